@@ -44,11 +44,8 @@ mod tests;
 pub use error::{FileError, ImageError};
 pub use initramfs::Initramfs;
 pub use make::{MakeError, Progress};
-pub use pack::write_lxd_metadata;
 pub use root::{Bind, Mount, Programs, Root};
 
-/// Directory of the programs inside every guest.
-pub const PROGRAM_DIRECTORY: &str = "/.weighbridge";
 /// The probe inside every guest.
 pub const PROBE: &str = "/.weighbridge/probe";
 /// The kernels inside every guest, beside the probe.

@@ -90,24 +90,3 @@ impl<W: Write> Packer<'_, W> {
         header
     }
 }
-
-/// Writes the metadata archive for `lxc image import` and `incus image import`, which holds only
-/// `metadata.yaml` (Incus documentation, "Image format"). Their lists show `description`.
-///
-/// # Errors
-/// Those of writing to `output`.
-pub fn write_lxd_metadata(description: &str, output: impl Write) -> io::Result<()> {
-    // JSON strings are YAML strings. The time is fixed, so that the digest depends only on the image.
-    let description = serde_json::to_string(description)?;
-    let text = format!(
-        "architecture: {}\ncreation_date: 1\nproperties:\n  description: {description}\n",
-        std::env::consts::ARCH
-    );
-    let mut header = tar::Header::new_gnu();
-    header.set_mode(0o644);
-    header.set_mtime(0);
-    header.set_size(text.len() as u64);
-    let mut builder = tar::Builder::new(output);
-    builder.append_data(&mut header, "metadata.yaml", text.as_bytes())?;
-    builder.into_inner()?.flush()
-}

@@ -446,22 +446,6 @@ fn a_tree_becomes_an_archive_and_a_tree_again() {
 }
 
 #[test]
-fn metadata_for_lxd_is_one_file() {
-    let mut bytes = Vec::new();
-    crate::write_lxd_metadata("a \"small\" system", &mut bytes).unwrap();
-    let mut archive = tar::Archive::new(&bytes[..]);
-    let mut text = String::new();
-    let mut entry = archive.entries().unwrap().next().unwrap().unwrap();
-    entry.read_to_string(&mut text).unwrap();
-    assert_eq!(&*entry.path_bytes(), b"metadata.yaml");
-    assert!(text.contains("description: \"a \\\"small\\\" system\"\n"), "{text}");
-    assert!(
-        text.starts_with(&format!("architecture: {}\ncreation_date: ", std::env::consts::ARCH)),
-        "{text}"
-    );
-}
-
-#[test]
 fn a_compressed_archive_is_the_same_image() {
     let bench = Bench::new();
     let plain = bench.archive("plain.tar", |builder| {

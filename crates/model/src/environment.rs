@@ -118,20 +118,40 @@ impl EnvironmentSpec {
         self.keys.get(key).map(String::as_str)
     }
 
-    /// An error that underlines the platform's name.
-    pub fn platform_error(&self, message: String, help: Option<String>) -> SpecError {
-        SpecError { text: self.text.clone(), span: self.platform_span.clone(), message, help }
+    /// The environment with another value of a key, as a program makes it.
+    pub fn with(&self, key: &str, value: &str) -> Self {
+        let mut keys = self.keys.clone();
+        keys.insert(key.into(), value.into());
+        Self::new(&self.platform, keys)
+    }
+
+    /// The environment without some keys, as a program makes it.
+    pub fn without(&self, keys: &[&str]) -> Self {
+        let mut left = self.keys.clone();
+        left.retain(|key, _| !keys.contains(&key.as_str()));
+        Self::new(&self.platform, left)
+    }
+
+    /// An error that underlines the platform's name. `help` says what to write instead; it is empty
+    /// where there is nothing to say.
+    pub fn platform_error(&self, message: impl Into<String>, help: impl Into<String>) -> SpecError {
+        self.error(self.platform_span.clone(), message.into(), help.into())
     }
 
     /// An error that underlines a key.
-    pub fn key_error(&self, key: &str, message: String, help: Option<String>) -> SpecError {
-        let span = self.key_spans.get(key).map_or(self.platform_span.clone(), |(key, _)| key.clone());
-        SpecError { text: self.text.clone(), span, message, help }
+    pub fn key_error(&self, key: &str, message: impl Into<String>, help: impl Into<String>) -> SpecError {
+        let span = self.key_spans.get(key).map_or(&self.platform_span, |(key, _)| key);
+        self.error(span.clone(), message.into(), help.into())
     }
 
     /// An error that underlines the value of a key.
-    pub fn value_error(&self, key: &str, message: String, help: Option<String>) -> SpecError {
-        let span = self.key_spans.get(key).map_or(self.platform_span.clone(), |(_, value)| value.clone());
+    pub fn value_error(&self, key: &str, message: impl Into<String>, help: impl Into<String>) -> SpecError {
+        let span = self.key_spans.get(key).map_or(&self.platform_span, |(_, value)| value);
+        self.error(span.clone(), message.into(), help.into())
+    }
+
+    fn error(&self, span: Range<usize>, message: String, help: String) -> SpecError {
+        let help = Some(help).filter(|help| !help.is_empty());
         SpecError { text: self.text.clone(), span, message, help }
     }
 }
@@ -196,7 +216,7 @@ mod tests {
         assert!(EnvironmentSpec::parse(":net=nat").is_err());
         assert!(EnvironmentSpec::parse("").is_err());
         let spec = EnvironmentSpec::parse("docker:net=nta").unwrap();
-        let error = spec.value_error("net", "unknown value".into(), None);
+        let error = spec.value_error("net", "unknown value", "");
         assert_eq!(&error.text[error.span], "nta");
     }
 

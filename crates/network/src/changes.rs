@@ -1,6 +1,6 @@
 //! Changes to the network, recorded in the ledger and undone in reverse order.
 
-use crate::{NetworkError, PLATFORM, namespace, undo};
+use crate::{NetworkError, PLATFORM, Result, namespace, undo};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use weigh_host::ledger::{Change, EntryId, Ledger, LedgerError, PlatformUndo, UndoError};
@@ -20,14 +20,14 @@ impl RecordedChanges {
     }
 
     /// Records something that is about to be made.
-    pub(crate) fn record(&mut self, what: &str, id: &str, detail: Value) -> Result<(), NetworkError> {
+    pub(crate) fn record(&mut self, what: &str, id: &str, detail: Value) -> Result<()> {
         let (platform, what, id) = (PLATFORM.into(), what.into(), id.into());
         self.entries.push(self.ledger.record(Change::Platform { platform, what, id, detail })?);
         Ok(())
     }
 
     /// Makes a network namespace and binds it to a file.
-    pub(crate) fn namespace(&mut self, file: &Path) -> Result<(), NetworkError> {
+    pub(crate) fn namespace(&mut self, file: &Path) -> Result<()> {
         let directory = file.parent().unwrap_or(file);
         std::fs::create_dir_all(directory)
             .and_then(|()| std::fs::write(file, ""))
@@ -38,7 +38,7 @@ impl RecordedChanges {
     }
 
     /// Undoes all changes, newest first. A failure does not stop the others.
-    pub(crate) fn undo(&mut self) -> Result<(), NetworkError> {
+    pub(crate) fn undo(&mut self) -> Result<()> {
         let mut failed = Vec::new();
         let mut remaining = Vec::new();
         for entry in self.entries.drain(..).rev() {

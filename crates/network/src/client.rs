@@ -6,7 +6,7 @@ use crate::hops::{self, Hop};
 use crate::run::{AddressPool, CLIENT_HOST, GATEWAY_HOST, connect_veth, take_subnet};
 use crate::subnet::{Subnet, choose};
 use crate::tool::{NetworkLock, NetworkState, ip};
-use crate::{NetworkError, PREFIX_BITS, firewall, namespace, nat};
+use crate::{PREFIX_BITS, Result, firewall, namespace, nat};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl Client {
     ///
     /// # Errors
     /// [`NetworkError`]; then all changes have been undone.
-    pub fn on_bridge(run: Run<'_>, bridge: &str, gateway: Ipv4Addr) -> Result<Self, NetworkError> {
+    pub fn on_bridge(run: Run<'_>, bridge: &str, gateway: Ipv4Addr) -> Result<Self> {
         let shared = Shared::join(run, bridge, |shared, alias| {
             let outside = [format!("link set dev {} master {bridge}", shared.link)];
             let address = Subnet::new(gateway, PREFIX_BITS).host(CLIENT_HOST);
@@ -68,7 +68,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::on_bridge`].
-    pub fn behind_link(run: Run<'_>, accept: Option<&str>) -> Result<Self, NetworkError> {
+    pub fn behind_link(run: Run<'_>, accept: Option<&str>) -> Result<Self> {
         let shared = Shared::join(run, accept.unwrap_or_default(), |shared, alias| {
             let link = shared.link.clone();
             let _lock = NetworkLock::take()?;
@@ -93,7 +93,7 @@ impl Client {
     }
 
     /// Gives the host another address on the client's link, for a single guest.
-    fn publish(&mut self) -> Result<(), NetworkError> {
+    fn publish(&mut self) -> Result<()> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let Some(subnet) = shared.published else { return Ok(()) };
         let number = shared.addresses.lock().unwrap_or_else(PoisonError::into_inner).take()?;
@@ -122,7 +122,7 @@ impl Client {
     ///
     /// # Errors
     /// [`NetworkError::Ledger`] with changes that could not be undone; they stay in the ledger.
-    pub fn remove(&mut self) -> Result<(), NetworkError> {
+    pub fn remove(&mut self) -> Result<()> {
         let Some(shared) = self.shared.take() else { return Ok(()) };
         if let Some((number, _)) = self.published.take() {
             shared.addresses.lock().unwrap_or_else(PoisonError::into_inner).free(number);
@@ -143,11 +143,7 @@ impl Drop for Client {
 
 impl Shared {
     /// The client of a run for one bridge or link, made by `make` if it does not exist.
-    fn join(
-        run: Run<'_>,
-        what: &str,
-        make: impl FnOnce(&mut Self, &str) -> Result<(), NetworkError>,
-    ) -> Result<Arc<Self>, NetworkError> {
+    fn join(run: Run<'_>, what: &str, make: impl FnOnce(&mut Self, &str) -> Result<()>) -> Result<Arc<Self>> {
         let link = format!("wb{:08x}e", crate::seed(&format!("{}\n{what}", run.name)));
         let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (run.ledger.path().to_path_buf(), link.clone());
@@ -183,7 +179,7 @@ impl FirewallOpening {
     ///
     /// # Errors
     /// [`NetworkError`]; then all changes have been undone.
-    pub fn to_bridge(run: Run<'_>, bridge: &str, guest: u64) -> Result<Self, NetworkError> {
+    pub fn to_bridge(run: Run<'_>, bridge: &str, guest: u64) -> Result<Self> {
         let mut changes = RecordedChanges::new(run.ledger);
         let of_state = |direction, state| [direction, bridge, "-m", "conntrack", "--ctstate", state];
         let rules = [of_state("-o", "DNAT"), of_state("-i", "RELATED,ESTABLISHED")];
@@ -196,7 +192,7 @@ impl FirewallOpening {
     ///
     /// # Errors
     /// [`NetworkError::Ledger`] with changes that could not be undone; they stay in the ledger.
-    pub fn close(&mut self) -> Result<(), NetworkError> {
+    pub fn close(&mut self) -> Result<()> {
         self.0.undo()
     }
 }
@@ -205,7 +201,7 @@ impl FirewallOpening {
 ///
 /// # Errors
 /// [`NetworkError::NoSubnet`], or `ip` fails.
-pub fn unused_subnet(run: &str) -> Result<Ipv4Addr, NetworkError> {
+pub fn unused_subnet(run: &str) -> Result<Ipv4Addr> {
     let seed = crate::seed(&format!("{run}\nengine"));
     Ok(choose(&NetworkState::now()?.taken(""), seed)?.host(GATEWAY_HOST))
 }

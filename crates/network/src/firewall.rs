@@ -4,9 +4,9 @@
 //! (`bridge-nf-call-iptables`). It leaves the chain DOCKER-USER, which comes first, to others. Our
 //! rules name our own bridges and are inserted and deleted one by one; nothing is ever flushed.
 
-use crate::NetworkError;
 use crate::changes::RecordedChanges;
 use crate::tool::{missing, tool};
+use crate::{NetworkError, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,11 +27,7 @@ struct Filter {
 
 /// Accepts forwarded packets in every table that may drop them. `rules` are matches in the syntax of
 /// iptables.
-pub(crate) fn accept(
-    changes: &mut RecordedChanges,
-    comment: &str,
-    rules: &[&[&str]],
-) -> Result<(), NetworkError> {
+pub(crate) fn accept(changes: &mut RecordedChanges, comment: &str, rules: &[&[&str]]) -> Result<()> {
     for Filter { program, chain } in filters()? {
         for matches in rules {
             let comment = ["-m", "comment", "--comment", comment, "-j", "ACCEPT"];
@@ -45,7 +41,7 @@ pub(crate) fn accept(
 }
 
 /// The tables that need a rule. Every packet passes the tables of both kinds of iptables.
-fn filters() -> Result<Vec<Filter>, NetworkError> {
+fn filters() -> Result<Vec<Filter>> {
     let mut found = Vec::new();
     for program in programs() {
         let listed = tool(program, &["-w", WAIT_S, "-S"]).run_ok().map_err(missing("iptables"))?;
@@ -100,7 +96,7 @@ struct Rule {
 }
 
 /// Deletes a rule, if it exists.
-pub(crate) fn undo(id: &str, detail: &Value) -> Result<(), NetworkError> {
+pub(crate) fn undo(id: &str, detail: &Value) -> Result<()> {
     let foreign = || NetworkError::Foreign(format!("the rule {id}"));
     let Rule { program, chain, rule } = Rule::deserialize(detail).map_err(|_| foreign())?;
     let is_ours = rule.iter().any(|argument| argument.starts_with("weighbridge-"));

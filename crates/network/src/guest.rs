@@ -5,7 +5,7 @@ use crate::hops::Hop;
 use crate::run::{GATEWAY_HOST, GUEST_HOSTS, RunNetwork};
 use crate::subnet::{Subnet, choose};
 use crate::tool::ip;
-use crate::{Mode, NetworkError, PREFIX_BITS, firewall, namespace, nat, tap};
+use crate::{Mode, NetworkError, PREFIX_BITS, Result, firewall, namespace, nat, tap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -47,13 +47,7 @@ impl GuestNetwork {
     ///
     /// # Errors
     /// [`NetworkError`]; then all changes have been undone.
-    pub fn make(
-        ledger: &Ledger,
-        run: &str,
-        work: &Path,
-        instance: u64,
-        mode: Mode,
-    ) -> Result<Self, NetworkError> {
+    pub fn make(ledger: &Ledger, run: &str, work: &Path, instance: u64, mode: Mode) -> Result<Self> {
         if mode == Mode::Tap {
             return Err(NetworkError::Unfit { mode, guests: "guests without a kernel of their own" });
         }
@@ -80,13 +74,7 @@ impl GuestNetwork {
     ///
     /// # Errors
     /// As [`GuestNetwork::make`]; [`NetworkError::Unfit`] for the other modes.
-    pub fn tap(
-        ledger: &Ledger,
-        run: &str,
-        work: &Path,
-        instance: u64,
-        mode: Mode,
-    ) -> Result<Self, NetworkError> {
+    pub fn tap(ledger: &Ledger, run: &str, work: &Path, instance: u64, mode: Mode) -> Result<Self> {
         if matches!(mode, Mode::None | Mode::Host) {
             return Err(NetworkError::Unfit { mode, guests: "machines with a tap" });
         }
@@ -113,7 +101,7 @@ impl GuestNetwork {
 
     /// Makes the tap in the client's namespace. Nothing else is there, so any private subnet will do;
     /// the machines of a run get different ones.
-    fn make_client_tap(&mut self, run: &str, instance: u64) -> Result<(), NetworkError> {
+    fn make_client_tap(&mut self, run: &str, instance: u64) -> Result<()> {
         let subnet = choose(&[], crate::seed(run).wrapping_add(instance as u32))?;
         let address = format!("address add {}/{PREFIX_BITS} dev eth0", subnet.host(GATEWAY_HOST));
         tap::make_within(&self.namespace, "eth0", &format!("weighbridge-{run}"), &[address])?;
@@ -128,7 +116,7 @@ impl GuestNetwork {
     ///
     /// # Errors
     /// As [`GuestNetwork::make`].
-    pub fn reserve(ledger: &Ledger, run: &str, work: &Path, mode: Mode) -> Result<Self, NetworkError> {
+    pub fn reserve(ledger: &Ledger, run: &str, work: &Path, mode: Mode) -> Result<Self> {
         let (tap, private, external) = (None, None, None);
         let (namespace, changes) = (HOST_NAMESPACE.into(), RecordedChanges::new(ledger));
         let mut network = Self { mode, namespace, shared: None, tap, private, external, changes };
@@ -154,7 +142,7 @@ impl GuestNetwork {
     ///
     /// # Errors
     /// [`NetworkError`]; changes made so far are undone with the network.
-    pub fn open(&mut self, run: &str, external: ExternalAddress) -> Result<(), NetworkError> {
+    pub fn open(&mut self, run: &str, external: ExternalAddress) -> Result<()> {
         let (Some((shared, number)), Mode::Nat) = (&self.shared, self.mode) else { return Ok(()) };
         if external.ports.is_empty() {
             return Ok(());
@@ -204,7 +192,7 @@ impl GuestNetwork {
     ///
     /// # Errors
     /// There is no tap, or its queue is open already.
-    pub fn queue(&self) -> Result<OwnedFd, NetworkError> {
+    pub fn queue(&self) -> Result<OwnedFd> {
         let name =
             self.tap_name().ok_or(NetworkError::Unfit { mode: self.mode, guests: "machines with a tap" })?;
         let namespace = self.private.map(|_| self.namespace.as_path());
@@ -255,7 +243,7 @@ impl GuestNetwork {
     ///
     /// # Errors
     /// [`NetworkError::Ledger`] with changes that could not be undone; they stay in the ledger.
-    pub fn remove(&mut self) -> Result<(), NetworkError> {
+    pub fn remove(&mut self) -> Result<()> {
         let own = self.changes.undo();
         let shared = self.shared.take().map_or(Ok(()), |(shared, number)| {
             shared.free_address(number);

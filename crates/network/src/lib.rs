@@ -114,7 +114,7 @@ impl FromStr for Mode {
     type Err = NetworkError;
 
     /// A value of the key `net`.
-    fn from_str(word: &str) -> Result<Self, NetworkError> {
+    fn from_str(word: &str) -> Result<Self> {
         match word {
             "none" => Ok(Self::None),
             "host" => Ok(Self::Host),
@@ -125,6 +125,9 @@ impl FromStr for Mode {
         }
     }
 }
+
+/// What comes of something that is asked of a network.
+pub type Result<T, E = NetworkError> = std::result::Result<T, E>;
 
 /// Why a network could not be made, used or removed.
 #[derive(Debug, thiserror::Error)]

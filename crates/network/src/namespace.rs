@@ -1,6 +1,6 @@
 //! Network namespaces bound to files, and threads that enter them.
 
-use crate::NetworkError;
+use crate::{NetworkError, Result};
 use rustix::mount::mount_bind;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
@@ -23,7 +23,7 @@ const GUEST_SETTINGS: [(&str, &str); 2] = [
 
 /// Makes a network namespace and binds it to an existing file, so that it needs no process
 /// (`namespaces(7)`).
-pub(crate) fn make(file: &Path) -> Result<(), NetworkError> {
+pub(crate) fn make(file: &Path) -> Result<()> {
     on_own_thread(|| {
         // SAFETY: only the network namespace is unshared, no descriptors and no memory.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
@@ -41,7 +41,7 @@ pub(crate) fn make(file: &Path) -> Result<(), NetworkError> {
 ///
 /// # Errors
 /// [`NetworkError::Io`]: the file is no network namespace, or this is not root.
-pub fn enter(namespace: &Path) -> Result<(), NetworkError> {
+pub fn enter(namespace: &Path) -> Result<()> {
     File::open(namespace)
         .and_then(|file| Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?))
         .map_err(NetworkError::io(format!("enter the network namespace {}", namespace.display())))
@@ -61,7 +61,7 @@ impl NamespaceVisit {
     ///
     /// # Errors
     /// As [`enter`].
-    pub fn begin(namespace: &Path) -> Result<Self, NetworkError> {
+    pub fn begin(namespace: &Path) -> Result<Self> {
         let home = File::open(OWN).map_err(NetworkError::io(format!("open {OWN}")))?;
         enter(namespace)?;
         Ok(Self { home, _thread: PhantomData })
@@ -80,7 +80,7 @@ impl Drop for NamespaceVisit {
 ///
 /// # Errors
 /// Those of [`enter`].
-pub fn within<T: Send>(namespace: Option<&Path>, work: impl FnOnce() -> T + Send) -> Result<T, NetworkError> {
+pub fn within<T: Send>(namespace: Option<&Path>, work: impl FnOnce() -> T + Send) -> Result<T> {
     match namespace {
         None => Ok(work()),
         Some(namespace) => on_own_thread(|| enter(namespace).map(|()| work())),

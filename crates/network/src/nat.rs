@@ -1,11 +1,11 @@
 //! Address translation by a table of the run, and forwarding, a setting of the host.
 
-use crate::NetworkError;
 use crate::changes::RecordedChanges;
 use crate::guest::ExternalAddress;
 use crate::run::GUEST_HOSTS;
 use crate::subnet::Subnet;
 use crate::tool::{NetworkLock, NetworkState, ip, nft};
+use crate::{NetworkError, Result};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ pub(crate) fn translate(
     table: &str,
     (bridge, guests): (&str, Subnet),
     (client, published): (&str, Subnet),
-) -> Result<(), NetworkError> {
+) -> Result<()> {
     changes.record("table", table, json!({}))?;
     let mut map = String::new();
     for place in GUEST_HOSTS {
@@ -51,7 +51,7 @@ pub(crate) fn open(
     table: &str,
     guest: Ipv4Addr,
     outside: &ExternalAddress,
-) -> Result<(), NetworkError> {
+) -> Result<()> {
     changes.record("table", table, json!({}))?;
     let ports: Vec<String> = outside.ports.iter().map(u16::to_string).collect();
     let (address, ports) = (outside.address, ports.join(", "));
@@ -70,7 +70,7 @@ pub(crate) fn open(
 ///
 /// Every run that relies on a forwarding enabled by weighbridge marks its bridge by an alias, and the
 /// last of these runs disables forwarding: no run has to outlive the others, and no file is left.
-pub(crate) fn forward(changes: &mut RecordedChanges, bridge: &str, alias: &str) -> Result<(), NetworkError> {
+pub(crate) fn forward(changes: &mut RecordedChanges, bridge: &str, alias: &str) -> Result<()> {
     let is_on =
         std::fs::read_to_string(FORWARD).map_err(NetworkError::io(format!("read {FORWARD}")))?.trim().ne("0");
     if is_on && !needed_by_others(bridge)? {
@@ -82,7 +82,7 @@ pub(crate) fn forward(changes: &mut RecordedChanges, bridge: &str, alias: &str) 
 }
 
 /// Disables forwarding, unless another run relies on it.
-pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<(), NetworkError> {
+pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<()> {
     // After a reboot the setting is not ours any more.
     if detail["boot"] != boot() {
         return Ok(());
@@ -107,6 +107,6 @@ fn boot() -> String {
     identity.map(|text| text.trim().into()).unwrap_or_default()
 }
 
-fn needed_by_others(bridge: &str) -> Result<bool, NetworkError> {
+fn needed_by_others(bridge: &str) -> Result<bool> {
     Ok(NetworkState::now()?.links.iter().any(|link| link.name != bridge && link.alias.ends_with(WAS_OFF)))
 }

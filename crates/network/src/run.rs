@@ -4,7 +4,7 @@ use crate::changes::RecordedChanges;
 use crate::hops::{self, Hop};
 use crate::subnet::{Subnet, choose};
 use crate::tool::{NetworkLock, NetworkState, ip, link_exists};
-use crate::{Mode, NetworkError, PREFIX_BITS, firewall, namespace, nat, tap};
+use crate::{Mode, NetworkError, PREFIX_BITS, Result, firewall, namespace, nat, tap};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -61,7 +61,7 @@ impl Default for AddressPool {
 
 impl AddressPool {
     /// A free number, in round-robin order, so that a freed one is reused as late as possible.
-    pub(crate) fn take(&mut self) -> Result<u8, NetworkError> {
+    pub(crate) fn take(&mut self) -> Result<u8> {
         let last = self.last;
         let all = (last..=*GUEST_HOSTS.end()).skip(1).chain(*GUEST_HOSTS.start()..=last);
         let number = all.into_iter().find(|number| !self.used.contains(number));
@@ -104,12 +104,7 @@ impl Names {
 
 impl RunNetwork {
     /// The network of a run, made if this is its first guest.
-    pub(crate) fn join(
-        ledger: &Ledger,
-        run: &str,
-        work: &Path,
-        mode: Mode,
-    ) -> Result<Arc<Self>, NetworkError> {
+    pub(crate) fn join(ledger: &Ledger, run: &str, work: &Path, mode: Mode) -> Result<Arc<Self>> {
         let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (ledger.path().to_path_buf(), mode);
         if let Some(network) = networks.get(&key).and_then(Weak::upgrade) {
@@ -121,7 +116,7 @@ impl RunNetwork {
     }
 
     /// Releases the network, and removes it after the last guest.
-    pub(crate) fn leave(self: Arc<Self>) -> Result<(), NetworkError> {
+    pub(crate) fn leave(self: Arc<Self>) -> Result<()> {
         // Held to the end, so that the next guest finds all of the network or nothing.
         let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut network) = Arc::into_inner(self) else { return Ok(()) };
@@ -129,7 +124,7 @@ impl RunNetwork {
         network.changes.undo()
     }
 
-    fn make(ledger: &Ledger, key: (PathBuf, Mode), run: &str, work: &Path) -> Result<Self, NetworkError> {
+    fn make(ledger: &Ledger, key: (PathBuf, Mode), run: &str, work: &Path) -> Result<Self> {
         let names = Names::new(run, key.1);
         let client = work.join(format!("network/client-{}", names.bridge));
         let mut changes = RecordedChanges::new(ledger);
@@ -154,7 +149,7 @@ impl RunNetwork {
         Ok(Self { changes, key, names, guests, published, client, addresses, reachable })
     }
 
-    fn bridge(changes: &mut RecordedChanges, names: &Names) -> Result<Subnet, NetworkError> {
+    fn bridge(changes: &mut RecordedChanges, names: &Names) -> Result<Subnet> {
         let name = &names.bridge;
         absent(name)?;
         changes.record("link", name, json!({}))?;
@@ -172,12 +167,7 @@ impl RunNetwork {
         take_subnet(name, names.seed)
     }
 
-    fn bridged(
-        changes: &mut RecordedChanges,
-        names: &Names,
-        guests: Subnet,
-        client: &Path,
-    ) -> Result<(), NetworkError> {
+    fn bridged(changes: &mut RecordedChanges, names: &Names, guests: Subnet, client: &Path) -> Result<()> {
         let (bridge, own) = (&names.bridge, names.client());
         let outside = [format!("link set dev {own} master {bridge}")];
         let inside = [format!("address add {}/{PREFIX_BITS} dev eth0", guests.host(CLIENT_HOST))];
@@ -190,7 +180,7 @@ impl RunNetwork {
         names: &Names,
         guests: Subnet,
         client: &Path,
-    ) -> Result<Subnet, NetworkError> {
+    ) -> Result<Subnet> {
         let (bridge, own) = (&names.bridge, names.client());
         connect_veth(changes, &own, &names.alias, client, &[], &[])?;
         let published = take_subnet(&own, names.seed.rotate_left(16))?;
@@ -204,7 +194,7 @@ impl RunNetwork {
     }
 
     /// Reserves the host number of a guest.
-    pub(crate) fn take_address(&self) -> Result<u8, NetworkError> {
+    pub(crate) fn take_address(&self) -> Result<u8> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -214,12 +204,7 @@ impl RunNetwork {
     }
 
     /// Connects the namespace of a guest to the bridge.
-    pub(crate) fn connect(
-        &self,
-        changes: &mut RecordedChanges,
-        number: u8,
-        guest: &Path,
-    ) -> Result<(), NetworkError> {
+    pub(crate) fn connect(&self, changes: &mut RecordedChanges, number: u8, guest: &Path) -> Result<()> {
         let name = self.names.guest(number);
         let outside = [format!("link set dev {name} master {}", self.names.bridge)];
         let inside = [
@@ -230,11 +215,7 @@ impl RunNetwork {
     }
 
     /// Makes the tap of a machine on the bridge, and returns its name.
-    pub(crate) fn connect_tap(
-        &self,
-        changes: &mut RecordedChanges,
-        number: u8,
-    ) -> Result<String, NetworkError> {
+    pub(crate) fn connect_tap(&self, changes: &mut RecordedChanges, number: u8) -> Result<String> {
         let name = self.names.guest(number);
         let bridged = [format!("link set dev {name} master {}", self.names.bridge)];
         tap::make(changes, &name, &self.names.alias, &bridged)?;
@@ -248,7 +229,7 @@ impl RunNetwork {
 
     /// Lets the client connect to the kernel of a guest, once, so that an unknown firewall is reported
     /// now instead of making servers seem to hang.
-    pub(crate) fn check_reachable(&self, number: u8, guest: &Path) -> Result<(), NetworkError> {
+    pub(crate) fn check_reachable(&self, number: u8, guest: &Path) -> Result<()> {
         if self.is_reachable() {
             return Ok(());
         }
@@ -265,7 +246,7 @@ impl RunNetwork {
 
     /// With translation, gives the host the address by which the client reaches a guest. It stays as
     /// long as the client's link.
-    pub(crate) fn publish(&self, number: u8) -> Result<(), NetworkError> {
+    pub(crate) fn publish(&self, number: u8) -> Result<()> {
         let Some(published) = self.published else { return Ok(()) };
         ip(&[format!("address replace {}/32 dev {}", published.host(number), self.names.client())])
     }
@@ -321,7 +302,7 @@ pub(crate) fn connect_veth(
     inside_of: &Path,
     outside: &[String],
     inside: &[String],
-) -> Result<(), NetworkError> {
+) -> Result<()> {
     absent(name)?;
     changes.record("link", name, json!({}))?;
     let file = File::open(inside_of)
@@ -339,14 +320,14 @@ pub(crate) fn connect_veth(
 }
 
 /// Checks that no interface has this name: an existing one must not be removed later.
-pub(crate) fn absent(name: &str) -> Result<(), NetworkError> {
+pub(crate) fn absent(name: &str) -> Result<()> {
     if link_exists(name)? { Err(NetworkError::LinkExists(name.into())) } else { Ok(()) }
 }
 
 /// Gives an interface the host's address in an unused subnet. The caller must hold the
 /// [`NetworkLock`], which excludes other runs. If another program takes the same subnet at the same
 /// time, this chooses another one.
-pub(crate) fn take_subnet(link: &str, seed: u32) -> Result<Subnet, NetworkError> {
+pub(crate) fn take_subnet(link: &str, seed: u32) -> Result<Subnet> {
     for attempt in 0..ATTEMPTS {
         let subnet = choose(&NetworkState::now()?.taken(link), seed.wrapping_add(attempt))?;
         let address = format!("{}/{PREFIX_BITS}", subnet.host(GATEWAY_HOST));

@@ -1,6 +1,6 @@
 //! Subnets, and the choice of an unused one.
 
-use crate::{NetworkError, PREFIX_BITS};
+use crate::{NetworkError, PREFIX_BITS, Result};
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -56,7 +56,7 @@ fn mask(bits: u8) -> u32 {
 
 /// A private /24 that overlaps none of `taken`. The search begins at `seed`, so that two runs that
 /// cannot see each other yet hardly ever choose the same.
-pub(crate) fn choose(taken: &[Subnet], seed: u32) -> Result<Subnet, NetworkError> {
+pub(crate) fn choose(taken: &[Subnet], seed: u32) -> Result<Subnet> {
     let all = PRIVATE.into_iter().flat_map(|range| {
         let count = 1u32 << (PREFIX_BITS - range.bits);
         let step = 1u32 << (32 - PREFIX_BITS);

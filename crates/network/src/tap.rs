@@ -7,7 +7,7 @@
 use crate::changes::RecordedChanges;
 use crate::run::absent;
 use crate::tool::ip;
-use crate::{NetworkError, namespace};
+use crate::{NetworkError, Result, namespace};
 use rustix::ioctl::{Setter, ioctl, opcode};
 use serde_json::json;
 use std::fs::OpenOptions;
@@ -30,28 +30,18 @@ struct Request {
 }
 
 /// Makes a tap in the namespace of this thread. The commands `further` run before it is up.
-pub(crate) fn make(
-    changes: &mut RecordedChanges,
-    name: &str,
-    alias: &str,
-    further: &[String],
-) -> Result<(), NetworkError> {
+pub(crate) fn make(changes: &mut RecordedChanges, name: &str, alias: &str, further: &[String]) -> Result<()> {
     absent(name)?;
     changes.record("link", name, json!({}))?;
     add(name, alias, further)
 }
 
 /// As [`make`], in a namespace with which the tap is removed.
-pub(crate) fn make_within(
-    namespace: &Path,
-    name: &str,
-    alias: &str,
-    further: &[String],
-) -> Result<(), NetworkError> {
+pub(crate) fn make_within(namespace: &Path, name: &str, alias: &str, further: &[String]) -> Result<()> {
     namespace::within(Some(namespace), || add(name, alias, further))?
 }
 
-fn add(name: &str, alias: &str, further: &[String]) -> Result<(), NetworkError> {
+fn add(name: &str, alias: &str, further: &[String]) -> Result<()> {
     let first =
         [format!("tuntap add dev {name} mode tap vnet_hdr"), format!("link set dev {name} alias {alias}")];
     let last = [format!("link set dev {name} up")];
@@ -63,7 +53,7 @@ fn add(name: &str, alias: &str, further: &[String]) -> Result<(), NetworkError> 
 }
 
 /// Opens the queue of a tap in the namespace of this thread. While it is open the tap has a carrier.
-pub(crate) fn open(name: &str) -> Result<OwnedFd, NetworkError> {
+pub(crate) fn open(name: &str) -> Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(NetworkError::NoTaps)?;
     let mut request = Request { name: [0; NAME_BYTES], flags: FRAMES, _rest: [0; 22] };
     for (to, from) in request.name[..NAME_BYTES - 1].iter_mut().zip(name.bytes()) {

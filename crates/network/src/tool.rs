@@ -1,7 +1,7 @@
 //! The programs `ip` and `nft`, and their output.
 
-use crate::NetworkError;
 use crate::subnet::Subnet;
+use crate::{NetworkError, Result};
 use serde::Deserialize;
 use std::net::Ipv4Addr;
 use std::os::linux::net::SocketAddrExt;
@@ -21,13 +21,13 @@ pub(crate) fn tool(program: &str, arguments: &[&str]) -> Invocation {
 
 /// Runs these commands by one `ip`, in the network namespace of this thread, up to the first that
 /// fails.
-pub(crate) fn ip(commands: &[String]) -> Result<(), NetworkError> {
+pub(crate) fn ip(commands: &[String]) -> Result<()> {
     let invocation = tool("ip", &["-batch", "-"]).input(commands.join("\n") + "\n");
     invocation.run_ok().map(drop).map_err(missing("ip"))
 }
 
 /// Runs an `nft` script, which is atomic.
-pub(crate) fn nft(script: &str) -> Result<(), NetworkError> {
+pub(crate) fn nft(script: &str) -> Result<()> {
     tool("nft", &["-f", "-"]).input(script).run_ok().map(drop).map_err(missing("nft"))
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct NetworkState {
 
 impl NetworkState {
     /// Reads the current state.
-    pub(crate) fn now() -> Result<Self, NetworkError> {
+    pub(crate) fn now() -> Result<Self> {
         Ok(Self {
             links: list(&["-details", "-json", "address", "show"])?,
             routes: list(&["-json", "-4", "route", "show", "table", "all"])?,
@@ -106,7 +106,7 @@ impl NetworkState {
     }
 }
 
-fn list<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Vec<T>, NetworkError> {
+fn list<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Vec<T>> {
     let invocation = tool("ip", arguments);
     let command = invocation.command_line();
     let Finished { output, .. } = invocation.run_ok().map_err(missing("ip"))?;
@@ -123,7 +123,7 @@ fn name_servers() -> Vec<Subnet> {
 }
 
 /// Whether an interface of this name exists.
-pub(crate) fn link_exists(name: &str) -> Result<bool, NetworkError> {
+pub(crate) fn link_exists(name: &str) -> Result<bool> {
     let finished = tool("ip", &["link", "show", "dev", name]).run().map_err(missing("ip"))?;
     Ok(finished.status.success())
 }
@@ -136,7 +136,7 @@ pub(crate) struct NetworkLock(#[expect(dead_code, reason = "held, not used")] Un
 
 impl NetworkLock {
     /// Waits for the lock.
-    pub(crate) fn take() -> Result<Self, NetworkError> {
+    pub(crate) fn take() -> Result<Self> {
         let failed = || NetworkError::io("wait for the network lock");
         let name = SocketAddr::from_abstract_name("weighbridge-network").map_err(failed())?;
         let end = Instant::now() + LOCK_DEADLINE;

@@ -1,7 +1,7 @@
 //! Undoing ledger entries, in whatever process.
 
 use crate::tool::{link_exists, nft, tool};
-use crate::{NetworkError, firewall, nat};
+use crate::{NetworkError, Result, firewall, nat};
 use serde_json::Value;
 
 /// Undoes a `Change::Platform` of the platform [`crate::PLATFORM`]. It is no error if the change is
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// # Errors
 /// [`NetworkError::Foreign`] for an entry that weighbridge did not make, or the error of the command
 /// that failed; then the change is still there.
-pub fn undo(what: &str, id: &str, detail: &Value) -> Result<(), NetworkError> {
+pub fn undo(what: &str, id: &str, detail: &Value) -> Result<()> {
     match what {
         "link" => link(id),
         "table" => table(id),
@@ -21,7 +21,7 @@ pub fn undo(what: &str, id: &str, detail: &Value) -> Result<(), NetworkError> {
 }
 
 /// Deletes a link; its other end, addresses and routes go with it.
-fn link(name: &str) -> Result<(), NetworkError> {
+fn link(name: &str) -> Result<()> {
     if !name.starts_with("wb") {
         return Err(NetworkError::Foreign(format!("the interface {name}")));
     }
@@ -31,7 +31,7 @@ fn link(name: &str) -> Result<(), NetworkError> {
     }
 }
 
-fn table(name: &str) -> Result<(), NetworkError> {
+fn table(name: &str) -> Result<()> {
     if !name.starts_with("weighbridge-") {
         return Err(NetworkError::Foreign(format!("the table {name}")));
     }

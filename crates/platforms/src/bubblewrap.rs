@@ -12,7 +12,8 @@ use crate::helpers::version_text;
 use crate::namespaces::USER;
 use crate::spawn::{Runtime, Start, shown_groups};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, network, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, network,
+    setting,
 };
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -69,11 +70,11 @@ impl Platform for Bubblewrap {
         common_keys::with_namespaces_remedy(found, host)
     }
 
-    fn prepare(&self, _: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, _: &Host, request: &GuestRequest) -> Result<()> {
         self.program(&request.environment).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let program = self.program(&request.environment)?;
         let command = |cgroup: Option<&Cgroup>, storage: &Storage| {
             let mut command = Arguments(vec![program.clone().into()]);
@@ -112,7 +113,7 @@ impl Platform for Bubblewrap {
 }
 
 impl Bubblewrap {
-    fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
+    fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf> {
         common_keys::program(self, environment, "bwrap", REMEDY)
     }
 

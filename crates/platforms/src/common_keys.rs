@@ -63,7 +63,7 @@ pub(crate) fn program(
     environment: &EnvironmentSpec,
     installed: &str,
     remedy: &str,
-) -> Result<PathBuf, crate::PlatformError> {
+) -> crate::Result<PathBuf> {
     let binary = setting(platform, environment, "binary");
     let name = if binary.is_empty() { installed } else { binary };
     let missing = || crate::PlatformError::missing(format!("the program {name}"), remedy);
@@ -106,22 +106,49 @@ pub(crate) fn with_namespaces_remedy(found: crate::Availability, host: &crate::H
     }
 }
 
+/// Refuses images without an init, for guests that are systems.
+///
+/// # Errors
+/// `rootfs`, underlined.
+pub(crate) fn check_system_image(environment: &EnvironmentSpec) -> Result<(), SpecError> {
+    match environment.get("rootfs") {
+        Some(word @ ("host" | "probe")) => {
+            let message = format!("the image `{word}` has no system that could be started");
+            let help = "write `rootfs=debian`, a directory or an archive with systemd in it";
+            Err(environment.value_error("rootfs", message, help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses the host's network for guests that are systems.
+///
+/// # Errors
+/// `net`, underlined.
+pub(crate) fn check_system_network(
+    platform: &dyn Platform,
+    environment: &EnvironmentSpec,
+) -> Result<(), SpecError> {
+    if setting(platform, environment, "net") != "host" {
+        return Ok(());
+    }
+    let message = "a system would set up the host's own network as it starts";
+    let help =
+        "write `net=none`, `net=bridge` or `net=nat`, or `init=single` for one program in the host's network";
+    Err(environment.value_error("net", message, help))
+}
+
 /// What [`KeySpec`] cannot say of the common keys. Called for every environment.
 ///
 /// # Errors
 /// An invalid value, underlined.
 pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     if environment.get("cpus") == Some("0") {
-        let message = "an environment cannot have no CPU".to_string();
-        return Err(environment.value_error("cpus", message, Some("as in `cpus=1`".into())));
+        return Err(environment.value_error("cpus", "an environment cannot have no CPU", "as in `cpus=1`"));
     }
     if let Some(text) = environment.get("memory") {
         let too_small = |message: String| {
-            environment.value_error(
-                "memory",
-                message,
-                Some("give at least 16MiB, as in `memory=512MiB`".into()),
-            )
+            environment.value_error("memory", message, "give at least 16MiB, as in `memory=512MiB`")
         };
         match parse_bytes(text) {
             Ok(bytes) if bytes >= 16 << 20 => {}
@@ -133,7 +160,7 @@ pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
         && let Err(error) = Store::check(&image)
     {
         let help = "write `host`, `probe`, `debian`, `oci:REF`, or the path of a directory or a tar archive";
-        return Err(environment.value_error("rootfs", error.to_string(), Some(help.into())));
+        return Err(environment.value_error("rootfs", error.to_string(), help));
     }
     Ok(())
 }

@@ -18,7 +18,8 @@ use crate::oci::freezer::Freezer;
 use crate::oci::own_layer::{self, Layered};
 use crate::process_tracker::ProcessTracker;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Undoers, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, Undoers,
+    setting,
 };
 use engine::{Engine, Inspected};
 use guest::{shim_of, thaw};
@@ -90,7 +91,7 @@ impl Platform for Docker {
         })
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         let engine = Engine::connect()?;
         self.prove(request, &engine)?;
         if self.value(request, "net") == "bridge" {
@@ -99,7 +100,7 @@ impl Platform for Docker {
         self.import(host, request, &engine).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let engine = Engine::connect()?;
         let word = self.value(request, "net");
         let (network_name, network) = match word {
@@ -120,7 +121,7 @@ impl Platform for Docker {
         Ok(Box::new(guest::launch(host, request, &engine, body, access, network)?))
     }
 
-    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         if !Engine::connect()?.abilities()?.experimental {
             let why = "checkpoints are an experimental feature of the Docker engine, and its experimental features are off here";
             return Err(PlatformError::CannotRestore(why.into()));
@@ -148,7 +149,7 @@ impl Platform for Docker {
         changes
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<()> {
         let socket = detail.get("socket").and_then(Value::as_str);
         let Some(socket) = socket else {
             let unknown = format!("the ledger does not say which engine has the {what} {id}");
@@ -169,7 +170,7 @@ impl Platform for Docker {
 }
 
 /// Removes one of the engine's things; whether it was there.
-fn remove(engine: &Engine, what: &str, id: &str) -> Result<bool, PlatformError> {
+fn remove(engine: &Engine, what: &str, id: &str) -> Result<bool> {
     Ok(match what {
         "container" => {
             if let Ok(Inspected { pid: Some(pid), id: identity, .. }) = engine.inspect(id) {
@@ -194,7 +195,7 @@ impl Docker {
 
     /// The root, with `/var/tmp` in the image where that is to be in the container's own layer, or
     /// in a volume, which begins as a copy of what the image has there.
-    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<Layered<'a>, PlatformError> {
+    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<Layered<'a>> {
         let own = self.value(request, "storage") != "tmpfs";
         own_layer::of(&request.root, own, &host.work)
             .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
@@ -202,7 +203,7 @@ impl Docker {
 
     /// What only the engine can tell of an environment: whether it has the runtime, and whether it
     /// maps users.
-    fn prove(&self, request: &GuestRequest, engine: &Engine) -> Result<(), PlatformError> {
+    fn prove(&self, request: &GuestRequest, engine: &Engine) -> Result<()> {
         let (runtime, user) = (self.value(request, "runtime"), self.value(request, "user"));
         if runtime.is_empty() && user == "root" {
             return Ok(());
@@ -227,12 +228,7 @@ impl Docker {
     }
 
     /// Imports the skeleton as an image; the ledger's entry of it, unless it is there already.
-    fn import(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        engine: &Engine,
-    ) -> Result<Option<EntryId>, PlatformError> {
+    fn import(&self, host: &Host, request: &GuestRequest, engine: &Engine) -> Result<Option<EntryId>> {
         let root: &Root = &*self.root(host, request)?;
         let (repository, tag) = body::image_name(&host.run, root);
         let name = format!("{repository}:{tag}");
@@ -265,7 +261,7 @@ fn bridge_name(host: &Host) -> String {
 }
 
 /// The gateway of the run's own network, which is made if it is not there.
-fn network_of(host: &Host, engine: &Engine) -> Result<Ipv4Addr, PlatformError> {
+fn network_of(host: &Host, engine: &Engine) -> Result<Ipv4Addr> {
     let name = network_name(host);
     if let Some(gateway) = engine.gateway(&name)? {
         return Ok(gateway);

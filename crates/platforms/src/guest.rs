@@ -20,7 +20,9 @@
 use crate::network::NetworkEnd;
 use crate::platform::remove_directory;
 use crate::process_tracker::ProcessTracker;
-use crate::{DiskMeter, Guest, GuestRequest, Host, PlatformError, Reach, Session, SessionError, with_causes};
+use crate::{
+    DiskMeter, Guest, GuestRequest, Host, PlatformError, Reach, Result, Session, SessionError, with_causes,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -117,7 +119,7 @@ impl GuestCore {
     }
 
     /// Makes the guest's control group.
-    pub(crate) fn make_cgroup(&mut self, host: &Host, limits: &Limits) -> Result<(), PlatformError> {
+    pub(crate) fn make_cgroup(&mut self, host: &Host, limits: &Limits) -> Result<()> {
         self.cgroup = Some(host.hierarchy.create(&host.ledger, &self.group_name(host), limits)?);
         Ok(())
     }
@@ -125,13 +127,13 @@ impl GuestCore {
     /// The control group of a virtual machine, which bounds its memory with that of the program
     /// that runs it; none without root. There is no CPU set: the threads that are the guest's CPUs
     /// are placed one by one, and what serves them may run anywhere.
-    pub(crate) fn make_machine_cgroup(&mut self, host: &Host, bytes: u64) -> Result<(), PlatformError> {
+    pub(crate) fn make_machine_cgroup(&mut self, host: &Host, bytes: u64) -> Result<()> {
         let limits = Limits { cpus: Vec::new(), memory_bytes: Some(bytes) };
         if host.is_root { self.make_cgroup(host, &limits) } else { Ok(()) }
     }
 
     /// Writes down something of the guest that is about to be made.
-    pub(crate) fn record(&mut self, what: &str, id: &str, detail: Value) -> Result<(), PlatformError> {
+    pub(crate) fn record(&mut self, what: &str, id: &str, detail: Value) -> Result<()> {
         self.entries.push(self.ledger.record(platform_change(self.platform, what, id, detail))?);
         Ok(())
     }
@@ -143,11 +145,7 @@ impl GuestCore {
 
     /// Starts the program, whose standard streams are the channel to the probe, and waits for the
     /// probe's hello.
-    pub(crate) fn start_and_greet(
-        &mut self,
-        command: Invocation,
-        deadline: Duration,
-    ) -> Result<(), PlatformError> {
+    pub(crate) fn start_and_greet(&mut self, command: Invocation, deadline: Duration) -> Result<()> {
         self.program = Some(command.log_to(&self.log).spawn()?);
         let session = self.open_session(Session::new)?;
         let greeted = session.hello(deadline);
@@ -158,7 +156,7 @@ impl GuestCore {
     pub(crate) fn open_session(
         &mut self,
         open: impl FnOnce(std::os::fd::OwnedFd, std::os::fd::OwnedFd) -> Session,
-    ) -> Result<&mut Session, PlatformError> {
+    ) -> Result<&mut Session> {
         let streams = self.program.as_mut().map(|program| (program.take_input(), program.take_output()));
         let Some((Some(input), Some(output))) = streams else {
             return Err(self.failed(&"its program has no standard streams"));
@@ -277,14 +275,14 @@ pub(crate) trait Backend: Send + Sized {
     }
 
     /// Writes the guest to a directory, see [`Guest::save`].
-    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<(), PlatformError> {
+    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         let _ = (core, directory);
         let (what, remedy) = ("a way to save this guest".into(), None);
         Err(PlatformError::Missing { what, remedy })
     }
 
     /// Freezes or thaws the guest. It is called when the guest is not so already.
-    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         let set = if frozen { Cgroup::freeze } else { Cgroup::thaw };
         Ok(self.cgroup(core).map_or(Ok(()), set)?)
     }
@@ -293,15 +291,15 @@ pub(crate) trait Backend: Send + Sized {
     ///
     /// # Errors
     /// Something lives on. The control groups are removed all the same, and nothing else.
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError>;
+    fn end(&mut self, core: &mut GuestCore) -> Result<()>;
 
     /// Removes the guest's control groups, and kills what is left in them.
-    fn remove_groups(&mut self, core: &GuestCore) -> Result<(), PlatformError> {
+    fn remove_groups(&mut self, core: &GuestCore) -> Result<()> {
         Ok(core.cgroup.iter().try_for_each(Cgroup::remove)?)
     }
 
     /// Gives back what else goes with a guest that has ended.
-    fn release(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn release(&mut self, core: &mut GuestCore) -> Result<()> {
         let _ = core;
         Ok(())
     }
@@ -323,8 +321,8 @@ impl<B: Backend> CoreGuest<B> {
     pub(crate) fn launch(
         core: GuestCore,
         backend: B,
-        start: impl FnOnce(&mut B, &mut GuestCore) -> Result<(), PlatformError>,
-    ) -> Result<Self, PlatformError> {
+        start: impl FnOnce(&mut B, &mut GuestCore) -> Result<()>,
+    ) -> Result<Self> {
         let mut guest = Self { core, backend };
         start(&mut guest.backend, &mut guest.core).map(|()| guest)
     }
@@ -335,7 +333,7 @@ impl<B: Backend> CoreGuest<B> {
         self
     }
 
-    fn set_frozen(&mut self, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, frozen: bool) -> Result<()> {
         if self.core.frozen == frozen || self.core.stopped {
             return Ok(());
         }
@@ -418,19 +416,19 @@ impl<B: Backend> Guest for CoreGuest<B> {
         self.core.launch_cpu_ns.clone()
     }
 
-    fn save(&mut self, directory: &Path) -> Result<(), PlatformError> {
+    fn save(&mut self, directory: &Path) -> Result<()> {
         self.backend.save(&mut self.core, directory)
     }
 
-    fn freeze(&mut self) -> Result<(), PlatformError> {
+    fn freeze(&mut self) -> Result<()> {
         self.set_frozen(true)
     }
 
-    fn thaw(&mut self) -> Result<(), PlatformError> {
+    fn thaw(&mut self) -> Result<()> {
         self.set_frozen(false)
     }
 
-    fn stop(&mut self) -> Result<(), PlatformError> {
+    fn stop(&mut self) -> Result<()> {
         if self.core.stopped {
             return Ok(());
         }

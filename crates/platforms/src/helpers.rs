@@ -1,6 +1,6 @@
 //! Small tools that several platforms need.
 
-use crate::PlatformError;
+use crate::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -12,13 +12,13 @@ use weigh_host::command::Invocation;
 const VERSION_DEADLINE: Duration = Duration::from_secs(20);
 
 /// All that a program says when it is asked for its version.
-pub(crate) fn version_text(program: &Path) -> Result<String, PlatformError> {
+pub(crate) fn version_text(program: &Path) -> Result<String> {
     let asked = Invocation::new(program).arg("--version").deadline(VERSION_DEADLINE);
     Ok(String::from_utf8_lossy(&asked.run_ok()?.output).trim().into())
 }
 
 /// The first line of that.
-pub(crate) fn version_line(program: &Path) -> Result<String, PlatformError> {
+pub(crate) fn version_line(program: &Path) -> Result<String> {
     Ok(version_text(program)?.lines().next().unwrap_or_default().into())
 }
 

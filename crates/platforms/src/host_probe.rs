@@ -4,7 +4,7 @@
 //! The durations that it tells are the host's. It has no clock of the guest's and no way to its
 //! files, and refuses what asks for them.
 
-use crate::{PlatformError, Session};
+use crate::{PlatformError, Result, Session};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use std::io::{Read, Write};
@@ -99,7 +99,7 @@ pub(crate) struct HostProbe {
 
 impl HostProbe {
     /// Starts the thread and has it say hello.
-    pub(crate) fn start(name: &str, runner: impl CommandRunner) -> Result<(Self, Session), PlatformError> {
+    pub(crate) fn start(name: &str, runner: impl CommandRunner) -> Result<(Self, Session)> {
         let (ours, theirs) = UnixStream::pair().map_err(PlatformError::io("make a socket pair"))?;
         let write = ours.try_clone().map_err(PlatformError::io("duplicate a socket"))?;
         let quit = eventfd(0, EventfdFlags::CLOEXEC).map_err(PlatformError::io("make an event"))?;

@@ -13,7 +13,7 @@ use crate::common_keys;
 use crate::link;
 use crate::network;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
 };
 use daemon::Daemon;
 use std::sync::Arc;
@@ -93,14 +93,7 @@ impl Platform for Manager {
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
-        match environment.get("rootfs") {
-            Some(word @ ("host" | "probe")) => {
-                let message = format!("the image `{word}` has no system that could be started");
-                let help = "write `rootfs=debian`, a directory or an archive with systemd in it";
-                Err(environment.value_error("rootfs", message, Some(help.into())))
-            }
-            _ => Ok(()),
-        }
+        common_keys::check_system_image(environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {
@@ -110,22 +103,22 @@ impl Platform for Manager {
         }
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         self.ready(host, request).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let daemon = self.ready(host, request)?;
         Ok(Box::new(guest::launch(self, host, request, daemon)?))
     }
 
-    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         let name = self.0.name;
         let why = "saves containers only with CRIU, and none whose probe was brought in from outside";
         Err(PlatformError::CannotRestore(format!("{name} {why}")))
     }
 
-    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<()> {
         match what {
             "link" => link::undo(id),
             _ => Err(PlatformError::never_made(self.0.name, what)),
@@ -149,7 +142,7 @@ impl Platform for Manager {
 
 impl Manager {
     /// The daemon of the run, with the image of the request.
-    fn ready(&self, host: &Host, request: &GuestRequest) -> Result<Daemon, PlatformError> {
+    fn ready(&self, host: &Host, request: &GuestRequest) -> Result<Daemon> {
         let daemon = Daemon::find(self.0, host, setting(self, &request.environment, "binary"))?;
         daemon.start(host)?;
         daemon.import(&request.root)?;
@@ -157,7 +150,7 @@ impl Manager {
     }
 
     /// Launches a guest of the Debian image; tells the version.
-    fn prove(&self, host: &Host) -> Result<String, PlatformError> {
+    fn prove(&self, host: &Host) -> Result<String> {
         let version = Daemon::find(self.0, host, "")?.version()?;
         crate::oci::with_probe(host, EnvironmentSpec::new(self.0.name, Default::default()), |request| {
             let work = host.work.join(format!("{}-{}-system", self.0.name, request.instance));

@@ -44,7 +44,7 @@ pub mod uml;
 pub use oci::{Oci, with_causes};
 pub use platform::{
     Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,
-    PlatformError, Reach, Values,
+    PlatformError, Reach, Result, Values,
 };
 pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Arrival, Completed, RunOptions, Session, SessionError};

@@ -22,12 +22,13 @@ mod xml;
 
 use crate::qemu::accel::{self, Acceleration, Proof, Subject};
 use crate::qemu::share::{self};
+use crate::vm::boot;
 use crate::vm::disk::{self, Wanted};
 use crate::vm::tune::{self, Tuning};
 use crate::vm::{keys, tap};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
-    setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    common_keys, setting,
 };
 use daemon::Daemon;
 use std::path::{Path, PathBuf};
@@ -79,15 +80,11 @@ struct Settings<'a> {
 }
 
 impl<'a> Settings<'a> {
-    fn of(request: &'a GuestRequest) -> Result<Self, PlatformError> {
+    fn of(request: &'a GuestRequest) -> Result<Self> {
         let environment = &request.environment;
         let installed = format!("qemu-system-{}", std::env::consts::ARCH);
         let emulator = common_keys::program(&Libvirt, environment, &installed, REMEDY)?;
-        let cpus = match request.cpus.as_slice() {
-            [] => weigh_host::facts::allowed_cpus(),
-            cpus => cpus.to_vec(),
-        };
-        let cpus = tune::host_cpus(Path::new("/"), &cpus);
+        let cpus = tune::host_cpus(Path::new("/"), &request.cpus_or_all());
         let tuning = Tuning::of(&Libvirt, environment, &cpus)?;
         let kernel = Some(setting(&Libvirt, environment, "kernel")).filter(|path| !path.is_empty());
         Ok(Self {
@@ -172,17 +169,15 @@ impl Platform for Libvirt {
             Some(uri) if !is_of_this_host(uri) => {
                 let message = format!("`{uri}` is no daemon of this host that runs QEMU");
                 let help = "write `qemu:///system`, `qemu:///session`, or a socket as in `qemu+unix:///system?socket=/run/x`";
-                Err(environment.value_error("uri", message, Some(help.into())))
+                Err(environment.value_error("uri", message, help))
             }
             _ => Ok(()),
         }
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let acceleration = self.acceleration(host, environment)?.0;
-        let mut keys = environment.keys.clone();
-        keys.insert("accel".into(), acceleration.as_str().into());
-        Ok(EnvironmentSpec::new(PLATFORM, keys))
+        Ok(environment.with("accel", acceleration.as_str()))
     }
 
     fn availability(&self, host: &Host) -> Availability {
@@ -200,12 +195,12 @@ impl Platform for Libvirt {
         })
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         self.ready(host, request)?;
         prepare::prepare(host, request).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let acceleration = self.acceleration(host, &request.environment)?.0;
         let daemon = self.ready(host, request)?;
         let prepared = prepare::prepare(host, request)?;
@@ -217,7 +212,7 @@ impl Platform for Libvirt {
         Ok(Box::new(guest::launch(host, request, &prepared, daemon, acceleration, until)?))
     }
 
-    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         Err(PlatformError::CannotRestore(
             "libvirt lets a saved machine go on only under the name that it was saved with, so that no two of one state are there \
 at once; `qemu` saves and restores the same machine"
@@ -226,12 +221,8 @@ at once; `qemu` saves and restores the same machine"
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let place = CacheDirectory::open().map(|cache| cache.path().display().to_string());
-        let cache = place.unwrap_or_else(|| "the cache directory".into());
-        let mut changes = vec![format!(
-            "keep the guest's kernel in {cache}, fetched by apt-get where the host has none that serves, and what libvirt finds out \
-             about QEMU; both stay for later runs"
-        )];
+        let mut changes =
+            vec![boot::kernel_kept(", and what libvirt finds out about QEMU; both stay for later runs")];
         match setting(self, &request.environment, "uri") {
             "" => changes.push(
                 "run a daemon of libvirt for this run alone, with its state in the run's work directory, in a control group \
@@ -253,7 +244,7 @@ at once; `qemu` saves and restores the same machine"
         changes
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
         match what {
             "domain" => guest::undo(id, detail),
             other => crate::vm::setting::undo(PLATFORM, other, detail),
@@ -263,7 +254,7 @@ at once; `qemu` saves and restores the same machine"
 
 impl Libvirt {
     /// The daemon for an environment, which runs and knows the QEMU.
-    fn ready(&self, host: &Host, request: &GuestRequest) -> Result<Daemon, PlatformError> {
+    fn ready(&self, host: &Host, request: &GuestRequest) -> Result<Daemon> {
         let settings = Settings::of(request)?;
         let daemon = Daemon::find(host, settings.uri)?;
         daemon.start(host)?;
@@ -276,22 +267,19 @@ impl Libvirt {
         &self,
         host: &Host,
         environment: &EnvironmentSpec,
-    ) -> Result<(Acceleration, Option<String>), PlatformError> {
+    ) -> Result<(Acceleration, Option<String>)> {
         accel::choose(setting(self, environment, "accel"), || self.proof(host, environment))
     }
 
     /// What is known of KVM for these keys, or comes out when a guest is booted.
-    fn proof(&self, host: &Host, environment: &EnvironmentSpec) -> Result<Proof, PlatformError> {
-        let mut keys = environment.keys.clone();
+    fn proof(&self, host: &Host, environment: &EnvironmentSpec) -> Result<Proof> {
         // None of these proves anything, and some take time to make.
-        for key in [
+        const UNRELATED: &[&str] = &[
             "label", "disk", "size", "device", "cache", "aio", "init", "rootfs", "iothread", "net", "vhost",
             "topology",
-        ] {
-            keys.remove(key);
-        }
-        keys.insert("accel".into(), Acceleration::Kvm.as_str().into());
-        crate::oci::with_probe(host, EnvironmentSpec::new(PLATFORM, keys), |request| {
+        ];
+        let environment = environment.without(UNRELATED).with("accel", Acceleration::Kvm.as_str());
+        crate::oci::with_probe(host, environment, |request| {
             let request = accel::proof_request(request);
             // What has nothing to do with acceleration fails here, and is no disproof.
             let settings = Settings::of(&request)?;

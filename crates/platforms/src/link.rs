@@ -7,7 +7,7 @@
 use crate::guest::platform_change;
 use crate::helpers::fnv_1a;
 use crate::network::NetworkEnd;
-use crate::{GuestRequest, Host, PlatformError, Reach, network};
+use crate::{GuestRequest, Host, Reach, Result, network};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::path::Path;
@@ -50,7 +50,7 @@ impl Link {
         request: &GuestRequest,
         word: &str,
         owns: bool,
-    ) -> Result<Self, PlatformError> {
+    ) -> Result<Self> {
         let mode: Mode = word.parse()?;
         let ledger = host.ledger.clone();
         if !owns || !matches!(mode, Mode::Bridge | Mode::Nat) {
@@ -87,7 +87,7 @@ impl NetworkEnd for Link {
         self.network.as_ref().map(|network| network.hops(own)).unwrap_or_default()
     }
 
-    fn remove(&mut self) -> Result<(), PlatformError> {
+    fn remove(&mut self) -> Result<()> {
         if let Some((name, entry)) = &self.own {
             undo(name)?;
             self.ledger.forget(*entry)?;
@@ -107,7 +107,7 @@ fn name(run: &str, instance: u64) -> String {
 ///
 /// # Errors
 /// Why it is still there.
-pub(crate) fn undo(name: &str) -> Result<(), PlatformError> {
+pub(crate) fn undo(name: &str) -> Result<()> {
     let place = Path::new("/sys/class/net").join(name);
     if !place.exists() {
         return Ok(());

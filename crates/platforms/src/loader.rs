@@ -6,7 +6,7 @@
 //! control group of its own.
 
 use crate::spawn::Start;
-use crate::{Guest, GuestRequest, Host, Platform, PlatformError, find, resolve};
+use crate::{Guest, GuestRequest, Host, Platform, PlatformError, Result, find, resolve};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub const CPU_TIMES_LIMIT_BYTES: u64 = 4 << 20;
 ///
 /// # Errors
 /// It did not come up; what was begun has been undone.
-pub fn launch(host: &Host, cpus: &[u32], namespace: Option<&Path>) -> Result<Box<dyn Guest>, PlatformError> {
+pub fn launch(host: &Host, cpus: &[u32], namespace: Option<&Path>) -> Result<Box<dyn Guest>> {
     let start = Start { cpus, network: namespace, ..Start::bare(NAME, NAME.into()) };
     Ok(Box::new(start.launch(host)?))
 }
@@ -45,7 +45,7 @@ pub fn launch_for_neighbour(
     cpus: &[u32],
     namespace: Option<&Path>,
     number: u64,
-) -> Result<Box<dyn Guest>, PlatformError> {
+) -> Result<Box<dyn Guest>> {
     let start = Start { cpus, network: namespace, ..Start::bare(NAME, format!("{NAME}-{number}")) };
     Ok(Box::new(start.launch(host)?))
 }
@@ -67,24 +67,19 @@ impl Elsewhere {
     pub fn of(spec: &EnvironmentSpec) -> Result<Self, SpecError> {
         let elsewhere = find(&spec.platform).is_some_and(|platform| platform.capabilities(spec).elsewhere);
         if !elsewhere {
-            let help = "write `host` for this one, or `ssh:host=[user@]address`".into();
+            let help = "write `host` for this one, or `ssh:host=[user@]address`";
             let message =
                 format!("load generators run on this host or on another machine, not in `{}`", spec.platform);
-            return Err(spec.platform_error(message, Some(help)));
+            return Err(spec.platform_error(message, help));
         }
         let mut environment = spec.clone();
         let address = environment.keys.remove(ADDRESS).map(|text| own_address(spec, &text)).transpose()?;
         if spec.get("by") == Some("shell") {
-            let help = "leave it out".into();
-            return Err(spec.value_error(
-                "by",
-                "a load generator is a probe, and no shell".into(),
-                Some(help),
-            ));
+            return Err(spec.value_error("by", "a load generator is a probe, and no shell", "leave it out"));
         }
         if spec.get("label").is_some() {
-            let message = "there is one machine of load generators, which needs no name".into();
-            return Err(spec.key_error("label", message, Some("leave it out".into())));
+            let message = "there is one machine of load generators, which needs no name";
+            return Err(spec.key_error("label", message, "leave it out"));
         }
         let (platform, environment) = resolve(&environment)?;
         Ok(Self { platform, environment, address })
@@ -104,7 +99,7 @@ impl Elsewhere {
     ///
     /// # Errors
     /// It cannot be reached, or the probe does not run there.
-    pub fn settle(&self, host: &Host) -> Result<EnvironmentSpec, PlatformError> {
+    pub fn settle(&self, host: &Host) -> Result<EnvironmentSpec> {
         let settled = self.platform.settle(host, &self.environment)?;
         if settled.get("by") == Some("shell") {
             let here = std::env::consts::ARCH;
@@ -126,7 +121,7 @@ impl Elsewhere {
     ///
     /// # Errors
     /// It did not come up; what was begun has been undone.
-    pub fn launch(&self, host: &Host, number: u64) -> Result<Box<dyn Guest>, PlatformError> {
+    pub fn launch(&self, host: &Host, number: u64) -> Result<Box<dyn Guest>> {
         let request = GuestRequest { instance: INSTANCES + number, ..self.request() };
         self.platform.launch(host, &request)
     }
@@ -141,14 +136,14 @@ impl Elsewhere {
     /// # Errors
     /// It cannot be reached, is this host itself, does not tell how busy it is, or nobody knows
     /// this host's address there.
-    pub fn describe(&self, host: &Host, host_boot: &str) -> Result<LoaderMachine, PlatformError> {
+    pub fn describe(&self, host: &Host, host_boot: &str) -> Result<LoaderMachine> {
         let mut guest = self.launch(host, 0)?;
         let described = self.look(&mut *guest, host_boot);
         guest.stop()?;
         described
     }
 
-    fn look(&self, guest: &mut dyn Guest, host_boot: &str) -> Result<LoaderMachine, PlatformError> {
+    fn look(&self, guest: &mut dyn Guest, host_boot: &str) -> Result<LoaderMachine> {
         let facts = guest.session().facts(&[], &[])?;
         let missing = |what: String, remedy: &str| PlatformError::missing(what, remedy);
         if facts.boot.as_deref() == Some(host_boot) {
@@ -179,7 +174,7 @@ impl Elsewhere {
 
     /// The address of this host as the machine reaches it: what the user says, else where its
     /// connection comes from.
-    fn host_address(&self, seen: Option<IpAddr>) -> Result<Ipv4Addr, PlatformError> {
+    fn host_address(&self, seen: Option<IpAddr>) -> Result<Ipv4Addr> {
         let why = match (self.address, seen) {
             (Some(address), _) => return Ok(address),
             (None, Some(IpAddr::V4(address))) if !address.is_loopback() => return Ok(address),
@@ -224,7 +219,7 @@ impl Elsewhere {
 fn own_address(spec: &EnvironmentSpec, text: &str) -> Result<Ipv4Addr, SpecError> {
     let wrong = |message: String| {
         let help = "write the IPv4 address of this host as the machine reaches it, as in `address=10.0.0.1`";
-        spec.value_error(ADDRESS, message, Some(help.into()))
+        spec.value_error(ADDRESS, message, help)
     };
     let address: Ipv4Addr = text.parse().map_err(|_| wrong(format!("`{text}` is no IPv4 address")))?;
     if address.is_loopback() || address.is_unspecified() {

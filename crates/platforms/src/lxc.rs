@@ -19,7 +19,7 @@ use crate::helpers::version_text;
 use crate::network;
 use crate::oci::availability;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -82,20 +82,11 @@ impl Platform for Lxc {
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
-        let system = is_system(environment);
-        if system && setting(self, environment, "net") == "host" {
-            let message = "a system would set up the host's own network as it starts".to_string();
-            let help =
-                "write `net=none` or `net=bridge`, or `init=single` for one program in the host's network";
-            return Err(environment.value_error("net", message, Some(help.into())));
+        if !is_system(environment) {
+            return Ok(());
         }
-        let without = environment.get("rootfs").filter(|word| matches!(*word, "host" | "probe"));
-        if let (true, Some(word)) = (system, without) {
-            let message = format!("the image `{word}` has no system that could be started");
-            let help = "write `rootfs=debian`, a directory or an archive with systemd in it";
-            return Err(environment.value_error("rootfs", message, Some(help.into())));
-        }
-        Ok(())
+        common_keys::check_system_network(self, environment)?;
+        common_keys::check_system_image(environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {
@@ -106,22 +97,22 @@ impl Platform for Lxc {
         })
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         Plan::new(host, request)?.prepare(host, request)
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let plan = Plan::new(host, request)?;
         plan.prepare(host, request)?;
         Ok(Box::new(guest::launch(host, request, &plan)?))
     }
 
-    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         let why = "lxc-checkpoint saves no container whose standard streams are pipes, and the probe speaks over them";
         Err(PlatformError::CannotRestore(why.into()))
     }
 
-    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<()> {
         match what {
             "link" => crate::link::undo(id),
             _ => Err(PlatformError::never_made(self.name(), what)),
@@ -176,7 +167,7 @@ struct Programs {
 impl Programs {
     /// Those that are installed, or those in the directory that is named, or beside the program
     /// that is named.
-    fn find(host: &Host, binary: &str) -> Result<Self, PlatformError> {
+    fn find(host: &Host, binary: &str) -> Result<Self> {
         host.require_root("the right to make containers with lxc")?;
         let named = Path::new(binary);
         let directory = match (binary.is_empty(), named.is_dir()) {
@@ -199,7 +190,7 @@ impl Programs {
         Ok(Self { execute, start, attach, share })
     }
 
-    fn version(&self) -> Result<String, PlatformError> {
+    fn version(&self) -> Result<String> {
         Ok(format!("LXC {}", version_text(&self.execute)?))
     }
 }
@@ -218,7 +209,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(host: &Host, request: &GuestRequest) -> Result<Self, PlatformError> {
+    fn new(host: &Host, request: &GuestRequest) -> Result<Self> {
         let environment = &request.environment;
         let setting = |key: &str| setting(&Lxc, environment, key);
         let programs = Programs::find(host, setting("binary"))?;
@@ -238,7 +229,7 @@ impl Plan {
     }
 
     /// Makes what all guests share; called again it finds it made.
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         rootfs::base(self, host, &request.root).map(|_| ())
     }
 }

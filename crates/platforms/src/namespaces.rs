@@ -9,9 +9,7 @@
 use crate::common_keys;
 use crate::network;
 use crate::spawn::Start;
-use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
-};
+use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, Result, setting};
 use rustix::thread::UnshareFlags;
 use weigh_model::EnvironmentSpec;
 
@@ -79,11 +77,11 @@ impl Platform for Namespaces {
         common_keys::with_namespaces_remedy(found, host)
     }
 
-    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         Ok(())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let start = Start::new(self.name(), request, self.flags(&request.environment));
         Ok(Box::new(start.launch_in(host, request, setting(self, &request.environment, "net"))?))
     }

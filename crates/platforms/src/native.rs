@@ -7,7 +7,9 @@
 
 use crate::common_keys;
 use crate::spawn::Start;
-use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError};
+use crate::{
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+};
 use rustix::thread::UnshareFlags;
 use weigh_model::EnvironmentSpec;
 
@@ -56,11 +58,11 @@ impl Platform for Native {
         }
     }
 
-    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         Ok(())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         if !request.root.host && !host.is_root {
             return Err(PlatformError::missing(
                 "the right to run natively in an image",

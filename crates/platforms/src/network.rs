@@ -3,7 +3,7 @@
 //! A driver calls [`of_guest`] before anything that it measures, starts its guest in [`namespace`]
 //! if there is one, and gives the network to the guest's core ([`crate::guest::GuestCore`]).
 
-use crate::{GuestRequest, Host, PlatformError, Reach};
+use crate::{GuestRequest, Host, PlatformError, Reach, Result};
 use std::net::IpAddr;
 use std::path::Path;
 use weigh_network::{ExternalAddress, GuestNetwork, Hop, Mode, NetworkError};
@@ -17,11 +17,7 @@ pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
 ///
 /// # Errors
 /// It could not be made; what was begun has been undone.
-pub(crate) fn of_guest(
-    host: &Host,
-    request: &GuestRequest,
-    word: &str,
-) -> Result<Option<GuestNetwork>, PlatformError> {
+pub(crate) fn of_guest(host: &Host, request: &GuestRequest, word: &str) -> Result<Option<GuestNetwork>> {
     let mode: Mode = word.parse()?;
     let (ledger, run, work) = (&host.ledger, &host.run, &host.work);
     Ok(match mode {
@@ -38,11 +34,7 @@ pub(crate) fn of_guest(
 ///
 /// # Errors
 /// They could not be opened; the network has been taken away.
-pub(crate) fn opened(
-    mut network: GuestNetwork,
-    host: &Host,
-    request: &GuestRequest,
-) -> Result<GuestNetwork, PlatformError> {
+pub(crate) fn opened(mut network: GuestNetwork, host: &Host, request: &GuestRequest) -> Result<GuestNetwork> {
     if let Some(address) = request.outside {
         network.open(&host.run, ExternalAddress { address, ports: request.publish.clone() })?;
     }
@@ -53,7 +45,7 @@ pub(crate) fn opened(
 ///
 /// # Errors
 /// No, with the remedy.
-pub(crate) fn ability(host: &Host, word: &str) -> Result<(), PlatformError> {
+pub(crate) fn ability(host: &Host, word: &str) -> Result<()> {
     if host.is_root {
         return Ok(());
     }
@@ -87,7 +79,7 @@ pub(crate) trait NetworkEnd: Send {
     ///
     /// # Errors
     /// What could not be undone; it stays in the ledger.
-    fn detach(&mut self) -> Result<(), PlatformError> {
+    fn detach(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -95,7 +87,7 @@ pub(crate) trait NetworkEnd: Send {
     ///
     /// # Errors
     /// What could not be undone; it stays in the ledger.
-    fn remove(&mut self) -> Result<(), PlatformError> {
+    fn remove(&mut self) -> Result<()> {
         Ok(())
     }
 }
@@ -109,7 +101,7 @@ impl NetworkEnd for GuestNetwork {
         GuestNetwork::hops(self, None)
     }
 
-    fn remove(&mut self) -> Result<(), PlatformError> {
+    fn remove(&mut self) -> Result<()> {
         Ok(GuestNetwork::remove(self)?)
     }
 }

@@ -21,7 +21,7 @@ use crate::common_keys::{self, Storage};
 use crate::helpers::version_line;
 use crate::spawn::{Runtime, Start};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, network, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, Result, network, setting,
 };
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -66,20 +66,18 @@ impl Platform for Nspawn {
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
         let full = self.is_full(environment);
         if !full && environment.get("root").is_some() {
-            let message = "only a system has a root of its own".to_string();
-            return Err(environment.key_error("root", message, Some("write `init=full` as well".into())));
+            let message = "only a system has a root of its own";
+            return Err(environment.key_error("root", message, "write `init=full` as well"));
         }
-        if full && setting(self, environment, "net") == "host" {
-            let message = "a system would set up the host's own network as it starts".to_string();
-            let help = "write `net=none`, `net=bridge` or `net=nat`, or `init=single` for one program in the host's network";
-            return Err(environment.value_error("net", message, Some(help.into())));
+        if full {
+            common_keys::check_system_network(self, environment)?;
         }
         if full
             && setting(self, environment, "user") == "mapped"
             && setting(self, environment, "root") != "copied"
         {
-            let message = "a system that is mapped must own its root".to_string();
-            return Err(environment.value_error("user", message, Some("write `root=copied` as well".into())));
+            let message = "a system that is mapped must own its root";
+            return Err(environment.value_error("user", message, "write `root=copied` as well"));
         }
         Ok(())
     }
@@ -103,11 +101,11 @@ impl Platform for Nspawn {
         })
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         self.program(host, &request.environment).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let program = self.program(host, &request.environment)?;
         let name = format!("{}-{}", self.name(), request.instance);
         let root = if self.is_full(&request.environment) {
@@ -160,7 +158,7 @@ impl Nspawn {
         setting(self, environment, "init") == "full"
     }
 
-    fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
+    fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf> {
         host.require_root("the right to make containers with systemd-nspawn")?;
         common_keys::program(self, environment, "systemd-nspawn", REMEDY)
     }

@@ -10,8 +10,8 @@ mod script;
 
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Session, Values,
-    setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, Session,
+    Values, setting,
 };
 use probe::{Fake, Shared};
 use script::{Noise, Script};
@@ -102,11 +102,7 @@ impl Platform for Null {
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
         facts(setting(self, environment, "fact")).map_err(|part| {
             let help = "write `fact=cpus=1`, or `fact=cpus=1+libc=static`";
-            environment.value_error(
-                "fact",
-                format!("`{part}` is not of the form KEY=VALUE"),
-                Some(help.into()),
-            )
+            environment.value_error("fact", format!("`{part}` is not of the form KEY=VALUE"), help)
         })?;
         Script::read(environment, |key| setting(self, environment, key)).map(|_| ())
     }
@@ -126,11 +122,11 @@ impl Platform for Null {
         }
     }
 
-    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         Ok(())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let guest = self.start(
             host,
             Fake {
@@ -170,7 +166,7 @@ fn facts(text: &str) -> Result<BTreeMap<String, String>, &str> {
 }
 
 impl Null {
-    fn start(&self, host: &Host, fake: Fake) -> Result<CoreGuest<FakeGuest>, PlatformError> {
+    fn start(&self, host: &Host, fake: Fake) -> Result<CoreGuest<FakeGuest>> {
         let failed = |reason: String| PlatformError::launch(self.name(), reason);
         let (environment, instance) = (fake.environment.clone(), fake.instance);
         let script = Script::read(&environment, |key| setting(self, &environment, key))
@@ -223,12 +219,12 @@ impl Backend for FakeGuest {
         None
     }
 
-    fn set_frozen(&mut self, _: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, _: &mut GuestCore, frozen: bool) -> Result<()> {
         let doing = if frozen { "freeze a fake guest" } else { "thaw a fake guest" };
         self.shared.freeze(frozen).map_err(PlatformError::io(doing))
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         // Closing is enough: the thread reads the end of its channel, whatever it was told to play.
         if let Some(session) = &mut core.session {
             session.close();

@@ -19,7 +19,7 @@ mod seccomp;
 pub use driver::Oci;
 pub(crate) use driver::{Kind, Saving};
 
-use crate::{Availability, GuestRequest, Host, Platform, PlatformError};
+use crate::{Availability, GuestRequest, Host, Platform, PlatformError, Result};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ use weigh_model::{EnvironmentSpec, ImageSpec};
 pub(crate) fn availability(
     platform: &dyn Platform,
     host: &Host,
-    prove: impl FnOnce(&GuestRequest) -> Result<String, PlatformError>,
+    prove: impl FnOnce(&GuestRequest) -> Result<String>,
 ) -> Availability {
     let environment = EnvironmentSpec::new(platform.name(), Default::default());
     match with_probe(host, environment, prove) {
@@ -44,8 +44,8 @@ pub(crate) fn availability(
 pub(crate) fn with_probe<T>(
     host: &Host,
     environment: EnvironmentSpec,
-    attempt: impl FnOnce(&GuestRequest) -> Result<T, PlatformError>,
-) -> Result<T, PlatformError> {
+    attempt: impl FnOnce(&GuestRequest) -> Result<T>,
+) -> Result<T> {
     // Numbers that no run comes to, so that the guest's names are not taken.
     static NEXT: AtomicU64 = AtomicU64::new(1 << 32);
     let instance = NEXT.fetch_add(1, Ordering::Relaxed);

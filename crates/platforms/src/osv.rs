@@ -17,7 +17,7 @@ use crate::common_keys::{BINARY, CPUS, MEMORY};
 use crate::helpers::fnv_1a;
 use crate::qemu::accel::{self, Acceleration, Subject};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
 };
 use guest::{TRIAL_DEADLINE, discard, machine};
 use image::Boot;
@@ -58,15 +58,11 @@ struct Settings {
 }
 
 impl Settings {
-    fn of(request: &GuestRequest) -> Result<Self, PlatformError> {
-        let cpus = match request.cpus.as_slice() {
-            [] => weigh_host::facts::allowed_cpus(),
-            cpus => cpus.to_vec(),
-        };
+    fn of(request: &GuestRequest) -> Result<Self> {
         Ok(Self {
             binary: crate::common_keys::program(&Osv, &request.environment, QEMU, REMEDY)?,
             program: setting(&Osv, &request.environment, "program").into(),
-            cpus,
+            cpus: request.cpus_or_all(),
             memory_bytes: request.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES),
         })
     }
@@ -113,25 +109,23 @@ impl Platform for Osv {
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
         if environment.get("image").is_none() {
-            let help = "write `osv:image=PATH`, with a loader.elf or a disk image of OSv".into();
-            return Err(environment.platform_error("osv needs an image to boot".into(), Some(help)));
+            let help = "write `osv:image=PATH`, with a loader.elf or a disk image of OSv";
+            return Err(environment.platform_error("osv needs an image to boot", help));
         }
         let program = setting(self, environment, "program");
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if !program.starts_with('/') || !program.chars().all(plain) {
-            let help = "write an absolute path of plain letters, as in `program=/weigh-kernels`".into();
+            let help = "write an absolute path of plain letters, as in `program=/weigh-kernels`";
             let message = format!("`{program}` cannot stand on OSv's command line");
-            return Err(environment.value_error("program", message, Some(help)));
+            return Err(environment.value_error("program", message, help));
         }
         Ok(())
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
-        let mut keys = environment.keys.clone();
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let attempt = |request: &GuestRequest| acceleration(host, request);
         let acceleration = crate::oci::with_probe(host, environment.clone(), attempt)?;
-        keys.insert("accel".into(), acceleration.as_str().into());
-        Ok(EnvironmentSpec::new(PLATFORM, keys))
+        Ok(environment.with("accel", acceleration.as_str()))
     }
 
     fn availability(&self, _: &Host) -> Availability {
@@ -141,11 +135,11 @@ impl Platform for Osv {
         }
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         prepared(host, request).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let (boot, acceleration, version) = prepared(host, request)?;
         Ok(Box::new(guest::launch(host, request, boot, acceleration, version)?))
     }
@@ -168,7 +162,7 @@ fn trial_instance() -> u64 {
 }
 
 /// What executes machines of this environment.
-fn acceleration(host: &Host, request: &GuestRequest) -> Result<Acceleration, PlatformError> {
+fn acceleration(host: &Host, request: &GuestRequest) -> Result<Acceleration> {
     let proof = || {
         let settings = Settings::of(request)?;
         let boot = Boot::of(request)?.prepare(host)?;
@@ -189,7 +183,7 @@ fn try_out(
     boot: Boot,
     acceleration: Acceleration,
     within: Duration,
-) -> Result<String, PlatformError> {
+) -> Result<String> {
     let trial = GuestRequest { instance: trial_instance(), ..request.clone() };
     let (machine, copy) = machine(host, &trial, boot, acceleration, String::new())?;
     let console = machine.try_out(within);
@@ -199,7 +193,7 @@ fn try_out(
 
 /// What a run needs of an environment: what is booted, by what, and what it says it is, which is
 /// found out once and kept beside the run's other files.
-fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, String), PlatformError> {
+fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, String)> {
     host.require_root("the right to make control groups for OSv")?;
     let boot = Boot::of(request)?.prepare(host)?;
     let acceleration = acceleration(host, request)?;

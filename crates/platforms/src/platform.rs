@@ -62,7 +62,7 @@ pub trait Platform: Send + Sync {
     ///
     /// # Errors
     /// This host lacks something that the environment names; the error says what was found.
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let _ = host;
         Ok(environment.clone())
     }
@@ -76,20 +76,20 @@ pub trait Platform: Send + Sync {
     ///
     /// # Errors
     /// The platform is missing, or a step failed; whatever is left is in the ledger.
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError>;
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()>;
 
     /// Starts a fresh guest and returns when its probe has said hello.
     ///
     /// # Errors
     /// The guest did not start in time; its traces have been removed.
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError>;
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>>;
 
     /// Whether such guests can be saved and restored here, as far as can be seen without doing it.
     /// Called after [`Platform::prepare`].
     ///
     /// # Errors
     /// [`PlatformError::CannotRestore`] with the reason.
-    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         let _ = (host, request);
         Err(PlatformError::CannotRestore(format!("{} cannot save and restore guests", self.name())))
     }
@@ -99,12 +99,7 @@ pub trait Platform: Send + Sync {
     ///
     /// # Errors
     /// The guest did not start; its traces have been removed.
-    fn restore(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        saved: &Path,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
+    fn restore(&self, host: &Host, request: &GuestRequest, saved: &Path) -> Result<Box<dyn Guest>> {
         let _ = saved;
         let reason = self.restores(host, request).err().map(|error| error.to_string()).unwrap_or_default();
         Err(PlatformError::Missing { what: format!("a way to restore guests ({reason})"), remedy: None })
@@ -118,7 +113,7 @@ pub trait Platform: Send + Sync {
     ///
     /// # Errors
     /// Why it is still there.
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
         let _ = (id, detail);
         Err(PlatformError::never_made(self.name(), what))
     }
@@ -237,7 +232,7 @@ pub trait Guest: Send {
     ///
     /// # Errors
     /// The guest could not be saved; the error has the end of the tools' output.
-    fn save(&mut self, directory: &Path) -> Result<(), PlatformError> {
+    fn save(&mut self, directory: &Path) -> Result<()> {
         let _ = directory;
         let (what, remedy) = ("a way to save this guest".into(), None);
         Err(PlatformError::Missing { what, remedy })
@@ -248,13 +243,13 @@ pub trait Guest: Send {
     ///
     /// # Errors
     /// Some still run after a few seconds.
-    fn freeze(&mut self) -> Result<(), PlatformError>;
+    fn freeze(&mut self) -> Result<()>;
 
     /// Resumes a frozen guest and returns when it runs. Does nothing to a guest that is not frozen.
     ///
     /// # Errors
     /// It stays frozen.
-    fn thaw(&mut self) -> Result<(), PlatformError>;
+    fn thaw(&mut self) -> Result<()>;
 
     /// Ends a guest in any state, frozen, hung or dead: asks the probe, waits a little, kills, and
     /// removes the guest's traces with their ledger entries. Idempotent. Dropping a guest does the
@@ -262,7 +257,7 @@ pub trait Guest: Send {
     ///
     /// # Errors
     /// What could not be undone; it stays in the ledger for `weigh clean`.
-    fn stop(&mut self) -> Result<(), PlatformError>;
+    fn stop(&mut self) -> Result<()>;
 }
 
 /// Counts a guest's disk traffic at its virtual devices: below the guest's own caches, above all of
@@ -482,7 +477,7 @@ pub struct Host {
 impl Host {
     /// Whether weighbridge is root, for a platform that needs it. `what` names the right that is
     /// missing otherwise.
-    pub(crate) fn require_root(&self, what: impl Into<String>) -> Result<(), PlatformError> {
+    pub(crate) fn require_root(&self, what: impl Into<String>) -> Result<()> {
         if self.is_root { Ok(()) } else { Err(PlatformError::missing(what, crate::remedy::AS_ROOT)) }
     }
 }
@@ -509,6 +504,14 @@ pub struct GuestRequest {
     pub outside: Option<Ipv4Addr>,
 }
 
+impl GuestRequest {
+    /// The CPUs of the host that the guest may use: those that are asked for, else all that
+    /// weighbridge may use.
+    pub(crate) fn cpus_or_all(&self) -> Vec<u32> {
+        if self.cpus.is_empty() { weigh_host::facts::allowed_cpus() } else { self.cpus.clone() }
+    }
+}
+
 /// How a client reaches a port of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
@@ -518,6 +521,9 @@ pub struct Reach {
     /// when absent.
     pub from: Option<PathBuf>,
 }
+
+/// What comes of something that a platform is asked for.
+pub type Result<T, E = PlatformError> = std::result::Result<T, E>;
 
 /// A platform did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -610,7 +616,7 @@ impl PlatformError {
 ///
 /// # Errors
 /// Something of it could not be removed.
-pub(crate) fn remove_directory(directory: &Path) -> Result<(), PlatformError> {
+pub(crate) fn remove_directory(directory: &Path) -> Result<()> {
     match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(PlatformError::io(format!("remove {}", directory.display()))(error))

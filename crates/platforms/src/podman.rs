@@ -13,7 +13,7 @@ use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::oci::own_layer;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
 };
 use network::Network;
 use serde_json::Value;
@@ -68,14 +68,14 @@ impl Platform for Podman {
         })
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         let store = self.store(host, request)?;
         store.make(host)?;
         self.network(host, request, &store)?;
         store.import(host, &*self.root(host, request)?).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let store = self.store(host, request)?;
         let network = self.network(host, request, &store)?;
         let bridge = network.as_ref().map(|network| network.name.as_str());
@@ -85,7 +85,7 @@ impl Platform for Podman {
         Ok(Box::new(guest::launch(host, request, store, (network.as_ref(), access), &arguments)?))
     }
 
-    fn restores(&self, host: &Host, _: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, host: &Host, _: &GuestRequest) -> Result<()> {
         let _ = host;
         crate::oci::restore::criu_is_usable("podman", "criu")?;
         let why = "this version of weighbridge does not use podman's checkpoints";
@@ -106,7 +106,7 @@ impl Platform for Podman {
         ]
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<()> {
         match what {
             "container" => guest::undo(id, detail),
             "network" => network::undo(id, detail),
@@ -121,17 +121,12 @@ impl Podman {
         setting(self, &request.environment, key)
     }
 
-    fn store(&self, host: &Host, request: &GuestRequest) -> Result<Store, PlatformError> {
+    fn store(&self, host: &Host, request: &GuestRequest) -> Result<Store> {
         Store::find(host, self.value(request, "binary"), self.value(request, "runtime"))
     }
 
     /// The run's own network, where the guest gets an address in it.
-    fn network(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        store: &Store,
-    ) -> Result<Option<Network>, PlatformError> {
+    fn network(&self, host: &Host, request: &GuestRequest, store: &Store) -> Result<Option<Network>> {
         match self.value(request, "net") {
             "nat" | "bridge" => Network::make(host, store).map(Some),
             _ => Ok(None),
@@ -139,23 +134,14 @@ impl Podman {
     }
 
     /// The root, with `/var/tmp` in the container's own layer where the keys say so.
-    fn root<'a>(
-        &self,
-        host: &Host,
-        request: &'a GuestRequest,
-    ) -> Result<own_layer::Layered<'a>, PlatformError> {
+    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<own_layer::Layered<'a>> {
         let own = self.value(request, "storage") == "overlay";
         own_layer::of(&request.root, own, &host.work)
             .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
     }
 
     /// What follows `podman run` and the names of this guest: all that users would say.
-    fn arguments(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        network: Option<&str>,
-    ) -> Result<Vec<String>, PlatformError> {
+    fn arguments(&self, host: &Host, request: &GuestRequest, network: Option<&str>) -> Result<Vec<String>> {
         let root = self.root(host, request)?;
         let mut words: Vec<String> =
             ["--pull=never", "--log-driver=none", "--http-proxy=false"].map(Into::into).into();

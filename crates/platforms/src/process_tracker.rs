@@ -1,6 +1,6 @@
 //! Processes of a guest, remembered with what tells them from later ones of the same number.
 
-use crate::PlatformError;
+use crate::{PlatformError, Result};
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ impl ProcessTracker {
     ///
     /// # Errors
     /// Some of them live on.
-    pub(crate) fn ended_within(&self, deadline: Duration) -> Result<(), PlatformError> {
+    pub(crate) fn ended_within(&self, deadline: Duration) -> Result<()> {
         if self.wait_ended(deadline) {
             return Ok(());
         }

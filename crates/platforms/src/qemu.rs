@@ -42,11 +42,12 @@ pub(crate) mod storage;
 mod tune;
 
 use crate::helpers::version_line;
+use crate::vm::boot;
 use crate::vm::disk::Wanted;
 use crate::vm::tune::{Model, Tuning, host_cpus};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
-    setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    common_keys, setting,
 };
 use accel::{Acceleration, Proof, Subject};
 use disks::{Cache, Opening};
@@ -113,15 +114,11 @@ struct Settings<'a> {
 }
 
 impl<'a> Settings<'a> {
-    fn of(request: &'a GuestRequest) -> Result<Self, PlatformError> {
+    fn of(request: &'a GuestRequest) -> Result<Self> {
         let environment = &request.environment;
         let given = |key| Some(setting(&Qemu, environment, key)).filter(|value| !value.is_empty());
         let binary = binary(environment)?;
-        let cpus = match request.cpus.as_slice() {
-            [] => weigh_host::facts::allowed_cpus(),
-            cpus => cpus.to_vec(),
-        };
-        let tuning = Tuning::of(&Qemu, environment, &host_cpus(Path::new("/"), &cpus))?;
+        let tuning = Tuning::of(&Qemu, environment, &host_cpus(Path::new("/"), &request.cpus_or_all()))?;
         Ok(Self {
             binary,
             machine: setting(&Qemu, environment, "machine"),
@@ -145,7 +142,7 @@ fn size(value: &str) -> Option<u64> {
 }
 
 /// The QEMU that is meant.
-fn binary(environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
+fn binary(environment: &EnvironmentSpec) -> Result<PathBuf> {
     common_keys::program(&Qemu, environment, BINARY, REMEDY)
 }
 
@@ -189,9 +186,8 @@ fn check_disks(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     let without = setting(&Qemu, environment, "disk") == "none" && !on_disk;
     let about = ["cache", "aio"].into_iter().find(|key| environment.get(key).is_some());
     if let Some(key) = about.filter(|_| without) {
-        let help = "name a disk too, as in `disk=raw,size=10GiB`".into();
-        let message = format!("there is no disk for `{key}` to be about");
-        return Err(environment.key_error(key, message, Some(help)));
+        let help = "name a disk too, as in `disk=raw,size=10GiB`";
+        return Err(environment.key_error(key, format!("there is no disk for `{key}` to be about"), help));
     }
     let opening = opening(environment);
     if opening.aio == "native" && !opening.cache.direct {
@@ -200,20 +196,16 @@ fn check_disks(environment: &EnvironmentSpec) -> Result<(), SpecError> {
             opening.cache.word
         );
         let help = "write aio=threads or aio=io_uring, or cache=none or cache=directsync";
-        return Err(environment.value_error("aio", message, Some(help.into())));
+        return Err(environment.value_error("aio", message, help));
     }
     if system && !on_disk {
-        let message = "a system starts from a disk".to_string();
-        return Err(environment.value_error(
-            "root",
-            message,
-            Some("write root=disk, or leave it out".into()),
-        ));
+        let message = "a system starts from a disk";
+        return Err(environment.value_error("root", message, "write root=disk, or leave it out"));
     }
     if on_disk && let Some(word) = environment.get("rootfs").filter(|word| ["host", "probe"].contains(word)) {
-        let message = format!("no disk is made of the image `{word}`");
         let help = "write `rootfs=debian`, a directory or an archive of a root file system";
-        return Err(environment.value_error("rootfs", message, Some(help.into())));
+        let message = format!("no disk is made of the image `{word}`");
+        return Err(environment.value_error("rootfs", message, help));
     }
     Ok(())
 }
@@ -253,15 +245,13 @@ impl Platform for Qemu {
         memory::check(environment)
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         channel::Channel::check(environment)?;
         if opening(environment).aio == "io_uring" {
             disks::check_io_uring(&binary(environment)?)?;
         }
         let acceleration = self.acceleration(host, environment)?.0;
-        let mut keys = environment.keys.clone();
-        keys.insert("accel".into(), acceleration.as_str().into());
-        Ok(EnvironmentSpec::new(PLATFORM, keys))
+        Ok(environment.with("accel", acceleration.as_str()))
     }
 
     fn availability(&self, host: &Host) -> Availability {
@@ -278,37 +268,29 @@ impl Platform for Qemu {
         })
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         prepare::prepare(host, request).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         self.start(host, request, None)
     }
 
-    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         let prepared = prepare::prepare(host, request)?;
         state::why_not_savable(request, &prepared)
             .map_or(Ok(()), |why| Err(PlatformError::CannotRestore(why)))
     }
 
-    fn restore(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        saved: &Path,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
+    fn restore(&self, host: &Host, request: &GuestRequest, saved: &Path) -> Result<Box<dyn Guest>> {
         self.restores(host, request).map_err(|why| state::missing(why.to_string()))?;
         self.start(host, request, Some(saved))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
         let mut changes = Vec::new();
-        let place = CacheDirectory::open().map(|cache| cache.path().display().to_string());
-        let cache = place.unwrap_or_else(|| "the cache directory".into());
-        changes.push(format!(
-            "keep the guest's kernel in {cache}, fetched by apt-get where the host has none that serves; it stays for later runs"
-        ));
+        let cache = boot::cache_place();
+        changes.push(boot::kernel_kept("; it stays for later runs"));
         changes.extend(Wanted::of(self, &request.environment).iter().flat_map(Wanted::host_changes));
         if RootKind::of(&request.environment) == RootKind::Disk {
             changes.push(format!(
@@ -324,7 +306,7 @@ impl Platform for Qemu {
         changes
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
         match what {
             "machine" => crate::vm::processes::end(id),
             other => crate::vm::setting::undo(PLATFORM, other, detail),
@@ -333,12 +315,7 @@ impl Platform for Qemu {
 }
 
 impl Qemu {
-    fn start(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        saved: Option<&Path>,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
+    fn start(&self, host: &Host, request: &GuestRequest, saved: Option<&Path>) -> Result<Box<dyn Guest>> {
         let acceleration = self.acceleration(host, &request.environment)?.0;
         let prepared = prepare::prepare(host, request)?;
         let until = Instant::now() + guest::HELLO_DEADLINE;
@@ -350,7 +327,7 @@ impl Qemu {
         &self,
         host: &Host,
         environment: &EnvironmentSpec,
-    ) -> Result<(Acceleration, Option<String>), PlatformError> {
+    ) -> Result<(Acceleration, Option<String>)> {
         accel::choose(setting(self, environment, "accel"), || {
             self.proof(host, environment, CacheDirectory::open().as_ref())
         })
@@ -362,7 +339,7 @@ impl Qemu {
         host: &Host,
         environment: &EnvironmentSpec,
         cache: Option<&CacheDirectory>,
-    ) -> Result<Proof, PlatformError> {
+    ) -> Result<Proof> {
         let mut keys = environment.keys.clone();
         // What the proof is about: nothing else decides it, and disks and networks take time to
         // make.
@@ -386,17 +363,13 @@ impl Qemu {
     }
 }
 
-fn prove_by_booting(
-    host: &Host,
-    request: &GuestRequest,
-    prepared: &prepare::Prepared,
-) -> Result<(), PlatformError> {
+fn prove_by_booting(host: &Host, request: &GuestRequest, prepared: &prepare::Prepared) -> Result<()> {
     let until = Instant::now() + accel::PROOF_DEADLINE;
     guest::launch(host, request, prepared, Acceleration::Kvm, None, until)?.stop()
 }
 
 /// First line of `--version`, without the distribution's part.
-fn version(binary: &Path) -> Result<String, PlatformError> {
+fn version(binary: &Path) -> Result<String> {
     Ok(version_line(binary)?.split(" (").next().unwrap_or_default().replace(" emulator version", ""))
 }
 

@@ -57,11 +57,7 @@ pub fn resolve(spec: &EnvironmentSpec) -> Result<(&'static dyn Platform, Environ
     for (key, value) in &spec.keys {
         if let Some(of_alias) = alias.as_ref().and_then(|alias| alias.get(key)) {
             let message = format!("`{}` means {key}={of_alias} already", spec.platform);
-            return Err(spec.key_error(
-                key,
-                message,
-                Some(format!("write `{}:{key}={value}`", platform.name())),
-            ));
+            return Err(spec.key_error(key, message, format!("write `{}:{key}={value}`", platform.name())));
         }
         check_value(spec, key_of(platform, spec, key)?, value)?;
     }
@@ -91,7 +87,7 @@ fn platform_of(
         Some(word) => format!("did you mean `{word}`?"),
         None => format!("the platforms are {}", names.collect::<Vec<_>>().join(", ")),
     };
-    Err(spec.platform_error(format!("there is no platform `{}`", spec.platform), Some(help)))
+    Err(spec.platform_error(format!("there is no platform `{}`", spec.platform), help))
 }
 
 fn key_of<'a>(
@@ -110,7 +106,7 @@ fn key_of<'a>(
             keys.fold(format!("its keys are {first}"), |text, known| text + ", " + known.name)
         }
     };
-    Err(spec.key_error(key, format!("{} has no key `{key}`", platform.name()), Some(help)))
+    Err(spec.key_error(key, format!("{} has no key `{key}`", platform.name()), help))
 }
 
 fn check_value(spec: &EnvironmentSpec, key: &KeySpec, value: &str) -> Result<(), SpecError> {
@@ -123,15 +119,15 @@ fn check_value(spec: &EnvironmentSpec, key: &KeySpec, value: &str) -> Result<(),
                 Some(word) => format!("did you mean `{word}`?"),
                 None => format!("write one of {}", words.join(", ")),
             };
-            Err(spec.value_error(name, format!("{name} cannot be `{value}`"), Some(help)))
+            Err(spec.value_error(name, format!("{name} cannot be `{value}`"), help))
         }
         Values::Number if value.parse::<u64>().is_ok() => Ok(()),
         Values::Number => {
             let message = format!("{name} is a whole number, `{value}` is not");
-            Err(spec.value_error(name, message, Some(format!("as in `{name}=2`"))))
+            Err(spec.value_error(name, message, format!("as in `{name}=2`")))
         }
         Values::Path if Path::new(value).exists() => Ok(()),
-        Values::Path => Err(spec.value_error(name, format!("there is no {value}"), None)),
+        Values::Path => Err(spec.value_error(name, format!("there is no {value}"), "")),
     }
 }
 

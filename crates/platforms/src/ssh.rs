@@ -22,7 +22,7 @@ mod target;
 
 use crate::common_keys::{ANOTHER_MACHINE, BINARY};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
 };
 use guest::GuestBy;
 use remote_directory::{Machine, RemoteDirectory};
@@ -106,8 +106,8 @@ impl Platform for Ssh {
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
         let Some(host) = environment.get("host") else {
-            let help = "write `ssh:host=[user@]address`".into();
-            return Err(environment.platform_error("ssh needs the machine to go to".into(), Some(help)));
+            let help = "write `ssh:host=[user@]address`";
+            return Err(environment.platform_error("ssh needs the machine to go to", help));
         };
         let plain = |text: &str| !text.chars().any(|c| c.is_control() || c.is_whitespace());
         let (user, address) = host.rsplit_once('@').unwrap_or(("user", host));
@@ -116,30 +116,28 @@ impl Platform for Ssh {
             || address.is_empty()
             || [user, address].iter().any(|part| part.starts_with('-'))
         {
-            let help = "write an address or a name, as in `host=root@10.0.0.7`".into();
-            return Err(environment.value_error("host", format!("`{host}` is no machine"), Some(help)));
+            let help = "write an address or a name, as in `host=root@10.0.0.7`";
+            return Err(environment.value_error("host", format!("`{host}` is no machine"), help));
         }
         if let Some(port) = environment.get("port")
             && !port.parse::<u16>().is_ok_and(|port| port > 0)
         {
-            let help = "write a number from 1 to 65535".into();
-            return Err(environment.value_error("port", format!("`{port}` is no port"), Some(help)));
+            let help = "write a number from 1 to 65535";
+            return Err(environment.value_error("port", format!("`{port}` is no port"), help));
         }
         let directory = setting(self, environment, "directory");
         if !directory.starts_with('/') || directory.chars().any(char::is_control) {
-            let help = "write an absolute path of the machine, as in `directory=/var/tmp`".into();
+            let help = "write an absolute path of the machine, as in `directory=/var/tmp`";
             let message = format!("`{directory}` is no absolute path");
-            return Err(environment.value_error("directory", message, Some(help)));
+            return Err(environment.value_error("directory", message, help));
         }
         Ok(())
     }
 
-    fn settle(&self, _: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+    fn settle(&self, _: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let target = Target::of(environment)?;
         let machine = Machine::ask(&target, None)?;
-        let mut keys = environment.keys.clone();
-        keys.insert("by".into(), by(environment, &target, &machine)?.as_str().into());
-        Ok(EnvironmentSpec::new(PLATFORM, keys))
+        Ok(environment.with("by", by(environment, &target, &machine)?.as_str()))
     }
 
     fn availability(&self, _: &Host) -> Availability {
@@ -149,7 +147,7 @@ impl Platform for Ssh {
         }
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         if !request.root.host {
             return Err(PlatformError::missing(
                 "a way to give another machine a root file system",
@@ -159,7 +157,7 @@ impl Platform for Ssh {
         RemoteDirectory::of(host, request).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let remote = RemoteDirectory::of(host, request)?;
         Ok(Box::new(guest::launch(host, request, &remote)?))
     }
@@ -175,7 +173,7 @@ impl Platform for Ssh {
         ]
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
         match (what, Target::read(detail)) {
             ("directory", Some(target)) => remote_directory::undo(id, &target),
             ("directory", None) => {
@@ -191,7 +189,7 @@ impl Platform for Ssh {
 ///
 /// # Errors
 /// Not what the environment says.
-fn by(environment: &EnvironmentSpec, target: &Target, machine: &Machine) -> Result<GuestBy, PlatformError> {
+fn by(environment: &EnvironmentSpec, target: &Target, machine: &Machine) -> Result<GuestBy> {
     let here = std::env::consts::ARCH;
     let Machine { system, architecture, .. } = machine;
     let of_probe = |what: &str| {

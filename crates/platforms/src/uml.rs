@@ -22,8 +22,8 @@ mod root;
 use crate::helpers::version_text;
 use crate::vm::tap;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
-    setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    common_keys, setting,
 };
 use root::{initramfs, initramfs_path, mounts, utf8};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -68,7 +68,7 @@ const IMPLIES: &[(&str, &str)] = &[
 pub struct Uml;
 
 impl Uml {
-    fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf, PlatformError> {
+    fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf> {
         let named = setting(self, environment, "binary");
         let found = match named {
             "" => PROGRAMS
@@ -90,7 +90,7 @@ impl Uml {
 
     /// Sees to it that there is a program: one that the user names, an installed one, or Debian's,
     /// which is fetched into the cache and not installed.
-    fn obtain(&self, host: &Host, environment: &EnvironmentSpec) -> Result<(), PlatformError> {
+    fn obtain(&self, host: &Host, environment: &EnvironmentSpec) -> Result<()> {
         host.require_root("the right to make control groups for user-mode Linux")?;
         let missing = match self.program(environment) {
             Err(error @ PlatformError::Missing { .. }) => error,
@@ -154,7 +154,7 @@ impl Platform for Uml {
         })
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         self.obtain(host, &request.environment)?;
         room_for(memory_bytes(request)?)?;
         let path = initramfs_path(&request.root);
@@ -164,7 +164,7 @@ impl Platform for Uml {
         Ok(())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         self.prepare(host, request)?;
         let machine = guest::Machine {
             program: self.program(&request.environment)?,
@@ -195,13 +195,13 @@ impl Platform for Uml {
 }
 
 /// A part of the image as hostfs shows it.
-fn share(bind: &Bind) -> Result<BootMount, PlatformError> {
+fn share(bind: &Bind) -> Result<BootMount> {
     let read_only = if bind.read_only { "ro," } else { "" };
     let options = format!("{read_only}nosuid,nodev,{}", utf8(&bind.source)?);
     Ok(BootMount::new("hostfs", "none", utf8(&bind.target)?, &options))
 }
 
-fn memory_bytes(request: &GuestRequest) -> Result<u64, PlatformError> {
+fn memory_bytes(request: &GuestRequest) -> Result<u64> {
     let bytes = request.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
     if bytes >= LEAST_MEMORY_BYTES {
         return Ok(bytes);
@@ -213,7 +213,7 @@ fn memory_bytes(request: &GuestRequest) -> Result<u64, PlatformError> {
 }
 
 /// The kernel maps its memory's file executable, and dies of SIGBUS when the file system is full.
-fn room_for(bytes: u64) -> Result<(), PlatformError> {
+fn room_for(bytes: u64) -> Result<()> {
     let place = statvfs(MEMORY_PLACE).map_err(PlatformError::io(format!("look at {MEMORY_PLACE}")))?;
     let free = place.f_bavail.saturating_mul(place.f_frsize);
     if place.f_flag.contains(StatVfsMountFlags::NOEXEC) {

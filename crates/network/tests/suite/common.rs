@@ -19,11 +19,14 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Whether networks can be made here; says why not, and fails when `WEIGH_REQUIRE` names `network`.
 pub fn ready(test: &str) -> bool {
     let missing = ["ip", "nft", "iptables-nft"].into_iter().find(|name| find_program(name).is_none());
-    let reason = match missing {
-        _ if !weigh_host::facts::is_root() => "only root makes networks".to_string(),
-        Some(name) => format!("{name} is not installed"),
-        None => return true,
-    };
+    match missing {
+        _ if !weigh_host::facts::is_root() => skip_or_fail(test, "only root makes networks"),
+        Some(name) => skip_or_fail(test, &format!("{name} is not installed")),
+        None => true,
+    }
+}
+
+fn skip_or_fail(test: &str, reason: &str) -> bool {
     let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|word| word == "network"), "networks are required: {reason}");
     eprintln!("SKIPPED {test}: {reason}");
@@ -32,15 +35,9 @@ pub fn ready(test: &str) -> bool {
 
 /// The same of taps, which take a device.
 pub fn taps_ready(test: &str) -> bool {
-    if !ready(test) {
-        return false;
-    }
-    let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
-    let Err(error) = device else { return true };
-    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|word| word == "network"), "taps are required: /dev/net/tun: {error}");
-    eprintln!("SKIPPED {test}: /dev/net/tun: {error}");
-    false
+    let device = || OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    let usable = |error| skip_or_fail(test, &format!("/dev/net/tun: {error}"));
+    ready(test) && device().map_or_else(usable, |_| true)
 }
 
 /// Undoes as weigh does.
@@ -129,8 +126,11 @@ pub fn said(program: &str, arguments: &[&str]) -> String {
 }
 
 /// Does something on a host of its own: a network namespace with a way out, and the rules of
-/// Docker's engine, which forwards nothing.
-pub fn on_a_host<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+/// Docker's engine, which forwards nothing. Does not, where `ready` says that it cannot.
+pub fn on_a_host(ready: fn(&str) -> bool, test: &str, work: impl FnOnce() + Send) {
+    if !ready(test) {
+        return;
+    }
     let host = || {
         // SAFETY: only the network namespace is unshared, no descriptors and no memory.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
@@ -144,6 +144,17 @@ pub fn on_a_host<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     };
     std::thread::scope(|scope| scope.spawn(host).join())
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Does something with a run on a host of its own ([`on_a_host`]), which leaves that host as it was.
+pub fn in_a_run(ready: fn(&str) -> bool, test: &str, work: impl FnOnce(&Run) + Send) {
+    on_a_host(ready, test, || {
+        let before = picture();
+        let run = Run::new(test);
+        work(&run);
+        is_as_before(&before);
+        run.close();
+    });
 }
 
 /// All that runs may change of the host's network, without what changes by itself.
@@ -234,17 +245,18 @@ impl Machine {
 
     /// Talks to it as a client does, by what the network says.
     pub fn talk(&self, network: &GuestNetwork, port: u16) -> IpAddr {
-        let clients = serve(self.kernel.namespace(), port);
-        let (address, from) = network.reach(port).unwrap();
-        assert_eq!(ask(address, from.as_deref()), "pong");
-        clients.recv_timeout(PATIENCE).unwrap()
+        talk_to(self.kernel.namespace(), network, port)
     }
 }
 
 /// Talks to a guest as a client does, and says which address the guest saw.
 pub fn talk(guest: &GuestNetwork, port: u16) -> IpAddr {
-    let clients = serve(guest.namespace(), port);
-    let (address, from) = guest.reach(port).unwrap();
+    talk_to(guest.namespace(), guest, port)
+}
+
+fn talk_to(server: &Path, network: &GuestNetwork, port: u16) -> IpAddr {
+    let clients = serve(server, port);
+    let (address, from) = network.reach(port).unwrap();
     assert_eq!(ask(address, from.as_deref()), "pong");
     clients.recv_timeout(PATIENCE).unwrap()
 }

@@ -1,6 +1,8 @@
 //! Whatever ends a run, and whatever else is going on, the host's network is as it was.
 
-use crate::common::{Run, is_as_before, on_a_host, picture, ready, said, sweep_dead, talk, taps_ready};
+use crate::common::{
+    Run, in_a_run, is_as_before, on_a_host, picture, ready, said, sweep_dead, talk, taps_ready,
+};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
@@ -33,10 +35,7 @@ fn victim() {
 /// SIGKILL while networks are made and taken away, at instants that are spread over all of it.
 #[test]
 fn a_crash_at_any_instant_leaves_nothing() {
-    if !ready("a_crash_at_any_instant_leaves_nothing") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "a_crash_at_any_instant_leaves_nothing", || {
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
         let before = picture();
         let mut interrupted = 0;
@@ -68,10 +67,7 @@ fn a_crash_at_any_instant_leaves_nothing() {
 /// Two at once are as if alone, and whoever ends first leaves forwarding to the other.
 #[test]
 fn runs_do_not_disturb_each_other() {
-    if !ready("runs_do_not_disturb_each_other") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "runs_do_not_disturb_each_other", || {
         let forwarding = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
         for off in [false, true] {
             std::fs::write("/proc/sys/net/ipv4/ip_forward", if off { "0" } else { "1" }).unwrap();
@@ -109,10 +105,7 @@ fn runs_do_not_disturb_each_other() {
 /// What a run switched on before the host was started anew is not its to switch off.
 #[test]
 fn another_boot_is_another_host() {
-    if !ready("another_boot_is_another_host") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "another_boot_is_another_host", || {
         let switch = "/proc/sys/net/ipv4/ip_forward";
         std::fs::write(switch, "1").unwrap();
         let earlier = serde_json::json!({ "boot": "a former one" });
@@ -124,16 +117,10 @@ fn another_boot_is_another_host() {
 /// Guests of one run are made and taken away by many threads.
 #[test]
 fn many_threads_make_networks() {
-    if !ready("many_threads_make_networks") {
-        return;
-    }
-    on_a_host(|| {
-        let before = picture();
-        let run = Run::new("threads");
+    in_a_run(ready, "threads", |run| {
         // Threads are where their parent was.
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let run = &run;
                 scope.spawn(move || {
                     for round in 0..4 {
                         let mode = if (thread + round) % 2 == 0 { Mode::Nat } else { Mode::Bridge };
@@ -144,17 +131,12 @@ fn many_threads_make_networks() {
                 });
             }
         });
-        is_as_before(&before);
-        run.close();
     });
 }
 
 #[test]
 fn addresses_of_others_are_left_to_them() {
-    if !ready("addresses_of_others_are_left_to_them") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "addresses_of_others_are_left_to_them", || {
         said("ip", &["link", "add", "other0", "type", "bridge"]);
         said("ip", &["link", "set", "other0", "up"]);
         // By an address, by a route, and by one that is not in the main table.
@@ -182,10 +164,7 @@ fn addresses_of_others_are_left_to_them() {
 /// A link of the name that a run would give is not taken away, whoever made it.
 #[test]
 fn links_of_others_are_left_to_them() {
-    if !ready("links_of_others_are_left_to_them") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "links_of_others_are_left_to_them", || {
         let run = Run::new("names");
         let name = run.guest(1, Mode::Bridge).bridge().unwrap().to_string();
         said("ip", &["link", "add", &name, "type", "bridge"]);
@@ -204,10 +183,7 @@ fn links_of_others_are_left_to_them() {
 /// nothing is left to undo.
 #[test]
 fn what_others_took_away_is_no_failure() {
-    if !ready("what_others_took_away_is_no_failure") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "what_others_took_away_is_no_failure", || {
         let run = Run::new("taken");
         let mut guest = run.guest(1, Mode::Nat);
         let bridge = guest.bridge().unwrap().to_string();

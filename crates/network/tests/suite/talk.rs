@@ -1,6 +1,6 @@
 //! Guests and clients talk, through bridges and translation, whatever the host's firewall forwards.
 
-use crate::common::{Run, ask, is_as_before, on_a_host, picture, ready, said, serve, talk};
+use crate::common::{Run, ask, in_a_run, is_as_before, on_a_host, picture, ready, said, serve, talk};
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -32,12 +32,7 @@ fn guests_are_reached_on_this_host() {
 
 #[test]
 fn a_bridge_is_one_network() {
-    if !ready("a_bridge_is_one_network") {
-        return;
-    }
-    on_a_host(|| {
-        let before = picture();
-        let run = Run::new("bridge");
+    in_a_run(ready, "bridge", |run| {
         let (first, second) = (run.guest(1, Mode::Bridge), run.guest(2, Mode::Bridge));
         assert_eq!(first.bridge(), second.bridge());
         assert_ne!(first.address(), second.address());
@@ -52,19 +47,12 @@ fn a_bridge_is_one_network() {
         assert_eq!(ask((second.address().unwrap(), 82).into(), None), "pong");
         assert_eq!(clients.recv().unwrap(), second.gateway().unwrap());
         drop((first, second));
-        is_as_before(&before);
-        run.close();
     });
 }
 
 #[test]
 fn translation_is_really_used() {
-    if !ready("translation_is_really_used") {
-        return;
-    }
-    on_a_host(|| {
-        let before = picture();
-        let run = Run::new("nat");
+    in_a_run(ready, "nat", |run| {
         let (first, second) = (run.guest(1, Mode::Nat), run.guest(2, Mode::Nat));
         let (address, from) = second.reach(80).unwrap();
         assert_ne!(address.ip(), second.address().unwrap());
@@ -78,8 +66,6 @@ fn translation_is_really_used() {
         let refused = connect(address, from.as_deref(), Duration::from_secs(10)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         drop((first, second));
-        is_as_before(&before);
-        run.close();
     });
 }
 
@@ -103,10 +89,7 @@ fn another_machine(run: &Run) -> GuestNetwork {
 /// and closed with the guest.
 #[test]
 fn another_machine_reaches_what_is_opened() {
-    if !ready("another_machine_reaches_what_is_opened") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "another_machine_reaches_what_is_opened", || {
         let run = Run::new("open");
         let outside = another_machine(&run);
         let rules = || said("nft", &["--stateless", "list", "ruleset"]);
@@ -142,10 +125,7 @@ fn another_machine_reaches_what_is_opened() {
 /// What leaves by another interface of the host has the host's address there.
 #[test]
 fn guests_go_out_with_the_hosts_address() {
-    if !ready("guests_go_out_with_the_hosts_address") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "guests_go_out_with_the_hosts_address", || {
         let run = Run::new("masquerade");
         let outside = another_machine(&run);
         let guest = run.guest(2, Mode::Nat);
@@ -162,10 +142,7 @@ fn guests_go_out_with_the_hosts_address() {
 /// well.
 #[test]
 fn the_older_iptables_are_asked_too() {
-    if !ready("the_older_iptables_are_asked_too") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "the_older_iptables_are_asked_too", || {
         let set = Invocation::new("iptables-legacy").args(["-P", "FORWARD", "DROP"]).run_ok();
         if let Err(error) = set {
             eprintln!("SKIPPED the_older_iptables_are_asked_too: {error}");
@@ -188,10 +165,7 @@ fn the_older_iptables_are_asked_too() {
 /// A firewall that is nobody's we know: said at once, and nothing is left.
 #[test]
 fn a_closed_path_is_told() {
-    if !ready("a_closed_path_is_told") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(ready, "a_closed_path_is_told", || {
         said("nft", &["add table inet own"]);
         said("nft", &["add chain inet own forward { type filter hook forward priority 5; policy drop; }"]);
         let before = picture();
@@ -209,12 +183,8 @@ fn a_closed_path_is_told() {
 
 #[test]
 fn the_other_modes_are_what_they_say() {
-    if !ready("the_other_modes_are_what_they_say") {
-        return;
-    }
-    on_a_host(|| {
+    in_a_run(ready, "modes", |run| {
         let before = picture();
-        let run = Run::new("modes");
         let alone = run.guest(1, Mode::None);
         assert_eq!(
             (alone.address(), alone.gateway(), alone.bridge(), alone.reach(80)),
@@ -228,7 +198,5 @@ fn the_other_modes_are_what_they_say() {
         let own = GuestNetwork::reserve(&run.ledger, &run.name, &run.work, Mode::Nat).unwrap();
         assert!(own.address().is_some() && own.bridge().is_some() && own.reach(1).is_some());
         drop((alone, hosts, own));
-        is_as_before(&before);
-        run.close();
     });
 }

@@ -1,15 +1,12 @@
 //! Machines are reached through their taps, and nothing is left of them.
 
-use crate::common::{Machine, Run, is_as_before, on_a_host, picture, said, taps_ready};
+use crate::common::{Machine, Run, in_a_run, is_as_before, on_a_host, picture, said, taps_ready};
 use std::os::fd::AsRawFd;
 use weigh_network::{GuestNetwork, Mode, NetworkError, within};
 
 #[test]
 fn machines_are_reached_through_their_taps() {
-    if !taps_ready("machines_are_reached_through_their_taps") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(taps_ready, "machines_are_reached_through_their_taps", || {
         let before = picture();
         for mode in [Mode::Bridge, Mode::Nat, Mode::Tap] {
             let run = Run::new("taps");
@@ -40,11 +37,7 @@ fn machines_are_reached_through_their_taps() {
 /// A program may open the tap, end, and be started again: a machine that is restored does.
 #[test]
 fn a_tap_outlives_who_opens_it_and_has_one_queue() {
-    if !taps_ready("a_tap_outlives_who_opens_it_and_has_one_queue") {
-        return;
-    }
-    on_a_host(|| {
-        let run = Run::new("queue");
+    in_a_run(taps_ready, "queue", |run| {
         for mode in [Mode::Bridge, Mode::Tap] {
             let network = run.tap(1, mode);
             let name = network.tap_name().unwrap();
@@ -62,36 +55,25 @@ fn a_tap_outlives_who_opens_it_and_has_one_queue() {
             assert!(seen().contains("persist on"), "{}", seen());
             network.queue().unwrap();
         }
-        run.close();
     });
 }
 
 #[test]
 fn modes_are_for_the_guests_that_can_have_them() {
-    if !taps_ready("modes_are_for_the_guests_that_can_have_them") {
-        return;
-    }
-    on_a_host(|| {
-        let before = picture();
-        let run = Run::new("unfit");
+    in_a_run(taps_ready, "unfit", |run| {
         for mode in [Mode::None, Mode::Host] {
             let refused = GuestNetwork::tap(&run.ledger, &run.name, &run.work, 1, mode);
             assert!(matches!(refused, Err(NetworkError::Unfit { .. })), "{mode:?}");
         }
         assert!(matches!(run.try_guest(1, Mode::Tap), Err(NetworkError::Unfit { .. })));
         assert!(matches!(run.guest(2, Mode::Bridge).queue(), Err(NetworkError::Unfit { .. })));
-        is_as_before(&before);
-        run.close();
     });
 }
 
 /// What a firewall drops is told before a machine boots, and what was begun is undone.
 #[test]
 fn a_way_that_is_blocked_is_told() {
-    if !taps_ready("a_way_that_is_blocked_is_told") {
-        return;
-    }
-    on_a_host(|| {
+    on_a_host(taps_ready, "a_way_that_is_blocked_is_told", || {
         said("nft", &["add table inet own"]);
         said("nft", &["add chain inet own forward { type filter hook forward priority 5; policy drop; }"]);
         let before = picture();

@@ -3,7 +3,7 @@
 use crate::common_keys::Storage;
 use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
-use crate::{GuestRequest, Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError, Result};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType, PortBinding,
     PortMap,
@@ -41,7 +41,7 @@ pub(super) fn of(
     root: &Root,
     access: &Access,
     options: &ContainerOptions<'_>,
-) -> Result<ContainerCreateBody, PlatformError> {
+) -> Result<ContainerCreateBody> {
     let (repository, tag) = image_name(&host.run, root);
     let all = mounts::of_root(root).map_err(PlatformError::io("read the host's mounts"))?;
     let memory = request.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok());

@@ -8,7 +8,7 @@ use crate::network::NetworkEnd;
 use crate::oci::access::Access;
 use crate::oci::freezer::Freezer;
 use crate::process_tracker::{ended_children_cpu_ns, parent_of};
-use crate::{GuestRequest, Host, PlatformError, Session};
+use crate::{GuestRequest, Host, PlatformError, Result, Session};
 use bollard::models::ContainerCreateBody;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -48,7 +48,7 @@ pub(super) fn launch(
     body: ContainerCreateBody,
     access: Access,
     network: Option<(String, Ipv4Addr)>,
-) -> Result<CoreGuest<DockerContainer>, PlatformError> {
+) -> Result<CoreGuest<DockerContainer>> {
     let name = body::container_name(host, request);
     let mut core = GuestCore { name, ..GuestCore::new("docker", host, request) };
     let volume = body::volume_of(&body);
@@ -70,7 +70,7 @@ impl DockerContainer {
         engine: &Engine,
         body: ContainerCreateBody,
         network: Option<(String, Ipv4Addr)>,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let for_channel = Engine::connect_to(&self.socket)?;
         core.start_clock();
         engine.create(&core.name, body)?;
@@ -94,7 +94,7 @@ impl DockerContainer {
         self.access.up(host, found.address, found.ports, network)
     }
 
-    fn engine(&self) -> Result<Engine, PlatformError> {
+    fn engine(&self) -> Result<Engine> {
         Ok(Engine::connect_to(&self.socket)?)
     }
 }
@@ -137,7 +137,7 @@ impl Backend for DockerContainer {
         Some(&self.access)
     }
 
-    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         match &self.freezer {
             Some(freezer) => {
                 let doing = if frozen { "freeze" } else { "thaw" };
@@ -147,7 +147,7 @@ impl Backend for DockerContainer {
         }
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         // Stopped by a signal, the shim would keep the engine waiting.
         core.tracker.track(self.freezer.iter().flat_map(Freezer::processes));
         core.tracker.resume();

@@ -3,7 +3,7 @@
 use super::Flavor;
 use crate::guest::with_tail;
 use crate::helpers::version_text;
-use crate::{Host, PlatformError};
+use crate::{Host, PlatformError, Result};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
-    pub(super) fn find(flavor: &'static Flavor, host: &Host, binary: &str) -> Result<Self, PlatformError> {
+    pub(super) fn find(flavor: &'static Flavor, host: &Host, binary: &str) -> Result<Self> {
         let missing = |what: String| PlatformError::missing(what, flavor.remedy);
         host.require_root(format!("the right to run a daemon of {}", flavor.name))?;
         let named = [binary];
@@ -67,13 +67,13 @@ impl Daemon {
     }
 
     /// What the daemon says of itself.
-    pub(super) fn version(&self) -> Result<String, PlatformError> {
+    pub(super) fn version(&self) -> Result<String> {
         Ok(format!("{} {}", self.flavor.name, version_text(&self.program)?))
     }
 
     /// Starts it unless it runs. It ends when the run's ledger is closed or swept, with its control
     /// group.
-    pub(super) fn start(&self, host: &Host) -> Result<(), PlatformError> {
+    pub(super) fn start(&self, host: &Host) -> Result<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         if UnixStream::connect(self.directory.join("unix.socket")).is_ok() {
@@ -101,7 +101,7 @@ impl Daemon {
     }
 
     /// Takes the image in, unless it is there.
-    pub(super) fn import(&self, root: &Root) -> Result<(), PlatformError> {
+    pub(super) fn import(&self, root: &Root) -> Result<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let alias = alias(root);

@@ -6,7 +6,7 @@ use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::{Link, Network};
 use crate::lxc::groups::Groups;
 use crate::lxc::rootfs::{KEEP_TMP, field, reachable};
-use crate::{GuestRequest, Host, PlatformError, setting};
+use crate::{GuestRequest, Host, Result, setting};
 use std::fmt::Write;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
@@ -30,7 +30,7 @@ pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
     daemon: Daemon,
-) -> Result<CoreGuest<ManagedContainer>, PlatformError> {
+) -> Result<CoreGuest<ManagedContainer>> {
     // Its name is unique at its daemon.
     let name = format!("g-{}", request.instance);
     let core = GuestCore { name, ..GuestCore::new(manager.0.name, host, request) };
@@ -49,7 +49,7 @@ impl ManagedContainer {
         manager: &Manager,
         host: &Host,
         request: &GuestRequest,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let setting = |key: &str| setting(manager, &request.environment, key);
         let mapped = setting("user") == "mapped";
         if mapped {
@@ -91,7 +91,7 @@ impl ManagedContainer {
         Ok(())
     }
 
-    fn start(&self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn start(&self, core: &mut GuestCore) -> Result<()> {
         core.start_clock();
         self.client(core, &["start", &core.name]).run_ok()?;
         core.launch_cpu_ns = vec![(format!("{} client", core.platform), self.groups.ended_cpu_ns())];
@@ -122,7 +122,7 @@ impl Backend for ManagedContainer {
         Accounts { daemons: self.daemon.processes(), ..self.groups.accounts() }
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if let Some(session) = &mut core.session {
             session.close();
         }
@@ -135,7 +135,7 @@ impl Backend for ManagedContainer {
         Ok(())
     }
 
-    fn remove_groups(&mut self, _: &GuestCore) -> Result<(), PlatformError> {
+    fn remove_groups(&mut self, _: &GuestCore) -> Result<()> {
         self.groups.remove()
     }
 }

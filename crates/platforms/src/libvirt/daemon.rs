@@ -8,7 +8,7 @@
 use super::virsh::{COMMAND_DEADLINE, Virsh};
 use super::{PLATFORM, REMEDY};
 use crate::guest::with_tail;
-use crate::{Host, PlatformError};
+use crate::{Host, PlatformError, Result};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
-    pub(super) fn find(host: &Host, uri: &str) -> Result<Self, PlatformError> {
+    pub(super) fn find(host: &Host, uri: &str) -> Result<Self> {
         let log = host.logs.join(format!("{PLATFORM}-daemon.log"));
         if !uri.is_empty() {
             return Ok(Self { virsh: Virsh::find(uri, &log)?, own: None });
@@ -109,7 +109,7 @@ impl Daemon {
     ///
     /// # Errors
     /// It does not come up, or knows no machines by this QEMU.
-    pub(super) fn start(&self, host: &Host) -> Result<(), PlatformError> {
+    pub(super) fn start(&self, host: &Host) -> Result<()> {
         if let Some(own) = &self.own {
             own.start(host)?;
         }
@@ -120,7 +120,7 @@ impl Daemon {
     ///
     /// # Errors
     /// It cannot run it, in libvirt's words.
-    pub(super) fn probe(&self, emulator: &Path, machine: &str) -> Result<(), PlatformError> {
+    pub(super) fn probe(&self, emulator: &Path, machine: &str) -> Result<()> {
         let emulator = emulator.to_string_lossy();
         let words = ["domcapabilities", "--emulatorbin", &emulator, "--machine", machine];
         self.virsh.run(None, &words, PROBE_DEADLINE).map(|_| ()).map_err(|said| PlatformError::Launch {
@@ -131,7 +131,7 @@ impl Daemon {
     }
 
     /// What it says of itself.
-    pub(super) fn version(&self) -> Result<String, PlatformError> {
+    pub(super) fn version(&self) -> Result<String> {
         let said = self
             .virsh
             .run(None, &["version", "--daemon"], COMMAND_DEADLINE)
@@ -172,7 +172,7 @@ impl Own {
         self.directory.join("libvirt-sock")
     }
 
-    fn start(&self, host: &Host) -> Result<(), PlatformError> {
+    fn start(&self, host: &Host) -> Result<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         if UnixStream::connect(self.socket()).is_ok() {
@@ -225,7 +225,7 @@ impl Own {
 
 /// # Errors
 /// A socket of this name cannot be.
-pub(super) fn check_length(socket: &Path) -> Result<(), PlatformError> {
+pub(super) fn check_length(socket: &Path) -> Result<()> {
     let length = socket.as_os_str().len();
     if length <= LONGEST_SOCKET {
         return Ok(());

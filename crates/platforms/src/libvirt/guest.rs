@@ -14,8 +14,7 @@ use crate::qemu::storage::TAG;
 use crate::vm::readback::{self, MonitorError};
 use crate::vm::setting::LargePages;
 use crate::vm::tap::Tap;
-use crate::vm::tune::Wish;
-use crate::{GuestRequest, Host, PlatformError, Session, SessionError};
+use crate::{GuestRequest, Host, PlatformError, Result, Session, SessionError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +25,6 @@ use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::Running;
-use weigh_host::ledger::Ledger;
 
 /// From the first call of the client to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
@@ -56,7 +54,7 @@ pub(super) struct LibvirtMachine {
     files: Files,
     memory_bytes: u64,
     large_pages: Option<LargePages>,
-    /// What could not be had as it was wished.
+    /// What could not be had as it was asked for.
     notes: Vec<String>,
     storage: Option<Storage>,
     /// Serves this guest's shared files.
@@ -97,7 +95,7 @@ pub(super) fn launch(
     daemon: Daemon,
     acceleration: Acceleration,
     until: Instant,
-) -> Result<CoreGuest<LibvirtMachine>, PlatformError> {
+) -> Result<CoreGuest<LibvirtMachine>> {
     let mut core = GuestCore::new(PLATFORM, host, request);
     let files = Files::of(host, request.instance);
     check_length(&files.channel)?;
@@ -129,12 +127,14 @@ impl LibvirtMachine {
         prepared: &Prepared,
         acceleration: Acceleration,
         until: Instant,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let settings = Settings::of(request)?;
         core.make_machine_cgroup(host, settings.memory_bytes.saturating_add(SLACK_BYTES))?;
         self.memory_bytes = settings.memory_bytes;
         self.notes.clone_from(&settings.tuning.notes);
-        self.reserve(&core.ledger, settings.tuning.hugepages)?;
+        let (bytes, hugepages) = (settings.memory_bytes, settings.tuning.hugepages);
+        self.large_pages =
+            LargePages::as_required(&core.ledger, PLATFORM, bytes, hugepages, &mut self.notes)?;
         let share = self.shared_files(prepared);
         let storage = self.storage.insert(Storage::take(host, request, prepared)?);
         let tap = net::of_guest(host, request)?;
@@ -176,19 +176,6 @@ impl LibvirtMachine {
         self.bring_up(core, &settings, acceleration, until)
     }
 
-    /// Has large pages ready for the guest's memory.
-    fn reserve(&mut self, ledger: &Ledger, wish: Wish) -> Result<(), PlatformError> {
-        if wish == Wish::Off {
-            return Ok(());
-        }
-        match LargePages::reserve(ledger, PLATFORM, self.memory_bytes) {
-            Ok(pages) => self.large_pages = Some(pages),
-            Err(error) if wish == Wish::Wanted => self.notes.push(format!("no large pages: {error}")),
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
     fn shared_files(&self, prepared: &Prepared) -> Option<SharedFiles> {
         let (kind, path) = prepared.share.as_ref()?;
         let source = match kind {
@@ -205,7 +192,7 @@ impl LibvirtMachine {
         settings: &Settings<'_>,
         acceleration: Acceleration,
         until: Instant,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let document = self.files.document.to_string_lossy().into_owned();
         self.tell(core, &["create", "--paused", "--validate", &document], until)?;
         let qemu =
@@ -237,7 +224,7 @@ impl LibvirtMachine {
 
     /// Moves QEMU from the group of a daemon of the run's own into that of the guest. A daemon of
     /// the user's keeps it where it has put it.
-    fn move_into_group(&self, core: &mut GuestCore, qemu: u32) -> Result<(), PlatformError> {
+    fn move_into_group(&self, core: &mut GuestCore, qemu: u32) -> Result<()> {
         let own = core.cgroup.as_ref().filter(|_| self.daemon.is_own());
         let outside_ns = own.and_then(|_| process_cpu_ns(qemu)).unwrap_or(0);
         core.launch_cpu_ns = vec![("QEMU before it was in its control group".into(), outside_ns)];
@@ -265,11 +252,11 @@ impl LibvirtMachine {
     ) -> Result<(), MonitorError> {
         let cpus = readback::cpus(&self.monitor(core)("query-cpus-fast", json!({}))?);
         let found = process::places(qemu, cpus.iter().map(|cpu| cpu.thread));
-        let wished = settings.places();
-        if found == wished {
+        let expected = settings.places();
+        if found == expected {
             return Ok(());
         }
-        Err(MonitorError(format!("its CPUs may run on {found:?} although {wished:?} was asked for")))
+        Err(MonitorError(format!("its CPUs may run on {found:?} although {expected:?} was asked for")))
     }
 
     /// What QEMU says executes the instructions counts, not what the document says.
@@ -299,7 +286,7 @@ impl LibvirtMachine {
     }
 
     /// Runs the client for this guest, charged to it.
-    fn tell(&self, core: &GuestCore, arguments: &[&str], until: Instant) -> Result<(), PlatformError> {
+    fn tell(&self, core: &GuestCore, arguments: &[&str], until: Instant) -> Result<()> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
         let done = self.virsh.run(core.cgroup.as_ref(), arguments, left);
         done.map(|_| ()).map_err(|error| core.failed_as(error.to_string()))
@@ -369,14 +356,14 @@ impl Backend for LibvirtMachine {
     }
 
     /// The guest's clocks stop with its CPUs: time in which it is frozen does not exist for it.
-    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         let command = if frozen { "suspend" } else { "resume" };
         let done = self.virsh.run(None, &[command, &core.name], STATE_DEADLINE);
         done.map(|_| ())
             .map_err(|error| PlatformError::io(format!("{command} the guest"))(std::io::Error::other(error)))
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if core.shut_down(SHUTDOWN_DEADLINE) {
             core.tracker.wait_ended(EXIT_DEADLINE);
         }
@@ -390,7 +377,7 @@ impl Backend for LibvirtMachine {
         process::end_domain(&core.name)
     }
 
-    fn release(&mut self, _: &mut GuestCore) -> Result<(), PlatformError> {
+    fn release(&mut self, _: &mut GuestCore) -> Result<()> {
         self.qemu = None;
         self.files.remove();
         self.storage.as_mut().map_or(Ok(()), |storage| storage.give_back())?;
@@ -408,7 +395,7 @@ fn still_there(error: VirshError) -> PlatformError {
 ///
 /// # Errors
 /// It lives on.
-pub(super) fn undo(name: &str, detail: &Value) -> Result<(), PlatformError> {
+pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     let text = |key: &str| detail.get(key).and_then(Value::as_str).unwrap_or_default();
     // A client that has outlived weighbridge may still be asking for it.
     let asking = process::with_argument(text("document"));

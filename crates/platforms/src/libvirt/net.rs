@@ -3,7 +3,7 @@
 use super::xml::Card;
 use super::{Libvirt, process};
 use crate::vm::tap::{self, Tap};
-use crate::{GuestRequest, Host, KeySpec, PlatformError, setting};
+use crate::{GuestRequest, Host, KeySpec, Result, setting};
 use weigh_host::accounts::Process;
 use weigh_model::{EnvironmentSpec, SpecError};
 
@@ -20,9 +20,8 @@ pub(super) const VHOST: KeySpec = KeySpec::words("vhost", &["auto", "on", "off"]
 /// `vhost` of a card that is not there.
 pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     if environment.get(VHOST.name).is_some() && setting(&Libvirt, environment, "net") == "none" {
-        let message = "there is no network card whose packets could be carried".into();
-        let help = "name a network too, as in `net=bridge`".into();
-        return Err(environment.key_error(VHOST.name, message, Some(help)));
+        let message = "there is no network card whose packets could be carried";
+        return Err(environment.key_error(VHOST.name, message, "name a network too, as in `net=bridge`"));
     }
     Ok(())
 }
@@ -31,7 +30,7 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
 ///
 /// # Errors
 /// It could not be made; what was begun has been undone.
-pub(super) fn of_guest(host: &Host, request: &GuestRequest) -> Result<Option<Tap>, PlatformError> {
+pub(super) fn of_guest(host: &Host, request: &GuestRequest) -> Result<Option<Tap>> {
     tap::of_guest(host, request, setting(&Libvirt, &request.environment, "net"))
 }
 

@@ -5,11 +5,10 @@ use crate::qemu::share::{self, Share};
 use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
 use crate::vm::disk::{self, Wanted};
 use crate::vm::tap;
-use crate::{GuestRequest, Host, PlatformError, setting};
+use crate::{GuestRequest, Host, Result, setting};
 use std::path::PathBuf;
 use weigh_images::disk::RootDisk;
 use weigh_images::kernel::GuestKernel;
-use weigh_protocol::boot::BootMount;
 
 /// Without these there is no channel.
 const MODULES_OF_ALL: [&str; 2] = ["virtio_pci", "virtio_console"];
@@ -32,7 +31,7 @@ pub(super) struct Prepared {
 ///
 /// # Errors
 /// No kernel was found, the image does not fit, or no space is left.
-pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, PlatformError> {
+pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
     static KNOWN: PreparedCache<Prepared> = PreparedCache::new();
     let settings = Settings::of(request)?;
     KNOWN.get_or_make(host, request, settings.memory_bytes, |place| {
@@ -57,28 +56,12 @@ fn contents<'a>(
     settings: &Settings<'_>,
     share: Option<&(Share, PathBuf)>,
 ) -> Contents<'a> {
-    let root = &*request.root;
     let environment = &request.environment;
-    let is_system = storage::is_system(environment);
-    let mounts: Vec<BootMount> = match share {
-        Some((share, shared)) => share.mounts(root, shared),
-        None if is_system => disk::mounts(root, true),
-        None => root.scratch.iter().map(|path| boot::scratch(path)).collect(),
-    };
-    let wanted = Wanted::of(&Libvirt, environment);
-    let mounts = match &wanted {
-        Some(disk) => disk.mounted(mounts),
-        None => mounts,
-    };
     let mut modules = MODULES_OF_ALL.to_vec();
-    modules.extend(share.iter().flat_map(|(share, _)| share.modules()));
     if setting(&Libvirt, environment, "net") != "none" {
         modules.extend(tap::MODULES);
     }
-    modules.extend(wanted.iter().flat_map(Wanted::modules));
-    if is_system {
-        modules.extend(disk::MODULES);
-    }
-    let packed = share.is_none() && !is_system && !root.host && !root.binds.is_empty();
-    Contents { root, packed, modules, mounts, memory_bytes: settings.memory_bytes }
+    let disk = storage::is_system(environment).then_some(true);
+    let data = Wanted::of(&Libvirt, environment);
+    Contents::new(&request.root, share, disk, data.as_ref(), modules, settings.memory_bytes)
 }

@@ -1,6 +1,6 @@
 //! A domain's QEMU as a process of the host: libvirt tells its name to QEMU, and nobody else.
 
-use crate::PlatformError;
+use crate::Result;
 use crate::helpers::{allowed_cpus, has_argument, processes};
 use std::fs;
 
@@ -36,7 +36,7 @@ pub(super) fn has_thread(process: u32, name: &str) -> bool {
 ///
 /// # Errors
 /// It lives on.
-pub(super) fn end_domain(name: &str) -> Result<(), PlatformError> {
+pub(super) fn end_domain(name: &str) -> Result<()> {
     crate::vm::processes::end(&word_of(name))
 }
 

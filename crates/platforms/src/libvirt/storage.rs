@@ -4,7 +4,7 @@ use super::prepare::Prepared;
 use super::xml::Disk;
 use super::{Libvirt, PLATFORM};
 use crate::vm::disk::{self, DataDisk, GuestRoot, Wanted};
-use crate::{GuestRequest, Host, KeySpec, PlatformError, setting};
+use crate::{GuestRequest, Host, KeySpec, PlatformError, Result, common_keys, setting};
 use serde_json::Value;
 use weigh_model::{EnvironmentSpec, SpecError};
 
@@ -38,24 +38,15 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     for key in [CACHE.name, AIO.name] {
         if environment.get(key).is_some() && !has_disk {
             let message = format!("there is no disk that `{key}` could be of");
-            let help = "name a disk too, as in `disk=raw`".into();
-            return Err(environment.key_error(key, message, Some(help)));
+            return Err(environment.key_error(key, message, "name a disk too, as in `disk=raw`"));
         }
     }
     let cache = setting(&Libvirt, environment, CACHE.name);
     if environment.get(AIO.name) == Some("native") && is_cached(cache) {
         let message = format!("`aio=native` goes past the host's cache, `cache={cache}` through it");
-        let help = "write `aio=threads`, or `cache=none`".into();
-        return Err(environment.value_error(AIO.name, message, Some(help)));
+        return Err(environment.value_error(AIO.name, message, "write `aio=threads`, or `cache=none`"));
     }
-    match environment.get("rootfs") {
-        Some(word @ ("host" | "probe")) if is_system(environment) => {
-            let message = format!("the image `{word}` has no system that could be started");
-            let help = "write `rootfs=debian`, a directory or an archive with systemd in it";
-            Err(environment.value_error("rootfs", message, Some(help.into())))
-        }
-        _ => Ok(()),
-    }
+    if is_system(environment) { common_keys::check_system_image(environment) } else { Ok(()) }
 }
 
 fn is_cached(cache: &str) -> bool {
@@ -76,11 +67,7 @@ impl Storage {
     ///
     /// # Errors
     /// No space; a device cannot be had.
-    pub(super) fn take(
-        host: &Host,
-        request: &GuestRequest,
-        prepared: &Prepared,
-    ) -> Result<Self, PlatformError> {
+    pub(super) fn take(host: &Host, request: &GuestRequest, prepared: &Prepared) -> Result<Self> {
         let environment = &request.environment;
         let wanted = Wanted::of(&Libvirt, environment);
         let data = wanted.map(|wanted| wanted.take(host, request.instance)).transpose()?;
@@ -132,7 +119,7 @@ impl Storage {
     ///
     /// # Errors
     /// A loop device stays, in the ledger.
-    pub(super) fn give_back(&mut self) -> Result<(), PlatformError> {
+    pub(super) fn give_back(&mut self) -> Result<()> {
         self.root = None;
         self.data.as_mut().map_or(Ok(()), DataDisk::give_back)
     }
@@ -142,7 +129,7 @@ impl Storage {
 ///
 /// # Errors
 /// QEMU has no disk.
-pub(super) fn cache_fact(answer: &Value) -> Result<String, PlatformError> {
+pub(super) fn cache_fact(answer: &Value) -> Result<String> {
     let disks = answer.as_array().map(Vec::as_slice).unwrap_or_default();
     let cache = disks.iter().find_map(|disk| disk.pointer("/inserted/cache"));
     let cache = cache

@@ -1,7 +1,7 @@
 //! virsh(1), the client.
 
-use crate::PlatformError;
 use crate::vm::readback::MonitorError;
+use crate::{PlatformError, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::cgroup::Cgroup;
@@ -64,7 +64,7 @@ impl Virsh {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
-    pub(super) fn find(uri: &str, log: &Path) -> Result<Self, PlatformError> {
+    pub(super) fn find(uri: &str, log: &Path) -> Result<Self> {
         let missing = || PlatformError::missing("the program virsh", super::REMEDY);
         let program = find_program("virsh").ok_or_else(missing)?;
         Ok(Self { program, uri: uri.into(), log: log.into() })

@@ -8,7 +8,7 @@ use super::rootfs::field;
 use crate::enter::uncover_boot_identity;
 use crate::process_tracker::ProcessTracker;
 use crate::spawn::is_first;
-use crate::{GuestRequest, Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError, Result};
 use std::fs;
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
@@ -32,7 +32,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Makes them, with the limits of the request. `short` names them and is unique in the run.
-    pub(crate) fn make(host: &Host, request: &GuestRequest, short: &str) -> Result<Self, PlatformError> {
+    pub(crate) fn make(host: &Host, request: &GuestRequest, short: &str) -> Result<Self> {
         let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
         let name = format!("weighbridge-{}/{short}", host.run);
         let make = |name: &str, limits: &Limits| host.hierarchy.create(&host.ledger, name, limits);
@@ -46,7 +46,7 @@ impl Groups {
         Ok(groups)
     }
 
-    fn fill(&mut self, host: &Host, name: &str) -> Result<(), PlatformError> {
+    fn fill(&mut self, host: &Host, name: &str) -> Result<()> {
         if host.hierarchy.layout() == Layout::V2 {
             let name = format!("{name}-monitor/client");
             self.client = Some(host.hierarchy.create(&host.ledger, &name, &Limits::default())?);
@@ -115,13 +115,13 @@ impl Groups {
     }
 
     /// Kills all that is in the container.
-    pub(crate) fn kill(&self) -> Result<(), PlatformError> {
+    pub(crate) fn kill(&self) -> Result<()> {
         Ok(self.cgroup.kill_all()?)
     }
 
     /// Waits until all tracked processes are gone. The monitor waits for the container; one that
     /// does not end then is killed.
-    pub(crate) fn wait_ended(&self, tracker: &ProcessTracker) -> Result<(), PlatformError> {
+    pub(crate) fn wait_ended(&self, tracker: &ProcessTracker) -> Result<()> {
         if !tracker.wait_ended(EXIT_DEADLINE) {
             self.monitor.kill_all()?;
         }
@@ -129,7 +129,7 @@ impl Groups {
     }
 
     /// Kills what is left, and removes them.
-    pub(crate) fn remove(&self) -> Result<(), PlatformError> {
+    pub(crate) fn remove(&self) -> Result<()> {
         let groups = self.client.iter().chain([&self.monitor, &self.cgroup]);
         Ok(groups.into_iter().try_for_each(Cgroup::remove)?)
     }
@@ -138,7 +138,7 @@ impl Groups {
 /// With control groups of version 1 a new group has no CPUs, and LXC fills only those that it makes
 /// at the top. So the kernel is asked to do it for what LXC makes below ours
 /// (`Documentation/admin-guide/cgroup-v1/cgroups.rst`, "clone_children").
-fn pass_cpus_on(group: &Cgroup) -> Result<(), PlatformError> {
+fn pass_cpus_on(group: &Cgroup) -> Result<()> {
     for directory in group.directories().iter().filter(|it| it.join("cpuset.mems").exists()) {
         let file = directory.join("cgroup.clone_children");
         if file.exists() {

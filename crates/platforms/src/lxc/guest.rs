@@ -6,7 +6,7 @@ use super::rootfs::{Rootfs, storage_name};
 use super::{COMMAND_DEADLINE, Plan};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::Link;
-use crate::{GuestRequest, Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError, Result};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -30,11 +30,7 @@ pub(crate) struct LxcContainer {
 }
 
 /// Starts a container and returns when its probe has said hello.
-pub(super) fn launch(
-    host: &Host,
-    request: &GuestRequest,
-    plan: &Plan,
-) -> Result<CoreGuest<LxcContainer>, PlatformError> {
+pub(super) fn launch(host: &Host, request: &GuestRequest, plan: &Plan) -> Result<CoreGuest<LxcContainer>> {
     let mut core = GuestCore::new("lxc", host, request);
     let groups = Groups::make(host, request, &core.short_name)?;
     // Holds the configuration and what belongs to this guest's root.
@@ -54,7 +50,7 @@ impl LxcContainer {
         request: &GuestRequest,
         plan: &Plan,
         directory: &Path,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         fs::create_dir_all(directory).map_err(PlatformError::io("make a guest's directory"))?;
         let rootfs = Rootfs::make(plan, host, request, directory)?;
         let link = Link::make("lxc", host, request, &plan.network, plan.mapped.is_some())?;
@@ -108,7 +104,7 @@ impl Backend for LxcContainer {
         self.groups.accounts()
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         self.groups.resume_all(&mut core.tracker);
         let alone = core.shut_down(SHUTDOWN_DEADLINE) && core.program_ended(EXIT_DEADLINE);
         // A system goes on without the probe, and LXC's small init waits for whatever the probe has
@@ -120,7 +116,7 @@ impl Backend for LxcContainer {
         self.groups.wait_ended(&core.tracker)
     }
 
-    fn remove_groups(&mut self, _: &GuestCore) -> Result<(), PlatformError> {
+    fn remove_groups(&mut self, _: &GuestCore) -> Result<()> {
         self.groups.remove()
     }
 }

@@ -3,10 +3,10 @@
 
 use super::Plan;
 use super::config::MAPPED_USERS;
-use crate::PlatformError;
 use crate::common_keys::Storage;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::{GuestRequest, Host};
+use crate::{PlatformError, Result};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
@@ -63,7 +63,7 @@ pub(crate) fn field(path: &Path) -> String {
 ///
 /// # Errors
 /// No such range exists; the remedy says how to add one.
-pub(super) fn first_of_range() -> Result<u32, PlatformError> {
+pub(super) fn first_of_range() -> Result<u32> {
     let first = |file: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
         text.lines().find_map(|line| {
@@ -89,7 +89,7 @@ pub(super) fn first_of_range() -> Result<u32, PlatformError> {
 ///
 /// # Errors
 /// The image has no tree; it could not be copied.
-pub(super) fn base(plan: &Plan, host: &Host, root: &Root) -> Result<Option<PathBuf>, PlatformError> {
+pub(super) fn base(plan: &Plan, host: &Host, root: &Root) -> Result<Option<PathBuf>> {
     if !plan.system && plan.rootfs == Kind::Shared {
         return Ok(None);
     }
@@ -131,7 +131,7 @@ pub(super) fn base(plan: &Plan, host: &Host, root: &Root) -> Result<Option<PathB
     Ok(Some(copy))
 }
 
-fn copy_tree(from: &Path, to: &Path) -> Result<(), PlatformError> {
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     // A file system that can share blocks between copies makes this quick.
     let copy = Invocation::new("cp").args(["--archive", "--reflink=auto", "--no-target-directory", "--"]);
     copy.arg(from).arg(to).deadline(COPY_DEADLINE).run_ok()?;
@@ -161,12 +161,7 @@ impl Rootfs {
     /// # Errors
     /// The image has no tree, a directory could not be made, or a mapped container could not enter
     /// one.
-    pub(super) fn make(
-        plan: &Plan,
-        host: &Host,
-        request: &GuestRequest,
-        directory: &Path,
-    ) -> Result<Self, PlatformError> {
+    pub(super) fn make(plan: &Plan, host: &Host, request: &GuestRequest, directory: &Path) -> Result<Self> {
         let root = &request.root;
         let mut made = Self::default();
         match (base(plan, host, root)?, plan.rootfs) {
@@ -208,7 +203,7 @@ impl Rootfs {
     }
 
     /// Adds what is mounted on the root, each mount after those that hold it.
-    fn mount(&mut self, plan: &Plan, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn mount(&mut self, plan: &Plan, host: &Host, request: &GuestRequest) -> Result<()> {
         let root = &request.root;
         let storage = Storage::make(&plan.storage, &host.work, &storage_name(request))
             .map_err(PlatformError::io("make the directories of the storage"))?;
@@ -247,13 +242,7 @@ impl Rootfs {
     }
 
     /// Mounts what holds `/var/tmp`.
-    fn store(
-        &mut self,
-        plan: &Plan,
-        root: &Root,
-        storage: &Storage,
-        whole: bool,
-    ) -> Result<(), PlatformError> {
+    fn store(&mut self, plan: &Plan, root: &Root, storage: &Storage, whole: bool) -> Result<()> {
         let target = Path::new(Storage::TARGET);
         if !whole && !root.binds.iter().any(|bind| target.starts_with(&bind.target)) {
             let place = root.skeleton.join("var/tmp");
@@ -282,7 +271,7 @@ fn bind(source: &Path, target: &Path, read_only: bool) -> GuestMount {
 }
 
 /// A mount as LXC takes it. `create`: its mount point may have to be made, which LXC does.
-fn entry(mount: &GuestMount, plan: &Plan, create: bool) -> Result<String, PlatformError> {
+fn entry(mount: &GuestMount, plan: &Plan, create: bool) -> Result<String> {
     let target = mount.target().strip_prefix("/").unwrap_or(mount.target());
     let (source, kind, mut options, is_file) = match mount {
         GuestMount::Bind(bind) => {
@@ -308,7 +297,7 @@ fn overlay(target: &str, lower: &Path, upper: &Path, work: &Path) -> String {
 }
 
 /// Empty directories `upper` and `work` for an overlay, which belong to the container's root.
-fn layers(plan: &Plan, below: &Path) -> Result<[PathBuf; 2], PlatformError> {
+fn layers(plan: &Plan, below: &Path) -> Result<[PathBuf; 2]> {
     let all = [below.join("upper"), below.join("work")];
     for path in &all {
         fs::create_dir_all(path).map_err(PlatformError::io(format!("make {}", path.display())))?;
@@ -319,7 +308,7 @@ fn layers(plan: &Plan, below: &Path) -> Result<[PathBuf; 2], PlatformError> {
 }
 
 /// Gives directories to the root of a mapped container.
-fn give(plan: &Plan, paths: &[&Path]) -> Result<(), PlatformError> {
+fn give(plan: &Plan, paths: &[&Path]) -> Result<()> {
     let Some(first) = plan.mapped else { return Ok(()) };
     for path in paths {
         chown(path, Some(first), Some(first))
@@ -329,7 +318,7 @@ fn give(plan: &Plan, paths: &[&Path]) -> Result<(), PlatformError> {
 }
 
 /// The root of a mapped container is an ordinary user of the host, who must come to what it mounts.
-fn enterable(plan: &Plan, path: &Path) -> Result<(), PlatformError> {
+fn enterable(plan: &Plan, path: &Path) -> Result<()> {
     if plan.mapped.is_some() { reachable(path) } else { Ok(()) }
 }
 
@@ -337,7 +326,7 @@ fn enterable(plan: &Plan, path: &Path) -> Result<(), PlatformError> {
 ///
 /// # Errors
 /// What keeps it away, and the remedy.
-pub(crate) fn reachable(path: &Path) -> Result<(), PlatformError> {
+pub(crate) fn reachable(path: &Path) -> Result<()> {
     let closed = path.ancestors().skip(1).find(|it| it.metadata().is_ok_and(|it| it.mode() & 0o001 == 0));
     closed.map_or(Ok(()), |closed| {
         Err(PlatformError::missing(

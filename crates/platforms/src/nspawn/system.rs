@@ -1,7 +1,7 @@
 //! The root of a container.
 
 use crate::spawn::OwnMount;
-use crate::{GuestRequest, PlatformError};
+use crate::{GuestRequest, PlatformError, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Root {
 
 impl Root {
     /// The root of a single program: the skeleton, in which systemd-nspawn itself mounts the rest.
-    pub(super) fn single(root: &weigh_images::Root) -> Result<Self, PlatformError> {
+    pub(super) fn single(root: &weigh_images::Root) -> Result<Self> {
         // It takes only what looks like a system.
         make(&root.skeleton.join("usr"))?;
         Ok(Self {
@@ -49,7 +49,7 @@ impl Root {
     ///
     /// # Errors
     /// The image is no whole system; a directory could not be made or copied.
-    pub(super) fn make(word: &str, request: &GuestRequest, directory: &Path) -> Result<Self, PlatformError> {
+    pub(super) fn make(word: &str, request: &GuestRequest, directory: &Path) -> Result<Self> {
         let tree = request.root.tree.as_deref().filter(|tree| {
             ["sbin/init", "usr/sbin/init"].iter().any(|init| tree.join(init).symlink_metadata().is_ok())
         });
@@ -108,7 +108,7 @@ fn relative(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-fn make(directory: &Path) -> Result<(), PlatformError> {
+fn make(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)
         .map_err(PlatformError::io(format!("make the directory {}", directory.display())))
 }

@@ -145,7 +145,7 @@ impl Script {
 fn wrong(environment: &EnvironmentSpec, key: &str, what: &str, example: &str) -> SpecError {
     let value = environment.get(key).unwrap_or_default();
     let message = format!("{key} is {what}, `{value}` is not");
-    environment.value_error(key, message, Some(format!("as in `{key}={example}`")))
+    environment.value_error(key, message, format!("as in `{key}={example}`"))
 }
 
 /// Normal numbers from a seed.

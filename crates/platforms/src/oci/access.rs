@@ -2,7 +2,7 @@
 
 use crate::helpers::fnv_1a;
 use crate::network::NetworkEnd;
-use crate::{GuestRequest, Host, PlatformError, Reach};
+use crate::{GuestRequest, Host, PlatformError, Reach, Result};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -39,7 +39,7 @@ impl Access {
         request: &GuestRequest,
         word: &str,
         accept: Option<&str>,
-    ) -> Result<Self, PlatformError> {
+    ) -> Result<Self> {
         let publish = request.publish.clone();
         let mut access = Self { word: word.into(), publish, outside: request.outside, ..Self::default() };
         match (word, request.outside, accept) {
@@ -85,7 +85,7 @@ impl Access {
         address: Option<IpAddr>,
         proxied: BTreeMap<u16, u16>,
         bridge: Option<(&str, Ipv4Addr)>,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         (self.address, self.proxied) = (address, proxied);
         self.bridge = bridge.map(|(name, _)| name.into());
         if let ("bridge", false, Some((bridge, gateway))) =
@@ -122,7 +122,7 @@ impl NetworkEnd for Access {
 
     /// Takes the client away, unless other guests have it too. It goes before the container: the
     /// engine takes its bridge away with the last that is on it.
-    fn detach(&mut self) -> Result<(), PlatformError> {
+    fn detach(&mut self) -> Result<()> {
         let closed = self.opening.as_mut().map_or(Ok(()), FirewallOpening::close);
         self.client.as_mut().map_or(Ok(()), Client::remove).and(closed).map_err(failed)
     }

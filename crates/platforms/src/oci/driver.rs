@@ -6,7 +6,8 @@ use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::helpers::version_line;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, network, setting,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, network,
+    setting,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -63,7 +64,7 @@ impl Oci {
         host: &Host,
         request: &GuestRequest,
         start_from: StartFrom<'_>,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
+    ) -> Result<Box<dyn Guest>> {
         let runtime = Runtime::find(self, host, &request.environment)?;
         let word = |key| setting(self, &request.environment, key);
         let mapped = word("user") == "mapped";
@@ -107,7 +108,7 @@ impl Platform for Oci {
         .with_networks(self, environment)
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         if let Some(what) = (self.0.to_prove)(environment) {
             super::with_probe(host, environment.clone(), |request| self.launch(host, request)?.stop())
                 .map_err(|error| match error {
@@ -129,25 +130,20 @@ impl Platform for Oci {
         })
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         Runtime::find(self, host, &request.environment).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         self.start(host, request, StartFrom::Fresh)
     }
 
-    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         let environment = &request.environment;
         restore::possible(&Runtime::find(self, host, environment)?, self.0.saving, environment)
     }
 
-    fn restore(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        saved: &Path,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
+    fn restore(&self, host: &Host, request: &GuestRequest, saved: &Path) -> Result<Box<dyn Guest>> {
         self.restores(host, request).map_err(|why| restore::missing(why.to_string()))?;
         self.start(host, request, StartFrom::Saved(saved))
     }
@@ -169,7 +165,7 @@ impl Platform for Oci {
         own.into_iter().chain(network::host_changes(word)).collect()
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<()> {
         leftovers::undo(what, id, detail)
     }
 }

@@ -6,7 +6,7 @@ use super::{leftovers, restore};
 use crate::common_keys::Storage;
 use crate::guest::{Backend, CoreGuest, GuestCore, platform_change};
 use crate::process_tracker::ended_children_cpu_ns;
-use crate::{GuestRequest, Host, PlatformError, network};
+use crate::{GuestRequest, Host, PlatformError, Result, network};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -56,7 +56,7 @@ pub(super) fn launch(
     request: &GuestRequest,
     options: &ContainerOptions<'_>,
     start_from: StartFrom<'_>,
-) -> Result<CoreGuest<OciContainer>, PlatformError> {
+) -> Result<CoreGuest<OciContainer>> {
     let name = container_id(&host.run, request.instance);
     let mut core = GuestCore { name, ..GuestCore::new(runtime.platform, host, request) };
     let cgroup_name = core.group_name(host);
@@ -118,7 +118,7 @@ fn storage(
     request: &GuestRequest,
     options: &ContainerOptions<'_>,
     name: &str,
-) -> Result<Storage, PlatformError> {
+) -> Result<Storage> {
     let storage = Storage::make(options.storage, &host.work, name)
         .map_err(PlatformError::io("make the directories of the guest's storage"))?;
     if storage == Storage::Tmpfs {
@@ -140,7 +140,7 @@ fn storage(
 }
 
 /// Whether the root of a user namespace, who is nobody on the host, gets to a directory.
-fn reachable(directory: &Path) -> Result<(), PlatformError> {
+fn reachable(directory: &Path) -> Result<()> {
     let closed = directory
         .ancestors()
         .find(|path| path.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0));
@@ -161,7 +161,7 @@ fn reachable(directory: &Path) -> Result<(), PlatformError> {
 
 /// With control groups of version 2 a runtime switches on every controller on the way down from the
 /// root: written down first.
-fn record_controllers(host: &Host) -> Result<(), PlatformError> {
+fn record_controllers(host: &Host) -> Result<()> {
     if host.hierarchy.layout() != Layout::V2 {
         return Ok(());
     }
@@ -185,12 +185,7 @@ pub(super) struct OciContainer {
 }
 
 impl OciContainer {
-    fn start(
-        &self,
-        core: &mut GuestCore,
-        bundle: &Path,
-        start_from: StartFrom<'_>,
-    ) -> Result<(), PlatformError> {
+    fn start(&self, core: &mut GuestCore, bundle: &Path, start_from: StartFrom<'_>) -> Result<()> {
         let command = match start_from {
             StartFrom::Fresh => self.runtime.command().arg("run"),
             StartFrom::Saved(saved) => restore::command(&self.runtime, saved),
@@ -220,11 +215,11 @@ impl Backend for OciContainer {
         Accounts { helpers: core.program.iter().map(monitor).collect(), ..Accounts::of_group(cgroup.view()) }
     }
 
-    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<(), PlatformError> {
+    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         restore::save(&self.runtime, &core.name, directory, &core.log)
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         // One that was stopped by a signal does not answer.
         core.tracker.track(self.processes(core));
         core.tracker.resume();
@@ -238,7 +233,7 @@ impl Backend for OciContainer {
         core.tracker.ended_within(EXIT_DEADLINE)
     }
 
-    fn release(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn release(&mut self, core: &mut GuestCore) -> Result<()> {
         leftovers::remove_files(&self.runtime.state, &core.name)
     }
 }

@@ -5,8 +5,8 @@
 //! of the group, which would go on to make a container when only the group were taken away, and
 //! files of the runtime outside of the run's work directory.
 
-use crate::PlatformError;
 use crate::helpers::{has_argument, processes};
+use crate::{PlatformError, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 use std::fs;
@@ -22,7 +22,7 @@ const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What is still there.
-pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<(), PlatformError> {
+pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<()> {
     let Some(state) = detail.get("state").and_then(Value::as_str).map(PathBuf::from) else {
         let unknown = format!("the ledger does not say where the {what} {id} is");
         return Err(PlatformError::StillThere(unknown));
@@ -47,7 +47,7 @@ pub(super) fn is_known(state: &Path, id: &str) -> bool {
 ///
 /// # Errors
 /// What could not be removed.
-pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), PlatformError> {
+pub(super) fn remove_files(state: &Path, id: &str) -> Result<()> {
     for path in files(state, id) {
         let removed = match path.symlink_metadata() {
             Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
@@ -67,7 +67,7 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<(), PlatformError> 
 /// Kills the processes of a runtime that serve a container: those that have its name, which no
 /// other container ever has, and the runtime's state directory among their arguments. Those in the
 /// container's group may be frozen, and end when the group is undone.
-fn kill_runtimes(state: &Path, id: &str, group: &str) -> Result<(), PlatformError> {
+fn kill_runtimes(state: &Path, id: &str, group: &str) -> Result<()> {
     let until = Instant::now() + DEATH_DEADLINE;
     loop {
         let mut outside = 0;

@@ -6,8 +6,8 @@
 
 use super::driver::Saving;
 use super::runtime::Runtime;
-use crate::PlatformError;
 use crate::helpers::version_text;
+use crate::{PlatformError, Result};
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::{Invocation, find_program};
@@ -26,11 +26,7 @@ const CRIU_LOGS: &str = "criu";
 ///
 /// # Errors
 /// Why not, as a clause.
-pub(super) fn possible(
-    runtime: &Runtime,
-    saving: Saving,
-    environment: &EnvironmentSpec,
-) -> Result<(), PlatformError> {
+pub(super) fn possible(runtime: &Runtime, saving: Saving, environment: &EnvironmentSpec) -> Result<()> {
     let name = runtime.platform;
     if saving == Saving::Itself {
         return Ok(());
@@ -47,7 +43,7 @@ pub(super) fn possible(
 ///
 /// # Errors
 /// Why not, as a clause.
-pub(crate) fn criu_is_usable(name: &str, criu: &str) -> Result<(), PlatformError> {
+pub(crate) fn criu_is_usable(name: &str, criu: &str) -> Result<()> {
     let refused = |found: String| {
         let needed = format!("{name} needs CRIU of version {FIRST_CRIU} or later to save guests");
         PlatformError::CannotRestore(format!("{needed}, and {found}"))
@@ -76,7 +72,7 @@ pub(super) fn missing(reason: String) -> PlatformError {
 ///
 /// # Errors
 /// What the runtime said.
-pub(super) fn save(runtime: &Runtime, id: &str, directory: &Path, log: &Path) -> Result<(), PlatformError> {
+pub(super) fn save(runtime: &Runtime, id: &str, directory: &Path, log: &Path) -> Result<()> {
     let image = directory.join(IMAGE);
     std::fs::create_dir_all(&image).map_err(PlatformError::io(format!("make {}", image.display())))?;
     let command = with_directories(runtime.command().arg("checkpoint"), directory).arg(id);

@@ -1,7 +1,7 @@
 //! A runtime's program and how it is called.
 
 use super::driver::Oci;
-use crate::{Host, PlatformError, common_keys};
+use crate::{Host, Result, common_keys};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,11 +33,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
-    pub(super) fn find(
-        driver: &Oci,
-        host: &Host,
-        environment: &EnvironmentSpec,
-    ) -> Result<Self, PlatformError> {
+    pub(super) fn find(driver: &Oci, host: &Host, environment: &EnvironmentSpec) -> Result<Self> {
         let kind = driver.kind();
         let platform = kind.name;
         host.require_root(format!("the right to make containers with {platform}"))?;
@@ -80,7 +76,7 @@ impl Runtime {
     ///
     /// # Errors
     /// Why it is still there.
-    pub(super) fn delete(&self, id: &str) -> Result<(), PlatformError> {
+    pub(super) fn delete(&self, id: &str) -> Result<()> {
         if !super::leftovers::is_known(&self.state, id) {
             return Ok(());
         }

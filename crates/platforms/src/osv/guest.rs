@@ -7,7 +7,7 @@ use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::is_readable;
 use crate::host_probe::{CommandRunner, Ended, HostProbe, Job, Progress, Refusal};
 use crate::qemu::accel::Acceleration;
-use crate::{GuestRequest, Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError, Result};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ impl Machine {
     ///
     /// # Errors
     /// It did not.
-    pub(super) fn try_out(&self, within: Duration) -> Result<Console, PlatformError> {
+    pub(super) fn try_out(&self, within: Duration) -> Result<Console> {
         let failed = |reason: String| PlatformError::Launch {
             platform: PLATFORM,
             reason,
@@ -239,7 +239,7 @@ pub(super) fn launch(
     boot: Boot,
     acceleration: Acceleration,
     version: String,
-) -> Result<CoreGuest<OsvPlace>, PlatformError> {
+) -> Result<CoreGuest<OsvPlace>> {
     let mut core = GuestCore::new(PLATFORM, host, request);
     core.start_clock();
     let facts = [("acceleration", acceleration.as_str()), ("network", "none")];
@@ -261,7 +261,7 @@ pub(super) fn machine(
     boot: Boot,
     acceleration: Acceleration,
     version: String,
-) -> Result<(Machine, Option<PathBuf>), PlatformError> {
+) -> Result<(Machine, Option<PathBuf>)> {
     let settings = Settings::of(request)?;
     let name = format!("{PLATFORM}-{}", request.instance);
     let (boot, copy) = boot.of_guest(&host.work.join(format!("{name}.img")))?;
@@ -291,7 +291,7 @@ fn remove(copy: Option<&Path>) {
 }
 
 /// Takes a machine apart that was only tried out.
-pub(super) fn discard(machine: Machine, copy: Option<PathBuf>) -> Result<(), PlatformError> {
+pub(super) fn discard(machine: Machine, copy: Option<PathBuf>) -> Result<()> {
     remove(copy.as_deref());
     Ok(machine.cgroup.remove()?)
 }
@@ -305,7 +305,7 @@ impl Backend for OsvPlace {
         Some(&self.cgroup)
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if let Some(session) = &mut core.session {
             session.close();
         }
@@ -317,11 +317,11 @@ impl Backend for OsvPlace {
         Ok(())
     }
 
-    fn remove_groups(&mut self, _: &GuestCore) -> Result<(), PlatformError> {
+    fn remove_groups(&mut self, _: &GuestCore) -> Result<()> {
         Ok(self.cgroup.remove()?)
     }
 
-    fn release(&mut self, _: &mut GuestCore) -> Result<(), PlatformError> {
+    fn release(&mut self, _: &mut GuestCore) -> Result<()> {
         remove(self.copy.as_deref());
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use super::{Osv, PLATFORM};
 use crate::helpers::fnv_1a;
-use crate::{GuestRequest, Host, PlatformError, setting};
+use crate::{GuestRequest, Host, PlatformError, Result, setting};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(super) struct Boot {
     pub(super) disk: Option<(PathBuf, &'static str)>,
 }
 
-fn beginning(path: &Path) -> Result<[u8; 4], PlatformError> {
+fn beginning(path: &Path) -> Result<[u8; 4]> {
     let mut bytes = [0; 4];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
     read.map(|()| bytes).map_err(PlatformError::io(format!("read {}", path.display())))
@@ -43,7 +43,7 @@ impl Boot {
     ///
     /// # Errors
     /// The files cannot be read, or are not what they are named as.
-    pub(super) fn of(request: &GuestRequest) -> Result<Self, PlatformError> {
+    pub(super) fn of(request: &GuestRequest) -> Result<Self> {
         let given = |key| Some(setting(&Osv, &request.environment, key)).filter(|value| !value.is_empty());
         let absolute = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
         let image = absolute(given("image").unwrap_or_default());
@@ -73,7 +73,7 @@ impl Boot {
     ///
     /// # Errors
     /// It takes `qemu-img`, or failed.
-    pub(super) fn prepare(mut self, host: &Host) -> Result<Self, PlatformError> {
+    pub(super) fn prepare(mut self, host: &Host) -> Result<Self> {
         let (None, Some((image, "qcow2"))) = (&self.kernel, &self.disk) else { return Ok(self) };
         let raw = host.work.join(format!("{PLATFORM}-{:016x}.raw", fnv_1a(image.to_string_lossy().bytes())));
         if !raw.exists() {
@@ -95,7 +95,7 @@ impl Boot {
 
     /// For one guest: its own copy of a disk that boots by itself. Returns the copy too, which goes
     /// with the guest.
-    pub(super) fn of_guest(mut self, place: &Path) -> Result<(Self, Option<PathBuf>), PlatformError> {
+    pub(super) fn of_guest(mut self, place: &Path) -> Result<(Self, Option<PathBuf>)> {
         let (None, Some((disk, format))) = (&self.kernel, &self.disk) else { return Ok((self, None)) };
         fs::copy(disk, place).map_err(PlatformError::io(format!("copy {}", disk.display())))?;
         self.disk = Some((place.into(), format));

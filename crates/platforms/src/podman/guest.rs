@@ -10,7 +10,7 @@ use crate::network::NetworkEnd;
 use crate::oci::access::Access;
 use crate::oci::freezer::Freezer;
 use crate::process_tracker::ProcessTracker;
-use crate::{GuestRequest, Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +53,7 @@ pub(super) fn launch(
     store: Store,
     (network, access): (Option<&Network>, Access),
     arguments: &[String],
-) -> Result<CoreGuest<PodmanContainer>, PlatformError> {
+) -> Result<CoreGuest<PodmanContainer>> {
     let mut core = GuestCore::new("podman", host, request);
     let path = core.group_name(host);
     // The limits are the engine's to set, as users let it.
@@ -80,7 +80,7 @@ impl PodmanContainer {
         host: &Host,
         network: Option<&Network>,
         arguments: &[String],
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let parent = Path::new("/").join(self.group.relative_path());
         let command = self
             .store
@@ -156,7 +156,7 @@ impl Backend for PodmanContainer {
         Some(&self.access)
     }
 
-    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         let doing = if frozen { "freeze" } else { "thaw" };
         if let Some(freezer) = &self.freezer {
             let failed = PlatformError::io(format!("{doing} the container {}", core.name));
@@ -168,7 +168,7 @@ impl Backend for PodmanContainer {
     }
 
     /// Waits until Podman has taken the container away.
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         // Before the container: netavark takes its bridge away with the last that is on it.
         let left = self.access.detach();
         core.tracker.track(self.processes(core));
@@ -189,11 +189,11 @@ impl Backend for PodmanContainer {
         left
     }
 
-    fn remove_groups(&mut self, _: &GuestCore) -> Result<(), PlatformError> {
+    fn remove_groups(&mut self, _: &GuestCore) -> Result<()> {
         Ok([&self.client_group, &self.group].iter().try_for_each(|group| group.remove())?)
     }
 
-    fn release(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn release(&mut self, core: &mut GuestCore) -> Result<()> {
         for what in ["id", "pid", "conmon"] {
             // They lie in the run's own directory.
             let _ = fs::remove_file(file(&self.store, &core.name, what));
@@ -208,7 +208,7 @@ impl Backend for PodmanContainer {
 ///
 /// # Errors
 /// Why it is still there.
-pub(super) fn undo(name: &str, detail: &Value) -> Result<(), PlatformError> {
+pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     let store = Store::of_detail(detail).ok_or_else(|| {
         PlatformError::StillThere(format!("the ledger does not say where the container {name} is"))
     })?;

@@ -7,7 +7,7 @@
 
 use super::store::Store;
 use crate::oci::access::failed;
-use crate::{Host, PlatformError};
+use crate::{Host, PlatformError, Result};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -34,7 +34,7 @@ impl Network {
     ///
     /// # Errors
     /// Those of writing to the ledger and the directory; no subnet is free.
-    pub(super) fn make(host: &Host, store: &Store) -> Result<Self, PlatformError> {
+    pub(super) fn make(host: &Host, store: &Store) -> Result<Self> {
         let name = name_of(store);
         let file = store.path("networks").join(format!("{name}.json"));
         if let Some(gateway) = fs::read(&file).ok().and_then(|text| gateway_of(&text)) {
@@ -98,7 +98,7 @@ fn rules(table: &str) -> Vec<String> {
 ///
 /// # Errors
 /// What is still there.
-pub(super) fn undo(name: &str, detail: &Value) -> Result<(), PlatformError> {
+pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     let subnet = detail.get("subnet").and_then(Value::as_str).unwrap_or_default();
     if subnet.is_empty() || !name.starts_with("wbp") {
         let unknown = format!("the ledger does not say what the network {name} is");
@@ -146,7 +146,7 @@ fn own_chain(rule: &str) -> Option<&str> {
 }
 
 /// Removes the chains that all networks of netavark share, unless a network uses them.
-fn remove_shared(table: &str) -> Result<(), PlatformError> {
+fn remove_shared(table: &str) -> Result<()> {
     let rules = rules(table);
     if rules.iter().any(|rule| own_chain(rule).is_some() || rule.contains("-A NETAVARK_FORWARD ")) {
         return Ok(());
@@ -163,7 +163,7 @@ fn remove_shared(table: &str) -> Result<(), PlatformError> {
 
 /// Turns what `-S` said into the command that takes it away. What somebody else has taken away by
 /// now is fine.
-fn change(table: &str, rule: &str, from: &str, to: &str) -> Result<(), PlatformError> {
+fn change(table: &str, rule: &str, from: &str, to: &str) -> Result<()> {
     let Some(rest) = rule.strip_prefix(from) else { return Ok(()) };
     let words = words(rest);
     let iptables = || Invocation::new("iptables").args(["--wait", "10", "-t", table]).deadline(DEADLINE);

@@ -6,7 +6,7 @@
 
 use crate::oci::access::number_of;
 use crate::oci::mounts::OWN_STORE;
-use crate::{Host, PlatformError};
+use crate::{Host, PlatformError, Result};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
 use std::fs;
@@ -48,7 +48,7 @@ impl Store {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
-    pub(super) fn find(host: &Host, binary: &str, runtime: &str) -> Result<Self, PlatformError> {
+    pub(super) fn find(host: &Host, binary: &str, runtime: &str) -> Result<Self> {
         host.require_root("the right to make containers with podman as root")?;
         let (podman, runc) = ("apt-get install podman", "apt-get install runc");
         let binary = program(if binary.is_empty() { "podman" } else { binary }, podman)?;
@@ -112,7 +112,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of writing to the ledger and the directory.
-    pub(super) fn make(&self, host: &Host) -> Result<(), PlatformError> {
+    pub(super) fn make(&self, host: &Host) -> Result<()> {
         let configuration = self.path("containers.conf");
         if configuration.exists() {
             return Ok(());
@@ -137,7 +137,7 @@ impl Store {
 
     /// Runs a command in a control group of its own: what a dead run has begun is ended before its
     /// directory is removed.
-    fn run(&self, host: &Host, what: &str, command: Invocation) -> Result<Vec<u8>, PlatformError> {
+    fn run(&self, host: &Host, what: &str, command: Invocation) -> Result<Vec<u8>> {
         let group = format!("weighbridge-{}/podman-{what}", host.run);
         let group = host.hierarchy.create(&host.ledger, &group, &Limits::default())?;
         let done = command.pre_exec_cgroup(&group).log_to(&host.logs.join("podman.log")).run_ok();
@@ -149,7 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of running it.
-    pub(super) fn describe(&self, host: &Host) -> Result<String, PlatformError> {
+    pub(super) fn describe(&self, host: &Host) -> Result<String> {
         let format = "Podman {{.Version.Version}}, storage driver {{.Store.GraphDriverName}}, {{.Host.OCIRuntime.Version}}";
         let output = self.run(host, "info", self.command().args(["info", "--format", format]))?;
         Ok(String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().into())
@@ -159,7 +159,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of packing and of Podman.
-    pub(super) fn import(&self, host: &Host, root: &Root) -> Result<String, PlatformError> {
+    pub(super) fn import(&self, host: &Host, root: &Root) -> Result<String> {
         let name = image_name(root);
         // Podman's own list, instead of a command that asks for it.
         let list = self.path("root").join("overlay-images/images.json");
@@ -182,7 +182,7 @@ impl Store {
     ///
     /// # Errors
     /// Why it is still there.
-    pub(super) fn remove(&self, container: &str, group: Option<&Cgroup>) -> Result<(), PlatformError> {
+    pub(super) fn remove(&self, container: &str, group: Option<&Cgroup>) -> Result<()> {
         // Without its configuration there is no store, and nothing in it.
         if !self.path("containers.conf").exists() || !self.path("root").exists() {
             return Ok(());
@@ -208,7 +208,7 @@ impl Store {
 ///
 /// # Errors
 /// What could not be unmounted.
-pub(super) fn undo(directory: &str, detail: &Value) -> Result<(), PlatformError> {
+pub(super) fn undo(directory: &str, detail: &Value) -> Result<()> {
     let state = detail.get("state").and_then(Value::as_str);
     for directory in [Some(directory), state].into_iter().flatten() {
         for point in mounted_below(Path::new(directory)) {
@@ -246,7 +246,7 @@ pub(super) fn image_name(root: &Root) -> String {
     format!("localhost/weighbridge/root:{}", root.digest.chars().take(12).collect::<String>())
 }
 
-fn program(name: &str, install: &str) -> Result<PathBuf, PlatformError> {
+fn program(name: &str, install: &str) -> Result<PathBuf> {
     let found = find_program(name).ok_or_else(|| {
         PlatformError::missing(
             format!("the program {name}"),

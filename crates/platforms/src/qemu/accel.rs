@@ -6,7 +6,7 @@
 //! this QEMU and this kernel.
 
 use crate::remedy::for_kvm;
-use crate::{GuestRequest, Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError, Result};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -90,7 +90,7 @@ impl Proof {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with what was seen and what to do.
-    pub(crate) fn required(self) -> Result<(), PlatformError> {
+    pub(crate) fn required(self) -> Result<()> {
         match self {
             Self::Proven => Ok(()),
             Self::Disproven { seen, remedy } => {
@@ -107,8 +107,8 @@ impl Proof {
 /// KVM is asked for by name and does not work, or `proof` failed.
 pub(crate) fn choose(
     asked: &str,
-    proof: impl FnOnce() -> Result<Proof, PlatformError>,
-) -> Result<(Acceleration, Option<String>), PlatformError> {
+    proof: impl FnOnce() -> Result<Proof>,
+) -> Result<(Acceleration, Option<String>)> {
     if asked == "tcg" {
         return Ok((Acceleration::Tcg, None));
     }
@@ -161,7 +161,7 @@ pub(crate) fn prove(
     host: &Host,
     cache: Option<&CacheDirectory>,
     subject: &Subject<'_>,
-    boot_guest: impl Fn() -> Result<(), PlatformError>,
+    boot_guest: impl Fn() -> Result<()>,
 ) -> Proof {
     if let Err(proof) = try_device(Path::new("/dev/kvm")) {
         // Cheap to see again, and mended without a restart: never kept.

@@ -8,7 +8,7 @@
 
 use super::Qemu;
 use super::part::{Line, Part};
-use crate::{PlatformError, Session, SessionError, setting};
+use crate::{PlatformError, Result, Session, SessionError, setting};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The channel of one machine.
 #[derive(Debug)]
 pub(super) struct Channel {
-    way: Way,
+    transport: Transport,
     /// QEMU's end, until QEMU has it.
     theirs: Option<OwnedFd>,
     /// Its number.
@@ -50,7 +50,7 @@ pub(super) struct Channel {
 }
 
 #[derive(Debug)]
-enum Way {
+enum Transport {
     /// Our end, until a session has it.
     Port(Option<OwnedFd>),
     Serial(Option<OwnedFd>),
@@ -63,26 +63,26 @@ impl Channel {
     ///
     /// # Errors
     /// The host has no vsock for guests, or no more descriptors.
-    pub(super) fn make(environment: &EnvironmentSpec, name: &str) -> Result<Self, PlatformError> {
+    pub(super) fn make(environment: &EnvironmentSpec, name: &str) -> Result<Self> {
         let pair = || {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(PlatformError::io("make a socket pair"))
         };
-        let (way, theirs) = match setting(&Qemu, environment, "channel") {
+        let (transport, theirs) = match setting(&Qemu, environment, "channel") {
             "vsock" => {
                 let (cid, device) = vsock_device(Path::new(VHOST), name)?;
-                (Way::Vsock(cid), device)
+                (Transport::Vsock(cid), device)
             }
             "serial" => {
                 let (ours, theirs) = pair()?;
-                (Way::Serial(Some(ours)), theirs)
+                (Transport::Serial(Some(ours)), theirs)
             }
             _ => {
                 let (ours, theirs) = pair()?;
-                (Way::Port(Some(ours)), theirs)
+                (Transport::Port(Some(ours)), theirs)
             }
         };
-        Ok(Self { way, number: theirs.as_raw_fd(), theirs: Some(theirs) })
+        Ok(Self { transport, number: theirs.as_raw_fd(), theirs: Some(theirs) })
     }
 
     /// Waits for the probe: for its announcement, or with `restored` for its answer, for then it
@@ -98,12 +98,12 @@ impl Channel {
         lives: impl FnMut() -> bool,
     ) -> (Option<Session>, Result<u32, SessionError>) {
         let lost = |reason: String| (None, Err(SessionError::Lost { reason }));
-        let terminal = matches!(self.way, Way::Serial(_));
-        let ours = match &mut self.way {
-            Way::Port(ours) | Way::Serial(ours) => {
+        let terminal = matches!(self.transport, Transport::Serial(_));
+        let ours = match &mut self.transport {
+            Transport::Port(ours) | Transport::Serial(ours) => {
                 ours.take().ok_or_else(|| std::io::Error::other("it has a session"))
             }
-            Way::Vsock(cid) => connect(*cid, until, lives),
+            Transport::Vsock(cid) => connect(*cid, until, lives),
         };
         let ends = ours.and_then(|ours| Ok((ours.try_clone()?, ours)));
         let (read, write) = match ends {
@@ -130,7 +130,7 @@ impl Channel {
     ///
     /// # Errors
     /// What is missing.
-    pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), PlatformError> {
+    pub(super) fn check(environment: &EnvironmentSpec) -> Result<()> {
         match setting(&Qemu, environment, "channel") {
             "vsock" => open(Path::new(VHOST)).map(drop),
             _ => Ok(()),
@@ -141,13 +141,13 @@ impl Channel {
 impl Part for Channel {
     fn arguments(&self, line: &mut Line) {
         let fd = self.number;
-        if let Way::Vsock(cid) = self.way {
+        if let Transport::Vsock(cid) = self.transport {
             line.pair("-device", &format!("vhost-vsock-pci,guest-cid={cid},vhostfd={fd}"));
             return;
         }
         line.pair("-chardev", &format!("socket,id=channel,fd={fd}"));
-        match self.way {
-            Way::Serial(_) => line.pair("-device", "isa-serial,chardev=channel"),
+        match self.transport {
+            Transport::Serial(_) => line.pair("-device", "isa-serial,chardev=channel"),
             _ => {
                 line.pair("-device", "virtio-serial-pci,max_ports=2");
                 line.pair("-device", &format!("virtserialport,chardev=channel,name={PORT}"));
@@ -156,10 +156,10 @@ impl Part for Channel {
     }
 
     fn probe_arguments(&self) -> String {
-        let word = match self.way {
-            Way::Port(_) => format!("port:{PORT}"),
-            Way::Serial(_) => LINE.into(),
-            Way::Vsock(_) => format!("vsock-listen:{VSOCK_PORT}"),
+        let word = match self.transport {
+            Transport::Port(_) => format!("port:{PORT}"),
+            Transport::Serial(_) => LINE.into(),
+            Transport::Vsock(_) => format!("vsock-listen:{VSOCK_PORT}"),
         };
         format!("--channel {word}")
     }
@@ -170,7 +170,7 @@ impl Part for Channel {
 }
 
 /// The host's half of vsock, opened.
-fn open(device: &Path) -> Result<File, PlatformError> {
+fn open(device: &Path) -> Result<File> {
     File::options().read(true).write(true).open(device).map_err(|error| {
         PlatformError::missing(
             format!("vsock for guests ({} cannot be opened: {error})", device.display()),
@@ -181,7 +181,7 @@ fn open(device: &Path) -> Result<File, PlatformError> {
 
 /// The host's half of vsock with an address that no other machine has. QEMU sets the same one
 /// again, which the kernel lets its owner do.
-fn vsock_device(device: &Path, name: &str) -> Result<(u32, OwnedFd), PlatformError> {
+fn vsock_device(device: &Path, name: &str) -> Result<(u32, OwnedFd)> {
     let file = open(device)?;
     // FNV-1a, so that guests of several runs rarely ask for the same one.
     let start =
@@ -261,7 +261,7 @@ mod tests {
             assert_eq!(channel.probe_arguments(), word);
             assert_eq!((channel.passed().len(), channel.passed().len()), (1, 0));
         }
-        let vsock = Channel { way: Way::Vsock(77), theirs: None, number: 9 };
+        let vsock = Channel { transport: Transport::Vsock(77), theirs: None, number: 9 };
         assert!(line_of(&vsock).contains("vhost-vsock-pci,guest-cid=77,vhostfd=9"), "{}", line_of(&vsock));
         assert_eq!(vsock.probe_arguments(), "--channel vsock-listen:1024");
     }
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_has_ended_is_not_waited_for() {
-        let mut channel = Channel { way: Way::Port(None), theirs: None, number: 9 };
+        let mut channel = Channel { transport: Transport::Port(None), theirs: None, number: 9 };
         let (session, hello) = channel.session(false, Instant::now() + Duration::from_secs(60), || false);
         assert!(session.is_none() && hello.unwrap_err().to_string().contains("session"));
     }

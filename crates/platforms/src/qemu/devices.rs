@@ -50,7 +50,7 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     }
     let message = format!("a machine of type {kind} has no devices by default");
     let help = format!("use devices=minimal, or machine={}", CUSTOMARY.join(" or machine="));
-    Err(environment.value_error("devices", message, Some(help)))
+    Err(environment.value_error("devices", message, help))
 }
 
 impl Part for Devices {

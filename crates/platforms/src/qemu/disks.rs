@@ -1,8 +1,8 @@
 //! Disks as QEMU is told of them: nodes of files and formats, caches, the way to the kernel.
 
 use super::part::Line;
-use crate::PlatformError;
 use crate::vm::disk::{DataDisk, Format, GuestRoot};
+use crate::{PlatformError, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -172,7 +172,7 @@ pub(super) fn moved(answer: &Value, node: &str) -> Option<(u64, u64)> {
 ///
 /// # Errors
 /// It does not, with what it said.
-pub(super) fn check_io_uring(binary: &Path) -> Result<(), PlatformError> {
+pub(super) fn check_io_uring(binary: &Path) -> Result<()> {
     let file = json!({
         "driver": "file", "node-name": "file", "filename": "/proc/self/exe", "read-only": true, "aio": "io_uring",
     });

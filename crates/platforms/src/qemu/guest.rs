@@ -17,7 +17,7 @@ use super::{PLATFORM, Settings};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::network::NetworkEnd;
 use crate::vm::tap;
-use crate::{DiskMeter, GuestRequest, Host, PlatformError, SessionError};
+use crate::{DiskMeter, GuestRequest, Host, PlatformError, Result, SessionError};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -102,7 +102,7 @@ pub(super) fn launch(
     acceleration: Acceleration,
     saved: Option<&Path>,
     until: Instant,
-) -> Result<CoreGuest<QemuMachine>, PlatformError> {
+) -> Result<CoreGuest<QemuMachine>> {
     let mut core = GuestCore::new(PLATFORM, host, request);
     let storage = Some(Storage::make(host, request, prepared, &Settings::of(request)?)?);
     // By its name, which is among the program's arguments, a machine is found again after a crash
@@ -127,7 +127,7 @@ impl QemuMachine {
         acceleration: Acceleration,
         saved: Option<&Path>,
         until: Instant,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let settings = Settings::of(request)?;
         self.made_of = state::made_of(request, &settings, prepared, acceleration.as_str());
         let mut saved = saved.map(|directory| Saved::open(directory, &self.made_of)).transpose()?;
@@ -185,7 +185,7 @@ impl QemuMachine {
         asked: Acceleration,
         saved: Option<&Saved>,
         until: Instant,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let parts = self.parts.as_mut().expect("the parts are made before the machine");
         let pid = core.program.as_ref().map_or(0, Running::pid);
         let mut talk = |monitor: OwnedFd| -> Result<(Qmp, String, u64), QmpError> {
@@ -246,7 +246,7 @@ impl QemuMachine {
     }
 
     /// Runs a command of the monitor.
-    fn monitor(&mut self, core: &GuestCore, command: &str) -> Result<(), PlatformError> {
+    fn monitor(&mut self, core: &GuestCore, command: &str) -> Result<()> {
         let until = Instant::now() + MONITOR_DEADLINE;
         let Some(qmp) = &mut self.qmp else { return Err(failed(core, &"it has been stopped")) };
         let done = qmp.execute(command, json!({}), until);
@@ -298,7 +298,7 @@ impl Backend for QemuMachine {
     }
 
     /// The machine is written where it stands.
-    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<(), PlatformError> {
+    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         if let Some(why) = &self.why_not_savable {
             return Err(state::missing(why.clone()));
         }
@@ -317,11 +317,11 @@ impl Backend for QemuMachine {
     }
 
     /// The guest's clocks stop with its CPUs: time in which it is frozen does not exist for it.
-    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         self.monitor(core, if frozen { "stop" } else { "cont" })
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if core.session.is_some() {
             let patience = if core.shut_down(SHUTDOWN_DEADLINE) { MONITOR_DEADLINE } else { Duration::ZERO };
             if !core.program_ended(patience) && self.monitor(core, "quit").is_ok() {
@@ -339,7 +339,7 @@ impl Backend for QemuMachine {
         Err(PlatformError::StillThere(what))
     }
 
-    fn release(&mut self, _: &mut GuestCore) -> Result<(), PlatformError> {
+    fn release(&mut self, _: &mut GuestCore) -> Result<()> {
         if let Some(parts) = &mut self.parts {
             parts.net.remove()?;
             parts.memory.remove()?;
@@ -372,7 +372,7 @@ fn of_this_machine(log: &str) -> String {
     log[command..].lines().filter(|line| !line.starts_with("$ ")).collect::<Vec<_>>().join("\n")
 }
 
-fn pair() -> Result<(OwnedFd, OwnedFd), PlatformError> {
+fn pair() -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(PlatformError::io("make a pair of sockets"))
 }

@@ -10,8 +10,8 @@ use super::qmp::{Qmp, QmpError};
 use super::{PLATFORM, Qemu, size};
 use crate::vm::readback;
 use crate::vm::setting::{LargePages, Merging, merging};
-use crate::vm::tune::Wish;
-use crate::{Host, PlatformError, setting};
+use crate::vm::tune::Requirement;
+use crate::{Host, PlatformError, Result, setting};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(super) struct MemoryOptions {
     pub(super) balloon_bytes: u64,
     /// Another process of the host reads and writes it.
     pub(super) is_shared: bool,
-    pub(super) hugepages: Wish,
+    pub(super) hugepages: Requirement,
     /// Equal pages are merged with those of others.
     pub(super) is_merged: bool,
 }
@@ -44,7 +44,7 @@ pub(super) struct Memory {
     options: MemoryOptions,
     large: Option<LargePages>,
     merging: Option<Merging>,
-    /// What could not be had as it was wished.
+    /// What could not be had as it was asked for.
     pub(super) notes: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Memory {
     ///
     /// # Errors
     /// What was required cannot be had, with the remedy; nothing is changed then.
-    pub(super) fn make(host: &Host, options: MemoryOptions) -> Result<Self, PlatformError> {
+    pub(super) fn make(host: &Host, options: MemoryOptions) -> Result<Self> {
         let mut notes = Vec::new();
         let obstacle = match options {
             MemoryOptions { balloon_bytes: 1.., .. } => Some("a balloon gives back small pages"),
@@ -61,20 +61,14 @@ impl Memory {
             _ => None,
         };
         let large = match (options.hugepages, obstacle) {
-            (Wish::Off, _) => None,
-            (Wish::Wanted, Some(why)) => {
+            (Requirement::Preferred, Some(why)) => {
                 notes.push(format!("no large pages: {why}"));
                 None
             }
             // `check` has refused what is asked for by name.
-            (wish, _) => match LargePages::reserve(&host.ledger, PLATFORM, options.bytes()) {
-                Ok(pages) => Some(pages),
-                Err(error) if wish == Wish::Wanted => {
-                    notes.push(format!("no large pages: {error}"));
-                    None
-                }
-                Err(error) => return Err(error),
-            },
+            (requirement, _) => {
+                LargePages::as_required(&host.ledger, PLATFORM, options.bytes(), requirement, &mut notes)?
+            }
         };
         if options.is_merged && options.is_shared {
             return Err(PlatformError::missing(
@@ -148,7 +142,7 @@ impl Memory {
     ///
     /// # Errors
     /// A setting of the host stays; so does its entry in the ledger.
-    pub(super) fn remove(&mut self) -> Result<(), PlatformError> {
+    pub(super) fn remove(&mut self) -> Result<()> {
         let pages = self.large.as_mut().map_or(Ok(()), LargePages::give_back);
         self.merging.as_mut().map_or(Ok(()), Merging::give_back)?;
         pages
@@ -162,18 +156,14 @@ impl Memory {
 pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     let balloon = setting(&Qemu, environment, "balloon");
     if balloon != "none" && size(balloon).is_none_or(|bytes| !bytes.is_multiple_of(1 << 20)) {
-        let help = "write whole MiB, as in `balloon=256MiB`, or `none`".into();
-        return Err(environment.value_error(
-            "balloon",
-            format!("`{balloon}` is no size of a balloon"),
-            Some(help),
-        ));
+        let help = "write whole MiB, as in `balloon=256MiB`, or `none`";
+        return Err(environment.value_error("balloon", format!("`{balloon}` is no size of a balloon"), help));
     }
     let is_merged = setting(&Qemu, environment, "ksm") == "on";
     if setting(&Qemu, environment, "hugepages") == "on" && (balloon != "none" || is_merged) {
         let other = if is_merged { "ksm=on merges" } else { "a balloon gives back" };
-        let help = "leave one of the two out".into();
-        return Err(environment.value_error("hugepages", format!("{other} small pages only"), Some(help)));
+        let help = "leave one of the two out";
+        return Err(environment.value_error("hugepages", format!("{other} small pages only"), help));
     }
     Ok(())
 }
@@ -235,7 +225,7 @@ mod tests {
         guest_bytes: 512 << 20,
         balloon_bytes: 0,
         is_shared: false,
-        hugepages: Wish::Off,
+        hugepages: Requirement::Off,
         is_merged: false,
     };
 

@@ -3,7 +3,7 @@
 
 use super::disks::{DATA, ROOT, moved};
 use super::qmp::Qmp;
-use crate::{DiskMeter, DiskMoved, PlatformError};
+use crate::{DiskMeter, DiskMoved, PlatformError, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ impl Meter {
     ///
     /// # Errors
     /// There are no sockets.
-    pub(super) fn new() -> Result<(Self, OwnedFd), PlatformError> {
+    pub(super) fn new() -> Result<(Self, OwnedFd)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(PlatformError::io("make a pair of sockets"))?;
         Ok((Self(Arc::new(Mutex::new(State::Silent(ours.into())))), theirs))

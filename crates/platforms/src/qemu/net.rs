@@ -19,7 +19,7 @@ use super::part::{Line, Part};
 use super::qmp::{Qmp, QmpError};
 use crate::network::NetworkEnd;
 use crate::vm::tap::{self, Tap};
-use crate::{GuestRequest, Host, PlatformError, Reach, setting};
+use crate::{GuestRequest, Host, Reach, Result, setting};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -42,7 +42,7 @@ const BACKEND: &str = "net";
 /// The network of one machine.
 #[derive(Debug)]
 pub(super) struct Net {
-    way: Way,
+    netdev: Netdev,
     /// What QEMU inherits, until it does.
     passed: Vec<OwnedFd>,
     facts: BTreeMap<String, String>,
@@ -50,7 +50,7 @@ pub(super) struct Net {
 
 /// What is behind the card.
 #[derive(Debug)]
-enum Way {
+enum Netdev {
     /// There is no card.
     None,
     User {
@@ -70,16 +70,16 @@ impl Net {
     ///
     /// # Errors
     /// It could not be made; what was begun has been undone.
-    pub(super) fn make(host: &Host, request: &GuestRequest) -> Result<Self, PlatformError> {
+    pub(super) fn make(host: &Host, request: &GuestRequest) -> Result<Self> {
         let word = setting(&Qemu, &request.environment, "net");
         let mut passed = Vec::new();
-        let way = match word {
-            "user" => Way::User {
+        let netdev = match word {
+            "user" => Netdev::User {
                 user: User::new(&request.publish, request.outside),
                 hardware_address: hardware_address(&host.run, request.instance),
             },
             _ => match tap::of_guest(host, request, word)? {
-                None => Way::None,
+                None => Netdev::None,
                 Some(tap) => {
                     let (vhost, served) = Vhost::of(setting(&Qemu, &request.environment, "vhost"))?;
                     let queue = tap.queue()?;
@@ -92,12 +92,12 @@ impl Net {
                         }
                         None => backend += ",vhost=off",
                     }
-                    Way::Tap { tap, vhost, backend }
+                    Netdev::Tap { tap, vhost, backend }
                 }
             },
         };
         let facts = [("network".to_string(), word.to_string())].into();
-        Ok(Self { way, passed, facts })
+        Ok(Self { netdev, passed, facts })
     }
 
     /// Before the machine is started: configures what only a running QEMU can be told, and reads
@@ -106,13 +106,13 @@ impl Net {
     /// # Errors
     /// QEMU has not what was asked for.
     pub(super) fn connect(&mut self, qmp: &mut Qmp, pid: u32, until: Instant) -> Result<(), QmpError> {
-        let (asked, server) = match &mut self.way {
-            Way::None => return Ok(()),
-            Way::User { user, hardware_address } => {
+        let (asked, server) = match &mut self.netdev {
+            Netdev::None => return Ok(()),
+            Netdev::User { user, hardware_address } => {
                 user.forward(qmp, BACKEND, until)?;
                 (&*hardware_address, "QEMU's user-mode network".to_string())
             }
-            Way::Tap { tap, vhost, .. } => {
+            Netdev::Tap { tap, vhost, .. } => {
                 vhost.check(pid)?;
                 (&tap.hardware_address().to_string(), vhost.to_string())
             }
@@ -132,24 +132,24 @@ impl Net {
 
 impl NetworkEnd for Net {
     fn reach(&self, port: u16) -> Option<Reach> {
-        match &self.way {
-            Way::None => None,
-            Way::User { user, .. } => user.reach(port),
-            Way::Tap { tap, .. } => tap.reach(port),
+        match &self.netdev {
+            Netdev::None => None,
+            Netdev::User { user, .. } => user.reach(port),
+            Netdev::Tap { tap, .. } => tap.reach(port),
         }
     }
 
     fn hops(&self) -> Vec<Hop> {
-        match &self.way {
-            Way::None | Way::User { .. } => Vec::new(),
-            Way::Tap { tap, .. } => tap.hops(),
+        match &self.netdev {
+            Netdev::None | Netdev::User { .. } => Vec::new(),
+            Netdev::Tap { tap, .. } => tap.hops(),
         }
     }
 
-    fn remove(&mut self) -> Result<(), PlatformError> {
+    fn remove(&mut self) -> Result<()> {
         self.passed.clear();
-        match &mut self.way {
-            Way::Tap { tap, .. } => tap.remove(),
+        match &mut self.netdev {
+            Netdev::Tap { tap, .. } => tap.remove(),
             _ => Ok(()),
         }
     }
@@ -157,10 +157,12 @@ impl NetworkEnd for Net {
 
 impl Part for Net {
     fn arguments(&self, line: &mut Line) {
-        let (backend, hardware_address) = match &self.way {
-            Way::None => return,
-            Way::User { hardware_address, .. } => (format!("user,id={BACKEND}"), hardware_address.as_str()),
-            Way::Tap { tap, backend, .. } => (backend.clone(), tap.hardware_address()),
+        let (backend, hardware_address) = match &self.netdev {
+            Netdev::None => return,
+            Netdev::User { hardware_address, .. } => {
+                (format!("user,id={BACKEND}"), hardware_address.as_str())
+            }
+            Netdev::Tap { tap, backend, .. } => (backend.clone(), tap.hardware_address()),
         };
         line.pair("-netdev", &backend);
         // Nobody boots from it, and firmware that could is not loaded.
@@ -168,10 +170,10 @@ impl Part for Net {
     }
 
     fn probe_arguments(&self) -> String {
-        match &self.way {
-            Way::None => String::new(),
-            Way::User { .. } => user::PROBE_ARGUMENTS.into(),
-            Way::Tap { tap, .. } => tap.probe_arguments(),
+        match &self.netdev {
+            Netdev::None => String::new(),
+            Netdev::User { .. } => user::PROBE_ARGUMENTS.into(),
+            Netdev::Tap { tap, .. } => tap.probe_arguments(),
         }
     }
 
@@ -210,8 +212,8 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     if needs_root(environment) || environment.get("vhost").is_none() {
         return Ok(());
     }
-    let help = "name a network with a tap device too: `net=tap`, `net=bridge` or `net=nat`".into();
-    Err(environment.key_error("vhost", "there is no tap device to be served by vhost".into(), Some(help)))
+    let help = "name a network with a tap device too: `net=tap`, `net=bridge` or `net=nat`";
+    Err(environment.key_error("vhost", "there is no tap device to be served by vhost", help))
 }
 
 #[cfg(test)]
@@ -225,10 +227,11 @@ mod tests {
 
     #[test]
     fn a_machine_has_one_card_or_none() {
-        let none = Net { way: Way::None, passed: Vec::new(), facts: BTreeMap::new() };
+        let none = Net { netdev: Netdev::None, passed: Vec::new(), facts: BTreeMap::new() };
         assert_eq!((line_of(&none), none.probe_arguments()), ("-machine type".into(), String::new()));
-        let way = Way::User { user: User::new(&[7], None), hardware_address: "02:00:00:00:00:01".into() };
-        let user = Net { way, ..none };
+        let netdev =
+            Netdev::User { user: User::new(&[7], None), hardware_address: "02:00:00:00:00:01".into() };
+        let user = Net { netdev, ..none };
         assert_eq!(
             line_of(&user),
             "-netdev user,id=net -device virtio-net-pci,id=card,netdev=net,mac=02:00:00:00:00:01,romfile= -machine type"

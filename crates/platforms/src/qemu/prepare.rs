@@ -5,12 +5,11 @@ use super::channel::Channel;
 use super::share::{self, Share};
 use super::{RootKind, Settings, devices, disks, net};
 use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
-use crate::vm::disk::{self as vm_disk, Wanted};
-use crate::{GuestRequest, Host, PlatformError};
+use crate::vm::disk as vm_disk;
+use crate::{GuestRequest, Host, Result};
 use std::path::PathBuf;
 use weigh_images::disk::RootDisk;
 use weigh_images::kernel::GuestKernel;
-use weigh_protocol::boot::BootMount;
 
 /// Without it there is no device of virtio's.
 const MODULES_OF_ALL: [&str; 1] = ["virtio_pci"];
@@ -34,7 +33,7 @@ pub(super) struct Prepared {
 ///
 /// # Errors
 /// No kernel was found, the image does not fit, or no space is left.
-pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, PlatformError> {
+pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
     static KNOWN: PreparedCache<Prepared> = PreparedCache::new();
     let settings = Settings::of(request)?;
     KNOWN.get_or_make(host, request, settings.memory_bytes, |place| {
@@ -62,11 +61,7 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared, P
 ///
 /// # Errors
 /// The way that is asked for by name cannot be had.
-fn share(
-    kernel: &GuestKernel,
-    request: &GuestRequest,
-    settings: &Settings<'_>,
-) -> Result<Option<Share>, PlatformError> {
+fn share(kernel: &GuestKernel, request: &GuestRequest, settings: &Settings<'_>) -> Result<Option<Share>> {
     if request.root.binds.is_empty() {
         return Ok(None);
     }
@@ -83,26 +78,11 @@ fn contents<'a>(
     settings: &Settings<'_>,
     share: Option<&(Share, PathBuf)>,
 ) -> Contents<'a> {
-    let root = &*request.root;
-    let on_disk = settings.root == RootKind::Disk;
-    let mounts: Vec<BootMount> = match share {
-        Some((share, shared)) => share.mounts(root, shared),
-        None if on_disk => vm_disk::mounts(root, settings.system),
-        None => root.scratch.iter().map(|path| boot::scratch(path)).collect(),
-    };
-    let mounts = match &settings.disk {
-        Some(disk) => disk.mounted(mounts),
-        None => mounts,
-    };
+    let environment = &request.environment;
     let mut modules = MODULES_OF_ALL.to_vec();
-    modules.extend(share.iter().flat_map(|(share, _)| share.modules()));
-    modules.extend(settings.disk.iter().flat_map(Wanted::modules));
-    modules.extend(Channel::modules(&request.environment));
-    if on_disk {
-        modules.extend(vm_disk::MODULES);
-    }
-    modules.extend(net::modules(&request.environment));
-    modules.extend(devices::modules(&request.environment));
-    let packed = share.is_none() && !on_disk && !root.host && !root.binds.is_empty();
-    Contents { root, packed, modules, mounts, memory_bytes: settings.memory_bytes }
+    modules.extend(Channel::modules(environment));
+    modules.extend(net::modules(environment));
+    modules.extend(devices::modules(environment));
+    let disk = (settings.root == RootKind::Disk).then_some(settings.system);
+    Contents::new(&request.root, share, disk, settings.disk.as_ref(), modules, settings.memory_bytes)
 }

@@ -5,8 +5,8 @@
 //! that comes with QEMU 7.2 has no such option.
 
 use super::storage::TAG;
-use crate::PlatformError;
 use crate::vm::boot::scratch;
+use crate::{PlatformError, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use weigh_host::cache::CacheDirectory;
@@ -53,7 +53,7 @@ impl Share {
     ///
     /// # Errors
     /// What is missing.
-    pub(crate) fn check(self, kernel: &GuestKernel) -> Result<(), PlatformError> {
+    pub(crate) fn check(self, kernel: &GuestKernel) -> Result<()> {
         let missing = |what: String, remedy: &str| Err(PlatformError::missing(what, remedy));
         let known = self.modules().iter().all(|module| kernel.has(module));
         // Of a kernel without modules nobody knows whether it has 9p, which few have.
@@ -144,7 +144,7 @@ impl Daemon {
     ///
     /// # Errors
     /// It is not installed, or does not start.
-    pub(crate) fn start(shared: &Path, cgroup: Option<&Cgroup>, log: &Path) -> Result<Self, PlatformError> {
+    pub(crate) fn start(shared: &Path, cgroup: Option<&Cgroup>, log: &Path) -> Result<Self> {
         let (listener, connection) = connected().map_err(PlatformError::io("make a socket for virtiofsd"))?;
         Ok(Self { running: serve(listener, shared, cgroup, log)?, connection })
     }
@@ -160,7 +160,7 @@ pub(crate) fn serve(
     shared: &Path,
     cgroup: Option<&Cgroup>,
     log: &Path,
-) -> Result<Running, PlatformError> {
+) -> Result<Running> {
     let binary = daemon().ok_or_else(|| PlatformError::missing("the program virtiofsd", INSTALL_DAEMON))?;
     let mut command = Invocation::new(binary);
     // The older daemon, which is part of QEMU, takes its options by `-o`. A root of its own would

@@ -8,13 +8,12 @@ use super::prepare::Prepared;
 use super::qmp::{Qmp, QmpError};
 use super::share::Share;
 use super::{Qemu, Settings};
-use crate::{GuestRequest, PlatformError, setting};
+use crate::{GuestRequest, PlatformError, Result, setting};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
-use weigh_model::EnvironmentSpec;
 
 /// The stream, in the directory given to [`crate::Guest::save`].
 const STREAM: &str = "machine.state";
@@ -71,12 +70,7 @@ pub(super) fn missing(reason: String) -> PlatformError {
 ///
 /// # Errors
 /// QEMU refuses, or the file system does not take it.
-pub(super) fn save(
-    qmp: &mut Qmp,
-    directory: &Path,
-    made_of: &Value,
-    until: Instant,
-) -> Result<(), PlatformError> {
+pub(super) fn save(qmp: &mut Qmp, directory: &Path, made_of: &Value, until: Instant) -> Result<()> {
     let path = directory.join(STREAM);
     let doing = || format!("save the guest to {}", path.display());
     let file = File::create_new(&path).map_err(PlatformError::io(doing()))?;
@@ -104,7 +98,7 @@ impl Saved {
     ///
     /// # Errors
     /// Nothing was saved there, or a machine that is made differently.
-    pub(super) fn open(directory: &Path, made_of: &Value) -> Result<Self, PlatformError> {
+    pub(super) fn open(directory: &Path, made_of: &Value) -> Result<Self> {
         let doing = |path: &Path| format!("read the saved guest {}", path.display());
         let path = directory.join(MADE_OF);
         let text = std::fs::read(&path).map_err(PlatformError::io(doing(&path)))?;
@@ -143,12 +137,10 @@ pub(super) fn made_of(
     prepared: &Prepared,
     acceleration: &str,
 ) -> Value {
-    let mut keys = request.environment.keys.clone();
-    keys.remove("label");
-    keys.insert("accel".into(), acceleration.into());
+    let environment = request.environment.without(&["label"]).with("accel", acceleration);
     json!({
         "program": settings.binary,
-        "environment": EnvironmentSpec::new(&request.environment.platform, keys).to_string(),
+        "environment": environment.to_string(),
         "cpus": settings.tuning.cpus.len(),
         "memory_bytes": settings.memory_bytes,
         "kernel": prepared.kernel,

@@ -7,7 +7,7 @@ use super::part::{Line, Part, escape_path};
 use super::prepare::Prepared;
 use super::share::{Daemon, Share};
 use crate::vm::disk::{DataDisk, GuestRoot, probe_words};
-use crate::{DiskMeter, GuestRequest, Host, PlatformError};
+use crate::{DiskMeter, GuestRequest, Host, PlatformError, Result};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl Storage {
         request: &GuestRequest,
         prepared: &Prepared,
         settings: &Settings<'_>,
-    ) -> Result<Self, PlatformError> {
+    ) -> Result<Self> {
         let share = prepared.share.as_ref();
         let share =
             share.map(|(kind, path)| SharedFiles { kind: *kind, path: path.clone(), connection: None });
@@ -110,7 +110,7 @@ impl Storage {
     ///
     /// # Errors
     /// A loop device stays, in the ledger.
-    pub(super) fn give_back(&mut self) -> Result<(), PlatformError> {
+    pub(super) fn give_back(&mut self) -> Result<()> {
         let data = self.disks.as_mut().and_then(|disks| disks.data.as_mut());
         data.map_or(Ok(()), DataDisk::give_back)
     }
@@ -119,7 +119,7 @@ impl Storage {
     ///
     /// # Errors
     /// The daemon is missing or does not start.
-    pub(super) fn serve(&mut self, cgroup: Option<&Cgroup>, log: &Path) -> Result<(), PlatformError> {
+    pub(super) fn serve(&mut self, cgroup: Option<&Cgroup>, log: &Path) -> Result<()> {
         if let Some(share) = &mut self.share
             && share.kind == Share::Virtiofs
         {

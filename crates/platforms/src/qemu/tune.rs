@@ -5,8 +5,8 @@ use super::accel::Acceleration;
 use super::part::{Line, Part};
 use super::qmp::{Qmp, QmpError};
 use crate::vm::readback::{self, MonitorError};
-use crate::vm::tune::{Model, Tuning, Wish};
-use crate::{PlatformError, Session, SessionError};
+use crate::vm::tune::{Model, Requirement, Tuning};
+use crate::{Result, Session, SessionError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub(super) struct Tune {
     /// QEMU's argument; its own default when absent.
     model: Option<String>,
     has_iothread: bool,
-    /// What could not be had as it was wished.
+    /// What could not be had as it was asked for.
     pub(super) notes: Vec<String>,
 }
 
@@ -32,14 +32,10 @@ impl Tune {
     ///
     /// # Errors
     /// A thread for a disk that is not there.
-    pub(super) fn new(
-        tuning: Tuning,
-        acceleration: Acceleration,
-        has_disk: bool,
-    ) -> Result<Self, PlatformError> {
+    pub(super) fn new(tuning: Tuning, acceleration: Acceleration, has_disk: bool) -> Result<Self> {
         let mut notes = tuning.notes.clone();
         let has_iothread = tuning.has_iothread(PLATFORM, has_disk)?;
-        if !has_disk && tuning.iothread == Wish::Wanted {
+        if !has_disk && tuning.iothread == Requirement::Preferred {
             notes.push("no thread for the disk: there is no disk".into());
         }
         let mut model = model_argument(&tuning.model, acceleration);
@@ -189,7 +185,7 @@ mod tests {
     use crate::vm::tune::HostCpu;
     use weigh_model::EnvironmentSpec;
 
-    fn tune(keys: &str, acceleration: Acceleration, has_disk: bool) -> Result<Tune, PlatformError> {
+    fn tune(keys: &str, acceleration: Acceleration, has_disk: bool) -> Result<Tune> {
         let environment = EnvironmentSpec::parse(&format!("qemu:{keys}")).unwrap();
         let cpus = [0, 1].map(|number| HostCpu { number, package: 0, core: number, node: 0 });
         Tune::new(Tuning::of(&super::super::Qemu, &environment, &cpus).unwrap(), acceleration, has_disk)

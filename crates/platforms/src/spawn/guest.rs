@@ -5,7 +5,7 @@ use crate::common_keys::Storage;
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::is_readable;
 use crate::platform::remove_directory;
-use crate::{Guest, GuestRequest, Host, PlatformError, Session, network};
+use crate::{Guest, GuestRequest, Host, PlatformError, Result, Session, network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -106,19 +106,14 @@ impl<'a> Start<'a> {
     }
 
     /// Starts it in the network that a value of `net` stands for, which goes with it.
-    pub(crate) fn launch_in(
-        self,
-        host: &Host,
-        request: &GuestRequest,
-        net: &str,
-    ) -> Result<LocalGuest, PlatformError> {
+    pub(crate) fn launch_in(self, host: &Host, request: &GuestRequest, net: &str) -> Result<LocalGuest> {
         let network = network::of_guest(host, request, net)?;
         let guest = Start { network: network::namespace(network.as_ref()), ..self }.launch(host)?;
         Ok(guest.with_network(network))
     }
 
     /// Starts it and waits for its probe's hello. What was begun is undone when it does not come.
-    pub(crate) fn launch(&self, host: &Host) -> Result<LocalGuest, PlatformError> {
+    pub(crate) fn launch(&self, host: &Host) -> Result<LocalGuest> {
         let storage = self.storage(host)?;
         let cgroup = self.control_group(host)?;
         let mut core = GuestCore::named(self.platform, host, self.name.clone());
@@ -246,13 +241,13 @@ impl<'a> Start<'a> {
         }
     }
 
-    fn storage(&self, host: &Host) -> Result<Storage, PlatformError> {
+    fn storage(&self, host: &Host) -> Result<Storage> {
         let storage = Storage::make(self.storage, &host.work, &self.name)
             .and_then(|storage| self.root.map_or(Ok(()), |root| storage.place(root)).map(|()| storage));
         storage.map_err(PlatformError::io(format!("make the storage of {}", self.name)))
     }
 
-    fn control_group(&self, host: &Host) -> Result<Option<Cgroup>, PlatformError> {
+    fn control_group(&self, host: &Host) -> Result<Option<Cgroup>> {
         if let Err(reason) = host.hierarchy.usable() {
             return match self.memory_bytes {
                 None => Ok(None),
@@ -299,7 +294,7 @@ pub(crate) struct LocalProcess {
 
 impl LocalProcess {
     /// Stops or continues every process by signals; for guests without a control group.
-    fn signal_all(&self, signal: Signal) -> Result<(), PlatformError> {
+    fn signal_all(&self, signal: Signal) -> Result<()> {
         let stop = signal == Signal::STOP;
         let end = Instant::now() + SIGNAL_DEADLINE;
         let mut signalled = Vec::new();
@@ -328,7 +323,7 @@ impl LocalProcess {
         }
     }
 
-    fn kill_all(&self, cgroup: Option<&Cgroup>) -> Result<(), PlatformError> {
+    fn kill_all(&self, cgroup: Option<&Cgroup>) -> Result<()> {
         if let Some(cgroup) = cgroup {
             return Ok(cgroup.kill_all()?);
         }
@@ -365,7 +360,7 @@ impl Backend for LocalProcess {
         None
     }
 
-    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         match &core.cgroup {
             Some(cgroup) if frozen => Ok(cgroup.freeze()?),
             Some(cgroup) => Ok(cgroup.thaw()?),
@@ -373,7 +368,7 @@ impl Backend for LocalProcess {
         }
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         // A probe that does not end in time is killed below, like one that is dead already.
         if !self.has_ended(Duration::ZERO) && core.shut_down(SHUTDOWN_DEADLINE) {
             self.has_ended(SHUTDOWN_DEADLINE);

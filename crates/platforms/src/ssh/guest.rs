@@ -8,7 +8,7 @@ use super::shell::Shell;
 use super::target::Target;
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::host_probe::HostProbe;
-use crate::{GuestRequest, Host, PlatformError, Session};
+use crate::{GuestRequest, Host, PlatformError, Result, Session};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
     remote: &Arc<RemoteDirectory>,
-) -> Result<CoreGuest<RemoteGuest>, PlatformError> {
+) -> Result<CoreGuest<RemoteGuest>> {
     if remote.by == GuestBy::Probe {
         return launch_by_probe(host, request, remote);
     }
@@ -75,7 +75,7 @@ pub(super) fn launch_by_probe(
     host: &Host,
     request: &GuestRequest,
     remote: &RemoteDirectory,
-) -> Result<CoreGuest<RemoteGuest>, PlatformError> {
+) -> Result<CoreGuest<RemoteGuest>> {
     let (core, guest) = parts(host, request, remote);
     let cpus: Option<usize> = request.environment.get("cpus").and_then(|count| count.parse().ok());
     CoreGuest::launch(core, guest, |guest, core| {
@@ -157,13 +157,13 @@ impl Backend for RemoteGuest {
         self.client
     }
 
-    fn set_frozen(&mut self, _: &mut GuestCore, _: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, _: &mut GuestCore, _: bool) -> Result<()> {
         let what = "a way to freeze what runs on another machine".into();
         Err(PlatformError::Missing { what, remedy: None })
     }
 
     /// What could not be ended is in the directory, which the ledger has.
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if self.left_nothing(core) {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use super::scripts::Script;
 use super::target::Target;
 use super::{PLATFORM, Ssh, by};
 use crate::helpers::{fnv_1a, is_readable};
-use crate::{Guest, GuestRequest, Host, PlatformError, setting};
+use crate::{Guest, GuestRequest, Host, PlatformError, Result, setting};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,7 +55,7 @@ impl Machine {
     ///
     /// # Errors
     /// It cannot be reached.
-    pub(super) fn ask(target: &Target, log: Option<&Path>) -> Result<Self, PlatformError> {
+    pub(super) fn ask(target: &Target, log: Option<&Path>) -> Result<Self> {
         let output = target.run(&Script::Ask, log)?;
         let text = String::from_utf8_lossy(&output).into_owned();
         Self::read(&text).ok_or_else(|| target.failed(&format!("it says of itself only `{}`", text.trim())))
@@ -106,7 +106,7 @@ impl RemoteDirectory {
     /// # Errors
     /// The machine cannot be reached, has no room for a directory, or is not what the environment
     /// says.
-    pub(super) fn of(host: &Host, request: &GuestRequest) -> Result<Arc<Self>, PlatformError> {
+    pub(super) fn of(host: &Host, request: &GuestRequest) -> Result<Arc<Self>> {
         let environment = &request.environment;
         let target = Target::of(environment)?;
         let directory = directory(host, environment);
@@ -143,7 +143,7 @@ impl RemoteDirectory {
     }
 
     /// Copies the programs, and has a guest say that they are whole and run there.
-    fn equip(&self, host: &Host, request: &GuestRequest, log: &Path) -> Result<(), PlatformError> {
+    fn equip(&self, host: &Host, request: &GuestRequest, log: &Path) -> Result<()> {
         let programs = [(&host.programs.probe, PROBE), (&host.programs.kernels, KERNELS)];
         let mut expected = Vec::new();
         for (from, to) in programs {
@@ -176,7 +176,7 @@ impl RemoteDirectory {
 }
 
 /// Makes the directory and returns the connection that holds it.
-fn hold(target: &Target, directory: &str, log: &Path) -> Result<Connection, PlatformError> {
+fn hold(target: &Target, directory: &str, log: &Path) -> Result<Connection> {
     let mut running = target.invocation(&Script::Keep(directory)).log_to(log).spawn()?;
     let (input, output) = (running.take_input(), running.take_output());
     let output = output.ok_or_else(|| target.failed("ssh has no standard output"))?;
@@ -220,7 +220,7 @@ fn key(target: &Target, directory: &str) -> String {
 ///
 /// # Errors
 /// The machine cannot be reached, or it is still there.
-pub(super) fn undo(directory: &str, target: &Target) -> Result<(), PlatformError> {
+pub(super) fn undo(directory: &str, target: &Target) -> Result<()> {
     let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(target, directory));
     if held.is_some_and(|remote| remote.release()) {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use super::scripts::Script;
 use super::{PLATFORM, REMEDY, Ssh};
-use crate::{PlatformError, setting};
+use crate::{PlatformError, Result, setting};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct Target {
 impl Target {
     /// # Errors
     /// There is no client.
-    pub(super) fn of(environment: &EnvironmentSpec) -> Result<Self, PlatformError> {
+    pub(super) fn of(environment: &EnvironmentSpec) -> Result<Self> {
         let given = |key| Some(setting(&Ssh, environment, key)).filter(|value| !value.is_empty());
         let name = given("binary").unwrap_or(CLIENT);
         let missing = || PlatformError::missing(format!("the program {name}"), REMEDY);
@@ -103,16 +103,16 @@ impl Target {
     /// # Errors
     /// [`PlatformError::Missing`] with what `ssh` said when the machine cannot be reached, else
     /// what the script said.
-    pub(super) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>, PlatformError> {
+    pub(super) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>> {
         self.finish(self.invocation(script), log)
     }
 
     /// The same with standard input.
-    pub(super) fn feed(&self, script: &Script<'_>, input: Vec<u8>, log: &Path) -> Result<(), PlatformError> {
+    pub(super) fn feed(&self, script: &Script<'_>, input: Vec<u8>, log: &Path) -> Result<()> {
         self.finish(self.invocation(script).input(input), Some(log)).map(|_| ())
     }
 
-    fn finish(&self, mut command: Invocation, log: Option<&Path>) -> Result<Vec<u8>, PlatformError> {
+    fn finish(&self, mut command: Invocation, log: Option<&Path>) -> Result<Vec<u8>> {
         if let Some(log) = log {
             command = command.log_to(log);
         }

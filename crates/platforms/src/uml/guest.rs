@@ -3,7 +3,7 @@
 use super::root::init_argument;
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::vm::tap::{self, Tap};
-use crate::{GuestRequest, Host, PlatformError, Session};
+use crate::{GuestRequest, Host, PlatformError, Result, Session};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::path::{Path, PathBuf};
@@ -35,11 +35,7 @@ pub(super) struct Machine<'a> {
 
 impl Machine<'_> {
     /// Starts it and waits for its probe's hello.
-    pub(super) fn launch(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-    ) -> Result<CoreGuest<UmlMachine>, PlatformError> {
+    pub(super) fn launch(&self, host: &Host, request: &GuestRequest) -> Result<CoreGuest<UmlMachine>> {
         let mut core = GuestCore::new("uml", host, request);
         // Holds the kernel's files for its management console; below the run's work directory,
         // which is in the ledger.
@@ -63,7 +59,7 @@ impl Machine<'_> {
         })
     }
 
-    fn start(&self, core: &mut GuestCore, invocation: Invocation) -> Result<(), PlatformError> {
+    fn start(&self, core: &mut GuestCore, invocation: Invocation) -> Result<()> {
         let cgroup = core.cgroup.as_ref().expect("the control group is made before the start");
         let unconfined = self.cpu.filter(|_| cgroup.unlimited().contains(&"cpuset"));
         let invocation = invocation.log_to(&core.log).pre_exec_cgroup(cgroup);
@@ -106,7 +102,7 @@ fn card(tap: &Tap) -> String {
 }
 
 /// Confines the kernel's process, and so all that it starts, where control groups cannot.
-fn pin(pid: u32, cpu: u32) -> Result<(), PlatformError> {
+fn pin(pid: u32, cpu: u32) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -118,7 +114,7 @@ fn pin(pid: u32, cpu: u32) -> Result<(), PlatformError> {
 pub(super) struct UmlMachine;
 
 impl Backend for UmlMachine {
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if core.shut_down(SHUTDOWN_DEADLINE) && core.program_ended(EXIT_DEADLINE) {
             return Ok(());
         }

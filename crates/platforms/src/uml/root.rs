@@ -1,7 +1,7 @@
 //! The root of a machine: an initial RAM file system with the probe as init, and the table of its
 //! mounts.
 
-use crate::PlatformError;
+use crate::{PlatformError, Result};
 use std::path::{Path, PathBuf};
 use weigh_images::{Bind, ImageError, Initramfs, Mount, PROBE, Root};
 use weigh_protocol::boot::{BootMount, MOUNTS};
@@ -16,10 +16,7 @@ pub(super) fn init_argument() -> String {
 ///
 /// # Errors
 /// Those of `share`, for a part that the machine cannot be given.
-pub(super) fn mounts(
-    root: &Root,
-    share: impl Fn(&Bind) -> Result<BootMount, PlatformError>,
-) -> Result<Vec<BootMount>, PlatformError> {
+pub(super) fn mounts(root: &Root, share: impl Fn(&Bind) -> Result<BootMount>) -> Result<Vec<BootMount>> {
     let mut mounts = vec![
         BootMount::new("devpts", "devpts", "/dev/pts", "nosuid,noexec,mode=620,ptmxmode=666"),
         BootMount::new("tmpfs", "tmpfs", "/dev/shm", "nosuid,nodev,mode=1777"),
@@ -58,7 +55,7 @@ pub(super) fn initramfs_path(root: &Root) -> PathBuf {
 }
 
 /// A path as text. Roots leave out what is not Unicode, with a note.
-pub(super) fn utf8(path: &Path) -> Result<&str, PlatformError> {
+pub(super) fn utf8(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| {
         let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "its path is not valid Unicode");
         PlatformError::io(format!("share {} with a guest", path.display()))(error)

@@ -4,6 +4,7 @@
 //! Every request has a connection of its own: there are few of them, none is part of what is
 //! measured, and no answer of a broken connection can reach a later request.
 
+use crate::with_causes;
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -183,19 +184,6 @@ fn reason(said: &[u8]) -> String {
         None if text.is_empty() => "without a reason".into(),
         None => text,
     }
-}
-
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //! kernel modules in the order of their dependencies, and the tables that tell the probe what to
 //! load and to mount ([`weigh_protocol::boot`]).
 
-use crate::{GuestRequest, Host, PlatformError};
+use super::disk::{self as vm_disk, Wanted};
+use crate::qemu::share::Share;
+use crate::{GuestRequest, Host, PlatformError, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -36,12 +38,43 @@ pub(crate) struct Contents<'a> {
     pub(crate) memory_bytes: u64,
 }
 
+impl<'a> Contents<'a> {
+    /// What a guest has as its root: files that are shared, or a disk (`Some`, whether a system
+    /// starts from it), or memory; with the disk for workloads, where it has one. `modules` are
+    /// those that it needs in any case.
+    pub(crate) fn new(
+        root: &'a Root,
+        share: Option<&(Share, PathBuf)>,
+        disk: Option<bool>,
+        data: Option<&Wanted>,
+        mut modules: Vec<&'a str>,
+        memory_bytes: u64,
+    ) -> Self {
+        let mounts = match (share, disk) {
+            (Some((share, shared)), _) => share.mounts(root, shared),
+            (None, Some(system)) => vm_disk::mounts(root, system),
+            (None, None) => root.scratch.iter().map(|path| scratch(path)).collect(),
+        };
+        let mounts = match data {
+            Some(data) => data.mounted(mounts),
+            None => mounts,
+        };
+        modules.extend(share.iter().flat_map(|(share, _)| share.modules()));
+        modules.extend(data.iter().flat_map(|data| data.modules()));
+        if disk.is_some() {
+            modules.extend(vm_disk::MODULES);
+        }
+        let packed = share.is_none() && disk.is_none() && !root.host && !root.binds.is_empty();
+        Self { root, packed, modules, mounts, memory_bytes }
+    }
+}
+
 /// The kernel that a machine boots: the named one, else the newest of the host that can serve, else
 /// Debian's for clouds, which is fetched.
 ///
 /// # Errors
 /// None can be had.
-pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel, PlatformError> {
+pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel> {
     let cache = CacheDirectory::open().ok_or_else(|| {
         PlatformError::missing(
             "a place for guest kernels",
@@ -56,6 +89,20 @@ pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel, P
         ),
         other => PlatformError::io("get a kernel for the guest")(std::io::Error::other(other)),
     })
+}
+
+/// Where kernels and disks of images are kept, in words.
+pub(crate) fn cache_place() -> String {
+    let cache = CacheDirectory::open().map(|cache| cache.path().display().to_string());
+    cache.unwrap_or_else(|| "the cache directory".into())
+}
+
+/// What [`kernel`] changes on the host. `more` ends the sentence.
+pub(crate) fn kernel_kept(more: &str) -> String {
+    let cache = cache_place();
+    format!(
+        "keep the guest's kernel in {cache}, fetched by apt-get where the host has none that serves{more}"
+    )
 }
 
 /// What this process has prepared for environments, by the directory that holds it. Another process
@@ -74,8 +121,8 @@ impl<T: Clone> PreparedCache<T> {
         host: &Host,
         request: &GuestRequest,
         memory_bytes: u64,
-        make: impl FnOnce(&Path) -> Result<T, PlatformError>,
-    ) -> Result<T, PlatformError> {
+        make: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<T> {
         let platform = &request.environment.platform;
         let place = host.work.join(format!("{platform}-{:016x}", key(request, memory_bytes)));
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,12 +149,12 @@ fn key(request: &GuestRequest, memory_bytes: u64) -> u64 {
 /// # Errors
 /// The image or all of it does not fit into the guest's memory, a module is missing, or the file
 /// system failed.
-pub(crate) fn write(kernel: &GuestKernel, contents: &Contents<'_>, path: &Path) -> Result<(), PlatformError> {
+pub(crate) fn write(kernel: &GuestKernel, contents: &Contents<'_>, path: &Path) -> Result<()> {
     archive(kernel, contents)?.write_file(path)?;
     check_memory(&kernel.boot, path, contents.memory_bytes)
 }
 
-fn archive(kernel: &GuestKernel, contents: &Contents<'_>) -> Result<Initramfs, PlatformError> {
+fn archive(kernel: &GuestKernel, contents: &Contents<'_>) -> Result<Initramfs> {
     let mut archive = Initramfs::new();
     archive.skeleton(contents.root)?;
     if contents.packed {
@@ -139,7 +186,7 @@ pub(crate) fn scratch(path: &Path) -> BootMount {
 
 /// A kernel that does not fit panics, or says nothing at all. Kernel and initial RAM file system
 /// are in memory twice for a moment: packed or as they were loaded, and where they are used.
-fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<(), PlatformError> {
+fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<()> {
     let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
     let needed = 2 * (size(kernel) + size(initramfs));
     if needed <= memory_bytes {
@@ -155,7 +202,7 @@ fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<()
 }
 
 /// An image that is packed has to leave room for what is measured.
-fn check_size(root: &Root, memory_bytes: u64) -> Result<(), PlatformError> {
+fn check_size(root: &Root, memory_bytes: u64) -> Result<()> {
     let size = root.binds.iter().map(|bind| size_of(&bind.source)).sum::<u64>();
     if size <= memory_bytes / PACKED_SHARE {
         return Ok(());

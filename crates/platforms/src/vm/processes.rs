@@ -1,8 +1,8 @@
 //! Processes of machines that nobody has a handle to: those that a weighbridge left behind which
 //! was killed.
 
-use crate::PlatformError;
 use crate::helpers::{has_argument, is_readable, processes};
+use crate::{PlatformError, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const EXEC_GRACE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// It lives on.
-pub(crate) fn end(name: &str) -> Result<(), PlatformError> {
+pub(crate) fn end(name: &str) -> Result<()> {
     let is_name = |word: &[u8]| word.split(|byte| *byte == b',').next() == Some(name.as_bytes());
     let is_it = |pid: u32| has_argument(pid, is_name);
     let found =

@@ -5,8 +5,9 @@
 //! again after the last. The ledger's entries say that as well, so that a sweep comes to the same,
 //! in whatever order and however often it undoes them.
 
-use crate::PlatformError;
+use super::tune::Requirement;
 use crate::guest::platform_change;
+use crate::{PlatformError, Result};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,17 +26,17 @@ const KSM: &str = "/sys/kernel/mm/ksm";
 
 /// What the machines of this process have of the host now.
 #[derive(Debug, Default)]
-struct Held {
+struct SettingUse {
     /// Machines that have it.
     machines: u64,
     /// The setting before the first of them.
     before: u64,
 }
 
-static HELD_PAGES: Mutex<Held> = Mutex::new(Held { machines: 0, before: 0 });
-static HELD_MERGING: Mutex<Held> = Mutex::new(Held { machines: 0, before: 0 });
+static HELD_PAGES: Mutex<SettingUse> = Mutex::new(SettingUse { machines: 0, before: 0 });
+static HELD_MERGING: Mutex<SettingUse> = Mutex::new(SettingUse { machines: 0, before: 0 });
 
-fn held(of: &'static Mutex<Held>) -> MutexGuard<'static, Held> {
+fn held(of: &'static Mutex<SettingUse>) -> MutexGuard<'static, SettingUse> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -58,11 +59,35 @@ pub(crate) struct LargePages {
 }
 
 impl LargePages {
+    /// Reserves them for a machine that requires them, or would rather have them: then what it lacks
+    /// is a note.
+    ///
+    /// # Errors
+    /// They are required and cannot be had; as [`LargePages::reserve`].
+    pub(crate) fn as_required(
+        ledger: &Ledger,
+        platform: &str,
+        memory_bytes: u64,
+        requirement: Requirement,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Self>> {
+        if requirement == Requirement::Off {
+            return Ok(None);
+        }
+        match Self::reserve(ledger, platform, memory_bytes) {
+            Err(error) if requirement == Requirement::Preferred => {
+                notes.push(format!("no large pages: {error}"));
+                Ok(None)
+            }
+            reserved => reserved.map(Some),
+        }
+    }
+
     /// Reserves as many as the memory of a machine takes.
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the reason and the remedy; nothing is changed then.
-    pub(crate) fn reserve(ledger: &Ledger, platform: &str, memory_bytes: u64) -> Result<Self, PlatformError> {
+    fn reserve(ledger: &Ledger, platform: &str, memory_bytes: u64) -> Result<Self> {
         let page_bytes = page_bytes()?;
         if !memory_bytes.is_multiple_of(page_bytes) {
             let mib = page_bytes >> 20;
@@ -119,7 +144,7 @@ impl LargePages {
     ///
     /// # Errors
     /// The pool stays as large as it is.
-    pub(crate) fn give_back(&mut self) -> Result<(), PlatformError> {
+    pub(crate) fn give_back(&mut self) -> Result<()> {
         let Some((entry, pages)) = self.added else { return Ok(()) };
         let mut held = held(&HELD_PAGES);
         shrink(&pool(self.page_bytes), pages, held.before)
@@ -146,7 +171,7 @@ fn pool(page_bytes: u64) -> PathBuf {
 }
 
 /// The size of large pages: the usual one, else the least that the kernel has.
-fn page_bytes() -> Result<u64, PlatformError> {
+fn page_bytes() -> Result<u64> {
     let names = std::fs::read_dir(POOLS).into_iter().flatten().flatten();
     let sizes = names.filter_map(|entry| {
         let name = entry.file_name();
@@ -179,7 +204,7 @@ impl Merging {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] where the kernel has none, or lets nobody but root switch it on.
-    pub(crate) fn start(ledger: &Ledger, platform: &str) -> Result<Self, PlatformError> {
+    pub(crate) fn start(ledger: &Ledger, platform: &str) -> Result<Self> {
         let path = Path::new(KSM).join("run");
         let mut held = held(&HELD_MERGING);
         let now = read(&path).map_err(|error| {
@@ -203,7 +228,7 @@ impl Merging {
     ///
     /// # Errors
     /// It stays on.
-    pub(crate) fn give_back(&mut self) -> Result<(), PlatformError> {
+    pub(crate) fn give_back(&mut self) -> Result<()> {
         let Some(entry) = self.entry else { return Ok(()) };
         let mut held = held(&HELD_MERGING);
         if held.machines <= 1 && held.before != 1 {
@@ -234,7 +259,7 @@ pub(crate) fn merging() -> Option<String> {
 ///
 /// # Errors
 /// The setting stays, or the entry is another one.
-pub(crate) fn undo(platform: &'static str, what: &str, detail: &Value) -> Result<(), PlatformError> {
+pub(crate) fn undo(platform: &'static str, what: &str, detail: &Value) -> Result<()> {
     let number = |name: &str| {
         let number = detail.get(name).and_then(Value::as_u64);
         number.ok_or_else(|| PlatformError::StillThere(format!("the ledger does not say its {name}")))

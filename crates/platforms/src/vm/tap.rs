@@ -8,7 +8,7 @@
 //! modules [`MODULES`] for a card of virtio's.
 
 use crate::network::{NetworkEnd, ability};
-use crate::{GuestRequest, Host, PlatformError, Reach, network};
+use crate::{GuestRequest, Host, Reach, Result, network};
 use std::os::fd::OwnedFd;
 use weigh_network::{GuestNetwork, Hop, Mode, PREFIX_BITS, hardware_address};
 use weigh_protocol::boot::NO_NETWORK;
@@ -29,11 +29,7 @@ pub(crate) struct Tap {
 ///
 /// # Errors
 /// It could not be made; what was begun has been undone.
-pub(crate) fn of_guest(
-    host: &Host,
-    request: &GuestRequest,
-    word: &str,
-) -> Result<Option<Tap>, PlatformError> {
+pub(crate) fn of_guest(host: &Host, request: &GuestRequest, word: &str) -> Result<Option<Tap>> {
     let mode: Mode = word.parse()?;
     if mode == Mode::None {
         return Ok(None);
@@ -57,7 +53,7 @@ impl Tap {
     ///
     /// # Errors
     /// Somebody has opened it already.
-    pub(crate) fn queue(&self) -> Result<OwnedFd, PlatformError> {
+    pub(crate) fn queue(&self) -> Result<OwnedFd> {
         Ok(self.network.queue()?)
     }
 
@@ -91,7 +87,7 @@ impl NetworkEnd for Tap {
         NetworkEnd::hops(&self.network)
     }
 
-    fn remove(&mut self) -> Result<(), PlatformError> {
+    fn remove(&mut self) -> Result<()> {
         NetworkEnd::remove(&mut self.network)
     }
 }

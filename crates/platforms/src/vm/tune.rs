@@ -7,7 +7,7 @@
 //! what good CPU performance takes: pinning, the host's model of CPU, its topology with the caches,
 //! large pages; and a thread of its own for the disk. Everything is pure but [`host_cpus`].
 
-use crate::{KeySpec, Platform, PlatformError, Values, setting};
+use crate::{KeySpec, Platform, PlatformError, Result, Values, setting};
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{EnvironmentSpec, SpecError};
@@ -116,11 +116,11 @@ impl Model {
 
 /// Whether the machine has something that cannot be had everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Requirement {
     /// No.
     Off,
     /// If it can be had; else the machine is without, and says why.
-    Wanted,
+    Preferred,
     /// Or there is no machine.
     Required,
 }
@@ -138,9 +138,9 @@ pub(crate) struct Tuning {
     pub(crate) topology: Topology,
     /// Whether the guest sees the host's caches.
     pub(crate) caches: bool,
-    pub(crate) hugepages: Wish,
-    pub(crate) iothread: Wish,
-    /// What could not be done as it was wished.
+    pub(crate) hugepages: Requirement,
+    pub(crate) iothread: Requirement,
+    /// What could not be done as it was asked for.
     pub(crate) notes: Vec<String>,
 }
 
@@ -153,16 +153,16 @@ impl Tuning {
         platform: &dyn Platform,
         environment: &EnvironmentSpec,
         cpus: &[HostCpu],
-    ) -> Result<Self, PlatformError> {
+    ) -> Result<Self> {
         let is_tuned = setting(platform, environment, TUNE.name) == "on";
         let word = |key: &KeySpec| match setting(platform, environment, key.name) {
             "auto" | "" => None,
             word => Some(word),
         };
-        let wish = |key: &KeySpec| match (word(key), is_tuned) {
-            (Some("on"), _) => Wish::Required,
-            (None, true) => Wish::Wanted,
-            _ => Wish::Off,
+        let requirement = |key: &KeySpec| match (word(key), is_tuned) {
+            (Some("on"), _) => Requirement::Required,
+            (None, true) => Requirement::Preferred,
+            _ => Requirement::Off,
         };
         let mut order = cpus.to_vec();
         order.sort_by_key(|cpu| (cpu.package, cpu.core, cpu.number));
@@ -192,7 +192,7 @@ impl Tuning {
         let model = Model::of(platform, environment);
         let mut cpus: Vec<u32> = cpus.iter().map(|cpu| cpu.number).collect();
         cpus.sort_unstable();
-        let (hugepages, iothread) = (wish(&HUGEPAGES), wish(&IOTHREAD));
+        let (hugepages, iothread) = (requirement(&HUGEPAGES), requirement(&IOTHREAD));
         Ok(Self { pin, cpus, model, topology, caches: shown == "host", hugepages, iothread, notes })
     }
 
@@ -200,12 +200,12 @@ impl Tuning {
     ///
     /// # Errors
     /// It is asked for by name and there is no disk.
-    pub(crate) fn has_iothread(&self, platform: &'static str, has_disk: bool) -> Result<bool, PlatformError> {
-        if !has_disk && self.iothread == Wish::Required {
+    pub(crate) fn has_iothread(&self, platform: &'static str, has_disk: bool) -> Result<bool> {
+        if !has_disk && self.iothread == Requirement::Required {
             let reason = "there is no disk that iothread=on could be for; name one, or use iothread=off";
             return Err(PlatformError::launch(platform, reason));
         }
-        Ok(has_disk && self.iothread != Wish::Off)
+        Ok(has_disk && self.iothread != Requirement::Off)
     }
 }
 
@@ -240,9 +240,8 @@ fn grid(order: &[HostCpu]) -> Result<Topology, &'static str> {
 pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     let topology = environment.get(TOPOLOGY.name).unwrap_or_default();
     if !["", "auto", "flat", "host"].contains(&topology) && Topology::parse(topology).is_none() {
-        let help = "write `flat`, `host`, or sockets, cores and threads as in `1x2x1`".into();
-        let message = format!("`{topology}` is no topology");
-        return Err(environment.value_error(TOPOLOGY.name, message, Some(help)));
+        let help = "write `flat`, `host`, or sockets, cores and threads as in `1x2x1`";
+        return Err(environment.value_error(TOPOLOGY.name, format!("`{topology}` is no topology"), help));
     }
     let single = [PIN, CPU, TOPOLOGY, HUGEPAGES, IOTHREAD];
     if environment.get(TUNE.name) == Some("custom")
@@ -250,7 +249,7 @@ pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     {
         let names: Vec<&str> = single.iter().map(|key| key.name).collect();
         let help = format!("add one or more of {}, as in `tune=custom,pin=on`", names.join(", "));
-        return Err(environment.value_error(TUNE.name, "nothing is tuned".into(), Some(help)));
+        return Err(environment.value_error(TUNE.name, "nothing is tuned", help));
     }
     Ok(())
 }
@@ -321,7 +320,7 @@ mod tests {
             assert_eq!(tuning.topology.to_string(), "8x1x1");
             assert_eq!(
                 (tuning.model, tuning.caches, tuning.hugepages, tuning.iothread),
-                (Model::Default, false, Wish::Off, Wish::Off)
+                (Model::Default, false, Requirement::Off, Requirement::Off)
             );
         }
     }
@@ -335,7 +334,7 @@ mod tests {
         assert_eq!(tuned.topology, Topology { sockets: 2, cores: 2, threads: 2 });
         assert_eq!(
             (tuned.model, tuned.caches, tuned.hugepages, tuned.iothread),
-            (Model::Host, true, Wish::Wanted, Wish::Wanted)
+            (Model::Host, true, Requirement::Preferred, Requirement::Preferred)
         );
         // One node for the guest is less than there is.
         assert_eq!(tuned.notes, ["the guest sees one NUMA node where its CPUs are in 2"]);
@@ -381,7 +380,7 @@ mod tests {
         assert_eq!(Tuning { pin: Vec::new(), ..pinned.clone() }, off);
         assert_eq!(pinned.pin.len(), 2);
         let required = tuning("hugepages=on,iothread=on,topology=2x1x1", PLAIN);
-        assert_eq!((required.hugepages, required.iothread), (Wish::Required, Wish::Required));
+        assert_eq!((required.hugepages, required.iothread), (Requirement::Required, Requirement::Required));
         assert_eq!((required.topology.to_string(), required.caches), ("2x1x1".into(), false));
     }
 

@@ -35,7 +35,6 @@ use settings::Settings;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use weigh_host::cache::CacheDirectory;
 use weigh_model::{EnvironmentSpec, SpecError, parse_bytes};
 
 /// Size of the pages that hugetlbfs has on every machine here, bytes.
@@ -149,8 +148,8 @@ fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), S
     let huge = environment.get(HUGEPAGES.name) == Some("on");
     let memory = environment.get("memory").and_then(|text| parse_bytes(text).ok());
     if huge && memory.is_some_and(|bytes| bytes % HUGE_PAGE_BYTES != 0) {
-        let message = "pages of 2 MiB do not fill it".into();
-        return Err(environment.value_error("memory", message, Some("give an even number of MiB".into())));
+        let message = "pages of 2 MiB do not fill it";
+        return Err(environment.value_error("memory", message, "give an even number of MiB"));
     }
     Ok(())
 }
@@ -159,11 +158,7 @@ fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), S
 fn host_changes(platform: &dyn Platform, request: &GuestRequest) -> Vec<String> {
     let of_parts = parts::host_changes(platform, request);
     let platform = platform.name();
-    let place = CacheDirectory::open().map(|cache| cache.path().display().to_string());
-    let cache = place.unwrap_or_else(|| "the cache directory".into());
-    let mut changes = vec![format!(
-        "keep the guest's kernel in {cache}, fetched by apt-get where the host has none that serves; it stays for later runs"
-    )];
+    let mut changes = vec![super::boot::kernel_kept("; it stays for later runs")];
     changes.extend(of_parts);
     let instance = request.instance;
     if weigh_host::facts::is_root() {

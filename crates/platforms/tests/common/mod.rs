@@ -47,6 +47,23 @@ pub fn turn() -> File {
     processes::exclusive_turn()
 }
 
+/// A turn for a test that needs guests of an environment, where they can run ([`ready`]).
+pub fn turn_for(test: &str, environment: &str) -> Option<File> {
+    let turn = turn();
+    ready(test, environment).then_some(turn)
+}
+
+/// A run on every one of these platforms that works here, one after the other.
+pub fn benches<'a>(
+    test: &'a str,
+    platforms: &'a [&'static str],
+) -> impl Iterator<Item = (&'static str, Bench)> + 'a {
+    platforms.iter().filter_map(move |platform| {
+        let turn = turn_for(test, platform)?;
+        Some((*platform, Bench::with_turn(&format!("{test}-{platform}"), turn)))
+    })
+}
+
 /// For a test that has guests, and that others of its kind do not disturb.
 pub fn shared_turn() -> File {
     processes::shared_turn()
@@ -59,15 +76,18 @@ pub fn ready(test: &str, environment: &str) -> bool {
     let (platform, _) = resolve(&spec).unwrap();
     let ask = || {
         let bench = Bench::new(&format!("{test}-available"));
-        let found = platform.availability(&bench.host);
-        bench.close();
-        found
+        platform.availability(&bench.host)
     };
     let Some(reason) = missing(platform, ask) else { return true };
-    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|word| word == platform.name()), "{environment} is required: {reason}");
-    eprintln!("SKIPPED {test} on {environment}: {reason}");
+    skip_or_fail(&format!("{test} on {environment}"), platform.name(), &reason);
     false
+}
+
+/// Says that a test is skipped and why, and fails when `WEIGH_REQUIRE` names what it needs.
+pub fn skip_or_fail(test: &str, needs: &str, reason: &str) {
+    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word == needs), "{needs} is required: {reason}");
+    eprintln!("SKIPPED {test}: {reason}");
 }
 
 /// Why a platform cannot run here and what would help, asked once in a run of the tests.
@@ -107,15 +127,34 @@ pub fn system_image(test: &str) -> Option<String> {
     found.map(|_| "debian".into())
 }
 
-/// A run of its own, in a state directory of its own.
+/// A run of its own, in a state directory of its own. It ends with this value as runs of weigh do,
+/// and nothing of it may be left.
 pub struct Bench {
     pub host: Host,
     pub state: StateDirectory,
     instances: AtomicU64,
     _base: Option<tempfile::TempDir>,
+    /// Ends after the run.
+    _turn: Option<File>,
 }
 
 impl Bench {
+    /// A run that has the host to itself, where guests of the environment can run ([`ready`]).
+    pub fn on(test: &str, environment: &str) -> Option<Self> {
+        Some(Self::with_turn(test, turn_for(test, environment)?))
+    }
+
+    /// A run that has the host to itself.
+    pub fn alone(test: &str) -> Self {
+        Self::with_turn(test, turn())
+    }
+
+    pub fn with_turn(test: &str, turn: File) -> Self {
+        let mut bench = Self::new(test);
+        bench._turn = Some(turn);
+        bench
+    }
+
     /// `test` becomes part of the run's name, and so of the name of all that it makes.
     pub fn new(test: &str) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -147,7 +186,7 @@ impl Bench {
             programs: Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() },
             is_root: weigh_host::facts::is_root(),
         };
-        Self { host, state, instances: AtomicU64::new(1), _base: None }
+        Self { host, state, instances: AtomicU64::new(1), _base: None, _turn: None }
     }
 
     /// A request for a guest with the host's root, or the one that its keys ask for; every request
@@ -194,22 +233,19 @@ impl Bench {
     pub fn guest(&self, environment: &str) -> Box<dyn Guest> {
         self.launch(&self.request(environment)).unwrap()
     }
-
-    /// Ends the run as weigh does; nothing may be left.
-    pub fn close(self) {
-        self.host.ledger.close(&Undoers).unwrap();
-        let left = std::fs::read_dir(self.state.path()).map(Iterator::collect::<Vec<_>>);
-        assert!(!self.state.path().exists(), "{left:?}");
-        nothing_is_left(&self.host.run);
-    }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
+        let closed = self.host.ledger.close(&Undoers);
         if std::thread::panicking() {
-            // A test that failed leaves nothing to the next ones.
-            let _ = self.host.ledger.close(&Undoers);
+            // A test that failed has left nothing to the next ones, as far as it can.
+            return;
         }
+        closed.unwrap();
+        let left = std::fs::read_dir(self.state.path()).map(Iterator::collect::<Vec<_>>);
+        assert!(!self.state.path().exists(), "{left:?}");
+        nothing_is_left(&self.host.run);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Clients that reach guests, for every platform with a network.
 
-use super::{Bench, MINUTE, ready, says};
+use super::{Bench, MINUTE, ready, says, skip_or_fail};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::IpAddr;
@@ -20,9 +20,7 @@ $c = $s->accept or die $!; print {$c} q(pong); close $c; print $c->peerhost || q
 pub fn taps_ready(test: &str) -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let Err(error) = device else { return true };
-    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|word| word == "network"), "taps are required: /dev/net/tun: {error}");
-    eprintln!("SKIPPED {test}: /dev/net/tun: {error}");
+    skip_or_fail(test, "network", &format!("/dev/net/tun: {error}"));
     false
 }
 
@@ -84,7 +82,6 @@ pub fn so_many_are_reached(test: &str, environment: &str, count: usize) {
         }
         guest.stop().unwrap();
     }
-    bench.close();
 }
 
 /// A guest without network is not reached, and sees nothing but its loopback interface.
@@ -97,5 +94,4 @@ pub fn nobody_reaches(test: &str, environment: &str) {
     assert_eq!((guest.reach(PORT), guest.address()), (None, None::<IpAddr>));
     assert_eq!(says(&mut *guest, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '"), "lo");
     guest.stop().unwrap();
-    bench.close();
 }

@@ -7,7 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, MINUTE, command, ready, says, shell, turn};
+use crate::common::{Bench, MINUTE, benches, command, says, shell};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,8 @@ use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, SessionError, resolve};
 use weigh_protocol::{Command, Status};
 
-/// The platforms of this file that work here.
-fn platforms(test: &str) -> impl Iterator<Item = &'static str> {
-    ["runc", "crun", "runsc", "docker"].into_iter().filter(move |platform| ready(test, platform))
-}
+/// The platforms of this file.
+const PLATFORMS: &[&str] = &["runc", "crun", "runsc", "docker"];
 
 fn shares_kernel(platform: &str) -> bool {
     let (platform, environment) = resolve(&EnvironmentSpec::parse(platform).unwrap()).unwrap();
@@ -29,9 +27,7 @@ fn shares_kernel(platform: &str) -> bool {
 
 #[test]
 fn host_root_is_seen_and_cannot_be_written() {
-    let _turn = turn();
-    for platform in platforms("host_root_is_seen_and_cannot_be_written") {
-        let bench = Bench::new(&format!("root-{platform}"));
+    for (platform, bench) in benches("root", PLATFORMS) {
         let project = tempfile::tempdir_in("/tmp").unwrap();
         std::fs::write(project.path().join("file"), "the user's").unwrap();
         let request = bench.request_with(platform, &ImageSpec::Host, Some(project.path()));
@@ -59,19 +55,16 @@ fn host_root_is_seen_and_cannot_be_written() {
         let mounts: usize = says(guest, "wc -l < /proc/self/mounts").parse().unwrap();
         assert!(mounts < 100, "{platform}: {mounts} mounts, the binds hold each other");
         guest.stop().unwrap();
-        bench.close();
     }
 }
 
 #[test]
 fn other_images_are_seen_with_what_is_mounted_in_them() {
-    let _turn = turn();
     if !weigh_host::facts::is_root() {
         eprintln!("SKIPPED other_images_are_seen_with_what_is_mounted_in_them: only root can mount");
         return;
     }
-    for platform in platforms("other_images_are_seen_with_what_is_mounted_in_them") {
-        let bench = Bench::new(&format!("image-{platform}"));
+    for (platform, bench) in benches("image", PLATFORMS) {
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
         let image = base.path().join("image");
         for directory in ["etc", "data", "disk", "tmp"] {
@@ -111,7 +104,6 @@ fn other_images_are_seen_with_what_is_mounted_in_them() {
             guest.stop().unwrap();
         }
         drop(disk);
-        bench.close();
     }
 }
 
@@ -133,9 +125,7 @@ impl Drop for Disk {
 
 #[test]
 fn guests_of_one_root_run_side_by_side() {
-    let _turn = turn();
-    for platform in platforms("guests_of_one_root_run_side_by_side") {
-        let bench = Bench::new(&format!("many-{platform}"));
+    for (platform, bench) in benches("many", PLATFORMS) {
         let request = bench.request_with(platform, &ImageSpec::Probe, None);
         let mut guests: Vec<_> = (1..=3)
             .map(|instance| bench.launch(&GuestRequest { instance, ..request.clone() }).unwrap())
@@ -153,15 +143,12 @@ fn guests_of_one_root_run_side_by_side() {
         guests[0].thaw().unwrap();
         guests[0].session().facts(&[], &[]).unwrap();
         guests[0].stop().unwrap();
-        bench.close();
     }
 }
 
 #[test]
 fn limits_hold() {
-    let _turn = turn();
-    for platform in platforms("limits_hold") {
-        let bench = Bench::new(&format!("limits-{platform}"));
+    for (platform, bench) in benches("limits", PLATFORMS) {
         let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
         let limit = 256u64 << 20;
         let mut request = bench.request(platform);
@@ -189,20 +176,17 @@ fn limits_hold() {
             }
         }
         guest.stop().unwrap();
-        bench.close();
     }
 }
 
 #[test]
 fn networks_are_what_their_key_says() {
-    let _turn = turn();
     let interfaces = |text: &str| text.split_whitespace().map(String::from).collect::<BTreeSet<_>>();
     let of_host: BTreeSet<String> = std::fs::read_dir("/sys/class/net")
         .unwrap()
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
-    for platform in platforms("networks_are_what_their_key_says") {
-        let bench = Bench::new(&format!("net-{platform}"));
+    for (platform, bench) in benches("net", PLATFORMS) {
         let inside = |net: &str| {
             let mut guest = bench.guest(&format!("{platform}:net={net}"));
             let seen = interfaces(&says(&mut *guest, "sed -n 's/^ *\\([^:]*\\):.*/\\1/p' /proc/net/dev"));
@@ -224,16 +208,13 @@ fn networks_are_what_their_key_says() {
             assert!(nat.contains("eth0"), "{nat:?}");
             assert!(address.is_some_and(|address| !address.is_loopback()), "{address:?}");
         }
-        bench.close();
     }
 }
 
 #[test]
 fn much_output_comes_through() {
-    let _turn = turn();
     const BYTES: usize = 100_000_000;
-    for platform in platforms("much_output_comes_through") {
-        let bench = Bench::new(&format!("output-{platform}"));
+    for (platform, bench) in benches("output", PLATFORMS) {
         let mut guest = bench.guest(platform);
         let started = Instant::now();
         let script = format!("head -c {BYTES} /dev/zero | tr '\\0' x; echo said >&2");
@@ -255,15 +236,12 @@ fn much_output_comes_through() {
             .unwrap();
         assert_eq!(counted.output, b"20000000\n", "{platform}");
         guest.stop().unwrap();
-        bench.close();
     }
 }
 
 #[test]
 fn frozen_guests_stand_still_and_can_be_stopped() {
-    let _turn = turn();
-    for platform in platforms("frozen_guests_stand_still_and_can_be_stopped") {
-        let bench = Bench::new(&format!("freeze-{platform}"));
+    for (platform, bench) in benches("freeze", PLATFORMS) {
         let mut guest = bench.guest(platform);
         let ticks = |guest: &dyn Guest| -> u64 {
             let stat = |pid: &u32| -> u64 {
@@ -296,15 +274,12 @@ fn frozen_guests_stand_still_and_can_be_stopped() {
         assert!(started.elapsed() < Duration::from_secs(8), "{platform}: {:?}", started.elapsed());
         assert!(guest.processes().is_empty(), "{platform}");
         assert!(matches!(guest.session().facts(&[], &[]), Err(SessionError::Lost { .. })), "{platform}");
-        bench.close();
     }
 }
 
 #[test]
 fn a_guest_killed_from_outside_is_lost_and_cleaned() {
-    let _turn = turn();
-    for platform in platforms("a_guest_killed_from_outside_is_lost_and_cleaned") {
-        let bench = Bench::new(&format!("killed-{platform}"));
+    for (platform, bench) in benches("killed", PLATFORMS) {
         let mut guest = bench.guest(platform);
         let id = guest.session().start(&command(&["sleep", "100"])).unwrap();
         // The first process of its PID namespace takes all others along; of a sandbox, the kernel.
@@ -320,15 +295,12 @@ fn a_guest_killed_from_outside_is_lost_and_cleaned() {
         assert!(matches!(error, SessionError::Lost { .. }), "{platform}: {error}");
         assert!(started.elapsed() < Duration::from_secs(10), "{platform}: {:?}", started.elapsed());
         guest.stop().unwrap();
-        bench.close();
     }
 }
 
 #[test]
 fn a_guest_whose_helpers_stand_still_can_be_stopped() {
-    let _turn = turn();
-    for platform in platforms("a_guest_whose_helpers_stand_still_can_be_stopped") {
-        let bench = Bench::new(&format!("stopped-{platform}"));
+    for (platform, bench) in benches("stopped", PLATFORMS) {
         let mut guest = bench.guest(platform);
         let pids: Vec<String> = guest.processes().iter().map(u32::to_string).collect();
         assert!(pids.len() >= 2, "{platform}: the probe and a helper");
@@ -336,15 +308,12 @@ fn a_guest_whose_helpers_stand_still_can_be_stopped() {
         let started = Instant::now();
         guest.stop().unwrap();
         assert!(started.elapsed() < Duration::from_secs(15), "{platform}: {:?}", started.elapsed());
-        bench.close();
     }
 }
 
 #[test]
 fn a_guest_that_does_not_come_up_says_why_and_leaves_nothing() {
-    let _turn = turn();
-    for platform in platforms("a_guest_that_does_not_come_up_says_why_and_leaves_nothing") {
-        let mut bench = Bench::new(&format!("broken-{platform}"));
+    for (platform, mut bench) in benches("broken", PLATFORMS) {
         let garbage = bench.host.work.join("garbage");
         std::fs::write(&garbage, "this is no program").unwrap();
         bench.host.programs.probe = garbage;
@@ -356,14 +325,12 @@ fn a_guest_that_does_not_come_up_says_why_and_leaves_nothing() {
             left.iter().all(|change| !change.contains("container") && !change.contains("control group")),
             "{left:?}"
         );
-        bench.close();
     }
 }
 
 #[test]
 fn a_missing_runtime_has_a_remedy() {
-    let _turn = turn();
-    let bench = Bench::new("missing");
+    let bench = Bench::alone("missing");
     let empty = bench.host.work.join("no-runtime");
     std::fs::write(&empty, "").unwrap();
     for platform in ["runc", "crun", "runsc"] {
@@ -371,13 +338,11 @@ fn a_missing_runtime_has_a_remedy() {
         let error = bench.launch(&request).err().unwrap();
         assert!(matches!(&error, PlatformError::Missing { remedy: Some(_), .. }), "{error}");
     }
-    bench.close();
 }
 
 #[test]
 fn nothing_outlives_a_killed_run() {
-    let _turn = turn();
-    for platform in platforms("nothing_outlives_a_killed_run") {
+    for (platform, _bench) in benches("crash", PLATFORMS) {
         for when in [Killed::Running, Killed::Frozen] {
             assert!(kill_and_sweep(&format!("killed-{platform}"), platform, when) > 1);
         }
@@ -387,8 +352,7 @@ fn nothing_outlives_a_killed_run() {
 /// Whatever a runtime has made by then, and whatever it would go on to make.
 #[test]
 fn nothing_outlives_a_run_that_is_killed_while_it_launches() {
-    let _turn = turn();
-    for platform in platforms("nothing_outlives_a_run_that_is_killed_while_it_launches") {
+    for (platform, _bench) in benches("crash-launching", PLATFORMS) {
         for after_ms in [5, 15, 30, 50, 70, 100, 150] {
             let when = Killed::Launching(Duration::from_millis(after_ms));
             kill_and_sweep(&format!("launch-{platform}-{after_ms}"), platform, when);
@@ -398,9 +362,8 @@ fn nothing_outlives_a_run_that_is_killed_while_it_launches() {
 
 #[test]
 fn undoing_twice_is_success() {
-    let _turn = turn();
     let socket = "/var/run/docker.sock";
-    for platform in platforms("undoing_twice_is_success") {
+    for (platform, _bench) in benches("undo", PLATFORMS) {
         let platform = weigh_platforms::find(platform).unwrap();
         let detail: Value = serde_json::json!({"socket": socket, "state": "/nowhere"});
         platform.undo("container", "weighbridge-never-was", &detail).unwrap();
@@ -411,8 +374,7 @@ fn undoing_twice_is_success() {
 #[test]
 #[ignore = "a measurement"]
 fn start_time() {
-    for platform in platforms("start_time") {
-        let bench = Bench::new(&format!("start-{platform}"));
+    for (platform, bench) in benches("start", PLATFORMS) {
         let request = bench.request(platform);
         let (found, _) = resolve(&request.environment).unwrap();
         found.prepare(&bench.host, &request).unwrap();
@@ -432,6 +394,5 @@ fn start_time() {
             "{platform}: start to hello, median {:?} (from {:?} to {:?}); stop, mean {stop:?}",
             times[5].0, times[0].0, times[9].0
         );
-        bench.close();
     }
 }

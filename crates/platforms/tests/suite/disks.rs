@@ -5,7 +5,7 @@
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 use crate::common::victim::Killed;
-use crate::common::{Bench, MINUTE, ready, says, system_image, turn};
+use crate::common::{Bench, MINUTE, says, system_image, turn_for};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -39,11 +39,7 @@ fn attached(run: &str) -> BTreeSet<String> {
 /// QEMU tells.
 #[test]
 fn disks_are_full_of_random_bytes() {
-    let _turn = turn();
-    if !ready("disks_are_full_of_random_bytes", "qemu") {
-        return;
-    }
-    let bench = Bench::new("disks");
+    let Some(bench) = Bench::on("disks", "qemu") else { return };
     let mut kinds = vec![
         ("disk=raw,size=8MiB", "none", "raw file, aio=native"),
         ("disk=qcow2,size=8MiB,cache=writeback", "host's page cache (writeback)", "qcow2 file, aio=threads"),
@@ -82,20 +78,15 @@ fn disks_are_full_of_random_bytes() {
         let free = pools.filter(|pool| pool.file_name().to_string_lossy().starts_with("disks-"));
         assert!(free.count() > 0);
     }
-    bench.close();
 }
 
 /// Two guests at once: each writes to its disk and to its root, and sees what it has written and
 /// nothing of the other's.
 #[test]
 fn no_two_guests_have_the_same_disk() {
-    let test = "no_two_guests_have_the_same_disk";
-    let _turn = turn();
-    if !ready(test, "qemu") {
-        return;
-    }
+    let test = "two";
+    let Some(bench) = Bench::on(test, "qemu") else { return };
     let Some(image) = system_image(test) else { return };
-    let bench = Bench::new("two");
     let keys = format!("disk=raw,size=1MiB,root=disk,rootfs={image}");
     let mut guests: Vec<Box<dyn Guest>> =
         (0..2).map(|_| bench.launch(&request(&bench, &keys)).unwrap()).collect();
@@ -123,23 +114,18 @@ fn no_two_guests_have_the_same_disk() {
     let overlays = overlays.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "qcow2"));
     assert_eq!(overlays.count(), 1, "those of guests that have ended are gone");
     fresh.stop().unwrap();
-    bench.close();
 }
 
 /// Debian from a disk: systemd is PID 1, the probe is beside it, and what is to run runs.
 #[test]
 fn a_system_boots_from_its_disk() {
-    let test = "a_system_boots_from_its_disk";
+    let test = "system";
     let asked = std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all");
     if !asked && std::env::var_os("WEIGH_LONG").is_none() {
         return eprintln!("SKIPPED {test}: emulated systems are slow; WEIGH_PLATFORMS=all has it");
     }
-    let _turn = turn();
-    if !ready(test, "qemu") {
-        return;
-    }
+    let Some(bench) = Bench::on(test, "qemu") else { return };
     let Some(image) = system_image(test) else { return };
-    let bench = Bench::new("system");
     let keys = format!("init=full,rootfs={image}");
     let request = GuestRequest { memory_bytes: Some(512 << 20), ..request(&bench, &keys) };
     let mut guest = bench.launch(&request).unwrap();
@@ -157,17 +143,13 @@ fn a_system_boots_from_its_disk() {
     assert_eq!(guest.facts()["root"], "disk, qcow2");
     assert!(!guest.session().facts(&[], &[]).unwrap().init, "the probe is beside the init");
     guest.stop().unwrap();
-    bench.close();
 }
 
 /// SIGKILL with overlays and loop devices: the sweep takes them away.
 #[test]
 fn killed_with_disks_nothing_is_left() {
     let test = "killed_with_disks_nothing_is_left";
-    let _turn = turn();
-    if !ready(test, "qemu") || !loops(test) {
-        return;
-    }
+    let Some(_turn) = turn_for(test, "qemu").filter(|_| loops(test)) else { return };
     let Some(image) = system_image(test) else { return };
     let environment = format!("qemu:accel=tcg,memory=256MiB,disk=block,size=1MiB,root=disk,rootfs={image}");
     for when in [Killed::Running, Killed::Launching(Duration::from_millis(700))] {

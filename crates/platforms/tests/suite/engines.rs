@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
 
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, ready, says, turn};
+use crate::common::{Bench, benches, ready, says, turn};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ fn guests_are_reached_the_way_that_their_network_says() {
             }
             guest.stop().unwrap();
         }
-        bench.close();
+        drop(bench);
         assert_eq!(of_engines(), before, "{engine}");
     }
 }
@@ -156,18 +156,14 @@ fn several_guests_come_and_go_at_once() {
                 });
             });
         }
-        bench.close();
+        drop(bench);
         assert_eq!(of_engines(), before, "{engine}");
     }
 }
 
 #[test]
 fn docker_is_told_what_only_it_can_know() {
-    let _turn = turn();
-    if !ready("docker-told", "docker") {
-        return;
-    }
-    let bench = Bench::new("docker-told");
+    let Some(bench) = Bench::on("docker-told", "docker") else { return };
     let mut guest = bench.guest("docker:net=none,runtime=runc");
     guest.stop().unwrap();
     for (environment, remedy) in
@@ -183,15 +179,12 @@ fn docker_is_told_what_only_it_can_know() {
             Ok(_) => panic!("{environment} is taken"),
         }
     }
-    bench.close();
 }
 
 #[test]
 fn storage_and_filter_are_as_asked() {
-    let _turn = turn();
     let kind = "stat -f -c %T /var/tmp; stat -c %a /var/tmp; echo x > /var/tmp/x; cat /var/tmp/x";
-    for engine in ENGINES.into_iter().filter(|engine| ready("engines-keys", engine)) {
-        let bench = Bench::new(&format!("{engine}-keys"));
+    for (engine, bench) in benches("keys", &ENGINES) {
         for (storage, filesystem) in [("tmpfs", "tmpfs"), ("volume", ""), ("overlay", "")] {
             let mut guest = bench.guest(&format!("{engine}:net=none,storage={storage}"));
             let said = says(guest.as_mut(), kind);
@@ -210,23 +203,17 @@ fn storage_and_filter_are_as_asked() {
             assert_eq!(seen, mode, "{engine}");
             guest.stop().unwrap();
         }
-        bench.close();
     }
 }
 
 #[test]
 fn podman_maps_users() {
-    let _turn = turn();
-    if !ready("podman-mapped", "podman") {
-        return;
-    }
-    let bench = Bench::new("podman-mapped");
+    let Some(bench) = Bench::on("podman-mapped", "podman") else { return };
     let mut guest = bench.guest("podman:net=none,user=mapped");
     let map = says(guest.as_mut(), "cat /proc/self/uid_map; id -u");
     let words: Vec<&str> = map.split_whitespace().collect();
     assert_eq!(words, ["0", "100000", "65536", "0"]);
     guest.stop().unwrap();
-    bench.close();
 }
 
 #[test]
@@ -290,6 +277,5 @@ fn the_drivers_own_share() {
         };
         let (before, all, stop) = (median(|s| s.0), median(|s| s.1), median(|s| s.2));
         eprintln!("{environment}: before {before} us, launch {all} us, stop {stop} us, {:?}", samples[5].3);
-        bench.close();
     }
 }

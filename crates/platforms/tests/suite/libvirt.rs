@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, ready, says, system_image, turn};
+use crate::common::{Bench, says, system_image, turn_for};
 use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::command::Invocation;
@@ -39,11 +39,7 @@ fn domains(uri: &str) -> String {
 /// runs is asked for domains alone.
 #[test]
 fn machines_are_as_their_keys_say_by_whatever_daemon() {
-    if !ready("libvirt-keys", EMULATED) {
-        return;
-    }
-    let _turn = turn();
-    let bench = Bench::new("libvirt-keys");
+    let Some(bench) = Bench::on("libvirt-keys", EMULATED) else { return };
     let keys = "machine=q35,tune=on,hugepages=off,disk=qcow2,size=8MiB,cache=writeback,net=bridge,vhost=off";
     let mut guest = bench.launch(&request(&bench, &format!("{EMULATED},{keys}"))).unwrap();
     let facts = guest.facts();
@@ -96,9 +92,8 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
     assert_eq!(domains(&uri), "");
     let daemon = |change: &Change| change.to_string().contains("libvirt-daemon");
     assert!(!other.host.ledger.standing().iter().any(daemon), "it has none of its own");
-    other.close();
+    drop(other);
     assert_eq!(domains(&uri), "", "it lives on");
-    bench.close();
 }
 
 /// A whole system from a disk of its own, with the disk for workloads before it. It takes a minute
@@ -110,9 +105,8 @@ fn a_system_boots_from_a_disk() {
         eprintln!("SKIPPED {test}: it boots a whole system; WEIGH_LONG=1 has it");
         return;
     }
-    let Some(image) = system_image(test).filter(|_| ready("libvirt-full", EMULATED)) else { return };
-    let _turn = turn();
-    let bench = Bench::new("libvirt-full");
+    let Some(image) = system_image(test) else { return };
+    let Some(bench) = Bench::on("libvirt-full", EMULATED) else { return };
     let keys = format!("{EMULATED},init=full,disk=raw,size=8MiB,rootfs={image}");
     let request = GuestRequest { memory_bytes: Some(512 << 20), ..bench.request(&keys) };
     let mut guest = bench.launch(&request).unwrap();
@@ -123,15 +117,11 @@ fn a_system_boots_from_a_disk() {
     assert_eq!(says(&mut *guest, wait), "active");
     assert_eq!(guest.facts()["cache"], "none");
     guest.stop().unwrap();
-    bench.close();
 }
 
 #[test]
 fn nothing_outlives_a_killed_run() {
-    if !ready("libvirt-killed", EMULATED) {
-        return;
-    }
-    let _turn = turn();
+    let Some(_turn) = turn_for("libvirt-killed", EMULATED) else { return };
     assert!(kill_and_sweep("killed-libvirt", &format!("{EMULATED},net=nat"), Killed::Running) > 3);
     // The daemon comes up; it looks what QEMU can do; it starts QEMU.
     for after_ms in [20, 150, 400, 800] {

@@ -33,20 +33,18 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a test of native guests with limits or images of their own, which take root, is left
-/// out.
-fn skipped(test: &str) -> bool {
-    let skip = !weigh_host::facts::is_root();
-    if skip {
+/// A run for native guests with limits or images of their own, which take root.
+fn bench(test: &str) -> Option<Bench> {
+    if !weigh_host::facts::is_root() {
         eprintln!("SKIPPED {test}: needs root");
+        return None;
     }
-    skip || !ready(test, "native") || !ready(test, "namespaces")
+    Bench::on(test, "native").filter(|_| ready(test, "namespaces"))
 }
 
 #[test]
 fn both_are_available_and_leave_nothing() {
-    let _turn = turn();
-    let bench = Bench::new("local-available");
+    let bench = Bench::alone("local-available");
     for name in ["native", "namespaces"] {
         let found = weigh_platforms::find(name).unwrap().availability(&bench.host);
         if weigh_host::facts::is_root() {
@@ -54,16 +52,11 @@ fn both_are_available_and_leave_nothing() {
         }
     }
     assert!(fs::read_dir(&bench.host.work).unwrap().next().is_none(), "a root is left");
-    bench.close();
 }
 
 #[test]
 fn an_image_is_the_same_root_natively_and_isolated() {
-    let _turn = turn();
-    if skipped("an_image_is_the_same_root_natively_and_isolated") {
-        return;
-    }
-    let bench = Bench::new("local-image");
+    let Some(bench) = bench("local-image") else { return };
     let launch =
         |environment: &str| bench.launch(&bench.request_with(environment, &ImageSpec::Probe, None)).unwrap();
     let seen = |guest: &mut dyn Guest| {
@@ -79,16 +72,11 @@ fn an_image_is_the_same_root_natively_and_isolated() {
     assert_eq!(other.network_interfaces, ["lo"]);
     native.stop().unwrap();
     isolated.stop().unwrap();
-    bench.close();
 }
 
 #[test]
 fn limits_are_the_same_for_both() {
-    let _turn = turn();
-    if skipped("limits_are_the_same_for_both") {
-        return;
-    }
-    let bench = Bench::new("local-limits");
+    let Some(bench) = bench("local-limits") else { return };
     for environment in ["native", "namespaces"] {
         let mut request = bench.request(environment);
         let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
@@ -102,16 +90,12 @@ fn limits_are_the_same_for_both() {
         assert!(guest.cgroup().unwrap().cpu_ns().unwrap() > 0);
         guest.stop().unwrap();
     }
-    bench.close();
 }
 
 #[test]
 fn guests_of_a_dead_run_are_swept() {
-    let _turn = turn();
-    let test = "guests_of_a_dead_run_are_swept";
-    if skipped(test) {
-        return;
-    }
+    let test = "local-swept";
+    let Some(_bench) = bench(test) else { return };
     for environment in ["native", "namespaces"] {
         for when in [Killed::Running, Killed::Frozen, Killed::Launching(Duration::from_millis(3))] {
             kill_and_sweep(test, environment, when);
@@ -168,7 +152,7 @@ fn ordinary_user() {
     }
     let request = bench.request_with("native", &ImageSpec::Probe, None);
     assert!(matches!(bench.launch(&request), Err(PlatformError::Missing { .. })));
-    bench.host.ledger.close(&weigh_platforms::Undoers).unwrap();
+    drop(bench);
     println!("\nall well");
 }
 

@@ -6,7 +6,7 @@
 
 use crate::common::network::{guests_are_reached, nobody_reaches, talk};
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, MINUTE, command, ready, says, shell, slow_ones, turn};
+use crate::common::{Bench, MINUTE, command, says, shell, slow_ones, turn, turn_for};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
@@ -18,6 +18,11 @@ fn debian(test: &str) -> bool {
         eprintln!("SKIPPED {test}: {error}");
     }
     found.is_ok()
+}
+
+/// A run, where systems can be started in containers.
+fn system_bench(test: &str) -> Option<Bench> {
+    if debian(test) { Bench::on(test, "lxc") } else { None }
 }
 
 /// Waits until a system's init says that it is up.
@@ -35,11 +40,7 @@ fn is_up(guest: &mut dyn Guest) -> String {
 
 #[test]
 fn one_program_has_what_its_keys_say() {
-    let _turn = turn();
-    if !ready("one_program", "lxc") {
-        return;
-    }
-    let bench = Bench::new("lxc-single");
+    let Some(bench) = Bench::on("lxc-single", "lxc") else { return };
     let before_ns = weigh_host::clock::monotonic_ns();
     let mut guest = bench.guest("lxc:seccomp=off,storage=overlay");
     assert!((before_ns..weigh_host::clock::monotonic_ns()).contains(&guest.spawned_ns()));
@@ -61,16 +62,11 @@ fn one_program_has_what_its_keys_say() {
         guest.stop().unwrap();
         guest.stop().unwrap();
     }
-    bench.close();
 }
 
 #[test]
 fn a_mapped_root_is_nobody_outside() {
-    let _turn = turn();
-    if !ready("a_mapped_root", "lxc:user=mapped") {
-        return;
-    }
-    let bench = Bench::new("lxc-mapped");
+    let Some(bench) = Bench::on("lxc-mapped", "lxc:user=mapped") else { return };
     for environment in ["lxc:user=mapped", "lxc:user=mapped,net=host,storage=volume"] {
         let mut guest = bench.guest(environment);
         assert_eq!(says(&mut *guest, "id -u"), "0");
@@ -78,7 +74,6 @@ fn a_mapped_root_is_nobody_outside() {
         says(&mut *guest, "touch /tmp/x /var/tmp/x");
         guest.stop().unwrap();
     }
-    bench.close();
 }
 
 #[test]
@@ -92,11 +87,7 @@ fn containers_are_reached_as_their_network_says() {
 
 #[test]
 fn systems_and_mapped_containers_are_reached() {
-    let _turn = turn();
-    if !debian("systems_are_reached") || !ready("systems_are_reached", "lxc") {
-        return;
-    }
-    let bench = Bench::new("lxc-reach-system");
+    let Some(bench) = system_bench("lxc-reach-system") else { return };
     for keys in ["net=host", "net=nat,user=mapped", "init=full,net=bridge", "init=full,net=nat,user=mapped"] {
         let mut guest = bench.guest(&format!("lxc:{keys}"));
         talk(&mut *guest);
@@ -105,16 +96,11 @@ fn systems_and_mapped_containers_are_reached() {
         }
         guest.stop().unwrap();
     }
-    bench.close();
 }
 
 #[test]
 fn systems_start_from_every_kind_of_root() {
-    let _turn = turn();
-    if !debian("systems_start") || !ready("systems_start", "lxc") {
-        return;
-    }
-    let bench = Bench::new("lxc-system");
+    let Some(bench) = system_bench("lxc-system") else { return };
     for keys in [
         "root=overlay,storage=volume",
         "root=copied,seccomp=off",
@@ -153,16 +139,11 @@ fn systems_start_from_every_kind_of_root() {
     }
     let tree = bench.request("lxc:init=full").root.tree.clone().unwrap();
     assert!(!tree.join("etc/written").exists(), "an image is never written to");
-    bench.close();
 }
 
 #[test]
 fn two_systems_run_at_once_with_limits() {
-    let _turn = turn();
-    if !debian("two_systems") || !ready("two_systems", "lxc") {
-        return;
-    }
-    let bench = Bench::new("lxc-two");
+    let Some(bench) = system_bench("lxc-two") else { return };
     let mut guests: Vec<_> = (0..2)
         .map(|_| {
             let mut request = bench.request("lxc:init=full");
@@ -179,16 +160,11 @@ fn two_systems_run_at_once_with_limits() {
         assert_ne!(done.output, b"600000000\n", "the limit does not hold");
     }
     drop(guests);
-    bench.close();
 }
 
 #[test]
 fn what_has_no_system_is_refused_with_a_remedy() {
-    let _turn = turn();
-    if !ready("what_has_no_system", "lxc") {
-        return;
-    }
-    let bench = Bench::new("lxc-refused");
+    let Some(bench) = Bench::on("lxc-refused", "lxc") else { return };
     for environment in ["lxc:init=full", "lxc:root=copied", "lxc:root=overlay"] {
         let request = bench.request_with(environment, &ImageSpec::Host, None);
         let refused = bench.launch(&request).map(|_| ()).unwrap_err();
@@ -202,22 +178,17 @@ fn what_has_no_system_is_refused_with_a_remedy() {
         let error = resolve(text);
         assert_eq!(&error.text[error.span.clone()], word);
     }
-    bench.close();
 }
 
 #[test]
 fn managers_run_systems() {
-    let _turn = turn();
     for platform in ["incus", "lxd"] {
         if !slow_ones() {
             eprintln!("SKIPPED {platform}_systems: its guests are slow; WEIGH_PLATFORMS=all has it");
             continue;
         }
         let test = format!("{platform}-systems");
-        if !debian(&test) || !ready(&test, platform) {
-            continue;
-        }
-        let bench = Bench::new(&test);
+        let Some(bench) = debian(&test).then(|| Bench::on(&test, platform)).flatten() else { continue };
         for keys in ["net=bridge", "net=nat,user=root,seccomp=off"] {
             let mut guest = bench.guest(&format!("{platform}:{keys}"));
             assert_eq!(is_up(&mut *guest), "running", "{keys}");
@@ -232,7 +203,6 @@ fn managers_run_systems() {
             guest.stop().unwrap();
             guest.stop().unwrap();
         }
-        bench.close();
         kill_and_sweep(
             &format!("{platform}-running"),
             &format!("{platform}:user=root,net=nat"),
@@ -243,10 +213,7 @@ fn managers_run_systems() {
 
 #[test]
 fn nothing_outlives_a_crash() {
-    let _turn = turn();
-    if !ready("nothing_outlives", "lxc") {
-        return;
-    }
+    let Some(_turn) = turn_for("nothing_outlives", "lxc") else { return };
     for (number, milliseconds) in [2, 8, 20, 35, 60].into_iter().enumerate() {
         let when = Killed::Launching(Duration::from_millis(milliseconds));
         kill_and_sweep(&format!("lxc-launching-{number}"), "lxc", when);

@@ -5,7 +5,7 @@
 
 use crate::common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, MINUTE, ready, slow_ones, turn};
+use crate::common::{Bench, MINUTE, ready, slow_ones, turn, turn_for};
 use std::time::Duration;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, Reach, resolve};
@@ -92,11 +92,8 @@ fn mapped_users_have_networks() {
 
 #[test]
 fn a_crash_leaves_no_network() {
-    let _turn = turn();
     for environment in ["namespaces:net=bridge", "namespaces:net=nat"] {
-        if !ready("network-crash", environment) {
-            continue;
-        }
+        let Some(_turn) = turn_for("network-crash", environment) else { continue };
         for (number, when) in [Killed::Running, Killed::Frozen].into_iter().enumerate() {
             kill_and_sweep(&format!("network-{number}"), environment, when);
         }
@@ -129,12 +126,11 @@ fn a_crash_leaves_no_tap() {
 /// Its kernel has the address that it was given before it was saved, and so has its client.
 #[test]
 fn a_machine_that_is_restored_has_its_network() {
-    let _turn = turn();
     let environment = "qemu:accel=tcg,net=tap";
-    if !taps_ready("network-restored") || !ready("network-restored", environment) {
+    if !taps_ready("network-restored") {
         return;
     }
-    let bench = Bench::new("network-restored");
+    let Some(bench) = Bench::on("network-restored", environment) else { return };
     let request = bench.request_with(environment, &ImageSpec::Probe, None);
     let (platform, _) = resolve(&request.environment).unwrap();
     platform.restores(&bench.host, &request).unwrap();
@@ -154,5 +150,4 @@ fn a_machine_that_is_restored_has_its_network() {
     let mut guest = platform.restore(&bench.host, &request, &saved).unwrap();
     assert_eq!(is_there(&*guest), before);
     guest.stop().unwrap();
-    bench.close();
 }

@@ -4,16 +4,17 @@
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 use crate::common::osv::Fake;
-use crate::common::{Bench, MINUTE, command, is_left, turn};
+use crate::common::{Bench, MINUTE, command, is_left};
 use std::time::{Duration, Instant};
 use weigh_platforms::{Completed, Guest, RunOptions, SessionError};
 use weigh_protocol::{Command, Status};
 
 const NOPLOOP: &[&str] = &["weigh-kernels", "noploop", "--nops", "1000"];
 
-fn fake(test: &str) -> Option<Fake> {
+/// A QEMU that says what OSv would, and a run.
+fn fake(test: &str) -> Option<(Fake, Bench)> {
     if weigh_host::facts::is_root() {
-        return Some(Fake::new(None));
+        return Some((Fake::new(None), Bench::alone(test)));
     }
     eprintln!("SKIPPED {test}: OSv needs root");
     None
@@ -25,9 +26,7 @@ fn run(guest: &mut dyn Guest, command: &Command) -> Completed {
 
 #[test]
 fn a_machine_boots_for_every_command() {
-    let _turn = turn();
-    let Some(fake) = fake("a_machine_boots_for_every_command") else { return };
-    let bench = Bench::new("osv");
+    let Some((fake, bench)) = fake("osv") else { return };
     for image in ["loader.elf", "usr.img"] {
         let before = fake.started("runs").len();
         let original = std::fs::read(fake.path(image)).unwrap();
@@ -68,14 +67,11 @@ fn a_machine_boots_for_every_command() {
         guest.stop().unwrap();
         assert_eq!(std::fs::read(fake.path(image)).unwrap(), original, "the user's image is as it was");
     }
-    bench.close();
 }
 
 #[test]
 fn a_kernel_takes_a_disk_beside_it() {
-    let _turn = turn();
-    let Some(fake) = fake("a_kernel_takes_a_disk_beside_it") else { return };
-    let bench = Bench::new("osv-both");
+    let Some((fake, bench)) = fake("osv-both") else { return };
     let kernel = fake.path("loader.elf").display().to_string();
     let environment = format!("{},kernel={kernel}", fake.environment("runs", "usr.img"));
     let mut guest = bench.guest(&environment);
@@ -88,14 +84,11 @@ fn a_kernel_takes_a_disk_beside_it() {
     guest.stop().unwrap();
     let wrong = format!("{},kernel={kernel}", fake.environment("runs", "loader.elf"));
     assert!(bench.launch(&bench.request(&wrong)).err().unwrap().to_string().contains("is a kernel itself"));
-    bench.close();
 }
 
 #[test]
 fn one_program_runs_and_failures_are_failures() {
-    let _turn = turn();
-    let Some(fake) = fake("one_program_runs_and_failures_are_failures") else { return };
-    let bench = Bench::new("osv-fails");
+    let Some((fake, bench)) = fake("osv-fails") else { return };
     let mut guest = bench.guest(&fake.environment("runs", "loader.elf"));
     for (refused, words) in [
         (command(&["fio", "job"]), "one program"),
@@ -126,16 +119,13 @@ fn one_program_runs_and_failures_are_failures() {
         let error = bench.launch(&bench.request(&environment)).err().unwrap().to_string();
         assert!(error.contains(words), "{mode}: {error}");
     }
-    bench.close();
 }
 
 /// Machines that do not end are ended: one under a command that takes too long, one that keeps its
 /// power on.
 #[test]
 fn machines_that_stay_are_ended() {
-    let _turn = turn();
-    let Some(fake) = fake("machines_that_stay_are_ended") else { return };
-    let bench = Bench::new("osv-stays");
+    let Some((fake, bench)) = fake("osv-stays") else { return };
     let mut guest = bench.guest(&fake.environment("runs", "loader.elf"));
     // The next machine hangs.
     std::fs::copy(fake.path("hang"), fake.path("runs")).unwrap();
@@ -157,5 +147,4 @@ fn machines_that_stay_are_ended() {
     let last = guest.processes();
     drop(guest);
     assert!(processes.iter().chain(&last).all(|process| !is_left(*process)));
-    bench.close();
 }

@@ -7,7 +7,7 @@
 
 use crate::common::network::{guests_are_reached, talk};
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, ready, says, system_image, turn};
+use crate::common::{Bench, says, system_image, turn, turn_for};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,11 +17,7 @@ use weigh_platforms::GuestRequest;
 /// `storage` is what lies behind `/var/tmp`, whatever the image, and what was written there is gone
 /// with the guest.
 fn storage_is_what_the_key_says(test: &str, platform: &str) {
-    let _turn = turn();
-    if !ready(test, platform) {
-        return;
-    }
-    let bench = Bench::new(test);
+    let Some(bench) = Bench::on(test, platform) else { return };
     let disk = Bench::file_system(&bench.host.work);
     for (word, expected) in [("tmpfs", "tmpfs"), ("volume", &*disk), ("overlay", "overlay")] {
         let mut guest = bench.guest(&format!("{platform}:storage={word}"));
@@ -38,16 +34,11 @@ fn storage_is_what_the_key_says(test: &str, platform: &str) {
     let left: Vec<_> =
         std::fs::read_dir(&bench.host.work).unwrap().flatten().map(|e| e.file_name()).collect();
     assert!(left.iter().all(|name| name.to_string_lossy().starts_with("root-")), "{left:?}");
-    bench.close();
 }
 
 /// Which namespaces a guest shares with the host is what the keys say.
 fn namespaces_are_what_the_keys_say(test: &str, platform: &str) {
-    let _turn = turn();
-    if !ready(test, platform) {
-        return;
-    }
-    let bench = Bench::new(test);
+    let Some(bench) = Bench::on(test, platform) else { return };
     let names = ["mnt", "pid", "net", "uts", "ipc", "cgroup", "user"];
     let host =
         |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string();
@@ -69,15 +60,11 @@ fn namespaces_are_what_the_keys_say(test: &str, platform: &str) {
         assert_eq!(seen, shared, "{platform}:{keys}");
         guest.stop().unwrap();
     }
-    bench.close();
 }
 
 /// Killed at any moment, weighbridge leaves nothing that a sweep does not find.
 fn killed_at_any_moment(test: &str, platform: &str, launching: &[u64]) {
-    let _turn = turn();
-    if !ready(test, platform) {
-        return;
-    }
+    let Some(_turn) = turn_for(test, platform) else { return };
     for after_ms in launching {
         kill_and_sweep(test, platform, Killed::Launching(Duration::from_millis(*after_ms)));
     }
@@ -85,54 +72,33 @@ fn killed_at_any_moment(test: &str, platform: &str, launching: &[u64]) {
     kill_and_sweep(test, platform, Killed::Frozen);
 }
 
-#[test]
-fn storage_of_namespaces() {
-    storage_is_what_the_key_says("storage-namespaces", "namespaces");
+macro_rules! tests {
+    ($($name:ident: $check:ident($($argument:expr),*);)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $check($($argument),*);
+            }
+        )*
+    };
 }
 
-#[test]
-fn storage_of_bubblewrap() {
-    storage_is_what_the_key_says("storage-bwrap", "bubblewrap");
-}
-
-#[test]
-fn namespaces_of_namespaces() {
-    namespaces_are_what_the_keys_say("spaces", "namespaces");
-}
-
-#[test]
-fn namespaces_of_bubblewrap() {
-    namespaces_are_what_the_keys_say("spaces-bwrap", "bubblewrap");
-}
-
-#[test]
-fn bubblewrap_is_killed() {
-    killed_at_any_moment("killed-bwrap", "bubblewrap:storage=overlay", &[2, 8, 20]);
-}
-
-#[test]
-fn storage_of_nspawn() {
-    storage_is_what_the_key_says("storage-nspawn", "nspawn");
-}
-
-#[test]
-fn namespaces_of_nspawn() {
-    namespaces_are_what_the_keys_say("spaces-nspawn", "nspawn");
-}
-
-#[test]
-fn nspawn_is_killed() {
-    killed_at_any_moment("killed-nspawn", "nspawn:storage=overlay", &[5, 40, 90]);
+tests! {
+    storage_of_namespaces: storage_is_what_the_key_says("storage-namespaces", "namespaces");
+    storage_of_bubblewrap: storage_is_what_the_key_says("storage-bwrap", "bubblewrap");
+    storage_of_nspawn: storage_is_what_the_key_says("storage-nspawn", "nspawn");
+    namespaces_of_namespaces: namespaces_are_what_the_keys_say("spaces", "namespaces");
+    namespaces_of_bubblewrap: namespaces_are_what_the_keys_say("spaces-bwrap", "bubblewrap");
+    namespaces_of_nspawn: namespaces_are_what_the_keys_say("spaces-nspawn", "nspawn");
+    bubblewrap_is_killed: killed_at_any_moment("killed-bwrap", "bubblewrap:storage=overlay", &[2, 8, 20]);
+    nspawn_is_killed: killed_at_any_moment("killed-nspawn", "nspawn:storage=overlay", &[5, 40, 90]);
 }
 
 /// The filter is on or off, and systemd-nspawn leaves nothing of its own on the host.
 #[test]
 fn the_filter_of_nspawn_can_be_left_out() {
-    let _turn = turn();
     let test = "seccomp-nspawn";
-    if !ready(test, "nspawn") {
-        return;
-    }
+    let Some(_turn) = turn_for(test, "nspawn") else { return };
     let entries = |at: &str| std::fs::read_dir(at).into_iter().flatten().flatten().map(|entry| entry.path());
     // What systemd-nspawn makes where nobody gives it a place of its own.
     let names = ["nspawn", "payload", "supervisor"];
@@ -152,7 +118,7 @@ fn the_filter_of_nspawn_can_be_left_out() {
         );
         guest.stop().unwrap();
     }
-    bench.close();
+    drop(bench);
     assert_eq!(state(), before);
 }
 
@@ -165,15 +131,12 @@ const FULL: [&str; 3] = ["overlay", "copied", "shared"];
 /// and goes away.
 #[test]
 fn nspawn_boots_a_system() {
-    let _turn = turn();
     let test = "nspawn-full";
     if std::env::var("WEIGH_PLATFORMS").as_deref() != Ok("all") {
         eprintln!("SKIPPED {test}: it boots whole systems; set WEIGH_PLATFORMS=all");
         return;
     }
-    if !ready(test, "nspawn") {
-        return;
-    }
+    let Some(_turn) = turn_for(test, "nspawn") else { return };
     let Some(image) = system_image(test) else { return };
     let bench = Bench::new(test);
     for root in FULL {
@@ -205,7 +168,7 @@ fn nspawn_boots_a_system() {
         says(&mut *guest, UP);
         talk(&mut *guest);
     }
-    bench.close();
+    drop(bench);
     let environment = format!("nspawn:init=full,rootfs={image}");
     for after_ms in [20, 100, 300] {
         kill_and_sweep(test, &environment, Killed::Launching(Duration::from_millis(after_ms)));
@@ -230,12 +193,10 @@ fn own_memory() -> u64 {
 /// Many guests come up from as many threads, answer, and are gone again.
 #[test]
 fn many_guests_at_once() {
-    let _turn = turn();
-    let test = "many";
-    if !weigh_host::facts::is_root() || !ready(test, "namespaces") {
+    if !weigh_host::facts::is_root() {
         return;
     }
-    let bench = Bench::new(test);
+    let Some(bench) = Bench::on("many", "namespaces") else { return };
     let first = bench.request_with("namespaces", &ImageSpec::Probe, None);
     // What is allocated once for all is not a guest's.
     bench.launch(&first).unwrap().stop().unwrap();
@@ -264,7 +225,6 @@ fn many_guests_at_once() {
     let down = started.elapsed();
     eprintln!("{MANY} guests: up within {up:?}, down within {down:?}, {each} bytes of this process for each");
     assert!(each < BOOKKEEPING_BYTES, "{each} bytes for each guest");
-    bench.close();
 }
 
 /// A guest whose root is nobody outside is in a network that it could not have entered itself.

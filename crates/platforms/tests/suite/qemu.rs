@@ -1,103 +1,54 @@
 //! What the conformance suite cannot ask of a machine: its acceleration, its types, its disk.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
+use crate::common::{self, Bench, MINUTE, command};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weigh_host::cgroup::Hierarchy;
 use weigh_host::command::find_program;
-use weigh_host::ledger::{Change, Ledger};
-use weigh_host::state::StateDirectory;
-use weigh_images::{Programs, Root};
+use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, ImageSpec};
-use weigh_platforms::{Guest, GuestRequest, Host, PlatformError, RunOptions, Undoers, resolve};
+use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, resolve};
 use weigh_protocol::Command;
 
-struct Bench {
-    base: tempfile::TempDir,
-    host: Host,
-    _turn: std::fs::File,
+/// `None`, said, where there is no QEMU.
+fn bench(test: &str) -> Option<Bench> {
+    let binary = format!("qemu-system-{}", std::env::consts::ARCH);
+    if find_program(&binary).is_none() {
+        common::skip_or_fail(test, "qemu", &format!("{binary} is not installed"));
+        return None;
+    }
+    Some(Bench::with_turn(&format!("qemu-{test}"), common::shared_turn()))
 }
 
-impl Bench {
-    /// `None`, said, where there is no QEMU.
-    fn new(name: &str) -> Option<Self> {
-        let binary = format!("qemu-system-{}", std::env::consts::ARCH);
-        if find_program(&binary).is_none() {
-            let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-            assert!(!required.split(',').any(|name| name == "qemu"), "{binary} is required");
-            eprintln!("SKIPPED {name}: {binary} is not installed");
-            return None;
-        }
-        let base = tempfile::tempdir_in("/var/tmp").unwrap();
-        let run = format!("qemu-{name}-{}", std::process::id());
-        let state = StateDirectory::at(base.path().join("state"));
-        let ledger = Ledger::create(&state, &run).unwrap();
-        let work = state.path().join("work");
-        ledger.record(Change::Directory { path: work.clone() }).unwrap();
-        let logs = base.path().join("logs");
-        for directory in [&work, &logs] {
-            std::fs::create_dir_all(directory).unwrap();
-        }
-        let programs = Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() };
-        let is_root = weigh_host::facts::is_root();
-        let host = Host { ledger, hierarchy: Hierarchy::detect(), work, logs, run, programs, is_root };
-        Some(Self { base, host, _turn: crate::common::shared_turn() })
-    }
+/// With one CPU and nothing but the probe.
+fn request(bench: &Bench, environment: &str) -> GuestRequest {
+    let cpus = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
+    let request = bench.request_with(environment, &ImageSpec::Probe, None);
+    GuestRequest { cpus, memory_bytes: Some(256 << 20), ..request }
+}
 
-    fn launch(&self, environment: &str, instance: u64) -> Box<dyn Guest> {
-        let one = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
-        self.launch_on(environment, instance, one).unwrap()
-    }
+fn launch(bench: &Bench, environment: &str) -> Box<dyn Guest> {
+    bench.launch(&request(bench, environment)).unwrap()
+}
 
-    fn launch_on(
-        &self,
-        environment: &str,
-        instance: u64,
-        cpus: Vec<u32>,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
-        let request = GuestRequest { cpus, ..self.request(environment, instance) };
-        resolve(&request.environment).unwrap().0.launch(&self.host, &request)
-    }
+fn settle(bench: &Bench, environment: &str) -> Result<String, PlatformError> {
+    let (platform, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
+    platform.settle(&bench.host, &environment).map(|settled| settled.to_string())
+}
 
-    /// With one CPU.
-    fn request(&self, environment: &str, instance: u64) -> GuestRequest {
-        let (_, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
-        let cpus = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
-        let place = self.host.work.join(format!("root-{instance}"));
-        let root = Root::prepare(&ImageSpec::Probe, &self.host.programs, &place, None).unwrap();
-        let memory_bytes = Some(256 << 20);
-        GuestRequest {
-            environment,
-            instance,
-            root: Arc::new(root),
-            cpus,
-            memory_bytes,
-            publish: Vec::new(),
-            outside: None,
-        }
-    }
+/// The installed QEMU under a name of its own, of which nothing is known.
+fn fresh_qemu(bench: &Bench) -> PathBuf {
+    let link = bench.host.work.join("qemu");
+    let binary = find_program(&format!("qemu-system-{}", std::env::consts::ARCH)).unwrap();
+    std::os::unix::fs::symlink(binary, &link).unwrap();
+    link
+}
 
-    fn settle(&self, environment: &str) -> Result<String, PlatformError> {
-        let (platform, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
-        platform.settle(&self.host, &environment).map(|settled| settled.to_string())
-    }
-
-    /// The installed QEMU under a name of its own, of which nothing is known.
-    fn fresh_qemu(&self) -> PathBuf {
-        let link = self.base.path().join("qemu");
-        let binary = find_program(&format!("qemu-system-{}", std::env::consts::ARCH)).unwrap();
-        std::os::unix::fs::symlink(binary, &link).unwrap();
-        link
-    }
-
-    fn close(self) {
-        let standing = self.host.ledger.standing();
-        assert!(standing.iter().all(|change| matches!(change, Change::Directory { .. })), "{standing:?}");
-        self.host.ledger.close(&Undoers).unwrap();
-    }
+/// Ends a run whose guests have taken along all that was theirs.
+fn close(bench: Bench) {
+    let standing = bench.host.ledger.standing();
+    assert!(standing.iter().all(|change| matches!(change, Change::Directory { .. })), "{standing:?}");
 }
 
 /// KVM is proven by a guest, or not at all: whatever `/dev/kvm` can do here, it is found within the
@@ -105,16 +56,16 @@ impl Bench {
 /// else.
 #[test]
 fn acceleration_is_proven_by_booting() {
-    let Some(bench) = Bench::new("proof") else { return };
+    let Some(bench) = bench("proof") else { return };
     // `qemu64` is a model that any processor can be; with it a guest starts even where it then
     // hangs.
-    let keys = format!("binary={},cpu=qemu64", bench.fresh_qemu().display());
+    let keys = format!("binary={},cpu=qemu64", fresh_qemu(&bench).display());
     let started = Instant::now();
-    let first = bench.settle(&format!("kvm:{keys}"));
+    let first = settle(&bench, &format!("kvm:{keys}"));
     // The deadline of the proof, and what killing takes on a busy host.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
-    let auto = bench.settle(&format!("qemu:{keys}")).unwrap();
-    assert_eq!(bench.settle(&format!("qemu:accel=tcg,{keys}")).unwrap(), format!("qemu:accel=tcg,{keys}"));
+    let auto = settle(&bench, &format!("qemu:{keys}")).unwrap();
+    assert_eq!(settle(&bench, &format!("qemu:accel=tcg,{keys}")).unwrap(), format!("qemu:accel=tcg,{keys}"));
     match first {
         Ok(settled) => {
             assert_eq!(settled, format!("qemu:accel=kvm,{keys}"));
@@ -126,7 +77,7 @@ fn acceleration_is_proven_by_booting() {
             assert!(text.contains("/dev/kvm"), "{text}");
             eprintln!("KVM here: {text}");
             let started = Instant::now();
-            let again = bench.settle(&format!("kvm:{keys}")).unwrap_err().to_string();
+            let again = settle(&bench, &format!("kvm:{keys}")).unwrap_err().to_string();
             assert!(started.elapsed() < Duration::from_secs(3), "it is kept: {:?}", started.elapsed());
             // The remedy names the place where it is kept; without a device nothing is.
             if let Some(place) = again.split_once("then remove ").and_then(|(_, rest)| rest.split(' ').next())
@@ -137,19 +88,19 @@ fn acceleration_is_proven_by_booting() {
             }
         }
     }
-    bench.close();
+    close(bench);
 }
 
 /// Other types of machine boot as well.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_microvm_boots() {
-    let Some(bench) = Bench::new("microvm") else { return };
-    let mut guest = bench.launch("qemu:accel=tcg,machine=microvm", 0);
+    let Some(bench) = bench("microvm") else { return };
+    let mut guest = launch(&bench, "qemu:accel=tcg,machine=microvm");
     assert_eq!(guest.facts()["acceleration"], "tcg");
     assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, [0]);
     guest.stop().unwrap();
-    bench.close();
+    close(bench);
 }
 
 fn number(path: &str) -> u64 {
@@ -177,13 +128,14 @@ fn pinned(guest: &dyn Guest) -> Vec<u32> {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_tuned_machine_is_what_it_says() {
-    let Some(bench) = Bench::new("tuned") else { return };
+    let Some(bench) = bench("tuned") else { return };
     const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     let can_reserve = bench.host.is_root && std::path::Path::new(POOL).exists();
     let before = if can_reserve { number(POOL) } else { 0 };
     let cpus: Vec<u32> = weigh_host::facts::allowed_cpus().into_iter().take(2).collect();
     let environment = "qemu:accel=tcg,tune=on,disk=raw,size=8MiB";
-    let mut guest = bench.launch_on(environment, 0, cpus.clone()).unwrap();
+    let mut guest =
+        bench.launch(&GuestRequest { cpus: cpus.clone(), ..request(&bench, environment) }).unwrap();
     let facts = guest.read_back().unwrap();
     assert_eq!(
         (&facts["machine:cpu"][..], &facts["machine:iothread"][..]),
@@ -207,9 +159,13 @@ fn a_tuned_machine_is_what_it_says() {
         assert_eq!(number(POOL), before);
     }
     // Sizes that are no whole pages.
-    let error = bench.launch_on("qemu:accel=tcg,topology=3x1x1", 1, cpus).err().unwrap().to_string();
+    let error = bench
+        .launch(&GuestRequest { cpus, ..request(&bench, "qemu:accel=tcg,topology=3x1x1") })
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("topology=3x1x1") && error.contains("CPUs"), "{error}");
-    bench.close();
+    close(bench);
 }
 
 /// A machine as the usual tools make it, untuned, with a balloon: it has what it says, and its
@@ -217,10 +173,11 @@ fn a_tuned_machine_is_what_it_says() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn an_untuned_machine_has_its_devices_and_its_balloon() {
-    let Some(bench) = Bench::new("untuned") else { return };
+    let Some(bench) = bench("untuned") else { return };
     let cpus: Vec<u32> = weigh_host::facts::allowed_cpus().into_iter().take(2).collect();
     let environment = "qemu:accel=tcg,machine=pc,devices=default,balloon=128MiB,tune=off";
-    let mut guest = bench.launch_on(environment, 0, cpus.clone()).unwrap();
+    let mut guest =
+        bench.launch(&GuestRequest { cpus: cpus.clone(), ..request(&bench, environment) }).unwrap();
     let facts = guest.read_back().unwrap();
     assert_eq!(facts["machine:cpu"], "qemu64");
     assert_eq!(facts["machine:topology"], format!("{}x1x1", cpus.len()));
@@ -239,17 +196,17 @@ fn an_untuned_machine_has_its_devices_and_its_balloon() {
     let total = guest.session().facts(&[], &[]).unwrap().memory_total_bytes.unwrap();
     assert!(((128 << 20)..(256 << 20)).contains(&total), "{total}");
     guest.stop().unwrap();
-    bench.close();
+    close(bench);
 }
 
 /// Equal pages of two guests become one, and the host's setting is put back after the last of them.
 #[test]
 fn equal_pages_are_merged() {
-    let Some(bench) = Bench::new("ksm") else { return };
+    let Some(bench) = bench("ksm") else { return };
     const RUN: &str = "/sys/kernel/mm/ksm/run";
     if !bench.host.is_root || !std::path::Path::new(RUN).exists() {
         eprintln!("SKIPPED equal_pages_are_merged: needs root and a kernel with KSM");
-        return bench.close();
+        return close(bench);
     }
     let (before, shared) = (number(RUN), || number("/sys/kernel/mm/ksm/pages_sharing"));
     // Pages of guests that are gone are counted until the kernel looks again, which it does not
@@ -260,7 +217,7 @@ fn equal_pages_are_merged() {
     }
     let earlier = shared();
     let environment = "qemu:accel=tcg,ksm=on";
-    let mut guests = [bench.launch(environment, 0), bench.launch(environment, 1)];
+    let mut guests = [launch(&bench, environment), launch(&bench, environment)];
     assert_eq!(number(RUN), 1);
     let facts = guests[1].read_back().unwrap();
     assert!(facts["machine:ksm"].starts_with("on, "), "{facts:?}");
@@ -273,14 +230,14 @@ fn equal_pages_are_merged() {
     assert_eq!(number(RUN), 1, "the other guest needs it");
     guests[1].stop().unwrap();
     assert_eq!(number(RUN), before);
-    bench.close();
+    close(bench);
 }
 
 /// What a guest's clock does while it is frozen, and what its kernel says of it: nothing.
 #[test]
 fn a_frozen_guest_does_not_see_the_time() {
-    let Some(bench) = Bench::new("frozen") else { return };
-    let mut guest = bench.launch("qemu:accel=tcg", 0);
+    let Some(bench) = bench("frozen") else { return };
+    let mut guest = launch(&bench, "qemu:accel=tcg");
     let read = |guest: &mut dyn Guest| guest.session().clock().unwrap().0;
     let before = read(&mut *guest);
     for _ in 0..3 {
@@ -294,41 +251,29 @@ fn a_frozen_guest_does_not_see_the_time() {
     {
         assert!(after - before < 3_000_000_000, "{before} ns, then {after} ns");
     }
-    let version = Command {
-        argv: vec!["/.weighbridge/probe".into(), "--version".into()],
-        environment: Vec::new(),
-        working_directory: None,
-        input: false,
-        output_limit_bytes: 1000,
-    };
-    guest.session().run(&version, RunOptions::within(Duration::from_secs(30))).unwrap();
+    let version = command(&[weigh_images::PROBE, "--version"]);
+    guest.session().run(&version, RunOptions::within(MINUTE)).unwrap();
     let log = std::fs::read_to_string(guest.log().unwrap()).unwrap();
     for word in ["stall", "lockup", "unstable", "Marking TSC", "WARNING", "BUG"] {
         assert!(!log.contains(word), "{log}");
     }
     guest.stop().unwrap();
-    bench.close();
+    close(bench);
 }
 
 /// The probe as a command that runs until its input ends.
 fn waiting() -> Command {
-    Command {
-        argv: vec!["/.weighbridge/probe".into()],
-        environment: Vec::new(),
-        working_directory: None,
-        input: true,
-        output_limit_bytes: 1000,
-    }
+    Command { input: true, ..command(&[weigh_images::PROBE]) }
 }
 
 /// Saved once, a machine goes on twice: its files in memory, its first process and a command that
 /// ran are there, and its kernel has noticed nothing. Another machine does not take its state.
 #[test]
 fn a_saved_machine_goes_on_where_it_was() {
-    let Some(bench) = Bench::new("restore") else { return };
+    let Some(bench) = bench("restore") else { return };
     let saved = bench.host.work.join("saved");
     std::fs::create_dir(&saved).unwrap();
-    let request = bench.request("qemu:accel=tcg", 0);
+    let request = request(&bench, "qemu:accel=tcg");
     let (platform, _) = resolve(&request.environment).unwrap();
     platform.prepare(&bench.host, &request).unwrap();
     platform.restores(&bench.host, &request).unwrap();
@@ -344,7 +289,7 @@ fn a_saved_machine_goes_on_where_it_was() {
     let id = guest.session().start(&waiting()).unwrap();
     guest.save(&saved).unwrap();
     guest.stop().unwrap();
-    for instance in [1, 2] {
+    for instance in [11, 12] {
         let request = GuestRequest { instance, ..request.clone() };
         let asked = Instant::now();
         let mut again = platform.restore(&bench.host, &request, &saved).unwrap();
@@ -371,7 +316,7 @@ fn a_saved_machine_goes_on_where_it_was() {
         }
         again.stop().unwrap();
     }
-    let other = GuestRequest { instance: 3, memory_bytes: Some(320 << 20), ..request.clone() };
+    let other = GuestRequest { instance: 13, memory_bytes: Some(320 << 20), ..request.clone() };
     let error = platform.restore(&bench.host, &other, &saved).err().unwrap().to_string();
     assert!(error.contains("memory bytes") && error.contains("the same machine"), "{error}");
     // What is no state is told in QEMU's words, at once.
@@ -379,28 +324,28 @@ fn a_saved_machine_goes_on_where_it_was() {
     let asked = Instant::now();
     let error = platform.restore(&bench.host, &request, &saved).err().unwrap().to_string();
     assert!(error.contains("migration") && asked.elapsed() < Duration::from_secs(20), "{error}");
-    bench.close();
+    close(bench);
 }
 
 /// What is not in the memory alone is not saved, and the reason is told before anything is started.
 #[test]
 fn machines_that_cannot_be_saved_say_why() {
-    let Some(bench) = Bench::new("unsaved") else { return };
-    let request = bench.request("qemu:accel=tcg,disk=raw,size=1MiB", 0);
+    let Some(bench) = bench("unsaved") else { return };
+    let request = request(&bench, "qemu:accel=tcg,disk=raw,size=1MiB");
     let (platform, _) = resolve(&request.environment).unwrap();
     platform.prepare(&bench.host, &request).unwrap();
     let reason = platform.restores(&bench.host, &request).unwrap_err().to_string();
     assert!(reason.contains("disk"), "{reason}");
     let error = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
     assert!(matches!(error, PlatformError::Missing { .. }) && error.to_string().contains("disk"), "{error}");
-    bench.close();
+    close(bench);
 }
 
 /// A kernel that gives up is told as that, and at once.
 #[test]
 fn a_panic_is_told_in_its_words() {
-    let Some(bench) = Bench::new("panic") else { return };
-    let mut guest = bench.launch("qemu:accel=tcg", 0);
+    let Some(bench) = bench("panic") else { return };
+    let mut guest = launch(&bench, "qemu:accel=tcg");
     let asked = Instant::now();
     let error = guest.session().put("/proc/sysrq-trigger", 0o200, b"c").unwrap_err().to_string();
     let told = guest.exit_reason().unwrap();
@@ -408,7 +353,7 @@ fn a_panic_is_told_in_its_words() {
     assert!(error.contains("lost"), "{error}");
     assert!(told.contains("its kernel panicked: sysrq triggered crash"), "{told}");
     guest.stop().unwrap();
-    bench.close();
+    close(bench);
 }
 
 /// The probe talks over a second serial line as well, saved and restored too, and the console stays
@@ -416,8 +361,8 @@ fn a_panic_is_told_in_its_words() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn channels_are_what_their_key_says() {
-    let Some(bench) = Bench::new("channel") else { return };
-    let request = bench.request("qemu:accel=tcg,channel=serial,machine=microvm", 0);
+    let Some(bench) = bench("channel") else { return };
+    let request = request(&bench, "qemu:accel=tcg,channel=serial,machine=microvm");
     let (platform, _) = resolve(&request.environment).unwrap();
     platform.prepare(&bench.host, &request).unwrap();
     let mut guest = platform.launch(&bench.host, &request).unwrap();
@@ -430,18 +375,19 @@ fn channels_are_what_their_key_says() {
     std::fs::create_dir(&saved).unwrap();
     guest.save(&saved).unwrap();
     guest.stop().unwrap();
-    let again = GuestRequest { instance: 1, ..request };
+    let again = GuestRequest { instance: 11, ..request };
     let mut again = platform.restore(&bench.host, &again, &saved).unwrap();
     assert_eq!(again.session().get("/bytes", 1 << 20).unwrap(), bytes);
     again.stop().unwrap();
-    match (bench.settle("qemu:accel=tcg,channel=vsock"), std::path::Path::new("/dev/vhost-vsock").exists()) {
+    match (settle(&bench, "qemu:accel=tcg,channel=vsock"), std::path::Path::new("/dev/vhost-vsock").exists())
+    {
         (Ok(_), true) => {
-            let mut guest = bench.launch("qemu:accel=tcg,channel=vsock", 2);
+            let mut guest = launch(&bench, "qemu:accel=tcg,channel=vsock");
             assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, [0]);
             guest.stop().unwrap();
         }
         (Err(error), _) => assert!(error.to_string().contains("/dev/vhost-vsock"), "{error}"),
         (Ok(settled), false) => panic!("{settled} without a device"),
     }
-    bench.close();
+    close(bench);
 }

@@ -2,28 +2,20 @@
 //! saving; and many guests at once.
 
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, ready, says, shell, turn};
+use crate::common::{Bench, benches, says, shell, turn_for};
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{GuestRequest, PlatformError, resolve};
 use weigh_protocol::Status;
 
-/// The runtimes that work here.
-fn runtimes(test: &str) -> impl Iterator<Item = &'static str> {
-    ["runc", "crun", "runsc"].into_iter().filter(move |platform| ready(test, platform))
-}
-
+const RUNTIMES: &[&str] = &["runc", "crun", "runsc"];
 /// Those whose guests are on the host's kernel.
-fn containers(test: &str) -> impl Iterator<Item = &'static str> {
-    runtimes(test).filter(|platform| *platform != "runsc")
-}
+const CONTAINERS: &[&str] = &["runc", "crun"];
 
 #[test]
 fn storage_is_what_its_key_says() {
-    let _turn = turn();
-    for platform in runtimes("storage_is_what_its_key_says") {
-        let bench = Bench::new(&format!("storage-{platform}"));
+    for (platform, bench) in benches("storage", RUNTIMES) {
         let disk = Bench::file_system(&bench.host.work);
         let own_kernel = platform == "runsc";
         for (word, seen) in [("tmpfs", "tmpfs"), ("volume", &disk), ("overlay", "overlay")] {
@@ -52,13 +44,11 @@ fn storage_is_what_its_key_says() {
             .unwrap();
         probe.session().put("/var/tmp/note", 0o600, b"kept").unwrap();
         probe.stop().unwrap();
-        bench.close();
     }
 }
 
 #[test]
 fn a_filter_refuses_what_dockers_refuses() {
-    let _turn = turn();
     // What works without a filter and is refused with it; the last is refused with an error that
     // makes C libraries take another call.
     let calls = [
@@ -66,8 +56,7 @@ fn a_filter_refuses_what_dockers_refuses() {
         "python3 -c 'import ctypes; c = ctypes.CDLL(None, use_errno=True); c.syscall(250, 0, -2, 0, 0, 0) >= 0 or exit(ctypes.get_errno() == 1)'",
         "python3 -c 'import ctypes; c = ctypes.CDLL(None); exit(c.personality(0x0040000) == -1)'",
     ];
-    for platform in containers("a_filter_refuses_what_dockers_refuses") {
-        let bench = Bench::new(&format!("seccomp-{platform}"));
+    for (platform, bench) in benches("seccomp", CONTAINERS) {
         for (word, mode) in [("off", "0"), ("on", "2")] {
             let mut guest = bench.guest(&format!("{platform}:seccomp={word}"));
             let said = says(&mut *guest, "sed -n 's/^Seccomp:[[:space:]]*//p' /proc/self/status");
@@ -83,15 +72,12 @@ fn a_filter_refuses_what_dockers_refuses() {
             );
             guest.stop().unwrap();
         }
-        bench.close();
     }
 }
 
 #[test]
 fn a_mapped_root_is_nobody_outside() {
-    let _turn = turn();
-    for platform in containers("a_mapped_root_is_nobody_outside") {
-        let bench = Bench::new(&format!("mapped-{platform}"));
+    for (platform, bench) in benches("mapped", CONTAINERS) {
         for net in ["none", "host", "bridge"] {
             for storage in ["tmpfs", "volume", "overlay"] {
                 if net != "none" && storage != "tmpfs" {
@@ -111,40 +97,32 @@ fn a_mapped_root_is_nobody_outside() {
                 guest.stop().unwrap();
             }
         }
-        bench.close();
     }
 }
 
 #[test]
 fn a_mapped_root_that_cannot_reach_its_root_is_told_how() {
-    let _turn = turn();
-    for platform in containers("a_mapped_root_that_cannot_reach_its_root_is_told_how") {
-        let bench = Bench::new(&format!("closed-{platform}"));
+    for (platform, bench) in benches("closed", CONTAINERS) {
         let request = bench.request(&format!("{platform}:user=mapped"));
         let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(bench.state.path(), closed).unwrap();
         let error = bench.launch(&request).err().unwrap().to_string();
         assert!(error.contains("closed to others") && error.contains("chmod o+x"), "{error}");
-        bench.close();
     }
 }
 
 /// Saved, stopped and started again a guest is as it was.
 #[test]
 fn a_saved_guest_goes_on_where_it_was() {
-    let _turn = turn();
-    let test = "a_saved_guest_goes_on_where_it_was";
-    for name in runtimes(test) {
-        let bench = Bench::new(&format!("restore-{name}"));
+    for (name, bench) in benches("restore", RUNTIMES) {
         let request = bench.request(name);
         let (platform, _) = resolve(&request.environment).unwrap();
         if let Err(reason) = platform.restores(&bench.host, &request) {
-            eprintln!("SKIPPED {test} on {name}: {reason}");
+            eprintln!("SKIPPED restore on {name}: {reason}");
             assert!(name != "runsc", "{reason}");
             assert!(reason.to_string().contains("CRIU"), "{reason}");
             let refused = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
             assert!(matches!(refused, PlatformError::Missing { .. }), "{refused}");
-            bench.close();
             continue;
         }
         let saved = bench.host.work.join("saved");
@@ -165,17 +143,12 @@ fn a_saved_guest_goes_on_where_it_was() {
             assert_eq!(says(&mut *again, "echo goes on"), "goes on", "{name}");
             again.stop().unwrap();
         }
-        bench.close();
     }
 }
 
 #[test]
 fn criu_is_asked_for_its_version() {
-    let _turn = turn();
-    if !ready("criu_is_asked_for_its_version", "runc") {
-        return;
-    }
-    let bench = Bench::new("criu");
+    let Some(bench) = Bench::on("criu", "runc") else { return };
     for (said, works) in [("Version: 3.17.1", false), ("Version: 4.1", true), ("nothing", false)] {
         let program = bench.host.work.join("criu");
         std::fs::write(&program, format!("#!/bin/sh\necho '{said}'\n")).unwrap();
@@ -186,16 +159,11 @@ fn criu_is_asked_for_its_version() {
         assert_eq!(found.is_ok(), works, "{said}: {found:?}");
         assert!(found.err().is_none_or(|reason| reason.to_string().contains("version 4 or later")));
     }
-    bench.close();
 }
 
 #[test]
 fn every_platform_of_the_sandbox_comes_up_or_says_why_not() {
-    let _turn = turn();
-    if !ready("every_platform_of_the_sandbox_comes_up_or_says_why_not", "runsc") {
-        return;
-    }
-    let bench = Bench::new("sandboxes");
+    let Some(bench) = Bench::on("sandboxes", "runsc") else { return };
     for word in ["systrap", "ptrace"] {
         let mut guest = bench.guest(&format!("runsc:platform={word}"));
         assert!(says(&mut *guest, "uname -a").contains("Linux"), "{word}");
@@ -209,14 +177,11 @@ fn every_platform_of_the_sandbox_comes_up_or_says_why_not() {
         Err(PlatformError::Missing { what, .. }) => assert!(what.contains("KVM"), "{what}"),
         Err(error) => panic!("{error}"),
     }
-    bench.close();
 }
 
 #[test]
 fn fifty_guests_are_up_at_once() {
-    let _turn = turn();
-    for platform in containers("fifty_guests_are_up_at_once") {
-        let bench = Bench::new(&format!("fifty-{platform}"));
+    for (platform, bench) in benches("fifty", CONTAINERS) {
         let request = bench.request_with(platform, &ImageSpec::Probe, None);
         let started = Instant::now();
         let mut guests: Vec<_> = std::thread::scope(|scope| {
@@ -238,22 +203,18 @@ fn fifty_guests_are_up_at_once() {
                 scope.spawn(move || guest.stop().unwrap());
             }
         });
-        bench.close();
     }
 }
 
 /// Guests with all that their keys can make, killed while they are made and when they are there.
 #[test]
 fn nothing_of_the_keys_outlives_a_killed_run() {
-    let _turn = turn();
     for (platform, environment) in [
         ("runc", "runc:net=nat,storage=volume,seccomp=on,user=mapped"),
         ("crun", "crun:net=bridge,storage=overlay,user=mapped"),
         ("runsc", "runsc:net=nat,storage=volume"),
     ] {
-        if !ready("nothing_of_the_keys_outlives_a_killed_run", platform) {
-            continue;
-        }
+        let Some(_turn) = turn_for("nothing_of_the_keys_outlives_a_killed_run", platform) else { continue };
         for (number, after_ms) in [40, 100, 200, 350].into_iter().enumerate() {
             let when = Killed::Launching(Duration::from_millis(after_ms));
             kill_and_sweep(&format!("keys-{platform}-{number}"), environment, when);
@@ -266,10 +227,8 @@ fn nothing_of_the_keys_outlives_a_killed_run() {
 #[test]
 #[ignore = "a measurement"]
 fn what_the_driver_adds() {
-    let _turn = turn();
     const GUESTS: u64 = 20;
-    for platform in runtimes("what_the_driver_adds") {
-        let bench = Bench::new(&format!("adds-{platform}"));
+    for (platform, bench) in benches("adds", RUNTIMES) {
         let request = bench.request_with(platform, &ImageSpec::Probe, None);
         let (mut before, mut up, mut stop) = (Vec::new(), Vec::new(), Vec::new());
         for instance in 1..=GUESTS {
@@ -292,7 +251,6 @@ fn what_the_driver_adds() {
             median_ms(up),
             median_ms(stop)
         );
-        bench.close();
     }
     let done = Invocation::new("true").run_ok().unwrap();
     eprintln!("a program that does nothing: {:.1} ms", done.took.as_secs_f64() * 1e3);

@@ -3,21 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 
+use crate::common::Bench;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weigh_host::cgroup::Hierarchy;
-use weigh_host::ledger::Ledger;
-use weigh_host::state::StateDirectory;
-use weigh_images::{Programs, Root};
-use weigh_model::{EnvironmentSpec, ImageSpec};
-use weigh_platforms::{
-    Availability, Guest, GuestRequest, Host, PlatformError, RunOptions, Session, SessionError, Undoers, find,
-    resolve,
-};
+use weigh_model::ImageSpec;
+use weigh_platforms::{Availability, Guest, GuestRequest, RunOptions, Session, SessionError, find};
 use weigh_protocol::{
     Command, Decoder, EndOfCommand, Reply, Request, ResourceUse, Status, Stream, VERSION, encode,
 };
@@ -26,13 +19,7 @@ const SHORT: Duration = Duration::from_millis(100);
 const LONG: Duration = Duration::from_secs(20);
 
 fn command() -> Command {
-    Command {
-        argv: vec!["anything".into()],
-        environment: Vec::new(),
-        working_directory: None,
-        input: false,
-        output_limit_bytes: 1 << 20,
-    }
+    crate::common::command(&["anything"])
 }
 
 /// The probe's end, played by a test.
@@ -329,54 +316,21 @@ fn answers_to_others_are_passed_over() {
     peer.join().unwrap();
 }
 
-struct Fakes {
-    host: Host,
-    request: GuestRequest,
-    _base: tempfile::TempDir,
+/// A run, and a request for a fake guest.
+fn fake(environment: &str) -> (Bench, GuestRequest) {
+    let bench = Bench::new("fakes");
+    let request = bench.request_with(environment, &ImageSpec::Probe, None);
+    (bench, GuestRequest { cpus: vec![0], ..request })
 }
 
-impl Fakes {
-    fn new(environment: &str) -> Self {
-        let base = tempfile::tempdir().unwrap();
-        let file = base.path().join("program");
-        std::fs::write(&file, "not run").unwrap();
-        let programs = Programs { probe: file.clone(), kernels: file };
-        let ledger = Ledger::create(&StateDirectory::at(base.path().join("state")), "fakes").unwrap();
-        let root = Root::prepare(&ImageSpec::Probe, &programs, &base.path().join("work"), None).unwrap();
-        let host = Host {
-            ledger,
-            hierarchy: Hierarchy::detect(),
-            work: base.path().into(),
-            logs: base.path().into(),
-            run: format!("fakes {environment}"),
-            programs,
-            is_root: false,
-        };
-        let (_, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
-        let request = GuestRequest {
-            environment,
-            instance: 0,
-            root: Arc::new(root),
-            cpus: vec![0],
-            memory_bytes: None,
-            publish: Vec::new(),
-            outside: None,
-        };
-        Self { host, request, _base: base }
-    }
-
-    fn launch(&self) -> Result<Box<dyn Guest>, PlatformError> {
-        find("null").unwrap().launch(&self.host, &self.request)
-    }
-
-    fn guest(environment: &str) -> Box<dyn Guest> {
-        Self::new(environment).launch().unwrap()
-    }
+fn fake_guest(environment: &str) -> Box<dyn Guest> {
+    let (bench, request) = fake(environment);
+    bench.launch(&request).unwrap()
 }
 
 #[test]
 fn a_scripted_command_takes_its_time_and_returns_at_once() {
-    let mut guest = Fakes::guest("null:time=600,effect=0.5");
+    let mut guest = fake_guest("null:time=600,effect=0.5");
     let started = Instant::now();
     let completed = guest.session().run(&command(), RunOptions::within(LONG)).unwrap();
     assert!(started.elapsed() < LONG);
@@ -386,7 +340,7 @@ fn a_scripted_command_takes_its_time_and_returns_at_once() {
     assert_eq!(line["metrics"]["time"]["value"], 900.0);
     assert_eq!(line["metrics"]["time"]["unit"], "s");
     assert_eq!(line["check"]["passed"], true);
-    let mut real = Fakes::guest("null:time=150ms,real=yes");
+    let mut real = fake_guest("null:time=150ms,real=yes");
     let started = Instant::now();
     real.session().run(&command(), RunOptions::within(LONG)).unwrap();
     assert!(started.elapsed() >= Duration::from_millis(150));
@@ -394,8 +348,7 @@ fn a_scripted_command_takes_its_time_and_returns_at_once() {
 
 #[test]
 fn scripted_failures_of_a_command() {
-    let run =
-        |environment: &str| Fakes::guest(environment).session().run(&command(), RunOptions::within(LONG));
+    let run = |environment: &str| fake_guest(environment).session().run(&command(), RunOptions::within(LONG));
     assert_eq!(run("null:fault=exit").unwrap().end.status, Status::Exited(1));
     let failed = run("null:fault=check").unwrap();
     assert_eq!(failed.end.status, Status::Exited(3));
@@ -408,7 +361,7 @@ fn scripted_failures_of_a_command() {
 
 #[test]
 fn a_command_that_hangs_is_killed_and_the_guest_goes_on() {
-    let mut guest = Fakes::guest("null:fault=hang");
+    let mut guest = fake_guest("null:fault=hang");
     let error = guest.session().run(&command(), RunOptions::within(SHORT)).unwrap_err();
     let SessionError::Deadline { after: SHORT, killed } = error else { panic!("{error}") };
     assert_eq!(killed.end.status, Status::Signalled(9));
@@ -420,7 +373,7 @@ fn a_command_that_hangs_is_killed_and_the_guest_goes_on() {
 
 #[test]
 fn a_guest_that_does_not_even_kill_is_lost_after_the_grace() {
-    let mut guest = Fakes::guest("null:fault=mute");
+    let mut guest = fake_guest("null:fault=mute");
     let started = Instant::now();
     let reason = lost(guest.session().run(&command(), RunOptions::within(SHORT)).unwrap_err());
     assert!(reason.contains("5 s more"), "{reason}");
@@ -430,7 +383,7 @@ fn a_guest_that_does_not_even_kill_is_lost_after_the_grace() {
 
 #[test]
 fn a_guest_that_dies_is_lost_at_once() {
-    let mut guest = Fakes::guest("null:fault=die,at=1");
+    let mut guest = fake_guest("null:fault=die,at=1");
     guest.session().run(&command(), RunOptions::within(LONG)).unwrap();
     let started = Instant::now();
     let reason = lost(guest.session().run(&command(), RunOptions::within(LONG)).unwrap_err());
@@ -442,17 +395,16 @@ fn a_guest_that_dies_is_lost_at_once() {
 
 #[test]
 fn launching_can_fail_and_the_platform_is_there_all_the_same() {
-    let fakes = Fakes::new("null:launch=fail");
-    let Err(error) = fakes.launch() else { panic!("it started") };
+    let (bench, request) = fake("null:launch=fail");
+    let Err(error) = bench.launch(&request) else { panic!("it started") };
     assert!(error.to_string().contains("launch=fail"), "{error}");
     let null = find("null").unwrap();
-    assert!(matches!(null.availability(&fakes.host), Availability::Ready { .. }));
-    fakes.host.ledger.close(&Undoers).unwrap();
+    assert!(matches!(null.availability(&bench.host), Availability::Ready { .. }));
 }
 
 #[test]
 fn a_fake_is_not_frozen_while_a_command_runs() {
-    let mut guest = Fakes::guest("null:fault=hang");
+    let mut guest = fake_guest("null:fault=hang");
     let id = guest.session().start(&command()).unwrap();
     assert!(guest.freeze().is_err());
     guest.session().signal(id, 9).unwrap();
@@ -465,7 +417,7 @@ fn a_fake_is_not_frozen_while_a_command_runs() {
 
 #[test]
 fn shutdown_is_agreed_and_then_the_channel_is_closed() {
-    let mut guest = Fakes::guest("null");
+    let mut guest = fake_guest("null");
     guest.session().shutdown(LONG).unwrap();
     assert!(guest.session().is_lost());
     guest.stop().unwrap();

@@ -2,23 +2,20 @@
 //! in every way they can.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 use crate::common::sshd::{self, Machine};
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, MINUTE, command, is_left, says, shell, turn};
+use crate::common::{Bench, MINUTE, command, is_left, says, shell, skip_or_fail};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 use weigh_host::ledger::Change;
-use weigh_platforms::{Guest, PlatformError, RunOptions, SessionError, Undoers, resolve};
+use weigh_platforms::{Guest, PlatformError, RunOptions, SessionError, resolve};
 use weigh_protocol::{Command, Status};
 
-/// A machine, or the reason why the test is skipped.
-fn machine(test: &str) -> Option<Machine> {
-    let Some(reason) = sshd::missing() else { return Some(Machine::start(None)) };
-    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|word| word == "ssh"), "ssh is required: {reason}");
-    eprintln!("SKIPPED {test}: {reason}");
+/// A machine and a run; otherwise says why the test is skipped.
+fn machine(test: &str) -> Option<(Machine, Bench)> {
+    let Some(reason) = sshd::missing() else { return Some((Machine::start(None), Bench::alone(test))) };
+    skip_or_fail(test, "ssh", &reason);
     None
 }
 
@@ -32,9 +29,7 @@ fn refusal(guest: &mut dyn Guest, command: &Command) -> (String, i32) {
 
 #[test]
 fn guests_run_there_and_leave_nothing() {
-    let _turn = turn();
-    let Some(machine) = machine("guests_run_there_and_leave_nothing") else { return };
-    let bench = Bench::new("ssh");
+    let Some((machine, bench)) = machine("ssh") else { return };
     let mut guests = [(); 2].map(|()| bench.guest(&machine.environment()));
     // It is in the other network, and its directory has a blank.
     let address = says(&mut *guests[0], "ip -o -4 address show dev eth0");
@@ -52,15 +47,14 @@ fn guests_run_there_and_leave_nothing() {
     one.stop().unwrap();
     let error = bench.launch(&bench.request(&machine.environment_but(&[("cpus", "4096")]))).err().unwrap();
     assert!(error.to_string().contains("4096"), "{error}");
-    bench.close();
+    drop(bench);
     machine.assert_empty();
 }
 
 /// What is wrong is named, with what to do, and nothing is begun.
 #[test]
 fn closed_doors_are_explained() {
-    let _turn = turn();
-    let Some(machine) = machine("closed_doors_are_explained") else { return };
+    let Some((machine, bench)) = machine("ssh-doors") else { return };
     let path = |name: &str| machine.path(name).display().to_string();
     let (wrong, stranger) = (path("wrong hosts"), path("stranger"));
     let nobody = path("no key");
@@ -75,27 +69,24 @@ fn closed_doors_are_explained() {
         ("directory", &no_place, ["not there", "directory="]),
         ("directory", "/proc", ["/proc", "directory="]),
     ] {
-        let bench = Bench::new("ssh-doors");
         let environment = machine.environment_but(&[(key, value)]);
         let error = bench.launch(&bench.request(&environment)).err().unwrap().to_string();
         for word in words {
             assert!(error.contains(word), "{environment}: no `{word}` in: {error}");
         }
-        bench.close();
     }
+    drop(bench);
     machine.assert_empty();
 }
 
 /// Another root than the machine's own cannot be given to it.
 #[test]
 fn an_image_is_refused() {
-    let _turn = turn();
-    let Some(machine) = machine("an_image_is_refused") else { return };
-    let bench = Bench::new("ssh-image");
+    let Some((machine, bench)) = machine("ssh-image") else { return };
     let request = bench.request_with(&machine.environment(), &weigh_model::ImageSpec::Probe, None);
     let error = bench.launch(&request).err().unwrap().to_string();
     assert!(error.contains("--image"), "{error}");
-    bench.close();
+    drop(bench);
     machine.assert_empty();
 }
 
@@ -103,9 +94,7 @@ fn an_image_is_refused() {
 /// when it is there again.
 #[test]
 fn a_link_that_goes_down_is_noticed_and_cleaned_up_after() {
-    let _turn = turn();
-    let Some(machine) = machine("a_link_that_goes_down_is_noticed_and_cleaned_up_after") else { return };
-    let bench = Bench::new("ssh-link");
+    let Some((machine, bench)) = machine("ssh-link") else { return };
     let mut guest = bench.guest(&machine.environment());
     let id = guest.session().start(&command(&["sleep", "1000"])).unwrap();
     machine.link("down");
@@ -123,16 +112,14 @@ fn a_link_that_goes_down_is_noticed_and_cleaned_up_after() {
     let mut again = bench.guest(&machine.environment());
     assert_eq!(says(&mut *again, "echo back"), "back");
     again.stop().unwrap();
-    bench.close();
+    drop(bench);
     machine.assert_empty();
 }
 
 /// While the machine is away its entry stays in the ledger, and says so.
 #[test]
 fn what_cannot_be_reached_stays_in_the_ledger() {
-    let _turn = turn();
-    let Some(machine) = machine("what_cannot_be_reached_stays_in_the_ledger") else { return };
-    let bench = Bench::new("ssh-away");
+    let Some((machine, bench)) = machine("ssh-away") else { return };
     let mut guest = bench.guest(&machine.environment());
     guest.stop().unwrap();
     let of_platform = |change: &Change| matches!(change, Change::Platform { .. });
@@ -147,16 +134,14 @@ fn what_cannot_be_reached_stays_in_the_ledger() {
     let (platform, _) = resolve(&weigh_model::EnvironmentSpec::parse("ssh:host=x").unwrap()).unwrap();
     let error = platform.undo(&what, &id, &detail).unwrap_err().to_string();
     assert!(error.contains("refused") && error.contains(&id), "{error}");
-    bench.close();
+    drop(bench);
     machine.assert_empty();
 }
 
 /// The server's processes for the connections are killed.
 #[test]
 fn killed_sessions_take_everything_along() {
-    let _turn = turn();
-    let Some(machine) = machine("killed_sessions_take_everything_along") else { return };
-    let bench = Bench::new("ssh-killed");
+    let Some((machine, bench)) = machine("ssh-killed") else { return };
     for by in ["probe", "shell"] {
         let environment = machine.environment_but(&[("by", by)]);
         let mut guest = bench.guest(&environment);
@@ -179,7 +164,7 @@ fn killed_sessions_take_everything_along() {
         assert_eq!(says(&mut *again, "echo back"), "back");
         again.stop().unwrap();
     }
-    bench.close();
+    drop(bench);
     machine.assert_empty();
     nobody_sleeps("1001");
 }
@@ -203,8 +188,7 @@ fn nobody_sleeps(seconds: &str) {
 /// finds it so.
 #[test]
 fn a_killed_weigh_leaves_nothing_there() {
-    let _turn = turn();
-    let Some(machine) = machine("a_killed_weigh_leaves_nothing_there") else { return };
+    let Some((machine, _bench)) = machine("ssh-killed-weigh") else { return };
     for by in ["probe", "shell"] {
         let environment = machine.environment_but(&[("by", by)]);
         assert!(kill_and_sweep("ssh-weigh", &environment, Killed::Running) > 0);
@@ -216,9 +200,7 @@ fn a_killed_weigh_leaves_nothing_there() {
 /// Every command by an `ssh` of its own.
 #[test]
 fn commands_run_where_no_probe_does() {
-    let _turn = turn();
-    let Some(machine) = machine("commands_run_where_no_probe_does") else { return };
-    let bench = Bench::new("ssh-shell");
+    let Some((machine, bench)) = machine("ssh-shell") else { return };
     let mut guest = bench.guest(&machine.environment_but(&[("by", "shell")]));
     assert_eq!(says(&mut *guest, "echo \"it's\" '$HOME'"), "it's $HOME");
     let done = shell(&mut *guest, "echo out; echo err >&2; exit 42");
@@ -263,17 +245,14 @@ fn commands_run_where_no_probe_does() {
     nobody_sleeps("1003");
     assert_eq!(says(&mut *guest, "echo on"), "on");
     guest.stop().unwrap();
-    bench.close();
+    drop(bench);
     machine.assert_empty();
 }
 
 /// On a machine that is no Linux of this kind the shell runs the commands, and the name says so.
 #[test]
 fn another_system_is_told_from_this_one() {
-    let _turn = turn();
-    if machine("another_system_is_told_from_this_one").is_none() {
-        return;
-    }
+    let Some((_, bench)) = machine("ssh-system") else { return };
     let programs = tempfile::tempdir().unwrap();
     let uname = programs.path().join("uname");
     let script = "#!/bin/sh\ncase $1 in -s) echo FreeBSD;; -m) echo amd64;; -r) echo 14.1-RELEASE;; *) echo FreeBSD 14.1-RELEASE;; esac\n";
@@ -281,7 +260,6 @@ fn another_system_is_told_from_this_one() {
     std::fs::set_permissions(&uname, PermissionsExt::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", programs.path().display());
     let machine = Machine::start(Some(path.as_ref()));
-    let bench = Bench::new("ssh-system");
     let spec = weigh_model::EnvironmentSpec::parse(&machine.environment()).unwrap();
     let (platform, resolved) = resolve(&spec).unwrap();
     assert!(platform.capabilities(&resolved).settles);
@@ -295,6 +273,6 @@ fn another_system_is_told_from_this_one() {
     guest.stop().unwrap();
     let error = bench.launch(&bench.request(&machine.environment_but(&[("by", "probe")]))).err().unwrap();
     assert!(error.to_string().contains("FreeBSD"), "{error}");
-    bench.host.ledger.close(&Undoers).unwrap();
+    drop(bench);
     machine.assert_empty();
 }

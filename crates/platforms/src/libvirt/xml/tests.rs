@@ -1,5 +1,5 @@
 use super::*;
-use crate::vm::tune::{Topology, Wish};
+use crate::vm::tune::{Requirement, Topology};
 use weigh_host::command::{Invocation, find_program};
 
 fn tuning(cpus: &[u32]) -> Tuning {
@@ -9,8 +9,8 @@ fn tuning(cpus: &[u32]) -> Tuning {
         model: Model::Default,
         topology: Topology::flat(u32::try_from(cpus.len()).unwrap()),
         caches: false,
-        hugepages: Wish::Off,
-        iothread: Wish::Off,
+        hugepages: Requirement::Off,
+        iothread: Requirement::Off,
         notes: Vec::new(),
     }
 }

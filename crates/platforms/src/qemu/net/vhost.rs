@@ -6,7 +6,7 @@
 //! to the guest. It is named after QEMU's process, which proves that it is there.
 
 use super::super::qmp::QmpError;
-use crate::PlatformError;
+use crate::{PlatformError, Result};
 use rustix::ioctl::{Getter, ioctl, opcode};
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -31,11 +31,11 @@ impl Vhost {
     ///
     /// # Errors
     /// It is asked for and the host has none.
-    pub(super) fn of(word: &str) -> Result<(Self, Option<OwnedFd>), PlatformError> {
+    pub(super) fn of(word: &str) -> Result<(Self, Option<OwnedFd>)> {
         Self::at(word, Path::new(DEVICE))
     }
 
-    fn at(word: &str, device: &Path) -> Result<(Self, Option<OwnedFd>), PlatformError> {
+    fn at(word: &str, device: &Path) -> Result<(Self, Option<OwnedFd>)> {
         if word == "off" {
             return Ok((Self::Off, None));
         }

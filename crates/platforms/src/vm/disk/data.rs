@@ -1,10 +1,10 @@
 //! Disks for workloads.
 
-use super::device::{Held, Loop, hold};
+use super::device::{HeldDevice, Loop, hold};
 use super::fill;
 pub(crate) use super::fill::Format;
 use crate::common_keys::Storage;
-use crate::{Host, KeySpec, Platform, PlatformError, setting};
+use crate::{Host, KeySpec, Platform, PlatformError, Result, setting};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -86,12 +86,11 @@ impl Wanted {
         let disk = setting(platform, environment, "disk");
         if let Some(size) = environment.get("size") {
             let wrong = |message: String| {
-                environment.value_error("size", message, Some("write a size, as in `size=10GiB`".into()))
+                environment.value_error("size", message, "write a size, as in `size=10GiB`")
             };
             if disk == "none" {
-                let help = "name the kind of the disk too, as in `disk=raw,size=10GiB`".into();
-                let message = "there is no disk to have a size".into();
-                return Err(environment.key_error("size", message, Some(help)));
+                let help = "name the kind of the disk too, as in `disk=raw,size=10GiB`";
+                return Err(environment.key_error("size", "there is no disk to have a size", help));
             }
             match parse_bytes(size) {
                 Ok(bytes) if bytes > 0 && bytes % STEP == 0 => {}
@@ -100,13 +99,12 @@ impl Wanted {
             }
         }
         if environment.get(STORAGE.name) == Some("disk") && disk == "none" {
-            let help = "name the kind of the disk too, as in `disk=qcow2,storage=disk`".into();
-            let message = "there is no disk to hold /var/tmp".into();
-            return Err(environment.key_error(STORAGE.name, message, Some(help)));
+            let help = "name the kind of the disk too, as in `disk=qcow2,storage=disk`";
+            return Err(environment.key_error(STORAGE.name, "there is no disk to hold /var/tmp", help));
         }
         if environment.get("device").is_some() && disk != "block" {
             let (message, help) = ("only `disk=block` has a device", "write `disk=block` too");
-            return Err(environment.key_error("device", message.into(), Some(help.into())));
+            return Err(environment.key_error("device", message, help));
         }
         Ok(())
     }
@@ -131,7 +129,7 @@ impl Wanted {
     ///
     /// # Errors
     /// No space; the device cannot be had.
-    pub(crate) fn prepare(&self, host: &Host) -> Result<(), PlatformError> {
+    pub(crate) fn prepare(&self, host: &Host) -> Result<()> {
         if let Some(device) = &self.device {
             return self.fill_device(host, device).map(drop);
         }
@@ -143,7 +141,7 @@ impl Wanted {
     }
 
     /// Makes the file of a disk.
-    fn make_file(&self, host: &Host, path: &Path) -> Result<(), PlatformError> {
+    fn make_file(&self, host: &Host, path: &Path) -> Result<()> {
         fill::file(path, self.format(), self.bytes, self.is_storage.then_some(&*host.work))
     }
 
@@ -167,7 +165,7 @@ impl Wanted {
     ///
     /// # Errors
     /// As [`Wanted::prepare`]; there is no loop device.
-    pub(crate) fn take(&self, host: &Host, instance: u64) -> Result<DataDisk, PlatformError> {
+    pub(crate) fn take(&self, host: &Host, instance: u64) -> Result<DataDisk> {
         if let Some(device) = &self.device {
             let (held, marker) = self.fill_device(host, device)?;
             let bytes = self.bytes_of(held.bytes);
@@ -209,7 +207,7 @@ impl Wanted {
     }
 
     /// Where disks like this one are kept, whoever asks for them.
-    fn pool(&self, host: &Host) -> Result<PathBuf, PlatformError> {
+    fn pool(&self, host: &Host) -> Result<PathBuf> {
         let pool =
             host.work.join(format!("disks-{}-{}{}", self.format().as_str(), self.bytes, self.suffix()));
         fs::create_dir_all(&pool).map_err(PlatformError::io(format!("make {}", pool.display())))?;
@@ -227,7 +225,7 @@ impl Wanted {
     }
 
     /// Takes the user's device, which is full of random content then.
-    fn fill_device(&self, host: &Host, device: &Path) -> Result<(Held, PathBuf), PlatformError> {
+    fn fill_device(&self, host: &Host, device: &Path) -> Result<(HeldDevice, PathBuf)> {
         let held = hold(device)?;
         let bytes = self.bytes_of(held.bytes);
         if bytes > held.bytes {
@@ -278,7 +276,7 @@ enum Source {
     File { file: PathBuf, free: PathBuf, made: SystemTime, attached: Option<Loop> },
     /// The user's device; the marker goes when somebody has written to it. `written` is how much
     /// anybody had before.
-    Device { marker: PathBuf, held: Held, written: Option<u64> },
+    Device { marker: PathBuf, held: HeldDevice, written: Option<u64> },
     /// Given back.
     Gone,
 }
@@ -294,7 +292,7 @@ impl DataDisk {
     ///
     /// # Errors
     /// A loop device stays, in the ledger.
-    pub(crate) fn give_back(&mut self) -> Result<(), PlatformError> {
+    pub(crate) fn give_back(&mut self) -> Result<()> {
         let unwritten = match &self.source {
             Source::File { file, made, .. } => {
                 file.metadata().and_then(|found| found.modified()).is_ok_and(|now| now == *made)
@@ -305,7 +303,7 @@ impl DataDisk {
         self.end(unwritten)
     }
 
-    fn end(&mut self, unwritten: bool) -> Result<(), PlatformError> {
+    fn end(&mut self, unwritten: bool) -> Result<()> {
         match &mut self.source {
             Source::File { file, free, attached, .. } => {
                 if let Some(attached) = attached {

@@ -3,7 +3,7 @@
 
 use super::PLATFORM;
 use crate::guest::platform_change;
-use crate::{Host, PlatformError};
+use crate::{Host, PlatformError, Result};
 use serde_json::json;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A device that the user named, held so that nobody mounts it and no other guest gets it.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldDevice {
     pub(super) file: File,
     /// Length of the device.
     pub(super) bytes: u64,
 }
 
-impl Held {
+impl HeldDevice {
     /// Sectors that were ever written to it (`Documentation/block/stat.rst`).
     pub(super) fn written(&self) -> Option<u64> {
         let number = self.file.metadata().ok()?.rdev();
@@ -47,7 +47,7 @@ fn of_kernel(number: u64) -> PathBuf {
 /// # Errors
 /// It is not a block device, or it is in use: mounted, or part of another device, a volume group or
 /// a swap area.
-pub(super) fn hold(path: &Path) -> Result<Held, PlatformError> {
+pub(super) fn hold(path: &Path) -> Result<HeldDevice> {
     let refused = |what: String, remedy: &str| PlatformError::missing(what, remedy);
     let metadata = path.metadata().map_err(PlatformError::io(format!("look at {}", path.display())))?;
     if !metadata.file_type().is_block_device() {
@@ -73,7 +73,7 @@ pub(super) fn hold(path: &Path) -> Result<Held, PlatformError> {
         PlatformError::io(format!("open {} alone", path.display()))(error)
     })?;
     let bytes = file.seek(SeekFrom::End(0)).map_err(PlatformError::io("find the length of a device"))?;
-    Ok(Held { file, bytes })
+    Ok(HeldDevice { file, bytes })
 }
 
 /// A loop device above a file of the run, past the host's page cache.
@@ -90,7 +90,7 @@ impl Loop {
     ///
     /// # Errors
     /// The host has no loop devices, or the file system of the file has no direct access.
-    pub(super) fn attach(host: &Host, file: &Path) -> Result<Self, PlatformError> {
+    pub(super) fn attach(host: &Host, file: &Path) -> Result<Self> {
         if !host.is_root {
             let remedy =
                 Some("run weigh as root, or name a device that you may write to by `device=`".into());
@@ -125,7 +125,7 @@ impl Loop {
     ///
     /// # Errors
     /// It stays, and stays in the ledger.
-    pub(super) fn detach(&mut self) -> Result<(), PlatformError> {
+    pub(super) fn detach(&mut self) -> Result<()> {
         undo_loop(&self.file)?;
         Ok(self.ledger.forget(self.entry)?)
     }
@@ -143,7 +143,7 @@ fn loops_above(file: &Path) -> Vec<PathBuf> {
     above.map(|device| Path::new("/dev").join(device.file_name())).collect()
 }
 
-fn undo_loop(file: &Path) -> Result<(), PlatformError> {
+fn undo_loop(file: &Path) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     loop {
         let above = loops_above(file);
@@ -166,7 +166,7 @@ fn undo_loop(file: &Path) -> Result<(), PlatformError> {
 ///
 /// # Errors
 /// What is still there.
-pub(crate) fn undo(what: &str, id: &str) -> Result<(), PlatformError> {
+pub(crate) fn undo(what: &str, id: &str) -> Result<()> {
     match what {
         LOOP => undo_loop(Path::new(id)),
         other => Err(PlatformError::never_made(PLATFORM, other)),

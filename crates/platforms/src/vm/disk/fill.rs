@@ -1,7 +1,7 @@
 //! Random content, with every block written, so that neither holes nor blocks that were never
 //! written are measured.
 
-use crate::PlatformError;
+use crate::{PlatformError, Result};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::fs::{self, File};
@@ -37,12 +37,7 @@ impl Format {
 ///
 /// # Errors
 /// No space, or another fault of the file system; nothing is left.
-pub(super) fn file(
-    path: &Path,
-    format: Format,
-    bytes: u64,
-    formatting: Option<&Path>,
-) -> Result<(), PlatformError> {
+pub(super) fn file(path: &Path, format: Format, bytes: u64, formatting: Option<&Path>) -> Result<()> {
     let staging = path.with_extension("new");
     let failed = |error: std::io::Error| {
         let _ = fs::remove_file(&staging);

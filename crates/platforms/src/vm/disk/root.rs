@@ -2,7 +2,7 @@
 
 use super::fill::Format;
 use crate::vm::boot::scratch;
-use crate::{GuestRequest, Host, PlatformError};
+use crate::{GuestRequest, Host, PlatformError, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use weigh_host::cache::CacheDirectory;
@@ -23,11 +23,7 @@ const CLEANING: &str = "/usr/lib/tmpfiles.d/tmp.conf";
 ///
 /// # Errors
 /// The image cannot be put on a disk, or mke2fs(8) is missing.
-pub(crate) fn root_disk(
-    host: &Host,
-    request: &GuestRequest,
-    system: bool,
-) -> Result<RootDisk, PlatformError> {
+pub(crate) fn root_disk(host: &Host, request: &GuestRequest, system: bool) -> Result<RootDisk> {
     let told = |error: DiskError| match error {
         DiskError::NoTree => PlatformError::missing(
             "a root file system in the image that a disk could be made of",
@@ -77,7 +73,7 @@ impl GuestRoot {
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn overlay(host: &Host, disk: &RootDisk, instance: u64) -> Result<Self, PlatformError> {
+    pub(crate) fn overlay(host: &Host, disk: &RootDisk, instance: u64) -> Result<Self> {
         let path = host.work.join(format!("root-{instance}.qcow2"));
         disk.overlay(&path).map_err(failed)?;
         Ok(Self { path, format: Format::Qcow2 })
@@ -88,7 +84,7 @@ impl GuestRoot {
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn copy(host: &Host, disk: &RootDisk, instance: u64) -> Result<Self, PlatformError> {
+    pub(crate) fn copy(host: &Host, disk: &RootDisk, instance: u64) -> Result<Self> {
         let path = host.work.join(format!("root-{instance}.raw"));
         disk.copy(&path).map_err(failed)?;
         Ok(Self { path, format: Format::Raw })

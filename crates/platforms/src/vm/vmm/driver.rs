@@ -2,7 +2,8 @@
 
 use super::{HELLO_DEADLINE, Monitor, Parts, Settings, guest, kvm, parts, prepare};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, common_keys,
+    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    common_keys,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -48,16 +49,11 @@ impl Vmm {
         self.0.monitor
     }
 
-    pub(super) fn settings(&self, request: &GuestRequest) -> Result<Settings, PlatformError> {
+    pub(super) fn settings(&self, request: &GuestRequest) -> Result<Settings> {
         Settings::of(self, request, REMEDY)
     }
 
-    fn start(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        saved: Option<&Path>,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
+    fn start(&self, host: &Host, request: &GuestRequest, saved: Option<&Path>) -> Result<Box<dyn Guest>> {
         let settings = self.settings(request)?;
         let prepared = prepare(self, host, request, &settings)?;
         let parts = Parts::make(self, host, request)?;
@@ -99,7 +95,7 @@ impl Platform for Vmm {
         super::check(self, environment)
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec, PlatformError> {
+    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         kvm::settle(self, host, environment)
     }
 
@@ -107,25 +103,20 @@ impl Platform for Vmm {
         kvm::availability(self, host)
     }
 
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         prepare(self, host, request, &self.settings(request)?).map(|_| ())
     }
 
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         self.start(host, request, None)
     }
 
-    fn restores(&self, _: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
+    fn restores(&self, _: &Host, request: &GuestRequest) -> Result<()> {
         parts::restores(self, request)?;
         common_keys::program(self, &request.environment, self.name(), REMEDY).map(|_| ())
     }
 
-    fn restore(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        saved: &Path,
-    ) -> Result<Box<dyn Guest>, PlatformError> {
+    fn restore(&self, host: &Host, request: &GuestRequest, saved: &Path) -> Result<Box<dyn Guest>> {
         self.start(host, request, Some(saved))
     }
 
@@ -133,7 +124,7 @@ impl Platform for Vmm {
         super::host_changes(self, request)
     }
 
-    fn undo(&self, what: &str, id: &str, _: &Value) -> Result<(), PlatformError> {
+    fn undo(&self, what: &str, id: &str, _: &Value) -> Result<()> {
         match what {
             "machine" => crate::vm::processes::end(id),
             other => Err(PlatformError::never_made(self.name(), other)),

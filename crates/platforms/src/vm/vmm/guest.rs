@@ -6,7 +6,7 @@ use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::fnv_1a;
 use crate::network::NetworkEnd;
 use crate::vm::api::{Api, ApiError};
-use crate::{GuestRequest, Host, PlatformError, Session};
+use crate::{GuestRequest, Host, PlatformError, Result, Session};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub(crate) fn launch(
     parts: Parts,
     saved: Option<&Path>,
     until: Instant,
-) -> Result<CoreGuest<VmmMachine>, PlatformError> {
+) -> Result<CoreGuest<VmmMachine>> {
     let mut core = GuestCore::new(monitor.platform(), host, request);
     core.name = name(&host.run, request.instance);
     // By one of its arguments a monitor is found again after a crash of weigh at any moment.
@@ -104,7 +104,7 @@ impl VmmMachine {
         settings: &Settings,
         machine: &Machine,
         until: Instant,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let place = &core.directories[0];
         let making = format!("make the directory {}", place.display());
         std::fs::create_dir_all(place).map_err(PlatformError::io(making))?;
@@ -209,7 +209,7 @@ impl VmmMachine {
         doing: &str,
         within: Duration,
         request: impl FnOnce(&dyn Monitor, &Api, Instant) -> Result<(), ApiError>,
-    ) -> Result<(), PlatformError> {
+    ) -> Result<()> {
         let Some(api) = &self.api else { return Err(failed(core, &"it has been stopped")) };
         request(self.monitor, api, Instant::now() + within)
             .map_err(|error| PlatformError::io(format!("{doing} the guest"))(std::io::Error::other(error)))
@@ -261,7 +261,7 @@ impl Backend for VmmMachine {
     }
 
     /// The machine is written where it stands.
-    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<(), PlatformError> {
+    fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         let directory =
             std::path::absolute(directory).map_err(PlatformError::io("tell where the guest is saved"))?;
         if !core.frozen {
@@ -273,14 +273,14 @@ impl Backend for VmmMachine {
         Ok(())
     }
 
-    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<(), PlatformError> {
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         let doing = if frozen { "pause" } else { "resume" };
         self.ask(core, doing, MONITOR_DEADLINE, |monitor, api, until| {
             if frozen { monitor.pause(api, until) } else { monitor.resume(api, until) }
         })
     }
 
-    fn end(&mut self, core: &mut GuestCore) -> Result<(), PlatformError> {
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if core.session.is_some() {
             let powers_off = core.shut_down(SHUTDOWN_DEADLINE) && self.monitor.ends_with_guest();
             if !powers_off || !core.program_ended(MONITOR_DEADLINE) {
@@ -301,7 +301,7 @@ impl Backend for VmmMachine {
         Err(PlatformError::StillThere(what))
     }
 
-    fn release(&mut self, _: &mut GuestCore) -> Result<(), PlatformError> {
+    fn release(&mut self, _: &mut GuestCore) -> Result<()> {
         self.parts.remove()
     }
 }

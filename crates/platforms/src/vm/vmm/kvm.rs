@@ -4,7 +4,7 @@
 use super::{Parts, Prepared, Settings, Vmm, guest, prepare};
 use crate::helpers::version_line;
 use crate::qemu::accel::{self, Subject};
-use crate::{Availability, Guest, GuestRequest, Host, Platform, PlatformError};
+use crate::{Availability, Guest, GuestRequest, Host, PlatformError, Result};
 use std::path::Path;
 use std::time::Instant;
 use weigh_host::cache::CacheDirectory;
@@ -21,29 +21,20 @@ pub(super) fn holds_machine(process: u32) -> bool {
         .any(|target| target == Path::new(MACHINE))
 }
 
-/// [`Platform::settle`]: `accel=kvm` is in the name when a guest has proven it.
+/// [`crate::Platform::settle`]: `accel=kvm` is in the name when a guest has proven it.
 ///
 /// # Errors
 /// None has, or the monitor or a kernel is missing.
-pub(super) fn settle(
-    platform: &Vmm,
-    host: &Host,
-    environment: &EnvironmentSpec,
-) -> Result<EnvironmentSpec, PlatformError> {
-    let mut keys = environment.keys.clone();
+pub(super) fn settle(platform: &Vmm, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
     // They prove nothing, and take time to make.
-    for key in ["label", "disk", "size", "device", "cache", "net", "root", "init", "rootfs", "cpus", "memory"]
-    {
-        keys.remove(key);
-    }
-    let plain = EnvironmentSpec::new(platform.name(), keys);
+    const UNRELATED: &[&str] =
+        &["label", "disk", "size", "device", "cache", "net", "root", "init", "rootfs", "cpus", "memory"];
+    let plain = environment.without(UNRELATED);
     crate::oci::with_probe(host, plain, |request| prove(platform, host, request).map(|_| ()))?;
-    let mut keys = environment.keys.clone();
-    keys.insert(super::ACCEL.name.into(), "kvm".into());
-    Ok(EnvironmentSpec::new(platform.name(), keys))
+    Ok(environment.with(super::ACCEL.name, "kvm"))
 }
 
-/// [`Platform::availability`].
+/// [`crate::Platform::availability`].
 pub(super) fn availability(platform: &Vmm, host: &Host) -> Availability {
     crate::oci::availability(platform, host, |request| {
         let (settings, prepared) = prove(platform, host, request)?;
@@ -53,7 +44,7 @@ pub(super) fn availability(platform: &Vmm, host: &Host) -> Availability {
 }
 
 /// What a guest was proven to run under.
-fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Settings, Prepared), PlatformError> {
+fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Settings, Prepared)> {
     let request = accel::proof_request(request);
     // What has nothing to do with acceleration fails here, and is no disproof.
     let settings = platform.settings(&request)?;

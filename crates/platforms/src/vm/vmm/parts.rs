@@ -5,7 +5,7 @@ use super::settings::{CACHE, DISKS, INIT, NET, ROOT};
 use crate::network::NetworkEnd;
 use crate::vm::disk::{self, DataDisk, GuestRoot, Wanted};
 use crate::vm::tap::{self, Tap};
-use crate::{GuestRequest, Host, Platform, PlatformError, setting};
+use crate::{GuestRequest, Host, Platform, PlatformError, Result, setting};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_model::{EnvironmentSpec, SpecError};
@@ -77,11 +77,7 @@ impl Parts {
     ///
     /// # Errors
     /// It could not be made; what was begun has been undone.
-    pub(crate) fn make(
-        platform: &dyn Platform,
-        host: &Host,
-        request: &GuestRequest,
-    ) -> Result<Self, PlatformError> {
+    pub(crate) fn make(platform: &dyn Platform, host: &Host, request: &GuestRequest) -> Result<Self> {
         let environment = &request.environment;
         let mut parts = Self { cached: is_cached(platform, environment), ..Self::default() };
         if let Some(wanted) = Wanted::of(platform, environment) {
@@ -142,7 +138,7 @@ impl Parts {
     ///
     /// # Errors
     /// What could not be undone; it stays in the ledger.
-    pub(crate) fn remove(&mut self) -> Result<(), PlatformError> {
+    pub(crate) fn remove(&mut self) -> Result<()> {
         self.root = None;
         let given = self.data.as_mut().map_or(Ok(()), DataDisk::give_back);
         self.tap.as_mut().map_or(Ok(()), Tap::remove)?;
@@ -155,21 +151,6 @@ fn is_cached(platform: &dyn Platform, environment: &EnvironmentSpec) -> bool {
     setting(platform, environment, CACHE.name) != "none"
 }
 
-/// Kernel modules that the guest needs for its parts.
-pub(crate) fn modules(platform: &dyn Platform, request: &GuestRequest) -> Vec<&'static str> {
-    let environment = &request.environment;
-    let mut modules = Vec::new();
-    match RootPlace::of(platform, request) {
-        RootPlace::Disk { .. } => modules.extend(disk::MODULES),
-        RootPlace::Memory if Wanted::of(platform, environment).is_some() => modules.push("virtio_blk"),
-        RootPlace::Memory => {}
-    }
-    if setting(platform, environment, NET.name) != "none" {
-        modules.extend(tap::MODULES);
-    }
-    modules
-}
-
 /// What the keys cannot say of themselves.
 ///
 /// # Errors
@@ -177,12 +158,12 @@ pub(crate) fn modules(platform: &dyn Platform, request: &GuestRequest) -> Vec<&'
 pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Wanted::check(platform, environment)?;
     if environment.get(CACHE.name).is_some() && setting(platform, environment, DISKS.name) == "none" {
-        let help = "name a disk too, as in `disk=raw,size=10GiB`".into();
-        return Err(environment.key_error(CACHE.name, "there is no disk to be cached".into(), Some(help)));
+        let help = "name a disk too, as in `disk=raw,size=10GiB`";
+        return Err(environment.key_error(CACHE.name, "there is no disk to be cached", help));
     }
     if boots_system(platform, environment) && setting(platform, environment, ROOT.name) == "initramfs" {
-        let help = "leave `root` out, or write `root=disk`".into();
-        return Err(environment.value_error(ROOT.name, "a system needs a disk".into(), Some(help)));
+        let help = "leave `root` out, or write `root=disk`";
+        return Err(environment.value_error(ROOT.name, "a system needs a disk", help));
     }
     Ok(())
 }
@@ -191,7 +172,7 @@ pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> R
 ///
 /// # Errors
 /// Why not, as a clause.
-pub(crate) fn restores(platform: &dyn Platform, request: &GuestRequest) -> Result<(), PlatformError> {
+pub(crate) fn restores(platform: &dyn Platform, request: &GuestRequest) -> Result<()> {
     let environment = &request.environment;
     let name = platform.name();
     if setting(platform, environment, NET.name) != "none" {

@@ -1,10 +1,11 @@
 //! What all guests of an environment share: kernel, initial RAM file system, the image's disk.
 
-use super::parts::{self, RootPlace};
-use super::{Channel, Monitor, Settings, Vmm};
+use super::parts::RootPlace;
+use super::{Channel, Monitor, NET, Settings, Vmm};
 use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
 use crate::vm::disk::{self, Wanted};
-use crate::{GuestRequest, Host, PlatformError};
+use crate::vm::tap;
+use crate::{GuestRequest, Host, PlatformError, Result, setting};
 use std::path::PathBuf;
 use weigh_images::kernel::GuestKernel;
 
@@ -30,7 +31,7 @@ pub(super) fn prepare(
     host: &Host,
     request: &GuestRequest,
     settings: &Settings,
-) -> Result<Prepared, PlatformError> {
+) -> Result<Prepared> {
     static KNOWN: PreparedCache<Prepared> = PreparedCache::new();
     KNOWN.get_or_make(host, request, settings.memory_bytes, |place| {
         make(platform, host, request, settings, place.join(INITRAMFS))
@@ -43,40 +44,35 @@ fn make(
     request: &GuestRequest,
     settings: &Settings,
     initramfs: PathBuf,
-) -> Result<Prepared, PlatformError> {
+) -> Result<Prepared> {
     let monitor = platform.monitor();
     let kernel = boot::kernel(host, settings.kernel.as_deref())?;
     let channel = channel(monitor, &kernel, settings.channel)?;
-    let root = &*request.root;
     let mut modules = monitor.modules().to_vec();
     if channel == Channel::Vsock {
         modules.push(VSOCK_MODULE);
     }
-    modules.extend(parts::modules(platform, request));
-    let (packed, mounts) = match RootPlace::of(platform, request) {
-        RootPlace::Memory => {
-            let scratch = root.scratch.iter().map(|path| boot::scratch(path));
-            (!root.host && !root.binds.is_empty(), scratch.collect())
-        }
+    if setting(platform, &request.environment, NET.name) != "none" {
+        modules.extend(tap::MODULES);
+    }
+    let disk = match RootPlace::of(platform, request) {
+        RootPlace::Memory => None,
         RootPlace::Disk { system } => {
             disk::root_disk(host, request, system)?;
-            (false, disk::mounts(root, system))
+            Some(system)
         }
     };
-    let contents = Contents { root, packed, modules, mounts, memory_bytes: settings.memory_bytes };
+    let data = Wanted::of(platform, &request.environment);
+    let contents = Contents::new(&request.root, None, disk, data.as_ref(), modules, settings.memory_bytes);
     boot::write(&kernel, &contents, &initramfs)?;
-    if let Some(wanted) = Wanted::of(platform, &request.environment) {
-        wanted.prepare(host)?;
+    if let Some(data) = data {
+        data.prepare(host)?;
     }
     Ok(Prepared { kernel: kernel.boot, source: kernel.source, initramfs, channel })
 }
 
 /// The channel that this kernel supports.
-fn channel(
-    monitor: &dyn Monitor,
-    kernel: &GuestKernel,
-    asked: Option<Channel>,
-) -> Result<Channel, PlatformError> {
+fn channel(monitor: &dyn Monitor, kernel: &GuestKernel, asked: Option<Channel>) -> Result<Channel> {
     let has_vsock = kernel.has(VSOCK_MODULE);
     match asked {
         Some(Channel::Vsock) | None if has_vsock => Ok(Channel::Vsock),

@@ -2,7 +2,7 @@
 
 use super::Channel;
 use crate::vm::disk;
-use crate::{GuestRequest, KeySpec, Platform, PlatformError, common_keys, setting};
+use crate::{GuestRequest, KeySpec, Platform, PlatformError, Result, common_keys, setting};
 use std::path::{Path, PathBuf};
 use weigh_host::command::find_program;
 
@@ -61,17 +61,9 @@ impl Settings {
     ///
     /// # Errors
     /// There is no such program.
-    pub(crate) fn of(
-        platform: &dyn Platform,
-        request: &GuestRequest,
-        remedy: &str,
-    ) -> Result<Self, PlatformError> {
+    pub(crate) fn of(platform: &dyn Platform, request: &GuestRequest, remedy: &str) -> Result<Self> {
         let environment = &request.environment;
         let kernel = setting(platform, environment, KERNEL.name);
-        let cpus = match request.cpus.as_slice() {
-            [] => weigh_host::facts::allowed_cpus(),
-            cpus => cpus.to_vec(),
-        };
         // What is given by name may be a link whose target chooses by the name.
         let named = setting(platform, environment, common_keys::BINARY.name);
         let binary = match named {
@@ -83,7 +75,7 @@ impl Settings {
         Ok(Self {
             binary,
             kernel: Some(kernel).filter(|path| !path.is_empty()).map(|path| Path::new(path).into()),
-            cpus,
+            cpus: request.cpus_or_all(),
             memory_bytes: request.memory_bytes.unwrap_or_else(crate::vm::default_memory_bytes),
             huge_pages: setting(platform, environment, HUGEPAGES.name) == "on",
             channel: Channel::from_key(setting(platform, environment, CHANNEL.name)),

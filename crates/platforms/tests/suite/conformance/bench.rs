@@ -1,6 +1,6 @@
 //! The environment of every check, and which checks are put off.
 
-use crate::common::{self, osv, sshd};
+use crate::common::{self, osv, skip_or_fail, sshd};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use weigh_platforms::{
 };
 use weigh_protocol::Command;
 
-pub use crate::common::MINUTE;
+pub use crate::common::{MINUTE, command};
 
 /// A run of its own, and what is launched in it.
 pub struct Bench {
@@ -37,7 +37,7 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
         eprintln!("SKIPPED {name} on {environment}: {reason}");
     } else if environment == "ssh" {
         match sshd::missing() {
-            Some(reason) => skip_or_fail(name, environment, environment, &reason),
+            Some(reason) => skip_or_fail(&format!("{name} on ssh"), environment, &reason),
             None => {
                 let machine = sshd::Machine::start(None);
                 check_at(name, &machine.environment(), check);
@@ -50,13 +50,6 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
     } else {
         check_at(name, environment, check);
     }
-}
-
-/// Says that a check is skipped, and fails when the platform is required.
-fn skip_or_fail(name: &str, environment: &str, platform: &str, reason: &str) {
-    let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|name| name == platform), "{environment} is required: {reason}");
-    eprintln!("SKIPPED {name} on {environment}: {reason}");
 }
 
 fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
@@ -74,11 +67,11 @@ fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
         return;
     }
     if let Some(reason) = missing(platform, &resolved) {
-        return skip_or_fail(name, environment, platform.name(), &reason);
+        return skip_or_fail(&format!("{name} on {environment}"), platform.name(), &reason);
     }
     let bench = Bench::new(platform, resolved);
     check(&bench);
-    bench.close();
+    bench.assert_no_guest_in_the_ledger();
 }
 
 /// Environments whose guests take too long for every run of the default tests, and variants of one
@@ -134,7 +127,7 @@ fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Op
     crate::common::missing(platform, || {
         let bench = Bench::new(platform, environment.clone());
         let found = platform.availability(&bench.run.host);
-        bench.close();
+        bench.assert_no_guest_in_the_ledger();
         found
     })
 }
@@ -184,23 +177,6 @@ impl Bench {
                 matches!(change, Change::Process { .. } | Change::Cgroup { .. } | Change::Mount { .. });
             assert!(!of_a_guest, "still in the ledger after the guests have ended: {change}");
         }
-    }
-
-    /// Ends the run as weigh does; then nothing may be left.
-    fn close(self) {
-        self.assert_no_guest_in_the_ledger();
-        self.run.close();
-    }
-}
-
-/// A program with arguments.
-pub fn command(argv: &[&str]) -> Command {
-    Command {
-        argv: argv.iter().map(ToString::to_string).collect(),
-        environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
-        working_directory: None,
-        input: false,
-        output_limit_bytes: 1 << 20,
     }
 }
 

@@ -12,8 +12,7 @@ use weigh_platforms::{Availability, resolve};
 #[test]
 fn faults_are_told() {
     for kind in KINDS {
-        let _turn = crate::common::turn();
-        let bench = Bench::new("monitors-fault");
+        let bench = Bench::alone("monitors-fault");
         for request in kind.boot {
             for (fault, word) in [
                 ("refuse", "the fake was told to refuse"),
@@ -32,7 +31,6 @@ fn faults_are_told() {
             let said = launch_fails(&bench, kind, fault);
             assert!(said.contains(word), "{fault}: {said}");
         }
-        bench.close();
     }
 }
 
@@ -53,8 +51,7 @@ fn launch_fails(bench: &Bench, kind: &'static Kind, fault: &str) -> String {
 /// the deadline, and ended all the same.
 #[test]
 fn a_monitor_that_fails_later_is_ended() {
-    let _turn = crate::common::turn();
-    let bench = Bench::new("monitors-late");
+    let bench = Bench::alone("monitors-late");
     for (kind, fault, at, word) in [
         (&KINDS[0], "hang", 0, "in time"),
         (&KINDS[0], "refuse", 1, "told to refuse"),
@@ -69,15 +66,13 @@ fn a_monitor_that_fails_later_is_ended() {
         assert!(said.contains(word), "{fault}: {error}: {said}");
         guest.stop().unwrap();
     }
-    bench.close();
 }
 
 /// Without KVM behind it no monitor is available, and no environment is named after KVM.
 #[test]
 fn acceleration_is_proven_or_the_platform_is_missing() {
     for kind in KINDS {
-        let _turn = crate::common::turn();
-        let (bench, place) = (Bench::new("monitors-proof"), Place::new(kind, ""));
+        let (place, bench) = Place::with_bench(kind, "monitors-proof");
         let (platform, environment) =
             resolve(&EnvironmentSpec::parse(&place.environment()).unwrap()).unwrap();
         let error = platform.settle(&bench.host, &environment).unwrap_err().to_string();
@@ -101,7 +96,6 @@ fn acceleration_is_proven_or_the_platform_is_missing() {
                 Availability::Ready { detail } => panic!("ready without a program: {detail}"),
             }
         }
-        bench.close();
     }
 }
 

@@ -1,7 +1,7 @@
 //! A machine's life, and what the monitor was asked for it.
 
 use super::{KINDS, Place, affinities, is_cpu, last_cpu, line_told};
-use crate::common::{Bench, MINUTE, command, says, shell};
+use crate::common::{MINUTE, command, says, shell};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, GuestRequest, resolve};
 use weigh_protocol::Status;
@@ -10,8 +10,8 @@ use weigh_protocol::Status;
 #[test]
 fn a_whole_life() {
     for kind in KINDS {
-        let _turn = crate::common::turn();
-        let (bench, place, mut seen) = (Bench::new("monitors-life"), Place::new(kind, ""), 0);
+        let (place, bench) = Place::with_bench(kind, "monitors-life");
+        let mut seen = 0;
         let request = place.request(&bench);
         let mut guest = bench.launch(&request).unwrap();
         assert_eq!(place.asked(&mut seen), kind.boot);
@@ -46,7 +46,6 @@ fn a_whole_life() {
             guest.stop().unwrap();
             assert_eq!(place.asked(&mut seen), kind.end);
         }
-        bench.close();
     }
 }
 
@@ -85,13 +84,8 @@ fn freeze_and_thaw(guest: &mut dyn Guest) {
 /// guest's kernel says.
 #[test]
 fn the_console_can_be_the_channel() {
-    let _turn = crate::common::turn();
-    let (bench, place) = (Bench::new("monitors-serial"), Place::new(&KINDS[0], ""));
-    let environment = place.environment() + ",channel=serial";
-    let request = GuestRequest {
-        memory_bytes: Some(300 << 20),
-        ..bench.request_with(&environment, &ImageSpec::Probe, None)
-    };
+    let (place, bench) = Place::with_bench(&KINDS[0], "monitors-serial");
+    let request = place.request_with(&bench, ",channel=serial", &ImageSpec::Probe);
     let mut guest = bench.launch(&request).unwrap();
     assert!(line_told(&place).contains("-- --channel /dev/ttyS0"));
     assert_eq!(place.program.bodies("PUT /vsock").len(), 0);
@@ -103,5 +97,4 @@ fn the_console_can_be_the_channel() {
     assert!(guest.session().get(&file, 1 << 20).unwrap() == content);
     assert_eq!(says(&mut *guest, "echo $((6*7))"), "42");
     guest.stop().unwrap();
-    bench.close();
 }

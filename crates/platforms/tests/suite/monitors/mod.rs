@@ -74,8 +74,18 @@ impl Place {
         format!("{name}:binary={program},kernel={}/vmlinux-6.1.0-fake", self.base.path().display())
     }
 
+    /// With a run that has the host to itself.
+    fn with_bench(kind: &'static Kind, test: &str) -> (Self, Bench) {
+        (Self::new(kind, ""), Bench::alone(test))
+    }
+
     fn request(&self, bench: &Bench) -> GuestRequest {
-        let request = bench.request_with(&self.environment(), &ImageSpec::Probe, None);
+        self.request_with(bench, "", &ImageSpec::Probe)
+    }
+
+    /// With more keys.
+    fn request_with(&self, bench: &Bench, keys: &str, image: &ImageSpec) -> GuestRequest {
+        let request = bench.request_with(&(self.environment() + keys), image, None);
         GuestRequest { cpus: vec![last_cpu()], memory_bytes: Some(300 << 20), ..request }
     }
 

@@ -1,7 +1,6 @@
 //! What a monitor is told of the machine is what was asked for.
 
 use super::{KINDS, Place, affinities, is_cpu, line_told};
-use crate::common::Bench;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,16 +11,14 @@ use weigh_platforms::{Guest, GuestRequest, PlatformError, resolve};
 /// CPUs, memory, kernel, channel and console.
 #[test]
 fn the_machine_is_as_asked() {
-    let _turn = crate::common::turn();
-    let (bench, place) = (Bench::new("monitors-asked"), Place::new(&KINDS[0], ""));
-    let environment = place.environment() + ",hugepages=on";
+    let (place, bench) = Place::with_bench(&KINDS[0], "monitors-asked");
     let all = weigh_host::facts::allowed_cpus();
-    let request = GuestRequest {
-        cpus: all.clone(),
-        memory_bytes: Some(258 << 20),
-        ..bench.request_with(&environment, &ImageSpec::Probe, None)
+    let launch = |place: &Place| {
+        let request = place.request_with(&bench, ",hugepages=on", &ImageSpec::Probe);
+        let (cpus, memory_bytes) = (all.clone(), Some(258 << 20));
+        bench.launch(&GuestRequest { cpus, memory_bytes, ..request }).unwrap()
     };
-    let mut guest = bench.launch(&request).unwrap();
+    let mut guest = launch(&place);
     let machine = json!({
         "vcpu_count": all.len(), "mem_size_mib": 258, "smt": false, "track_dirty_pages": false, "huge_pages": "2M",
     });
@@ -36,13 +33,7 @@ fn the_machine_is_as_asked() {
     check_cpus(&*guest, "fc_vcpu ");
     guest.stop().unwrap();
     let other = Place::new(&KINDS[1], "");
-    let environment = other.environment() + ",hugepages=on";
-    let request = GuestRequest {
-        cpus: all.clone(),
-        memory_bytes: Some(258 << 20),
-        ..bench.request_with(&environment, &ImageSpec::Probe, None)
-    };
-    let mut guest = bench.launch(&request).unwrap();
+    let mut guest = launch(&other);
     let config = &other.program.bodies("PUT /api/v1/vm.create")[0];
     let affinity: Vec<Value> =
         all.iter().enumerate().map(|(vcpu, cpu)| json!({"vcpu": vcpu, "host_cpus": [cpu]})).collect();
@@ -56,7 +47,6 @@ fn the_machine_is_as_asked() {
     let console = guest.log().unwrap().with_extension("console.log");
     guest.stop().unwrap();
     assert_eq!(std::fs::read_to_string(console).unwrap(), "the guest's console\n");
-    bench.close();
 }
 
 /// Every CPU of the guest is on its own CPU of the host.
@@ -91,8 +81,7 @@ fn disks_are_told_and_taken_away() {
         return;
     }
     for kind in KINDS {
-        let _turn = crate::common::turn();
-        let (bench, place) = (Bench::new("monitors-disks"), Place::new(kind, ""));
+        let (place, bench) = Place::with_bench(kind, "monitors-disks");
         let image = place.base.path().join("image");
         for directory in ["sbin", "etc", "tmp", "var/tmp", "usr/lib/systemd"] {
             std::fs::create_dir_all(image.join(directory)).unwrap();
@@ -101,11 +90,8 @@ fn disks_are_told_and_taken_away() {
             std::fs::write(image.join(file), "#!/bin/sh\n").unwrap();
             std::fs::set_permissions(image.join(file), PermissionsExt::from_mode(0o755)).unwrap();
         }
-        let environment = place.environment() + ",disk=raw,size=8MiB,init=full";
-        let request = GuestRequest {
-            memory_bytes: Some(300 << 20),
-            ..bench.request_with(&environment, &ImageSpec::Path(image), None)
-        };
+        let keys = ",disk=raw,size=8MiB,init=full";
+        let request = place.request_with(&bench, keys, &ImageSpec::Path(image));
         let mut guest = bench.launch(&request).unwrap();
         let told = disks_told(&place);
         assert_eq!(told.iter().map(|disk| disk.0.as_str()).collect::<Vec<_>>(), ["data", "root"]);
@@ -130,7 +116,6 @@ fn disks_are_told_and_taken_away() {
         assert!(reason.contains("the disk of the one that was saved"), "{reason}");
         guest.stop().unwrap();
         assert!(!told[1].1.exists());
-        bench.close();
     }
 }
 
@@ -143,17 +128,12 @@ fn a_network_is_told_and_taken_away() {
         return;
     }
     for kind in KINDS {
-        let _turn = crate::common::turn();
-        let (bench, place) = (Bench::new("monitors-net"), Place::new(kind, ""));
-        let environment = place.environment() + ",net=bridge";
-        let request = GuestRequest {
-            memory_bytes: Some(300 << 20),
-            ..bench.request_with(&environment, &ImageSpec::Probe, None)
-        };
+        let (place, bench) = Place::with_bench(kind, "monitors-net");
+        let request = place.request_with(&bench, ",net=bridge", &ImageSpec::Probe);
         let mut guest = match bench.launch(&request) {
             Err(error @ PlatformError::Missing { .. }) => {
                 eprintln!("SKIPPED a_network_is_told_and_taken_away: {error}");
-                return bench.close();
+                return;
             }
             other => other.unwrap(),
         };
@@ -177,6 +157,5 @@ fn a_network_is_told_and_taken_away() {
         assert!(reason.contains("the address of the one that was saved"), "{reason}");
         guest.stop().unwrap();
         assert!(!tap.exists());
-        bench.close();
     }
 }

@@ -56,10 +56,10 @@ impl Platform for Disks {
     fn availability(&self, _: &Host) -> crate::Availability {
         crate::Availability::Ready { detail: String::new() }
     }
-    fn prepare(&self, _: &Host, _: &crate::GuestRequest) -> Result<(), PlatformError> {
+    fn prepare(&self, _: &Host, _: &crate::GuestRequest) -> crate::Result<()> {
         Ok(())
     }
-    fn launch(&self, _: &Host, _: &crate::GuestRequest) -> Result<Box<dyn crate::Guest>, PlatformError> {
+    fn launch(&self, _: &Host, _: &crate::GuestRequest) -> crate::Result<Box<dyn crate::Guest>> {
         Err(PlatformError::Missing { what: "anything".into(), remedy: None })
     }
     fn host_changes(&self, _: &crate::GuestRequest) -> Vec<String> {
