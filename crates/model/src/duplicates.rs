@@ -92,15 +92,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn subject(role: SubjectRole, frames: u64) -> SubjectPages {
-        SubjectPages {
-            name: "some".into(),
-            role,
-            places: frames,
-            frames,
-            frames_with_others: 0,
-            duplicate_frames: 0,
-            zero_frames: 0,
-        }
+        SubjectPages { places: frames, frames, ..SubjectPages::new("some", role) }
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub use observed::{
     Charge, ClockCheck, ClockState, CpuTime, HostSettings, LoaderUse, NoiseLimits, Observed, Pressure,
 };
 pub use parity::{
-    PARITY_KEYS, PARITY_KEYS_OF_PLATFORMS, check_parity_word, is_parity_key_of_platforms, parity_word_covers,
+    PARITY_KEYS, PARITY_KEYS_OF_PLATFORMS, check_parity_word, is_parity_key_of_platforms, parity_key_matches,
 };
 pub use plan::{
     Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, Operations,

@@ -162,22 +162,13 @@ impl Shares {
 
     /// The one of that name.
     pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "equal" => Some(Self::Equal),
-            "weights" => Some(Self::Weights),
-            "limits" => Some(Self::Limits),
-            _ => None,
-        }
+        crate::spelling::variant(word)
     }
 }
 
 impl fmt::Display for Shares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Equal => "equal",
-            Self::Weights => "weights",
-            Self::Limits => "limits",
-        })
+        self.serialize(f)
     }
 }
 

@@ -95,6 +95,21 @@ pub struct SubjectPages {
     pub zero_frames: u64,
 }
 
+impl SubjectPages {
+    /// A subject of which nothing is counted yet.
+    pub fn new(name: impl Into<String>, role: SubjectRole) -> Self {
+        Self {
+            name: name.into(),
+            role,
+            places: 0,
+            frames: 0,
+            frames_with_others: 0,
+            duplicate_frames: 0,
+            zero_frames: 0,
+        }
+    }
+}
+
 /// The frames of all subjects, each once, without those that did not hold still.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frames {

@@ -68,19 +68,19 @@ pub const PARITY_KEYS_OF_PLATFORMS: &[&str] =
 
 /// Whether a key is among [`PARITY_KEYS_OF_PLATFORMS`].
 pub fn is_parity_key_of_platforms(key: &str) -> bool {
-    PARITY_KEYS_OF_PLATFORMS.iter().any(|word| parity_word_covers(word, key))
+    PARITY_KEYS_OF_PLATFORMS.iter().any(|word| parity_key_matches(word, key))
 }
 
-/// Whether a word of `--allow-unequal`, or a key of a platform's `implies`, stands for a key: the
-/// key itself, the part of it before the colon (`binary` for every `binary:<program>`), or the
+/// Whether a pattern, which is a word of `--allow-unequal` or a key of a platform's `implies`, stands
+/// for a key: the key itself, the part of it before the colon (`binary` for every `binary:<program>`), or the
 /// beginning before a final `*`. `memory_bytes`, as reports call the number, is `memory`.
-pub fn parity_word_covers(word: &str, key: &str) -> bool {
+pub fn parity_key_matches(pattern: &str, key: &str) -> bool {
     let key = if key == "memory_bytes" { "memory" } else { key };
-    match word.strip_suffix('*') {
+    match pattern.strip_suffix('*') {
         Some(beginning) => key.starts_with(beginning),
         None => {
-            word == key
-                || key.strip_prefix(word.trim_end_matches(':')).is_some_and(|rest| rest.starts_with(':'))
+            pattern == key
+                || key.strip_prefix(pattern.trim_end_matches(':')).is_some_and(|rest| rest.starts_with(':'))
         }
     }
 }
@@ -125,7 +125,7 @@ mod tests {
             ("kernel*", "kernel", true),
             ("lib", "libc", false),
         ] {
-            assert_eq!(parity_word_covers(word, key), covers, "{word} {key}");
+            assert_eq!(parity_key_matches(word, key), covers, "{word} {key}");
         }
     }
 

@@ -43,7 +43,7 @@ pub struct Plan {
     pub budget_s: Option<f64>,
     /// What every guest gets alike.
     pub guest: GuestPlan,
-    /// Equivalence margin as a fraction; .02 unless the user says otherwise.
+    /// Equivalence margin as a fraction; [`Plan::MARGIN`] unless the user says otherwise.
     pub margin: f64,
     /// Parity keys that may differ although no environment implies it.
     pub allow_unequal: Vec<String>,
@@ -59,6 +59,37 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan of the first environment against the others, with the host's root in every guest and
+    /// everything else as it is unless the user says otherwise.
+    pub fn of(
+        name: impl Into<String>,
+        environments: Vec<EnvironmentPlan>,
+        workloads: Vec<WorkloadPlan>,
+        effort: Effort,
+    ) -> Self {
+        Self {
+            format: PLAN_FORMAT,
+            name: name.into(),
+            tool_version: env!("CARGO_PKG_VERSION").into(),
+            command: None,
+            seed: 0,
+            baseline: environments.first().map(|first| first.name.clone()).unwrap_or_default(),
+            environments,
+            workloads,
+            effort,
+            budget_s: None,
+            guest: GuestPlan::default(),
+            margin: Self::MARGIN,
+            allow_unequal: Vec::new(),
+            noise: NoiseLimits::default(),
+            loader: None,
+            digests: BTreeMap::new(),
+        }
+    }
+
+    /// The equivalence margin unless the user says otherwise, as a fraction.
+    pub const MARGIN: f64 = 0.02;
+
     /// Whether trials of this workload are timed by the machine of the load generator, and not by a
     /// guest.
     pub fn is_timed_by_loader(&self, workload: &str) -> bool {
@@ -80,6 +111,13 @@ pub struct EnvironmentPlan {
     /// the same names with values of the same length.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
+}
+
+impl From<EnvironmentSpec> for EnvironmentPlan {
+    /// Named by its canonical form, without variables.
+    fn from(spec: EnvironmentSpec) -> Self {
+        Self { name: spec.to_string(), spec, variables: BTreeMap::new() }
+    }
 }
 
 /// When a run stops (method specification, "Effort", "Stopping").
@@ -138,8 +176,8 @@ impl Effort {
     }
 }
 
-/// What every guest gets alike, native included.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What every guest gets alike, native included. The default is the host's root without limits.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestPlan {
     /// Root file system.
     pub image: ImageSpec,
@@ -155,10 +193,11 @@ pub struct GuestPlan {
 }
 
 /// The root file system of the guests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum ImageSpec {
     /// A read-only view of the host's own root, where the platform can share it.
+    #[default]
     Host,
     /// The probe and the kernels alone.
     Probe,
@@ -370,8 +409,9 @@ pub enum Extraction {
     },
 }
 
-/// The machine that a run was made on: `host.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The machine that a run was made on: `host.json`. The default is a machine of which nothing is
+/// known.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Digest of the machine id: the same host gives the same identity, and the identity gives
     /// nothing away.

@@ -336,6 +336,13 @@ pub struct VoidUnit {
     pub detail: Option<String>,
 }
 
+impl VoidUnit {
+    /// A void unit of which nothing is told but the signal.
+    pub fn of(block: u32, attempt: u32, workload: impl Into<String>, cause: VoidCause) -> Self {
+        Self { block, attempt, workload: workload.into(), cause, environment: None, detail: None }
+    }
+}
+
 /// Host signals that void a unit; nothing else does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -29,6 +29,21 @@ pub struct Series {
     pub tried: u32,
 }
 
+impl Series {
+    /// A number from each trial, none of which failed.
+    pub fn of(environment: impl Into<String>, observations: Vec<Observation>) -> Self {
+        let tried = u32::try_from(observations.len()).unwrap_or(u32::MAX);
+        Self { environment: environment.into(), observations, failed: 0, tried }
+    }
+}
+
+impl Observation {
+    /// One value a block, from block 0 on.
+    pub fn in_blocks(values: &[f64]) -> Vec<Self> {
+        (0..).zip(values).map(|(block, value)| Self { block: Some(block), value: *value }).collect()
+    }
+}
+
 /// One number.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Observation {

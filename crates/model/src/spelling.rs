@@ -1,4 +1,7 @@
-//! The nearest valid word for an error message.
+//! Words that stand for values: the nearest valid one for an error message, and what one stands for.
+
+use serde::Deserialize;
+use serde::de::value::{Error, StrDeserializer};
 
 /// The candidate that is nearest to `word`, if one is near enough to be what the user meant.
 ///
@@ -14,6 +17,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         })
         .min_by_key(|(distance, candidate)| (*distance, candidate.len()))
         .map(|(_, candidate)| candidate)
+}
+
+/// The variant of an enumeration whose name in files is `word`.
+pub(crate) fn variant<'a, T: Deserialize<'a>>(word: &'a str) -> Option<T> {
+    T::deserialize(StrDeserializer::<Error>::new(word)).ok()
 }
 
 #[cfg(test)]

@@ -136,20 +136,13 @@ impl Caches {
 
     /// The one of that name.
     pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "warm" => Some(Self::Warm),
-            "cold" => Some(Self::Cold),
-            _ => None,
-        }
+        crate::spelling::variant(word)
     }
 }
 
 impl fmt::Display for Caches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Warm => "warm",
-            Self::Cold => "cold",
-        })
+        self.serialize(f)
     }
 }
 

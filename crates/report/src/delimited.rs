@@ -133,8 +133,8 @@ fn beside(report: &Report) -> Vec<Record> {
             let params = params(&one.key, step.guests, &one.neighbours);
             let subject = (one.key.name.as_str(), params, &one.metric, one.environment.as_str());
             let mut record = with(subject, "loss", "alone", step.n, step.median, step.loss);
-            let lack = text(step.lack.as_deref().unwrap_or_default());
-            record.extend([("failed", step.failed.to_string()), ("absent", lack)]);
+            let reason = text(step.missing_reason.as_deref().unwrap_or_default());
+            record.extend([("failed", step.failed.to_string()), ("absent", reason)]);
             rows.push(record);
         }
     }

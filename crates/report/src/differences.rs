@@ -5,7 +5,7 @@ use crate::quantity::Scale;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Unit, is_parity_key_of_platforms, parity_word_covers};
+use weigh_model::{Unit, is_parity_key_of_platforms, parity_key_matches};
 
 /// Facts that a reader looks for first.
 const FIRST: &[&str] = &["kernel", "cpus", "memory", "acceleration", "network", "mounts:/", "cache"];
@@ -105,7 +105,7 @@ pub(crate) fn differences(report: &Report) -> Vec<Difference> {
                     baseline_value,
                     standing: if other.intended.contains_key(key) {
                         Standing::Intended
-                    } else if allow.iter().any(|word| parity_word_covers(word, key)) {
+                    } else if allow.iter().any(|word| parity_key_matches(word, key)) {
                         Standing::Allowed
                     } else {
                         Standing::Fault

@@ -265,7 +265,7 @@ fn guests(asked: u32, up: Option<u32>) -> Entry {
 
 /// What has to be known of a step.
 fn remark(step: &DegradationStep) -> Option<String> {
-    reached(step.guests, step.up, step.lack.as_deref()).or_else(|| {
+    reached(step.guests, step.up, step.missing_reason.as_deref()).or_else(|| {
         (!step.sound && step.loss.is_some()).then(|| {
             format!(
                 "{} guests: trials failed or values were unusable, here or alone, so nothing is certain",
@@ -337,7 +337,7 @@ fn sum_row(one: &Sum, step: &SumStep) -> OwnRow {
             even(step.least_to_most),
             Entry::count(step.n),
         ],
-        remark: reached(step.guests, step.up, step.lack.as_deref()),
+        remark: reached(step.guests, step.up, step.missing_reason.as_deref()),
     }
 }
 
@@ -433,7 +433,7 @@ pub(crate) fn clauses(report: &Report, environment: &str) -> (Vec<String>, Optio
     losses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let sums = report.sums.iter().filter(|one| one.environment == environment).filter_map(sum_clause);
     let steps = of().flat_map(|one| &one.steps);
-    let lack = steps.filter_map(|step| reached(step.guests, step.up, step.lack.as_deref())).next();
+    let lack = steps.filter_map(|step| reached(step.guests, step.up, step.missing_reason.as_deref())).next();
     (sums.chain(losses.into_iter().map(|(_, text)| text)).collect(), lack)
 }
 

@@ -12,7 +12,7 @@
 //!   `clock-source` or `mitigations` has `none`; that is a value like another.
 //! - **Intended** is what [`weigh_platforms::Capabilities::implies`] of either environment lists,
 //!   with the reason that stands there. `memory` is intended only as far as a machine's own kernel
-//!   explains it: [`kept_by_kernel`]. `mitigations` are intended exactly when the kernels differ,
+//!   explains it: [`kernel_reserve_bytes`]. `mitigations` are intended exactly when the kernels differ,
 //!   whatever a platform lists. What an interface is like follows from `network`, and offloads from
 //!   `network-interface`; settings of the network stack follow from another kernel, and some from a
 //!   namespace of its own (`parity/network.rs`). Another machine ([`common_keys::ANOTHER_MACHINE`])
@@ -28,7 +28,7 @@ pub use gather::{Subject, gather};
 pub(crate) use watch::Parity;
 
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{is_parity_key_of_platforms, parity_word_covers};
+use weigh_model::{is_parity_key_of_platforms, parity_key_matches};
 use weigh_platforms::common_keys;
 
 /// Facts by parity key.
@@ -41,7 +41,7 @@ pub type Facts = BTreeMap<String, String>;
 /// Documentation/mm/memory-model.rst), its shadow in debugging kernels more; the kernel's image,
 /// firmware and reserved areas take tens of MiB whatever the size. A guest that was given half of
 /// the memory is far outside of it.
-pub fn kept_by_kernel(given_bytes: u64) -> u64 {
+pub fn kernel_reserve_bytes(given_bytes: u64) -> u64 {
     given_bytes / 16 + (64 << 20)
 }
 
@@ -104,7 +104,7 @@ pub fn compare(baseline: Side<'_>, other: Side<'_>, allowed: &[String]) -> Compa
             .or_else(|| network::meant(key, baseline.facts, other.facts));
         if let Some(reason) = meant {
             compared.intended.insert(difference.key, reason);
-        } else if allowed.iter().any(|word| parity_word_covers(word, key)) {
+        } else if allowed.iter().any(|word| parity_key_matches(word, key)) {
             compared.allowed.push(difference);
         } else {
             compared.refused.push(difference);
@@ -122,7 +122,7 @@ fn meant(
 ) -> Option<String> {
     let listed = |implies: &[(&'static str, &'static str)]| {
         let mut all = implies.iter();
-        all.find(|(word, _)| parity_word_covers(word, &difference.key)).map(|(_, reason)| *reason)
+        all.find(|(word, _)| parity_key_matches(word, &difference.key)).map(|(_, reason)| *reason)
     };
     let (of_baseline, of_other) = (listed(of_baseline), listed(of_other));
     let either = || {
@@ -140,7 +140,7 @@ fn meant(
             // Only the machine may have less.
             let machine_has_less =
                 (other < baseline && of_other.is_some()) || (baseline < other && of_baseline.is_some());
-            let within = other.abs_diff(baseline) <= kept_by_kernel(other.max(baseline));
+            let within = other.abs_diff(baseline) <= kernel_reserve_bytes(other.max(baseline));
             if machine_has_less && within { either() } else { None }
         }
         _ => either(),

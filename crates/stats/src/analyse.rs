@@ -48,7 +48,7 @@ pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     let done = measured.iter().map(|m| m.cell.n).max().unwrap_or(0);
     if let Some(planned) = options.planned_blocks.filter(|planned| done < *planned) {
         let kind = WarningKind::RunIncomplete { done, planned };
-        warnings.insert(0, Warning { workload: None, metric: None, environment: None, kind });
+        warnings.insert(0, Warning::of(None, None, kind));
     }
     conclude(measured, options, warnings)
 }
@@ -69,15 +69,14 @@ pub(crate) fn measure(comparisons: &[Comparison], options: &Options) -> (Vec<Mea
 }
 
 fn no_baseline(comparison: &Comparison, options: &Options, nowhere: bool) -> Warning {
-    Warning {
-        workload: (!nowhere).then(|| comparison.workload.clone()),
-        metric: (!nowhere).then(|| comparison.metric.name.clone()),
-        environment: None,
-        kind: WarningKind::NoBaseline {
-            baseline: options.baseline.clone(),
-            environments: comparison.series.iter().map(|s| s.environment.clone()).collect(),
-        },
+    let kind = WarningKind::NoBaseline {
+        baseline: options.baseline.clone(),
+        environments: comparison.series.iter().map(|s| s.environment.clone()).collect(),
+    };
+    if nowhere {
+        return Warning::of(None, None, kind);
     }
+    Warning::of(Some(&comparison.workload), None, kind).about_metric(&comparison.metric.name)
 }
 
 fn measure_comparison(
@@ -295,12 +294,7 @@ fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<W
 }
 
 pub(crate) fn warning(cell: &Cell, kind: WarningKind) -> Warning {
-    Warning {
-        workload: Some(cell.workload.clone()),
-        metric: Some(cell.metric.name.clone()),
-        environment: Some(cell.environment.clone()),
-        kind,
-    }
+    Warning::of(Some(&cell.workload), Some(&cell.environment), kind).about_metric(&cell.metric.name)
 }
 
 /// Average and typical effect disagree in sign, or their intervals have no point in common.

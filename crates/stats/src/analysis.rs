@@ -58,7 +58,7 @@ impl CellFlag {
 
 impl Options {
     /// The margin of 2 % unless the user says otherwise.
-    pub const MARGIN: f64 = 0.02;
+    pub const MARGIN: f64 = Plan::MARGIN;
 
     /// Options for samples measured elsewhere.
     pub fn new(baseline: &str) -> Self {
@@ -266,14 +266,7 @@ pub enum Verdict {
 /// The spelling of the JSON export.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Slower => "SLOWER",
-            Self::Faster => "FASTER",
-            Self::Equivalent => "EQUIVALENT",
-            Self::DetectableBelowMargin => "DETECTABLE_BELOW_MARGIN",
-            Self::Inconclusive => "INCONCLUSIVE",
-            Self::Baseline => "BASELINE",
-        })
+        self.serialize(f)
     }
 }
 
@@ -364,30 +357,7 @@ impl Flag {
 /// The spelling of the JSON export.
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Failed => "FAILED",
-            Self::BaselineFailed => "BASELINE_FAILED",
-            Self::UnusableValues => "UNUSABLE_VALUES",
-            Self::NotMeasured => "NOT_MEASURED",
-            Self::Mixed => "MIXED",
-            Self::Outliers => "OUTLIERS",
-            Self::WideSpread => "WIDE_SPREAD",
-            Self::NoSpread => "NO_SPREAD",
-            Self::ShortMeasurement => "SHORT_MEASUREMENT",
-            Self::Unpaired => "UNPAIRED",
-            Self::Sequential => "SEQUENTIAL",
-            Self::NoReference => "NO_REFERENCE",
-            Self::Disturbed => "DISTURBED",
-            Self::HostClock => "HOST_CLOCK",
-            Self::ClockWarning => "CLOCK_WARNING",
-            Self::ClockUnproven => "CLOCK_UNPROVEN",
-            Self::LoaderBound => "LOADER_BOUND",
-            Self::NotSteady => "NOT_STEADY",
-            Self::TooFewForQuantile => "TOO_FEW_FOR_QUANTILE",
-            Self::Unequal => "UNEQUAL",
-            Self::Absent => "ABSENT",
-            Self::Exploratory => "EXPLORATORY",
-        })
+        self.serialize(f)
     }
 }
 
@@ -429,6 +399,7 @@ mod tests {
 
     #[test]
     fn words_print_as_they_are_exported() {
+        assert_eq!(format!("{:<16}|", Flag::BaselineFailed), "BASELINE_FAILED |");
         for flag in Flag::ALL {
             assert_eq!(serde_json::to_value(flag).unwrap(), flag.to_string());
         }

@@ -1,5 +1,4 @@
-//! Under what circumstances the samples of a run were taken: noise, clocks, and who used CPU time.
-//! Data only.
+//! The circumstances of a run: noise of the host, clocks, and who used CPU time. Data only.
 
 pub(crate) mod charge;
 pub(crate) mod clock;
@@ -14,36 +13,35 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, Paced, Trial};
 
-/// What the trials that count say beside their values.
+/// The circumstances of the trials that count.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
-    /// What disturbed the trials; none when nothing was observed.
+    /// What disturbed the trials; absent if no trial was observed.
     pub noise: Option<NoiseSummary>,
-    /// The clocks, by environment in the order of the plan; environments without a check are left
-    /// out.
+    /// The clocks, by environment in the order of the plan; without environments whose clock was not
+    /// checked.
     pub clocks: Vec<ClockSummary>,
-    /// CPU time, by workload and environment in the order of the plan; cells without an observation
-    /// are left out.
+    /// CPU time, by workload and environment in the order of the plan; without cells that were not
+    /// observed.
     pub charges: Vec<ChargeSummary>,
     /// The load generators of servers, by workload and environment in the order of the plan.
     pub loaders: Vec<LoaderSummary>,
-    /// Latencies, by workload and environment in the order of the plan; cells without a histogram
-    /// are left out.
+    /// Latencies, by workload and environment in the order of the plan; without cells that have no
+    /// histogram.
     #[serde(default)]
     pub latencies: Vec<LatencySummary>,
-    /// Trials that count although noise took more of them than the warning share, in the order of
-    /// the plan.
+    /// Trials that count although noise exceeded the warning share, in the order of the plan.
     #[serde(default)]
     pub disturbed: Vec<DisturbedTrial>,
-    /// Equal pages of guests, by workload and environment in the order of the plan; cells whose
-    /// pages were not to be scanned are left out.
+    /// Equal pages of guests, by workload and environment in the order of the plan; without cells for
+    /// which no scan was asked.
     #[serde(default)]
     pub duplicates: Vec<DuplicateSummary>,
-    /// Where they ran, if not on the host of the guests.
+    /// The machine of the load generators, if it is not the host of the guests.
     pub loader_machine: Option<LoaderMachine>,
-    /// The clock of that machine, in place of the guests' in trials of servers.
+    /// The clock of that machine, which times the trials of servers in place of the guests' clocks.
     pub loader_clock: Option<ClockSummary>,
-    /// Where voiding was given up.
+    /// The point from which noise voids no unit, if most units would have been void.
     pub noisy_host: Option<NoisyHost>,
 }
 
@@ -54,20 +52,20 @@ pub struct LoaderSummary {
     pub workload: String,
     /// Environment name.
     pub environment: String,
-    /// Whether a request waits for the answer to the one before.
+    /// Whether each request waits for the answer to the previous one.
     pub closed: bool,
     /// Trials behind the median.
     pub trials: u32,
     /// Share of a trial's time that the busiest of the loader's CPUs was busy, median over trials.
     pub busiest_share: f64,
-    /// What the rates count, in the singular.
+    /// Name of the operation that the rates count, in the singular.
     pub operation: String,
-    /// What the loader reached against a server that answers at once, a second; none where that was
-    /// not found out.
+    /// Operations per second that the loader reached against a server that answers at once; absent if
+    /// that was not measured.
     pub headroom_per_s: Option<f64>,
-    /// What it reached against the server, a second, median over trials.
+    /// Operations per second that the loader reached against the server, median over trials.
     pub reached_per_s: Option<f64>,
-    /// The rate at which requests left, where the pilot decided it.
+    /// The rate of requests, if the pilot chose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paced: Option<Paced>,
 }
@@ -81,14 +79,14 @@ pub struct DuplicateSummary {
     pub environment: String,
     /// Guests at once.
     pub guests: u32,
-    /// Scans behind the means; 0 where there was none.
+    /// Number of scans; 0 if there was none.
     pub n: u32,
-    /// Why there is no scan of some trial.
+    /// Why a trial has no scan, if one has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
-    /// By the names of [`weigh_model::duplicates`].
+    /// Amounts by the names of [`weigh_model::duplicates`].
     pub amounts: BTreeMap<String, DuplicateAmount>,
-    /// The same scan by scan, for comparisons; not in what is written.
+    /// The amounts of each scan, for comparisons; not part of the file.
     #[serde(skip)]
     pub scans: BTreeMap<String, Vec<Observation>>,
 }
@@ -98,9 +96,9 @@ pub struct DuplicateSummary {
 pub struct DuplicateAmount {
     /// Mean.
     pub mean: f64,
-    /// The least.
+    /// Smallest.
     pub least: f64,
-    /// The most.
+    /// Largest.
     pub most: f64,
 }
 
@@ -111,14 +109,14 @@ pub struct LatencySummary {
     pub workload: String,
     /// Environment name.
     pub environment: String,
-    /// Which of the workload's histograms, as [`weigh_model::Iteration::histograms`] names it.
+    /// Name of the histogram in [`weigh_model::Iteration::histograms`].
     pub histogram: String,
-    /// Latencies behind it.
+    /// Number of latencies.
     pub samples: u64,
-    /// Share of latencies that are longer, falling, and the latency in seconds. It ends at the
-    /// least share that so many samples say anything about.
+    /// Points of the curve: the share of latencies that are longer, descending, and the latency in
+    /// seconds. The curve ends at the smallest share for which the number of samples suffices.
     pub curve: Vec<(f64, f64)>,
-    /// The longest, seconds.
+    /// The longest latency, seconds.
     pub max_s: f64,
 }
 
@@ -154,38 +152,38 @@ pub struct NoiseSummary {
     pub steal_share: f64,
     /// Share of foreign CPU over all trials.
     pub foreign_share: f64,
-    /// Share of the time in which some task of the host waited: for a CPU, for memory, for input or
-    /// output.
+    /// Shares of the time in which some task of the host waited for a CPU, for memory, and for input
+    /// or output.
     pub pressure_shares: Option<(f64, f64, f64)>,
-    /// Trials in which a bandwidth limit held a guest up.
+    /// Trials in which a CPU bandwidth limit throttled a guest.
     pub throttled: u32,
     /// Lowest and highest frequency seen, kHz.
     pub frequency_khz: Option<(u64, u64)>,
-    /// Share of one CPU that was used by unknown processes, over all trials; where at least 5 s
-    /// were observed.
+    /// Share of one CPU that unknown processes used, over all trials; absent if less than 5 s were
+    /// observed.
     pub unattributed_share: Option<f64>,
-    /// Share of one CPU that the sensors took.
+    /// Share of one CPU that the sensors used.
     pub sensors_share: f64,
-    /// The settings, as the last trial found them.
+    /// The settings at the last trial.
     pub settings: HostSettings,
-    /// Settings that changed during the run, in words.
+    /// Descriptions of settings that changed during the run.
     pub changed_settings: Vec<String>,
-    /// Lines of the kernel's log, each once, the first ones.
+    /// The first distinct lines of the kernel's log.
     pub kernel_log: Vec<String>,
 }
 
 /// The clock of an environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClockSummary {
-    /// Environment name; of a load generator's machine, how it is named.
+    /// Environment name, or name of the load generator's machine.
     pub environment: String,
-    /// Trials by what followed from the check.
+    /// Number of trials by result of the check.
     pub states: BTreeMap<ClockState, u32>,
-    /// Median rate less 1, parts per million; none for a shared clock.
+    /// Median rate less 1, parts per million; absent for a shared clock.
     pub rate_ppm: Option<f64>,
     /// Median bound of the rate, parts per million.
     pub bound_ppm: Option<f64>,
-    /// Median round trip, nanoseconds; none for a shared clock.
+    /// Median round trip, nanoseconds; absent for a shared clock.
     pub round_trip_ns: Option<f64>,
 }
 
@@ -196,22 +194,22 @@ pub struct ChargeSummary {
     pub workload: String,
     /// Environment name.
     pub environment: String,
-    /// What an operation is: `run` where the workload counts nothing finer.
+    /// Name of the operation: `run` if the workload counts no operations.
     pub operation: String,
     /// CPU time of guest, helpers and softirqs per operation, nanoseconds.
     pub cpu_ns_per_op: f64,
-    /// Blocks behind the medians; where there is a `difference`, the pairs it rests on.
+    /// Number of blocks; if there is a `difference`, number of its pairs.
     pub n: u32,
     /// The charge per operation relative to the baseline's, less 1: geometric mean over pairs of
-    /// blocks and its 95 % t interval, as [`crate::Cell::overhead`]. Descriptive: no verdict rests
-    /// on it. None for the baseline and below two pairs.
+    /// blocks and its 95 % t interval, as [`crate::Cell::overhead`]. Descriptive: no verdict uses it.
+    /// Absent for the baseline, and with fewer than two pairs.
     pub difference: Option<Interval>,
-    /// Cycles per operation, where there is a PMU.
+    /// Cycles per operation, if there is a PMU.
     pub cycles_per_op: Option<f64>,
-    /// Of `cpu_ns_per_op`, by who used it: `guest`, helpers by name, `softirq`.
+    /// The parts of `cpu_ns_per_op`: `guest`, helpers by name, `softirq`.
     pub parts_ns_per_op: BTreeMap<String, f64>,
     /// CPU time of shared daemons per operation, nanoseconds, by name; not part of the charge.
     pub daemons_ns_per_op: BTreeMap<String, f64>,
-    /// Counters per operation that say why, as in [`weigh_model::Charge::counters`].
+    /// Counters per operation that explain the cost, as in [`weigh_model::Charge::counters`].
     pub counters_per_op: BTreeMap<String, f64>,
 }

@@ -2,7 +2,7 @@
 
 use crate::analyse::SHORT_S;
 use crate::analysis::{CellFlag, Flag};
-use crate::circumstances::{Circumstances, DisturbedTrial, DuplicateSummary, LatencySummary, LoaderSummary};
+use crate::circumstances::{Circumstances, DisturbedTrial, LoaderSummary};
 use crate::circumstances::{charge, clock, duplicates, latency, loader, noise, parity};
 use crate::estimate::count;
 use crate::quantile::{self, Quantile};
@@ -12,13 +12,13 @@ use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
-    Better, Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration,
-    LoaderMachine, MetricSource, MetricSpec, NoisyHost, Observation, Outcome, Paced, Plan, Record, Series,
-    Trial, TrialFailure, Unit as UnitOf, VoidUnit, WorkloadKey, WorkloadPlan, neighbours,
+    Better, Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration, MetricSource,
+    MetricSpec, Observation, Outcome, Paced, Plan, Record, Series, Trial, TrialFailure, Unit as UnitOf,
+    VoidUnit, WorkloadKey, WorkloadPlan, neighbours,
 };
 
 /// What the records of a run come to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collected {
     /// One comparison per workload and metric, in the order of the plan, each with a series per
     /// environment; after the metrics of a workload its charged CPU time per operation, where
@@ -84,8 +84,6 @@ struct Unit<'a> {
 pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
     let mut collector = Collector::new(plan, records);
     let mut completed = Vec::new();
-    let mut comparisons = Vec::new();
-    let mut alone = Vec::new();
     for workload in &plan.workloads {
         let units = collector.counting_units(workload);
         if !collector.is_excluded_everywhere(workload) {
@@ -93,25 +91,20 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
         }
         collector.look_at_trials(workload, &units);
         for metric in &workload.metrics {
-            comparisons.push(collector.comparison(workload, metric, &units));
+            let comparison = collector.comparison(workload, metric, &units);
+            collector.collected.comparisons.push(comparison);
         }
-        comparisons.extend(charge::comparison(plan, workload, &units));
+        collector.collected.comparisons.extend(charge::comparison(plan, workload, &units));
         collector.look_around(workload, &units);
-        alone.extend(rate_alone(plan, workload, &units));
+        collector.collected.alone.extend(rate_alone(plan, workload, &units));
     }
-    let circumstances = collector.circumstances();
-    let Collector { voids, incomplete, failures, instances, flags, warnings, .. } = collector;
+    collector.look_at_the_whole_run();
+    let Collector { collected, instances, .. } = collector;
+    let instances = instances.into_iter().map(|(name, seen)| (name.to_string(), count(seen.len())));
     Collected {
-        comparisons,
-        alone,
         blocks_done: completed.into_iter().min().unwrap_or(0),
-        voids,
-        incomplete,
-        failures,
-        instances: instances.into_iter().map(|(name, seen)| (name.to_string(), count(seen.len()))).collect(),
-        circumstances,
-        flags,
-        warnings,
+        instances: instances.collect(),
+        ..collected
     }
 }
 
@@ -121,25 +114,16 @@ pub(crate) type CountingUnit<'a> = (u32, HashMap<&'a str, &'a Trial>);
 struct Collector<'a> {
     plan: &'a Plan,
     units: HashMap<&'a str, BTreeMap<u32, Unit<'a>>>,
+    /// By environment and workload, the first block without trials.
     excluded: HashMap<(&'a str, &'a str), u32>,
-    voids: Vec<VoidUnit>,
-    incomplete: Vec<(u32, String)>,
-    failures: Vec<Failure>,
     instances: BTreeMap<&'a str, HashSet<u64>>,
     facts: Vec<&'a InstanceFacts>,
-    noisy_host: Option<&'a NoisyHost>,
     headroom: Vec<&'a Headroom>,
     paces: Vec<&'a Paced>,
-    loaders: Vec<LoaderSummary>,
-    latencies: Vec<LatencySummary>,
-    duplicates: Vec<DuplicateSummary>,
-    disturbed: Vec<DisturbedTrial>,
-    loader_machine: Option<&'a LoaderMachine>,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
-    charges: Vec<crate::ChargeSummary>,
-    flags: Vec<CellFlag>,
-    warnings: Vec<Warning>,
+    /// The result so far.
+    collected: Collected,
 }
 
 impl<'a> Collector<'a> {
@@ -148,23 +132,12 @@ impl<'a> Collector<'a> {
             plan,
             units: HashMap::new(),
             excluded: HashMap::new(),
-            voids: Vec::new(),
-            incomplete: Vec::new(),
-            failures: Vec::new(),
             instances: BTreeMap::new(),
             facts: Vec::new(),
-            noisy_host: None,
             headroom: Vec::new(),
             paces: Vec::new(),
-            loaders: Vec::new(),
-            latencies: Vec::new(),
-            duplicates: Vec::new(),
-            disturbed: Vec::new(),
-            loader_machine: None,
             counting: Vec::new(),
-            charges: Vec::new(),
-            flags: Vec::new(),
-            warnings: Vec::new(),
+            collected: Collected::default(),
         };
         let environments: HashSet<&str> = plan.environments.iter().map(|e| e.name.as_str()).collect();
         let workloads: HashSet<&str> = plan.workloads.iter().map(|w| w.id.as_str()).collect();
@@ -183,14 +156,18 @@ impl<'a> Collector<'a> {
                 }
                 Record::Void(void) => {
                     collector.unit(&void.workload, void.block).void_attempts.insert(void.attempt);
-                    collector.voids.push(void.clone());
+                    collector.collected.voids.push(void.clone());
                 }
                 Record::Excluded(exclusion) => collector.exclude(exclusion),
                 Record::Facts(facts) => collector.facts.push(facts),
                 Record::Headroom(headroom) => collector.headroom.push(headroom),
                 Record::Paced(paced) => collector.paces.push(paced),
-                Record::Loader(machine) => collector.loader_machine = Some(machine),
-                Record::NoisyHost(noisy) => collector.noisy_host = Some(noisy),
+                Record::Loader(machine) => {
+                    collector.collected.circumstances.loader_machine = Some(machine.clone());
+                }
+                Record::NoisyHost(noisy) => {
+                    collector.collected.circumstances.noisy_host = Some(noisy.clone());
+                }
             }
         }
         if unknown > 0 {
@@ -220,7 +197,7 @@ impl<'a> Collector<'a> {
         excluded: bool,
         failure: &TrialFailure,
     ) {
-        self.failures.push(Failure {
+        self.collected.failures.push(Failure {
             environment: environment.into(),
             workload: workload.into(),
             block,
@@ -232,12 +209,7 @@ impl<'a> Collector<'a> {
     }
 
     fn warn(&mut self, workload: Option<&str>, environment: Option<&str>, kind: WarningKind) {
-        self.warnings.push(Warning {
-            workload: workload.map(Into::into),
-            metric: None,
-            environment: environment.map(Into::into),
-            kind,
-        });
+        self.collected.warnings.push(Warning::of(workload, environment, kind));
     }
 
     fn is_excluded(&self, environment: &str, workload: &str, block: u32) -> bool {
@@ -284,7 +256,7 @@ impl<'a> Collector<'a> {
             }
         }
         if !left_out.is_empty() {
-            self.incomplete.extend(left_out.iter().map(|block| (*block, workload.id.clone())));
+            self.collected.incomplete.extend(left_out.iter().map(|block| (*block, workload.id.clone())));
             self.warn(Some(&workload.id), None, WarningKind::IncompleteUnits { blocks: left_out });
         }
         counting
@@ -339,15 +311,17 @@ impl<'a> Collector<'a> {
         for environment in &plan.environments {
             let name = environment.name.as_str();
             let trials = || units.iter().filter_map(|(_, trials)| trials.get(name).copied());
-            self.charges.extend(charge::summary(plan, workload, name, units));
+            let found = &mut self.collected.circumstances;
+            found.charges.extend(charge::summary(plan, workload, name, units));
+            found.latencies.extend(latency::summaries(workload, name, trials()));
+            found.duplicates.extend(duplicates::summary(workload, name, trials()));
             let disturbed = trials().filter(|trial| noise::is_disturbed(trial, &plan.noise));
             let disturbed: Vec<DisturbedTrial> = disturbed.map(DisturbedTrial::of).collect();
-            if !disturbed.is_empty() {
+            let is_disturbed = !disturbed.is_empty();
+            found.disturbed.extend(disturbed);
+            if is_disturbed {
                 self.flag(Some(workload), None, name, Flag::Disturbed);
             }
-            self.disturbed.extend(disturbed);
-            self.latencies.extend(latency::summaries(workload, name, trials()));
-            self.duplicates.extend(duplicates::summary(workload, name, trials()));
             let loader = loader::summary(workload, name, trials(), &self.headroom, &self.paces);
             if let Some(loader) = loader {
                 self.look_at_loader(workload, loader);
@@ -374,7 +348,7 @@ impl<'a> Collector<'a> {
         if let Some(kind) = loader.behind() {
             self.warn(Some(&workload.id), Some(&loader.environment), kind);
         }
-        self.loaders.push(loader);
+        self.collected.circumstances.loaders.push(loader);
     }
 
     /// Whether the iterations of the trials of a cell come to a steady state. No number is changed
@@ -401,17 +375,13 @@ impl<'a> Collector<'a> {
             if matches!(kind, WarningKind::NotSteady { .. }) {
                 self.flag(Some(workload), Some(&metric.name), environment, Flag::NotSteady);
             }
-            self.warnings.push(Warning {
-                workload: Some(workload.id.clone()),
-                metric: Some(metric.name.clone()),
-                environment: Some(environment.into()),
-                kind,
-            });
+            let warning = Warning::of(Some(&workload.id), Some(environment), kind);
+            self.collected.warnings.push(warning.about_metric(&metric.name));
         }
     }
 
     fn flag(&mut self, workload: Option<&WorkloadPlan>, metric: Option<&str>, environment: &str, flag: Flag) {
-        self.flags.push(CellFlag {
+        self.collected.flags.push(CellFlag {
             workload: workload.map(|workload| workload.id.clone()),
             metric: metric.map(Into::into),
             environment: environment.into(),
@@ -422,38 +392,27 @@ impl<'a> Collector<'a> {
 
     /// Noise, clocks and charges of everything that counts, and what the reader should do about
     /// them.
-    fn circumstances(&mut self) -> Circumstances {
+    fn look_at_the_whole_run(&mut self) {
         let plan = self.plan;
         self.counting.sort_by_key(|trial| (trial.sequence, trial.block));
-        let circumstances = Circumstances {
-            noise: noise::summary(&self.counting, &plan.noise),
-            clocks: clock::summaries(plan, &self.counting),
-            charges: std::mem::take(&mut self.charges),
-            loaders: std::mem::take(&mut self.loaders),
-            latencies: std::mem::take(&mut self.latencies),
-            duplicates: std::mem::take(&mut self.duplicates),
-            disturbed: std::mem::take(&mut self.disturbed),
-            loader_machine: self.loader_machine.cloned(),
-            loader_clock: clock::of_loader(plan, &self.counting),
-            noisy_host: self.noisy_host.cloned(),
-        };
-        for kind in noise::warnings(circumstances.noise.as_ref(), self.noisy_host, &plan.noise) {
-            self.warn(None, None, kind);
+        let Collected { circumstances, warnings, .. } = &mut self.collected;
+        circumstances.noise = noise::summary(&self.counting, &plan.noise);
+        circumstances.clocks = clock::summaries(plan, &self.counting);
+        circumstances.loader_clock = clock::of_loader(plan, &self.counting);
+        let Circumstances { noise, noisy_host, clocks, loader_clock, .. } = circumstances;
+        let of_noise = noise::warnings(noise.as_ref(), noisy_host.as_ref(), &plan.noise);
+        warnings.extend(of_noise.into_iter().map(|kind| Warning::of(None, None, kind)));
+        for clock in clocks {
+            let kinds = clock::warnings(clock).into_iter();
+            warnings.extend(kinds.map(|kind| Warning::of(None, Some(&clock.environment), kind)));
         }
-        for summary in &circumstances.clocks {
-            for kind in clock::warnings(summary) {
-                self.warn(None, Some(&summary.environment), kind);
-            }
-        }
-        for kind in circumstances.loader_clock.iter().flat_map(clock::warnings) {
-            self.warn(None, None, kind.of_loader());
-        }
+        let of_loader = loader_clock.iter().flat_map(clock::warnings);
+        warnings.extend(of_loader.map(|kind| Warning::of(None, None, kind.of_loader())));
         for (environment, keys) in parity::unequal(plan, &self.facts) {
             self.flag(None, None, environment, Flag::Unequal);
             let kind = WarningKind::Unequal { keys: keys.into_iter().map(Into::into).collect() };
             self.warn(None, Some(environment), kind);
         }
-        circumstances
     }
 
     fn comparison(
@@ -480,8 +439,7 @@ impl<'a> Collector<'a> {
         environment: &str,
         units: &[CountingUnit<'a>],
     ) -> Series {
-        let mut series =
-            Series { environment: environment.into(), observations: Vec::new(), failed: 0, tried: 0 };
+        let mut series = Series::of(environment, Vec::new());
         let mut fewest: Option<u64> = None;
         let mut absent: Option<String> = None;
         for (block, trials) in units {
@@ -514,7 +472,7 @@ impl<'a> Collector<'a> {
                 series.observations.clear();
             }
             self.flag(Some(workload), Some(&metric.spec.name), environment, Flag::Absent);
-            if let Some(flag) = self.flags.last_mut() {
+            if let Some(flag) = self.collected.flags.last_mut() {
                 flag.reason = Some(reason);
             }
         }
@@ -537,12 +495,9 @@ impl<'a> Collector<'a> {
         let Extraction::Quantile { quantile, .. } = metric.from else { return };
         self.flag(Some(workload), Some(&metric.spec.name), environment, Flag::TooFewForQuantile);
         let needed = quantile::fewest_samples(quantile);
-        self.warnings.push(Warning {
-            workload: Some(workload.id.clone()),
-            metric: Some(metric.spec.name.clone()),
-            environment: Some(environment.into()),
-            kind: WarningKind::TooFewForQuantile { samples, needed },
-        });
+        let kind = WarningKind::TooFewForQuantile { samples, needed };
+        let warning = Warning::of(Some(&workload.id), Some(environment), kind);
+        self.collected.warnings.push(warning.about_metric(&metric.spec.name));
     }
 }
 

@@ -39,7 +39,7 @@ pub fn compare_runs(before: (&[Comparison], &Options), after: (&[Comparison], &O
             before: before.1.baseline.clone(),
             after: after.1.baseline.clone(),
         };
-        warnings.insert(0, Warning { workload: None, metric: None, environment: None, kind });
+        warnings.insert(0, Warning::of(None, None, kind));
     }
     let options = Options { exploratory: before.1.exploratory || after.1.exploratory, ..after.1.clone() };
 

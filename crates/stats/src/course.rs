@@ -226,17 +226,11 @@ mod tests {
     }
 
     fn comparison(values: &[f64]) -> Comparison {
-        let observation = |(block, value): (u32, &f64)| Observation { block: Some(block), value: *value };
         Comparison {
             workload: "w".into(),
             key: WorkloadKey::named("w"),
             metric: MetricSpec::time("time"),
-            series: vec![Series {
-                environment: "a".into(),
-                observations: (0..).zip(values).map(observation).collect(),
-                failed: 0,
-                tried: values.len() as u32,
-            }],
+            series: vec![Series::of("a", Observation::in_blocks(values))],
         }
     }
 

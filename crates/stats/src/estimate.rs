@@ -65,6 +65,11 @@ impl Estimate {
         Interval::from_logs(self.mean, self.mean - half, self.mean + half)
     }
 
+    /// The mean itself with its 95 % interval, where it is an amount and no logarithm.
+    pub fn amount(&self) -> Interval {
+        Interval::around(self.mean, self.half_width(student::quantile(1.0 - TAIL, self.df)))
+    }
+
     /// Half width of the interval on the log scale, for the t quantile given.
     pub fn half_width(&self, quantile: f64) -> f64 {
         quantile * self.standard_error

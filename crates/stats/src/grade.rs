@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     fn blocks(values: &[f64]) -> Vec<Observation> {
-        (0..).zip(values).map(|(block, value)| Observation { block: Some(block), value: *value }).collect()
+        Observation::in_blocks(values)
     }
 
     fn of(one: &[f64], other: &[f64]) -> Ratio {

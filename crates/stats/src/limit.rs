@@ -7,9 +7,9 @@
 //! block is the unit of replication, as everywhere: the mean of the slopes with a t interval on k -
 //! 1 degrees of freedom.
 
-use crate::estimate::{Estimate, TAIL};
+use crate::estimate::Estimate;
 use crate::interval::Interval;
-use crate::student;
+use crate::neighbours::distinct;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Comparison, MetricSpec, WorkloadKey};
@@ -75,12 +75,8 @@ struct Family<'a> {
 
 impl Family<'_> {
     fn limits(&self) -> Vec<Limit> {
-        let mut environments: Vec<&str> = Vec::new();
-        for series in self.members.iter().flat_map(|(_, comparison)| &comparison.series) {
-            if !environments.contains(&series.environment.as_str()) {
-                environments.push(&series.environment);
-            }
-        }
+        let series = self.members.iter().flat_map(|(_, comparison)| &comparison.series);
+        let environments = distinct(series.map(|series| series.environment.as_str()));
         environments.into_iter().filter_map(|environment| self.limit(environment)).collect()
     }
 
@@ -101,8 +97,9 @@ impl Family<'_> {
             .map(|block| block.into_iter().map(|(count, total)| (f64::from(count), total)).collect())
             .collect();
         let lines: Vec<Line> = whole.iter().filter_map(|points| Line::through(points)).collect();
-        let each = amount(&lines.iter().map(|line| line.slope).collect::<Vec<_>>())?;
-        let common = amount(&lines.iter().map(|line| line.intercept).collect::<Vec<_>>())?;
+        let amount = |of: fn(&Line) -> f64| Estimate::of(&lines.iter().map(of).collect::<Vec<_>>());
+        let each = amount(|line| line.slope)?.amount();
+        let common = amount(|line| line.intercept)?.amount();
         let mean = Line { slope: each.estimate, intercept: common.estimate };
         let misfits = (0..counts.len()).map(|i| {
             let count = whole[0][i].0;
@@ -120,13 +117,6 @@ impl Family<'_> {
             counts: counts.into_iter().collect(),
         })
     }
-}
-
-/// The mean with its t interval.
-fn amount(values: &[f64]) -> Option<Interval> {
-    let estimate = Estimate::of(values)?;
-    let half = estimate.half_width(student::quantile(1.0 - TAIL, estimate.df));
-    Some(Interval::around(estimate.mean, half))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -158,16 +148,9 @@ mod tests {
     use weigh_model::{Better, Observation, Series, Unit};
 
     fn comparison(count: u32, primary: bool, environments: &[(&str, &[f64])]) -> Comparison {
-        let series = environments.iter().map(|(environment, values)| Series {
-            environment: (*environment).into(),
-            observations: values
-                .iter()
-                .enumerate()
-                .filter(|(_, value)| value.is_finite())
-                .map(|(block, value)| Observation { block: Some(block as u32), value: *value })
-                .collect(),
-            failed: 0,
-            tried: values.len() as u32,
+        let series = environments.iter().map(|(environment, values)| {
+            let finite = Observation::in_blocks(values).into_iter().filter(|o| o.value.is_finite());
+            Series::of(*environment, finite.collect())
         });
         Comparison {
             workload: format!("footprint{{guests={count}}}"),

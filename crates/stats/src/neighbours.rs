@@ -119,14 +119,15 @@ impl<'a> Family<'a> {
     }
 }
 
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut kept = Vec::new();
+/// Each of them once, in their order.
+pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
     for one in all {
-        if !kept.contains(&one) {
-            kept.push(one);
+        if !found.contains(&one) {
+            found.push(one);
         }
     }
-    kept
+    found
 }
 
 fn series<'a>(comparison: &'a Comparison, environment: &str) -> Option<&'a Series> {
@@ -142,7 +143,7 @@ fn values(comparison: &Comparison, environment: &str) -> Option<Vec<f64>> {
 
 /// Median of the blocks, in the unit of the metric.
 fn median(comparison: &Comparison, environment: &str) -> Option<f64> {
-    values(comparison, environment).map(|values| rank::median(&rank::sorted(values)))
+    rank::median_of(values(comparison, environment)?)
 }
 
 /// An environment in one comparison against itself in another, block by block.
@@ -192,15 +193,10 @@ pub(crate) mod build {
     /// A metric of the workload `spin` with so many guests; load `-` is alone. Environments `a`, and
     /// `b` half as fast.
     pub fn comparison(metric: &str, guests: u32, load: &str, shares: Shares, values: &[f64]) -> Comparison {
-        let series = |environment: &str, factor: f64| Series {
-            environment: environment.into(),
-            observations: (0..)
-                .zip(values)
-                .filter(|(_, value)| value.is_finite())
-                .map(|(block, value)| Observation { block: Some(block), value: value * factor })
-                .collect(),
-            failed: 0,
-            tried: values.len() as u32,
+        let series = |environment: &str, factor: f64| {
+            let values: Vec<f64> = values.iter().map(|value| value * factor).collect();
+            let finite = Observation::in_blocks(&values).into_iter().filter(|o| o.value.is_finite());
+            Series::of(environment, finite.collect())
         };
         let lower = metric == "time";
         Comparison {

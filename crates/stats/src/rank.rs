@@ -32,6 +32,12 @@ pub(crate) fn median(ascending: &[f64]) -> f64 {
     }
 }
 
+/// Median of values in any order; none without any.
+pub(crate) fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let ascending = sorted(values);
+    (!ascending.is_empty()).then(|| median(&ascending))
+}
+
 /// Quantile of an ascending, non-empty slice with linear interpolation (type 7 of Hyndman and Fan 1996).
 pub(crate) fn quantile(ascending: &[f64], p: f64) -> f64 {
     let place = p * (ascending.len() - 1) as f64;

@@ -1,10 +1,9 @@
 //! Whether the iterations of a trial come to a steady state.
 //!
-//! In the spirit of Barrett, Bolz-Tereick, Killick, Mount and Tratt ("Virtual machine warmup blows
-//! hot and cold", OOPSLA 2017): outliers are left out, change points divide the iterations into
-//! segments, segments are compared with the last one, and what the last quarter looks like decides.
-//! There as here a trial without a steady state is reported as that, not as a number; but nothing
-//! is taken away either, every number stays what it is.
+//! The method follows Barrett, Bolz-Tereick, Killick, Mount and Tratt ("Virtual machine warmup blows
+//! hot and cold", OOPSLA 2017). It leaves out outliers, divides the iterations into segments at their
+//! change points, and compares each segment with the last one. A trial is steady if its last quarter
+//! is. A trial without a steady state is flagged; the classification changes no number.
 
 use crate::estimate::count;
 use crate::warning::WarningKind;
@@ -13,55 +12,56 @@ use crate::{pelt, rank};
 /// Fewest iterations that are classified.
 pub(crate) const FEWEST_ITERATIONS: usize = 50;
 
-/// Most values that are looked at; of more iterations, as many neighbours become one (their
-/// median). The search for change points takes time by the square where there are none.
+/// The most values that are searched for change points; more iterations are combined in groups of
+/// neighbours, each of which counts by its median. Where there is no change point, the time of the
+/// search grows with the square of the number of values.
 const MOST_VALUES: usize = 1000;
 
-/// Outliers are looked for in windows of this many values.
+/// Number of values in a window, within which outliers are found.
 const WINDOW: usize = 200;
 
-/// A value is an outlier when it lies further from the median of its window than this many times
-/// the range from the 10th to the 90th percentile there.
+/// A value is an outlier if its distance from the median of its window is more than this many times
+/// the range from the window's 10th to its 90th percentile.
 const OUTLIER_RANGES: f64 = 3.0;
 
-/// Segments whose mean logarithms differ by less than this, or than the standard deviation of
-/// either, are alike. Half of the margin of equivalence: too small a step to decide a verdict.
+/// Two segments are alike if their mean logarithms differ by at most this, or by at most the standard
+/// deviation of either. It is half of the margin of equivalence: a smaller step decides no verdict.
 const ALIKE: f64 = 0.01;
 
-/// What the iterations of a trial come to.
+/// The classification of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Steadiness {
-    /// Alike from the first on.
+    /// All iterations are alike.
     Steady,
-    /// Dearer at first, then steady.
+    /// Iterations are steady in the end, and all earlier ones cost more.
     WarmUp {
         /// Iterations before the steady state.
         iterations: usize,
     },
-    /// Cheaper at some time before, then steady.
+    /// Iterations are steady in the end, and some earlier ones cost less.
     SlowDown {
         /// Iterations before the steady state.
         iterations: usize,
     },
-    /// The last quarter is not of one kind.
+    /// The last quarter of the iterations is not steady.
     None,
 }
 
-/// What the trials of a cell come to.
+/// The classifications of the trials of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Classified {
     /// Trials with enough iterations.
     trials: usize,
-    /// Of them without a steady state.
+    /// Those of them without a steady state.
     unsteady: usize,
-    /// Iterations before the steady state of those that warm up.
+    /// Iterations before the steady state, of each trial that warms up.
     warm_ups: Vec<usize>,
-    /// The same of those that slow down.
+    /// The same of each trial that slows down.
     slow_downs: Vec<usize>,
 }
 
 impl Classified {
-    /// Takes the log costs of a trial's iterations.
+    /// Adds a trial by the log costs of its iterations.
     pub fn take(&mut self, logs: &[f64]) {
         let Some(steadiness) = classify(logs) else { return };
         self.trials += 1;
@@ -73,41 +73,39 @@ impl Classified {
         }
     }
 
-    /// What is worth a warning: more than a tenth of the trials. At most 2 % of trials that are
-    /// steady are taken for something else, also with 15 % slow iterations among theirs (the test
-    /// below), so that chance does not explain a tenth.
+    /// A warning for each classification that more than a tenth of the trials have. At most 2 % of
+    /// steady trials are classified as something else, even if 15 % of their iterations are slow (see
+    /// the test below), so chance does not explain a tenth.
     pub fn warnings(mut self) -> Vec<WarningKind> {
         let trials = count(self.trials);
+        let is_many = |some: usize| some * 10 > self.trials;
+        // How many trials, and the median of their iterations.
+        let told = |all: &mut Vec<usize>| {
+            all.sort_unstable();
+            is_many(all.len()).then(|| (count(all.len()), count(all[all.len() / 2])))
+        };
+        let unsteady = count(self.unsteady);
         let mut kinds = Vec::new();
-        if self.unsteady * 10 > self.trials {
-            kinds.push(WarningKind::NotSteady { unsteady: count(self.unsteady), trials });
+        kinds.extend(is_many(self.unsteady).then_some(WarningKind::NotSteady { unsteady, trials }));
+        if let Some((warming, iterations)) = told(&mut self.warm_ups) {
+            kinds.push(WarningKind::StillWarmingUp { warming, trials, iterations });
         }
-        self.warm_ups.sort_unstable();
-        self.slow_downs.sort_unstable();
-        if self.warm_ups.len() * 10 > self.trials {
-            let iterations = count(self.warm_ups[self.warm_ups.len() / 2]);
-            kinds.push(WarningKind::StillWarmingUp {
-                warming: count(self.warm_ups.len()),
-                trials,
-                iterations,
-            });
-        }
-        if self.slow_downs.len() * 10 > self.trials {
-            let iterations = count(self.slow_downs[self.slow_downs.len() / 2]);
-            kinds.push(WarningKind::SlowsDown { slowing: count(self.slow_downs.len()), trials, iterations });
+        if let Some((slowing, iterations)) = told(&mut self.slow_downs) {
+            kinds.push(WarningKind::SlowsDown { slowing, trials, iterations });
         }
         kinds
     }
 }
 
-/// A stretch of values without a change.
+/// Consecutive values between two change points.
 struct Segment {
     start: usize,
     mean: f64,
     sd: f64,
 }
 
-/// Classifies the log costs of a trial's iterations, in their order. None for too few of them.
+/// Classifies a trial by the log costs of its iterations, in their order. `None` if there are too few
+/// iterations, or if a log cost is not finite.
 pub(crate) fn classify(logs: &[f64]) -> Option<Steadiness> {
     if logs.len() < FEWEST_ITERATIONS || logs.iter().any(|log| !log.is_finite()) {
         return None;
@@ -136,9 +134,9 @@ pub(crate) fn classify(logs: &[f64]) -> Option<Steadiness> {
     })
 }
 
-/// Place and value of all but the outliers.
+/// Index and value of every value that is no outlier.
 fn without_outliers(values: &[f64]) -> Vec<(usize, f64)> {
-    // A short rest has no percentiles of its own.
+    // The last window includes the remainder, which is too short for percentiles of its own.
     let windows = (values.len() / WINDOW).max(1);
     let mut kept = Vec::with_capacity(values.len());
     for window in 0..windows {
@@ -147,8 +145,8 @@ fn without_outliers(values: &[f64]) -> Vec<(usize, f64)> {
         let ascending = rank::sorted(values[from..to].iter().copied());
         let range = rank::quantile(&ascending, 0.9) - rank::quantile(&ascending, 0.1);
         let middle = rank::median(&ascending);
-        let near = |value: f64| (value - middle).abs() <= OUTLIER_RANGES * range;
-        kept.extend((from..to).map(|i| (i, values[i])).filter(|(_, value)| near(*value)));
+        let is_near = |value: f64| (value - middle).abs() <= OUTLIER_RANGES * range;
+        kept.extend((from..to).map(|i| (i, values[i])).filter(|(_, value)| is_near(*value)));
     }
     kept
 }
@@ -184,43 +182,31 @@ mod tests {
         classify(&(0..n).map(|i| level(i) + noise(i)).collect::<Vec<_>>())
     }
 
+    /// Each level up to its iteration, and 0 from the last one on.
+    fn steps(levels: &[(usize, f64)]) -> impl Fn(usize) -> f64 {
+        move |i| levels.iter().find(|(end, _)| i < *end).map_or(0.0, |(_, level)| *level)
+    }
+
     #[test]
     fn levels_are_told_apart() {
-        assert_eq!(of(100, |_| 0.0), Some(Steadiness::Steady));
+        for (levels, expected) in [
+            (&[][..], Steadiness::Steady),
+            (&[(20, 0.5)], Steadiness::WarmUp { iterations: 20 }),
+            (&[(10, 1.0), (30, 0.5)], Steadiness::WarmUp { iterations: 30 }),
+            (&[(40, -0.5)], Steadiness::SlowDown { iterations: 40 }),
+            (&[(20, 0.5), (40, -0.5)], Steadiness::SlowDown { iterations: 40 }),
+            (&[(80, 0.5)], Steadiness::None),
+        ] {
+            assert_eq!(of(100, steps(levels)), Some(expected), "{levels:?}");
+        }
         assert_eq!(of(49, |_| 0.0), None, "too few to tell");
-        assert_eq!(of(100, |i| if i < 20 { 0.5 } else { 0.0 }), Some(Steadiness::WarmUp { iterations: 20 }));
-        let twice = |i| {
-            if i < 10 {
-                1.0
-            } else if i < 30 {
-                0.5
-            } else {
-                0.0
-            }
-        };
-        assert_eq!(of(100, twice), Some(Steadiness::WarmUp { iterations: 30 }));
-        assert_eq!(
-            of(100, |i| if i < 40 { -0.5 } else { 0.0 }),
-            Some(Steadiness::SlowDown { iterations: 40 })
-        );
-        let dip = |i| {
-            if i < 20 {
-                0.5
-            } else if i < 40 {
-                -0.5
-            } else {
-                0.0
-            }
-        };
-        assert_eq!(of(100, dip), Some(Steadiness::SlowDown { iterations: 40 }));
-        assert_eq!(of(100, |i| if i < 80 { 0.5 } else { 0.0 }), Some(Steadiness::None));
         assert_eq!(of(200, |i| 0.2 * ((i / 25) % 2) as f64), Some(Steadiness::None), "it goes on and on");
     }
 
     #[test]
     fn steps_too_small_to_matter_are_none() {
-        assert_eq!(of(400, |i| if i < 350 { 0.008 } else { 0.0 }), Some(Steadiness::Steady));
-        assert_eq!(of(400, |i| if i < 350 { 0.02 } else { 0.0 }), Some(Steadiness::None));
+        assert_eq!(of(400, steps(&[(350, 0.008)])), Some(Steadiness::Steady));
+        assert_eq!(of(400, steps(&[(350, 0.02)])), Some(Steadiness::None));
     }
 
     #[test]
@@ -232,10 +218,8 @@ mod tests {
     /// 3,000 iterations are looked at three at a time.
     #[test]
     fn many_iterations_are_taken_together() {
-        assert_eq!(
-            of(3000, |i| if i < 600 { 0.5 } else { 0.0 }),
-            Some(Steadiness::WarmUp { iterations: 600 })
-        );
+        let found = of(3000, steps(&[(600, 0.5)]));
+        assert_eq!(found, Some(Steadiness::WarmUp { iterations: 600 }));
     }
 
     #[test]
@@ -255,7 +239,7 @@ mod tests {
         assert_eq!(Classified::default().warnings(), []);
     }
 
-    /// Steady iterations of five kinds, of which few may be taken for anything else.
+    /// Of steady iterations with six kinds of noise, few trials may be classified as anything else.
     #[test]
     fn noise_is_steady() {
         use rand_core::{Rng as _, SeedableRng as _};

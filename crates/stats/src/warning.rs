@@ -17,6 +17,19 @@ pub struct Warning {
     pub kind: WarningKind,
 }
 
+impl Warning {
+    /// Of a workload, or of an environment, or of a workload in an environment.
+    pub(crate) fn of(workload: Option<&str>, environment: Option<&str>, kind: WarningKind) -> Self {
+        let (workload, environment) = (workload.map(Into::into), environment.map(Into::into));
+        Self { workload, metric: None, environment, kind }
+    }
+
+    /// Of a metric of the workload.
+    pub(crate) fn about_metric(self, metric: &str) -> Self {
+        Self { metric: Some(metric.into()), ..self }
+    }
+}
+
 /// What a warning is about, with its sentence.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "warning")]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use weigh_model::{EnvironmentPlan, HostFacts, InstanceFacts, Plan, Record, parity_word_covers};
+use weigh_model::{EnvironmentPlan, HostFacts, InstanceFacts, Plan, Record, parity_key_matches};
 use weigh_platforms as platforms;
 use weigh_report::EnvironmentFacts;
 
@@ -108,7 +108,7 @@ fn planned(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> Envi
 fn implied(environment: &EnvironmentPlan, key: &str) -> Option<&'static str> {
     let platform = platforms::find(&environment.spec.platform)?;
     let mut implies = platform.capabilities(&environment.spec).implies.iter();
-    implies.find(|(word, _)| parity_word_covers(word, key)).map(|(_, reason)| *reason)
+    implies.find(|(word, _)| parity_key_matches(word, key)).map(|(_, reason)| *reason)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! CPU time charged per operation, as a summary and as a metric of its own.
+//! CPU time charged per operation, as a summary and as a metric.
 
 use super::ChargeSummary;
 use crate::collect::CountingUnit;
@@ -10,19 +10,19 @@ use weigh_model::{
     WorkloadPlan,
 };
 
-/// Beginning of the names of the metrics that are charged CPU time; no manifest may use it.
+/// Prefix of the names of metrics for charged CPU time; no manifest may use it.
 pub(crate) const CHARGED_CPU: &str = "cpu_per_";
 
-/// The operation of a workload that counts nothing finer.
+/// The operation of a workload that counts no operations.
 const RUN: &str = "run";
 
 fn operation(workload: &WorkloadPlan) -> &str {
     workload.operations.as_ref().map_or(RUN, |operations| operations.name.as_str())
 }
 
-/// What a trial was charged, and for how many operations; none where it was not observed, where a
-/// run did not say how many, and where nothing at all was charged: a program cannot run in no time,
-/// so nobody kept accounts there.
+/// The charge of a trial and its number of operations. `None` if the trial was not observed, if a run
+/// of the command did not report its operations, or if the charge is 0: every program uses CPU time,
+/// so nothing was accounted there.
 fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge, f64)> {
     let Outcome::Measured { iterations } = &trial.outcome else { return None };
     let charge = &trial.observed.as_deref()?.charge;
@@ -34,8 +34,8 @@ fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge,
     (operations > 0.0 && charge.total_ns() > 0).then_some((charge, operations))
 }
 
-/// The summary of a cell: medians over its blocks, and the difference to the baseline. None without
-/// any observation.
+/// The summary of a cell: medians over its blocks, and the difference from the baseline. `None` if no
+/// trial was observed.
 pub(crate) fn summary(
     plan: &Plan,
     workload: &WorkloadPlan,
@@ -47,15 +47,9 @@ pub(crate) fn summary(
     if charged.is_empty() {
         return None;
     }
-    // What is absent from a block was not used there.
-    let named = |of: fn(&Charge) -> &BTreeMap<String, u64>| -> BTreeMap<String, f64> {
-        let names: BTreeSet<&String> = charged.iter().flat_map(|(charge, _)| of(charge).keys()).collect();
-        let median_of = |name: &String| {
-            median(charged.iter().map(|(c, n)| of(c).get(name).copied().unwrap_or(0) as f64 / n))
-        };
-        names.into_iter().map(|name| (name.clone(), median_of(name))).collect()
-    };
-    let mut parts = named(|charge| &charge.helpers_ns);
+    // A process that is absent from a block was not used there. A counter that is absent could not be
+    // read, which is not 0.
+    let mut parts = medians(&charged, |charge| &charge.helpers_ns, Some(0));
     parts.insert("guest".into(), median(charged.iter().map(|(c, n)| c.guest_ns as f64 / n)));
     parts.insert("softirq".into(), median(charged.iter().map(|(c, n)| c.softirq_ns as f64 / n)));
     let cycles: Option<Vec<f64>> =
@@ -75,8 +69,8 @@ pub(crate) fn summary(
         cpu_ns_per_op: median(charged.iter().map(|(charge, n)| charge.total_ns() as f64 / n)),
         cycles_per_op: cycles.map(|cycles| median(cycles.into_iter())),
         parts_ns_per_op: parts,
-        daemons_ns_per_op: named(|charge| &charge.daemons_ns),
-        counters_per_op: counters(&charged),
+        daemons_ns_per_op: medians(&charged, |charge| &charge.daemons_ns, Some(0)),
+        counters_per_op: medians(&charged, |charge| &charge.counters, None),
     })
 }
 
@@ -94,12 +88,17 @@ fn log_ratios(
     units.iter().filter_map(|(_, trials)| Some(log(trials, environment)? - log(trials, baseline)?)).collect()
 }
 
-/// Medians over the blocks that have the counter: one that is absent could not be read, which is
-/// not 0.
-fn counters(charged: &[(&Charge, f64)]) -> BTreeMap<String, f64> {
-    let names: BTreeSet<&String> = charged.iter().flat_map(|(charge, _)| charge.counters.keys()).collect();
+/// Medians per operation, by name. A block without the name counts as `absent`, or does not count.
+fn medians(
+    charged: &[(&Charge, f64)],
+    of: fn(&Charge) -> &BTreeMap<String, u64>,
+    absent: Option<u64>,
+) -> BTreeMap<String, f64> {
+    let names: BTreeSet<&String> = charged.iter().flat_map(|(charge, _)| of(charge).keys()).collect();
     let median_of = |name: &String| {
-        median(charged.iter().filter_map(|(charge, n)| Some(*charge.counters.get(name)? as f64 / n)))
+        let per_operation =
+            |(charge, n): &(&Charge, f64)| Some(of(charge).get(name).copied().or(absent)? as f64 / n);
+        median(charged.iter().filter_map(per_operation))
     };
     names.into_iter().map(|name| (name.clone(), median_of(name))).collect()
 }
@@ -108,10 +107,10 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     rank::median(&rank::sorted(values))
 }
 
-/// The service demand of a workload as a metric: charged CPU per operation, descriptive. In cycles
-/// where every trial has them, else in seconds; none where no trial was observed.
+/// The service demand of a workload as a descriptive metric: charged CPU time per operation. In cycles
+/// if every trial has them, else in seconds; `None` if no trial was observed.
 ///
-/// A block's number is the charge of its trial over all operations of its iterations.
+/// The value of a block is the charge of its trial divided by the operations of all its iterations.
 pub(crate) fn comparison(
     plan: &Plan,
     workload: &WorkloadPlan,
@@ -129,8 +128,7 @@ pub(crate) fn comparison(
         _ => charge.total_ns() as f64 * 1e-9 / operations,
     };
     let series = |environment: &str| {
-        let mut series =
-            Series { environment: environment.into(), observations: Vec::new(), failed: 0, tried: 0 };
+        let mut series = Series::of(environment, Vec::new());
         for (block, trials) in units {
             let Some(trial) = trials.get(environment) else { continue };
             series.tried += 1;

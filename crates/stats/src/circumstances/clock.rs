@@ -1,13 +1,13 @@
-//! How good the clocks were, and what that means for a metric.
+//! The quality of the clocks, and its consequences for metrics.
 
 use super::ClockSummary;
 use crate::analysis::Flag;
 use crate::estimate::count;
-use crate::rank;
+use crate::rank::median_of as median;
 use crate::warning::WarningKind;
 use weigh_model::{ClockCheck, ClockState, Extraction, MetricSource, Outcome, Plan, Trial};
 
-/// The clocks of the environments whose trials have a check of a guest's.
+/// The clocks of the environments whose guests' clocks were checked.
 pub(crate) fn summaries(plan: &Plan, trials: &[&Trial]) -> Vec<ClockSummary> {
     let summary = |environment: &str| {
         let own =
@@ -17,7 +17,7 @@ pub(crate) fn summaries(plan: &Plan, trials: &[&Trial]) -> Vec<ClockSummary> {
     plan.environments.iter().filter_map(|environment| summary(&environment.name)).collect()
 }
 
-/// The clock of the machine of the load generators, where that is another one than the host.
+/// The clock of the load generators' machine, if that is not the host.
 pub(crate) fn of_loader(plan: &Plan, trials: &[&Trial]) -> Option<ClockSummary> {
     let timed = trials.iter().filter(|trial| plan.is_timed_by_loader(&trial.workload));
     summary(&plan.loader.as_ref()?.to_string(), timed.filter_map(|trial| trial.clock))
@@ -43,43 +43,38 @@ fn summary(name: &str, checks: impl Iterator<Item = ClockCheck>) -> Option<Clock
     (!checks.is_empty()).then_some(summary)
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let ascending = rank::sorted(values);
-    (!ascending.is_empty()).then(|| rank::median(&ascending))
-}
-
-/// Which clock a metric comes from.
+/// The source of a metric's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimedBy {
-    /// weighbridge, around the command: where the guest's clock is not proven, the host's.
+    /// weighbridge, around the command: by the host's clock if the guest's is not proven.
     Us,
-    /// The tool, or the kernel that it runs on: always the guest's.
+    /// The tool, or the kernel that it runs on: always by the guest's clock.
     Guest,
-    /// None: an amount.
+    /// No clock: the metric is an amount.
     Nobody,
 }
 
-/// Which clock a metric comes from. What a tool prints is timed by the guest unless its unit says
-/// that it is an amount: a score or an index of a tool's own is made from time.
+/// The source of a metric's time. The guest times what a tool prints, unless the unit is that of an
+/// amount: tools compute scores and indices from times.
 pub(crate) fn timed_by(metric: &MetricSource) -> TimedBy {
     match metric.from {
         Extraction::Duration => TimedBy::Us,
         Extraction::UserTime | Extraction::SystemTime | Extraction::CpuTime => TimedBy::Guest,
-        // A stamp is the host's, or proven to be.
+        // Stamps are on the host's clock, or on one that was proven against it.
         Extraction::MaximumResidentSet | Extraction::Stamp => TimedBy::Nobody,
         _ if ["B", "1"].contains(&metric.spec.unit.symbol()) => TimedBy::Nobody,
         _ => TimedBy::Guest,
     }
 }
 
-/// How far a guest's clock may have strayed while it was awake, as a share of a duration, for the
-/// duration to be of use: a quarter of the margin of equivalence, as for noise.
+/// The largest error of a guest's clock over the awake time, as a share of a duration, with which the
+/// duration can be used: a quarter of the margin of equivalence, as for noise.
 const STRAYED_SHARE: f64 = 0.005;
 
-/// Whether the tool's own time can be used although the command's did not fit its bracket. A slow
-/// channel and a clock that stood still look alike there; but a clock that stood still is behind at
-/// the end of the awake time, and how far behind it can be is known from its rate and the bound of
-/// that.
+/// Whether the tool's own time can be used although the duration of the command did not fit its
+/// bracket. The misfit has two possible causes: a slow channel, or a clock that stood still. A clock
+/// that stood still is behind at the end of the awake time, and its rate and the bound of the rate
+/// limit how far.
 fn is_good_enough(check: &ClockCheck, trial: &Trial) -> bool {
     let (Some(rate_ppm), Some(bound_ppm)) = (check.rate_ppm, check.bound_ppm) else { return false };
     let Outcome::Measured { iterations } = &trial.outcome else { return false };
@@ -88,7 +83,7 @@ fn is_good_enough(check: &ClockCheck, trial: &Trial) -> bool {
     shortest.is_some_and(|shortest_ns| strayed_ns <= STRAYED_SHARE * shortest_ns as f64)
 }
 
-/// What the clocks of the trials of a cell mean for a metric of it.
+/// The flags of a metric of a cell that follow from the clocks of its trials.
 pub(crate) fn flags<'a>(metric: &MetricSource, trials: impl Iterator<Item = &'a Trial>) -> Vec<Flag> {
     let timed_by = timed_by(metric);
     if timed_by == TimedBy::Nobody {
@@ -100,7 +95,8 @@ pub(crate) fn flags<'a>(metric: &MetricSource, trials: impl Iterator<Item = &'a 
             match check.state {
                 ClockState::Shared | ClockState::Proven => None,
                 ClockState::Warned => Some(Flag::ClockWarning),
-                // A wrong clock voids its unit; should one count all the same, nothing rests on it.
+                // A wrong clock voids its unit. If a unit with one counts all the same, it gets no
+                // verdict.
                 ClockState::Bracket | ClockState::Wrong if timed_by == TimedBy::Us => Some(Flag::HostClock),
                 ClockState::Bracket if is_good_enough(&check, trial) => Some(Flag::ClockWarning),
                 ClockState::Bracket | ClockState::Wrong => Some(Flag::ClockUnproven),
@@ -112,7 +108,7 @@ pub(crate) fn flags<'a>(metric: &MetricSource, trials: impl Iterator<Item = &'a 
     flags
 }
 
-/// What a reader should know of the clock of an environment.
+/// Warnings about the clock of an environment.
 pub(crate) fn warnings(summary: &ClockSummary) -> Vec<WarningKind> {
     let of = |state: ClockState| summary.states.get(&state).copied().unwrap_or(0);
     let trials = count(summary.states.values().map(|n| *n as usize).sum());
@@ -129,7 +125,8 @@ pub(crate) fn warnings(summary: &ClockSummary) -> Vec<WarningKind> {
 }
 
 impl WarningKind {
-    /// What is said of a guest's clock, of that of the load generator's machine.
+    /// The warning about the clock of the load generator's machine that corresponds to this one about
+    /// a guest's clock.
     pub(crate) fn of_loader(self) -> Self {
         match self {
             Self::ClockOff { off, trials, rate_ppm } => Self::LoaderClockOff { off, trials, rate_ppm },

@@ -1,7 +1,7 @@
 //! Equal pages of guests: the scans of all trials that count, amount by amount.
 //!
-//! Means and not medians: the parts of a mean add up to the mean of the whole, and a matrix whose
-//! rows do not is none. What is 0 is 0 here: nothing is compared by ratios.
+//! Amounts are means and not medians, because the means of the parts add up to the mean of the whole,
+//! as the rows of the matrix must. An amount may be 0, because none is compared by ratios.
 
 use super::{DuplicateAmount, DuplicateSummary};
 use crate::estimate::count;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use weigh_model::duplicates::{DUPLICATES, amounts};
 use weigh_model::{Iteration, Observation, Outcome, Started, Trial, WorkloadPlan};
 
-/// What the trials of a cell found; none where no scan was asked for.
+/// The scans of the trials of a cell; `None` if no scan was asked for.
 pub(crate) fn summary<'t>(
     workload: &WorkloadPlan,
     environment: &str,
@@ -52,7 +52,7 @@ fn reason(iterations: &[Iteration]) -> Option<String> {
 }
 
 impl DuplicateAmount {
-    /// Of at least one value.
+    /// The mean and the extremes of at least one scan.
     fn of(scans: &[Observation]) -> Self {
         let bytes: Vec<f64> = scans.iter().map(|scan| scan.value).collect();
         Self {
@@ -72,12 +72,6 @@ mod tests {
 
     fn trial(pages: Option<PageScan>, reason: Option<&str>) -> Trial {
         let absent = reason.map(|reason| (DUPLICATES.to_string(), reason.to_string())).into_iter().collect();
-        let iteration = serde_json::json!({
-            "host_started_ns": 0, "host_ended_ns": 1, "guest_duration_ns": 1, "user_ns": 0, "system_ns": 0,
-            "maximum_resident_set_bytes": 0, "minor_faults": 0, "major_faults": 0,
-            "voluntary_switches": 0, "involuntary_switches": 0, "values": {},
-        });
-        let iteration: Iteration = serde_json::from_value(iteration).unwrap();
         Trial {
             sequence: 0,
             block: 0,
@@ -89,7 +83,7 @@ mod tests {
             started: String::new(),
             host_started_ns: 0,
             host_ended_ns: 1,
-            outcome: Outcome::Measured { iterations: vec![Iteration { absent, ..iteration }] },
+            outcome: Outcome::Measured { iterations: vec![Iteration { absent, ..Iteration::default() }] },
             observed: Some(Box::new(Observed { pages: pages.map(Box::new), ..Observed::default() })),
             clock: None,
         }

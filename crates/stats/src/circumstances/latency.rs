@@ -5,11 +5,11 @@ use crate::quantile;
 use std::collections::BTreeSet;
 use weigh_model::{Iteration, Outcome, Trial, WorkloadPlan};
 
-/// Points per factor of ten of the share that is slower.
+/// Points of the curve per factor of ten of the share.
 const PER_DECADE: i32 = 20;
 
-/// The merged histograms of the trials of a cell, one curve per histogram; histograms that cannot
-/// be read are left out, as the metrics made from them are unusable and say so.
+/// One curve per histogram of a cell, merged over its trials. Histograms that cannot be read are left
+/// out; the metrics that are computed from them are reported as unusable.
 pub(crate) fn summaries<'t>(
     workload: &WorkloadPlan,
     environment: &str,
@@ -38,8 +38,7 @@ pub(crate) fn summaries<'t>(
     names.iter().filter_map(curve).collect()
 }
 
-/// The share that is slower and the latency in seconds, from nearly all down to the least share
-/// that so many samples say anything about (method specification, "Latency").
+/// The points of a curve, as in [`LatencySummary::curve`] (method specification, "Latency").
 fn curve(merged: &hdrhistogram::Histogram<u64>) -> Vec<(f64, f64)> {
     let at = |slower: f64| (slower, merged.value_at_quantile(1.0 - slower) as f64 * 1e-9);
     let body = (1..20).rev().map(|twentieth| f64::from(twentieth) * 0.05).filter(|slower| *slower > 0.1);

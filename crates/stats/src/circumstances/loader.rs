@@ -1,4 +1,4 @@
-//! Whether it was the load generator that was measured (method specification, "Loader headroom").
+//! Whether the load generator limited the measurement (method specification, "Loader headroom").
 
 use super::{Circumstances, LoaderSummary};
 use crate::estimate::count;
@@ -8,11 +8,11 @@ use weigh_model::{
     Better, Extraction, Headroom, LoadLoop, MetricSource, Outcome, Paced, Trial, WorkloadPlan,
 };
 
-/// Share of a window up to which the busiest CPU of a load generator leaves it time to ask for
-/// more. Beyond, a faster server would not be seen to be one.
+/// The largest share of a window for which the busiest CPU of a load generator may be busy. Beyond it
+/// the load generator has no time for more requests, and a faster server would not show.
 pub const LOADER_BOUND_SHARE: f64 = 0.70;
 
-/// The load generator of a cell; none where no trial has one.
+/// The load generator of a cell; `None` if no trial has one.
 pub(crate) fn summary<'t>(
     workload: &WorkloadPlan,
     environment: &str,
@@ -29,11 +29,7 @@ pub(crate) fn summary<'t>(
         shares.extend(share);
         reached.extend(workload.reached(iterations));
     }
-    let median = |values: Vec<f64>| {
-        let ascending = rank::sorted(values);
-        (!ascending.is_empty()).then(|| rank::median(&ascending))
-    };
-    // Of a run that was resumed before it had any trial, the later pilot.
+    // A run that was resumed before its first trial has two pilots; the later one counts.
     let proven = headroom.iter().rev().find(|h| h.workload == workload.id && h.environment == environment);
     let operation = reached.first().map(|(name, _)| *name).or(proven.map(|h| h.operation.as_str()));
     let trials = count(shares.len());
@@ -42,41 +38,41 @@ pub(crate) fn summary<'t>(
         environment: environment.into(),
         closed: server.kind == LoadLoop::Closed,
         trials,
-        busiest_share: median(shares)?,
+        busiest_share: rank::median_of(shares)?,
         operation: operation.unwrap_or_default().into(),
         headroom_per_s: proven.map(|h| h.rate_per_s),
         paced: paces.iter().rev().find(|paced| paced.workload == workload.id).map(|paced| (*paced).clone()),
-        reached_per_s: median(reached.iter().map(|(_, rate)| *rate).collect()),
+        reached_per_s: rank::median_of(reached.iter().map(|(_, rate)| *rate)),
     })
 }
 
-/// Share of the rate at which requests leave that a server serves when it keeps up. Poisson
-/// arrivals vary by some per cent in a short load.
-const KEPT_UP_SHARE: f64 = 0.90;
+/// A server keeps up if it serves at least this share of the requests. Poisson arrivals vary by some
+/// per cent in a short load.
+const KEEPS_UP_SHARE: f64 = 0.90;
 
 impl LoaderSummary {
-    /// Whether the load generator had no time left to ask for more.
+    /// Whether the load generator had no time left for more requests.
     pub fn is_bound(&self) -> bool {
         self.busiest_share > LOADER_BOUND_SHARE
     }
 
-    /// What a reader should know of its CPUs.
+    /// A warning if its CPUs were too busy.
     pub(crate) fn warning(&self) -> Option<WarningKind> {
         let share = self.busiest_share;
         self.is_bound().then_some(WarningKind::LoaderBound { share, trials: self.trials })
     }
 
-    /// What a reader should know of a rate that was not served.
+    /// A warning if the server did not serve the rate of requests.
     pub fn behind(&self) -> Option<WarningKind> {
         let (paced, served_per_s) = (self.paced.as_ref()?, self.reached_per_s?);
         let offered_per_s = paced.rate_per_s;
-        (served_per_s < KEPT_UP_SHARE * offered_per_s)
+        (served_per_s < KEEPS_UP_SHARE * offered_per_s)
             .then_some(WarningKind::FellBehind { offered_per_s, served_per_s })
     }
 }
 
-/// Whether a metric says how much was done in a time, and so is the loader's where the loader is
-/// the limit: a rate, or the time that the whole load took.
+/// Whether a metric is a throughput, which a load generator without time left would limit: a rate, or
+/// the duration of the whole load.
 pub(crate) fn is_throughput(metric: &MetricSource) -> bool {
     metric.spec.better == Better::Higher || metric.from == Extraction::Duration
 }

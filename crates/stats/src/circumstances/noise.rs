@@ -5,32 +5,30 @@ use crate::estimate::count;
 use crate::warning::WarningKind;
 use weigh_model::{HostSettings, NoiseLimits, NoisyHost, Observed, Trial};
 
-/// Unattributed CPU time is reconciled over at least this long: below it the ticks of `/proc/stat`
-/// are a share of their own (method specification, "CPU time per operation").
+/// The shortest time over which unattributed CPU time is computed, nanoseconds. In a shorter one the
+/// ticks of `/proc/stat` would be too coarse (method specification, "CPU time per operation").
 const RECONCILED_NS: u64 = 5_000_000_000;
 
-/// Lines of the kernel's log that are kept.
+/// The most lines of the kernel's log in a summary.
 const MOST_LOG_LINES: usize = 20;
 
-/// The larger certain share of steal and foreign CPU of a trial.
+/// The certain share of steal or of foreign CPU time in a trial, whichever is larger.
 fn disturbance(observed: &Observed) -> f64 {
     let share = |time: weigh_model::CpuTime| time.certain_share(observed.window_ns, observed.cpus.len());
     share(observed.steal).max(share(observed.foreign))
 }
 
-/// Whether noise took more of a trial than the warning share, or than the void share where that is
-/// the smaller one.
+/// Whether the noise in a trial exceeds the warning share, or the void share if that is smaller.
 pub(crate) fn is_disturbed(trial: &Trial, limits: &NoiseLimits) -> bool {
     let limit = limits.warn_share.min(limits.void_share);
     trial.observed.as_deref().is_some_and(|observed| disturbance(observed) > limit)
 }
 
-/// Sums, extremes and settings of the observed trials among these, which are in the order of the
-/// run.
+/// Sums, extremes and settings of the observed trials. `trials` are in the order of the run.
 pub(crate) fn summary(trials: &[&Trial], limits: &NoiseLimits) -> Option<NoiseSummary> {
     let observed: Vec<&Observed> = trials.iter().filter_map(|trial| trial.observed.as_deref()).collect();
     observed.first()?;
-    let settings = told(&observed).last().copied().cloned().unwrap_or_default();
+    let settings = recorded_settings(&observed).last().copied().cloned().unwrap_or_default();
     let sum = |of: &dyn Fn(&Observed) -> f64| observed.iter().map(|o| of(o)).sum::<f64>();
     let window_ns = sum(&|o| o.window_ns as f64);
     let cpu_ns = sum(&|o| o.window_ns as f64 * o.cpus.len().max(1) as f64);
@@ -58,8 +56,8 @@ pub(crate) fn summary(trials: &[&Trial], limits: &NoiseLimits) -> Option<NoiseSu
     })
 }
 
-/// Some task waited for a CPU, for memory, for input or output: shares of the time of the trials
-/// that tell.
+/// Shares of the time in which some task waited for a CPU, for memory, and for input or output, over
+/// the trials with pressure information.
 fn pressure_shares(observed: &[&Observed]) -> Option<(f64, f64, f64)> {
     let telling = || observed.iter().filter_map(|o| Some((o.window_ns as f64, o.pressure?)));
     let window_ns: f64 = telling().map(|(window_ns, _)| window_ns).sum();
@@ -70,8 +68,8 @@ fn pressure_shares(observed: &[&Observed]) -> Option<(f64, f64, f64)> {
         .then(|| (share(|p| p.cpu_some_ns), share(|p| p.memory_some_ns), share(|p| p.io_some_ns)))
 }
 
-/// The settings as words, in the order in which they are told.
-fn words(settings: &HostSettings) -> [(&'static str, Option<String>); 9] {
+/// Name and value of each setting, in the order of reports.
+fn described(settings: &HostSettings) -> [(&'static str, Option<String>); 9] {
     let switch = |on: Option<bool>| on.map(|on| if on { "on" } else { "off" }.to_string());
     let governors = (!settings.governors.is_empty()).then(|| settings.governors.join(", "));
     [
@@ -87,20 +85,20 @@ fn words(settings: &HostSettings) -> [(&'static str, Option<String>); 9] {
     ]
 }
 
-/// The settings of the trials that tell any: one in which nothing was started looks at none.
-fn told<'a>(observed: &[&'a Observed]) -> Vec<&'a HostSettings> {
+/// The settings of the trials that recorded any. A trial that started nothing records none.
+fn recorded_settings<'a>(observed: &[&'a Observed]) -> Vec<&'a HostSettings> {
     let settings = observed.iter().map(|observed| &observed.settings);
     settings.filter(|settings| **settings != HostSettings::default()).collect()
 }
 
-/// What changed from one trial to the next, each change once.
+/// The distinct changes from one trial to the next.
 fn changes(observed: &[&Observed]) -> Vec<String> {
     let mut changes: Vec<String> = Vec::new();
-    for pair in told(observed).windows(2) {
+    for pair in recorded_settings(observed).windows(2) {
         if pair[0] == pair[1] {
             continue;
         }
-        for ((name, before), (_, after)) in words(pair[0]).into_iter().zip(words(pair[1])) {
+        for ((name, before), (_, after)) in described(pair[0]).into_iter().zip(described(pair[1])) {
             let word = |value: Option<String>| value.unwrap_or_else(|| "unknown".into());
             if before != after {
                 let change = format!("{name}: {} -> {}", word(before), word(after));
@@ -123,7 +121,7 @@ fn kernel_log(observed: &[&Observed]) -> Vec<String> {
     lines
 }
 
-/// What of it the reader should do something about.
+/// Warnings about noise that the user can do something about.
 pub(crate) fn warnings(
     noise: Option<&NoiseSummary>,
     noisy_host: Option<&NoisyHost>,

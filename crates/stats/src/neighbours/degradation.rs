@@ -52,8 +52,8 @@ pub struct DegradationStep {
     /// where neighbours are bound by the CPUs; context, and never graded.
     pub fair: Option<f64>,
     /// Why there is no value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lack: Option<String>,
+    #[serde(rename = "lack", default, skip_serializing_if = "Option::is_none")]
+    pub missing_reason: Option<String>,
     /// Whether the interval is of a fair sample: no failed trials, no unusable values on either
     /// side.
     pub sound: bool,
@@ -143,7 +143,7 @@ fn degradation(
             median,
             loss: paired.as_ref().and_then(|paired| paired.estimate).map(|estimate| estimate.interval()),
             fair: part.filter(|part| are_bound(family, environment, guests, kind, *part)),
-            lack: median.is_none().then(|| known.missing_reason(at, environment)).flatten(),
+            missing_reason: median.is_none().then(|| known.missing_reason(at, environment)).flatten(),
             sound: paired.is_some_and(|paired| !paired.impaired),
         });
     }
@@ -213,24 +213,24 @@ mod tests {
 
     #[test]
     fn the_knee_is_where_intervals_are_certain() {
-        let knee = |all: &[Comparison]| degradations(all, &known(2))[0].knee.clone().unwrap();
-        let found = knee(&spinning());
-        assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, Some(4), &[][..]));
+        let knee = |all: &[Comparison]| {
+            let Knee { within, beyond, undecided, .. } =
+                degradations(all, &known(2))[0].knee.clone().unwrap();
+            (within, beyond, undecided)
+        };
+        assert_eq!(knee(&spinning()), (2, Some(4), vec![]));
         // Four guests: from 0 to 10 % slower.
         let mut unsure = spinning();
         unsure[3] = comparison("time", 4, "cpu", Shares::Equal, &[1.0, 1.1, 1.0, 1.1, 1.0, 1.1]);
-        let found = knee(&unsure);
-        assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, Some(8), &[4][..]));
+        assert_eq!(knee(&unsure), (2, Some(8), vec![4]));
         // A failed trial makes nothing certain.
         let mut failed = spinning();
         failed[2].series[0].failed = 1;
-        let found = knee(&failed);
-        assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (1, Some(4), &[2][..]));
+        assert_eq!(knee(&failed), (1, Some(4), vec![2]));
         // Slower in the middle only: nothing is certain from there on.
         let mut dip = spinning();
         dip[1] = comparison("time", 8, "cpu", Shares::Equal, &around(1.01));
-        let found = knee(&dip);
-        assert_eq!((found.within, found.beyond, found.undecided.as_slice()), (2, None, &[4, 8][..]));
+        assert_eq!(knee(&dip), (2, None, vec![4, 8]));
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         let found = degradations(&all, &Known { flags: &flags, ..known(2) });
         let last = found[0].steps.last().unwrap();
         assert_eq!((last.guests, last.up, last.median, last.loss), (16, Some(11), None, None));
-        assert_eq!(last.lack.as_deref(), Some("no memory for more than 11"));
+        assert_eq!(last.missing_reason.as_deref(), Some("no memory for more than 11"));
         let knee = found[0].knee.as_ref().unwrap();
         assert_eq!((knee.within, knee.beyond), (2, Some(4)), "what was not measured says nothing");
     }

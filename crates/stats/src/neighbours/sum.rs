@@ -1,9 +1,8 @@
 //! The combined rate of all guests where all run the workload, and how evenly it is spread.
 
 use super::{Family, Known, Paired, median, values};
-use crate::estimate::{Estimate, TAIL};
+use crate::estimate::Estimate;
 use crate::interval::Interval;
-use crate::student;
 use serde::{Deserialize, Serialize};
 use weigh_model::{Comparison, MetricSpec, NeighbourKind, Shares, WorkloadKey, neighbours};
 
@@ -51,8 +50,8 @@ pub struct SumStep {
     /// What the slowest guest did over what the fastest did.
     pub least_to_most: Option<Evenness>,
     /// Why there is no value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lack: Option<String>,
+    #[serde(rename = "lack", default, skip_serializing_if = "Option::is_none")]
+    pub missing_reason: Option<String>,
 }
 
 /// A measure of evenness between 0 and 1, one per block.
@@ -70,8 +69,7 @@ impl Evenness {
     fn of(comparison: &Comparison, environment: &str) -> Option<Self> {
         let values = values(comparison, environment)?;
         let mean = Estimate::of(&values).map(|estimate| {
-            let half = estimate.half_width(student::quantile(1.0 - TAIL, estimate.df));
-            let Interval { estimate, low, high } = Interval::around(estimate.mean, half);
+            let Interval { estimate, low, high } = estimate.amount();
             Interval { estimate, low: low.clamp(0.0, 1.0), high: high.clamp(0.0, 1.0) }
         });
         Some(Self { n: crate::estimate::count(values.len()), median: median(comparison, environment)?, mean })
@@ -114,7 +112,7 @@ fn sum(family: &Family<'_>, kind: &NeighbourKind, environment: &str, known: &Kno
             growth: growth.filter(|growth| !growth.impaired).and_then(|growth| growth.times()),
             jain: even(neighbours::JAIN),
             least_to_most: even(neighbours::LEAST_TO_MOST),
-            lack: middle.is_none().then(|| known.missing_reason(at, environment)).flatten(),
+            missing_reason: middle.is_none().then(|| known.missing_reason(at, environment)).flatten(),
         });
         if middle.is_some() {
             before = Some(at);

@@ -11,7 +11,7 @@ pub fn metric(name: &str, better: Better, primary: bool) -> MetricSpec {
 
 /// One value per block, from block 0 on.
 pub fn in_blocks(values: &[f64]) -> Vec<Observation> {
-    (0..).zip(values).map(|(block, value)| Observation { block: Some(block), value: *value }).collect()
+    Observation::in_blocks(values)
 }
 
 /// Values without blocks.
@@ -21,8 +21,7 @@ pub fn loose(values: &[f64]) -> Vec<Observation> {
 
 /// A series without failures.
 pub fn series(environment: &str, observations: Vec<Observation>) -> Series {
-    let tried = observations.len() as u32;
-    Series { environment: environment.into(), observations, failed: 0, tried }
+    Series::of(environment, observations)
 }
 
 /// A duration, primary, of the workload `w`.

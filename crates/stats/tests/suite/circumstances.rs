@@ -3,16 +3,10 @@
 use crate::build::{close, metric};
 use crate::records::*;
 use weigh_model::{
-    Better, Charge, ClockCheck, ClockState, CpuTime, Extraction, HostSettings, InstanceFacts, NoiseLimits,
+    Better, Charge, ClockCheck, ClockState, CpuTime, Extraction, HostSettings, Iteration, NoiseLimits,
     NoisyHost, Observed, Operations, Plan, Pressure, Record,
 };
-use weigh_stats::{Analysis, Cell, Collected, Flag, Options, Verdict, WarningKind, analyse, collect};
-
-const ENVIRONMENTS: [&str; 3] = ["native", "e", "f"];
-
-fn time_plan() -> Plan {
-    plan_of(vec![metric("time", Better::Lower, true)])
-}
+use weigh_stats::{Analysis, Collected, Flag, Verdict, WarningKind, collect};
 
 /// Blocks of the workload `w` with a small spread, seen as `see` says.
 fn run(blocks: u32, see: impl Fn(u32, &str) -> (Option<Observed>, Option<ClockCheck>)) -> Vec<Record> {
@@ -27,19 +21,6 @@ fn run(blocks: u32, see: impl Fn(u32, &str) -> (Option<Observed>, Option<ClockCh
         };
         ENVIRONMENTS.into_iter().enumerate().map(trial).collect()
     }))
-}
-
-fn kinds_of(collected: &Collected) -> Vec<WarningKind> {
-    collected.warnings.iter().map(|warning| warning.kind.clone()).collect()
-}
-
-fn analysed(plan: &Plan, collected: &Collected) -> Analysis {
-    analyse(&collected.comparisons, &Options::for_run(plan, collected))
-}
-
-fn cell(analysis: &Analysis, metric: &str, environment: &str) -> Cell {
-    let of = |c: &&Cell| c.metric.name == metric && c.environment == environment;
-    analysis.cells.iter().find(of).expect("the cell is there").clone()
 }
 
 fn busy(ns: u64) -> CpuTime {
@@ -93,7 +74,7 @@ fn noise_is_summed_over_the_trials_that_count() {
     assert!(matches!(kinds[1], WarningKind::Unattributed { share } if (share - 0.03).abs() < 1e-9));
     assert_eq!(kinds[2], WarningKind::KernelLog { count: 1, first: "oops".into() });
     // The flag is at the cell whose trial it was, and at no other.
-    let analysis = analysed(&time_plan(), &collected);
+    let analysis = analysed_run(&time_plan(), &collected);
     let disturbed: Vec<&str> = analysis
         .cells
         .iter()
@@ -101,7 +82,7 @@ fn noise_is_summed_over_the_trials_that_count() {
         .map(|c| c.environment.as_str())
         .collect();
     assert_eq!(disturbed, ["e"]);
-    assert!(cell(&analysis, "time", "e").verdict.is_some(), "noise that does not void takes no verdict");
+    assert!(cell_in(&analysis, "time", "e").verdict.is_some(), "noise that does not void takes no verdict");
 }
 
 #[test]
@@ -127,8 +108,8 @@ fn what_disturbs_the_baseline_disturbs_every_ratio() {
     };
     let flags = |limits: NoiseLimits| {
         let plan = Plan { noise: limits, ..time_plan() };
-        let analysis = analysed(&plan, &collect(&plan, &run(3, see)));
-        ENVIRONMENTS.map(|e| cell(&analysis, "time", e).flags.contains(&Flag::Disturbed))
+        let analysis = analysed_run(&plan, &collect(&plan, &run(3, see)));
+        ENVIRONMENTS.map(|e| cell_in(&analysis, "time", e).flags.contains(&Flag::Disturbed))
     };
     assert_eq!(flags(NoiseLimits::default()), [true; 3]);
     assert_eq!(flags(NoiseLimits { warn_share: 0.007, ..NoiseLimits::default() }), [false; 3]);
@@ -184,19 +165,6 @@ fn trials_that_tell_no_settings_change_none() {
     assert_eq!(untold.circumstances.noise.unwrap().settings, HostSettings::default());
 }
 
-fn clock(state: ClockState) -> ClockCheck {
-    ClockCheck {
-        state,
-        offset_ns: 7,
-        round_trips_ns: [20_000, 30_000],
-        awake_ns: 1_000_000_000,
-        rate_ppm: Some(500.0),
-        // Too wide to tell where it could not be told.
-        bound_ppm: Some(if state == ClockState::Bracket { 6000.0 } else { 25.0 }),
-        misfit_ns: 0,
-    }
-}
-
 /// A metric that weighbridge times, one that the tool times, and an amount.
 fn three_metrics() -> Plan {
     let mut plan = plan_of(vec![
@@ -211,30 +179,35 @@ fn three_metrics() -> Plan {
     plan
 }
 
-fn with_clock(state_of: impl Fn(u32, &str) -> ClockState) -> (Plan, Collected) {
-    let plan = three_metrics();
-    let records = file((0..8).map(|block| {
+/// Records for [`three_metrics`]: `see` gives the clock of a trial, and how long its iteration took on
+/// it.
+fn timed(see: impl Fn(u32, &str) -> (ClockCheck, u64)) -> Vec<Record> {
+    file((0..8).map(|block| {
         let trial = |e: &'static str| {
             let x = if e == "native" { 1.0 } else { 2.0 } + 0.001 * f64::from(block % 3);
-            let iterations = vec![iteration(&[("time", x), ("rate", 1.0 / x), ("size", x)])];
-            seen(trial_of(At(block, 0, "w", e), iterations), None, Some(clock(state_of(block, e))))
+            let (clock, guest_duration_ns) = see(block, e);
+            let values = iteration(&[("time", x), ("rate", 1.0 / x), ("size", x)]);
+            let iterations = vec![Iteration { guest_duration_ns, ..values }];
+            seen(trial_of(At(block, 0, "w", e), iterations), None, Some(clock))
         };
         ENVIRONMENTS.map(trial).to_vec()
-    }));
-    let collected = collect(&plan, &records);
-    (plan, collected)
+    }))
+}
+
+/// A run in which the clocks are in these states.
+fn with_clock(state_of: impl Fn(u32, &str) -> ClockState) -> (Collected, Analysis) {
+    concluded(&three_metrics(), &timed(|block, e| (clock(state_of(block, e)), 1_000_000_000)))
 }
 
 #[test]
 fn an_unproven_clock_takes_the_verdict_from_what_the_tool_times() {
-    let (plan, collected) = with_clock(|block, e| match (block, e) {
+    let (collected, analysis) = with_clock(|block, e| match (block, e) {
         (_, "native") => ClockState::Shared,
         (3, "e") => ClockState::Bracket,
         _ => ClockState::Proven,
     });
-    let analysis = analysed(&plan, &collected);
     let of = |metric: &str, e: &str| {
-        let cell = cell(&analysis, metric, e);
+        let cell = cell_in(&analysis, metric, e);
         (cell.flags, cell.verdict)
     };
     assert_eq!(of("time", "e"), (vec![Flag::HostClock], Some(Verdict::Slower)));
@@ -251,20 +224,13 @@ fn an_unproven_clock_takes_the_verdict_from_what_the_tool_times() {
 
 #[test]
 fn a_misfit_takes_no_verdict_where_the_clock_cannot_have_strayed() {
-    let plan = three_metrics();
     let flags_at = |bound_ppm: f64| {
-        let records = file((0..8).map(|block| {
-            let trial = |e: &'static str| {
-                let x = if e == "native" { 1.0 } else { 2.0 } + 0.001 * f64::from(block % 3);
-                let mut iteration = iteration(&[("time", x), ("rate", 1.0 / x), ("size", x)]);
-                iteration.guest_duration_ns = 500_000_000;
-                let state = if e == "native" { ClockState::Shared } else { ClockState::Bracket };
-                let clock = ClockCheck { rate_ppm: Some(100.0), bound_ppm: Some(bound_ppm), ..clock(state) };
-                seen(trial_of(At(block, 0, "w", e), vec![iteration]), None, Some(clock))
-            };
-            ENVIRONMENTS.map(trial).to_vec()
-        }));
-        let cell = cell(&analysed(&plan, &collect(&plan, &records)), "rate", "e");
+        let records = timed(|_, e| {
+            let state = if e == "native" { ClockState::Shared } else { ClockState::Bracket };
+            let bounds = ClockCheck { rate_ppm: Some(100.0), bound_ppm: Some(bound_ppm), ..clock(state) };
+            (bounds, 500_000_000)
+        });
+        let cell = cell_in(&concluded(&three_metrics(), &records).1, "rate", "e");
         (cell.flags, cell.verdict)
     };
     // Awake for one second, of which half a per cent of half a second is 2500 parts per million.
@@ -274,24 +240,23 @@ fn a_misfit_takes_no_verdict_where_the_clock_cannot_have_strayed() {
 
 #[test]
 fn the_baselines_clock_is_part_of_every_ratio() {
-    let (plan, collected) =
+    let (_, analysis) =
         with_clock(|_, e| if e == "native" { ClockState::Bracket } else { ClockState::Shared });
-    let analysis = analysed(&plan, &collected);
     for e in ["e", "f"] {
-        assert_eq!(cell(&analysis, "rate", e).verdict, None);
-        assert!(cell(&analysis, "rate", e).flags.contains(&Flag::ClockUnproven));
-        assert_eq!(cell(&analysis, "time", e).flags, [Flag::HostClock]);
+        assert_eq!(cell_in(&analysis, "rate", e).verdict, None);
+        assert!(cell_in(&analysis, "rate", e).flags.contains(&Flag::ClockUnproven));
+        assert_eq!(cell_in(&analysis, "time", e).flags, [Flag::HostClock]);
     }
 }
 
 #[test]
 fn a_clock_that_is_off_is_flagged_where_it_times_and_keeps_the_verdict() {
-    let (plan, collected) = with_clock(|_, e| if e == "e" { ClockState::Warned } else { ClockState::Shared });
-    let analysis = analysed(&plan, &collected);
+    let (collected, analysis) =
+        with_clock(|_, e| if e == "e" { ClockState::Warned } else { ClockState::Shared });
     for (metric, flags) in
         [("time", vec![Flag::ClockWarning]), ("rate", vec![Flag::ClockWarning]), ("size", vec![])]
     {
-        let cell = cell(&analysis, metric, "e");
+        let cell = cell_in(&analysis, metric, "e");
         assert_eq!((cell.flags, cell.verdict), (flags, Some(Verdict::Slower)), "{metric}");
     }
     assert_eq!(kinds_of(&collected), [WarningKind::ClockOff { off: 8, trials: 8, rate_ppm: 500.0 }]);
@@ -336,8 +301,8 @@ fn cpu_per_operation_is_charged_with_every_helper() {
     assert_eq!(e.cycles_per_op, None);
     assert!(collected.circumstances.charges[0].cycles_per_op.is_some());
 
-    let analysis = analysed(&plan, &collected);
-    let demand = cell(&analysis, "cpu_per_request", "e");
+    let analysis = analysed_run(&plan, &collected);
+    let demand = cell_in(&analysis, "cpu_per_request", "e");
     assert_eq!((demand.metric.unit.symbol(), demand.metric.better), ("s", Better::Lower));
     assert_eq!((demand.primary, demand.verdict, demand.n), (false, None, 7));
     let expected = (160_003.0_f64 / 60_003.0) - 1.0;
@@ -349,8 +314,8 @@ fn cpu_per_operation_is_charged_with_every_helper() {
     assert!(overhead.low < expected && expected < overhead.high, "{overhead:?} {expected}");
     assert_eq!(analysis.comparisons, 2, "service demand is descriptive");
     // In cycles as soon as every trial has them.
-    let analysis = analysed(&plan, &collect(&plan, &records(true)));
-    let demand = cell(&analysis, "cpu_per_request", "e");
+    let analysis = analysed_run(&plan, &collect(&plan, &records(true)));
+    let demand = cell_in(&analysis, "cpu_per_request", "e");
     assert_eq!((demand.metric.unit.symbol(), demand.values[0].value), ("cycle", 300_000.0 / 50.0));
 }
 
@@ -361,10 +326,10 @@ fn a_run_is_the_operation_of_a_workload_that_counts_none() {
     let collected = collect(&time_plan(), &records);
     assert_eq!(collected.comparisons[1].metric.name, "cpu_per_run");
     assert_eq!(collected.circumstances.charges[0].cpu_ns_per_op, 4_000.0);
-    let analysis = analysed(&time_plan(), &collected);
+    let analysis = analysed_run(&time_plan(), &collected);
     assert!(
-        cell(&analysis, "cpu_per_run", "e").is_charged_cpu()
-            && !cell(&analysis, "time", "e").is_charged_cpu()
+        cell_in(&analysis, "cpu_per_run", "e").is_charged_cpu()
+            && !cell_in(&analysis, "time", "e").is_charged_cpu()
     );
     // Where nobody keeps accounts there is no charge of nothing.
     let unaccounted = collect(&time_plan(), &run(3, |_, _| (Some(quiet(0)), None)));
@@ -378,15 +343,6 @@ fn a_run_is_the_operation_of_a_workload_that_counts_none() {
     assert_eq!((collected.comparisons.len(), collected.circumstances.charges.len()), (1, 0));
 }
 
-fn facts(environment: &str, facts: &[(&str, &str)], intended: &[&str]) -> Record {
-    Record::Facts(InstanceFacts {
-        environment: environment.into(),
-        instance: 0,
-        facts: facts.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
-        intended: intended.iter().map(|key| ((*key).into(), "implied".into())).collect(),
-    })
-}
-
 #[test]
 fn what_was_allowed_to_differ_is_said_at_every_ratio() {
     let plan = Plan { allow_unequal: vec!["libc".into(), "binary".into(), "kernel".into()], ..time_plan() };
@@ -398,16 +354,16 @@ fn what_was_allowed_to_differ_is_said_at_every_ratio() {
         &["kernel"],
     ));
     records.push(facts("f", &[("libc", "glibc"), ("kernel", "6.1"), ("binary:fio", "aa")], &[]));
-    let collected = collect(&plan, &records);
-    let analysis = analysed(&plan, &collected);
-    let unequal =
-        |analysis: &Analysis| ENVIRONMENTS.map(|e| cell(analysis, "time", e).flags.contains(&Flag::Unequal));
+    let (collected, analysis) = concluded(&plan, &records);
+    let unequal = |analysis: &Analysis| {
+        ENVIRONMENTS.map(|e| cell_in(analysis, "time", e).flags.contains(&Flag::Unequal))
+    };
     assert_eq!(unequal(&analysis), [false, true, false]);
     assert_eq!(kinds_of(&collected), [WarningKind::Unequal { keys: vec!["binary:fio".into()] }]);
     // An instance that changes later differs too, and what nobody allowed is not for the statistics
     // to judge.
     records.push(facts("f", &[("libc", "musl"), ("kernel", "6.1"), ("binary:fio", "aa")], &[]));
-    assert_eq!(unequal(&analysed(&plan, &collect(&plan, &records))), [false, true, true]);
+    assert_eq!(unequal(&analysed_run(&plan, &collect(&plan, &records))), [false, true, true]);
     let strict = time_plan();
-    assert_eq!(unequal(&analysed(&strict, &collect(&strict, &records))), [false; 3]);
+    assert_eq!(unequal(&analysed_run(&strict, &collect(&strict, &records))), [false; 3]);
 }

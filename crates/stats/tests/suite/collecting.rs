@@ -3,7 +3,7 @@
 use crate::build::metric;
 use crate::records::*;
 use weigh_model::{Better, Extraction, Load, MetricSource, Neighbours, Record, Series, Shares, neighbours};
-use weigh_stats::{Collected, Flag, Options, WarningKind, analyse, collect};
+use weigh_stats::{Collected, Flag, WarningKind, collect};
 
 fn series(collected: &Collected, workload: &str, environment: &str) -> Series {
     let comparison = collected.comparisons.iter().find(|c| c.workload == workload).expect("compared");
@@ -46,18 +46,15 @@ fn absent_metrics_have_a_reason_and_no_number() {
     };
     let unit =
         |block| vec![trial(block, "native", None), trial(block, "e", Some(2.0)), trial(block, "f", None)];
-    let collected = collect(&plan, &file((0..3).map(unit)));
+    let (collected, analysis) = concluded(&plan, &file((0..3).map(unit)));
     assert!(collected.failures.is_empty() && collected.warnings.is_empty(), "{collected:?}");
-    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
-    let cell = |environment: &str| {
-        analysis.cells.iter().find(|c| c.metric.name == "response" && c.environment == environment).unwrap()
-    };
+    let cell = |environment: &str| cell_in(&analysis, "response", environment);
     for environment in ["native", "f"] {
         let absent = cell(environment);
         assert_eq!(absent.absent.as_deref(), Some("no network"));
         assert!(absent.flags.contains(&Flag::Absent) && absent.summary.is_none() && absent.failed == 0);
     }
-    // The baseline's lack is not that of who has it.
+    // What the baseline cannot have, the other environments may.
     assert!(cell("e").absent.is_none() && !cell("e").flags.contains(&Flag::Absent));
     assert_eq!(cell("e").summary.unwrap().median, 2.0);
     assert_eq!(
@@ -78,15 +75,15 @@ fn blocks_done_are_those_of_the_slowest_workload() {
 /// The middle one by cost, and of an even number the dearer: one that happened.
 #[test]
 fn the_iterations_of_a_trial_become_their_median() {
-    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let plan = time_plan();
     let of = |times: &[f64]| {
-        let records = ["native", "e", "f"].map(|e| measured(At(0, 0, "w", e), times));
+        let records = ENVIRONMENTS.map(|e| measured(At(0, 0, "w", e), times));
         values(&collect(&plan, &file([records.to_vec()])), "w", "e")[0].1
     };
     assert_eq!(of(&[3.0, 1.0, 100.0]), 3.0);
     assert_eq!(of(&[3.0, 1.0, 2.0, 100.0]), 3.0);
     let rates = plan_of(vec![metric("time", Better::Higher, true)]);
-    let records = ["native", "e", "f"].map(|e| measured(At(0, 0, "w", e), &[3.0, 1.0, 2.0, 100.0]));
+    let records = ENVIRONMENTS.map(|e| measured(At(0, 0, "w", e), &[3.0, 1.0, 2.0, 100.0]));
     assert_eq!(values(&collect(&rates, &file([records.to_vec()])), "w", "e"), [(0, 2.0)]);
 }
 
@@ -95,7 +92,7 @@ fn a_void_unit_is_out_with_all_its_arms_and_the_next_attempt_replaces_it() {
     let records =
         file([unit(0, 0, "w", 9.0), vec![void(0, 0, "w")], unit(1, 0, "w", 2.0), unit(0, 0, "v", 5.0)]);
     let collected = collect(&plan(), &records);
-    for environment in ["native", "e", "f"] {
+    for environment in ENVIRONMENTS {
         assert_eq!(values(&collected, "w", environment), [(1, 2.0)]);
         assert_eq!(series(&collected, "w", environment).tried, 1);
     }
@@ -133,28 +130,24 @@ fn an_incomplete_unit_is_out_and_named() {
 
 #[test]
 fn a_failure_is_counted_shown_and_takes_its_pair_only() {
-    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
-    let block = |b: u32| match b {
-        2 => vec![
-            measured(At(2, 0, "w", "native"), &[1.0]),
-            failed(At(2, 0, "w", "e")),
-            measured(At(2, 0, "w", "f"), &[1.2]),
-        ],
-        _ => vec![
-            measured(At(b, 0, "w", "native"), &[1.0 + 0.01 * f64::from(b)]),
-            measured(At(b, 0, "w", "e"), &[1.5]),
+    let plan = time_plan();
+    let block = |b: u32| {
+        let native = if b == 2 { 1.0 } else { 1.0 + 0.01 * f64::from(b) };
+        let e = At(b, 0, "w", "e");
+        vec![
+            measured(At(b, 0, "w", "native"), &[native]),
+            if b == 2 { failed(e) } else { measured(e, &[1.5]) },
             measured(At(b, 0, "w", "f"), &[1.2]),
-        ],
+        ]
     };
-    let collected = collect(&plan, &file((0..6).map(block)));
+    let (collected, analysis) = concluded(&plan, &file((0..6).map(block)));
     assert_eq!(collected.blocks_done, 6);
     let e = series(&collected, "w", "e");
     assert_eq!((e.observations.len(), e.failed, e.tried), (5, 1, 6));
     let failure = &collected.failures[0];
     assert_eq!((failure.environment.as_str(), failure.block, failure.excluded), ("e", 2, false));
     assert_eq!((failure.reason.as_str(), failure.log.as_deref()), ("exit status 1", Some("logs/1")));
-    let analysis = analyse(&collected.comparisons, &Options::for_plan(&plan));
-    let cell = |name: &str| analysis.cells.iter().find(|c| c.environment == name).unwrap();
+    let cell = |name: &str| cell_in(&analysis, "time", name);
     assert_eq!((cell("e").n, cell("e").failed, cell("e").verdict), (5, 1, None));
     assert!(cell("e").flags.contains(&Flag::Failed));
     assert_eq!(cell("f").n, 6, "the failure of one environment leaves the others' pairs");
@@ -189,8 +182,7 @@ fn the_median_does_not_hide_a_value_that_cannot_be() {
         trial_of(At(0, 0, "w", "e"), iterations(0.0)),
         trial_of(At(0, 0, "w", "f"), iterations(2.05)),
     ];
-    let collected = collect(&plan, &file([records]));
-    let analysis = analyse(&collected.comparisons, &Options::for_plan(&plan));
+    let analysis = concluded(&plan, &file([records])).1;
     assert_eq!(analysis.cells[1].unusable, 1);
     assert!(analysis.warnings.iter().any(|w| matches!(w.kind, WarningKind::UnusableValues { .. })));
     assert_eq!(analysis.cells[3].unusable, 0, "a descriptive metric may be 0 in an iteration");
@@ -199,7 +191,7 @@ fn the_median_does_not_hide_a_value_that_cannot_be() {
 #[test]
 fn an_excluded_cell_is_a_failure_and_leaves_the_units_complete() {
     let without_f = |block: u32| unit(block, 0, "w", 1.0).into_iter().take(2).collect::<Vec<_>>();
-    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let plan = time_plan();
     // From the pilot on.
     let collected = collect(&plan, &file([vec![excluded("f", "w", 0)], without_f(0), without_f(1)]));
     assert_eq!((collected.blocks_done, collected.incomplete.len()), (2, 0));
@@ -210,7 +202,7 @@ fn an_excluded_cell_is_a_failure_and_leaves_the_units_complete() {
     let collected = collect(&plan, &records);
     assert_eq!((collected.blocks_done, series(&collected, "w", "f").tried), (2, 1));
     // Everywhere: the workload holds nothing up.
-    let out = ["native", "e", "f"].map(|e| excluded(e, "v", 0)).to_vec();
+    let out = ENVIRONMENTS.map(|e| excluded(e, "v", 0)).to_vec();
     let collected = collect(&self::plan(), &file([out, unit(0, 0, "w", 1.0)]));
     assert_eq!(collected.blocks_done, 1);
     assert_eq!(collected.failures.len(), 3);
@@ -224,17 +216,17 @@ fn records_that_do_not_fit_are_named() {
     records.push(measured(At(0, 0, "unknown", "e"), &[5.0]));
     let collected = collect(&plan(), &records);
     assert_eq!(values(&collected, "w", "e"), [(0, 1.0)]);
-    let kinds: Vec<_> = collected.warnings.iter().map(|w| w.kind.clone()).collect();
-    assert_eq!(kinds, [WarningKind::UnknownTrials { count: 2 }, WarningKind::DuplicateTrial { block: 0 }]);
+    let expected = [WarningKind::UnknownTrials { count: 2 }, WarningKind::DuplicateTrial { block: 0 }];
+    assert_eq!(kinds_of(&collected), expected);
 }
 
 #[test]
 fn short_iterations_are_warned_of_by_what_was_timed() {
-    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let plan = time_plan();
     let with_duration = |guest_duration_ns: u64| -> Vec<Record> {
         let mut iteration = iteration(&[("time", 4e-8)]);
         iteration.guest_duration_ns = guest_duration_ns;
-        ["native", "e", "f"].map(|e| trial_of(At(0, 0, "w", e), vec![iteration.clone()])).to_vec()
+        ENVIRONMENTS.map(|e| trial_of(At(0, 0, "w", e), vec![iteration.clone()])).to_vec()
     };
     assert!(
         collect(&plan, &file([with_duration(1_000_000)])).warnings.is_empty(),

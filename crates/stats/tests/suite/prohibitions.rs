@@ -5,12 +5,9 @@
 
 use crate::build::*;
 use crate::records::*;
-use weigh_model::{
-    Better, Charge, ClockCheck, ClockState, Comparison, Extraction, InstanceFacts, Observation, Plan, Record,
-};
+use weigh_model::{Better, Charge, ClockState, Comparison, Extraction, Observation, Plan, Record};
 use weigh_stats::{
-    Analysis, Cell, Flag, Options, Pairing, Verdict, WarningKind, analyse, collect, compare_runs,
-    precise_enough,
+    Flag, Options, Pairing, Verdict, WarningKind, analyse, collect, compare_runs, precise_enough,
 };
 
 /// 1. "No overhead" from a difference that is not significant.
@@ -53,9 +50,9 @@ fn iterations_are_no_samples() {
     assert_eq!(kinds(&analysis), [WarningKind::SeveralValuesPerBlock { blocks: 8 }]);
 
     // Of a run likewise: 3 blocks of 30 iterations are 3 numbers.
-    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let plan = time_plan();
     let times: Vec<f64> = spread(30, 1.0, 0.01);
-    let block = |b: u32| ["native", "e", "f"].map(|e| measured(At(b, 0, "w", e), &times)).to_vec();
+    let block = |b: u32| ENVIRONMENTS.map(|e| measured(At(b, 0, "w", e), &times)).to_vec();
     let collected = collect(&plan, &file((0..3).map(block)));
     assert_eq!(collected.comparisons[0].series[1].observations.len(), 3);
 }
@@ -99,7 +96,7 @@ fn the_effect_has_no_say_in_when_to_stop() {
 ///    without a declared cause is named.
 #[test]
 fn no_attempt_is_chosen_by_what_it_measured() {
-    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let plan = time_plan();
     for (first, second) in [(1.0, 2.0), (2.0, 1.0)] {
         let records = file([unit(0, 0, "w", first), unit(0, 1, "w", second)]);
         let collected = collect(&plan, &records);
@@ -126,7 +123,7 @@ fn outliers_are_flagged_and_stay() {
 /// 5. Dropping one arm of a unit: a void unit is out in every environment, or in none.
 #[test]
 fn no_arm_of_a_unit_counts_alone() {
-    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let plan = time_plan();
     let mut partly = unit(2, 0, "w", 1.0);
     partly.remove(0);
     let records = file([unit(0, 0, "w", 1.0), unit(1, 0, "w", 1.0), vec![void(1, 0, "w")], partly]);
@@ -144,7 +141,7 @@ fn percentiles_are_not_averaged() {
     let plan = plan_of(vec![metric("latency_p99", Better::Lower, true)]);
     for quantiles in [&[1.0, 4.0][..], &[1.0, 4.0, 9.0, 2.5], &[7.0, 1.0, 3.0]] {
         let iterations = || quantiles.iter().map(|q| iteration(&[("latency_p99", *q)])).collect();
-        let records = ["native", "e", "f"].map(|e| trial_of(At(0, 0, "w", e), iterations())).to_vec();
+        let records = ENVIRONMENTS.map(|e| trial_of(At(0, 0, "w", e), iterations())).to_vec();
         let value = collect(&plan, &file([records])).comparisons[0].series[1].observations[0].value;
         assert!(quantiles.contains(&value), "{value} of {quantiles:?}");
         let observations = quantiles.iter().map(|q| Observation { block: Some(0), value: *q }).collect();
@@ -160,7 +157,7 @@ fn percentiles_are_not_averaged() {
 fn percentiles_are_of_all_samples_together() {
     let plan = quantile_plan(0.99);
     let iterations: [&[(u64, u64)]; 2] = [&[(995, 1_000_000)], &[(5, 10_000_000)]];
-    let records = ["native", "e", "f"].map(|e| with_histograms(At(0, 0, "w", e), &iterations)).to_vec();
+    let records = ENVIRONMENTS.map(|e| with_histograms(At(0, 0, "w", e), &iterations)).to_vec();
     let value = collect(&plan, &file([records])).comparisons[0].series[1].observations[0].value;
     // 1 ms for the whole; 1 ms and 10 ms for the parts, of which the mean is 5.5 ms.
     assert!((value - 1e-3).abs() < 2e-6, "{value}");
@@ -210,14 +207,9 @@ fn charged(charge: impl Fn(&str) -> Charge) -> (Plan, Vec<Record>) {
             observed.charge.guest_ns += u64::from(block);
             seen(trial_of(At(block, 0, "w", e), vec![iteration(&[("rate", rate)])]), Some(observed), None)
         };
-        ["native", "e", "f"].map(trial).to_vec()
+        ENVIRONMENTS.map(trial).to_vec()
     }));
     (plan, records)
-}
-
-fn cell_in(analysis: &Analysis, metric: &str, environment: &str) -> Cell {
-    let is = |cell: &&Cell| cell.metric.name == metric && cell.environment == environment;
-    analysis.cells.iter().find(is).expect("the cell is there").clone()
 }
 
 /// 10. Throughput loss as overhead: half a CPU more for the same throughput is a cell of its own,
@@ -231,8 +223,7 @@ fn service_demand_stands_beside_throughput_with_every_helper() {
         softirq_ns: 10_000_000,
         ..Charge::default()
     });
-    let collected = collect(&plan, &records);
-    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
+    let (collected, analysis) = concluded(&plan, &records);
     let rate = cell_in(&analysis, "rate", "e").overhead.unwrap();
     assert!(rate.estimate < 0.002, "a thousandth of throughput is lost");
     let demand = cell_in(&analysis, "cpu_per_run", "e").overhead.unwrap();
@@ -247,28 +238,18 @@ fn service_demand_stands_beside_throughput_with_every_helper() {
 ///     difference.
 #[test]
 fn an_unproven_clock_gives_no_verdict() {
-    let mut plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let mut plan = time_plan();
     let verdicts = |plan: &Plan, state: ClockState| {
-        let check = ClockCheck {
-            state,
-            offset_ns: 0,
-            round_trips_ns: [1, 1],
-            awake_ns: 1,
-            rate_ppm: None,
-            bound_ppm: None,
-            misfit_ns: 0,
-        };
         let records = file((0..40).map(|b| {
             unit(b, 0, "w", 1.0 + f64::from(b % 7) * 1e-3)
                 .into_iter()
                 .map(|record| {
                     let of_e = matches!(&record, Record::Trial(trial) if trial.environment == "e");
-                    seen(record, None, of_e.then_some(check))
+                    seen(record, None, of_e.then_some(clock(state)))
                 })
                 .collect()
         }));
-        let collected = collect(plan, &records);
-        let analysis = analyse(&collected.comparisons, &Options::for_run(plan, &collected));
+        let (_, analysis) = concluded(plan, &records);
         [analysis.cells[1].verdict, analysis.cells[2].verdict]
     };
     let equivalent = Some(Verdict::Equivalent);
@@ -283,18 +264,10 @@ fn an_unproven_clock_gives_no_verdict() {
 #[test]
 fn an_allowed_difference_is_said() {
     let plan = Plan { allow_unequal: vec!["libc".into()], ..plan() };
-    let facts = |environment: &str, libc: &str| {
-        Record::Facts(InstanceFacts {
-            environment: environment.into(),
-            instance: 0,
-            facts: [("libc".to_string(), libc.to_string())].into(),
-            intended: Default::default(),
-        })
-    };
     let mut records = file((0..3).map(|b| [unit(b, 0, "w", 1.0), unit(b, 0, "v", 2.0)].concat()));
-    records.extend([facts("native", "glibc"), facts("e", "musl"), facts("f", "glibc")]);
-    let collected = collect(&plan, &records);
-    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
+    let libcs = [("native", "glibc"), ("e", "musl"), ("f", "glibc")];
+    records.extend(libcs.map(|(environment, libc)| facts(environment, &[("libc", libc)], &[])));
+    let (collected, analysis) = concluded(&plan, &records);
     for cell in &analysis.cells {
         assert_eq!(
             has(cell, Flag::Unequal),
@@ -311,7 +284,7 @@ fn an_allowed_difference_is_said() {
 ///     what is left.
 #[test]
 fn failures_and_voids_stay_in_sight() {
-    let plan = plan_of(vec![metric("time", Better::Lower, true)]);
+    let plan = time_plan();
     let mut records = file((0..8).map(|b| unit(b, 0, "w", 1.0 + f64::from(b) * 1e-3)));
     records.push(void(7, 0, "w"));
     records.extend([
@@ -319,9 +292,8 @@ fn failures_and_voids_stay_in_sight() {
         failed(At(8, 0, "w", "e")),
         measured(At(8, 0, "w", "f"), &[1.0]),
     ]);
-    let collected = collect(&plan, &records);
+    let (collected, analysis) = concluded(&plan, &records);
     assert_eq!((collected.voids.len(), collected.failures.len()), (1, 1));
-    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
     let e = environment(&analysis, "e");
     assert_eq!((e.failed, e.tried, e.n, e.verdict), (1, 8, 7, None));
     assert!(has(&e, Flag::Failed));

@@ -3,7 +3,7 @@
 use crate::build::has;
 use crate::records::*;
 use weigh_model::{FailureKind, Outcome, Record};
-use weigh_stats::{Flag, Options, Verdict, WarningKind, analyse, collect};
+use weigh_stats::{Flag, Verdict, WarningKind, collect};
 
 #[test]
 fn a_block_gives_the_quantile_of_all_its_samples() {
@@ -17,16 +17,15 @@ fn a_block_gives_the_quantile_of_all_its_samples() {
                 &[&[(700, 500_000)], &[(290, ns), (10, 9_000_000)]],
             )
         };
-        (0..).zip(["native", "e", "f"]).map(trial).collect()
+        (0..).zip(ENVIRONMENTS).map(trial).collect()
     };
-    let collected = collect(&plan, &file((0..6).map(block)));
+    let (collected, analysis) = concluded(&plan, &file((0..6).map(block)));
     let seconds =
         |series: usize, block: usize| collected.comparisons[0].series[series].observations[block].value;
     for (series, block, expected) in [(0, 0, 1e-3), (1, 0, 2e-3), (1, 5, 2.05e-3), (2, 3, 3.03e-3)] {
         let found = seconds(series, block);
         assert!((found / expected - 1.0).abs() < 1e-3, "{found}, not {expected}: three digits are kept");
     }
-    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
     assert_eq!((analysis.cells[1].n, analysis.cells[1].verdict), (6, Some(Verdict::Slower)));
     assert!(collected.failures.is_empty() && collected.warnings.is_empty());
 }
@@ -48,9 +47,7 @@ fn a_quantile_of_too_few_samples_is_refused() {
                     with_histograms(At(block, 0, "w", "f"), &many),
                 ]
             };
-            let collected = collect(&plan, &file((0..3).map(block)));
-            let analysis = analyse(&collected.comparisons, &Options::for_run(&plan, &collected));
-            (collected, analysis)
+            concluded(&plan, &file((0..3).map(block)))
         };
         let (collected, analysis) = run(fewest - 1);
         let [native, e, f] = &analysis.cells[..] else { panic!("three cells") };
@@ -58,8 +55,10 @@ fn a_quantile_of_too_few_samples_is_refused() {
         assert_eq!(e.flags, [Flag::NotMeasured, Flag::TooFewForQuantile]);
         assert_eq!(e.failed, 0, "nothing failed: too little was asked for");
         assert!(f.verdict.is_some() && !has(native, Flag::TooFewForQuantile));
-        let kinds: Vec<_> = collected.warnings.iter().map(|warning| warning.kind.clone()).collect();
-        assert_eq!(kinds, [WarningKind::TooFewForQuantile { samples: fewest - 1, needed: fewest }]);
+        assert_eq!(
+            kinds_of(&collected),
+            [WarningKind::TooFewForQuantile { samples: fewest - 1, needed: fewest }]
+        );
         assert_eq!(analysis.comparisons, 2, "the family stays what was planned");
 
         let (collected, analysis) = run(fewest);

@@ -6,10 +6,14 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2Serializer};
 use std::collections::BTreeMap;
 use weigh_model::{
-    Better, Charge, ClockCheck, Effort, EnvironmentPlan, EnvironmentSpec, Exclusion, Extraction, FailureKind,
-    GuestPlan, ImageSpec, Iteration, MetricSource, MetricSpec, Observed, Outcome, PLAN_FORMAT, Plan, Record,
-    SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit, WorkloadPlan,
+    Better, Charge, ClockCheck, ClockState, Effort, EnvironmentSpec, Exclusion, Extraction, FailureKind,
+    InstanceFacts, Iteration, MetricSource, MetricSpec, Observed, Outcome, Plan, Record, SAMPLES_FORMAT,
+    Trial, TrialFailure, VoidCause, VoidUnit, WorkloadPlan,
 };
+use weigh_stats::{Analysis, Cell, Collected, Options, WarningKind, analyse, collect};
+
+/// The environments of a plan.
+pub const ENVIRONMENTS: [&str; 3] = ["native", "e", "f"];
 
 /// A workload with the metrics given, named by its id.
 pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
@@ -23,45 +27,46 @@ pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
     }
 }
 
-/// A plan of the environments `native`, `e` and `f` with the workloads `w` and `v` and the metric
+/// A plan of [`ENVIRONMENTS`] with the workloads `w` and `v` and the metric
 /// `time`.
 pub fn plan() -> Plan {
     let time = || vec![metric("time", Better::Lower, true)];
-    Plan {
-        format: PLAN_FORMAT,
-        name: "test".into(),
-        tool_version: "0".into(),
-        command: None,
-        seed: 1,
-        environments: ["native", "e", "f"]
-            .map(|name| EnvironmentPlan {
-                name: name.into(),
-                spec: EnvironmentSpec::new(name, BTreeMap::new()),
-                variables: Default::default(),
-            })
-            .into(),
-        baseline: "native".into(),
-        workloads: vec![workload("w", time()), workload("v", time())],
-        effort: Effort::Fixed { blocks: 3 },
-        budget_s: None,
-        guest: GuestPlan {
-            image: ImageSpec::Host,
-            cpus: vec![],
-            memory_bytes: None,
-            reuse: false,
-            working_directory: None,
-        },
-        margin: 0.02,
-        allow_unequal: vec![],
-        digests: BTreeMap::new(),
-        noise: weigh_model::NoiseLimits::default(),
-        loader: None,
-    }
+    let environments = ENVIRONMENTS.map(|name| EnvironmentSpec::new(name, BTreeMap::new()).into());
+    let workloads = vec![workload("w", time()), workload("v", time())];
+    Plan::of("test", environments.into(), workloads, Effort::Fixed { blocks: 3 })
 }
 
 /// The plan with the workload `w` alone, with the metrics given.
 pub fn plan_of(metrics: Vec<MetricSpec>) -> Plan {
     Plan { workloads: vec![workload("w", metrics)], ..plan() }
+}
+
+/// The plan with the workload `w` and the metric `time` alone.
+pub fn time_plan() -> Plan {
+    plan_of(vec![metric("time", Better::Lower, true)])
+}
+
+/// The analysis of a run.
+pub fn analysed_run(plan: &Plan, collected: &Collected) -> Analysis {
+    analyse(&collected.comparisons, &Options::for_run(plan, collected))
+}
+
+/// What the records of a run come to, and their analysis.
+pub fn concluded(plan: &Plan, records: &[Record]) -> (Collected, Analysis) {
+    let collected = collect(plan, records);
+    let analysis = analysed_run(plan, &collected);
+    (collected, analysis)
+}
+
+/// The first cell of a metric and an environment.
+pub fn cell_in(analysis: &Analysis, metric: &str, environment: &str) -> Cell {
+    let is = |cell: &&Cell| cell.metric.name == metric && cell.environment == environment;
+    analysis.cells.iter().find(is).expect("the cell is there").clone()
+}
+
+/// The kinds of the warnings of a run.
+pub fn kinds_of(collected: &Collected) -> Vec<WarningKind> {
+    collected.warnings.iter().map(|warning| warning.kind.clone()).collect()
 }
 
 /// Which trial of a run.
@@ -139,6 +144,29 @@ pub fn seen(record: Record, observed: Option<Observed>, clock: Option<ClockCheck
     Record::Trial(Trial { observed: observed.map(Box::new), clock, ..trial })
 }
 
+/// The clock of a second that is off by half a per mille, and too uncertain where it is not proven.
+pub fn clock(state: ClockState) -> ClockCheck {
+    ClockCheck {
+        state,
+        offset_ns: 7,
+        round_trips_ns: [20_000, 30_000],
+        awake_ns: 1_000_000_000,
+        rate_ppm: Some(500.0),
+        bound_ppm: Some(if state == ClockState::Bracket { 6000.0 } else { 25.0 }),
+        misfit_ns: 0,
+    }
+}
+
+/// What an instance looks like from inside, and the keys in which it is meant to differ.
+pub fn facts(environment: &str, facts: &[(&str, &str)], intended: &[&str]) -> Record {
+    Record::Facts(InstanceFacts {
+        environment: environment.into(),
+        instance: 0,
+        facts: facts.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+        intended: intended.iter().map(|key| ((*key).into(), "implied".into())).collect(),
+    })
+}
+
 /// One second on one CPU without any noise, `guest_ns` of it used by the guest.
 pub fn quiet(guest_ns: u64) -> Observed {
     Observed {
@@ -160,14 +188,7 @@ pub fn failure() -> TrialFailure {
 
 /// A unit declared void.
 pub fn void(block: u32, attempt: u32, workload: &str) -> Record {
-    Record::Void(VoidUnit {
-        block,
-        attempt,
-        workload: workload.into(),
-        cause: VoidCause::Steal,
-        environment: None,
-        detail: None,
-    })
+    Record::Void(VoidUnit::of(block, attempt, workload, VoidCause::Steal))
 }
 
 /// A cell that is not measured from a block on.
@@ -182,7 +203,7 @@ pub fn excluded(environment: &str, workload: &str, from_block: u32) -> Record {
 
 /// All environments of a unit, each with this time.
 pub fn unit(block: u32, attempt: u32, workload: &'static str, time: f64) -> Vec<Record> {
-    ["native", "e", "f"].into_iter().map(|e| measured(At(block, attempt, workload, e), &[time])).collect()
+    ENVIRONMENTS.into_iter().map(|e| measured(At(block, attempt, workload, e), &[time])).collect()
 }
 
 /// The header and these records.

@@ -3,7 +3,7 @@
 use crate::build::metric;
 use crate::records::*;
 use weigh_model::{Better, Plan};
-use weigh_stats::{Analysis, Collected, Flag, Options, WarningKind, analyse, collect};
+use weigh_stats::{Analysis, Collected, Flag, WarningKind};
 
 const BLOCKS: u32 = 6;
 
@@ -24,18 +24,15 @@ fn run(level: impl Fn(usize) -> f64) -> (Collected, Analysis) {
                 (0..60).map(|i| iteration(&[("time", time(i)), ("rate", 1.0 / time(i))])).collect();
             trial_of(At(block, 0, "w", environment), iterations)
         };
-        ["native", "e", "f"].map(trial).to_vec()
+        ENVIRONMENTS.map(trial).to_vec()
     }));
-    let collected = collect(&plan(), &records);
-    let analysis = analyse(&collected.comparisons, &Options::for_run(&plan(), &collected));
-    (collected, analysis)
+    concluded(&plan(), &records)
 }
 
 #[test]
 fn what_never_settles_is_flagged_and_nothing_else_changes() {
     let (collected, analysis) = run(|i| if i < 50 { 1.0 } else { 2.0 });
-    let kinds: Vec<_> = collected.warnings.iter().map(|warning| warning.kind.clone()).collect();
-    assert_eq!(kinds, [WarningKind::NotSteady { unsteady: BLOCKS, trials: BLOCKS }]);
+    assert_eq!(kinds_of(&collected), [WarningKind::NotSteady { unsteady: BLOCKS, trials: BLOCKS }]);
     assert_eq!(collected.warnings[0].environment.as_deref(), Some("e"));
     let flagged: Vec<_> = analysis
         .cells

@@ -1,12 +1,8 @@
 //! Ratios that statements are graded by.
 
 use super::Random;
-use weigh_model::Observation;
+use crate::build::in_blocks as blocks;
 use weigh_stats::{Aspect, Ratio};
-
-fn blocks(values: &[f64]) -> Vec<Observation> {
-    (0..).zip(values).map(|(block, value)| Observation { block: Some(block), value: *value }).collect()
-}
 
 /// Intervals of the ratio of two spreads cover what is true about as often as they say: a little
 /// less, as intervals of spreads do.
