@@ -74,6 +74,13 @@ pub enum CommandError {
     },
 }
 
+impl CommandError {
+    fn io(doing: &'static str, command: &str) -> impl FnOnce(io::Error) -> Self {
+        let command = command.to_string();
+        move |source| Self::Io { doing, command, source }
+    }
+}
+
 fn tail_clause(tail: &str) -> String {
     if tail.is_empty() { String::new() } else { format!(": {tail}") }
 }
@@ -92,7 +99,7 @@ pub struct Finished {
 }
 
 /// A program to be started, with its arguments and its surroundings.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Invocation {
     program: OsString,
     arguments: Vec<OsString>,
@@ -112,21 +119,7 @@ pub struct Invocation {
 impl Invocation {
     /// A program by its name, which is looked up in `PATH`, or by its path.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        Self {
-            program: program.as_ref().into(),
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            clear_environment: false,
-            directory: None,
-            input: None,
-            deadline: DEFAULT_DEADLINE,
-            log: None,
-            output_to_log: false,
-            join: Vec::new(),
-            pass: Vec::new(),
-            mounts: PrivateMounts::default(),
-            dies_with_caller: false,
-        }
+        Self { program: program.as_ref().into(), deadline: DEFAULT_DEADLINE, ..Self::default() }
     }
 
     /// Adds an argument.
@@ -245,10 +238,7 @@ impl Invocation {
     /// [`CommandError::Io`].
     pub fn run(self) -> Result<Finished, CommandError> {
         let line = self.command_line();
-        let failed = |doing| {
-            let command = line.clone();
-            move |source: io::Error| CommandError::Io { doing, command, source }
-        };
+        let failed = |doing| CommandError::io(doing, &line);
         let files = || Ok((memory_file("output")?, memory_file("error")?));
         let (mut output, mut error) = files().map_err(failed("make a file for the output"))?;
         let input = || match &self.input {
@@ -311,11 +301,7 @@ impl Invocation {
             let output = if self.output_to_log { log.try_clone()?.into() } else { Stdio::piped() };
             Ok((output, log.into()))
         };
-        let (stdout, stderr) = streams().map_err(|source| CommandError::Io {
-            doing: "write the log",
-            command: line.clone(),
-            source,
-        })?;
+        let (stdout, stderr) = streams().map_err(CommandError::io("write the log", &line))?;
         let mut group = self.start(&line, Stdio::piped(), stdout, stderr)?;
         let input = group.child.stdin.take().map(OwnedFd::from);
         let output = group.child.stdout.take().map(OwnedFd::from);
@@ -339,11 +325,7 @@ impl Invocation {
             }
             _ => CommandError::Start { command: line.into(), source },
         };
-        self.prepare_child(&mut command).map_err(|source| CommandError::Io {
-            doing: "open the control group",
-            command: line.into(),
-            source,
-        })?;
+        self.prepare_child(&mut command).map_err(CommandError::io("open the control group", line))?;
         let child = command.spawn().map_err(start_error)?;
         Group::new(child).map_err(|source| CommandError::Start { command: line.into(), source })
     }

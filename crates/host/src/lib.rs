@@ -16,5 +16,7 @@ pub mod noise;
 pub mod settings;
 pub mod state;
 
+#[cfg(test)]
+mod fixtures;
 mod process;
 mod wait;

@@ -205,31 +205,26 @@ fn cpu_count(cpuinfo: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let file = root.join(path);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, text).unwrap();
-    }
+    use crate::fixtures::{tree, write};
 
     #[test]
     fn a_noisy_host_is_described_with_remedies() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
-        write(root.path(), "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n");
-        write(root.path(), "sys/devices/system/cpu/smt/active", "1\n");
-        write(root.path(), "sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
-        write(root.path(), "sys/kernel/mm/ksm/run", "1\n");
-        write(root.path(), "sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
-        write(root.path(), "proc/sys/kernel/numa_balancing", "1\n");
-        for node in ["node0", "node1"] {
-            write(root.path(), &format!("sys/devices/system/node/{node}/cpulist"), "0\n");
-        }
-        write(root.path(), "proc/sys/vm/swappiness", "60\n");
-        write(root.path(), "proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n");
-        write(root.path(), "proc/stat", "cpu  100 0 100 700 0 0 0 100 0 0\n");
-        write(root.path(), "proc/loadavg", "1.50 1.00 0.50 1/100 4242\n");
-        write(root.path(), "proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu hypervisor\nprocessor\t: 1\n");
+        let root = tree(&[
+            ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"),
+            ("sys/devices/system/cpu/intel_pstate/no_turbo", "0\n"),
+            ("sys/devices/system/cpu/smt/active", "1\n"),
+            ("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n"),
+            ("sys/kernel/mm/ksm/run", "1\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n"),
+            ("proc/sys/kernel/numa_balancing", "1\n"),
+            ("sys/devices/system/node/node0/cpulist", "0\n"),
+            ("sys/devices/system/node/node1/cpulist", "0\n"),
+            ("proc/sys/vm/swappiness", "60\n"),
+            ("proc/swaps", "Filename Type Size Used Priority\n/dev/sda2 partition 1000 0 -2\n"),
+            ("proc/stat", "cpu  100 0 100 700 0 0 0 100 0 0\n"),
+            ("proc/loadavg", "1.50 1.00 0.50 1/100 4242\n"),
+            ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu hypervisor\nprocessor\t: 1\n"),
+        ]);
         let found = findings_at(root.path());
         let all: String = found.iter().map(|finding| format!("{}\n", finding.what)).collect();
         for word in [
@@ -268,17 +263,18 @@ mod tests {
 
     #[test]
     fn a_quiet_host_has_no_findings() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
-        // Swap that is hardly used, one node, and pages for who asks are no noise.
-        write(root.path(), "proc/sys/vm/swappiness", "60\n");
-        write(root.path(), "proc/swaps", "Filename Type Size Used Priority\n");
-        write(root.path(), "proc/sys/kernel/numa_balancing", "1\n");
-        write(root.path(), "sys/devices/system/node/node0/cpulist", "0\n");
-        write(root.path(), "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
-        write(root.path(), "proc/stat", "cpu  100 0 100 700 0 0 0 0 0 0\n");
-        write(root.path(), "proc/loadavg", "0.05 0.00 0.00 1/100 4242\n");
-        write(root.path(), "proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu\n");
+        let root = tree(&[
+            ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n"),
+            // Swap that is hardly used, one node, and pages for who asks are no noise.
+            ("proc/sys/vm/swappiness", "60\n"),
+            ("proc/swaps", "Filename Type Size Used Priority\n"),
+            ("proc/sys/kernel/numa_balancing", "1\n"),
+            ("sys/devices/system/node/node0/cpulist", "0\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ("proc/stat", "cpu  100 0 100 700 0 0 0 0 0 0\n"),
+            ("proc/loadavg", "0.05 0.00 0.00 1/100 4242\n"),
+            ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu\n"),
+        ]);
         assert_eq!(findings_at(root.path()), []);
     }
 }

@@ -99,18 +99,11 @@ fn numa_nodes(directory: &Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let file = root.join(path);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, text).unwrap();
-    }
+    use crate::fixtures::{tree, write};
 
     #[test]
     fn every_setting_is_read() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        for (path, text) in [
+        let root = tree(&[
             ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"),
             ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n"),
             ("sys/devices/system/cpu/intel_pstate/no_turbo", "0\n"),
@@ -122,9 +115,8 @@ mod tests {
             ("proc/sys/kernel/numa_balancing", "0\n"),
             ("sys/kernel/mm/ksm/run", "2\n"),
             ("proc/sys/kernel/randomize_va_space", "2\n"),
-        ] {
-            write(root, path, text);
-        }
+        ]);
+        let root = root.path();
         let files = SettingsFiles::open(root, &[0, 1]);
         let expected = HostSettings {
             governors: vec!["performance".into(), "powersave".into()],

@@ -1,20 +1,40 @@
 //! Tests of the ledger, a killed process among them.
 
 use super::*;
-use crate::clock::monotonic_ns;
 use std::cell::RefCell;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 /// Environment of a child process of a test: the state directory, the base of what it changes, and
 /// where it stops.
 const CHILD: &str = "WEIGH_TEST_LEDGER_CHILD";
+/// The line by which the child process says that it has stopped there.
+const READY: &str = "ready to be killed";
 
 fn state() -> (tempfile::TempDir, StateDirectory) {
     let base = tempfile::tempdir().unwrap();
     let state = StateDirectory::at(base.path().join("state"));
     (base, state)
+}
+
+/// A state directory with the ledger of a run.
+fn begun() -> (tempfile::TempDir, StateDirectory, Ledger) {
+    let (base, state) = state();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    (base, state, ledger)
+}
+
+/// The file of a ledger with these changes of a platform, whose process has died.
+fn dead(ids: &[&str]) -> (tempfile::TempDir, StateDirectory, PathBuf) {
+    let (base, state, ledger) = begun();
+    for id in ids {
+        ledger.record(of_platform(id)).unwrap();
+    }
+    let path = ledger.path().to_path_buf();
+    abandon(ledger);
+    (base, state, path)
 }
 
 /// Remembers what it was asked to undo, and fails for ids that say so.
@@ -37,6 +57,14 @@ fn of_platform(id: &str) -> Change {
     }
 }
 
+/// A directory with a file that nothing may remove.
+fn precious(base: &tempfile::TempDir, name: &str) -> PathBuf {
+    let directory = base.path().join(name);
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("precious"), "x").unwrap();
+    directory
+}
+
 /// Ends a ledger as the death of its process would: the lock goes, the file stays.
 fn abandon(ledger: Ledger) {
     assert_eq!(Arc::strong_count(&ledger.0), 1);
@@ -45,8 +73,7 @@ fn abandon(ledger: Ledger) {
 
 #[test]
 fn a_closed_ledger_leaves_nothing() {
-    let (base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
+    let (base, state, ledger) = begun();
     let directory = base.path().join("d");
     ledger.record(Change::Directory { path: directory.clone() }).unwrap();
     fs::create_dir_all(directory.join("deep/er")).unwrap();
@@ -78,8 +105,7 @@ fn names_that_could_leave_the_directory_are_refused() {
 
 #[test]
 fn the_newest_change_is_undone_first_and_what_fails_stays() {
-    let (_base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
+    let (_base, state, ledger) = begun();
     for id in ["first", "stuck", "forgotten", "last"] {
         let entry = ledger.record(of_platform(id)).unwrap();
         if id == "forgotten" {
@@ -102,8 +128,7 @@ fn the_newest_change_is_undone_first_and_what_fails_stays() {
 
 #[test]
 fn changes_that_are_recorded_together_are_undone_one_by_one() {
-    let (_base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
+    let (_base, state, ledger) = begun();
     let ids = ledger.record_all(["a", "b", "c"].map(of_platform).to_vec()).unwrap();
     assert_eq!(ids.len(), 3);
     ledger.forget(ids[1]).unwrap();
@@ -134,11 +159,7 @@ fn a_live_ledger_is_never_swept() {
 
 #[test]
 fn a_truncated_last_line_is_ignored() {
-    let (_base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
-    ledger.record(of_platform("whole")).unwrap();
-    let path = ledger.path().to_path_buf();
-    abandon(ledger);
+    let (_base, state, path) = dead(&["whole"]);
     let whole = fs::read(&path).unwrap();
     let recorder = Recorder::default();
     // Cut the second entry at every byte.
@@ -159,12 +180,7 @@ fn a_truncated_last_line_is_ignored() {
 
 #[test]
 fn damage_is_reported_and_the_rest_is_undone() {
-    let (_base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
-    ledger.record(of_platform("a")).unwrap();
-    ledger.record(of_platform("b")).unwrap();
-    let path = ledger.path().to_path_buf();
-    abandon(ledger);
+    let (_base, state, path) = dead(&["a", "b"]);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replacen("\n", "\njunk\n", 1)).unwrap();
     let recorder = Recorder::default();
@@ -177,11 +193,7 @@ fn damage_is_reported_and_the_rest_is_undone() {
 
 #[test]
 fn a_newer_format_is_left_alone() {
-    let (_base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
-    ledger.record(of_platform("a")).unwrap();
-    let path = ledger.path().to_path_buf();
-    abandon(ledger);
+    let (_base, state, path) = dead(&["a"]);
     let text = fs::read_to_string(&path).unwrap().replace("\"ledger\":1", "\"ledger\":99");
     fs::write(&path, &text).unwrap();
     let recorder = Recorder::default();
@@ -192,11 +204,8 @@ fn a_newer_format_is_left_alone() {
 
 #[test]
 fn changes_that_are_not_safe_to_undo_are_refused() {
-    let (base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
-    let full = base.path().join("full");
-    fs::create_dir(&full).unwrap();
-    fs::write(full.join("precious"), "x").unwrap();
+    let (base, _, ledger) = begun();
+    let full = precious(&base, "full");
     let link = base.path().join("link");
     symlink(&full, &link).unwrap();
     let refused = [
@@ -225,9 +234,7 @@ fn changes_that_are_not_safe_to_undo_are_refused() {
 #[test]
 fn removing_a_directory_follows_no_link() {
     let (base, state) = state();
-    let outside = base.path().join("outside");
-    fs::create_dir(&outside).unwrap();
-    fs::write(outside.join("precious"), "x").unwrap();
+    let outside = precious(&base, "outside");
     let ledger = Ledger::create(&state, "run").unwrap();
     let ours = base.path().join("ours");
     ledger.record(Change::Directory { path: ours.clone() }).unwrap();
@@ -246,25 +253,21 @@ fn removing_a_directory_follows_no_link() {
     assert!(!ours.exists() && outside.join("precious").exists());
 }
 
-fn skipped_without_root(test: &str) -> bool {
-    let missing = !crate::facts::is_root();
-    if missing {
+/// Whether this user is root; the test is skipped if not.
+fn as_root(test: &str) -> Option<()> {
+    if !crate::facts::is_root() {
         assert!(!std::env::var("WEIGH_REQUIRE").unwrap_or_default().contains("native"), "{test} needs root");
         eprintln!("SKIPPED {test}: needs root");
+        return None;
     }
-    missing
+    Some(())
 }
 
 #[test]
 fn mounts_are_undone_and_never_crossed() {
-    if skipped_without_root("mounts_are_undone_and_never_crossed") {
-        return;
-    }
-    let (base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
-    let outside = base.path().join("outside");
-    fs::create_dir(&outside).unwrap();
-    fs::write(outside.join("precious"), "x").unwrap();
+    let Some(()) = as_root("mounts_are_undone_and_never_crossed") else { return };
+    let (base, _, ledger) = begun();
+    let outside = precious(&base, "outside");
     let ours = base.path().join("ours");
     let directory = ledger.record(Change::Directory { path: ours.clone() }).unwrap();
     let target = ours.join("a/target");
@@ -298,15 +301,10 @@ fn a_process_is_known_by_its_start_and_goes_with_its_session() {
             .spawn()
             .unwrap()
     };
-    let (_base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
+    let (_base, _, ledger) = begun();
     let mut running = shell();
-    let pid: u32 = {
-        use std::io::{BufRead, BufReader};
-        let mut line = String::new();
-        BufReader::new(fs::File::from(running.take_output().unwrap())).read_line(&mut line).unwrap();
-        line.trim().parse().unwrap()
-    };
+    let mut lines = BufReader::new(fs::File::from(running.take_output().unwrap())).lines();
+    let pid: u32 = lines.next().unwrap().unwrap().parse().unwrap();
     let start = crate::process::start_ticks(pid).unwrap();
     let wrong = ledger.record(Change::Process { pid, start_ticks: start + 1 }).unwrap();
     ledger.undo(wrong, &NoPlatforms).unwrap();
@@ -346,9 +344,10 @@ fn child_that_changes_things() {
     let mut done = 0;
     let mut reached = move || {
         if done == stop {
-            fs::write(base.join("ready"), "").unwrap();
+            // The test waits for this line, then kills this process.
+            println!("\n{READY}");
             loop {
-                std::thread::sleep(Duration::from_secs(60));
+                std::thread::park();
             }
         }
         done += 1;
@@ -390,24 +389,17 @@ fn child_that_changes_things() {
 #[test]
 fn killed_at_any_point_everything_is_swept() {
     for stop in 0..9 {
-        let base = tempfile::tempdir().unwrap();
-        let state = StateDirectory::at(base.path().join("state"));
+        let (base, state) = state();
         let mut child = crate::command::Invocation::new(std::env::current_exe().unwrap())
             .args(["--exact", "ledger::tests::child_that_changes_things", "--nocapture"])
             .env(CHILD, format!("{}|{stop}", base.path().display()))
             .log_to(&base.path().join("log"))
             .spawn()
             .unwrap();
-        let started = monotonic_ns();
-        while !base.path().join("ready").exists() {
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "{}",
-                fs::read_to_string(base.path().join("log")).unwrap()
-            );
-            assert!(monotonic_ns() - started < 20_000_000_000, "the child does not get to {stop}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let mut lines = BufReader::new(fs::File::from(child.take_output().unwrap())).lines();
+        let is_ready = lines.any(|line| line.unwrap() == READY);
+        let log = || fs::read_to_string(base.path().join("log")).unwrap();
+        assert!(is_ready, "the child ended before {stop}: {}", log());
         assert_eq!(sweep(&state, &NoPlatforms).unwrap().live, ["killed"], "it lives at {stop}");
         // kill -9 of it alone: what it started goes on.
         let handle = crate::process::handle(child.pid()).unwrap().unwrap();
@@ -471,8 +463,7 @@ fn sweeps_do_no_harm_to_runs_that_start_and_end_meanwhile() {
 
 #[test]
 fn many_threads_share_a_ledger() {
-    let (_base, state) = state();
-    let ledger = Ledger::create(&state, "run").unwrap();
+    let (_base, state, ledger) = begun();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let ledger = ledger.clone();
@@ -494,9 +485,7 @@ fn many_threads_share_a_ledger() {
 
 #[test]
 fn a_disk_that_is_full_spoils_no_line() {
-    if skipped_without_root("a_disk_that_is_full_spoils_no_line") {
-        return;
-    }
+    let Some(()) = as_root("a_disk_that_is_full_spoils_no_line") else { return };
     let base = tempfile::tempdir().unwrap();
     let disk = base.path().join("disk");
     fs::create_dir(&disk).unwrap();
