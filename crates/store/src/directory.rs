@@ -101,7 +101,7 @@ impl RunDirectory {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let is_empty = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
                 if !is_empty {
-                    return Err(StoreError::Exists { path: path.into() });
+                    return Err(StoreError::Exists(path.into()));
                 }
             }
             Err(error) => return Err(StoreError::io("make", path, error)),
@@ -146,11 +146,7 @@ impl RunDirectory {
     pub fn open_for_append(path: &Path) -> Result<Self, StoreError> {
         let mut run = Self::open(path)?;
         let file = path.join(SAMPLES);
-        let samples = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .open(&file)
-            .map_err(|error| StoreError::io("open", &file, error))?;
+        let samples = open_file(OpenOptions::new().read(true).append(true), &file)?;
         lock(&samples, path)?;
         let bytes = std::fs::read(&file).map_err(|error| StoreError::io("read", &file, error))?;
         let whole_bytes = samples::parse(&file, &bytes)?.whole_bytes;
@@ -213,9 +209,9 @@ impl RunDirectory {
     pub fn append(&mut self, record: &Record) -> Result<Duration, StoreError> {
         let path = self.path.join(SAMPLES);
         let line = samples::line_of(record)?;
-        let writer = self.writer.as_mut().ok_or_else(|| StoreError::ReadOnly { path: self.path.clone() })?;
+        let writer = self.writer.as_mut().ok_or_else(|| StoreError::ReadOnly(self.path.clone()))?;
         if writer.broken {
-            return Err(StoreError::Broken { path });
+            return Err(StoreError::Broken(path));
         }
         match writer.append(&line) {
             Ok(took) => Ok(took),
@@ -233,7 +229,7 @@ impl RunDirectory {
     /// [`StoreError::Full`], [`StoreError::ReadOnly`].
     pub fn append_event(&mut self, event: &Timestamped) -> Result<(), StoreError> {
         let path = self.path.join(EVENTS);
-        let writer = self.writer.as_mut().ok_or_else(|| StoreError::ReadOnly { path: self.path.clone() })?;
+        let writer = self.writer.as_mut().ok_or_else(|| StoreError::ReadOnly(self.path.clone()))?;
         let mut line = serde_json::to_vec(event).expect("events hold only strings, numbers and lists");
         line.push(b'\n');
         writer.events.write_all(&line).map_err(|error| StoreError::io("append to", &path, error))
@@ -366,22 +362,13 @@ impl Drop for RunDirectory {
 
 impl Writer {
     fn open(directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
-        let file = directory.join(SAMPLES);
-        let samples = OpenOptions::new()
-            .append(true)
-            .open(&file)
-            .map_err(|error| StoreError::io("open", &file, error))?;
+        let samples = open_file(OpenOptions::new().append(true), &directory.join(SAMPLES))?;
         lock(&samples, directory)?;
         Self::with(samples, directory, whole_bytes)
     }
 
     fn with(samples: File, directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
-        let file = directory.join(EVENTS);
-        let events = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&file)
-            .map_err(|error| StoreError::io("open", &file, error))?;
+        let events = open_file(OpenOptions::new().create(true).append(true), &directory.join(EVENTS))?;
         Ok(Self { samples, whole_bytes, broken: false, events: BufWriter::new(events) })
     }
 
@@ -447,10 +434,14 @@ fn make_unique(parent: &Path, name: &str) -> Result<PathBuf, StoreError> {
     Ok(path)
 }
 
+fn open_file(options: &OpenOptions, path: &Path) -> Result<File, StoreError> {
+    options.open(path).map_err(|error| StoreError::io("open", path, error))
+}
+
 fn lock(samples: &File, directory: &Path) -> Result<(), StoreError> {
     match samples.try_lock() {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: directory.into() }),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(directory.into())),
         Err(TryLockError::Error(error)) => Err(StoreError::io("lock", directory, error)),
     }
 }
@@ -463,31 +454,23 @@ fn require_run_directory(path: &Path) -> Result<(), StoreError> {
         Err(error) => Err(StoreError::io("look at", path, error)),
     };
     if look(path)?.is_none() {
-        return Err(StoreError::NotFound { path: path.into() });
+        return Err(StoreError::NotFound(path.into()));
     }
     let is_file = |file: &str| Ok::<bool, StoreError>(look(&path.join(file))?.is_some_and(|it| it.is_file()));
     let (has_plan, has_host, has_samples) = (is_file(PLAN)?, is_file(HOST)?, is_file(SAMPLES)?);
     if !has_plan && !has_samples {
-        return Err(StoreError::Foreign { path: path.into() });
+        return Err(StoreError::Foreign(path.into()));
     }
-    let missing = |file, consequence| Err(StoreError::Missing { path: path.into(), file, consequence });
-    if !has_plan {
-        return missing(
-            PLAN,
-            "what the samples mean is unknown without it; put the plan back from a copy of the run",
-        );
-    }
-    if !has_host {
-        return missing(
-            HOST,
-            "the run stopped while its directory was being made and holds no sample; start it again",
-        );
-    }
-    if !has_samples {
-        return missing(
-            SAMPLES,
-            "the run stopped while its directory was being made and holds no sample; start it again",
-        );
+    const NO_PLAN: &str =
+        "what the samples mean is unknown without it; put the plan back from a copy of the run";
+    const NO_SAMPLE: &str =
+        "the run stopped while its directory was being made and holds no sample; start it again";
+    for (file, is_there, consequence) in
+        [(PLAN, has_plan, NO_PLAN), (HOST, has_host, NO_SAMPLE), (SAMPLES, has_samples, NO_SAMPLE)]
+    {
+        if !is_there {
+            return Err(StoreError::Missing { path: path.into(), file, consequence });
+        }
     }
     Ok(())
 }

@@ -16,40 +16,25 @@ pub enum StoreError {
         /// What is on disk.
         kept: String,
     },
-    /// Another process writes to this run directory.
-    #[error("{path} is being written by another process; wait until it ends")]
-    Busy {
-        /// The run directory.
-        path: PathBuf,
-    },
-    /// The path does not exist.
-    #[error("there is no run directory {path}; give the path of one, or `last` for the newest in weigh-runs")]
-    NotFound {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The path for a new run is taken.
+    /// Another process writes to the run directory of this path.
+    #[error("{0} is being written by another process; wait until it ends")]
+    Busy(PathBuf),
+    /// This path does not exist.
+    #[error("there is no run directory {0}; give the path of one, or `last` for the newest in weigh-runs")]
+    NotFound(PathBuf),
+    /// This path for a new run is taken.
     #[error(
-        "{path} exists and is not an empty directory; name another place for the run, or go on with an earlier one by `weigh resume`"
+        "{0} exists and is not an empty directory; name another place for the run, or go on with an earlier one by `weigh resume`"
     )]
-    Exists {
-        /// The path.
-        path: PathBuf,
-    },
-    /// No run has been made below the parent directory.
-    #[error("there are no runs in {parent} yet; `weigh run` makes one")]
-    NoRuns {
-        /// The parent directory.
-        parent: PathBuf,
-    },
-    /// The path is something else.
+    Exists(PathBuf),
+    /// No run has been made below this parent directory.
+    #[error("there are no runs in {0} yet; `weigh run` makes one")]
+    NoRuns(PathBuf),
+    /// This path is no run directory.
     #[error(
-        "{path} is not a run directory: it has neither plan.json nor samples.jsonl; give a directory that `weigh run` made"
+        "{0} is not a run directory: it has neither plan.json nor samples.jsonl; give a directory that `weigh run` made"
     )]
-    Foreign {
-        /// The path.
-        path: PathBuf,
-    },
+    Foreign(PathBuf),
     /// A file that every run directory has is missing.
     #[error("{path} has no {file}: {consequence}")]
     Missing {
@@ -60,22 +45,16 @@ pub enum StoreError {
         /// What follows from it and what to do.
         consequence: &'static str,
     },
-    /// The samples file holds nothing at all.
+    /// This samples file holds nothing at all.
     #[error(
-        "{path} is empty, not even its header is there; nothing can be recovered from it, start the run again"
+        "{0} is empty, not even its header is there; nothing can be recovered from it, start the run again"
     )]
-    EmptySamples {
-        /// The samples file.
-        path: PathBuf,
-    },
-    /// The samples file does not start with a header.
+    EmptySamples(PathBuf),
+    /// This samples file does not start with a header.
     #[error(
-        "{path} does not start with a header line that names its format; it was not written by weighbridge, or its beginning is lost"
+        "{0} does not start with a header line that names its format; it was not written by weighbridge, or its beginning is lost"
     )]
-    MissingHeader {
-        /// The samples file.
-        path: PathBuf,
-    },
+    MissingHeader(PathBuf),
     /// The file was written by a newer weighbridge.
     #[error(
         "{path} has format {found}, this weighbridge reads formats up to {supported}; use the newer weighbridge that wrote it"
@@ -112,20 +91,14 @@ pub enum StoreError {
         /// The value.
         value: f64,
     },
-    /// The directory was opened for reading.
-    #[error("{path} was opened for reading only")]
-    ReadOnly {
-        /// The run directory.
-        path: PathBuf,
-    },
-    /// A failed write could not be taken back, so the end of the file is unknown.
+    /// The run directory of this path was opened for reading.
+    #[error("{0} was opened for reading only")]
+    ReadOnly(PathBuf),
+    /// A failed write to this samples file could not be taken back, so the end of the file is unknown.
     #[error(
-        "{path} cannot be written any more since an earlier write failed; everything recorded before is safe, go on with `weigh resume`"
+        "{0} cannot be written any more since an earlier write failed; everything recorded before is safe, go on with `weigh resume`"
     )]
-    Broken {
-        /// The samples file.
-        path: PathBuf,
-    },
+    Broken(PathBuf),
     /// Everything else that the operating system refuses.
     #[error("cannot {doing} {path}")]
     Io {

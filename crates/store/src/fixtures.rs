@@ -1,35 +1,16 @@
 //! Plans, hosts and records for the tests of this crate.
 
-use std::collections::BTreeMap;
 use weigh_model::{
-    Effort, GuestPlan, HostFacts, ImageSpec, Iteration, Outcome, PLAN_FORMAT, Plan, Record, Trial, VoidCause,
-    VoidUnit,
+    Effort, GuestPlan, HostFacts, Iteration, Outcome, Plan, Record, Trial, VoidCause, VoidUnit,
 };
 
 pub(crate) fn plan(name: &str) -> Plan {
     Plan {
-        format: PLAN_FORMAT,
-        name: name.into(),
-        tool_version: "0.1.0".into(),
-        command: None,
         seed: u64::MAX,
-        environments: Vec::new(),
         baseline: "native".into(),
-        workloads: Vec::new(),
-        effort: Effort::Quick { blocks: 6 },
         budget_s: Some(0.1),
-        guest: GuestPlan {
-            image: ImageSpec::Host,
-            cpus: vec![0],
-            memory_bytes: None,
-            reuse: false,
-            working_directory: None,
-        },
-        margin: 0.02,
-        allow_unequal: Vec::new(),
-        digests: BTreeMap::new(),
-        noise: weigh_model::NoiseLimits::default(),
-        loader: None,
+        guest: GuestPlan { cpus: vec![0], ..GuestPlan::default() },
+        ..Plan::of(name, Vec::new(), Vec::new(), Effort::Quick { blocks: 6 })
     }
 }
 
@@ -79,12 +60,5 @@ pub(crate) fn measured(sequence: u64, value: f64) -> Record {
 }
 
 pub(crate) fn void(block: u32) -> Record {
-    Record::Void(VoidUnit {
-        block,
-        attempt: 0,
-        workload: "stream".into(),
-        cause: VoidCause::Steal,
-        environment: None,
-        detail: None,
-    })
+    Record::Void(VoidUnit::of(block, 0, "stream", VoidCause::Steal))
 }

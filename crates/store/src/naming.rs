@@ -15,7 +15,7 @@ const LONGEST_NAME: usize = 80;
 /// does not exist.
 pub fn resolve(parent: &Path, run: &str) -> Result<PathBuf, StoreError> {
     if run == "last" {
-        return newest(parent)?.ok_or_else(|| StoreError::NoRuns { parent: parent.into() });
+        return newest(parent)?.ok_or_else(|| StoreError::NoRuns(parent.into()));
     }
     let path = PathBuf::from(run);
     let below = parent.join(run);
@@ -26,7 +26,7 @@ pub fn resolve(parent: &Path, run: &str) -> Result<PathBuf, StoreError> {
     } else if !run.contains('/') && is_there(&below) {
         Ok(below)
     } else {
-        Err(StoreError::NotFound { path })
+        Err(StoreError::NotFound(path))
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn last_is_the_newest_by_name() {
         let parent = tempfile::tempdir().unwrap();
-        assert!(matches!(resolve(parent.path(), "last"), Err(StoreError::NoRuns { .. })));
+        assert!(matches!(resolve(parent.path(), "last"), Err(StoreError::NoRuns(_))));
         for name in [
             "20261121T050000Z-b",
             "20261121T050001Z-a",
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(resolve(parent.path(), "last").unwrap(), parent.path().join("20261121T050001Z-a-10"));
         let by_name = resolve(parent.path(), "20261121T050000Z-b").unwrap();
         assert_eq!(by_name, parent.path().join("20261121T050000Z-b"));
-        assert!(matches!(resolve(parent.path(), "gone"), Err(StoreError::NotFound { .. })));
-        assert!(matches!(resolve(&parent.path().join("none"), "last"), Err(StoreError::NoRuns { .. })));
+        assert!(matches!(resolve(parent.path(), "gone"), Err(StoreError::NotFound(_))));
+        assert!(matches!(resolve(&parent.path().join("none"), "last"), Err(StoreError::NoRuns(_))));
     }
 }

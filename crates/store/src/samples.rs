@@ -55,7 +55,7 @@ fn workers_for(bytes: usize) -> usize {
 /// to anybody. Long files are read by all CPUs, each a part.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, StoreError> {
     if bytes.is_empty() {
-        return Err(StoreError::EmptySamples { path: path.into() });
+        return Err(StoreError::EmptySamples(path.into()));
     }
     let whole_bytes = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let whole = &bytes[..whole_bytes];
@@ -152,7 +152,7 @@ fn record_of(line: &[u8]) -> serde_json::Result<Record> {
 
 /// The header is read loosely first, so that a newer format is named as that and not as damage.
 fn check_header(path: &Path, line: Option<&[u8]>) -> Result<(), StoreError> {
-    let missing = || StoreError::MissingHeader { path: path.into() };
+    let missing = || StoreError::MissingHeader(path.into());
     let header: Value = serde_json::from_slice(line.ok_or_else(missing)?).map_err(|_| missing())?;
     if header.get("record").and_then(Value::as_str) != Some("header") {
         return Err(missing());

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use weigh_model::{HostFacts, Plan, Record, VoidCause, VoidUnit};
+use weigh_model::{Effort, HostFacts, Plan, Record, VoidCause, VoidUnit};
 use weigh_store::RunDirectory;
 
 /// Names the run directory to the child.
@@ -17,14 +17,7 @@ const CHILD_LIVES: Duration = Duration::from_secs(30);
 fn record(number: u32) -> Record {
     // Long lines cross page boundaries.
     let workload = "w".repeat(number as usize % 3000);
-    Record::Void(VoidUnit {
-        block: number,
-        attempt: 0,
-        workload,
-        cause: VoidCause::Steal,
-        environment: None,
-        detail: None,
-    })
+    Record::Void(VoidUnit::of(number, 0, workload, VoidCause::Steal))
 }
 
 #[test]
@@ -33,7 +26,9 @@ fn nothing_acknowledged_is_lost_when_the_writer_is_killed() {
         return append_until_killed(Path::new(&path));
     }
     let parent = tempfile::tempdir().unwrap();
-    let run = RunDirectory::create(parent.path(), &plan(), &host(), "2026-11-21T05:00:00Z").unwrap();
+    let plan = Plan::of("kill", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 });
+    let host = HostFacts::default();
+    let run = RunDirectory::create(parent.path(), &plan, &host, "2026-11-21T05:00:00Z").unwrap();
     let path = run.path().to_path_buf();
     drop(run);
     let mut on_disk = 0;
@@ -97,21 +92,4 @@ fn append_until_killed(path: &Path) {
             break;
         }
     }
-}
-
-fn plan() -> Plan {
-    serde_json::from_str(
-        r#"{"format":1,"name":"kill","tool_version":"0","seed":1,"environments":[],"baseline":"native","workloads":[],
-            "effort":{"kind":"quick","blocks":6},"budget_s":null,"margin":0.02,"allow_unequal":[],"digests":{},
-            "guest":{"image":"host","cpus":[],"memory_bytes":null,"reuse":false,"working_directory":null}}"#,
-    )
-    .unwrap()
-}
-
-fn host() -> HostFacts {
-    serde_json::from_str(
-        r#"{"identity":"h","kernel":"6","architecture":"x86_64","operating_system":"Debian","cpu_model":"c","cpus":[0],
-            "memory_bytes":1,"last_level_cache_bytes":null,"cgroups":"v2","boot":"b","root":true}"#,
-    )
-    .unwrap()
 }

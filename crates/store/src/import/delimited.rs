@@ -59,24 +59,15 @@ impl Source<'_> {
                 continue;
             };
             if places[column as usize].replace(field).is_some() {
-                return Err(self.at(
-                    offset_of(header),
-                    field,
-                    format!("the column `{name}` is given twice"),
-                    None,
-                ));
+                let message = format!("the column `{name}` is given twice");
+                return Err(self.at(offset_of(header), field, message, None));
             }
         }
         if let [name] = names.as_slice()
             && name.contains([';', '\t'])
         {
-            let help = Some("separate them by commas".into());
-            return Err(self.at(
-                offset_of(header),
-                0,
-                "the columns are not separated by commas".into(),
-                help,
-            ));
+            let (message, help) = ("the columns are not separated by commas", "separate them by commas");
+            return Err(self.at(offset_of(header), 0, message.into(), Some(help.into())));
         }
         for column in Column::ALL.into_iter().filter(|column| places[*column as usize].is_none()) {
             self.may_be_missing(column, &names, &ignored, offset_of(header))?;
@@ -149,10 +140,7 @@ impl Source<'_> {
 
     fn error(&self, problem: Problem, places: &Places) -> ImportError {
         let field = places[problem.column as usize].unwrap_or(0);
-        let mut message = problem.message;
-        if let Some(earlier) = problem.earlier {
-            message.push_str(&format!(" (line {})", self.locate(earlier, 0).line));
-        }
+        let message = problem.message(|earlier| self.locate(earlier, 0).line);
         self.at(problem.offset, field, message, problem.help)
     }
 

@@ -105,11 +105,8 @@ impl Source<'_> {
         let start = problem.offset as usize;
         let line = self.bytes[start..].split(|byte| *byte == b'\n').next().unwrap_or_default();
         let (from, end) = key_place(line, problem.column.name());
-        let mut message = problem.message;
-        if let Some(earlier) = problem.earlier {
-            let line = Place::of(self.bytes, earlier as usize, earlier as usize).line;
-            message.push_str(&format!(" (line {line})"));
-        }
+        let message =
+            problem.message(|earlier| Place::of(self.bytes, earlier as usize, earlier as usize).line);
         self.at(start + from, start + end, message, problem.help)
     }
 

@@ -105,6 +105,10 @@ struct Names {
 }
 
 impl Names {
+    fn text(&self, number: u32) -> &str {
+        &self.texts[number as usize]
+    }
+
     fn number_of(&mut self, text: &str) -> u32 {
         // Rows of one cell usually follow each other.
         if self.texts.get(self.last as usize).is_some_and(|last| last == text) {
@@ -160,9 +164,8 @@ impl Table {
                 "`{}` of `{}` is better `{}` here and was the opposite before",
                 row.metric, row.workload, row.better
             );
-            let mut problem = row.problem(Column::Better, message, Some("one metric has one direction"));
-            problem.earlier = Some(draft.first_row);
-            return Err(problem);
+            let problem = row.problem(Column::Better, message, Some("one metric has one direction"));
+            return Err(Problem { earlier: Some(draft.first_row), ..problem });
         }
         let value = row.value * draft.factor(row)?;
         if !(value.is_finite() && value > 0.0) {
@@ -188,9 +191,7 @@ impl Table {
             "this row has a block, earlier rows have none"
         };
         let help = "give a block to every row (trials are paired) or to none (they are not)";
-        let mut problem = row.problem(Column::Block, message.into(), Some(help));
-        problem.earlier = Some(first);
-        Err(problem)
+        Err(Problem { earlier: Some(first), ..row.problem(Column::Block, message.into(), Some(help)) })
     }
 
     /// Ends the table: looks for rows given twice and arranges the rest.
@@ -222,9 +223,9 @@ impl Table {
                         column: Column::Block,
                         message: format!(
                             "block {block} of `{}` in `{}` has a second value of `{}`",
-                            self.workloads.texts[draft.workload as usize],
-                            self.environments.texts[series.environment as usize],
-                            self.metrics.texts[draft.metric as usize],
+                            self.workloads.text(draft.workload),
+                            self.environments.text(series.environment),
+                            self.metrics.text(draft.metric),
                         ),
                         help: Some(
                             "a block holds one number per environment; give the median of its iterations"
@@ -239,17 +240,16 @@ impl Table {
     }
 
     fn comparison(&self, draft: &Draft) -> Comparison {
-        let series = draft.series.iter().map(|series| Series {
-            environment: self.environments.texts[series.environment as usize].clone(),
-            tried: series.observations.len() as u32,
-            failed: 0,
-            observations: series.observations.iter().map(|(observation, _)| *observation).collect(),
+        let series = draft.series.iter().map(|series| {
+            let observations = series.observations.iter().map(|(observation, _)| *observation);
+            Series::of(self.environments.text(series.environment), observations.collect())
         });
+        let workload = self.workloads.text(draft.workload);
         Comparison {
-            workload: self.workloads.texts[draft.workload as usize].clone(),
-            key: WorkloadKey::named(&self.workloads.texts[draft.workload as usize]),
+            workload: workload.into(),
+            key: WorkloadKey::named(workload),
             metric: MetricSpec {
-                name: self.metrics.texts[draft.metric as usize].clone(),
+                name: self.metrics.text(draft.metric).into(),
                 unit: draft.base.clone(),
                 better: draft.better,
                 primary: true,
@@ -285,10 +285,9 @@ impl Draft {
                 "`{}` of `{}` is in `{}` here and was in `{}` before, which does not convert",
                 row.metric, row.workload, row.unit, self.units[0].0
             );
-            let mut problem =
-                row.problem(Column::Unit, message, Some("give a metric of another kind another name"));
-            problem.earlier = Some(self.first_row);
-            return Err(problem);
+            let help = "give a metric of another kind another name";
+            let problem = row.problem(Column::Unit, message, Some(help));
+            return Err(Problem { earlier: Some(self.first_row), ..problem });
         }
         self.units.push((row.unit.into(), factor));
         Ok(factor)
@@ -304,6 +303,16 @@ impl Draft {
             self.series.push(DraftSeries { environment, observations: Vec::new() });
         }
         &mut self.series[self.by_environment[at] as usize].observations
+    }
+}
+
+impl Problem {
+    /// The message, with the line of the earlier row as `line_of` finds it.
+    pub(super) fn message(&self, line_of: impl FnOnce(u64) -> u64) -> String {
+        match self.earlier {
+            Some(earlier) => format!("{} (line {})", self.message, line_of(earlier)),
+            None => self.message.clone(),
+        }
     }
 }
 
