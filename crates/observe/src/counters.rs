@@ -301,12 +301,7 @@ fn vm_exits(root: &Path, pid: u32) -> Vec<PolledFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let file = root.join(path);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, text).unwrap();
-    }
+    use crate::fixtures::{v1, v2, write};
 
     #[test]
     fn bytes_of_both_versions_are_parsed() {
@@ -336,7 +331,7 @@ mod tests {
             fs::create_dir_all(root.join(format!("proc/{process}/ns"))).unwrap();
             std::os::unix::fs::symlink(namespace, root.join(format!("proc/{process}/ns/net"))).unwrap();
         }
-        let accounts = Accounts::of_group(CgroupView { v2: Some(root.join("group")), v1: Vec::new() });
+        let accounts = Accounts::of_group(v2(&root.join("group")));
         let mut counters = Counters::open(root, &accounts);
         let counts = counters.read(&mut Vec::new());
         let expected = [
@@ -360,7 +355,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         write(root, "cpuacct/cgroup.procs", &format!("{}\n", std::process::id()));
-        let view = CgroupView { v2: None, v1: vec![(vec!["cpuacct".into()], root.join("cpuacct"))] };
+        let view = v1("cpuacct", &root.join("cpuacct"));
         let read = |view: CgroupView| Counters::open(root, &Accounts::of_group(view)).read(&mut Vec::new());
         let counts = read(view.clone());
         // Not every kernel has CONFIG_TASK_IO_ACCOUNTING.
@@ -378,7 +373,7 @@ mod tests {
         let group = root.join("blkio/group");
         write(root, "blkio/group/cgroup.procs", "");
         write(root, &format!("blkio/group/{THROTTLE}"), "8:0 Read 100\n8:0 Write 30\nTotal 130\n");
-        let view = CgroupView { v2: None, v1: vec![(vec!["blkio".into()], group.clone())] };
+        let view = v1("blkio", &group);
         let read = || Counters::open(root, &Accounts::of_group(view.clone())).read(&mut Vec::new());
         // A group that has read nothing yet, on a host that counts.
         write(root, &format!("blkio/{THROTTLE}"), "8:0 Read 5000\nTotal 5000\n");

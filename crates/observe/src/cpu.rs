@@ -246,7 +246,7 @@ mod tests {
     fn a_group_of_version_2_is_where_its_cpuset_is() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join("cpu.stat"), "usage_usec 5\nuser_usec 3\n").unwrap();
-        let view = CgroupView { v2: Some(base.path().into()), v1: Vec::new() };
+        let view = crate::fixtures::v2(base.path());
         let read = |used: &[u32]| GroupClock::open(&view, used).unwrap().read(used, &mut Vec::new()).unwrap();
         assert_eq!(read(&[1]), CpuUse { total: 5000, inside: 0, unknown: 5000 }, "without the controller");
         std::fs::write(base.path().join("cpuset.cpus.effective"), "1-2\n").unwrap();

@@ -39,15 +39,15 @@ pub(crate) fn span(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::write;
 
     #[test]
     fn frequencies_of_the_cpus_in_use_are_spanned() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Frequency::open(root.path(), &[0]).read(&mut Vec::new()), None);
         for cpu in 0..20 {
-            let directory = root.path().join(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq"));
-            std::fs::create_dir_all(&directory).unwrap();
-            std::fs::write(directory.join("scaling_cur_freq"), format!("{}\n", 1000 + cpu)).unwrap();
+            let path = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
+            write(root.path(), &path, &format!("{}\n", 1000 + cpu));
         }
         let read = |used: &[u32]| Frequency::open(root.path(), used).read(&mut Vec::new());
         assert_eq!(read(&[3, 5]), Some((1003, 1005)));

@@ -11,6 +11,8 @@ mod balance;
 mod counters;
 mod cpu;
 mod files;
+#[cfg(test)]
+mod fixtures;
 mod frequency;
 mod instance;
 mod kernel_log;

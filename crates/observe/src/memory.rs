@@ -213,6 +213,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::{v1, v2, write};
 
     /// A process with this much of its own, seen from outside.
     #[test]
@@ -245,19 +246,15 @@ mod tests {
     #[test]
     fn kernel_memory_of_both_versions_is_read() {
         let base = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = base.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let write = |path: &str, text: &str| write(base.path(), path, text);
         let own = std::process::id();
         write("one/memory.kmem.usage_in_bytes", "1000\n");
         write("one/memory.stat", "cache 1\ntotal_cache 900\ntotal_shmem 100\n");
         write("one/init.scope/cgroup.procs", &format!("0\n{own}\n"));
         write("two/memory.stat", "file 70\nshmem 20\nkernel 4000\nkernel_stack 1\n");
         write("old/memory.stat", "file 7\nshmem 2\nkernel_stack 1\npagetables 2\npercpu 3\nslab 4\n");
-        let one = CgroupView { v2: None, v1: vec![(vec!["memory".into()], base.path().join("one"))] };
-        let two = |name: &str| CgroupView { v2: Some(base.path().join(name)), v1: Vec::new() };
+        let one = v1("memory", &base.path().join("one"));
+        let two = |name: &str| v2(&base.path().join(name));
         let of = |groups: Vec<CgroupView>| guest_memory(&[Accounts { groups, ..Accounts::default() }]);
         let first = of(vec![one.clone()]);
         assert_eq!((first.kernel_bytes, first.cache_bytes, first.processes), (Some(1000), Some(800), 1));

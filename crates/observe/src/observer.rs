@@ -210,8 +210,8 @@ impl Sensors for Observer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::v2;
     use std::cell::Cell;
-    use std::fs;
     use weigh_host::cgroup::Layout;
     use weigh_model::CpuTime;
 
@@ -239,9 +239,7 @@ mod tests {
         }
 
         fn write(&self, path: &str, text: &str) {
-            let file = self.0.path().join(path);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, text).unwrap();
+            crate::fixtures::write(self.0.path(), path, text);
         }
 
         fn path(&self, path: &str) -> PathBuf {
@@ -291,7 +289,7 @@ mod tests {
         fake.write("cgroup/cpu.stat", "usage_usec 7\n");
         fake.write("cgroup/g/cpu.stat", "usage_usec 0\nnr_throttled 0\nthrottled_usec 0\n");
         fake.write("cgroup/g/cpuset.cpus.effective", "1\n");
-        let group = CgroupView { v2: Some(fake.path("cgroup/g")), v1: Vec::new() };
+        let group = v2(&fake.path("cgroup/g"));
         let seen = fake.observe(Layout::V2, group.clone(), || {
             pass_ms(200);
             fake.write("cgroup/g/cpu.stat", "usage_usec 60000\nnr_throttled 3\nthrottled_usec 4\n");
@@ -316,8 +314,7 @@ mod tests {
             fake.write(&format!("cgroup/{name}/cpu.stat"), "usage_usec 0\n");
             fake.write(&format!("cgroup/{name}/cpuset.cpus.effective"), cpus);
         }
-        let group =
-            |name: &str| CgroupView { v2: Some(fake.path(&format!("cgroup/{name}"))), v1: Vec::new() };
+        let group = |name: &str| v2(&fake.path(&format!("cgroup/{name}")));
         let mut observer = observer(fake.0.path(), &Hierarchy::at(fake.path("cgroup"), Layout::V2));
         let instance = observer.attach(&Accounts::of_group(group("g")), &[1]);
         let mut seen = |loader: Option<&Accounts>| {

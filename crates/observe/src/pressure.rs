@@ -32,12 +32,17 @@ impl PressureFiles {
 
 /// The growth between two readings.
 pub(crate) fn growth(earlier: Pressure, later: Pressure) -> Pressure {
+    combined(later, earlier, u64::saturating_sub)
+}
+
+/// Both times of every kind, combined by `by`.
+pub(crate) fn combined(one: Pressure, other: Pressure, by: fn(u64, u64) -> u64) -> Pressure {
     Pressure {
-        cpu_some_ns: later.cpu_some_ns.saturating_sub(earlier.cpu_some_ns),
-        memory_some_ns: later.memory_some_ns.saturating_sub(earlier.memory_some_ns),
-        memory_full_ns: later.memory_full_ns.saturating_sub(earlier.memory_full_ns),
-        io_some_ns: later.io_some_ns.saturating_sub(earlier.io_some_ns),
-        io_full_ns: later.io_full_ns.saturating_sub(earlier.io_full_ns),
+        cpu_some_ns: by(one.cpu_some_ns, other.cpu_some_ns),
+        memory_some_ns: by(one.memory_some_ns, other.memory_some_ns),
+        memory_full_ns: by(one.memory_full_ns, other.memory_full_ns),
+        io_some_ns: by(one.io_some_ns, other.io_some_ns),
+        io_full_ns: by(one.io_full_ns, other.io_full_ns),
     }
 }
 
@@ -54,6 +59,7 @@ fn totals(text: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::write;
 
     #[test]
     fn totals_are_nanoseconds() {
@@ -67,14 +73,13 @@ mod tests {
     fn a_kernel_without_pressure_files_gives_nothing() {
         let root = tempfile::tempdir().unwrap();
         assert!(PressureFiles::open(root.path()).is_none());
-        let directory = root.path().join("proc/pressure");
-        std::fs::create_dir_all(&directory).unwrap();
         for name in ["cpu", "memory", "io"] {
-            std::fs::write(directory.join(name), "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n").unwrap();
+            let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
+            write(root.path(), &format!("proc/pressure/{name}"), text);
         }
         let files = PressureFiles::open(root.path()).unwrap();
         let earlier = files.read(&mut Vec::new()).unwrap();
-        std::fs::write(directory.join("io"), "some total=9\nfull total=1\n").unwrap();
+        write(root.path(), "proc/pressure/io", "some total=9\nfull total=1\n");
         let grown = growth(earlier, files.read(&mut Vec::new()).unwrap());
         assert_eq!(grown, Pressure { io_some_ns: 4000, io_full_ns: 1000, ..Pressure::default() });
     }

@@ -1,8 +1,9 @@
 //! Adding up several windows of a trial.
 
 use crate::frequency::span;
+use crate::pressure::combined;
 use std::collections::BTreeMap;
-use weigh_model::{Charge, CpuTime, LoaderUse, Observed, Pressure};
+use weigh_model::{Charge, CpuTime, LoaderUse, Observed};
 
 /// The most lines of the kernel's log that are recorded with a trial.
 pub(crate) const KERNEL_LINES: usize = 8;
@@ -25,7 +26,7 @@ pub fn add(total: &mut Observed, window: Observed) {
     total.steal = sum(total.steal, window.steal);
     total.foreign = sum(total.foreign, window.foreign);
     total.pressure = match (total.pressure, window.pressure) {
-        (Some(one), Some(other)) => Some(both(one, other)),
+        (Some(one), Some(other)) => Some(combined(one, other, |one, other| one + other)),
         (one, other) => one.or(other),
     };
     total.context_switches += window.context_switches;
@@ -84,19 +85,10 @@ fn root_of_squares(one: u64, other: u64) -> u64 {
     (one as f64).hypot(other as f64).ceil() as u64
 }
 
-fn both(one: Pressure, other: Pressure) -> Pressure {
-    Pressure {
-        cpu_some_ns: one.cpu_some_ns + other.cpu_some_ns,
-        memory_some_ns: one.memory_some_ns + other.memory_some_ns,
-        memory_full_ns: one.memory_full_ns + other.memory_full_ns,
-        io_some_ns: one.io_some_ns + other.io_some_ns,
-        io_full_ns: one.io_full_ns + other.io_full_ns,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weigh_model::Pressure;
 
     fn window() -> Observed {
         Observed {

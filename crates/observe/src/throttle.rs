@@ -47,25 +47,20 @@ fn with_ancestors(group: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-
-    fn write(directory: &Path, text: &str) {
-        fs::create_dir_all(directory).unwrap();
-        fs::write(directory.join("cpu.stat"), text).unwrap();
-    }
+    use crate::fixtures::{v1, v2, write};
 
     #[test]
     fn limits_above_the_group_count() {
         let base = tempfile::tempdir().unwrap();
         let mount = base.path().join("cpu");
         let group = mount.join("run/guest");
-        write(&mount, "nr_periods 0\nnr_throttled 1000\nthrottled_time 1000\n");
-        write(&mount.join("run"), "nr_periods 9\nnr_throttled 2\nthrottled_time 20\n");
-        write(&group, "nr_periods 9\nnr_throttled 1\nthrottled_time 100\n");
+        write(&mount, "cpu.stat", "nr_periods 0\nnr_throttled 1000\nthrottled_time 1000\n");
+        write(&mount, "run/cpu.stat", "nr_periods 9\nnr_throttled 2\nthrottled_time 20\n");
+        write(&group, "cpu.stat", "nr_periods 9\nnr_throttled 1\nthrottled_time 100\n");
         // A second guest of the same run: what is above both counts once.
         let other = mount.join("run/other");
-        write(&other, "nr_periods 9\nnr_throttled 4\nthrottled_time 1000\n");
-        let view = |path: &Path| CgroupView { v2: None, v1: vec![(vec!["cpu".into()], path.into())] };
+        write(&other, "cpu.stat", "nr_periods 9\nnr_throttled 4\nthrottled_time 1000\n");
+        let view = |path: &Path| v1("cpu", path);
         assert_eq!(Throttles::open(&[view(&group)]).read(&mut Vec::new()), (3, 120));
         assert_eq!(Throttles::open(&[view(&group), view(&other)]).read(&mut Vec::new()), (7, 1120));
     }
@@ -73,9 +68,8 @@ mod tests {
     #[test]
     fn version_2_counts_microseconds() {
         let base = tempfile::tempdir().unwrap();
-        write(base.path(), "usage_usec 5\nnr_periods 9\nnr_throttled 3\nthrottled_usec 7\n");
-        let view = CgroupView { v2: Some(base.path().into()), v1: Vec::new() };
-        assert_eq!(Throttles::open(&[view]).read(&mut Vec::new()), (3, 7000));
+        write(base.path(), "cpu.stat", "usage_usec 5\nnr_periods 9\nnr_throttled 3\nthrottled_usec 7\n");
+        assert_eq!(Throttles::open(&[v2(base.path())]).read(&mut Vec::new()), (3, 7000));
         assert_eq!(Throttles::open(&[]).read(&mut Vec::new()), (0, 0));
     }
 }

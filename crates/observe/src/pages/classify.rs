@@ -12,7 +12,7 @@
 
 use super::entry::{Content, Entry, flag};
 use weigh_model::pages::{
-    DuplicateMatrix, Frames, KindPairs, Merging, Shared, SharedFrames, SubjectPages, ZeroPages,
+    DuplicateMatrix, Frames, KindPairs, Merging, SharedFrames, SubjectPages, ZeroPages,
 };
 
 /// Whose frames they are.
@@ -110,7 +110,9 @@ impl Classified {
             Some(&mut self.shared.file)
         };
         if let Some(shared) = shared {
-            shared.add(count, mapping);
+            shared.frames += 1;
+            shared.places += count;
+            shared.spared_between_subjects += mapping.saturating_sub(1);
         }
 
         let with_others = u64::from(by_subject().count() > 1);
@@ -251,18 +253,5 @@ impl Kind {
             rows[GUEST_GUEST] = self.guests.saturating_sub(1);
         }
         rows
-    }
-}
-
-/// Counting into the data of the model.
-trait Counted {
-    fn add(&mut self, places: u64, subjects: u64);
-}
-
-impl Counted for Shared {
-    fn add(&mut self, places: u64, subjects: u64) {
-        self.frames += 1;
-        self.places += places;
-        self.spared_between_subjects += subjects.saturating_sub(1);
     }
 }

@@ -100,15 +100,7 @@ impl Sources {
             SubjectRole::CachedFiles => 2,
         });
         for subject in ordered {
-            all.subjects.push(SubjectPages {
-                name: subject.name.clone(),
-                role: subject.role(),
-                places: 0,
-                frames: 0,
-                frames_with_others: 0,
-                duplicate_frames: 0,
-                zero_frames: 0,
-            });
+            all.subjects.push(SubjectPages::new(subject.name.as_str(), subject.role()));
             match &subject.memory {
                 Memory::Guest(list) | Memory::Helper { pids: list, .. } => {
                     for pid in list.iter().filter(|pid| pids.insert(**pid)) {

@@ -2,14 +2,15 @@
 
 use super::super::mapped::Mapped;
 use super::super::scan::{Kernel, look_twice};
-use super::super::sources::{PageRange, Sources};
-use super::super::{Options, PagesError, Subject};
+use super::super::sources::{PageRange, Source, Sources};
+use super::super::{Options, PagesError, Subject, scan};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use weigh_model::pages::PageScan;
 
@@ -104,8 +105,7 @@ pub(super) fn scan_held(
     let stop = AtomicBool::new(false);
     let kernel = Kernel::ask()?;
     let mut sources = Sources::find(subjects, kernel.split_options(&stop))?;
-    let is_file: Vec<bool> =
-        sources.list.iter().map(|source| matches!(source, super::super::sources::Source::File(_))).collect();
+    let is_file: Vec<bool> = sources.list.iter().map(|source| matches!(source, Source::File(_))).collect();
     let clipped = |range: &PageRange| -> Vec<PageRange> {
         if is_file[range.source as usize] {
             return vec![*range];
@@ -121,15 +121,14 @@ pub(super) fn scan_held(
     look_twice(&kernel, sources, &Options { threads, stop: &stop }, between)
 }
 
-/// Whether this user may scan; says so if not.
-pub(super) fn may_scan(test: &str) -> bool {
-    match Kernel::ask() {
-        Ok(_) => true,
-        Err(error) => {
-            eprintln!("SKIPPED {test}: {error}");
-            false
-        }
-    }
+/// The kernel, if this user may scan; says so if not.
+pub(super) fn may_scan(test: &str) -> Option<Kernel> {
+    Kernel::ask().inspect_err(|error| eprintln!("SKIPPED {test}: {error}")).ok()
+}
+
+/// Scans subjects as a whole.
+pub(super) fn scan_whole(subjects: &[Subject], threads: usize) -> Result<PageScan, PagesError> {
+    scan(subjects, &Options { threads, stop: &AtomicBool::new(false) })
 }
 
 /// Memory that was asked for, with the part of it that counts.
@@ -208,8 +207,9 @@ fn holds_what_it_is_told() {
         println!("forked {}", fork());
     }
     println!("done");
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
+    let (send, requests) = std::sync::mpsc::channel();
+    std::thread::spawn(move || std::io::stdin().lines().try_for_each(|line| send.send(line.unwrap())));
+    for line in &requests {
         let words: Vec<&str> = line.split(' ').collect();
         let bytes = words[1].parse::<usize>().unwrap() * page_bytes;
         match words[0] {
@@ -226,15 +226,23 @@ fn holds_what_it_is_told() {
                 // SAFETY: the pages are ours; what is read of them afterwards is zero.
                 assert_eq!(unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) }, 0);
             }
-            // So many of the first pages change together, again and again, for longer than any test
-            // takes.
+            // So many of the first pages change together, again and again. Any request is answered
+            // after the next change.
             "keep-writing" => {
-                println!("done");
-                for round in 0u64..10_000 {
+                let mut asked = true;
+                for round in 0u64.. {
                     let memory = held[0].mapped.bytes_mut()[..bytes].chunks_exact_mut(page_bytes);
                     let contents = page(99 << 40 | round);
                     memory.for_each(|there| there.copy_from_slice(&contents));
-                    std::thread::sleep(Duration::from_millis(2));
+                    if asked {
+                        println!("done");
+                    }
+                    // The pause between two changes.
+                    asked = match requests.recv_timeout(Duration::from_millis(2)) {
+                        Ok(_) => true,
+                        Err(RecvTimeoutError::Timeout) => false,
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    };
                 }
             }
             other => panic!("cannot {other}"),

@@ -65,9 +65,7 @@ impl Drop for MergingKernel {
 #[test]
 fn what_ksm_merged_is_one_frame_and_stays_one() {
     let test = "what_ksm_merged_is_one_frame_and_stays_one";
-    if !may_scan(test) {
-        return;
-    }
+    let Some(_) = may_scan(test) else { return };
     let _turn = super::turn();
     let settings = || -> Vec<(String, String)> {
         let read = |name: &str| {

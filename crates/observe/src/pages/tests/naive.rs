@@ -3,7 +3,7 @@
 use super::super::classify::{Classified, Owners, classify};
 use super::super::entry::{Entry, flag};
 use proptest::prelude::*;
-use weigh_model::pages::{KindPairs, SubjectPages, SubjectRole};
+use weigh_model::pages::{KindPairs, SharedFrames, SubjectPages, SubjectRole};
 
 /// Three guests, a helper, cached files.
 const SUBJECTS: u32 = 5;
@@ -17,15 +17,7 @@ fn owners() -> Owners {
         3 => SubjectRole::Helper { guest: "0".into() },
         _ => SubjectRole::CachedFiles,
     };
-    let subject = |subject: u32| SubjectPages {
-        name: subject.to_string(),
-        role: role(subject),
-        places: 0,
-        frames: 0,
-        frames_with_others: 0,
-        duplicate_frames: 0,
-        zero_frames: 0,
-    };
+    let subject = |subject: u32| SubjectPages::new(subject.to_string(), role(subject));
     Owners {
         subjects: (0..SUBJECTS).map(subject).collect(),
         subject_of: (0..SOURCES).map(|source| source / 2).collect(),
@@ -70,19 +62,14 @@ fn made() -> impl Strategy<Value = Made> {
         .prop_map(|(content, (kind, huge), places)| Made { content, flags: kind | huge, places })
 }
 
-/// Every frame after those that it may be saved by: the host's first, then the guests'.
+/// What the frames amount to, by comparing every two.
 fn model(frames: &[Made]) -> (Classified, Vec<SubjectPages>) {
     let mut ordered: Vec<&Made> = frames.iter().collect();
     ordered.sort_by_key(|frame| if frame.is_host() { 0 } else { frame.owner() + 1 });
     let mut all = Classified::default();
     let mut subjects = owners().subjects;
-    let matrix = &mut all.matrix;
     for (index, frame) in ordered.iter().enumerate() {
-        all.frames.total += 1;
-        all.frames.anonymous += u64::from(!frame.is_file());
-        all.frames.file += u64::from(frame.is_file());
-        all.frames.memory_file += u64::from(frame.flags & flag::MEMORY_FILE != 0);
-        all.frames.huge += u64::from(frame.flags & flag::HUGE != 0);
+        count_frame(frame, &mut all);
         let owner = &mut subjects[frame.owner() as usize];
         owner.frames += 1;
         if frame.content == 0 {
@@ -95,75 +82,98 @@ fn model(frames: &[Made]) -> (Classified, Vec<SubjectPages>) {
         let has_equal = ordered.iter().filter(|other| other.content == frame.content).count() > 1;
         owner.duplicate_frames += u64::from(has_equal);
         all.frames.unique += u64::from(!has_equal);
-        let before: Vec<&&Made> = ordered[..index]
-            .iter()
-            .filter(|other| other.content == frame.content && other.is_file() == frame.is_file())
-            .collect();
-        if before.is_empty() {
-            continue;
-        }
-        let row = if frame.is_host() {
-            &mut matrix.host_host
-        } else if before.iter().any(|other| other.owner() == frame.owner()) {
-            &mut matrix.within_guest
-        } else if before.iter().any(|other| other.is_host()) {
-            &mut matrix.guest_host
-        } else {
-            &mut matrix.guest_guest
-        };
-        match frame.is_file() {
-            true => {
-                row.file_pages += 1;
-                all.merging.by_file_content_pages += 1;
-            }
-            false => row.anonymous_pages += 1,
-        }
+        count_saved_by_its_kind(frame, &ordered[..index], &mut all);
     }
     for content in 1..5 {
-        let class: Vec<&&Made> = ordered.iter().filter(|frame| frame.content == content).collect();
-        let pairs = class.iter().flat_map(|one| class.iter().map(move |other| (one, other)));
-        let mixed: Vec<_> = pairs.filter(|(one, other)| one.is_file() && !other.is_file()).collect();
-        let any = |holds: fn(&Made, &Made) -> bool| mixed.iter().any(|(one, other)| holds(one, other));
-        let row = if any(|one, other| !one.is_host() && one.owner() == other.owner()) {
-            &mut matrix.within_guest
-        } else if any(|one, other| one.is_host() != other.is_host()) {
-            &mut matrix.guest_host
-        } else if any(|one, _| !one.is_host()) {
-            &mut matrix.guest_guest
-        } else {
-            &mut matrix.host_host
-        };
-        row.mixed_pages += u64::from(!mixed.is_empty());
-        all.merging.by_file_content_pages += u64::from(!mixed.is_empty());
-        let anonymous = class.iter().filter(|frame| !frame.is_file()).count() as u64;
-        let advised = class.iter().filter(|frame| frame.flags & flag::MERGEABLE != 0).count() as u64;
-        all.merging.ksm_pages += advised.saturating_sub(1);
-        all.merging.ksm_if_advised_pages += anonymous.saturating_sub(1) - advised.saturating_sub(1);
+        let class: Vec<&Made> = frames.iter().filter(|frame| frame.content == content).collect();
+        count_saved_across_kinds(&class, &mut all);
     }
     for frame in frames {
-        let theirs = frame.subjects();
-        for source in &frame.places {
-            subjects[(source / 2) as usize].places += 1;
-        }
-        for subject in &theirs {
-            subjects[*subject as usize].frames_with_others += u64::from(theirs.len() > 1);
-        }
-        let mapped = frame.places.iter().filter(|source| *source / 2 != 4).count() as u64;
-        let shared = if frame.flags & flag::KSM != 0 {
-            &mut all.shared.ksm
-        } else if mapped < 2 {
-            continue;
-        } else if frame.is_file() {
-            &mut all.shared.file
-        } else {
-            &mut all.shared.forked
-        };
-        shared.frames += 1;
-        shared.places += mapped;
-        let others = theirs.iter().filter(|subject| **subject != 4).count() as u64;
-        shared.spared_between_subjects += others.saturating_sub(1);
+        count_places(frame, &mut all.shared, &mut subjects);
     }
     (all, subjects)
+}
+
+fn count_frame(frame: &Made, all: &mut Classified) {
+    all.frames.total += 1;
+    all.frames.anonymous += u64::from(!frame.is_file());
+    all.frames.file += u64::from(frame.is_file());
+    all.frames.memory_file += u64::from(frame.flags & flag::MEMORY_FILE != 0);
+    all.frames.huge += u64::from(frame.flags & flag::HUGE != 0);
+}
+
+/// Counts a frame that one of its own kind saves, among those `before` it: the host's frames come
+/// first, then the guests'.
+fn count_saved_by_its_kind(frame: &Made, before: &[&Made], all: &mut Classified) {
+    let equal = |other: &&&Made| other.content == frame.content && other.is_file() == frame.is_file();
+    let before: Vec<&&Made> = before.iter().filter(equal).collect();
+    if before.is_empty() {
+        return;
+    }
+    let matrix = &mut all.matrix;
+    let row = if frame.is_host() {
+        &mut matrix.host_host
+    } else if before.iter().any(|other| other.owner() == frame.owner()) {
+        &mut matrix.within_guest
+    } else if before.iter().any(|other| other.is_host()) {
+        &mut matrix.guest_host
+    } else {
+        &mut matrix.guest_guest
+    };
+    if frame.is_file() {
+        row.file_pages += 1;
+        all.merging.by_file_content_pages += 1;
+    } else {
+        row.anonymous_pages += 1;
+    }
+}
+
+/// Counts the frame of a class that one of the other kind saves, and what KSM could save of it.
+fn count_saved_across_kinds(class: &[&Made], all: &mut Classified) {
+    let pairs = class.iter().flat_map(|one| class.iter().map(move |other| (one, other)));
+    let mixed: Vec<_> = pairs.filter(|(one, other)| one.is_file() && !other.is_file()).collect();
+    let any = |holds: fn(&Made, &Made) -> bool| mixed.iter().any(|(one, other)| holds(one, other));
+    let matrix = &mut all.matrix;
+    let row = if any(|one, other| !one.is_host() && one.owner() == other.owner()) {
+        &mut matrix.within_guest
+    } else if any(|one, other| one.is_host() != other.is_host()) {
+        &mut matrix.guest_host
+    } else if any(|one, _| !one.is_host()) {
+        &mut matrix.guest_guest
+    } else {
+        &mut matrix.host_host
+    };
+    row.mixed_pages += u64::from(!mixed.is_empty());
+    all.merging.by_file_content_pages += u64::from(!mixed.is_empty());
+    let anonymous = class.iter().filter(|frame| !frame.is_file()).count() as u64;
+    let advised = class.iter().filter(|frame| frame.flags & flag::MERGEABLE != 0).count() as u64;
+    all.merging.ksm_pages += advised.saturating_sub(1);
+    all.merging.ksm_if_advised_pages += anonymous.saturating_sub(1) - advised.saturating_sub(1);
+}
+
+/// Counts the places of a frame, and the copies that it spares already.
+fn count_places(frame: &Made, all: &mut SharedFrames, subjects: &mut [SubjectPages]) {
+    let theirs = frame.subjects();
+    for source in &frame.places {
+        subjects[(source / 2) as usize].places += 1;
+    }
+    for subject in &theirs {
+        subjects[*subject as usize].frames_with_others += u64::from(theirs.len() > 1);
+    }
+    let mapped = frame.places.iter().filter(|source| *source / 2 != 4).count() as u64;
+    let shared = if frame.flags & flag::KSM != 0 {
+        &mut all.ksm
+    } else if mapped < 2 {
+        return;
+    } else if frame.is_file() {
+        &mut all.file
+    } else {
+        &mut all.forked
+    };
+    shared.frames += 1;
+    shared.places += mapped;
+    let others = theirs.iter().filter(|subject| **subject != 4).count() as u64;
+    shared.spared_between_subjects += others.saturating_sub(1);
 }
 
 fn count(frames: &[Made]) -> (Classified, Vec<SubjectPages>) {

@@ -2,12 +2,11 @@
 
 use super::super::mapped::Mapped;
 use super::super::{Options, PagesError, Subject, scan};
-use super::guest::{Guest, may_scan, page, scan_held};
+use super::guest::{Guest, may_scan, page, scan_held, scan_whole};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use weigh_model::pages::{DuplicateMatrix, KindPairs, Merging, PageScan, Shared, Unsettled};
 
 fn row(anonymous_pages: u64, file_pages: u64, mixed_pages: u64) -> KindPairs {
@@ -26,9 +25,7 @@ fn held(guests: &[&Guest]) -> Vec<std::ops::Range<u64>> {
 /// Two guests, a helper and a file of the host, page by page.
 #[test]
 fn every_page_is_in_its_cell() {
-    if !may_scan("every_page_is_in_its_cell") {
-        return;
-    }
+    let Some(_) = may_scan("every_page_is_in_its_cell") else { return };
     if !Path::new("/sys/kernel/mm/ksm").exists() {
         eprintln!(
             "SKIPPED every_page_is_in_its_cell: this kernel merges no pages, so that none are mergeable"
@@ -90,9 +87,7 @@ fn every_page_is_in_its_cell() {
 /// What a guest writes while it is scanned is in no cell, and what it leaves alone is.
 #[test]
 fn what_does_not_hold_still_is_counted_apart() {
-    if !may_scan("what_does_not_hold_still_is_counted_apart") {
-        return;
-    }
+    let Some(_) = may_scan("what_does_not_hold_still_is_counted_apart") else { return };
     let mut a = Guest::holding("same:1:20");
     let mut b = Guest::holding("same:1:20");
     let subjects = [Subject::guest("a", a.pids.clone()), Subject::guest("b", b.pids.clone())];
@@ -110,14 +105,13 @@ fn what_does_not_hold_still_is_counted_apart() {
 /// A guest that writes all the time, scanned as it is.
 #[test]
 fn a_guest_that_keeps_writing_is_scanned() {
-    if !may_scan("a_guest_that_keeps_writing_is_scanned") {
-        return;
-    }
+    let Some(_) = may_scan("a_guest_that_keeps_writing_is_scanned") else { return };
     let mut writer = Guest::holding("same:1:64 same:2:10");
     writer.ask("keep-writing 64");
     let subjects = [Subject::guest("writer", writer.pids.clone())];
-    let pause = || std::thread::sleep(Duration::from_millis(30));
-    let found = scan_held(&subjects, &writer.held, 1, pause).unwrap();
+    let held = writer.held.clone();
+    // The pages change between the looks.
+    let found = scan_held(&subjects, &held, 1, || writer.ask("tell 0")).unwrap();
     // Those that were read between two writes were equal at the first look; none of them is what it
     // was.
     assert!(found.unsettled.rewritten >= 32 && found.unsettled.moved == 0, "{:?}", found.unsettled);
@@ -126,9 +120,7 @@ fn a_guest_that_keeps_writing_is_scanned() {
 
 #[test]
 fn a_process_that_ends_meanwhile_does_no_harm() {
-    if !may_scan("a_process_that_ends_meanwhile_does_no_harm") {
-        return;
-    }
+    let Some(_) = may_scan("a_process_that_ends_meanwhile_does_no_harm") else { return };
     let a = Guest::holding("same:1:4");
     let mut b = Guest::holding("same:1:6");
     let subjects = [Subject::guest("a", a.pids.clone()), Subject::guest("b", b.pids.clone())];
@@ -136,8 +128,7 @@ fn a_process_that_ends_meanwhile_does_no_harm() {
     let found = scan_held(&subjects, &ranges, 1, || b.end()).unwrap();
     assert_eq!((found.unread.ended_processes, found.unsettled.moved), (1, 6), "{found:?}");
     assert_eq!((found.matrix.total(), found.frames.total), (row(3, 0, 0), 4));
-    let stop = AtomicBool::new(false);
-    let later = scan(&subjects, &Options::new(&stop)).unwrap();
+    let later = scan_whole(&subjects, 1).unwrap();
     assert_eq!((later.unread.ended_processes, later.subject("b").unwrap().places), (1, 0));
     assert!(later.matrix.within_guest.anonymous_pages >= 3);
 }
@@ -145,9 +136,7 @@ fn a_process_that_ends_meanwhile_does_no_harm() {
 /// Pages in common since a fork are one frame, and still are when they have been read.
 #[test]
 fn reading_takes_nothing_apart() {
-    if !may_scan("reading_takes_nothing_apart") {
-        return;
-    }
+    let Some(_) = may_scan("reading_takes_nothing_apart") else { return };
     let guest = Guest::holding("unique:1:40 huge:2:512 fork");
     let subjects = [Subject::guest("forked", guest.pids.clone())];
     for round in 0..2 {
@@ -161,9 +150,7 @@ fn reading_takes_nothing_apart() {
 /// A huge page counts by its pieces, and one of them may equal a small page.
 #[test]
 fn huge_pages_count_by_their_pieces() {
-    if !may_scan("huge_pages_count_by_their_pieces") {
-        return;
-    }
+    let Some(_) = may_scan("huge_pages_count_by_their_pieces") else { return };
     let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if enabled.is_empty() || enabled.contains("[never]") || rustix::param::page_size() != 4096 {
         eprintln!("SKIPPED huge_pages_count_by_their_pieces: no transparent huge pages of 2 MiB here");
@@ -182,9 +169,7 @@ fn huge_pages_count_by_their_pieces() {
 /// A tree of ten thousand files; no mapping is left behind.
 #[test]
 fn a_tree_of_ten_thousand_files_is_read() {
-    if !may_scan("a_tree_of_ten_thousand_files_is_read") {
-        return;
-    }
+    let Some(_) = may_scan("a_tree_of_ten_thousand_files_is_read") else { return };
     // In memory where that is possible: some file systems take seconds to make so many.
     let base = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let pages: Vec<Vec<u8>> = (1..=100).map(page).collect();
@@ -197,9 +182,8 @@ fn a_tree_of_ten_thousand_files_is_read() {
     }
     let mappings =
         || fs::read_to_string("/proc/self/maps").unwrap().matches(&*base.path().to_string_lossy()).count();
-    let stop = AtomicBool::new(false);
     let subjects = [Subject::cached_files("tree", vec![base.path().into()])];
-    let found = scan(&subjects, &Options { threads: 2, stop: &stop }).unwrap();
+    let found = scan_whole(&subjects, 2).unwrap();
     assert_eq!((found.frames.total, found.frames.file), (10_000, 10_000), "{:?}", found.unread);
     assert_eq!((found.matrix.host_host, found.matrix.of_guests()), (row(0, 9900, 0), row(0, 0, 0)));
     assert_eq!((found.shared.file, mappings()), (Shared::default(), 0));
@@ -209,9 +193,7 @@ fn a_tree_of_ten_thousand_files_is_read() {
 /// What is not in the page cache stays where it is.
 #[test]
 fn absent_pages_are_not_read_in() {
-    if !may_scan("absent_pages_are_not_read_in") {
-        return;
-    }
+    let Some(_) = may_scan("absent_pages_are_not_read_in") else { return };
     // Where the test program is there is a disk; what is in /tmp may be nowhere else.
     let program = std::env::current_exe().unwrap();
     let base = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
@@ -234,22 +216,18 @@ fn absent_pages_are_not_read_in() {
         eprintln!("SKIPPED absent_pages_are_not_read_in: the file system keeps all files in memory");
         return;
     }
-    let stop = AtomicBool::new(false);
     let subjects = [Subject::cached_files("file", vec![path.clone()])];
-    let found = scan(&subjects, &Options::new(&stop)).unwrap();
+    let found = scan_whole(&subjects, 1).unwrap();
     assert_eq!((found.frames.total, found.frames.unique, cached(&path)), (before, before, before));
 }
 
 /// The whole of a process, with everything that such a process has.
 #[test]
 fn whole_processes_are_scanned() {
-    if !may_scan("whole_processes_are_scanned") {
-        return;
-    }
+    let Some(_) = may_scan("whole_processes_are_scanned") else { return };
     let (a, b) = (Guest::holding("same:1:300"), Guest::holding("same:1:200"));
     let subjects = [Subject::guest("a", a.pids.clone()), Subject::guest("b", b.pids.clone())];
-    let stop = AtomicBool::new(false);
-    let found = scan(&subjects, &Options { threads: 2, stop: &stop }).unwrap();
+    let found = scan_whole(&subjects, 2).unwrap();
     let resident = |pid: u32| -> u64 {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
@@ -268,9 +246,7 @@ fn whole_processes_are_scanned() {
 
 #[test]
 fn it_stops_when_it_is_told_to() {
-    if !may_scan("it_stops_when_it_is_told_to") {
-        return;
-    }
+    let Some(_) = may_scan("it_stops_when_it_is_told_to") else { return };
     let stop = AtomicBool::new(true);
     let subjects = [Subject::guest("self", vec![std::process::id()])];
     for threads in [1, 2] {
@@ -285,9 +261,7 @@ fn it_stops_when_it_is_told_to() {
 #[test]
 fn who_may_not_is_told_what_helps() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-    if !may_scan("who_may_not_is_told_what_helps") {
-        return;
-    }
+    let Some(_) = may_scan("who_may_not_is_told_what_helps") else { return };
     let guest = Guest::holding("same:1:4");
     let without = |dropped: CapabilitySet| {
         let subjects = [Subject::guest("guest", guest.pids.clone())];
@@ -296,7 +270,7 @@ fn who_may_not_is_told_what_helps() {
             let mut sets = capabilities(None).unwrap();
             sets.effective.remove(dropped);
             set_capabilities(None, sets).unwrap();
-            scan(&subjects, &Options::new(&AtomicBool::new(false))).unwrap_err()
+            scan_whole(&subjects, 1).unwrap_err()
         };
         std::thread::spawn(scanning).join().unwrap()
     };
