@@ -31,6 +31,13 @@ pub fn tick_ns() -> u64 {
     smallest
 }
 
+/// CPU time of all threads of this program so far, nanoseconds.
+pub(crate) fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    // It starts with the program, so both parts are positive.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Seconds in `ns` nanoseconds.
 pub(crate) fn seconds(ns: u64) -> f64 {
     ns as f64 * 1e-9

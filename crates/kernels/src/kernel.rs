@@ -1,8 +1,10 @@
 //! What a kernel is, and the list of them.
 
 use crate::kernels;
+use crate::marks::Marks;
 use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
+use std::time::Duration;
 
 /// A micro-benchmark: what it is, as data, and the function that runs it.
 pub struct Kernel {
@@ -19,12 +21,34 @@ pub struct Kernel {
     /// Metrics that the default options give, with their base units.
     pub metrics: &'static [(&'static str, &'static str)],
     pub(crate) run: fn(&Options) -> Result<Outcome, KernelError>,
+    pub(crate) endless: Option<Endless>,
 }
+
+/// The endless form of a kernel ([`crate::marks`]): it works until the marks say that it is to end.
+pub(crate) type Endless = fn(&Options, &mut Marks) -> Result<Outcome, KernelError>;
 
 impl Kernel {
     /// Runs the kernel: it takes the machine for as long as the options ask.
     pub fn run(&self, options: &Options) -> Result<Outcome, KernelError> {
         (self.run)(options)
+    }
+
+    /// Whether the kernel has an endless form.
+    pub fn is_endless(&self) -> bool {
+        self.endless.is_some()
+    }
+
+    /// Runs the endless form until SIGTERM. The marks, at least `every` of CPU time apart, go to
+    /// standard output.
+    ///
+    /// # Panics
+    /// If the kernel has no endless form.
+    pub fn run_endless(&self, options: &Options, every: Duration) -> Result<Outcome, KernelError> {
+        let endless = self.endless.expect("the caller looked whether there is one");
+        let mut marks = Marks::new(every)?;
+        let outcome = endless(options, &mut marks)?;
+        marks.finish()?;
+        Ok(outcome)
     }
 }
 

@@ -13,6 +13,7 @@ mod clock;
 mod kernel;
 mod kernels;
 mod machine;
+pub mod marks;
 mod memory;
 mod options;
 mod outcome;

@@ -6,7 +6,9 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
-use weigh_kernels::{Kernel, KernelError, OptionSpec, Options, Tool, UsageError, all, find, now_ns, tools};
+use weigh_kernels::{
+    Kernel, KernelError, OptionSpec, Options, Tool, UsageError, all, find, marks, now_ns, tools,
+};
 
 const CANNOT_RUN: u8 = 1;
 const USAGE: u8 = 2;
@@ -50,14 +52,24 @@ fn run(kernel: &Kernel, arguments: Vec<String>, started_ns: u64) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         return print(&kernel_help(kernel));
     }
-    let options = match Options::parse(kernel.name, kernel.options, arguments) {
-        Ok(options) => options,
+    let read = marks::requested(kernel, arguments)
+        .and_then(|(every, arguments)| Ok((every, Options::parse(kernel.name, kernel.options, arguments)?)));
+    let (every, options) = match read {
+        Ok(read) => read,
         Err(error) => return fail(USAGE, &error.to_string()),
     };
-    match kernel.run(&options) {
+    let mut params = options.to_json();
+    let result = match every {
+        Some(every) => {
+            params.insert("marks".into(), every.as_secs_f64().into());
+            kernel.run_endless(&options, every)
+        }
+        None => kernel.run(&options),
+    };
+    match result {
         Ok(outcome) => {
             let duration_s = (now_ns() - started_ns) as f64 * 1e-9;
-            let line = outcome.to_json(kernel.name, options.to_json(), duration_s);
+            let line = outcome.to_json(kernel.name, params, duration_s);
             let printed = print(&format!("{line}\n"));
             if outcome.check.passed { printed } else { ExitCode::from(CHECK_FAILED) }
         }
@@ -103,6 +115,9 @@ fn kernel_help(kernel: &Kernel) -> String {
     let mut text =
         format!("{}\n\nUsage: weigh-kernels {} [--key value]...\n\nOptions:\n", kernel.summary, kernel.name);
     options_help(&mut text, kernel.options);
+    if kernel.is_endless() {
+        text.push_str(marks::HELP);
+    }
     text.push_str("\nMetrics:\n");
     for (name, unit) in kernel.metrics {
         let _ = writeln!(text, "  {name:<20}{unit}");

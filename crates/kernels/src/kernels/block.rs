@@ -95,6 +95,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         ("throughput", "B/s"),
     ],
     run,
+    endless: None,
 };
 
 /// How requests are issued.

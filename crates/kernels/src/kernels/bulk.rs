@@ -57,6 +57,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("throughput", "B/s"), ("sender_cpu", "s"), ("receiver_cpu", "s")],
     run,
+    endless: None,
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {

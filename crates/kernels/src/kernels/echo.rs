@@ -61,6 +61,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         ("udp_rate", "op/s"),
     ],
     run,
+    endless: None,
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {

@@ -98,6 +98,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         ("delete_latency_p99", "s"),
     ],
     run,
+    endless: None,
 };
 
 /// The numbers among the options.

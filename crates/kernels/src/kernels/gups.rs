@@ -9,6 +9,7 @@
 
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
+use crate::marks::{Marks, TeamMarks};
 use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
@@ -21,6 +22,9 @@ const POLY: u64 = 7;
 
 /// Independent streams in a thread, within the 1024 updates that HPCC lets a process look ahead.
 const STREAMS: usize = 128;
+
+/// Rounds of all streams in a piece of the endless form: 65536 updates of a thread, below 2 ms.
+const PIECE_ROUNDS: u64 = 512;
 
 /// Words in a page: threads first touch whole pages.
 const GRAIN: usize = 512;
@@ -38,6 +42,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("rate", "update/s")],
     run,
+    endless: Some(endless),
 };
 
 /// The next element of the sequence: multiplication by x.
@@ -72,33 +77,66 @@ fn element(n: u64) -> u64 {
     result
 }
 
-/// Calls `update` with the element of each of the updates `range` and the one that comes after it
-/// in its stream, from 128 places of the sequence in turn.
+/// The elements of some updates, from 128 places of the sequence in turn.
 ///
 /// The elements of the streams are independent of each other, so the CPU can have many of them on
 /// their way to memory.
-#[inline(always)]
-fn each_element(range: Range<u64>, mut update: impl FnMut(u64, u64)) {
-    let per_stream = (range.end - range.start) / STREAMS as u64;
-    // Each stream begins where the one before it ends.
-    let (mut place, jump) = (step(element(range.start)), element(per_stream));
-    let mut streams = [0u64; STREAMS];
-    for stream in &mut streams {
-        *stream = place;
-        place = multiply(place, jump);
-    }
-    for _ in 0..per_stream {
+struct Walk {
+    streams: [u64; STREAMS],
+    /// Rounds of all streams, those that are done and those that are left.
+    done: u64,
+    left: u64,
+    /// Where the updates begin that are too few for a round, and how many are left.
+    place: u64,
+    rest: u64,
+}
+
+impl Walk {
+    fn new(range: Range<u64>) -> Self {
+        let left = (range.end - range.start) / STREAMS as u64;
+        // Each stream begins where the one before it ends.
+        let (mut place, jump) = (step(element(range.start)), element(left));
+        let mut streams = [0u64; STREAMS];
         for stream in &mut streams {
-            let next = step(*stream);
-            update(*stream, next);
-            *stream = next;
+            *stream = place;
+            place = multiply(place, jump);
         }
+        Self { streams, done: 0, left, place, rest: (range.end - range.start) % STREAMS as u64 }
     }
-    for _ in range.start + per_stream * STREAMS as u64..range.end {
-        let next = step(place);
-        update(place, next);
-        place = next;
+
+    /// Goes on for so many rounds, or to the end of the range. Calls `update` with each element and
+    /// the one that comes after it in its stream, and returns how many there were.
+    #[inline(always)]
+    fn go(&mut self, rounds: u64, mut update: impl FnMut(u64, u64)) -> u64 {
+        let rounds = rounds.min(self.left);
+        for _ in 0..rounds {
+            for stream in &mut self.streams {
+                let next = step(*stream);
+                update(*stream, next);
+                *stream = next;
+            }
+        }
+        self.done += rounds;
+        self.left -= rounds;
+        let rest = if self.left == 0 { std::mem::take(&mut self.rest) } else { 0 };
+        for _ in 0..rest {
+            let next = step(self.place);
+            update(self.place, next);
+            self.place = next;
+        }
+        rounds * STREAMS as u64 + rest
     }
+
+    fn is_over(&self) -> bool {
+        self.left == 0 && self.rest == 0
+    }
+}
+
+/// Calls `update` with the element of each of the updates `range` and the one that comes after it
+/// in its stream.
+#[inline(always)]
+fn each_element(range: Range<u64>, update: impl FnMut(u64, u64)) {
+    Walk::new(range).go(u64::MAX, update);
 }
 
 /// Asks for the cache line of `word`.
@@ -156,63 +194,156 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 
 /// `spoil` is called between the updates and their check; only tests do something there.
 fn measure(options: &Options, spoil: impl Fn(&[AtomicU64]) + Sync) -> Result<Outcome, KernelError> {
-    let team = Team::new(options.number("threads"))?;
-    let huge = options.text("huge-pages") == "advise";
-    let table = Table::map(options.number("table-bytes"), huge)?;
-    let updates = match options.number("updates") {
-        0 => 4 * table.words as u64,
-        updates => updates,
-    };
-    let results = team.run(|member| work(&member, table.words(), updates, &spoil))?;
+    let job = Job::new(options)?;
+    let results = job.team.run(|member| job.work(&member, &spoil))?;
     let (time, _) = results[0];
-    let errors: u64 = results.iter().map(|(_, errors)| errors).sum();
 
     let mut outcome = Outcome::new();
-    outcome.metric("rate", updates as f64 / time, "update/s");
-    outcome.operations = updates;
-    team.state(&mut outcome);
-    outcome.fact("table_bytes", table.words * 8);
-    outcome.fact("updates", updates);
-    outcome.fact("streams_per_thread", STREAMS);
-    state_huge_pages(&mut outcome, [&table.region], huge);
+    outcome.metric("rate", job.updates as f64 / time, "update/s");
+    outcome.operations = job.updates;
     outcome.warn_when_short("the updates", time);
-    let share = errors as f64 / table.words as f64;
-    outcome.checked(
-        share <= 0.01,
-        format!(
-            "{errors} of {} words are wrong after the updates were undone ({:.4} %), allowed 1 %",
-            table.words,
-            share * 100.0
-        ),
-    );
+    job.conclude(&mut outcome, results.iter().map(|(_, errors)| errors).sum());
     Ok(outcome)
 }
 
-/// Returns the seconds of the updates, and the errors in this member's part of the table.
-fn work(member: &Member<'_>, table: &[AtomicU64], updates: u64, spoil: impl Fn(&[AtomicU64])) -> (f64, u64) {
-    let own = member.share(table.len(), GRAIN.min(table.len()));
-    for index in own.clone() {
-        table[index].store(index as u64, Ordering::Relaxed);
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    update_endlessly(options, marks, |_| ())
+}
+
+/// `spoil` as in [`measure`].
+fn update_endlessly(
+    options: &Options,
+    marks: &mut Marks,
+    spoil: impl Fn(&[AtomicU64]) + Sync,
+) -> Result<Outcome, KernelError> {
+    let job = Job::new(options)?;
+    let marks = TeamMarks::new(marks);
+    let errors = job.team.run(|member| job.work_endlessly(&member, &marks, &spoil))?;
+    let mut outcome = Outcome::new();
+    outcome.operations = marks.total();
+    job.conclude(&mut outcome, errors.iter().sum());
+    Ok(outcome)
+}
+
+/// What the options ask for.
+struct Job {
+    team: Team,
+    huge: bool,
+    table: Table,
+    updates: u64,
+}
+
+impl Job {
+    fn new(options: &Options) -> Result<Self, KernelError> {
+        let team = Team::new(options.number("threads"))?;
+        let huge = options.text("huge-pages") == "advise";
+        let table = Table::map(options.number("table-bytes"), huge)?;
+        let updates = match options.number("updates") {
+            0 => 4 * table.words as u64,
+            updates => updates,
+        };
+        Ok(Self { team, huge, table, updates })
     }
+
+    /// Facts and check.
+    fn conclude(&self, outcome: &mut Outcome, errors: u64) {
+        self.team.state(outcome);
+        outcome.fact("table_bytes", self.table.words * 8);
+        outcome.fact("updates", self.updates);
+        outcome.fact("streams_per_thread", STREAMS);
+        state_huge_pages(outcome, [&self.table.region], self.huge);
+        let share = errors as f64 / self.table.words as f64;
+        outcome.checked(
+            share <= 0.01,
+            format!(
+                "{errors} of {} words are wrong after the updates were undone ({:.4} %), allowed 1 %",
+                self.table.words,
+                share * 100.0
+            ),
+        );
+    }
+
+    /// The words that a member fills and checks.
+    fn words_of(&self, member: &Member<'_>) -> Range<usize> {
+        member.share(self.table.words, GRAIN.min(self.table.words))
+    }
+
+    /// Fills the words of a member, and returns the updates that it does.
+    fn begin(&self, member: &Member<'_>) -> Range<u64> {
+        for index in self.words_of(member) {
+            self.table.words()[index].store(index as u64, Ordering::Relaxed);
+        }
+        let share = |index: usize| (u128::from(self.updates) * index as u128 / member.threads as u128) as u64;
+        share(member.index)..share(member.index + 1)
+    }
+
+    /// Returns the seconds of the updates, and the errors in this member's part of the table.
+    fn work(&self, member: &Member<'_>, spoil: impl Fn(&[AtomicU64])) -> (f64, u64) {
+        let range = self.begin(member);
+        member.barrier.wait();
+        let start = now_ns();
+        each_element(range, updating(self.table.words()));
+        member.barrier.wait();
+        let time = seconds_since(start);
+        (time, self.errors(member, spoil))
+    }
+
+    /// Does the updates again and again, and returns the errors in this member's part of the table.
+    ///
+    /// The second lap through the updates undoes the first, and so on: an update that went wrong in
+    /// any lap is still seen in the end, and what is left to undo is never more than one lap.
+    fn work_endlessly(
+        &self,
+        member: &Member<'_>,
+        marks: &TeamMarks<'_>,
+        spoil: impl Fn(&[AtomicU64]),
+    ) -> u64 {
+        let words = self.table.words();
+        let range = self.begin(member);
+        let (mut walk, mut laps) = (Walk::new(range.clone()), 0u64);
+        marks.ready(member);
+        loop {
+            let done = walk.go(PIECE_ROUNDS, updating(words));
+            if walk.is_over() {
+                walk = Walk::new(range.clone());
+                laps += 1;
+            }
+            if marks.done(member, "rate", done).stopped {
+                break;
+            }
+        }
+        // Now every update is to stand, so that the check has all of them to undo.
+        if laps.is_multiple_of(2) {
+            walk.go(u64::MAX, updating(words));
+        } else if walk.done > 0 {
+            Walk::new(range).go(walk.done, updating(words));
+        }
+        member.barrier.wait();
+        self.errors(member, spoil)
+    }
+
+    /// Undoes the updates and returns the errors in this member's part of the table.
+    fn errors(&self, member: &Member<'_>, spoil: impl Fn(&[AtomicU64])) -> u64 {
+        let (words, own) = (self.table.words(), self.words_of(member));
+        if member.index == 0 {
+            spoil(words);
+        }
+        member.barrier.wait();
+        undo(&words[own.clone()], own.start, words.len() - 1, self.updates);
+        own.filter(|index| words[*index].load(Ordering::Relaxed) != *index as u64).count() as u64
+    }
+}
+
+/// What does an update in a table whose length is a power of two.
+#[inline(always)]
+fn updating(table: &[AtomicU64]) -> impl FnMut(u64, u64) {
     let mask = table.len() - 1;
-    let share = |index: usize| (u128::from(updates) * index as u128 / member.threads as u128) as u64;
-    member.barrier.wait();
-    let start = now_ns();
     // SAFETY: the mask is the length less one, and the length a power of two.
-    let word = |element: u64| unsafe { table.get_unchecked(element as usize & mask) };
-    each_element(share(member.index)..share(member.index + 1), |element, next| {
+    let word = move |element: u64| unsafe { table.get_unchecked(element as usize & mask) };
+    move |element, next| {
         prefetch(word(next));
         xor(word(element), element);
-    });
-    member.barrier.wait();
-    let time = seconds_since(start);
-    if member.index == 0 {
-        spoil(table);
     }
-    member.barrier.wait();
-    undo(&table[own.clone()], own.start, mask, updates);
-    let wrong = own.filter(|index| table[*index].load(Ordering::Relaxed) != *index as u64).count();
-    (time, wrong as u64)
 }
 
 /// Runs all updates again, but only those that fall into `own`, which begins at word `first`: each
@@ -229,6 +360,8 @@ fn undo(own: &[AtomicU64], first: usize, mask: usize, updates: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::tests::marks_of;
+    use std::time::Duration;
 
     /// A table of 32768 words.
     fn options(line: &str) -> Options {
@@ -292,6 +425,31 @@ mod tests {
         };
         assert!(!spoil(32768 / 50).check.passed);
         assert!(spoil(32768 / 200).check.passed);
+    }
+
+    #[test]
+    fn endless_updates_are_undone_wherever_they_end() {
+        // The updates of a lap are two pieces and a rest, or fewer than there are streams.
+        for (updates, threads) in [(131_100, 1), (131_100, 3), (100, 1), (1, 2)] {
+            for pieces in [1, 2, 3, 4, 5, 6, 7] {
+                let line = options(&format!("--threads {threads} --updates {updates}"));
+                let (mut marks, printed) = marks_of(Duration::ZERO, pieces);
+                let outcome = update_endlessly(&line, &mut marks, |_| ()).unwrap();
+                assert!(outcome.check.passed, "{updates} {threads} {pieces}: {:?}", outcome.check);
+                if threads == 1 {
+                    assert!(outcome.check.statement.starts_with("0 of 32768"), "{:?}", outcome.check);
+                }
+                let reported = printed.text();
+                let amounts = reported.lines().filter_map(|line| line.strip_prefix("mark rate="));
+                let sum: u64 = amounts.map(|amount| amount.parse::<u64>().unwrap()).sum();
+                assert_eq!(sum, outcome.operations);
+            }
+        }
+        let (mut marks, _) = marks_of(Duration::ZERO, 2);
+        let spoilt = update_endlessly(&options("--threads 2"), &mut marks, |table| {
+            table[..32768 / 50].iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        });
+        assert!(!spoilt.unwrap().check.passed);
     }
 
     #[test]

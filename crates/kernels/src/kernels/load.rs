@@ -95,6 +95,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         ("sent", "B/s"),
     ],
     run,
+    endless: None,
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {

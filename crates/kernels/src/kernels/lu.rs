@@ -10,6 +10,7 @@
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine::Vector;
+use crate::marks::Marks;
 use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
@@ -35,6 +36,11 @@ const LINE: usize = 8;
 /// where a processor is emulated.
 const ENOUGH: f64 = 4e9;
 
+/// Operations in a piece of the endless form, 2 ms of one core or less, where that takes no more
+/// than [`MOST_SYSTEMS`] systems; one system where it has more operations.
+const PIECE: f64 = 2e7;
+const MOST_SYSTEMS: f64 = 16.0;
+
 /// Order of the system that is solved once before the clock starts: it brings the code into memory.
 const WARM_UP_ORDER: usize = 128;
 
@@ -56,6 +62,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("rate", "FLOP/s")],
     run,
+    endless: Some(endless),
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
@@ -74,18 +81,16 @@ fn measure(
         0 => (ENOUGH / flops(n)).clamp(1.0, 1000.0) as u64,
         repetitions => repetitions,
     };
-    let (seed, huge) = (options.number("seed"), options.text("huge-pages") == "advise");
+    let seed = options.number("seed");
     let team = Team::new(options.number("threads"))?;
-    let mut system = System::map(n, team.threads(), huge)?;
+    let mut system = System::map(n, team.threads(), wants_huge_pages(options))?;
     let column = |j: usize, values: &mut [f64]| column(seed, j, values);
 
     let mut times = Vec::new();
     let mut worst = Residual::default();
     let warm_order = n.min(WARM_UP_ORDER);
     pool::run(&team, || {
-        let mut small = System::map(warm_order, team.threads(), false)?;
-        small.fill(&|j, values: &mut [f64]| random_column(0, j, values));
-        small.solve();
+        warm_up(warm_order, &team)?;
         for _ in 0..repetitions {
             system.fill(&column);
             let start = now_ns();
@@ -101,17 +106,86 @@ fn measure(
     let mut outcome = Outcome::new();
     outcome.metric("rate", flops(n) / time, "FLOP/s");
     outcome.operations = (flops(warm_order) + flops(n) * repetitions as f64).round() as u64;
-    team.state(&mut outcome);
-    outcome.fact("vector", Vector::detect().name());
-    outcome.fact("matrix_bytes", system.region.bytes());
     let best = times.iter().copied().fold(f64::INFINITY, f64::min);
     outcome.fact("best_rate", flops(n) / best);
-    outcome.fact("scaled_residual", worst.scaled);
-    state_huge_pages(&mut outcome, [&system.region], huge);
-    outcome.fact("repetitions", repetitions);
     outcome.warn_when_short("the time of all solutions", times.iter().sum());
-    outcome.checked(worst.scaled < THRESHOLD, worst.statement());
+    conclude(&mut outcome, options, &team, &system, (repetitions, worst));
     Ok(outcome)
+}
+
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    solve_endlessly(options, marks, |_| ())
+}
+
+/// A piece is the solution of one system, or of several small ones. The time in which the systems
+/// are made anew and the answers are checked belongs to no work. `spoil` as in [`measure`].
+fn solve_endlessly(
+    options: &Options,
+    marks: &mut Marks,
+    spoil: impl Fn(&mut [f64]) + Sync,
+) -> Result<Outcome, KernelError> {
+    let n = options.at_least("n", 1)? as usize;
+    let seed = options.number("seed");
+    let team = Team::new(options.number("threads"))?;
+    let map = |_| System::map(n, team.threads(), wants_huge_pages(options));
+    let count = (PIECE / flops(n)).clamp(1.0, MOST_SYSTEMS) as usize;
+    let mut systems: Vec<_> = (0..count).map(map).collect::<Result<_, _>>()?;
+    let column = |j: usize, values: &mut [f64]| random_column(seed, j, values);
+
+    let (mut solved, mut worst) = (0, Residual::default());
+    let warm_order = n.min(WARM_UP_ORDER);
+    pool::run(&team, || {
+        warm_up(warm_order, &team)?;
+        loop {
+            systems.iter_mut().for_each(|system| system.fill(&column));
+            marks.ready();
+            let answers: Vec<_> = systems.iter_mut().map(System::solve).collect();
+            marks.done(&[("rate", flops(n) * count as f64)]);
+            marks.flush();
+            solved += count as u64;
+            for mut answer in answers {
+                spoil(&mut answer);
+                worst = worst.worse(residual(&column, &answer));
+            }
+            if marks.stopped() {
+                return Ok::<_, KernelError>(());
+            }
+        }
+    })??;
+
+    let mut outcome = Outcome::new();
+    outcome.operations = (flops(warm_order) + flops(n) * solved as f64).round() as u64;
+    conclude(&mut outcome, options, &team, &systems[0], (solved, worst));
+    Ok(outcome)
+}
+
+fn wants_huge_pages(options: &Options) -> bool {
+    options.text("huge-pages") == "advise"
+}
+
+/// Solves a small system, which brings the code into memory.
+fn warm_up(order: usize, team: &Team) -> Result<(), KernelError> {
+    let mut small = System::map(order, team.threads(), false)?;
+    small.fill(&|j, values: &mut [f64]| random_column(0, j, values));
+    small.solve();
+    Ok(())
+}
+
+/// Facts and check.
+fn conclude(
+    outcome: &mut Outcome,
+    options: &Options,
+    team: &Team,
+    system: &System,
+    (solved, worst): (u64, Residual),
+) {
+    team.state(outcome);
+    outcome.fact("vector", Vector::detect().name());
+    outcome.fact("matrix_bytes", system.region.bytes());
+    outcome.fact("scaled_residual", worst.scaled);
+    state_huge_pages(outcome, [&system.region], wants_huge_pages(options));
+    outcome.fact("repetitions", solved);
+    outcome.checked(worst.scaled < THRESHOLD, worst.statement());
 }
 
 /// As LINPACK counts them: the factorisation, and the solution of two triangular systems.

@@ -8,6 +8,7 @@
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::kernels::text::english_like;
+use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::team::Team;
@@ -38,6 +39,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("rate", "B/s")],
     run,
+    endless: Some(endless),
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
@@ -46,21 +48,9 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 
 /// `spoil` is called on the compressed text before it is checked; only tests do something there.
 fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, KernelError> {
-    let bytes = options.at_least("bytes", 1)? as usize;
     let repetitions = options.at_least("repetitions", 1)?;
-    let level = options.number("level");
-    if level > 9 {
-        return Err(crate::UsageError(format!("`--level {level}` is too high; the highest is 9")).into());
-    }
-    let team = Team::new(options.number("threads"))?;
-    let mut encoder = MtStreamBuilder::new();
-    encoder
-        .preset(level as u32)
-        .threads(team.threads() as u32)
-        .block_size(options.number("block-bytes"))
-        .check(Check::Crc64);
-
-    let text = english_like(options.number("seed"), bytes);
+    let Job { team, encoder, block, text } = Job::new(options)?;
+    let bytes = text.len();
     let digest = crc32fast::hash(&text);
     // Written once beforehand, so that the clock does not see the kernel hand out its pages.
     let mut compressed = vec![0xffu8; bound(bytes)];
@@ -77,13 +67,7 @@ fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, Kern
     outcome.metric("rate", bytes as f64 / time, "B/s");
     outcome.operations = bytes as u64 * repetitions;
     team.state(&mut outcome);
-    outcome.fact("compressed_bytes", length);
-    outcome.fact("ratio", (bytes as f64 / length as f64 * 1e3).round() / 1e3);
-    let block = match options.number("block-bytes") {
-        0 => default_block_bytes(level as u32)?,
-        block => block,
-    };
-    outcome.fact("block_bytes", block);
+    state_sizes(&mut outcome, bytes, length, block);
     let blocks = (bytes as u64).div_ceil(block.max(1));
     if blocks < team.threads() as u64 {
         outcome.warn(format!(
@@ -94,6 +78,89 @@ fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, Kern
     outcome.warn_when_short("a compression", times.iter().copied().fold(f64::INFINITY, f64::min));
     spoil(&mut compressed[..length]);
     check(&mut outcome, &compressed[..length], bytes, digest);
+    Ok(outcome)
+}
+
+/// What the options ask for.
+struct Job {
+    team: Team,
+    encoder: MtStreamBuilder,
+    /// Bytes of text in a block.
+    block: u64,
+    text: Vec<u8>,
+}
+
+impl Job {
+    fn new(options: &Options) -> Result<Self, KernelError> {
+        let bytes = options.at_least("bytes", 1)? as usize;
+        let level = options.number("level");
+        if level > 9 {
+            return Err(crate::UsageError(format!("`--level {level}` is too high; the highest is 9")).into());
+        }
+        let team = Team::new(options.number("threads"))?;
+        let mut encoder = MtStreamBuilder::new();
+        encoder
+            .preset(level as u32)
+            .threads(team.threads() as u32)
+            .block_size(options.number("block-bytes"))
+            .check(Check::Crc64);
+        let block = match options.number("block-bytes") {
+            0 => default_block_bytes(level as u32)?,
+            block => block,
+        };
+        Ok(Self { team, encoder, block, text: english_like(options.number("seed"), bytes) })
+    }
+}
+
+fn state_sizes(outcome: &mut Outcome, bytes: usize, compressed: usize, block: u64) {
+    outcome.fact("compressed_bytes", compressed);
+    outcome.fact("ratio", (bytes as f64 / compressed as f64 * 1e3).round() / 1e3);
+    outcome.fact("block_bytes", block);
+}
+
+/// Bytes at the begin of a stream, before its first block (The .xz File Format, 2.1.1).
+const STREAM_HEADER: usize = 12;
+
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    compress_endlessly(options, marks, |_| ())
+}
+
+/// One stream without end. A piece is a block for each thread, or the whole text where that is
+/// less, and the pieces of the text come again and again. `spoil` as in [`measure`].
+fn compress_endlessly(
+    options: &Options,
+    marks: &mut Marks,
+    spoil: impl Fn(&mut [u8]),
+) -> Result<Outcome, KernelError> {
+    let Job { team, encoder, block, text } = Job::new(options)?;
+    let blocks = usize::try_from(block.saturating_mul(team.threads() as u64)).unwrap_or(usize::MAX);
+    let length = blocks.min(text.len());
+    let mut pieces = text.chunks_exact(length).cycle();
+    let mut next = || pieces.next().expect("the text is not empty, and not shorter than a piece");
+    let mut stream = encoder.encoder().map_err(failed)?;
+    let mut target = vec![0xffu8; bound(length)];
+    // The first piece brings the threads and their memory, and the header of the stream.
+    drive(&mut stream, next(), &mut target, Action::FullFlush)?;
+    let header = target[..STREAM_HEADER].to_vec();
+    marks.ready();
+    let mut done = 1;
+    let (piece, written) = loop {
+        let piece = next();
+        let written = drive(&mut stream, piece, &mut target, Action::FullFlush)?;
+        done += 1;
+        marks.done(&[("rate", length as f64)]);
+        if marks.stopped() {
+            break (piece, written);
+        }
+    };
+    let mut outcome = Outcome::new();
+    outcome.operations = done * length as u64;
+    team.state(&mut outcome);
+    state_sizes(&mut outcome, length, written, block);
+    // The last piece, after the header, is the begin of a stream.
+    let mut compressed = [&header, &target[..written]].concat();
+    spoil(&mut compressed);
+    check(&mut outcome, &compressed, length, crc32fast::hash(piece));
     Ok(outcome)
 }
 
@@ -122,15 +189,25 @@ fn default_block_bytes(level: u32) -> Result<u64, KernelError> {
 
 /// Compresses `text` into `target` and returns the compressed length.
 fn compress(encoder: &MtStreamBuilder, text: &[u8], target: &mut [u8]) -> Result<usize, KernelError> {
-    let failed = |error| KernelError::Unable(format!("liblzma cannot compress: {error}"));
-    let mut stream = encoder.encoder().map_err(failed)?;
+    drive(&mut encoder.encoder().map_err(failed)?, text, target, Action::Finish)
+}
+
+/// Compresses `text` as the next part of a stream, to the end of `action`, and returns the
+/// compressed length.
+fn drive(stream: &mut Stream, text: &[u8], target: &mut [u8], action: Action) -> Result<usize, KernelError> {
+    let (first_in, first_out) = (stream.total_in(), stream.total_out());
     loop {
-        let (read, written) = (stream.total_in() as usize, stream.total_out() as usize);
-        let status = stream.process(&text[read..], &mut target[written..], Action::Finish).map_err(failed)?;
+        let read = (stream.total_in() - first_in) as usize;
+        let written = (stream.total_out() - first_out) as usize;
+        let status = stream.process(&text[read..], &mut target[written..], action).map_err(failed)?;
         if matches!(status, Status::StreamEnd) {
-            return Ok(stream.total_out() as usize);
+            return Ok((stream.total_out() - first_out) as usize);
         }
     }
+}
+
+fn failed(error: liblzma::stream::Error) -> KernelError {
+    KernelError::Unable(format!("liblzma cannot compress: {error}"))
 }
 
 fn decompress(compressed: &[u8], expected: usize) -> Result<Vec<u8>, liblzma::stream::Error> {
@@ -149,6 +226,8 @@ fn decompress(compressed: &[u8], expected: usize) -> Result<Vec<u8>, liblzma::st
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::tests::marks_of;
+    use std::time::Duration;
 
     fn options(line: &str) -> Options {
         KERNEL.options_of(&format!("--bytes 300000 --block-bytes 100000 --level 0 {line}"))
@@ -168,6 +247,31 @@ mod tests {
         for place in [40usize, 20_000] {
             let outcome = measure(&options("--threads 1"), |compressed| compressed[place] ^= 4).unwrap();
             assert!(!outcome.check.passed, "{:?}", outcome.check);
+        }
+    }
+
+    #[test]
+    fn every_piece_of_an_endless_stream_can_be_decompressed() {
+        // Three blocks, so that two threads have one piece; then one thread with three; then less
+        // than a block.
+        for (line, piece, pieces) in
+            [("--threads 2", 200_000, 2), ("--threads 1", 100_000, 4), ("--threads 1 --bytes 5000", 5000, 3)]
+        {
+            for end in 1..=pieces {
+                let line = KERNEL.options_of(&format!("--block-bytes 100000 --level 0 {line}"));
+                let (mut marks, printed) = marks_of(Duration::ZERO, end);
+                let outcome = compress_endlessly(&line, &mut marks, |_| ()).unwrap();
+                assert!(outcome.check.passed, "{:?}", outcome.check);
+                assert_eq!(outcome.operations, piece * (1 + u64::from(end)));
+                let mark = format!("mark rate={piece}\n");
+                assert_eq!(printed.text(), format!("mark\n{}", mark.repeat(end as usize)));
+            }
+        }
+        for place in [40usize, 20_000] {
+            let (mut marks, _) = marks_of(Duration::ZERO, 2);
+            let outcome =
+                compress_endlessly(&options("--threads 1"), &mut marks, |compressed| compressed[place] ^= 4);
+            assert!(!outcome.unwrap().check.passed);
         }
     }
 

@@ -7,6 +7,7 @@
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
+use crate::marks::Marks;
 use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
@@ -20,6 +21,12 @@ const LINE: usize = 64;
 /// of them are timed.
 const SMALL: u64 = 1 << 20;
 const MORE_WHEN_SMALL: u64 = 20;
+
+/// The size whose latency counts most: the endless form gives it half of its time.
+const PRIMARY: u64 = 64 << 20;
+
+/// Loads in a piece of the endless form, of sizes above [`SMALL`]: below 2 ms.
+const PIECE_LOADS: u64 = 16_000;
 
 /// Walkers that check the cycle at once: one alone would wait for memory at every step.
 const WALKERS: usize = 32;
@@ -44,6 +51,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         ("latency_256MiB", "s"),
     ],
     run,
+    endless: Some(endless),
 };
 
 /// One cache line: where the chase goes next, and whether a walker of the check starts here.
@@ -116,6 +124,16 @@ impl Cycle {
         at
     }
 
+    /// Where so many pointers lead from the first line, taken one by one.
+    fn place_after(&self, loads: u64) -> *const Line {
+        let mut at = self.first();
+        for _ in 0..loads % self.lines as u64 {
+            // SAFETY: every `next` points to a line of the region.
+            at = unsafe { (*at).next };
+        }
+        at
+    }
+
     /// The number of lines on the cycle through the first line, or `None` when walking it does not
     /// come to an end as a cycle must.
     ///
@@ -178,22 +196,16 @@ fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, Ker
     let sizes = options.numbers("sizes");
     let huge = options.text("huge-pages") == "advise";
     let cpus = machine::allowed_cpus()?;
-    // One CPU for all of it, so that no move to another one empties its caches.
-    machine::pin_to(cpus[0]).map_err(KernelError::system("bind the thread to a CPU"))?;
     let mut outcome = Outcome::new();
-    outcome.fact("cpu", cpus[0]);
-    outcome.fact("line_bytes", LINE);
+    bind(&cpus, &mut outcome)?;
     let mut shortest = f64::INFINITY;
-    let mut checked = Vec::new();
+    let mut broken = Vec::new();
     for &size in sizes {
-        let mut cycle = Cycle::build(size, options.number("seed"), huge)?;
-        spoil(&mut cycle);
-        let length = cycle.length();
         let name = weigh_model::format_bytes(size);
-        checked.push((name.clone(), length == Some(cycle.lines)));
-        if length != Some(cycle.lines) {
+        let Some(cycle) = build_and_check(options, size, &spoil)? else {
+            broken.push(name);
             continue;
-        }
+        };
         let loads = if size <= SMALL { loads * MORE_WHEN_SMALL } else { loads };
         let warm_loads = loads.min(cycle.lines as u64 * 2).next_multiple_of(8);
         let mut at = cycle.chase(cycle.first(), warm_loads);
@@ -213,18 +225,133 @@ fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, Ker
     }
     machine::pin_to_all(&cpus).map_err(KernelError::system("unbind the thread from its CPU"))?;
     outcome.warn_when_short("the shortest batch", shortest);
-    let broken: Vec<_> = checked.iter().filter(|(_, good)| !good).map(|(name, _)| name.as_str()).collect();
     let statement = match broken.as_slice() {
-        [] => format!("at each of {} sizes the pointers form one cycle through all lines", checked.len()),
+        [] => format!("at each of {} sizes the pointers form one cycle through all lines", sizes.len()),
         broken => format!("the pointers form no single cycle at {}", broken.join(", ")),
     };
     outcome.checked(broken.is_empty(), statement);
     Ok(outcome)
 }
 
+/// One CPU for all of it, so that no move to another one empties its caches.
+fn bind(cpus: &[usize], outcome: &mut Outcome) -> Result<(), KernelError> {
+    machine::pin_to(cpus[0]).map_err(KernelError::system("bind the thread to a CPU"))?;
+    outcome.fact("cpu", cpus[0]);
+    outcome.fact("line_bytes", LINE);
+    Ok(())
+}
+
+/// The cycle of a size; none where its pointers form no single cycle.
+fn build_and_check(
+    options: &Options,
+    size: u64,
+    spoil: impl Fn(&mut Cycle),
+) -> Result<Option<Cycle>, KernelError> {
+    let mut cycle = Cycle::build(size, options.number("seed"), options.text("huge-pages") == "advise")?;
+    spoil(&mut cycle);
+    Ok((cycle.length() == Some(cycle.lines)).then_some(cycle))
+}
+
+/// A cycle that is followed on and on.
+struct Chase {
+    metric: String,
+    cycle: Cycle,
+    piece_loads: u64,
+    at: *const Line,
+    loads: u64,
+}
+
+impl Chase {
+    fn new(size: u64, cycle: Cycle) -> Self {
+        Self {
+            metric: format!("latency_{}", weigh_model::format_bytes(size)),
+            piece_loads: if size <= SMALL { PIECE_LOADS * MORE_WHEN_SMALL } else { PIECE_LOADS },
+            at: cycle.first(),
+            loads: 0,
+            cycle,
+        }
+    }
+
+    fn piece(&mut self) -> f64 {
+        self.at = std::hint::black_box(self.cycle.chase(self.at, self.piece_loads));
+        self.loads += self.piece_loads;
+        self.piece_loads as f64
+    }
+
+    /// Brings the size back into the caches, and then reports pieces until a mark is printed.
+    fn turn(&mut self, marks: &mut Marks) -> Result<(), KernelError> {
+        self.piece();
+        marks.ready();
+        let metric = self.metric.clone();
+        marks.turn(&metric, || Ok(self.piece()))
+    }
+}
+
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    chase_endlessly(options, marks, |_| ())
+}
+
+/// `spoil` is called on each chase before it is checked; only tests do something there.
+fn chase_endlessly(
+    options: &Options,
+    marks: &mut Marks,
+    spoil: impl Fn(&mut Chase),
+) -> Result<Outcome, KernelError> {
+    let sizes = options.numbers("sizes");
+    let cpus = machine::allowed_cpus()?;
+    let mut outcome = Outcome::new();
+    bind(&cpus, &mut outcome)?;
+    let mut chases = Vec::new();
+    for &size in sizes {
+        match build_and_check(options, size, |_| ())? {
+            Some(cycle) => chases.push(Chase::new(size, cycle)),
+            None => {
+                let name = weigh_model::format_bytes(size);
+                outcome.checked(false, format!("the pointers form no single cycle at {name}"));
+                return Ok(outcome);
+            }
+        }
+    }
+    let largest = sizes.iter().copied().max().unwrap_or(0);
+    let place_of = |wanted| sizes.iter().position(|size| *size == wanted);
+    let primary = place_of(PRIMARY).or(place_of(largest)).unwrap_or(0);
+    let others: Vec<usize> = (0..sizes.len()).filter(|place| *place != primary).collect();
+    for round in 0.. {
+        chases[primary].turn(marks)?;
+        if let Some(other) = others.get(round % others.len().max(1)).filter(|_| !marks.stopped()) {
+            chases[*other].turn(marks)?;
+        }
+        if marks.stopped() {
+            break;
+        }
+    }
+    machine::pin_to_all(&cpus).map_err(KernelError::system("unbind the thread from its CPU"))?;
+    chases.iter_mut().for_each(spoil);
+    outcome.operations = chases.iter().map(|chase| chase.loads).sum();
+    if let Some(place) = place_of(largest) {
+        state_huge_pages(&mut outcome, [&chases[place].cycle.region], options.text("huge-pages") == "advise");
+    }
+    let lost: Vec<_> = chases
+        .iter()
+        .filter(|chase| chase.cycle.place_after(chase.loads) != chase.at)
+        .map(|chase| chase.metric.as_str())
+        .collect();
+    let statement = match lost.as_slice() {
+        [] => format!(
+            "at each of {} sizes the pointers form one cycle through all lines, and the loads led to the line at which so many must end",
+            sizes.len()
+        ),
+        lost => format!("the loads led to a line at which so many must not end: {}", lost.join(", ")),
+    };
+    outcome.checked(lost.is_empty(), statement);
+    Ok(outcome)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::tests::marks_of;
+    use std::time::Duration;
 
     fn options(line: &str) -> Options {
         KERNEL.options_of(&format!("--loads 800 --sizes 128,4KiB,100000 {line}"))
@@ -289,5 +416,23 @@ mod tests {
             let outcome = measure(&options(""), spoil).unwrap();
             assert!(!outcome.check.passed && outcome.metrics.is_empty(), "{:?}", outcome.check);
         }
+    }
+
+    #[test]
+    fn the_largest_size_has_every_other_turn_where_there_is_no_primary_one() {
+        let (mut marks, printed) = marks_of(Duration::ZERO, 12);
+        let outcome = chase_endlessly(&options(""), &mut marks, |_| ()).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        let printed = printed.text();
+        let names: Vec<_> = printed.lines().filter_map(|line| line.strip_prefix("mark ")).collect();
+        let expected = ["100000B", "128B", "100000B", "4KiB"].map(|size| format!("latency_{size}=320000"));
+        assert_eq!(names[..4], expected);
+    }
+
+    #[test]
+    fn a_chase_that_skipped_loads_fails_the_check() {
+        let (mut marks, _) = marks_of(Duration::ZERO, 3);
+        let outcome = chase_endlessly(&options(""), &mut marks, |chase| chase.loads += 1).unwrap();
+        assert!(!outcome.check.passed, "{:?}", outcome.check);
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
+use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use std::arch::asm;
@@ -13,6 +14,9 @@ use std::arch::asm;
 /// NOPs in one turn of the loop: the counting at its end is then far below a percent, and the body
 /// fits every first-level instruction cache.
 const UNROLLED: u64 = 1000;
+
+/// Turns in a piece of the endless form: some 2 ms.
+const PIECE_TURNS: u64 = 20_000;
 
 pub(super) static KERNEL: Kernel = Kernel {
     name: "noploop",
@@ -25,6 +29,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("duration", "s"), ("rate", "op/s")],
     run,
+    endless: Some(endless),
 };
 
 /// Runs `turns` turns of the loop, at least one, and returns the NOPs that its own counter saw.
@@ -79,8 +84,41 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     measure(options, execute)
 }
 
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    execute_endlessly(options, marks, execute)
+}
+
+/// Turns of the loop in one repetition.
+fn turns(options: &Options) -> Result<u64, KernelError> {
+    Ok(options.at_least("nops", 1)?.div_ceil(UNROLLED))
+}
+
+fn execute_endlessly(
+    options: &Options,
+    marks: &mut Marks,
+    execute: impl Fn(u64) -> u64,
+) -> Result<Outcome, KernelError> {
+    const PIECE: u64 = PIECE_TURNS * UNROLLED;
+    let nops = turns(options)? * UNROLLED;
+    execute(PIECE_TURNS);
+    marks.ready();
+    let (mut pieces, mut wrong) = (0, 0);
+    while pieces == 0 || !marks.stopped() {
+        wrong += u64::from(execute(PIECE_TURNS) != PIECE);
+        pieces += 1;
+        marks.done(&[("duration", PIECE as f64 / nops as f64), ("rate", PIECE as f64)]);
+    }
+    let mut outcome = Outcome::new();
+    outcome.operations = (1 + pieces) * PIECE;
+    outcome.fact("nops", nops);
+    outcome.fact("unrolled", UNROLLED);
+    outcome
+        .checked(wrong == 0, format!("{} of {pieces} pieces executed exactly {PIECE} NOPs", pieces - wrong));
+    Ok(outcome)
+}
+
 fn measure(options: &Options, execute: impl Fn(u64) -> u64) -> Result<Outcome, KernelError> {
-    let turns = options.at_least("nops", 1)?.div_ceil(UNROLLED);
+    let turns = turns(options)?;
     let repetitions = options.at_least("repetitions", 1)?;
     let nops = turns * UNROLLED;
     // The first turns bring the CPU to speed and the code into its caches.
@@ -112,6 +150,8 @@ fn measure(options: &Options, execute: impl Fn(u64) -> u64) -> Result<Outcome, K
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::tests::marks_of;
+    use std::time::Duration;
 
     fn options(line: &[&str]) -> Options {
         Options::parse("noploop", KERNEL.options, line.iter().map(|word| (*word).to_owned())).unwrap()
@@ -137,6 +177,9 @@ mod tests {
     fn a_loop_that_skips_work_fails_the_check() {
         let outcome = measure(&options(&["--nops", "1e6"]), |turns| execute(turns) - UNROLLED).unwrap();
         assert!(!outcome.check.passed);
+        let (mut marks, _) = marks_of(Duration::ZERO, 2);
+        let lazy = |turns| execute(turns) - UNROLLED;
+        assert!(!execute_endlessly(&options(&[]), &mut marks, lazy).unwrap().check.passed);
     }
 
     #[test]

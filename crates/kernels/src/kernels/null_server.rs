@@ -44,6 +44,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[],
     run,
+    endless: None,
 };
 
 /// The protocols of the null server.

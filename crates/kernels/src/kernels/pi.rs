@@ -16,14 +16,14 @@ mod decimal;
 mod series;
 mod verify;
 
-use crate::clock::{now_ns, seconds, seconds_since};
+use crate::clock::{cpu_ns, now_ns, seconds, seconds_since};
 use crate::kernel::{Kernel, KernelError};
+use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::pool;
 use crate::team::Team;
 use decimal::Decimals;
-use rustix::time::{ClockId, clock_gettime};
 use series::Pi;
 use verify::Verdict;
 
@@ -50,6 +50,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("computation_time", "s"), ("total_time", "s"), ("efficiency", "1")],
     run,
+    endless: Some(endless),
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
@@ -67,12 +68,7 @@ enum Stage<'a> {
 
 /// `spoil` is called at every stage; only tests do something there.
 fn measure(options: &Options, spoil: impl Fn(Stage<'_>) + Send) -> Result<Outcome, KernelError> {
-    let digits = options.at_least("digits", LEAST_DIGITS)?;
-    if digits > MOST_DIGITS {
-        return Err(
-            crate::UsageError(format!("`--digits {digits}` is too many; the most is {MOST_DIGITS}")).into()
-        );
-    }
+    let digits = digits(options)?;
     let team = Team::new(options.number("threads"))?;
     let run = pool::run(&team, || compute(digits as usize, spoil))?;
 
@@ -89,6 +85,60 @@ fn measure(options: &Options, spoil: impl Fn(Stage<'_>) + Send) -> Result<Outcom
     outcome.fact("last_digits", run.last_digits);
     outcome.warn_when_short("the computation", run.computation_s);
     outcome.checked(run.verdict.passed, run.verdict.statement);
+    Ok(outcome)
+}
+
+fn digits(options: &Options) -> Result<u64, KernelError> {
+    let digits = options.at_least("digits", LEAST_DIGITS)?;
+    if digits > MOST_DIGITS {
+        return Err(
+            crate::UsageError(format!("`--digits {digits}` is too many; the most is {MOST_DIGITS}")).into()
+        );
+    }
+    Ok(digits)
+}
+
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    compute_endlessly(options, marks, |_| ())
+}
+
+/// A piece is one computation. In turn its time is taken without conversion and verification, and
+/// with them. `spoil` as in [`measure`].
+fn compute_endlessly(
+    options: &Options,
+    marks: &mut Marks,
+    spoil: impl Fn(Stage<'_>) + Sync,
+) -> Result<Outcome, KernelError> {
+    let digits = digits(options)?;
+    let team = Team::new(options.number("threads"))?;
+    let mut pieces = 0;
+    let verdict = pool::run(&team, || {
+        loop {
+            pieces += 1;
+            let without_verification = pieces % 2 == 1;
+            marks.ready();
+            let mut pi = series::sum(digits as usize).finish(digits as usize);
+            if without_verification {
+                marks.done(&[("computation_time", 1.0)]);
+                marks.flush();
+            }
+            spoil(Stage::Number(&mut pi));
+            let mut decimals = decimal::convert(&pi, digits as usize);
+            spoil(Stage::Digits(&mut decimals));
+            let verdict = verify::verify(&pi, &decimals);
+            if !without_verification {
+                marks.done(&[("total_time", 1.0)]);
+                marks.flush();
+            }
+            if !verdict.passed || marks.stopped() {
+                return verdict;
+            }
+        }
+    })?;
+    let mut outcome = Outcome::new();
+    outcome.operations = digits * pieces;
+    team.state(&mut outcome);
+    outcome.checked(verdict.passed, verdict.statement);
     Ok(outcome)
 }
 
@@ -130,13 +180,6 @@ fn compute(digits: usize, spoil: impl Fn(Stage<'_>)) -> Run {
         last_digits: decimals.last(SHOWN),
         verdict,
     }
-}
-
-/// CPU time of all threads of this program so far.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    // It starts with the program, so both parts are positive.
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("fork_exec", "s"), ("vfork_exec", "s"), ("posix_spawn", "s")],
     run,
+    endless: None,
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {

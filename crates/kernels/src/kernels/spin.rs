@@ -7,6 +7,7 @@
 
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
+use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use std::hint::black_box;
@@ -16,6 +17,9 @@ const VARIABLE: &str = "WEIGH_SPIN";
 
 /// The most that the variable may add.
 const MOST_EXTRA: f64 = 10.0;
+
+/// Steps in a piece of the endless form, without those that the variable adds: below 2 ms.
+const PIECE: u64 = 1_000_000;
 
 /// Multiplier and increment of Knuth's MMIX: a generator of full period, so that all states of a chain
 /// differ.
@@ -30,6 +34,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     options: &[OptionSpec::count("work", "5e7", "steps, without those that WEIGH_SPIN adds")],
     metrics: &[("duration", "s")],
     run,
+    endless: Some(endless),
 };
 
 /// The state after `steps` steps from `state`, one by one.
@@ -73,37 +78,78 @@ fn extra(variable: Option<&str>) -> Result<f64, KernelError> {
     }
 }
 
-fn run(options: &Options) -> Result<Outcome, KernelError> {
+/// The fraction that the environment asks for.
+fn extra_of_environment() -> Result<f64, KernelError> {
     let variable = std::env::var_os(VARIABLE);
-    measure(options, extra(variable.as_ref().map(|text| text.to_string_lossy()).as_deref())?, walk)
+    extra(variable.as_ref().map(|text| text.to_string_lossy()).as_deref())
+}
+
+/// Steps that are done where so many are asked for. Exact below 2^53 steps, which is weeks of work.
+fn steps_for(work: u64, extra: f64) -> u64 {
+    (work as f64 * (1.0 + extra)).round() as u64
+}
+
+fn run(options: &Options) -> Result<Outcome, KernelError> {
+    measure(options, extra_of_environment()?, walk)
+}
+
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    walk_endlessly(options, extra_of_environment()?, marks, walk)
+}
+
+fn walk_endlessly(
+    options: &Options,
+    extra: f64,
+    marks: &mut Marks,
+    walk: impl Fn(u64, u64) -> u64,
+) -> Result<Outcome, KernelError> {
+    let work = options.at_least("work", 1)?;
+    let first = black_box(0);
+    let (mut state, mut done) = (first, 0);
+    marks.ready();
+    while done == 0 || !marks.stopped() {
+        // The difference of two roundings: after any number of pieces the sum is that of one piece.
+        state = walk(state, steps_for(done + PIECE, extra) - steps_for(done, extra));
+        done += PIECE;
+        marks.done(&[("duration", PIECE as f64 / work as f64)]);
+    }
+    let mut outcome = Outcome::new();
+    conclude(&mut outcome, done, extra, (first, state));
+    Ok(outcome)
 }
 
 fn measure(options: &Options, extra: f64, walk: impl Fn(u64, u64) -> u64) -> Result<Outcome, KernelError> {
     let work = options.at_least("work", 1)?;
-    // Exact below 2^53 steps, which is weeks of work.
-    let steps = (work as f64 * (1.0 + extra)).round() as u64;
     let first = black_box(0);
     let start = now_ns();
-    let last = walk(first, steps);
+    let last = walk(first, steps_for(work, extra));
     let duration = seconds_since(start);
 
     let mut outcome = Outcome::new();
     outcome.metric("duration", duration, "s");
+    outcome.warn_when_short("the work", duration);
+    conclude(&mut outcome, work, extra, (first, last));
+    Ok(outcome)
+}
+
+/// States the work and checks that it leads from the first state to the last.
+fn conclude(outcome: &mut Outcome, work: u64, extra: f64, (first, last): (u64, u64)) {
+    let steps = steps_for(work, extra);
     // The requested work, not the work done: the additional work is cost.
     outcome.operations = work;
     outcome.fact("steps", steps);
     outcome.fact("extra", extra);
-    outcome.warn_when_short("the work", duration);
     let right = last == jump(first, steps);
     let verdict = if right { "is" } else { "is not" };
     outcome
         .checked(right, format!("the last state {last:016x} {verdict} the one that {steps} steps lead to"));
-    Ok(outcome)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::tests::marks_of;
+    use std::time::Duration;
 
     fn options(work: &str) -> Options {
         Options::parse("spin", KERNEL.options, ["--work".to_owned(), work.to_owned()]).unwrap()
@@ -138,6 +184,18 @@ mod tests {
     fn work_that_was_skipped_fails_the_check() {
         let lazy = |state, steps: u64| walk(state, steps - 1);
         assert!(!measure(&options("1e5"), 0.0, lazy).unwrap().check.passed);
+        let (mut marks, _) = marks_of(Duration::ZERO, 2);
+        assert!(!walk_endlessly(&options("1e5"), 0.0, &mut marks, lazy).unwrap().check.passed);
+    }
+
+    #[test]
+    fn pieces_add_the_fraction_and_report_the_work_without_it() {
+        let (mut marks, printed) = marks_of(Duration::ZERO, 3);
+        // A fraction of which no piece has a whole number of steps.
+        let outcome = walk_endlessly(&options("4e6"), 0.000_000_4, &mut marks, walk).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        assert_eq!((outcome.operations, &outcome.facts["steps"]), (3_000_000, &3_000_001.into()));
+        assert_eq!(printed.text(), format!("mark\n{}", "mark duration=0.25\n".repeat(3)));
     }
 
     #[test]

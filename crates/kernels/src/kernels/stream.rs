@@ -10,11 +10,13 @@ mod loops;
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine::{Vector, last_level_cache_bytes};
+use crate::marks::{Marks, TeamMarks};
 use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::team::{Member, Team};
 use loops::Loops;
+use std::ops::Range;
 
 /// Last-level cache that is assumed where the machine does not say.
 const ASSUMED_CACHE: u64 = 32 << 20;
@@ -32,6 +34,14 @@ const SCALAR: f64 = std::f64::consts::SQRT_2 - 1.0;
 
 /// McCalpin's tolerance for doubles: the mean relative error of an array.
 const TOLERANCE: f64 = 1e-13;
+
+/// Doubles of each array in a piece of the endless form, for each thread: 2 MiB, about 1 ms.
+const PIECE: usize = 1 << 18;
+
+/// The loops in the order of the endless form. Each stands for passes until a mark is printed.
+/// Triad, which counts most, has at least half of the time: three passes of it move 9 arrays, and
+/// one of each of the others 7 in all.
+const ROUND: [usize; 6] = [0, 1, 2, 3, 3, 3];
 
 const NAMES: [&str; 4] = ["copy", "scale", "add", "triad"];
 
@@ -67,6 +77,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("copy", "B/s"), ("scale", "B/s"), ("add", "B/s"), ("triad", "B/s")],
     run,
+    endless: Some(endless),
 };
 
 /// The three arrays, in one mapping.
@@ -102,25 +113,9 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 /// `spoil` is called between the loops and the validation; only tests do something there.
 fn measure(options: &Options, spoil: impl Fn(&Arrays) + Sync) -> Result<Outcome, KernelError> {
     let repetitions = options.at_least("repetitions", 2)? as usize;
-    let team = Team::new(options.number("threads"))?;
-    let cache = last_level_cache_bytes(&team.cpus()[..team.threads().min(team.cpus().len())]);
-    let bytes = match options.number("array-bytes") {
-        0 => 4 * cache.unwrap_or(ASSUMED_CACHE),
-        bytes => bytes,
-    };
-    if bytes < 8 * GRAIN as u64 {
-        return Err(crate::UsageError(format!(
-            "`--array-bytes {bytes}` is too small; the least is {}",
-            8 * GRAIN
-        ))
-        .into());
-    }
-    let vector = Vector::choose(options.text("vector"))?;
-    let (loops, non_temporal) = Loops::choose(vector, options.text("stores") == "non-temporal");
-    let huge = options.text("huge-pages") == "advise";
-    let arrays = Arrays::map(bytes, huge)?;
-
-    let results = team.run(|member| work(&member, &arrays, &loops, repetitions, &spoil))?;
+    let job = Job::new(options)?;
+    let arrays = &job.arrays;
+    let results = job.team.run(|member| job.work(&member, repetitions, &spoil))?;
 
     let mut outcome = Outcome::new();
     let times = &results[0].times;
@@ -130,17 +125,81 @@ fn measure(options: &Options, spoil: impl Fn(&Arrays) + Sync) -> Result<Outcome,
     }
     let streams: usize = STREAMS.iter().sum();
     outcome.operations = (arrays.length * 8 * streams * repetitions) as u64;
-    team.state(&mut outcome);
-    outcome.fact("vector", vector.name());
-    outcome.fact("stores", if non_temporal { "non-temporal" } else { "regular" });
-    outcome.fact("array_bytes", arrays.length * 8);
-    outcome.fact("last_level_cache_bytes", cache);
-    state_huge_pages(&mut outcome, [&arrays.region], huge);
-    warn_of_sizes(&mut outcome, bytes, cache);
+    job.state(&mut outcome);
     outcome
         .warn_when_short("the shortest test", times.iter().flatten().copied().fold(f64::INFINITY, f64::min));
-    validate(&mut outcome, &results, arrays.length, repetitions);
+    let errors = results.iter().map(|share| share.errors);
+    validate(&mut outcome, errors, arrays.length, expected_values(repetitions));
     Ok(outcome)
+}
+
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    pass_endlessly(options, marks, |_| ())
+}
+
+/// `spoil` as in [`measure`].
+fn pass_endlessly(
+    options: &Options,
+    marks: &mut Marks,
+    spoil: impl Fn(&Arrays) + Sync,
+) -> Result<Outcome, KernelError> {
+    let job = Job::new(options)?;
+    let marks = TeamMarks::new(marks);
+    let results = job.team.run(|member| job.work_endlessly(&member, &marks, &spoil))?;
+    let mut outcome = Outcome::new();
+    outcome.operations = marks.total();
+    job.state(&mut outcome);
+    let (expected, _) = results[0];
+    validate(&mut outcome, results.iter().map(|(_, errors)| *errors), job.arrays.length, expected);
+    Ok(outcome)
+}
+
+/// What the options ask for.
+struct Job {
+    team: Team,
+    /// The last-level caches in use, where the machine says.
+    cache: Option<u64>,
+    vector: Vector,
+    loops: Loops,
+    non_temporal: bool,
+    huge: bool,
+    /// Length of an array as it was asked for.
+    bytes: u64,
+    arrays: Arrays,
+}
+
+impl Job {
+    fn new(options: &Options) -> Result<Self, KernelError> {
+        let team = Team::new(options.number("threads"))?;
+        let cache = last_level_cache_bytes(&team.cpus()[..team.threads().min(team.cpus().len())]);
+        let bytes = match options.number("array-bytes") {
+            0 => 4 * cache.unwrap_or(ASSUMED_CACHE),
+            bytes => bytes,
+        };
+        if bytes < 8 * GRAIN as u64 {
+            return Err(crate::UsageError(format!(
+                "`--array-bytes {bytes}` is too small; the least is {}",
+                8 * GRAIN
+            ))
+            .into());
+        }
+        let vector = Vector::choose(options.text("vector"))?;
+        let (loops, non_temporal) = Loops::choose(vector, options.text("stores") == "non-temporal");
+        let huge = options.text("huge-pages") == "advise";
+        let arrays = Arrays::map(bytes, huge)?;
+        Ok(Self { team, cache, vector, loops, non_temporal, huge, bytes, arrays })
+    }
+
+    /// Facts, and what they warn of.
+    fn state(&self, outcome: &mut Outcome) {
+        self.team.state(outcome);
+        outcome.fact("vector", self.vector.name());
+        outcome.fact("stores", if self.non_temporal { "non-temporal" } else { "regular" });
+        outcome.fact("array_bytes", self.arrays.length * 8);
+        outcome.fact("last_level_cache_bytes", self.cache);
+        state_huge_pages(outcome, [&self.arrays.region], self.huge);
+        warn_of_sizes(outcome, self.bytes, self.cache);
+    }
 }
 
 fn warn_of_sizes(outcome: &mut Outcome, bytes: u64, cache: Option<u64>) {
@@ -164,65 +223,144 @@ struct Share {
     errors: [f64; 3],
 }
 
-fn work(
-    member: &Member<'_>,
-    arrays: &Arrays,
-    loops: &Loops,
-    repetitions: usize,
-    spoil: impl Fn(&Arrays),
-) -> Share {
-    let part = member.share(arrays.length, GRAIN);
-    let length = part.len();
-    // SAFETY: `part` lies within the arrays.
-    let [a, b, c] = [0, 1, 2].map(|which| unsafe { arrays.array(which).add(part.start) });
-    for (array, start) in [(a, 1.0), (b, 2.0), (c, 0.0)] {
-        // SAFETY: this part of the array belongs to this thread, and no reference to it is alive.
-        unsafe { std::slice::from_raw_parts_mut(array, length) }.fill(start);
+impl Job {
+    fn work(&self, member: &Member<'_>, repetitions: usize, spoil: impl Fn(&Arrays)) -> Share {
+        let part = member.share(self.arrays.length, GRAIN);
+        self.fill(&part);
+        let mut times = [const { Vec::new() }; 4];
+        times.iter_mut().for_each(|times| times.reserve(repetitions));
+        for _ in 0..repetitions {
+            for (which, times) in times.iter_mut().enumerate() {
+                member.barrier.wait();
+                let start = now_ns();
+                self.pass(which, &part);
+                member.barrier.wait();
+                times.push(seconds_since(start));
+            }
+        }
+        let errors = self.errors(member, &part, expected_values(repetitions), spoil);
+        Share { times, errors }
     }
-    let mut times = [const { Vec::new() }; 4];
-    times.iter_mut().for_each(|times| times.reserve(repetitions));
-    for _ in 0..repetitions {
-        for (which, times) in times.iter_mut().enumerate() {
-            let (first, second, target) = [(a, a, c), (c, c, b), (a, b, c), (b, c, a)][which];
-            member.barrier.wait();
-            let start = now_ns();
-            // SAFETY: `length` elements of each array from these pointers belong to this thread;
-            // the target is none of the sources; all are aligned to a page. `Loops::choose` saw
-            // that the CPU has the instructions.
-            unsafe { loops.run(which, first, second, target, length, SCALAR) };
-            member.barrier.wait();
-            times.push(seconds_since(start));
+
+    /// Runs loop after loop until the work is to end. Returns what one element of each array must be
+    /// then, and the errors of this member's part.
+    ///
+    /// The target of a loop is none of its sources, so that a second pass of the same loop changes
+    /// nothing: the values depend on the order of the loops alone.
+    fn work_endlessly(
+        &self,
+        member: &Member<'_>,
+        marks: &TeamMarks<'_>,
+        spoil: impl Fn(&Arrays),
+    ) -> ([f64; 3], [f64; 3]) {
+        let part = member.share(self.arrays.length, GRAIN);
+        // As many for each member, though the last one's part may be longer.
+        let pieces = self.arrays.length.div_ceil(member.threads * PIECE);
+        self.fill(&part);
+        let mut expected = FIRST_VALUES;
+        let mut stopped = false;
+        marks.ready(member);
+        for which in ROUND.into_iter().cycle() {
+            apply(which, &mut expected);
+            let mut printed = false;
+            while !printed && !stopped {
+                for index in 0..pieces {
+                    let share = Member { index, threads: pieces, barrier: member.barrier };
+                    let piece = share.share(part.len(), GRAIN);
+                    let bytes = (piece.len() * 8 * STREAMS[which]) as u64;
+                    self.pass(which, &(part.start + piece.start..part.start + piece.end));
+                    // A pass that has begun comes to its end, or the values would differ.
+                    if !stopped {
+                        let after = marks.done(member, NAMES[which], bytes);
+                        printed |= after.printed;
+                        stopped = after.stopped;
+                    }
+                }
+            }
+            if stopped {
+                break;
+            }
+            marks.flush(member);
+        }
+        (expected, self.errors(member, &part, expected, spoil))
+    }
+
+    /// Part of an array, from its first element in memory.
+    fn place(&self, which: usize, part: &Range<usize>) -> *mut f64 {
+        debug_assert!(part.end <= self.arrays.length);
+        // SAFETY: members take parts that lie within the arrays.
+        unsafe { self.arrays.array(which).add(part.start) }
+    }
+
+    fn fill(&self, part: &Range<usize>) {
+        for (which, value) in FIRST_VALUES.into_iter().enumerate() {
+            // SAFETY: this part of the array belongs to this thread, and no reference to it is
+            // alive.
+            unsafe { std::slice::from_raw_parts_mut(self.place(which, part), part.len()) }.fill(value);
         }
     }
-    if member.index == 0 {
-        spoil(arrays);
+
+    /// Runs a loop over part of the arrays that begins at a page and belongs to this thread.
+    fn pass(&self, which: usize, part: &Range<usize>) {
+        let [a, b, c] = [0, 1, 2].map(|array| self.place(array, part));
+        let (first, second, target) = [(a, a, c), (c, c, b), (a, b, c), (b, c, a)][which];
+        // SAFETY: the elements of `part` belong to this thread; the target is none of the sources;
+        // all are aligned to a page. `Loops::choose` saw that the CPU has the instructions.
+        unsafe { self.loops.run(which, first, second, target, part.len(), SCALAR) };
     }
-    member.barrier.wait();
-    let expected = expected_values(repetitions);
-    let errors = [(a, 0), (b, 1), (c, 2)].map(|(array, which)| {
-        // SAFETY: as above; nobody writes any more.
-        let part = unsafe { std::slice::from_raw_parts(array.cast_const(), length) };
-        part.iter().map(|value| (value - expected[which]).abs()).sum()
-    });
-    Share { times, errors }
+
+    /// Sums of the absolute errors of this member's part of each array.
+    fn errors(
+        &self,
+        member: &Member<'_>,
+        part: &Range<usize>,
+        expected: [f64; 3],
+        spoil: impl Fn(&Arrays),
+    ) -> [f64; 3] {
+        member.barrier.wait();
+        if member.index == 0 {
+            spoil(&self.arrays);
+        }
+        member.barrier.wait();
+        [0, 1, 2].map(|which| {
+            // SAFETY: this part belongs to this thread; nobody writes any more.
+            let part =
+                unsafe { std::slice::from_raw_parts(self.place(which, part).cast_const(), part.len()) };
+            part.iter().map(|value| (value - expected[which]).abs()).sum()
+        })
+    }
+}
+
+/// What one element of each array is before the first loop.
+const FIRST_VALUES: [f64; 3] = [1.0, 2.0, 0.0];
+
+/// What a loop makes of one element of each array.
+fn apply(which: usize, [a, b, c]: &mut [f64; 3]) {
+    match which {
+        0 => *c = *a,
+        1 => *b = SCALAR * *c,
+        2 => *c = *a + *b,
+        _ => *a = *b + SCALAR * *c,
+    }
 }
 
 /// What one element of each array is after all repetitions.
 fn expected_values(repetitions: usize) -> [f64; 3] {
-    let [mut a, mut b, mut c] = [1.0, 2.0, 0.0];
-    for _ in 0..repetitions {
-        c = a;
-        b = SCALAR * c;
-        c = a + b;
-        a = b + SCALAR * c;
+    let mut values = FIRST_VALUES;
+    for which in (0..repetitions).flat_map(|_| 0..NAMES.len()) {
+        apply(which, &mut values);
     }
-    [a, b, c]
+    values
 }
 
-fn validate(outcome: &mut Outcome, results: &[Share], length: usize, repetitions: usize) {
-    let expected = expected_values(repetitions);
+fn validate(
+    outcome: &mut Outcome,
+    errors: impl Iterator<Item = [f64; 3]> + Clone,
+    length: usize,
+    expected: [f64; 3],
+) {
     let errors = [0, 1, 2].map(|which| {
-        let sum: f64 = results.iter().map(|share| share.errors[which]).sum();
+        let sum: f64 = errors.clone().map(|errors| errors[which]).sum();
         sum / length as f64 / expected[which].abs()
     });
     let worst = errors
@@ -238,6 +376,8 @@ fn validate(outcome: &mut Outcome, results: &[Share], length: usize, repetitions
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::tests::marks_of;
+    use std::time::Duration;
 
     fn options(line: &str) -> Options {
         KERNEL.options_of(&format!("--array-bytes 200000 --repetitions 3 {line}"))
@@ -259,6 +399,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn endless_passes_end_with_the_right_arrays_wherever_they_end() {
+        for threads in [1, 3] {
+            for pieces in [1, 2, 5, 9] {
+                // Two pieces in a pass of one thread, the second of them shorter.
+                let line = KERNEL.options_of(&format!("--array-bytes 3000000 --threads {threads}"));
+                let (mut marks, printed) = marks_of(Duration::ZERO, pieces);
+                let outcome = pass_endlessly(&line, &mut marks, |_| ()).unwrap();
+                assert!(outcome.check.passed, "{threads} {pieces}: {:?}", outcome.check);
+                let printed = printed.text();
+                assert_eq!(printed.lines().count(), 1 + pieces as usize, "{printed}");
+                if threads == 1 {
+                    let names = printed.lines().map(|line| line.split(['=', ' ']).nth(1).unwrap_or_default());
+                    let passes =
+                        ["", "copy", "copy", "scale", "scale", "add", "add", "triad", "triad", "triad"];
+                    assert!(names.eq(passes.into_iter().take(1 + pieces as usize)), "{printed}");
+                }
+            }
+        }
+        let (mut marks, _) = marks_of(Duration::from_secs(9), 3);
+        let spoilt = pass_endlessly(&options("--threads 2"), &mut marks, |arrays| {
+            // SAFETY: within the array; the other threads wait at the barrier.
+            unsafe { *arrays.array(0) += 1e-3 };
+        });
+        assert!(!spoilt.unwrap().check.passed);
     }
 
     #[test]

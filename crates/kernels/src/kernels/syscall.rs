@@ -8,6 +8,7 @@ pub(super) mod operations;
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
+use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use operations::{Forker, MapAndUnmap, PingPong, Reader, Way, get_pid};
@@ -50,6 +51,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         ("context_switch", "s"),
     ],
     run,
+    endless: Some(endless),
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
@@ -68,6 +70,13 @@ impl Tally {
         Self { good: 0, wrong: Vec::new(), shortest: f64::INFINITY }
     }
 
+    /// Looks at what the last read gave.
+    fn check_reads(&mut self, reader: &Reader) {
+        if !reader.ended_right() {
+            self.wrong.push(("read", 1));
+        }
+    }
+
     /// What all operations together say of the check.
     pub(super) fn conclude(self, outcome: &mut Outcome) {
         outcome.warn_when_short("the shortest batch", self.shortest);
@@ -80,13 +89,107 @@ impl Tally {
     }
 }
 
+/// One CPU for all of it; children inherit it.
+fn bind(cpus: &[usize], outcome: &mut Outcome) -> Result<(), KernelError> {
+    machine::pin_to(cpus[0]).map_err(KernelError::system("bind the process to a CPU"))?;
+    outcome.fact("cpu", cpus[0]);
+    Ok(())
+}
+
+/// An operation of the endless form.
+struct Turns<'a> {
+    name: &'static str,
+    /// Operations in a piece.
+    operations: u64,
+    /// Does a piece; returns how many calls went wrong.
+    piece: Box<dyn FnMut() -> Result<u64, KernelError> + 'a>,
+    done: u64,
+    wrong: u64,
+}
+
+impl<'a> Turns<'a> {
+    /// `count` calls are a piece, and each stands for `weight` operations.
+    fn new(
+        name: &'static str,
+        count: u64,
+        weight: u64,
+        mut operation: impl FnMut() -> Result<bool, KernelError> + 'a,
+    ) -> Self {
+        let piece = Box::new(move || call(count, &mut operation));
+        Self { name, operations: count * weight, piece, done: 0, wrong: 0 }
+    }
+
+    fn piece(&mut self) -> Result<f64, KernelError> {
+        self.wrong += (self.piece)()?;
+        self.done += self.operations;
+        Ok(self.operations as f64)
+    }
+}
+
+fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
+    call_endlessly(options, marks, &Forker::of_this_program()?)
+}
+
+/// The operations take turns: each goes on until a mark is printed.
+fn call_endlessly(options: &Options, marks: &mut Marks, forker: &Forker) -> Result<Outcome, KernelError> {
+    let cpus = machine::allowed_cpus()?;
+    let mut outcome = Outcome::new();
+    bind(&cpus, &mut outcome)?;
+    let wanted = |name: &str| options.has("operations", name);
+    let mut reader = wanted("read").then(Reader::open).transpose()?;
+    let mut players = wanted("context_switch").then(PingPong::start).transpose()?;
+    let (own, mapper) = (std::process::id(), MapAndUnmap::new());
+    let mut turns = Vec::new();
+    if wanted("getpid") {
+        turns.push(Turns::new("getpid", 1000, 1, || Ok(get_pid() == own)));
+    }
+    if let Some(reader) = &mut reader {
+        turns.push(Turns::new("read", 1000, 1, || reader.read_one()));
+    }
+    if wanted("mmap_munmap") {
+        turns.push(Turns::new("mmap_munmap", 200, 1, || mapper.once()));
+    }
+    if wanted("fork_exec") {
+        turns.push(Turns::new("fork_exec", 1, 1, || forker.once(Way::Fork)));
+    }
+    if let Some(players) = &mut players {
+        turns.push(Turns::new("context_switch", 100, 2, || players.round_trip()));
+    }
+    for turns in &mut turns {
+        turns.piece()?;
+    }
+    marks.ready();
+    'work: loop {
+        for turns in &mut turns {
+            marks.turn(turns.name, || turns.piece())?;
+            if marks.stopped() {
+                break 'work;
+            }
+        }
+    }
+    let mut tally = Tally::new();
+    for Turns { done, wrong, name, .. } in turns {
+        outcome.operations += done;
+        tally.good += done;
+        if wrong > 0 {
+            tally.wrong.push((name, wrong));
+        }
+    }
+    if let Some(reader) = reader {
+        outcome.fact("read_from", reader.source());
+        tally.check_reads(&reader);
+    }
+    players.map_or(Ok(()), PingPong::stop)?;
+    machine::pin_to_all(&cpus).map_err(KernelError::system("unbind the process from its CPU"))?;
+    tally.conclude(&mut outcome);
+    Ok(outcome)
+}
+
 fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
     let batches = options.at_least("batches", 1)?;
     let cpus = machine::allowed_cpus()?;
-    // One CPU for all of it; children inherit it.
-    machine::pin_to(cpus[0]).map_err(KernelError::system("bind the process to a CPU"))?;
     let mut outcome = Outcome::new();
-    outcome.fact("cpu", cpus[0]);
+    bind(&cpus, &mut outcome)?;
     let mut tally = Tally::new();
     let wanted = |name: &str| options.has("operations", name);
     let count = |name: &str| options.at_least(name, 1).map(|count| count.div_ceil(batches));
@@ -99,9 +202,7 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
         let mut reader = Reader::open()?;
         outcome.fact("read_from", reader.source());
         repeat(&mut outcome, &mut tally, "read", batches, count("read")?, 1, || reader.read_one())?;
-        if !reader.ended_right() {
-            tally.wrong.push(("read", 1));
-        }
+        tally.check_reads(&reader);
     }
     if wanted("mmap_munmap") {
         let mapper = MapAndUnmap::new();
@@ -126,6 +227,16 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
     Ok(outcome)
 }
 
+/// Calls an operation so many times; returns how often it went wrong.
+#[inline(always)]
+fn call(count: u64, operation: &mut impl FnMut() -> Result<bool, KernelError>) -> Result<u64, KernelError> {
+    let mut wrong = 0;
+    for _ in 0..count {
+        wrong += u64::from(!operation()?);
+    }
+    Ok(wrong)
+}
+
 /// Runs `batches` batches of `count` calls after a short warm-up; each call stands for `weight`
 /// operations.
 pub(super) fn repeat(
@@ -137,16 +248,11 @@ pub(super) fn repeat(
     weight: u64,
     mut operation: impl FnMut() -> Result<bool, KernelError>,
 ) -> Result<(), KernelError> {
-    let mut wrong = 0;
-    for _ in 0..count.div_ceil(10) {
-        wrong += u64::from(!operation()?);
-    }
+    let mut wrong = call(count.div_ceil(10), &mut operation)?;
     let mut times = Vec::new();
     for _ in 0..batches {
         let start = now_ns();
-        for _ in 0..count {
-            wrong += u64::from(!operation()?);
-        }
+        wrong += call(count, &mut operation)?;
         let time = seconds_since(start);
         tally.shortest = tally.shortest.min(time);
         times.push(time / (count * weight) as f64);
@@ -163,6 +269,8 @@ pub(super) fn repeat(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::tests::marks_of;
+    use std::time::Duration;
 
     fn options(line: &str) -> Options {
         KERNEL.options_of(&format!(
@@ -191,6 +299,30 @@ mod tests {
         for program in ["/bin/false", "/nowhere"] {
             let outcome = measure(&options("--operations fork_exec"), &Forker::of(program)).unwrap();
             assert!(!outcome.check.passed, "{program}: {:?}", outcome.check);
+            let (mut marks, _) = marks_of(Duration::ZERO, 2);
+            let line = options("--operations fork_exec");
+            let outcome = call_endlessly(&line, &mut marks, &Forker::of(program)).unwrap();
+            assert!(!outcome.check.passed, "{program}: {:?}", outcome.check);
         }
+    }
+
+    #[test]
+    fn endless_operations_take_turns() {
+        // With every piece marked, the end is asked for once after a turn.
+        let (mut marks, printed) = marks_of(Duration::ZERO, 7);
+        let outcome = call_endlessly(&options(""), &mut marks, &Forker::of("/bin/true")).unwrap();
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        let expected = [
+            "getpid=1000",
+            "read=1000",
+            "mmap_munmap=200",
+            "fork_exec=1",
+            "context_switch=200",
+            "getpid=1000",
+            "read=1000",
+        ];
+        let lines: Vec<_> = expected.into_iter().map(|amount| format!("mark {amount}\n")).collect();
+        assert_eq!(printed.text(), format!("mark\n{}", lines.concat()));
+        assert_eq!(outcome.operations, 2401 + 2401 + 2000);
     }
 }

@@ -1,6 +1,8 @@
 //! Answers that are known, answers that are wrong, systems that have none.
 
 use super::*;
+use crate::marks::tests::marks_of;
+use std::time::Duration;
 
 fn options(line: &str) -> Options {
     KERNEL.options_of(line)
@@ -53,6 +55,24 @@ fn a_corrupted_answer_fails_the_check() {
     assert!(!spoiled(|answer| answer.swap(3, 4)));
     assert!(!spoiled(|answer| answer[0] = f64::NAN));
     assert!(!spoiled(|answer| answer.fill(0.0)));
+}
+
+#[test]
+fn endless_solutions_are_all_checked() {
+    // Of a small order sixteen systems are a piece.
+    for (n, threads, systems) in [(1, 1, 16), (100, 2, 16), (300, 1, 1)] {
+        let line = options(&format!("--n {n} --threads {threads}"));
+        let (mut marks, printed) = marks_of(Duration::ZERO, 2);
+        let outcome = solve_endlessly(&line, &mut marks, |_| ()).unwrap();
+        assert!(outcome.check.passed, "{n}: {:?}", outcome.check);
+        let piece = format!("mark\nmark rate={}\n", flops(n) * f64::from(systems));
+        assert_eq!(printed.text(), piece.repeat(2));
+        assert_eq!(outcome.facts["repetitions"], 2 * systems);
+    }
+    let (mut marks, _) = marks_of(Duration::ZERO, 2);
+    let spoil = |answer: &mut [f64]| answer[150] *= 1.0 + 1e-6;
+    let outcome = solve_endlessly(&options("--n 200 --threads 2"), &mut marks, spoil).unwrap();
+    assert!(!outcome.check.passed, "{:?}", outcome.check);
 }
 
 #[test]

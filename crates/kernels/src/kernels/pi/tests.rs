@@ -1,6 +1,8 @@
 //! Digits that are known, and errors that must be seen.
 
 use super::*;
+use crate::marks::tests::marks_of;
+use std::time::Duration;
 
 fn options(line: &str) -> Options {
     KERNEL.options_of(line)
@@ -96,4 +98,22 @@ fn a_wrong_step_of_the_conversion_is_counted() {
 fn impossible_counts_are_refused_in_words() {
     assert!(run(&options("--digits 99")).err().unwrap().to_string().contains("the least is 100"));
     assert!(run(&options("--digits 1e12")).err().unwrap().to_string().contains("too many"));
+}
+
+#[test]
+fn endless_computations_count_without_and_with_their_verification() {
+    let (mut marks, printed) = marks_of(Duration::ZERO, 3);
+    let outcome = compute_endlessly(&options("--digits 1000"), &mut marks, |_| ()).unwrap();
+    assert!(outcome.check.passed && outcome.operations == 3000, "{outcome:?}");
+    let (short, long) = ("mark\nmark computation_time=1\n", "mark\nmark total_time=1\n");
+    assert_eq!(printed.text(), format!("{short}{long}{short}"));
+
+    let (mut marks, printed) = marks_of(Duration::ZERO, 9);
+    let outcome = compute_endlessly(&options("--digits 1000"), &mut marks, |stage| {
+        if let Stage::Digits(decimals) = stage {
+            decimals.text[500] ^= 1;
+        }
+    });
+    assert!(!outcome.unwrap().check.passed);
+    assert_eq!(printed.text(), short, "wrong digits end the work");
 }

@@ -1,0 +1,388 @@
+//! The endless form of a kernel: it works without end and reports finished work in lines that the
+//! host dates.
+//!
+//! The clock of a guest runs on while the guest is frozen, so a kernel that is frozen again and
+//! again cannot time itself. With `--marks TIME` it prints lines to standard output, each at once:
+//!
+//! - `mark`: the time since the line before belongs to no work. The first one says that set-up is
+//!   over.
+//! - `mark NAME=AMOUNT [NAME=AMOUNT...]`: the amount of work since the line before, for each metric
+//!   of the kernel that this work is measured by. A metric for which lower is better is the time
+//!   divided by the amount; a rate is the amount divided by the time.
+//!
+//! SIGTERM ends the work after the current piece; then comes the check, and the usual line.
+
+use crate::clock::cpu_ns;
+use crate::kernel::{Kernel, KernelError, all};
+use crate::options::UsageError;
+use crate::team::Member;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The option without its dashes.
+const OPTION: &str = "marks";
+
+/// The line of `--help` of kernels that have the endless form.
+pub const HELP: &str = "  --marks             work without end until SIGTERM, and after each piece of work with which so \
+                        much CPU time has gone by, such as 25ms, print what was done; without it the kernel ends \
+                        by itself and prints what it measured\n";
+
+/// Takes `--marks TIME` out of a command line: the time, and the other arguments.
+///
+/// # Errors
+/// The time cannot be read, or `kernel` has no endless form.
+pub fn requested(
+    kernel: &Kernel,
+    arguments: Vec<String>,
+) -> Result<(Option<Duration>, Vec<String>), UsageError> {
+    let (mut every, mut others) = (None, Vec::new());
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let value = match argument.strip_prefix("--").and_then(|option| option.strip_prefix(OPTION)) {
+            Some("") => arguments.next(),
+            Some(value) if value.starts_with('=') => Some(value[1..].to_owned()),
+            _ => {
+                others.push(argument);
+                continue;
+            }
+        };
+        if !kernel.is_endless() {
+            let known: Vec<_> =
+                all().iter().filter(|kernel| kernel.is_endless()).map(|kernel| kernel.name).collect();
+            return Err(UsageError(format!(
+                "{} has no endless form and no `--{OPTION}`; the kernels that have it are: {}",
+                kernel.name,
+                known.join(", ")
+            )));
+        }
+        let value = value
+            .ok_or_else(|| UsageError(format!("`--{OPTION}` needs a value, such as `--{OPTION} 25ms`")))?;
+        let time = weigh_model::parse_duration(&value)
+            .map_err(|error| UsageError(format!("cannot read `--{OPTION} {value}`: {}", error.problem)))?;
+        if every.replace(time).is_some() {
+            return Err(UsageError(format!("`--{OPTION}` is given twice; give it once")));
+        }
+    }
+    Ok((every, others))
+}
+
+/// What a kernel in its endless form reports to, and learns from when to end.
+pub(crate) struct Marks {
+    every_ns: u64,
+    /// CPU time of the process at the last mark.
+    last_ns: u64,
+    /// Work that no mark has reported yet.
+    pending: Vec<(String, f64)>,
+    output: Box<dyn Write + Send>,
+    end_requested: Box<dyn FnMut() -> bool + Send>,
+    /// Why a mark could not be written; the work ends then.
+    failure: Option<std::io::Error>,
+}
+
+impl Marks {
+    /// Marks on standard output, at least `every` of CPU time apart. From here on this thread, and
+    /// those that it starts, leave SIGTERM pending.
+    pub(crate) fn new(every: Duration) -> Result<Self, KernelError> {
+        block_sigterm().map_err(KernelError::system("block SIGTERM"))?;
+        Ok(Self::with(every, Box::new(std::io::stdout()), Box::new(sigterm_is_pending)))
+    }
+
+    fn with(
+        every: Duration,
+        output: Box<dyn Write + Send>,
+        end_requested: Box<dyn FnMut() -> bool + Send>,
+    ) -> Self {
+        let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        Self { every_ns, last_ns: cpu_ns(), pending: Vec::new(), output, end_requested, failure: None }
+    }
+
+    /// Says that the time since the last mark belongs to no work: work begins now.
+    pub(crate) fn ready(&mut self) {
+        debug_assert!(
+            self.pending.is_empty(),
+            "work that is pending is printed before other things are done"
+        );
+        self.print("mark\n");
+    }
+
+    /// Reports a piece of work: its amount for each metric. Returns whether a mark was printed.
+    /// Pieces of other metrics come only after [`Self::flush`], or after a mark.
+    pub(crate) fn done(&mut self, amounts: &[(&str, f64)]) -> bool {
+        if self.pending.is_empty() {
+            self.pending.extend(amounts.iter().map(|(name, _)| ((*name).to_owned(), 0.0)));
+        }
+        debug_assert!(
+            self.pending.iter().map(|(name, _)| name.as_str()).eq(amounts.iter().map(|(name, _)| *name))
+        );
+        for ((_, pending), (_, amount)) in self.pending.iter_mut().zip(amounts) {
+            *pending += amount;
+        }
+        let due = cpu_ns().saturating_sub(self.last_ns) >= self.every_ns;
+        if due {
+            self.flush();
+        }
+        due
+    }
+
+    /// Prints the mark of the work that is pending: what comes next is something else.
+    pub(crate) fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let mut line = String::from("mark");
+        for (name, amount) in self.pending.drain(..) {
+            let _ = write!(line, " {name}={amount}");
+        }
+        line.push('\n');
+        self.print(&line);
+    }
+
+    /// Whether the work is to end. Prints the work that is pending if so.
+    pub(crate) fn stopped(&mut self) -> bool {
+        let stopped = self.failure.is_some() || (self.end_requested)();
+        if stopped {
+            self.flush();
+        }
+        stopped
+    }
+
+    /// Does pieces of work until a mark is printed or the work is to end. `piece` returns the
+    /// amount.
+    pub(crate) fn turn(
+        &mut self,
+        metric: &str,
+        mut piece: impl FnMut() -> Result<f64, KernelError>,
+    ) -> Result<(), KernelError> {
+        loop {
+            let amount = piece()?;
+            if self.done(&[(metric, amount)]) || self.stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether all marks were written.
+    pub(crate) fn finish(self) -> Result<(), KernelError> {
+        self.failure.map_or(Ok(()), |error| Err(KernelError::system("write a mark")(error)))
+    }
+
+    /// The standard output buffers lines: a whole one, with nothing before it in the buffer, is one
+    /// write(2).
+    fn print(&mut self, line: &str) {
+        let written = self.output.write_all(line.as_bytes()).and_then(|()| self.output.flush());
+        self.failure = self.failure.take().or(written.err());
+        self.last_ns = cpu_ns();
+    }
+}
+
+/// SIGTERM alone.
+fn sigterm() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before sigaddset changes it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+        set.assume_init()
+    }
+}
+
+/// The signal is blocked and looked for, not handled: no call is interrupted, and programs that the
+/// kernel starts are spared a signal to the process group, because a blocked signal stays blocked
+/// across execve(2).
+fn block_sigterm() -> std::io::Result<()> {
+    // SAFETY: the set lives through the call; the old mask is not asked for.
+    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &sigterm(), std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn sigterm_is_pending() -> bool {
+    let mut pending = MaybeUninit::uninit();
+    // SAFETY: sigpending fills the set; it fails for an invalid address only.
+    unsafe {
+        libc::sigpending(pending.as_mut_ptr());
+        libc::sigismember(pending.as_ptr(), libc::SIGTERM) == 1
+    }
+}
+
+/// [`Marks`] of work that a team does together: the first member prints them.
+pub(crate) struct TeamMarks<'a> {
+    marks: Mutex<&'a mut Marks>,
+    /// Work of the current piece, all members together.
+    amount: AtomicU64,
+    total: AtomicU64,
+    printed: AtomicBool,
+    stopped: AtomicBool,
+}
+
+/// What all members of a team know after a piece of work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AfterPiece {
+    /// Whether a mark was printed.
+    pub(crate) printed: bool,
+    /// Whether the work is to end.
+    pub(crate) stopped: bool,
+}
+
+impl<'a> TeamMarks<'a> {
+    pub(crate) fn new(marks: &'a mut Marks) -> Self {
+        Self {
+            marks: Mutex::new(marks),
+            amount: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            printed: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// [`Marks::ready`], when all members have come here. None goes on before.
+    pub(crate) fn ready(&self, member: &Member<'_>) {
+        self.together(member, Marks::ready);
+    }
+
+    /// [`Marks::flush`], when all members have come here. None goes on before.
+    pub(crate) fn flush(&self, member: &Member<'_>) {
+        self.together(member, Marks::flush);
+    }
+
+    /// Reports a piece of work: `amount` is that of `member` alone. None goes on before all have
+    /// come here.
+    pub(crate) fn done(&self, member: &Member<'_>, metric: &str, amount: u64) -> AfterPiece {
+        self.amount.fetch_add(amount, Ordering::Relaxed);
+        self.together(member, |marks| {
+            let amount = self.amount.swap(0, Ordering::Relaxed);
+            self.total.fetch_add(amount, Ordering::Relaxed);
+            self.printed.store(marks.done(&[(metric, amount as f64)]), Ordering::Relaxed);
+            self.stopped.store(marks.stopped(), Ordering::Relaxed);
+        });
+        // They change when all members have come to the next barrier, not before.
+        AfterPiece {
+            printed: self.printed.load(Ordering::Relaxed),
+            stopped: self.stopped.load(Ordering::Relaxed),
+        }
+    }
+
+    /// All work that was reported.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    fn together(&self, member: &Member<'_>, report: impl FnOnce(&mut Marks)) {
+        member.barrier.wait();
+        if member.index == 0 {
+            report(&mut self.lock());
+        }
+        member.barrier.wait();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, &'a mut Marks> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// What was printed, to be read beside the marks.
+    #[derive(Clone, Default)]
+    pub(crate) struct Printed(Arc<Mutex<Vec<u8>>>);
+
+    impl Printed {
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl Write for Printed {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Marks in memory that ask for the end when they were asked `pieces` times.
+    pub(crate) fn marks_of(every: Duration, pieces: u32) -> (Marks, Printed) {
+        let (printed, mut asked) = (Printed::default(), 0);
+        let end = move || {
+            asked += 1;
+            asked >= pieces
+        };
+        (Marks::with(every, Box::new(printed.clone()), Box::new(end)), printed)
+    }
+
+    #[test]
+    fn each_mark_holds_the_work_since_the_one_before() {
+        let (mut marks, printed) = marks_of(Duration::ZERO, 9);
+        marks.ready();
+        assert!(marks.done(&[("duration", 0.025), ("rate", 2.5e7)]));
+        assert!(marks.done(&[("rate", 1.0)]));
+        marks.flush();
+        assert_eq!(printed.text(), "mark\nmark duration=0.025 rate=25000000\nmark rate=1\n");
+
+        let (mut marks, printed) = marks_of(Duration::from_secs(1000), 3);
+        assert!(!marks.done(&[("rate", 1e18)]) && !marks.done(&[("rate", 1e18)]));
+        assert!(!marks.stopped() && !marks.stopped() && printed.text().is_empty());
+        assert!(marks.stopped());
+        assert_eq!(printed.text(), "mark rate=2000000000000000000\n");
+        marks.finish().unwrap();
+    }
+
+    #[test]
+    fn a_mark_that_cannot_be_written_ends_the_work() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut marks = Marks::with(Duration::ZERO, Box::new(Closed), Box::new(|| false));
+        assert!(!marks.stopped());
+        marks.ready();
+        assert!(marks.stopped());
+        assert!(marks.finish().unwrap_err().to_string().starts_with("cannot write a mark"));
+    }
+
+    #[test]
+    fn a_team_reports_as_one() {
+        let (mut marks, printed) = marks_of(Duration::ZERO, 3);
+        let marks = TeamMarks::new(&mut marks);
+        let pieces = crate::team::Team::new(3).unwrap().run(|member| {
+            marks.ready(&member);
+            (1..).find(|_| marks.done(&member, "rate", member.index as u64 + 1).stopped)
+        });
+        assert_eq!(pieces.unwrap(), [Some(3); 3]);
+        assert_eq!(printed.text(), "mark\nmark rate=6\nmark rate=6\nmark rate=6\n");
+        assert_eq!(marks.total(), 18);
+    }
+
+    #[test]
+    fn the_option_is_read_wherever_it_stands() {
+        let kernel = |name| crate::find(name).unwrap();
+        let read = |kernel, line: &str| {
+            requested(kernel, line.split_whitespace().map(str::to_owned).collect())
+                .map_err(|error| error.to_string())
+        };
+        let (every, others) = read(kernel("noploop"), "--nops 5 --marks 25ms --repetitions 1").unwrap();
+        assert_eq!(every, Some(Duration::from_millis(25)));
+        assert_eq!(others, ["--nops", "5", "--repetitions", "1"]);
+        assert_eq!(read(kernel("spin"), "--marks=1s").unwrap().0, Some(Duration::from_secs(1)));
+        let nothing = read(kernel("block"), "--path x").unwrap();
+        assert_eq!(nothing, (None, vec!["--path".to_owned(), "x".to_owned()]));
+        assert!(read(kernel("block"), "--marks 5ms").unwrap_err().contains("are: noploop, stream, gups"));
+        assert!(read(kernel("spin"), "--marks").unwrap_err().contains("such as `--marks 25ms`"));
+        assert!(read(kernel("spin"), "--marks 5x").unwrap_err().contains("`x` is not a unit"));
+        assert!(read(kernel("spin"), "--marks 5ms --marks 6ms").unwrap_err().contains("twice"));
+    }
+}
