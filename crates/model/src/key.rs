@@ -126,7 +126,7 @@ mod tests {
         plan.neighbours = Some(Neighbours { guests: 8, load, shares: Shares::Limits, stay: false });
         let key = WorkloadKey::of(&plan);
         assert_eq!(key.to_string(), plan.id);
-        let kind = NeighbourKind { load: LoadKind::Named("cpu".into()), shares: Shares::Limits };
+        let kind = NeighbourKind { load: LoadKind::Cpu, shares: Shares::Limits };
         assert_eq!((key.guests, key.neighbours.as_ref()), (Some(8), Some(&kind)));
         assert_eq!(key.without_guests().to_string(), "spin{work=5e7}");
         let text = serde_json::to_string(&key.without_guests()).unwrap();

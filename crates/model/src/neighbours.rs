@@ -90,7 +90,13 @@ pub enum LoadKind {
     Idle,
     /// `same`: neighbours run the workload itself.
     Same,
-    /// Neighbours run a command or serve a client, as `cpu`, `io` or `http`.
+    /// `cpu`: neighbours spin.
+    Cpu,
+    /// `http`: neighbours serve HTTP.
+    Http,
+    /// `io`: neighbours read and write a file.
+    Io,
+    /// Neighbours run another command or serve another client.
     Named(String),
 }
 
@@ -99,6 +105,9 @@ impl From<String> for LoadKind {
         match name.as_str() {
             "idle" => Self::Idle,
             "same" => Self::Same,
+            "cpu" => Self::Cpu,
+            "http" => Self::Http,
+            "io" => Self::Io,
             _ => Self::Named(name),
         }
     }
@@ -115,6 +124,9 @@ impl fmt::Display for LoadKind {
         f.pad(match self {
             Self::Idle => "idle",
             Self::Same => "same",
+            Self::Cpu => "cpu",
+            Self::Http => "http",
+            Self::Io => "io",
             Self::Named(name) => name,
         })
     }

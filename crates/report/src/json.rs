@@ -2,7 +2,7 @@
 //! line; every number is written as it is.
 
 use crate::differences::{Difference, differences};
-use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes};
+use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes, troubles};
 use serde_json::{Map, Value, json};
 use weigh_model::VoidUnit;
 use weigh_stats::{Cell, ChargeSummary, ClockSummary, Failure, Interval, NoiseSummary, OneRun, Summary};
@@ -16,6 +16,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let circumstances = &report.circumstances;
     let found = differences(report);
     let (voids, replaced) = notes::replaced(report);
+    let warnings: Vec<String> = troubles::all_warnings(report).map(|notice| notice.to_string()).collect();
     let mut root = object(json!({
         "format": FORMAT,
         "run": report.run,
@@ -26,7 +27,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "environments": all(&report.environments, |one| environment(report, one, &found)),
         "cells": all(&report.analysis.cells, |one| cell(report, one)),
         "failures": all(&report.failures, failure),
-        "warnings": crate::troubles::all_warnings(report),
+        "warnings": warnings,
         // Beyond what is fixed:
         "title": report.title,
         "compared": report.compared.as_ref().map(|two| json!({ "before": two.before, "after": two.after })),

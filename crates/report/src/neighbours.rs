@@ -33,12 +33,10 @@ fn neighbours(count: u32, load: &LoadKind) -> String {
         LoadKind::Same => {
             format!("{count} neighbour{s} that run{} it too", if count == 1 { "s" } else { "" })
         }
-        LoadKind::Named(name) => match name.as_str() {
-            "cpu" => format!("{count} spinning neighbour{s}"),
-            "io" => format!("{count} neighbour{s} doing I/O"),
-            "http" => format!("{count} neighbour{s} serving HTTP"),
-            other => format!("{count} neighbour{s} ({other})"),
-        },
+        LoadKind::Cpu => format!("{count} spinning neighbour{s}"),
+        LoadKind::Io => format!("{count} neighbour{s} doing I/O"),
+        LoadKind::Http => format!("{count} neighbour{s} serving HTTP"),
+        LoadKind::Named(name) => format!("{count} neighbour{s} ({name})"),
     }
 }
 
@@ -504,10 +502,10 @@ mod tests {
 
     #[test]
     fn neighbours_are_told_by_what_they_do() {
-        assert_eq!(neighbours(1, &LoadKind::from("cpu".to_string())), "1 spinning neighbour");
-        assert_eq!(neighbours(7, &LoadKind::from("cpu".to_string())), "7 spinning neighbours");
-        assert_eq!(neighbours(1, &LoadKind::from("same".to_string())), "1 neighbour that runs it too");
-        assert_eq!(neighbours(3, &LoadKind::from("same".to_string())), "3 neighbours that run it too");
+        assert_eq!(neighbours(1, &LoadKind::Cpu), "1 spinning neighbour");
+        assert_eq!(neighbours(7, &LoadKind::Cpu), "7 spinning neighbours");
+        assert_eq!(neighbours(1, &LoadKind::Same), "1 neighbour that runs it too");
+        assert_eq!(neighbours(3, &LoadKind::Same), "3 neighbours that run it too");
         assert_eq!(neighbours(2, &LoadKind::from("compile".to_string())), "2 neighbours (compile)");
     }
 

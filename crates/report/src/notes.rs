@@ -110,12 +110,13 @@ fn effort(report: &Report) -> Option<String> {
     }
 }
 
-/// What has to be known before any number is read.
-pub(crate) fn labels(report: &Report) -> Vec<Label> {
+/// What has to be known before any number is read; that something is not measured yet says nothing of
+/// a run that goes on.
+pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     let mut labels = Vec::new();
     let mut add =
         |word: &str, meaning: &str| labels.push(Label { word: word.into(), meaning: meaning.into() });
-    if nothing_measured(report) {
+    if nothing_measured(report) && !going_on {
         add("NOTHING MEASURED", "no environment gave a number; the failures below say why");
     }
     if report.analysis.exploratory {
@@ -138,6 +139,7 @@ pub(crate) fn labels(report: &Report) -> Vec<Label> {
     }
     if let (Some(done), Some(planned)) = (report.blocks_done, report.blocks_planned)
         && done < planned
+        && !going_on
     {
         add("INCOMPLETE", &format!("{done} of {planned} planned blocks are done"));
     }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use weigh_model::{HostFacts, Plan, VoidUnit};
-use weigh_stats::{Analysis, Circumstances, Course, Degradation, Failure, Isolation, Limit, Sum};
+use weigh_stats::{Analysis, Circumstances, Course, Degradation, Failure, Isolation, Limit, Notice, Sum};
 
 /// Everything that a report shows. It is data: rendering looks nothing up and measures nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,8 +41,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// The ends of the logs that failures name, where they could be read.
     pub logs: BTreeMap<String, LogEnd>,
-    /// Warnings beside those of the analysis: what happened, and after a semicolon what to do.
-    pub warnings: Vec<String>,
+    /// Warnings beside those of the analysis.
+    pub warnings: Vec<Notice>,
     /// Blocks that the plan asked for at least.
     pub blocks_planned: Option<u32>,
     /// Complete blocks.

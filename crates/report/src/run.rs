@@ -101,11 +101,9 @@ fn asked(report: &Report) -> Section {
 
 /// What has to be known before any number is read.
 fn labels(report: &Report, live: Option<&LivePage>) -> Section {
-    let mut labels = notes::labels(report);
-    if let Some(live) = live {
-        live.amend(report, &mut labels);
-    }
-    let items = labels.into_iter().map(|label| Item::new(label.word, vec![label.meaning]));
+    let going_on = live.and_then(|live| live.label(report));
+    let labels = notes::labels(report, going_on.is_some());
+    let items = going_on.into_iter().chain(labels).map(|label| Item::new(label.word, vec![label.meaning]));
     Section::untitled(SectionKind::Labels).with(Audience::ALL, Block::list(ListKind::Labels, items))
 }
 
@@ -614,7 +612,7 @@ fn warnings(report: &Report) -> Section {
         (action, [seen]) => vec![Item::line(format!("{seen}; {action}"))],
         (action, _) => vec![Item::line(format!("{action}:")).below(advice.seen.clone(), SHOWN)],
     };
-    let items = troubles::advice(&troubles::all_warnings(report)).into_iter().flat_map(item);
+    let items = troubles::advice(troubles::all_warnings(report)).into_iter().flat_map(item);
     Section::new("Warnings")
         .id("warnings")
         .listed()

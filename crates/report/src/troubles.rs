@@ -1,8 +1,8 @@
 //! What went wrong and what is not equal: never hidden, told once each.
 
 use crate::Report;
-use crate::group::grouped;
-use weigh_stats::Failure;
+use crate::group::{distinct, grouped};
+use weigh_stats::{Failure, Notice};
 
 /// A failure, the same one of several blocks told once.
 #[derive(Debug, PartialEq)]
@@ -59,23 +59,18 @@ pub(crate) fn failures(report: &Report) -> Vec<FailureLine> {
     groups.map(line).collect()
 }
 
-/// All warnings as sentences: those of the caller, then those of the statistics.
-pub(crate) fn all_warnings(report: &Report) -> Vec<String> {
-    report.warnings.iter().cloned().chain(report.analysis.warnings.iter().map(ToString::to_string)).collect()
+/// All warnings: those of the caller, then those of the statistics.
+pub(crate) fn all_warnings(report: &Report) -> impl Iterator<Item = Notice> {
+    report.warnings.iter().cloned().chain(report.analysis.warnings.iter().map(Notice::from))
 }
 
 /// Groups warnings by what they ask for, so that ten cells with one cause are one piece of advice.
-pub(crate) fn advice(warnings: &[String]) -> Vec<Advice> {
-    let mut advice: Vec<Advice> = Vec::new();
-    for warning in warnings {
-        let (seen, action) = warning.rsplit_once("; ").unwrap_or((warning, ""));
-        let same = |a: &&mut Advice| a.action == action && (!action.is_empty() || a.seen[0] == seen);
-        match advice.iter_mut().find(same) {
-            // Two runs that are compared can have the same warning.
-            Some(known) if known.seen.iter().any(|s| s == seen) => {}
-            Some(known) => known.seen.push(seen.into()),
-            None => advice.push(Advice { action: action.into(), seen: vec![seen.into()] }),
-        }
-    }
-    advice
+pub(crate) fn advice(warnings: impl Iterator<Item = Notice>) -> Vec<Advice> {
+    // What asks for nothing stands by itself.
+    let same =
+        |notice: &Notice| (notice.action.clone(), notice.action.is_empty().then(|| notice.seen.clone()));
+    let groups = grouped(warnings, same).into_iter();
+    // Two runs that are compared can have the same warning.
+    let seen = |notices: Vec<Notice>| distinct(notices.into_iter().map(|notice| notice.seen));
+    groups.map(|((action, _), notices)| Advice { action, seen: seen(notices) }).collect()
 }

@@ -91,4 +91,4 @@ pub use neighbours::degradation::{Degradation, DegradationStep, Knee, degradatio
 pub use neighbours::isolation::{Isolation, Reference, isolations};
 pub use neighbours::sum::{Evenness, Sum, SumStep, sums};
 pub use stop::precise_enough;
-pub use warning::{Warning, WarningKind};
+pub use warning::{Notice, Warning, WarningKind};

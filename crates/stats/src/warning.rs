@@ -30,12 +30,12 @@ impl Warning {
     }
 }
 
-/// What a warning is about, with its sentence.
+/// What a warning is about; as a text, what was seen.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "warning")]
 pub enum WarningKind {
     /// No sample belongs to the baseline.
-    #[error("there is no sample of the baseline `{baseline}`; choose one of {} as the baseline, or measure it", .environments.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
+    #[error("there is no sample of the baseline `{baseline}`")]
     NoBaseline {
         /// The name that was looked for.
         baseline: String,
@@ -43,9 +43,7 @@ pub enum WarningKind {
         environments: Vec<String>,
     },
     /// Fewer blocks than planned.
-    #[error(
-        "{done} of {planned} planned blocks are done; intervals are wider than planned, `weigh resume` goes on"
-    )]
+    #[error("{done} of {planned} planned blocks are done")]
     RunIncomplete {
         /// Complete blocks.
         done: u32,
@@ -53,36 +51,30 @@ pub enum WarningKind {
         planned: u32,
     },
     /// Fewer than two pairs (or values of one side): no interval.
-    #[error(
-        "{n} of the at least 2 pairs that an interval needs; measure more blocks (6 for a typical effect, 30 for equivalence)"
-    )]
+    #[error("{n} of the at least 2 pairs that an interval needs")]
     TooFewBlocks {
         /// Pairs, or values of the smaller side.
         n: u32,
     },
     /// Blocks with a value on one side only, beside those that a failure explains.
-    #[error(
-        "{blocks} blocks have a value on one side only and are not compared; see why the other side is missing"
-    )]
+    #[error("{blocks} blocks have a value on one side only and are not compared")]
     BlocksWithoutPartner {
         /// How many.
         blocks: u32,
     },
     /// Several values of one block, summarised to one because they are no independent samples.
     #[error(
-        "{blocks} blocks have several values; each was summarised to its median, because iterations of a block are no independent samples; number the blocks apart if they are"
+        "{blocks} blocks have several values; each was summarised to its median, because iterations of a block are no independent samples"
     )]
     SeveralValuesPerBlock {
         /// How many blocks.
         blocks: u32,
     },
     /// Some values name a block and others do not, so nothing was paired.
-    #[error(
-        "some values name their block and others do not, so nothing was paired; name the block of every value, or of none"
-    )]
+    #[error("some values name their block and others do not, so nothing was paired")]
     PartlyPaired,
     /// Values that are no cost: zero, negative, not a number.
-    #[error("{count} values are no cost, the first is {first}{}; this is an error of the measurement: their pairs are left out and there is no verdict; mend how the value is read (a metric that can rightly be 0 has no ratio)", in_block(.block))]
+    #[error("{count} values are no cost, the first is {first}{}; this is an error of the measurement: their pairs are left out and there is no verdict", in_block(.block))]
     UnusableValues {
         /// How many.
         count: u32,
@@ -92,7 +84,7 @@ pub enum WarningKind {
         block: Option<u32>,
     },
     /// Values far from the others, kept.
-    #[error("{}; they are kept, look for their cause on the host and trust the typical effect meanwhile", outliers(.blocks, *.count))]
+    #[error("{}", outliers(.blocks, *.count))]
     Outliers {
         /// Their blocks; empty where there are none.
         blocks: Vec<u32>,
@@ -100,37 +92,31 @@ pub enum WarningKind {
         count: u32,
     },
     /// The standard deviation is at least 10 % of the mean.
-    #[error("the standard deviation is {:.0} % of the mean; quieten the host (see `weigh doctor`) or give every iteration more work", *.relative_sd * 100.0)]
+    #[error("the standard deviation is {:.0} % of the mean", *.relative_sd * 100.0)]
     WideSpread {
         /// Standard deviation over mean.
         relative_sd: f64,
     },
     /// All ratios are exactly alike.
-    #[error(
-        "all ratios are exactly alike, as counted or rounded values are; do not read the interval as precision unless the value is a count"
-    )]
+    #[error("all ratios are exactly alike, as counted or rounded values are")]
     NoSpread,
     /// A timed interval below 1 ms.
-    #[error("an interval of {:.3} ms was timed, and below 1 ms starting and timing weigh in; give every iteration more work", *.shortest_s * 1e3)]
+    #[error("an interval of {:.3} ms was timed, and below 1 ms starting and timing weigh in", *.shortest_s * 1e3)]
     ShortMeasurement {
         /// The shortest, seconds.
         shortest_s: f64,
     },
     /// Measured in one run only, so not compared.
-    #[error("only the {} run has it, so there is nothing to compare; measure it in both", if *.after { "second" } else { "first" })]
+    #[error("only the {} run has it, so there is nothing to compare", if *.after { "second" } else { "first" })]
     InOneRunOnly {
         /// Whether the second run is the one that has it.
         after: bool,
     },
     /// Unit or direction differ between the runs, so not compared.
-    #[error(
-        "unit or direction of the metric differ between the runs, so it is not compared; measure both with one version of the workload"
-    )]
+    #[error("unit or direction of the metric differ between the runs, so it is not compared")]
     MetricChanged,
     /// The two runs have different baselines.
-    #[error(
-        "the first run is relative to `{before}`, the second to `{after}`; the change mixes both, measure with one baseline"
-    )]
+    #[error("the first run is relative to `{before}`, the second to `{after}`")]
     BaselinesDiffer {
         /// The first run's.
         before: String,
@@ -138,38 +124,32 @@ pub enum WarningKind {
         after: String,
     },
     /// A unit was run again although nothing declared it void; the last attempt counts.
-    #[error(
-        "block {block} was run again although no signal had declared it void; the last attempt counts, do not repeat measurements by hand"
-    )]
+    #[error("block {block} was run again although no signal had declared it void")]
     RepeatedWithoutVoid {
         /// Block.
         block: u32,
     },
     /// An attempt holds two trials of one environment; the first counts.
-    #[error(
-        "block {block} holds the trial twice; the first counts, see whether two runs were written to one directory"
-    )]
+    #[error("block {block} holds the trial twice")]
     DuplicateTrial {
         /// Block.
         block: u32,
     },
     /// Trials of an environment or workload that the plan does not know.
-    #[error(
-        "{count} trials belong to an environment or workload that is not in the plan and are left out; see whether plan and samples belong together"
-    )]
+    #[error("{count} trials belong to an environment or workload that is not in the plan and are left out")]
     UnknownTrials {
         /// How many.
         count: u32,
     },
     /// Units left out because some environment has no trial.
-    #[error("{} units are left out because some environment has no trial; `weigh resume` measures them again", .blocks.len())]
+    #[error("{} units are left out because some environment has no trial", .blocks.len())]
     IncompleteUnits {
         /// Their blocks.
         blocks: Vec<u32>,
     },
     /// Voiding was given up because most units would have been void.
     #[error(
-        "{void_units} of {units} units were void for noise, so that noise voids nothing from block {from_block} on; intervals are as wide as the noise makes them, measure on a quiet host for narrow ones"
+        "{void_units} of {units} units were void for noise, so that noise voids nothing from block {from_block} on"
     )]
     NoisyHost {
         /// First block without voiding.
@@ -180,7 +160,7 @@ pub enum WarningKind {
         units: u32,
     },
     /// Steal or foreign CPU beyond the warning share in trials that count.
-    #[error("{disturbed} of {trials} trials were disturbed, at worst by {} steal and {} foreign CPU; end what else runs on these CPUs, or move the run to a host of its own", percent(.steal_share),
+    #[error("{disturbed} of {trials} trials were disturbed, at worst by {} steal and {} foreign CPU", percent(.steal_share),
                 percent(.foreign_share))]
     Disturbed {
         /// Such trials.
@@ -193,32 +173,28 @@ pub enum WarningKind {
         foreign_share: f64,
     },
     /// Unknown processes used more CPU time than the limit.
-    #[error("{} of a CPU was busy for nobody known, so that CPU per operation may miss a helper; look for what runs beside the guests (`weigh doctor`)", percent(.share))]
+    #[error("{} of a CPU was busy for nobody known, so that CPU per operation may miss a helper", percent(.share))]
     Unattributed {
         /// Of one CPU.
         share: f64,
     },
     /// A frequency governor other than `performance`.
-    #[error("the frequency governor is {}; choose `performance` (`cpupower frequency-set -g performance`), or trust only what is paired within a block", .governors.join(", "))]
+    #[error("the frequency governor is {}", .governors.join(", "))]
     Governor {
         /// Those of the CPUs in use.
         governors: Vec<String>,
     },
     /// Frequencies beyond the nominal one are allowed.
-    #[error(
-        "frequencies beyond the nominal one are on, and heat decides how long they last; switch turbo off in the firmware or in /sys/devices/system/cpu"
-    )]
+    #[error("frequencies beyond the nominal one are on, and heat decides how long they last")]
     Turbo,
     /// Settings of the host changed during the run.
-    #[error("settings of the host changed during the run ({}); find what changed them and measure again", .changes.join("; "))]
+    #[error("settings of the host changed during the run ({})", .changes.join("; "))]
     SettingsChanged {
         /// Each change, in words.
         changes: Vec<String>,
     },
     /// The kernel logged warnings while trials ran.
-    #[error(
-        "the kernel logged {count} warnings while trials ran, the first is `{first}`; read the others in `dmesg` and mend the cause"
-    )]
+    #[error("the kernel logged {count} warnings while trials ran, the first is `{first}`")]
     KernelLog {
         /// Different lines, as far as they are kept.
         count: u32,
@@ -226,9 +202,7 @@ pub enum WarningKind {
         first: String,
     },
     /// The guest's clock is proven to be off, but not so much that it is void.
-    #[error(
-        "the guest's clock is off by {rate_ppm:+.0} ppm in {off} of {trials} trials; choose another clock source for the guest, or synchronise it"
-    )]
+    #[error("the guest's clock is off by {rate_ppm:+.0} ppm in {off} of {trials} trials")]
     ClockOff {
         /// Trials with such a clock.
         off: u32,
@@ -239,7 +213,7 @@ pub enum WarningKind {
     },
     /// The guest's clock could not be proven.
     #[error(
-        "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; give every trial more work, so that its clock can be told"
+        "the guest's clock could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict"
     )]
     ClockUnproven {
         /// Trials with such a clock.
@@ -249,7 +223,7 @@ pub enum WarningKind {
     },
     /// The same as [`WarningKind::ClockOff`] of the machine of the load generators.
     #[error(
-        "the clock of the load generator's machine is off by {rate_ppm:+.0} ppm in {off} of {trials} trials; choose another clock source there, or synchronise it"
+        "the clock of the load generator's machine is off by {rate_ppm:+.0} ppm in {off} of {trials} trials"
     )]
     LoaderClockOff {
         /// Trials with such a clock.
@@ -261,7 +235,7 @@ pub enum WarningKind {
     },
     /// The same as [`WarningKind::ClockUnproven`] of the machine of the load generators.
     #[error(
-        "the clock of the load generator's machine could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict; load for longer, or from a machine that is nearer"
+        "the clock of the load generator's machine could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict"
     )]
     LoaderClockUnproven {
         /// Trials with such a clock.
@@ -270,9 +244,7 @@ pub enum WarningKind {
         trials: u32,
     },
     /// A CPU of the load generator had no time left.
-    #[error("the busiest CPU of the load generator was busy for {} of the time (median of {trials} trials), beyond the {} up to which throughput is \
-                 the server's: it gets no verdict, and latencies hold the loader's own waiting; leave the loader more CPUs (`--cpus` names those \
-                 of the guests) or a machine of its own (`--loader`), or load less", percent(.share),
+    #[error("the busiest CPU of the load generator was busy for {} of the time (median of {trials} trials), beyond the {} up to which throughput is the server's: it gets no verdict, and latencies hold the loader's own waiting", percent(.share),
                 percent(&crate::LOADER_BOUND_SHARE))]
     LoaderBound {
         /// Median share of the time that its busiest CPU was busy.
@@ -282,8 +254,7 @@ pub enum WarningKind {
     },
     /// A server did not serve what left for it by the schedule of an open loop.
     #[error(
-        "{served_per_s:.0} of {offered_per_s:.0} operations a second were served: a queue grew for as long as the load lasted, and latency \
-                 tells its length; choose a lower rate (`--param rate=`)"
+        "{served_per_s:.0} of {offered_per_s:.0} operations a second were served: a queue grew for as long as the load lasted, and latency tells its length"
     )]
     FellBehind {
         /// Operations a second that left.
@@ -293,7 +264,7 @@ pub enum WarningKind {
     },
     /// The iterations of some trials come to no steady state.
     #[error(
-        "iterations come to no steady state in {unsteady} of {trials} trials, so a number of a block depends on how long it ran; look at the iterations in samples.jsonl, and measure more or longer ones"
+        "iterations come to no steady state in {unsteady} of {trials} trials, so a number of a block depends on how long it ran"
     )]
     NotSteady {
         /// Such trials.
@@ -302,9 +273,7 @@ pub enum WarningKind {
         trials: u32,
     },
     /// The first iterations of some trials are dearer than the others.
-    #[error(
-        "about the first {iterations} iterations are dearer in {warming} of {trials} trials; warm up with as many (`--warmup {iterations}`) if it is the steady state that is asked for"
-    )]
+    #[error("about the first {iterations} iterations are dearer in {warming} of {trials} trials")]
     StillWarmingUp {
         /// Such trials.
         warming: u32,
@@ -314,9 +283,7 @@ pub enum WarningKind {
         iterations: u32,
     },
     /// Iterations of some trials become dearer and stay so.
-    #[error(
-        "iterations become dearer for good after about {iterations} in {slowing} of {trials} trials; look for what fills up or heats up, and say how long a run is meant"
-    )]
+    #[error("iterations become dearer for good after about {iterations} in {slowing} of {trials} trials")]
     SlowsDown {
         /// Such trials.
         slowing: u32,
@@ -327,7 +294,7 @@ pub enum WarningKind {
     },
     /// Some block has too few samples for the quantile.
     #[error(
-        "{samples} samples in a block are fewer than the {needed} that this quantile needs, so it has no value; ask for more operations, or for a quantile nearer to the median"
+        "{samples} samples in a block are fewer than the {needed} that this quantile needs, so it has no value"
     )]
     TooFewForQuantile {
         /// Those of the block with the fewest.
@@ -336,26 +303,126 @@ pub enum WarningKind {
         needed: u64,
     },
     /// The environment differs from the baseline in what was allowed by name.
-    #[error("differs from the baseline in {}, which --allow-unequal names; every ratio holds this difference too, make both alike to be rid of it", .keys.join(", "))]
+    #[error("differs from the baseline in {}, which --allow-unequal names", .keys.join(", "))]
     Unequal {
         /// The keys.
         keys: Vec<String>,
     },
 }
 
+impl WarningKind {
+    /// What to do next.
+    pub fn action(&self) -> String {
+        let action = match self {
+            Self::NoBaseline { environments, .. } => {
+                let names: Vec<String> = environments.iter().map(|name| format!("`{name}`")).collect();
+                return format!("choose one of {} as the baseline, or measure it", names.join(", "));
+            }
+            Self::RunIncomplete { .. } => "intervals are wider than planned, `weigh resume` goes on",
+            Self::TooFewBlocks { .. } => "measure more blocks (6 for a typical effect, 30 for equivalence)",
+            Self::BlocksWithoutPartner { .. } => "see why the other side is missing",
+            Self::SeveralValuesPerBlock { .. } => "number the blocks apart if they are",
+            Self::PartlyPaired => "name the block of every value, or of none",
+            Self::UnusableValues { .. } => {
+                "mend how the value is read (a metric that can rightly be 0 has no ratio)"
+            }
+            Self::Outliers { .. } => {
+                "they are kept, look for their cause on the host and trust the typical effect meanwhile"
+            }
+            Self::WideSpread { .. } => {
+                "quieten the host (see `weigh doctor`) or give every iteration more work"
+            }
+            Self::NoSpread => "do not read the interval as precision unless the value is a count",
+            Self::ShortMeasurement { .. } => "give every iteration more work",
+            Self::InOneRunOnly { .. } => "measure it in both",
+            Self::MetricChanged => "measure both with one version of the workload",
+            Self::BaselinesDiffer { .. } => "the change mixes both, measure with one baseline",
+            Self::RepeatedWithoutVoid { .. } => "the last attempt counts, do not repeat measurements by hand",
+            Self::DuplicateTrial { .. } => {
+                "the first counts, see whether two runs were written to one directory"
+            }
+            Self::UnknownTrials { .. } => "see whether plan and samples belong together",
+            Self::IncompleteUnits { .. } => "`weigh resume` measures them again",
+            Self::NoisyHost { .. } => {
+                "intervals are as wide as the noise makes them, measure on a quiet host for narrow ones"
+            }
+            Self::Disturbed { .. } => {
+                "end what else runs on these CPUs, or move the run to a host of its own"
+            }
+            Self::Unattributed { .. } => "look for what runs beside the guests (`weigh doctor`)",
+            Self::Governor { .. } => {
+                "choose `performance` (`cpupower frequency-set -g performance`), or trust only what is paired within a block"
+            }
+            Self::Turbo => "switch turbo off in the firmware or in /sys/devices/system/cpu",
+            Self::SettingsChanged { .. } => "find what changed them and measure again",
+            Self::KernelLog { .. } => "read the others in `dmesg` and mend the cause",
+            Self::ClockOff { .. } => "choose another clock source for the guest, or synchronise it",
+            Self::ClockUnproven { .. } => "give every trial more work, so that its clock can be told",
+            Self::LoaderClockOff { .. } => "choose another clock source there, or synchronise it",
+            Self::LoaderClockUnproven { .. } => "load for longer, or from a machine that is nearer",
+            Self::LoaderBound { .. } => {
+                "leave the loader more CPUs (`--cpus` names those of the guests) or a machine of its own (`--loader`), or load less"
+            }
+            Self::FellBehind { .. } => "choose a lower rate (`--param rate=`)",
+            Self::NotSteady { .. } => {
+                "look at the iterations in samples.jsonl, and measure more or longer ones"
+            }
+            Self::StillWarmingUp { iterations, .. } => {
+                return format!(
+                    "warm up with as many (`--warmup {iterations}`) if it is the steady state that is asked for"
+                );
+            }
+            Self::SlowsDown { .. } => "look for what fills up or heats up, and say how long a run is meant",
+            Self::TooFewForQuantile { .. } => {
+                "ask for more operations, or for a quantile nearer to the median"
+            }
+            Self::Unequal { .. } => "every ratio holds this difference too, make both alike to be rid of it",
+        };
+        action.into()
+    }
+}
+
+/// Something that the reader of a report should know: a warning, or what the caller found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// What was seen, and where.
+    pub seen: String,
+    /// What to do next; empty where nothing is to be done.
+    pub action: String,
+}
+
+impl Notice {
+    /// What was seen, and what to do next.
+    pub fn new(seen: impl Into<String>, action: impl Into<String>) -> Self {
+        Self { seen: seen.into(), action: action.into() }
+    }
+}
+
+impl From<&Warning> for Notice {
+    fn from(warning: &Warning) -> Self {
+        let subject: Vec<&str> =
+            [&warning.workload, &warning.metric].into_iter().flatten().map(String::as_str).collect();
+        let places = [subject.join(" "), warning.environment.clone().unwrap_or_default()];
+        let place = places.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" in ");
+        let seen =
+            if place.is_empty() { warning.kind.to_string() } else { format!("{place}: {}", warning.kind) };
+        Self { seen, action: warning.kind.action() }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.action.as_str() {
+            "" => f.write_str(&self.seen),
+            action => write!(f, "{}; {action}", self.seen),
+        }
+    }
+}
+
 /// A sentence: where, what, and after the semicolon what to do next.
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut wrote = false;
-        for part in [&self.workload, &self.metric].into_iter().flatten() {
-            write!(f, "{}{part}", if wrote { " " } else { "" })?;
-            wrote = true;
-        }
-        if let Some(environment) = &self.environment {
-            write!(f, "{}{environment}", if wrote { " in " } else { "" })?;
-            wrote = true;
-        }
-        write!(f, "{}{}", if wrote { ": " } else { "" }, self.kind)
+        Notice::from(self).fmt(f)
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Component, Path};
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Started, WorkloadPlan, nearest};
 use weigh_report::{ComparedRuns, EnvironmentFacts, LogEnd, Report};
 use weigh_stats::{
-    Cell, Collected, Failure as Failed, Known, Limit, Options, analyse, compare_runs, degradations,
+    Cell, Collected, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs, degradations,
     isolations, limits, sums,
 };
 use weigh_store::RunDirectory;
@@ -23,14 +23,14 @@ use weigh_store::RunDirectory;
 pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let plan = directory.plan();
     let Read { collected, on_record, courses, recovered } = Read::of(directory)?;
-    let mut warnings: Vec<String> = recovered.into_iter().collect();
+    let mut warnings: Vec<Notice> = recovered.into_iter().map(told).collect();
     let mut options = Options::for_run(plan, &collected);
     if nothing_can_run(plan, &collected) {
         // Resuming the run would not help, so no warning should advise it.
         options.planned_blocks = None;
     }
     let analysis = analyse(&collected.comparisons, &options);
-    warnings.extend(collected.warnings.iter().map(ToString::to_string));
+    warnings.extend(collected.warnings.iter().map(Notice::from));
     let environments = facts::of_environments(plan, directory.host(), &on_record);
     let mut known = Known::of_run(plan, &collected);
     known.cpus = known.cpus.or_else(|| cpus(&environments));
@@ -58,6 +58,11 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         blocks_done: Some(collected.blocks_done),
         effort_label: Some(effort(plan)),
     })
+}
+
+/// What was set right, which asks for nothing.
+fn told(recovered: String) -> Notice {
+    Notice::new(recovered, "")
 }
 
 /// The number of CPUs of the guests, if it is the same in all environments.
@@ -115,7 +120,7 @@ fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {
 /// A damaged run directory; two runs without a cell in common.
 pub fn from_two_runs(before: &RunDirectory, after: &RunDirectory) -> Result<Report, Failure> {
     let (first, second) = (Read::of(before)?, Read::of(after)?);
-    let mut warnings: Vec<String> = first.recovered.into_iter().chain(second.recovered).collect();
+    let mut warnings: Vec<Notice> = first.recovered.into_iter().chain(second.recovered).map(told).collect();
     let (first, second) = (first.collected, second.collected);
     let analysis = compare_runs(
         (&first.comparisons, &Options::for_run(before.plan(), &first)),
@@ -133,13 +138,11 @@ pub fn from_two_runs(before: &RunDirectory, after: &RunDirectory) -> Result<Repo
     report.compared = Some(ComparedRuns { before: before.name(), after: after.name() });
     report.host = (before.host().identity == after.host().identity).then(|| after.host().clone());
     if report.host.is_none() {
-        warnings.push(
-            "the runs were made on different hosts; differences between the hosts are part of every ratio"
-                .into(),
-        );
+        let action = "differences between the hosts are part of every ratio";
+        warnings.push(Notice::new("the runs were made on different hosts", action));
     }
     if before.plan().digests != after.plan().digests {
-        warnings.push("the runs used different builds of weigh; its kernels may differ".into());
+        warnings.push(Notice::new("the runs used different builds of weigh", "its kernels may differ"));
     }
     report.failures = first.failures.into_iter().chain(second.failures).collect();
     report.voids = first.voids.into_iter().chain(second.voids).collect();

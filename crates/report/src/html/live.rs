@@ -50,18 +50,14 @@ impl LivePage {
         }
     }
 
-    /// Changes what is said of a run that stopped into what is true of one that goes on.
-    pub(crate) fn amend(&self, report: &Report, labels: &mut Vec<Label>) {
-        if self.ended {
-            return;
-        }
-        labels.retain(|label| !["INCOMPLETE", "NOTHING MEASURED"].contains(&label.word.as_str()));
+    /// What has to be known first of a run that goes on.
+    pub(crate) fn label(&self, report: &Report) -> Option<Label> {
         let meaning = format!(
             "{} are done, and this is what they say so far. Every number and verdict may still change, and the run ends by its plan, not by \
              them",
             blocks(report)
         );
-        labels.insert(0, Label { word: "GOING ON".into(), meaning });
+        (!self.ended).then(|| Label { word: "GOING ON".into(), meaning })
     }
 }
 

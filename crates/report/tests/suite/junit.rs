@@ -1,50 +1,25 @@
 //! JUnit's XML can be read by any parser, counts what it holds, and fails what crosses the gate and
 //! nothing else.
 
-use crate::common::{self, hostile_samples, samples};
+use crate::common::page::{Element, Node};
+use crate::common::{self, Shown, hostile_samples, samples};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 use std::collections::BTreeMap;
-use weigh_report::{Format, Options, Report, render};
+use weigh_report::{Format, Options, Report};
 
-/// An element with its attributes and the elements in it.
-#[derive(Debug, Default)]
-struct Element {
-    name: String,
-    attributes: BTreeMap<String, String>,
-    text: String,
-    inner: Vec<Element>,
+fn element(start: &BytesStart<'_>) -> Element {
+    let attributes = start.attributes().map(|attribute| {
+        let attribute = attribute.expect("well-formed");
+        let value = attribute.normalized_value(XmlVersion::Explicit1_0).expect("entities are known");
+        (attribute.key.as_ref().to_string(), value.into_owned())
+    });
+    let tag = start.name().as_ref().to_string();
+    Element { tag, attributes: attributes.collect(), children: Vec::new() }
 }
 
-impl Element {
-    fn of(start: &BytesStart<'_>) -> Self {
-        let attributes = start.attributes().map(|attribute| {
-            let attribute = attribute.expect("well-formed");
-            let value = attribute.normalized_value(XmlVersion::Explicit1_0).expect("entities are known");
-            (attribute.key.as_ref().to_string(), value.into_owned())
-        });
-        let name = start.name().as_ref().to_string();
-        Self { name, attributes: attributes.collect(), ..Self::default() }
-    }
-
-    fn number(&self, attribute: &str) -> usize {
-        self.attributes[attribute].parse().expect("a number")
-    }
-
-    fn all<'a>(&'a self, name: &str, found: &mut Vec<&'a Element>) {
-        for element in &self.inner {
-            if element.name == name {
-                found.push(element);
-            }
-            element.all(name, found);
-        }
-    }
-
-    fn count(&self, name: &str) -> usize {
-        let mut found = Vec::new();
-        self.all(name, &mut found);
-        found.len()
-    }
+fn number(element: &Element, attribute: &str) -> usize {
+    element.attribute(attribute).parse().expect("a number")
 }
 
 fn parse(text: &str) -> Element {
@@ -52,43 +27,38 @@ fn parse(text: &str) -> Element {
     reader.config_mut().check_end_names = true;
     let mut open = vec![Element::default()];
     loop {
-        match reader.read_event().expect("well-formed") {
-            Event::Start(start) => open.push(Element::of(&start)),
-            Event::Empty(start) => open.last_mut().expect("a parent").inner.push(Element::of(&start)),
-            Event::End(_) => {
-                let element = open.pop().expect("an element");
-                open.last_mut().expect("a parent").inner.push(element);
+        let inner = match reader.read_event().expect("well-formed") {
+            Event::Start(start) => {
+                open.push(element(&start));
+                continue;
             }
-            Event::Text(part) => {
-                open.last_mut().expect("a parent").text.push_str(&part);
-            }
+            Event::Empty(start) => element(&start),
+            Event::End(_) => open.pop().expect("an element"),
             Event::Eof => break,
-            _ => {}
-        }
+            _ => continue,
+        };
+        open.last_mut().expect("a parent").children.push(Node::Element(inner));
     }
     assert_eq!(open.len(), 1, "every element is closed");
-    open.remove(0).inner.remove(0)
+    let Node::Element(root) = open.remove(0).children.remove(0) else { panic!("a text is no root") };
+    root
 }
 
 fn written(report: &Report, gate: Option<f64>) -> String {
-    render(report, Format::Junit, &Options { gate, ..Options::default() }).expect("no report fails")
+    report.render(Format::Junit, &Options { gate, ..Options::default() })
 }
 
 /// What each test case became, by class and name.
 fn cases(report: &Report, gate: Option<f64>) -> BTreeMap<(String, String), (String, String)> {
     let root = parse(&written(report, gate));
-    let mut found = Vec::new();
-    root.all("testcase", &mut found);
-    found
-        .into_iter()
-        .map(|case| {
-            let told = case.inner.iter().find(|element| element.name != "system-out");
-            let outcome = told.map_or("passed", |element| element.name.as_str());
-            let message = told.map(|element| element.attributes["message"].clone()).unwrap_or_default();
-            let of = |name: &str| case.attributes[name].clone();
-            ((of("classname"), of("name")), (outcome.to_string(), message))
-        })
-        .collect()
+    let case = |case: &Element| {
+        let told = case.inner().find(|element| element.tag != "system-out");
+        let outcome = told.map_or("passed", |element| element.tag.as_str());
+        let message = told.map(|element| element.attributes["message"].clone()).unwrap_or_default();
+        let of = |name: &str| case.attributes[name].clone();
+        ((of("classname"), of("name")), (outcome.to_string(), message))
+    };
+    root.all(&["testcase"]).into_iter().map(case).collect()
 }
 
 #[test]
@@ -97,20 +67,18 @@ fn it_is_well_formed_and_counts_what_it_holds() {
         for gate in [None, Some(1.0), Some(5.0)] {
             let options = Options { gate, ..Options::default() };
             let root = parse(&sample.render(Format::Junit, &options));
-            assert_eq!(root.name, "testsuites", "{name}");
-            let suites: Vec<&Element> = root.inner.iter().filter(|e| e.name == "testsuite").collect();
+            assert_eq!(root.tag, "testsuites", "{name}");
+            let suites: Vec<&Element> = root.inner().filter(|e| e.tag == "testsuite").collect();
             for element in suites.iter().copied().chain([&root]) {
-                let counted = ["testcase", "failure", "error", "skipped"].map(|name| element.count(name));
-                let claimed = ["tests", "failures", "errors", "skipped"].map(|name| element.number(name));
+                let counted =
+                    ["testcase", "failure", "error", "skipped"].map(|tag| element.all(&[tag]).len());
+                let claimed = ["tests", "failures", "errors", "skipped"].map(|name| number(element, name));
                 assert_eq!(counted, claimed, "{name}: {}", element.attributes["name"]);
             }
-            assert_eq!(suites.len(), root.inner.len(), "{name}: only suites in the root");
-            for element in suites.iter().flat_map(|suite| &suite.inner) {
-                assert!(
-                    ["properties", "testcase"].contains(&element.name.as_str()),
-                    "{name}: {}",
-                    element.name
-                );
+            assert_eq!(suites.len(), root.inner().count(), "{name}: only suites in the root");
+            for element in suites.iter().flat_map(|suite| suite.inner()) {
+                let known = ["properties", "testcase"].contains(&element.tag.as_str());
+                assert!(known, "{name}: {}", element.tag);
             }
         }
     }

@@ -4,12 +4,12 @@
 
 use crate::common::page::{Element, Table};
 use crate::common::texts::{self, effect};
-use crate::common::{self, EVIL, Sample, found, hostile_samples, samples, starts, study};
+use crate::common::{self, EVIL, Sample, Shown, found, hostile_samples, samples, starts, study};
 use std::collections::BTreeSet;
 use std::io::Cursor;
-use weigh_model::{Better, Effort, VoidCause};
+use weigh_model::{Effort, VoidCause};
 use weigh_report::{Format, LogEnd, Report};
-use weigh_stats::{Options, analyse};
+use weigh_stats::Notice;
 
 /// The tables of every page are whole: a cell for each column, which says its heading where rows
 /// become cards.
@@ -48,7 +48,7 @@ fn value<'a>(table: &'a Table, row: &'a [String], heading: &str) -> &'a str {
 fn every_comparison_stands_in_its_row_and_its_columns() {
     let mut compared = 0;
     for (name, report) in common::all().into_iter().filter(|(name, _)| *name != "nothing") {
-        let page = Element::parse(&common::text(&report, Format::Html));
+        let page = Element::parse(&report.text(Format::Html));
         let tables = page.tables();
         let all_up = texts::all_up(&report);
         let effect_heading = if report.compared.is_some() { "change" } else { "overhead" };
@@ -93,7 +93,7 @@ fn shown(report: &Report, all_up: &[String], cell: &weigh_stats::Cell) -> bool {
 #[test]
 fn every_number_of_a_paper_stands_in_its_row_and_its_column() {
     let report = study::everything();
-    let page = Element::parse(&study::text(&report, Format::Html));
+    let page = Element::parse(&report.text(Format::Html));
     let tables = page.tables();
     let mut seen = 0;
     for view in report.experiments.iter().flat_map(|e| e.views.iter().map(move |view| (e, view))) {
@@ -174,7 +174,7 @@ fn every_figure_has_its_data_its_caption_and_a_description() {
 #[test]
 fn the_plots_have_every_effect_and_every_block() {
     for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
-        let data = data(&common::text(&report, Format::Html));
+        let data = data(&report.text(Format::Html));
         let rows: Vec<&serde_json::Value> = data["tables"]
             .as_array()
             .expect("tables")
@@ -197,8 +197,8 @@ fn the_plots_have_every_effect_and_every_block() {
 
 #[test]
 fn scripts_know_hostile_names_as_they_are() {
-    let run = data(&common::text(&common::hostile(), Format::Html));
-    let charts = data(&study::text(&study::hostile(), Format::Html))["charts"].take();
+    let run = data(&common::hostile().text(Format::Html));
+    let charts = data(&study::hostile().text(Format::Html))["charts"].take();
     let series = charts.as_array().expect("charts").iter().map(|chart| &chart["series"][0]["name"]);
     let mut names = series
         .chain([&run["environments"][1]])
@@ -226,20 +226,11 @@ fn hostile_names_are_words() {
 
 #[test]
 fn what_a_run_says_around_its_tables_is_on_the_page() {
-    let page = Element::parse(&common::text(&common::standard(), Format::Html));
+    let page = Element::parse(&common::standard().text(Format::Html));
     let text = page.text();
-    for part in [
-        "Host",
-        "Plan",
-        "seed",
-        "SHA-256 of probe",
-        "Environments",
-        "How to read this",
-        "Failures",
-        "Void units",
-        "Warnings",
-        "differs from native, and why",
-    ] {
+    let parts =
+        "Host, Plan, seed, SHA-256 of probe, Environments, How to read this, Failures, Void units, Warnings";
+    for part in parts.split(", ").chain(["differs from native, and why"]) {
         assert!(text.contains(part), "{part} is missing");
     }
 }
@@ -255,7 +246,7 @@ fn a_hundred_thousand_samples_are_a_page_of_eight_megabytes() {
     let samples: usize = report.analysis.cells.iter().map(|cell| cell.values.len()).sum();
     assert_eq!(samples, 100_000);
     let begun = std::time::Instant::now();
-    let page = common::whole(&report, Format::Html);
+    let page = report.whole(Format::Html);
     let took = begun.elapsed();
     println!("{} bytes in {took:?}", page.len());
     assert!(page.len() <= 8_000_000, "{} bytes", page.len());
@@ -275,8 +266,8 @@ fn output_of_programs_is_shown_escaped_and_cut() {
     let long = [b"0123456789abcdef".repeat(1 << 16), OUTPUT.to_vec()].concat();
     report.logs.insert(log, LogEnd::read(&mut Cursor::new(&long)).expect("memory can be read"));
     report.failures[0].reason = String::from_utf8_lossy(&long).into_owned();
-    report.warnings.push(format!("{}; do something", "w".repeat(1 << 20)));
-    let page = common::text(&report, Format::Html);
+    report.warnings.push(Notice::new("w".repeat(1 << 20), "do something"));
+    let page = report.text(Format::Html);
     assert!(page.len() < 1 << 20, "a page of {} bytes", page.len());
     assert!(
         page.contains("the last 4KiB of 1")
@@ -295,13 +286,13 @@ fn a_run_that_was_interrupted_or_failed_in_parts_says_so_first() {
     let mut report = common::standard();
     report.blocks_done = Some(11);
     report.voids = vec![common::void(11, "stream", VoidCause::Interrupted)];
-    let page = common::text(&report, Format::Html);
+    let page = report.text(Format::Html);
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is missing"));
     assert!(at("<strong>INCOMPLETE</strong>: 11 of 30 planned blocks are done") < at("<h2>Answer"));
     assert!(at("<h2>Answer") < at("<h2>Not decided, and what would") && at("<h2>Not decided") < at("<table"));
     assert!(page.contains("1 by interruption") && page.contains("no space left on device"));
     assert!(page.contains("data-kind=\"forest\""), "what there is is drawn");
-    let nothing = common::text(&common::nothing(), Format::Html);
+    let nothing = common::nothing().text(Format::Html);
     assert!(
         nothing.contains("NOTHING MEASURED") && !nothing.contains("<figure"),
         "of nothing there is no plot"
@@ -310,7 +301,7 @@ fn a_run_that_was_interrupted_or_failed_in_parts_says_so_first() {
 
 #[test]
 fn without_its_script_the_page_has_the_numbers_of_the_plots() {
-    let page = common::text(&common::machines::report(), Format::Html);
+    let page = common::machines::report().text(Format::Html);
     let without = page.split("<script").next().expect("a page");
     for number in [
         "distribution over blocks",
@@ -321,7 +312,7 @@ fn without_its_script_the_page_has_the_numbers_of_the_plots() {
     ] {
         assert!(without.contains(number), "{number} is missing");
     }
-    let starts = common::text(&starts::report(), Format::Html);
+    let starts = starts::report().text(Format::Html);
     assert!(starts.contains("guest code runs") && starts.contains("first response"));
     assert_eq!(
         page.matches("<figure").count(),
@@ -333,23 +324,15 @@ fn without_its_script_the_page_has_the_numbers_of_the_plots() {
 #[test]
 fn a_swept_parameter_has_a_plot_and_a_table_of_its_own() {
     let shapes = [common::shape("native", 0.0, 0.01), common::shape("docker", 0.1, 0.01)];
-    let comparisons: Vec<_> = [("1", 2e4), ("10", 7e4), ("50", 9e4)]
-        .into_iter()
-        .map(|(clients, level)| {
-            let name = format!("redis{{clients={clients}}}");
-            common::comparison(
-                &name,
-                common::metric("rate", "op/s", Better::Higher, true),
-                level,
-                30,
-                &shapes,
-            )
-        })
-        .collect();
+    let of = |(clients, level): (&str, f64)| {
+        let name = format!("redis{{clients={clients}}}");
+        common::comparison(&name, common::rate("rate", "op/s", true), level, 30, &shapes)
+    };
+    let comparisons: Vec<_> = [("1", 2e4), ("10", 7e4), ("50", 9e4)].into_iter().map(of).collect();
     let plan = common::plan("sweep", &["native", "docker"], &comparisons, Effort::Fixed { blocks: 30 });
-    let mut report = Report::new("weigh run redis", analyse(&comparisons, &Options::for_plan(&plan)));
+    let mut report = Report::new("weigh run redis", common::analysed(&comparisons, &plan));
     report.plan = Some(plan);
-    let page = common::text(&report, Format::Html);
+    let page = report.text(Format::Html);
     for part in [
         "<h2>redis against clients</h2>",
         "data-kind=\"sweep\"",
@@ -377,7 +360,7 @@ fn contrast(one: &str, other: &str) -> f64 {
 
 #[test]
 fn colours_have_the_contrast_of_text() {
-    let page = common::whole(&common::quick(), Format::Html);
+    let page = common::quick().whole(Format::Html);
     let themes: Vec<&str> =
         page.split(":root {").skip(1).map(|rest| rest.split('}').next().unwrap_or_default()).collect();
     assert_eq!(themes.len(), 3, "light, dark and paper");

@@ -4,21 +4,28 @@
 //! bring sixty more crates into every build of the tests. A keyword that it does not know is a
 //! failure, so nothing in a schema goes unchecked.
 
-use crate::common::{self, study};
+use crate::common::{self, Shown, study};
 use serde_json::{Value, json};
 use weigh_report::Format;
 
 struct Schema(Value);
 
 impl Schema {
-    fn published() -> Self {
-        Self(serde_json::from_str(include_str!("../../schema/show.schema.json")).expect("the schema is JSON"))
+    fn of_runs() -> Self {
+        Self(serde_json::from_str(include_str!("../../schema/show.schema.json")).expect("a schema"))
     }
 
     fn of_studies() -> Self {
-        Self(
-            serde_json::from_str(include_str!("../../schema/study.schema.json")).expect("the schema is JSON"),
-        )
+        Self(serde_json::from_str(include_str!("../../schema/study.schema.json")).expect("a schema"))
+    }
+
+    /// Each of these places with this value instead is a fault.
+    fn finds(&self, good: &Value, spoilt: impl IntoIterator<Item = (&'static str, Value)>) {
+        for (pointer, value) in spoilt {
+            let mut bad = good.clone();
+            *bad.pointer_mut(pointer).expect("a place in the document") = value;
+            assert!(!self.faults(&bad).is_empty(), "{pointer}");
+        }
     }
 
     fn faults(&self, value: &Value) -> Vec<String> {
@@ -112,13 +119,13 @@ fn is(value: &Value, kind: &Value) -> bool {
     }
 }
 
-fn document(report: &weigh_report::Report) -> Value {
-    serde_json::from_str(&common::text(report, Format::Json)).expect("the report is JSON")
+fn document(report: &impl Shown) -> Value {
+    serde_json::from_str(&report.text(Format::Json)).expect("the report is JSON")
 }
 
 #[test]
 fn every_run_fits_the_schema() {
-    let schema = Schema::published();
+    let schema = Schema::of_runs();
     for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
         assert_eq!(schema.faults(&document(&report)), [""; 0], "{name}");
     }
@@ -126,24 +133,16 @@ fn every_run_fits_the_schema() {
 
 #[test]
 fn the_checker_finds_what_does_not_fit() {
-    let schema = Schema::published();
-    let good = document(&common::standard());
-    let spoil = |pointer: &str, value: Value| {
-        let mut bad = good.clone();
-        *bad.pointer_mut(pointer).expect("a place in the report") = value;
-        schema.faults(&bad)
-    };
-    assert!(!spoil("/format", json!(2)).is_empty());
-    assert!(!spoil("/cells/1/verdict", json!("slower")).is_empty());
-    assert!(!spoil("/cells/1/overhead/mean", json!("1 %")).is_empty());
-    assert!(!spoil("/cells/1/overhead", json!({})).is_empty());
-    assert!(!spoil("/cells/1/p_diff", json!(1.5)).is_empty());
-    assert!(!spoil("/voids/0/block", json!(-1)).is_empty());
-    assert!(!spoil("/voids/0", json!({"block": 1, "more": true})).is_empty());
-}
-
-fn study_document(report: &weigh_report::study::StudyReport) -> Value {
-    serde_json::from_str(&study::text(report, Format::Json)).expect("the study is JSON")
+    let spoilt = [
+        ("/format", json!(2)),
+        ("/cells/1/verdict", json!("slower")),
+        ("/cells/1/overhead/mean", json!("1 %")),
+        ("/cells/1/overhead", json!({})),
+        ("/cells/1/p_diff", json!(1.5)),
+        ("/voids/0/block", json!(-1)),
+        ("/voids/0", json!({"block": 1, "more": true})),
+    ];
+    Schema::of_runs().finds(&document(&common::standard()), spoilt);
 }
 
 #[test]
@@ -153,77 +152,40 @@ fn every_study_fits_the_schema() {
     let cell = &mut odd.experiments[0].views[0].rows[0].cells[0];
     cell.measured = Some(study::measured(f64::INFINITY, f64::NAN, 1));
     for report in [study::everything(), study::nothing(), odd] {
-        assert_eq!(schema.faults(&study_document(&report)), [""; 0]);
+        assert_eq!(schema.faults(&document(&report)), [""; 0]);
     }
 }
 
 #[test]
 fn the_checker_finds_what_is_no_study() {
-    let schema = Schema::of_studies();
-    let good = study_document(&study::everything());
-    let spoil = |pointer: &str, value: Value| {
-        let mut bad = good.clone();
-        *bad.pointer_mut(pointer).expect("a place in the study") = value;
-        schema.faults(&bad)
-    };
-    assert!(!spoil("/format", json!(2)).is_empty());
-    assert!(!spoil("/summary/claims/hold", json!(-1)).is_empty());
-    assert!(!spoil("/experiments/0/claims/0/grade", json!({"grade": "MAYBE"})).is_empty());
-    assert!(!spoil("/experiments/0/views/0/form", json!("pie")).is_empty());
-    assert!(!spoil("/experiments/0/views/0/rows/0/cells/0", json!({"measured": null})).is_empty());
-    assert!(!spoil("/experiments/0/arms/0/on", json!(1)).is_empty());
+    let spoilt = [
+        ("/format", json!(2)),
+        ("/summary/claims/hold", json!(-1)),
+        ("/experiments/0/claims/0/grade", json!({"grade": "MAYBE"})),
+        ("/experiments/0/views/0/form", json!("pie")),
+        ("/experiments/0/views/0/rows/0/cells/0", json!({"measured": null})),
+        ("/experiments/0/arms/0/on", json!(1)),
+    ];
+    Schema::of_studies().finds(&document(&study::everything()), spoilt);
 }
 
 /// The fields that scripts rely on, in the order of the documentation of the command line.
 #[test]
 fn fixed_fields_come_first_and_in_order() {
-    let text = common::text(&common::standard(), Format::Json);
-    let document: Value = serde_json::from_str(&text).expect("the report is JSON");
+    let document = document(&common::standard());
     let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-    let top = [
-        "format",
-        "run",
-        "seed",
-        "baseline",
-        "blocks",
-        "voids",
-        "environments",
-        "cells",
-        "failures",
-        "warnings",
-    ];
-    assert_eq!(keys(&document)[..top.len()], top);
-    let cell = [
-        "workload",
-        "params",
-        "metric",
-        "unit",
-        "better",
-        "environment",
-        "n",
-        "median",
-        "mean",
-        "sd",
-        "min",
-        "p05",
-        "p95",
-        "max",
-        "overhead",
-        "typical",
-        "primary",
-        "verdict",
-        "p_diff_holm",
-        "p_eq_holm",
-        "smallest_detectable",
-        "unseen_mode_bound",
-        "cpu_ns_per_op",
-        "flags",
-    ];
-    assert_eq!(keys(&document["cells"][1])[..cell.len()], cell);
+    let begins = |value: &Value, fixed: &str| {
+        let fixed: Vec<&str> = fixed.split(' ').collect();
+        assert_eq!(keys(value)[..fixed.len()], fixed);
+    };
+    begins(&document, "format run seed baseline blocks voids environments cells failures warnings");
+    let cell = "workload params metric unit better environment n median mean sd min p05 p95 max overhead typical \
+                primary verdict p_diff_holm p_eq_holm smallest_detectable unseen_mode_bound cpu_ns_per_op flags";
+    begins(&document["cells"][1], cell);
     assert_eq!(keys(&document["cells"][1]["overhead"]), ["mean", "ci_low", "ci_high"]);
     assert_eq!(keys(&document["cells"][1]["typical"]), ["median", "ci_low", "ci_high"]);
-    assert_eq!(keys(&document["voids"][0])[..3], ["block", "workload", "cause"]);
-    assert_eq!(keys(&document["failures"][0])[..4], ["environment", "workload", "reason", "log"]);
+    begins(&document["voids"][0], "block workload cause");
+    begins(&document["failures"][0], "environment workload reason log");
     assert!(document["cells"][0]["overhead"].is_null(), "the baseline has no overhead");
 }
 
@@ -254,5 +216,5 @@ fn what_is_not_finite_is_null() {
     }
     let document = document(&report);
     assert!(document["cells"][1]["smallest_detectable"].is_null());
-    assert_eq!(Schema::published().faults(&document), [""; 0]);
+    assert_eq!(Schema::of_runs().faults(&document), [""; 0]);
 }

@@ -3,9 +3,13 @@
 //! What differs only in width, or holds the same kinds of rows once more, is not kept twice; pages
 //! are asserted part by part in `pages`, and here is what they consist of.
 
-use crate::common::{self, Sample, neighbours, page::Element, study};
+use crate::common::{self, Shown, neighbours, page::Element, study};
 use serde_json::Value;
 use weigh_report::{Format, Options, Report};
+
+/// Formats that are kept as they are, and what their snapshots are called.
+const SUFFIXES: [(Format, &str); 4] =
+    [(Format::Csv, "csv"), (Format::Markdown, "md"), (Format::Latex, "tex"), (Format::Junit, "xml")];
 
 /// Columns of the lines of JSON.
 const WIDE: usize = 160;
@@ -62,14 +66,14 @@ fn json(text: &str) -> String {
 #[test]
 fn tables_of_every_run() {
     for (name, report) in runs() {
-        insta::assert_snapshot!(format!("{name}.table-100"), common::table(&report, 100));
+        insta::assert_snapshot!(format!("{name}.table-100"), report.table(100));
     }
 }
 
 #[test]
 fn json_of_runs() {
     for (name, report) in runs() {
-        let text = common::text(&report, Format::Json);
+        let text = report.text(Format::Json);
         insta::assert_snapshot!(format!("{name}.json"), json(&text));
     }
 }
@@ -77,8 +81,8 @@ fn json_of_runs() {
 #[test]
 fn csv_and_markdown_of_runs() {
     for (name, report) in runs() {
-        insta::assert_snapshot!(format!("{name}.csv"), common::text(&report, Format::Csv));
-        insta::assert_snapshot!(format!("{name}.md"), common::text(&report, Format::Markdown));
+        insta::assert_snapshot!(format!("{name}.csv"), report.text(Format::Csv));
+        insta::assert_snapshot!(format!("{name}.md"), report.text(Format::Markdown));
     }
 }
 
@@ -86,8 +90,8 @@ fn csv_and_markdown_of_runs() {
 fn latex_and_junit_of_runs() {
     let kinds = ["standard", "sequential", "machines", "density", "nothing"];
     for (name, report) in runs().into_iter().filter(|(name, _)| kinds.contains(name)) {
-        insta::assert_snapshot!(format!("{name}.tex"), common::text(&report, Format::Latex));
-        insta::assert_snapshot!(format!("{name}.xml"), common::text(&report, Format::Junit));
+        insta::assert_snapshot!(format!("{name}.tex"), report.text(Format::Latex));
+        insta::assert_snapshot!(format!("{name}.xml"), report.text(Format::Junit));
     }
 }
 
@@ -95,17 +99,17 @@ fn latex_and_junit_of_runs() {
 fn outlines_of_pages() {
     let kinds = ["standard", "sequential", "machines", "starts", "density", "soak"];
     for (name, report) in runs().into_iter().filter(|(name, _)| kinds.contains(name)) {
-        let page = Element::parse(&common::text(&report, Format::Html));
+        let page = Element::parse(&report.text(Format::Html));
         insta::assert_snapshot!(format!("{name}.outline"), page.outline());
     }
-    let page = Element::parse(&study::text(&study::everything(), Format::Html));
+    let page = Element::parse(&study::everything().text(Format::Html));
     insta::assert_snapshot!("study.outline", page.outline());
 }
 
 #[test]
 fn other_widths_of_the_terminal() {
     for width in [60, 140] {
-        let text = common::table(&common::standard(), width);
+        let text = common::standard().table(width);
         insta::assert_snapshot!(format!("standard.table-{width}"), text);
     }
 }
@@ -114,7 +118,7 @@ fn other_widths_of_the_terminal() {
 fn a_terminal_with_colours_and_one_with_ascii_alone() {
     let with = |color, unicode| {
         let options = Options { width: 80, color, unicode, gate: None };
-        Sample::Run(Box::new(common::quick())).render(Format::Table, &options)
+        common::quick().render(Format::Table, &options)
     };
     insta::assert_snapshot!("quick.table-ascii", with(false, false));
     insta::assert_snapshot!("quick.table-color", with(true, true).replace('\u{1b}', "^"));
@@ -124,28 +128,24 @@ fn a_terminal_with_colours_and_one_with_ascii_alone() {
 fn studies() {
     let report = study::everything();
     for width in [80, 200] {
-        insta::assert_snapshot!(format!("study.table-{width}"), study::table(&report, width));
+        insta::assert_snapshot!(format!("study.table-{width}"), report.table(width));
     }
-    for (format, suffix) in
-        [(Format::Csv, "csv"), (Format::Markdown, "md"), (Format::Latex, "tex"), (Format::Junit, "xml")]
-    {
-        insta::assert_snapshot!(format!("study.{suffix}"), study::text(&report, format));
+    for (format, suffix) in SUFFIXES {
+        insta::assert_snapshot!(format!("study.{suffix}"), report.text(format));
     }
-    insta::assert_snapshot!("study.json", json(&study::text(&report, Format::Json)));
-    insta::assert_snapshot!("study-of-nothing.table-100", study::table(&study::nothing(), 100));
-    insta::assert_snapshot!("study-of-nothing.json", json(&study::text(&study::nothing(), Format::Json)));
+    insta::assert_snapshot!("study.json", json(&report.text(Format::Json)));
+    insta::assert_snapshot!("study-of-nothing.table-100", study::nothing().table(100));
+    insta::assert_snapshot!("study-of-nothing.json", json(&study::nothing().text(Format::Json)));
 }
 
 #[test]
 fn hostile_names() {
     let run = common::hostile_of(common::quick());
     let study = study::hostile_of(study::nothing());
-    insta::assert_snapshot!("hostile.table-100", common::table(&run, 100));
-    insta::assert_snapshot!("hostile-study.table-100", study::table(&study, 100));
-    for (format, suffix) in
-        [(Format::Csv, "csv"), (Format::Markdown, "md"), (Format::Latex, "tex"), (Format::Junit, "xml")]
-    {
-        insta::assert_snapshot!(format!("hostile.{suffix}"), common::text(&run, format));
-        insta::assert_snapshot!(format!("hostile-study.{suffix}"), study::text(&study, format));
+    insta::assert_snapshot!("hostile.table-100", run.table(100));
+    insta::assert_snapshot!("hostile-study.table-100", study.table(100));
+    for (format, suffix) in SUFFIXES {
+        insta::assert_snapshot!(format!("hostile.{suffix}"), run.text(format));
+        insta::assert_snapshot!(format!("hostile-study.{suffix}"), study.text(format));
     }
 }

@@ -1,17 +1,17 @@
 //! The terminal table at any width: no line is too long, no number is cut.
 
-use crate::common;
+use crate::common::{self, Shown};
 use proptest::prelude::*;
 use unicode_width::UnicodeWidthChar;
-use weigh_report::{Format, Options, Report, quantity, render};
+use weigh_report::{Format, Options, Report, quantity};
+use weigh_stats::Notice;
 
 fn columns(line: &str) -> usize {
     line.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
 fn plain(report: &Report, width: usize, unicode: bool) -> String {
-    render(report, Format::Table, &Options { width, color: false, unicode, gate: None })
-        .expect("no report fails")
+    report.render(Format::Table, &Options { width, unicode, ..Options::default() })
 }
 
 fn check(report: &Report, width: usize, unicode: bool) -> Result<(), TestCaseError> {
@@ -21,8 +21,7 @@ fn check(report: &Report, width: usize, unicode: bool) -> Result<(), TestCaseErr
         prop_assert!(unicode || line.is_ascii(), "not ASCII: {line}");
     }
     for cell in &report.analysis.cells {
-        let intervals = cell.overhead.into_iter();
-        for interval in intervals {
+        if let Some(interval) = cell.overhead {
             let effect = quantity::Effect::from(interval).to_string();
             for part in effect.split(' ') {
                 prop_assert!(text.contains(part), "{part} is cut or missing at {width}");
@@ -89,13 +88,11 @@ proptest! {
 #[test]
 fn many_warnings_of_a_kind_are_counted_and_not_all_told() {
     let mut report = common::standard();
-    report.warnings = (0..12).map(|i| format!("cell {i}: it is noisy; quieten the host")).collect();
-    let text = common::table(&report, 100);
+    report.warnings =
+        (0..12).map(|i| Notice::new(format!("cell {i}: it is noisy"), "quieten the host")).collect();
+    let text = report.table(100);
     assert!(text.contains("cell 3: it is noisy") && !text.contains("cell 4: it is noisy"), "{text}");
     assert!(text.contains("and 8 more"), "{text}");
     report.warnings.truncate(5);
-    assert!(
-        common::table(&report, 100).contains("cell 4: it is noisy"),
-        "one more line says more than its count"
-    );
+    assert!(report.table(100).contains("cell 4: it is noisy"), "one more line says more than its count");
 }

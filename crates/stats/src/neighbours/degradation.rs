@@ -165,7 +165,7 @@ fn are_bound(family: &Family<'_>, environment: &str, guests: u32, kind: &Neighbo
     let told = family.at(neighbours::NEIGHBOURS_CPU, guests, Some(kind));
     match told.and_then(|told| median(told, environment)) {
         Some(cpus) => cpus >= BOUND * part * f64::from(guests.saturating_sub(1)),
-        None => kind.load == LoadKind::Named("cpu".into()),
+        None => kind.load == LoadKind::Cpu,
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
         let fair = |kind: &str| {
             let of = found
                 .iter()
-                .find(|d| d.neighbours.load == LoadKind::Named(kind.into()) && d.environment == "a")
+                .find(|d| d.neighbours.load == LoadKind::from(kind.to_string()) && d.environment == "a")
                 .unwrap();
             of.steps.last().unwrap().fair
         };

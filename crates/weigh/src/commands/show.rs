@@ -5,6 +5,7 @@ use crate::cli::OutputArgs;
 use crate::error::Failure;
 use crate::outcome;
 use std::path::Path;
+use weigh_stats::Notice;
 use weigh_store::RunDirectory;
 use weigh_studies::StudyDirectory;
 
@@ -21,11 +22,8 @@ pub fn run(run: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let directory = RunDirectory::open(&path)?;
     let mut report = outcome::from_run(&directory)?;
     if directory.is_going_on() {
-        report.warnings.insert(
-            0,
-            "the run is still going on, and this is what it has measured so far; `weigh show` shows more later"
-                .into(),
-        );
+        let seen = "the run is still going on, and this is what it has measured so far";
+        report.warnings.insert(0, Notice::new(seen, "`weigh show` shows more later"));
     }
     output.write(&report)
 }

@@ -10,7 +10,7 @@ mod neighbours;
 mod speed;
 mod study;
 
-use crate::common;
+use crate::common::{self, Shown};
 use driver::{Browser, wait_for};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -19,9 +19,9 @@ use weigh_report::{Format, Report};
 const WIDE: (u32, u32) = (1300, 1000);
 const PHONE: (u32, u32) = (390, 844);
 
-fn write(browser: &Browser, name: &str, report: &Report) -> PathBuf {
+fn write(browser: &Browser, name: &str, report: &impl Shown) -> PathBuf {
     let file = browser.file(&format!("{name}.html"));
-    std::fs::write(&file, common::whole(report, Format::Html)).expect("a page");
+    std::fs::write(&file, report.whole(Format::Html)).expect("a page");
     file
 }
 
@@ -76,8 +76,10 @@ fn the_page_in_a_browser() {
     let page = write(&browser, "machines", &report);
     browser.open(&page);
     assert!(draw_all(&browser) >= 10, "there are plots of every kind");
-    let kinds = browser.evaluate("return [...new Set([...document.querySelectorAll('figure.plot')].map((f) => f.dataset.kind))].sort()");
-    assert_eq!(kinds, serde_json::json!(["box", "charge", "forest", "latency", "trace", "waterfall"]));
+    assert_eq!(
+        kinds(&browser),
+        serde_json::json!(["box", "charge", "forest", "latency", "trace", "waterfall"])
+    );
     every_effect_is_drawn(&browser, &report);
     tables_are_sorted_filtered_and_copied(&browser);
     plots_are_filtered_and_saved(&browser);
@@ -138,23 +140,24 @@ fn plots_are_filtered_and_saved(browser: &Browser) {
          const input = document.getElementById('forest-filter'); input.value = 'noploop'; input.dispatchEvent(new Event('input'));",
     );
     browser.wait("the filtered plot", "return forest.querySelectorAll('.scatterlayer .point').length === 3");
-    let saved = browser.file("saved");
+    let click = || browser.evaluate("[...forest.querySelectorAll('.tools button')].at(-1).click()");
+    let svg = saved(browser, "saved", click);
+    assert!(svg.contains("noploop duration") && !svg.contains("echo rate"), "what is seen is saved");
+}
+
+/// The figure that is saved when a button of it is pressed.
+fn saved<T>(browser: &Browser, directory: &str, press: impl FnOnce() -> T) -> String {
+    let saved = browser.file(directory);
     std::fs::create_dir(&saved).expect("a directory");
     browser.save_to(&saved);
-    browser.evaluate("[...forest.querySelectorAll('.tools button')].at(-1).click()");
-    let svg = wait_for("the saved plot", || {
-        let file = std::fs::read_dir(&saved)
-            .ok()?
-            .flatten()
-            .map(|entry| entry.path())
-            .find(|p| p.extension().is_some_and(|e| e == "svg"))?;
+    press();
+    let svg = wait_for("the saved figure", || {
+        let mut files = std::fs::read_dir(&saved).ok()?.flatten().map(|entry| entry.path());
+        let file = files.find(|p| p.extension().is_some_and(|e| e == "svg"))?;
         std::fs::read_to_string(file).ok().filter(|text| text.ends_with("</svg>"))
     });
-    assert!(
-        svg.starts_with("<svg") && svg.contains("noploop duration") && !svg.contains("echo rate"),
-        "what is seen is saved"
-    );
-    assert!(!svg.contains("<a ") && !svg.contains("<image"), "and nothing else");
+    assert!(svg.starts_with("<svg") && !svg.contains("<a ") && !svg.contains("<image"), "a figure alone");
+    svg
 }
 
 fn it_fits_a_phone_in_the_dark(browser: &Browser, name: &str) {
@@ -180,15 +183,24 @@ fn hostile_names_are_only_names(browser: &Browser) {
     // One workload has the kinds of plots that names stand in.
     report.analysis.cells.retain(|cell| cell.workload.starts_with("stream"));
     report.analysis.cells[1].environment.push_str("<a href='https://example.org'>link</a>%{x}${y}<b>");
-    let page = write(browser, "hostile", &report);
-    browser.open(&page);
+    names_are_only_names(browser, "hostile", &report, "forest");
+}
+
+/// No name of a page becomes anything else, and a kind of figure shows it.
+fn names_are_only_names(browser: &Browser, name: &str, report: &impl Shown, kind: &str) {
+    browser.open(&write(browser, name, report));
     draw_all(browser);
-    nothing_was_said_or_asked_for(browser, "hostile");
+    nothing_was_said_or_asked_for(browser, name);
     let links = browser.evaluate(
         "return [...document.querySelectorAll('a')].map((a) => a.getAttribute('href') ?? a.getAttribute('xlink:href') ?? '').filter((href) => !href.startsWith('#'))",
     );
     assert_eq!(links, serde_json::json!([]), "no name becomes a link");
-    let text =
-        browser.evaluate("return document.querySelector('figure[data-kind=forest] .canvas').textContent");
+    let canvas = format!("figure[data-kind={kind}] .canvas");
+    let text = browser.evaluate(&format!("return document.querySelector('{canvas}').textContent"));
     assert!(text.as_str().is_some_and(|text| text.contains("<script>")), "it is shown as it is: {text}");
+}
+
+/// The kinds of figures of the page.
+fn kinds(browser: &Browser) -> Value {
+    browser.evaluate("return [...new Set([...document.querySelectorAll('figure.plot')].map((f) => f.dataset.kind))].sort()")
 }

@@ -2,15 +2,13 @@
 //! inequality, units void by every cause, a noisy host, clocks in every state, CPU time with
 //! helpers and shared daemons, counters, lines of the kernel's log.
 
-use super::{comparison, failure, host, metric, plan, shape, void};
+use super::{analysed, comparison, failure, plan, rate, run, shape, time, void};
 use std::collections::BTreeMap;
-use weigh_model::{
-    Better, ClockState, Comparison, Effort, Extraction, HostSettings, NoisyHost, VoidCause, VoidUnit,
-};
+use weigh_model::{ClockState, Comparison, Effort, Extraction, HostSettings, NoisyHost, VoidCause, VoidUnit};
 use weigh_report::{EnvironmentFacts, Report};
 use weigh_stats::{
     ChargeSummary, Circumstances, ClockSummary, DisturbedTrial, Flag, Interval, LatencySummary,
-    LoaderSummary, NoiseSummary, Verdict, analyse,
+    LoaderSummary, NoiseSummary, Notice, Verdict,
 };
 
 pub const DOCKER: &str = "docker:net=nat";
@@ -19,22 +17,16 @@ pub const QEMU: &str = "qemu:accel=tcg";
 const BLOCKS: u32 = 30;
 
 fn comparisons() -> Vec<Comparison> {
-    let four = |effects: [f64; 3], noise: f64| {
-        vec![
-            shape("native", 0.0, noise),
-            shape(DOCKER, effects[0], noise),
-            shape(UML, effects[1], noise),
-            shape(QEMU, effects[2], noise),
-        ]
-    };
-    let of = |workload: &str, spec, level, effects| {
-        comparison(workload, spec, level, BLOCKS, &four(effects, 0.004))
+    let of = |workload: &str, spec, level, [docker, uml, qemu]: [f64; 3]| {
+        let effects = [("native", 0.0), (DOCKER, docker), (UML, uml), (QEMU, qemu)];
+        let shapes = effects.map(|(name, effect)| shape(name, effect, 0.004));
+        comparison(workload, spec, level, BLOCKS, &shapes)
     };
     vec![
-        of("lu", metric("rate", "FLOP/s", Better::Higher, true), 4.1e9, [0.001, 0.002, 11.0]),
-        of("noploop", metric("duration", "s", Better::Lower, true), 0.84, [0.0, 0.003, 6.2]),
-        of("echo", metric("rate", "op/s", Better::Higher, true), 71_000.0, [0.09, 1.8, 24.0]),
-        of("echo", metric("latency_p99", "s", Better::Lower, false), 2.1e-5, [0.11, 2.1, 30.0]),
+        of("lu", rate("rate", "FLOP/s", true), 4.1e9, [0.001, 0.002, 11.0]),
+        of("noploop", time("duration", true), 0.84, [0.0, 0.003, 6.2]),
+        of("echo", rate("rate", "op/s", true), 71_000.0, [0.09, 1.8, 24.0]),
+        of("echo", time("latency_p99", false), 2.1e-5, [0.11, 2.1, 30.0]),
     ]
 }
 
@@ -72,9 +64,8 @@ fn named(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
 
 /// A charge whose parts and difference belong together.
 fn charge(
-    (workload, operation): (&str, &str),
+    (workload, operation, baseline_ns, half_width): (&str, &str, f64, f64),
     environment: &str,
-    (baseline_ns, half_width): (f64, f64),
     parts: &[(&str, f64)],
     daemons: &[(&str, f64)],
     counters: &[(&str, f64)],
@@ -101,56 +92,29 @@ fn charge(
 }
 
 fn charges() -> Vec<ChargeSummary> {
-    let lu = |environment, parts: &[(&str, f64)], daemons: &[(&str, f64)], counters: &[(&str, f64)]| {
-        charge(("lu", "run"), environment, (1.62e9, 0.004), parts, daemons, counters)
+    let (lu, echo) = (("lu", "run", 1.62e9, 0.004), ("echo", "request", 1.31e4, 0.01));
+    let events = |faults: f64, switches: f64, read: f64| {
+        [("page_faults", faults), ("context_switches", switches), ("block_read_bytes", read)]
     };
-    let echo = |environment, parts: &[(&str, f64)], daemons: &[(&str, f64)], counters: &[(&str, f64)]| {
-        charge(("echo", "request"), environment, (1.31e4, 0.01), parts, daemons, counters)
-    };
+    let shim = [("guest", 1.621e9), ("containerd-shim", 4.1e5), ("softirq", 1.1e6)];
+    let proxy = [("guest", 1.36e4), ("docker-proxy", 2.2e3), ("softirq", 4.1e2)];
+    let daemons = [("dockerd", 8.3e5), ("containerd", 2.2e5)];
+    let machine = [("guest", 19.1e9), ("qemu", 0.4e9), ("vhost", 2.0e6)];
+    let rare = |switches: f64, faults: f64| [("context_switches", switches), ("page_faults", faults)];
     vec![
-        lu(
-            "native",
-            &[("guest", 1.62e9)],
-            &[],
-            &[("page_faults", 12.0), ("context_switches", 21.0), ("block_read_bytes", 0.0)],
-        ),
-        lu(
-            DOCKER,
-            &[("guest", 1.621e9), ("containerd-shim", 4.1e5), ("softirq", 1.1e6)],
-            &[("dockerd", 8.3e5), ("containerd", 2.2e5)],
-            &[("page_faults", 14.0), ("context_switches", 24.0), ("block_read_bytes", 0.0)],
-        ),
+        charge(lu, "native", &[("guest", 1.62e9)], &[], &events(12.0, 21.0, 0.0)),
+        charge(lu, DOCKER, &shim, &daemons, &events(14.0, 24.0, 0.0)),
         // The same result at a higher price.
-        lu(
-            UML,
-            &[("guest", 2.19e9)],
-            &[],
-            &[("page_faults", 480.0), ("context_switches", 1890.0), ("block_read_bytes", 65_536.0)],
-        ),
-        lu(
-            QEMU,
-            &[("guest", 19.1e9), ("qemu", 0.4e9), ("vhost", 2.0e6)],
-            &[],
-            &[("page_faults", 9100.0), ("context_switches", 5200.0), ("block_read_bytes", 131_072.0)],
-        ),
-        echo("native", &[("guest", 1.31e4)], &[], &[("context_switches", 2.0), ("page_faults", 1.5e-6)]),
-        echo(
-            DOCKER,
-            &[("guest", 1.36e4), ("docker-proxy", 2.2e3), ("softirq", 4.1e2)],
-            &[("dockerd", 31.0)],
-            &[("context_switches", 2.0), ("page_faults", 4.8e-5)],
-        ),
-        echo(UML, &[("guest", 5.2e4)], &[], &[("context_switches", 9.0), ("page_faults", 1.6e-6)]),
-        echo(QEMU, &[("guest", 3.4e5), ("qemu", 1.2e4)], &[], &[("context_switches", 2.5)]),
+        charge(lu, UML, &[("guest", 2.19e9)], &[], &events(480.0, 1890.0, 65_536.0)),
+        charge(lu, QEMU, &machine, &[], &events(9100.0, 5200.0, 131_072.0)),
+        charge(echo, "native", &[("guest", 1.31e4)], &[], &rare(2.0, 1.5e-6)),
+        charge(echo, DOCKER, &proxy, &[("dockerd", 31.0)], &rare(2.0, 4.8e-5)),
+        charge(echo, UML, &[("guest", 5.2e4)], &[], &rare(9.0, 1.6e-6)),
+        charge(echo, QEMU, &[("guest", 3.4e5), ("qemu", 1.2e4)], &[], &[("context_switches", 2.5)]),
     ]
 }
 
-fn loader(
-    environment: &str,
-    busiest_share: f64,
-    headroom: Option<f64>,
-    reached: Option<f64>,
-) -> LoaderSummary {
+fn loader(environment: &str, busiest_share: f64, headroom: Option<f64>, reached: f64) -> LoaderSummary {
     LoaderSummary {
         workload: "echo".into(),
         environment: environment.into(),
@@ -159,7 +123,7 @@ fn loader(
         busiest_share,
         operation: "request".into(),
         headroom_per_s: headroom,
-        reached_per_s: reached,
+        reached_per_s: Some(reached),
         paced: None,
     }
 }
@@ -182,6 +146,7 @@ fn disturbed(environment: &str, block: u32) -> DisturbedTrial {
 }
 
 fn circumstances() -> Circumstances {
+    let emulated = [(ClockState::Proven, 60), (ClockState::Bracket, 29), (ClockState::Wrong, 1)];
     Circumstances {
         noise: Some(NoiseSummary {
             trials: 360,
@@ -217,29 +182,21 @@ fn circumstances() -> Circumstances {
             clock("native", &[(ClockState::Shared, 90)], None),
             clock(DOCKER, &[(ClockState::Shared, 90)], None),
             clock(UML, &[(ClockState::Proven, 81), (ClockState::Warned, 9)], Some((12.4, 40.0))),
-            clock(
-                QEMU,
-                &[(ClockState::Proven, 60), (ClockState::Bracket, 29), (ClockState::Wrong, 1)],
-                Some((-31.0, 610.0)),
-            ),
+            clock(QEMU, &emulated, Some((-31.0, 610.0))),
         ],
         charges: charges(),
         loaders: vec![
-            loader("native", 0.55, Some(412_000.0), Some(118_400.0)),
-            loader(DOCKER, 0.92, None, Some(104_000.0)),
+            loader("native", 0.55, Some(412_000.0), 118_400.0),
+            loader(DOCKER, 0.92, None, 104_000.0),
         ],
         latencies: [("native", 9.0e-5), (DOCKER, 1.3e-4), (UML, 4.1e-4), (QEMU, 1.9e-3)]
             .map(|(name, median)| latency(name, median))
             .into(),
-        disturbed: [3, 4, 11]
-            .map(|block| disturbed(DOCKER, block))
-            .into_iter()
-            .chain([disturbed(UML, 11)])
-            .collect(),
-        duplicates: Vec::new(),
-        loader_machine: None,
-        loader_clock: None,
+        disturbed: [(DOCKER, 3), (DOCKER, 4), (DOCKER, 11), (UML, 11)]
+            .map(|(name, block)| disturbed(name, block))
+            .into(),
         noisy_host: Some(NoisyHost { from_block: 7, void_units: 12, units: 21 }),
+        ..Circumstances::default()
     }
 }
 
@@ -280,42 +237,28 @@ pub fn report() -> Report {
         plan.workloads.iter_mut().flat_map(|w| &mut w.metrics).find(|m| m.spec.name == "latency_p99");
     quantile.expect("a metric of the run").from =
         Extraction::Quantile { histogram: "/latency".into(), quantile: 0.99 };
-    let mut report = Report::new(
-        "weigh run lu noploop echo --on native;docker:net=nat;uml;qemu:accel=tcg",
-        analyse(&comparisons, &weigh_stats::Options::for_plan(&plan)),
-    );
+    let title = "weigh run lu noploop echo --on native;docker:net=nat;uml;qemu:accel=tcg";
+    let analysis = analysed(&comparisons, &plan);
+    let mut report = run(title, "20260301T150000Z-machines", plan, analysis, BLOCKS, "30 blocks");
     for cell in report.analysis.cells.iter_mut().filter(|cell| cell.environment != "native") {
-        let mut flag = |flag| {
-            cell.flags.push(flag);
-            cell.flags.sort_unstable();
-        };
         match cell.environment.as_str() {
-            UML => {
-                flag(Flag::ClockWarning);
-                flag(Flag::Unequal);
+            UML => cell.flags.extend([Flag::ClockWarning, Flag::Unequal]),
+            // The tool timed itself by a clock that could not be proven.
+            QEMU if cell.workload == "lu" => {
+                cell.flags.push(Flag::ClockUnproven);
+                (cell.verdict, cell.blocks_to_decide) = (None, None);
             }
-            QEMU => flag(Flag::HostClock),
+            QEMU => cell.flags.push(Flag::HostClock),
             _ => {}
         }
         if cell.workload == "echo" && cell.metric.name == "rate" {
             cell.flags.push(Flag::Disturbed);
-            cell.flags.sort_unstable();
         }
-        // The tool timed itself by a clock that could not be proven.
-        if cell.environment == QEMU && cell.workload == "lu" {
-            cell.flags.retain(|flag| *flag != Flag::HostClock);
-            cell.flags.push(Flag::ClockUnproven);
-            cell.flags.sort_unstable();
-            cell.verdict = None;
-            cell.blocks_to_decide = None;
-        }
+        cell.flags.sort_unstable();
     }
     assert!(
         report.analysis.cells.iter().any(|c| c.verdict == Some(Verdict::Equivalent) && c.environment == UML)
     );
-    report.run = Some("20260301T150000Z-machines".into());
-    report.plan = Some(plan);
-    report.host = Some(host());
     let machine = ("kernel", "a virtual machine boots its own");
     report.environments = vec![
         facts("native", &[], &[]),
@@ -357,9 +300,6 @@ pub fn report() -> Report {
     report.circumstances = circumstances();
     report.voids = voids();
     report.failures = vec![failure(QEMU, "echo", 31, false, "weigh-kernels did not end within 60 s")];
-    report.warnings = vec!["the frequency governor is `powersave`; set it to `performance`".into()];
-    report.blocks_planned = Some(BLOCKS);
-    report.blocks_done = Some(BLOCKS);
-    report.effort_label = Some("30 blocks".into());
+    report.warnings = vec![Notice::new("the frequency governor is `powersave`", "set it to `performance`")];
     report
 }

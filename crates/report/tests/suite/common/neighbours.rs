@@ -1,7 +1,7 @@
 //! Runs of guests among others and of a day, made up: neighbours that spin and that do nothing,
 //! weights, guests that could not be had, a drift and a step.
 
-use super::{Shape, comparison, host, metric, plan, shape};
+use super::{Shape, analysed, comparison, metric, plan, rate, run, shape};
 use weigh_model::{
     Better, Comparison, Effort, Load, NeighbourKind, Neighbours, Record, Shares, Trial, WorkloadKey,
     neighbours,
@@ -77,41 +77,19 @@ pub fn density() -> Report {
         };
         all.extend(among("idle", Shares::Equal, 1.0, [0.0, 0.001, 0.01 * f64::from(guests)]));
         all.extend(among("cpu", Shares::Equal, slow, [0.02, 0.03, 0.12]));
-        all.push(of(
-            neighbours::NEIGHBOURS_CPU,
-            guests,
-            Some(("cpu", Shares::Equal)),
-            f64::from(guests - 1) / slow.max(1.0),
-            [0.0; 3],
-            0.002,
-        ));
+        let (cpu, same) = (Some(("cpu", Shares::Equal)), Some(("same", Shares::Equal)));
+        let used = f64::from(guests - 1) / slow.max(1.0);
+        all.push(of(neighbours::NEIGHBOURS_CPU, guests, cpu, used, [0.0; 3], 0.002));
         all.extend(among("cpu", Shares::Weights, 1.0 + 0.05 * slow, [0.0, 0.0, 0.04]));
         all.extend(among("same", Shares::Equal, slow, [0.02, 0.025, 0.1]));
-        let mut sum = of(
-            neighbours::SUM,
-            guests,
-            Some(("same", Shares::Equal)),
-            2.0,
-            [0.02, 0.03, 0.1 + 0.01 * f64::from(guests)],
-            0.01,
-        );
-        let mut jain =
-            of(neighbours::JAIN, guests, Some(("same", Shares::Equal)), 0.99, [0.0, 0.001, 0.05], 0.001);
-        let mut least = of(
-            neighbours::LEAST_TO_MOST,
-            guests,
-            Some(("same", Shares::Equal)),
-            0.93,
-            [0.0, 0.01, 0.2],
-            0.01,
-        );
+        let machine = 0.1 + 0.01 * f64::from(guests);
+        let mut sum = of(neighbours::SUM, guests, same, 2.0, [0.02, 0.03, machine], 0.01);
+        let mut jain = of(neighbours::JAIN, guests, same, 0.99, [0.0, 0.001, 0.05], 0.001);
+        let mut least = of(neighbours::LEAST_TO_MOST, guests, same, 0.93, [0.0, 0.01, 0.2], 0.01);
         for comparison in [&mut sum, &mut jain, &mut least] {
-            for series in &mut comparison.series {
-                series.observations.iter_mut().for_each(|o| {
-                    if comparison.metric.name != neighbours::SUM {
-                        o.value = o.value.min(1.0);
-                    }
-                });
+            let most = if comparison.metric.name == neighbours::SUM { f64::INFINITY } else { 1.0 };
+            for observation in comparison.series.iter_mut().flat_map(|series| &mut series.observations) {
+                observation.value = observation.value.min(most);
             }
             if guests == 16 {
                 comparison.series[2].observations.clear();
@@ -149,30 +127,19 @@ pub fn density() -> Report {
     rate.metric.primary = true;
     let (degradations, isolations) = (degradations(&all, &known), isolations(&all));
     let sums = sums(&all, &[rate], &known);
-    let mut report = Report::new("weigh density spin --on native,docker,qemu", analyse(&all, &options));
-    report.degradations = degradations;
-    report.isolations = isolations;
-    report.sums = sums;
-    report.run = Some("20260301T170000Z-density".into());
-    report.plan = Some(plan);
-    report.host = Some(host());
-    report.blocks_planned = Some(BLOCKS);
-    report.blocks_done = Some(BLOCKS);
-    report.effort_label = Some("12 blocks".into());
-    report
+    let title = "weigh density spin --on native,docker,qemu";
+    let analysis = analyse(&all, &options);
+    let report = run(title, "20260301T170000Z-density", plan, analysis, BLOCKS, "12 blocks");
+    Report { degradations, isolations, sums, ..report }
 }
 
 /// A day, a block every quarter of an hour: docker is slower from the sixtieth block on, qemu
 /// drifts.
 pub fn soak() -> Report {
     const QUARTERS: u32 = 96;
-    let shapes = [
-        shape(ENVIRONMENTS[0], 0.0, 0.01),
-        shape(ENVIRONMENTS[1], 0.02, 0.01),
-        shape(ENVIRONMENTS[2], 0.1, 0.02),
-    ];
-    let mut system =
-        comparison("lu", metric("rate", "GFLOPS", Better::Higher, true), 12e9, QUARTERS, &shapes);
+    let [native, docker, qemu] = ENVIRONMENTS;
+    let shapes = [shape(native, 0.0, 0.01), shape(docker, 0.02, 0.01), shape(qemu, 0.1, 0.02)];
+    let mut system = comparison("lu", rate("rate", "GFLOPS", true), 12e9, QUARTERS, &shapes);
     for observation in &mut system.series[1].observations {
         if observation.block >= Some(60) {
             observation.value *= 0.85;
@@ -181,8 +148,7 @@ pub fn soak() -> Report {
     for observation in &mut system.series[2].observations {
         observation.value *= (-0.004 * f64::from(observation.block.unwrap_or(0)) / 4.0).exp();
     }
-    let short =
-        comparison("fio", metric("random_read", "IOPS", Better::Higher, true), 4000.0, 40, &shapes[..2]);
+    let short = comparison("fio", rate("random_read", "IOPS", true), 4000.0, 40, &shapes[..2]);
     let all = [system, short];
     let plan = plan("soak", &ENVIRONMENTS, &all, Effort::Lasting { seconds: 86_400.0 });
     let trial = |block: u32, workload: &str, at: usize| {
@@ -205,14 +171,9 @@ pub fn soak() -> Report {
     let records: Vec<Record> = (0..QUARTERS)
         .flat_map(|block| (0..3).flat_map(move |at| ["lu", "fio"].map(|workload| trial(block, workload, at))))
         .collect();
-    let mut report =
-        Report::new("weigh soak --for 24h --on native,docker,qemu", analyse(&all, &Options::for_plan(&plan)));
-    report.courses = courses(&records, &all);
-    report.run = Some("20260301T180000Z-soak".into());
-    report.plan = Some(plan);
-    report.host = Some(host());
-    report.blocks_planned = Some(1);
-    report.blocks_done = Some(40);
-    report.effort_label = Some("for 24 h".into());
-    report
+    let analysis = analysed(&all, &plan);
+    let courses = courses(&records, &all);
+    let title = "weigh soak --for 24h --on native,docker,qemu";
+    let report = run(title, "20260301T180000Z-soak", plan, analysis, 1, "for 24 h");
+    Report { courses, blocks_done: Some(40), ..report }
 }

@@ -93,13 +93,17 @@ impl Element {
         Self { tag: tag.into(), attributes, children: Vec::new() }
     }
 
-    /// Every element below this one, in order.
-    pub fn below(&self) -> Vec<&Self> {
-        let elements = self.children.iter().filter_map(|child| match child {
+    /// The elements directly in this one.
+    pub fn inner(&self) -> impl Iterator<Item = &Self> {
+        self.children.iter().filter_map(|child| match child {
             Node::Element(element) => Some(element),
             Node::Text(_) => None,
-        });
-        elements.flat_map(|element| std::iter::once(element).chain(element.below())).collect()
+        })
+    }
+
+    /// Every element below this one, in order.
+    fn below(&self) -> Vec<&Self> {
+        self.inner().flat_map(|element| std::iter::once(element).chain(element.below())).collect()
     }
 
     /// Those with one of these tags.
@@ -134,16 +138,14 @@ impl Element {
     }
 
     pub fn tables(&self) -> Vec<Table> {
+        self.all(&["table"]).into_iter().map(Self::table).collect()
+    }
+
+    fn table(&self) -> Table {
         let cells = |row: &Self| row.all(&["th", "td"]).iter().map(|cell| cell.text()).collect();
-        let table = |table: &&Self| {
-            let mut rows = table.all(&["tr"]).into_iter().map(cells);
-            Table {
-                caption: table.all(&["caption"]).first().map(|caption| caption.text()).unwrap_or_default(),
-                head: rows.next().unwrap_or_default(),
-                rows: rows.collect(),
-            }
-        };
-        self.all(&["table"]).iter().map(table).collect()
+        let mut rows = self.all(&["tr"]).into_iter().map(cells);
+        let head = rows.next().unwrap_or_default();
+        Table { caption: self.all(&["caption"])[0].text(), head, rows: rows.collect() }
     }
 
     pub fn figures(&self) -> Vec<Figure> {
@@ -162,10 +164,8 @@ impl Element {
         for element in self.all(&["h1", "h2", "h3", "table", "figure"]) {
             lines.push(match element.tag.as_str() {
                 "table" => {
-                    let caption = element.all(&["caption"])[0].text();
-                    let rows = element.all(&["tr"]);
-                    let head: Vec<String> = rows[0].all(&["th"]).iter().map(|cell| cell.text()).collect();
-                    format!("  table {caption}: {} ({} rows)", head.join(" | "), rows.len() - 1)
+                    let Table { caption, head, rows } = element.table();
+                    format!("  table {caption}: {} ({} rows)", head.join(" | "), rows.len())
                 }
                 "figure" => {
                     let caption = element.all(&["figcaption"])[0].text();

@@ -1,7 +1,7 @@
 //! A run of starts: stamps one after the other, one that an environment cannot have, and who worked
 //! for it.
 
-use super::{comparison, host, metric, plan, shape};
+use super::{comparison, metric, plan, run, shape};
 use std::collections::BTreeMap;
 use weigh_model::{Better, Caches, Comparison, Effort, Extraction, StartPlan, Started, stamps};
 use weigh_report::Report;
@@ -73,23 +73,14 @@ pub fn report() -> Report {
         flag: Flag::Absent,
         reason: Some("the guest has no network to answer over".into()),
     });
-    let mut report =
-        Report::new("weigh start --on native,namespaces,docker:net=nat", analyse(&comparisons, &options));
-    report.run = Some("20260301T160000Z-start".into());
-    report.plan = Some(plan);
-    report.host = Some(host());
+    let title = "weigh start --on native,namespaces,docker:net=nat";
+    let analysis = analyse(&comparisons, &options);
+    let mut report = run(title, "20260301T160000Z-start", plan, analysis, BLOCKS, "30 blocks");
+    let daemons = [("containerd", 14e6), ("dockerd", 93e6)];
     report.circumstances.charges = vec![
         charge(ENVIRONMENTS[0], 0.9e6, &[], &[]),
         charge(ENVIRONMENTS[1], 1.3e6, &[], &[]),
-        charge(
-            ENVIRONMENTS[2],
-            29e6,
-            &[("containerd-shim", 86e6)],
-            &[("containerd", 14e6), ("dockerd", 93e6)],
-        ),
+        charge(ENVIRONMENTS[2], 29e6, &[("containerd-shim", 86e6)], &daemons),
     ];
-    report.blocks_planned = Some(BLOCKS);
-    report.blocks_done = Some(BLOCKS);
-    report.effort_label = Some("30 blocks".into());
     report
 }

@@ -1,13 +1,13 @@
 //! The six formats as texts that a rule can be checked on: markup taken out, every record (row or
 //! sentence) on one line.
 
-use super::text;
+use super::Shown;
 use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use weigh_model::{Better, neighbours};
-use weigh_report::{Format, Options, Report, quantity, render};
+use weigh_report::{Format, Report, quantity};
 use weigh_stats::{Cell, Interval};
 
 /// The formats, by the names that breaches are told with.
@@ -38,20 +38,18 @@ pub fn all_up(report: &Report) -> Vec<String> {
 
 impl Texts {
     pub fn of(report: &Report) -> Self {
-        let table =
-            render(report, Format::Table, &Options { width: 1000, color: false, unicode: true, gate: None });
-        let csv = text(report, Format::Csv);
+        let csv = report.text(Format::Csv);
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         let header = reader.headers().expect("a header").clone();
         Self {
             all_up: all_up(report),
             readable: vec![
-                (FORMATS[0], table.expect("renders")),
-                (FORMATS[1], from_markdown(&text(report, Format::Markdown))),
-                (FORMATS[2], from_latex(&text(report, Format::Latex))),
-                (FORMATS[3], from_html(&text(report, Format::Html))),
+                (FORMATS[0], report.table(1000)),
+                (FORMATS[1], from_markdown(&report.text(Format::Markdown))),
+                (FORMATS[2], from_latex(&report.text(Format::Latex))),
+                (FORMATS[3], from_html(&report.text(Format::Html))),
             ],
-            json: serde_json::from_str(&text(report, Format::Json)).expect("JSON"),
+            json: serde_json::from_str(&report.text(Format::Json)).expect("JSON"),
             csv: reader
                 .records()
                 .map(|row| {
@@ -70,6 +68,16 @@ impl Texts {
                 && row["environment"] == cell.environment.as_str()
         };
         self.json["cells"].as_array().and_then(|cells| cells.iter().find(same)).unwrap_or(&Value::Null)
+    }
+
+    /// The flags of the cell in JSON.
+    pub fn json_flags(&self, cell: &Cell) -> Vec<&str> {
+        self.json_cell(cell)["flags"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    /// Every format that people read says this.
+    pub fn say(&self, part: &str) {
+        self.readable.iter().for_each(|(format, text)| assert!(text.contains(part), "{format} hides {part}"));
     }
 
     /// A field of the cell in CSV; empty where it is missing.

@@ -4,33 +4,27 @@ use super::*;
 
 // 1. "No overhead" from a difference that is not significant.
 
-fn rule_1(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+fn rule_1(report: &Report, texts: &Texts, found: &mut Breaches) {
     for (format, text) in texts.all() {
         let text = text.to_lowercase();
         for claim in ["no overhead", "zero overhead", "without overhead", "free of overhead", "as fast as"] {
-            expect(!text.contains(claim), format, format!("says `{claim}`"), &mut breaches);
+            found.expect(!text.contains(claim), format, format!("says `{claim}`"));
         }
         for (at, _) in text.match_indices("no difference") {
             let rest: String = text[at..].chars().take(160).collect();
             let open = rest.starts_with("no difference found") && rest.contains("would likely go unseen");
-            expect(open, format, rest, &mut breaches);
+            found.expect(open, format, rest);
         }
     }
     for cell in compared(report).filter(|cell| cell.verdict == Some(Verdict::Inconclusive)) {
-        in_rows(texts, cell, "its open verdict", |line| line.contains("INCONCLUSIVE"), &mut breaches);
-        let json = texts.json_cell(cell)["verdict"] == "INCONCLUSIVE";
-        expect(json, "json", format!("{} in {}", cell.workload, cell.environment), &mut breaches);
-        let csv = texts.csv_field(cell, "verdict") == "INCONCLUSIVE";
-        expect(csv, "csv", format!("{} in {}", cell.workload, cell.environment), &mut breaches);
+        found.rows(texts, cell, "its open verdict", |line| line.contains("INCONCLUSIVE"));
+        found.json(texts.json_cell(cell)["verdict"] == "INCONCLUSIVE", &place(cell));
+        found.csv(texts.csv_field(cell, "verdict") == "INCONCLUSIVE", &place(cell));
     }
     if report.analysis.exploratory {
-        for (format, text) in &texts.readable {
-            let open = !text.contains("equivalent within") && text.contains("equivalence cannot");
-            expect(open, format, "a quick run says that nothing is different".into(), &mut breaches);
-        }
+        let open = |text: &str| !text.contains("equivalent within") && text.contains("equivalence cannot");
+        found.readable(texts, "a quick run says that nothing is different", open);
     }
-    breaches
 }
 
 #[test]
@@ -42,30 +36,25 @@ fn rule_1_no_overhead_is_never_concluded_from_a_difference_that_is_not_significa
         cell.verdict = Some(Verdict::Equivalent);
     });
     finds(rule_1, &truth, &shown);
-    finds(
-        rule_1,
-        &truth,
-        &but(&truth, |report| {
-            report.analysis.cells.iter_mut().for_each(|cell| cell.workload += " has no overhead")
-        }),
-    );
+    let claimed = but(&truth, |report| {
+        report.analysis.cells.iter_mut().for_each(|cell| cell.workload += " has no overhead");
+    });
+    finds(rule_1, &truth, &claimed);
 }
 
 // 2. Iterations as samples.
 
-fn rule_2(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+fn rule_2(report: &Report, texts: &Texts, found: &mut Breaches) {
     for cell in compared(report).filter(|cell| cell.overhead.is_some()) {
         let blocks: BTreeSet<u32> = cell.values.iter().filter_map(|value| value.block).collect();
         let most = if cell.pairing == Pairing::Paired { blocks.len() as u32 } else { cell.n };
-        let what = format!("{} in {}: more than {most} blocks", cell.workload, cell.environment);
-        in_rows(texts, cell, &what, |line| has_number(line, cell.n) && cell.n <= most, &mut breaches);
+        let what = format!("{}: more than {most} blocks", place(cell));
+        found.rows(texts, cell, &what, |line| has_number(line, cell.n) && cell.n <= most);
         let json = texts.json_cell(cell)["n"].as_u64().unwrap_or(u64::MAX);
-        expect(json <= most.into(), "json", what.clone(), &mut breaches);
+        found.json(json <= most.into(), &what);
         let csv = texts.csv_field(cell, "n").parse::<u32>().unwrap_or(u32::MAX);
-        expect(csv <= most, "csv", what, &mut breaches);
+        found.csv(csv <= most, &what);
     }
-    breaches
 }
 
 #[test]
@@ -78,26 +67,18 @@ fn rule_2_iterations_are_no_samples() {
 
 // 3. Environments in sequence.
 
-fn rule_3(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+fn rule_3(report: &Report, texts: &Texts, found: &mut Breaches) {
     for (pairing, label) in [(Pairing::Sequential, "SEQUENTIAL"), (Pairing::Unpaired, "UNPAIRED")] {
         let cells: Vec<&Cell> =
             compared(report).filter(|cell| cell.pairing == pairing && cell.overhead.is_some()).collect();
         for cell in &cells {
             let word = label.to_lowercase();
-            expect(
-                texts.json_cell(cell)["pairing"] == word.as_str(),
-                "json",
-                cell.workload.clone(),
-                &mut breaches,
-            );
-            expect(texts.csv_field(cell, "pairing") == word, "csv", cell.workload.clone(), &mut breaches);
+            found.json(texts.json_cell(cell)["pairing"] == word.as_str(), &cell.workload);
+            found.csv(texts.csv_field(cell, "pairing") == word, &cell.workload);
         }
-        for (format, text) in texts.readable.iter().filter(|_| !cells.is_empty()) {
-            expect(text.contains(label), format, format!("hides {label}"), &mut breaches);
-        }
+        let hides = format!("hides {label}");
+        found.readable(texts, &hides, |text| cells.is_empty() || text.contains(label));
     }
-    breaches
 }
 
 #[test]
@@ -108,8 +89,9 @@ fn rule_3_what_was_measured_in_sequence_says_so() {
             report.compared = None;
             for cell in &mut report.analysis.cells {
                 cell.pairing = Pairing::Paired;
-                cell.flags
-                    .retain(|flag| !matches!(flag, Flag::Sequential | Flag::Unpaired | Flag::NoReference));
+                let loose =
+                    |flag: &Flag| matches!(flag, Flag::Sequential | Flag::Unpaired | Flag::NoReference);
+                cell.flags.retain(|flag| !loose(flag));
             }
         });
         finds(rule_3, &truth, &interleaved);
@@ -118,23 +100,21 @@ fn rule_3_what_was_measured_in_sequence_says_so() {
 
 // 5. Dropping outliers, or one arm of a unit.
 
-fn rule_5(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+fn rule_5(report: &Report, texts: &Texts, found: &mut Breaches) {
     let paired = |cell: &&Cell| cell.pairing == Pairing::Paired && cell.overhead.is_some();
     for cell in compared(report).filter(paired) {
         let pairs = cell.log_ratios.len() as u32;
         let outliers = cell.flags.contains(&Flag::Outliers);
         let what = format!("{pairs} pairs{}", if outliers { ", outliers among them" } else { "" });
         let all = |line: &str| has_number(line, pairs) && (!outliers || line.contains("OUTLIERS"));
-        in_rows(texts, cell, &what, all, &mut breaches);
+        found.rows(texts, cell, &what, all);
         let json = texts.json_cell(cell);
-        let flagged = json["flags"].as_array().is_some_and(|f| f.iter().any(|f| f == "OUTLIERS"));
-        expect(json["n"] == pairs && flagged == outliers, "json", what.clone(), &mut breaches);
+        let flagged = texts.json_flags(cell).contains(&"OUTLIERS");
+        found.json(json["n"] == pairs && flagged == outliers, &what);
         let flagged = texts.csv_field(cell, "flags").split(';').any(|flag| flag == "OUTLIERS");
         let n = texts.csv_field(cell, "n") == pairs.to_string();
-        expect(n && flagged == outliers, "csv", what, &mut breaches);
+        found.csv(n && flagged == outliers, &what);
     }
-    breaches
 }
 
 #[test]
@@ -152,7 +132,7 @@ fn rule_5_no_outlier_and_no_arm_is_dropped() {
     });
     finds(rule_5, &truth, &dropped);
     // Of a table that was looked at: every block is drawn.
-    let page = common::text(&truth, Format::Html);
+    let page = truth.text(Format::Html);
     let dots = page.matches(" 19h0").count();
     let pairs: usize =
         truth.analysis.cells.iter().filter(|cell| cell.primary).map(|cell| cell.log_ratios.len()).sum();
@@ -161,20 +141,17 @@ fn rule_5_no_outlier_and_no_arm_is_dropped() {
 
 // 9. Arithmetic means of ratios.
 
-fn rule_9(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+fn rule_9(report: &Report, texts: &Texts, found: &mut Breaches) {
     for cell in compared(report).filter(|cell| cell.runs.is_none() && !cell.log_ratios.is_empty()) {
         let Some(overhead) = cell.overhead else { continue };
         let mean = cell.log_ratios.iter().map(|(_, d)| d).sum::<f64>() / cell.log_ratios.len() as f64;
         let same = |value: f64| (value - mean.exp_m1()).abs() < 1e-9;
-        let what = format!("{} in {} is no geometric mean", cell.workload, cell.environment);
-        in_rows(texts, cell, &what, |_| same(overhead.estimate), &mut breaches);
+        let what = format!("{} is no geometric mean", place(cell));
+        found.rows(texts, cell, &what, |_| same(overhead.estimate));
         let json = texts.json_cell(cell)["overhead"]["mean"].as_f64().is_some_and(same);
-        expect(json, "json", what.clone(), &mut breaches);
-        let csv = texts.csv_field(cell, "overhead_mean").parse().is_ok_and(same);
-        expect(csv, "csv", what, &mut breaches);
+        found.json(json, &what);
+        found.csv(texts.csv_field(cell, "overhead_mean").parse().is_ok_and(same), &what);
     }
-    breaches
 }
 
 #[test]
@@ -193,8 +170,7 @@ fn rule_9_ratios_are_never_averaged_arithmetically() {
 
 // 16. One composite score.
 
-fn rule_16(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+fn rule_16(report: &Report, texts: &Texts, found: &mut Breaches) {
     let cells = &report.analysis.cells;
     let runs = cells.iter().filter_map(|cell| cell.runs.as_ref()).flat_map(|r| [&r.before, &r.after]);
     let known: BTreeSet<String> = cells
@@ -208,30 +184,24 @@ fn rule_16(report: &Report, texts: &Texts) -> Vec<Breach> {
     for (format, text) in &texts.readable {
         for line in text.lines().filter(|line| !explains(line)) {
             for ratio in ratios(line) {
-                expect(
-                    known.contains(&ratio),
-                    format,
-                    format!("{ratio} belongs to no cell: {line}"),
-                    &mut breaches,
-                );
+                found.expect(known.contains(&ratio), format, format!("{ratio} belongs to no cell: {line}"));
             }
         }
     }
     for (format, text) in texts.all() {
         for word in ["overall", "score", "on average over", "in total", "geomean"] {
-            expect(!text.to_lowercase().contains(word), format, format!("says `{word}`"), &mut breaches);
+            found.expect(!text.to_lowercase().contains(word), format, format!("says `{word}`"));
         }
     }
     for (key, value) in texts.json.as_object().expect("an object") {
         let composite =
             matches!(key.as_str(), "overhead" | "score" | "mean") || key != "margin" && value.is_f64();
-        expect(!composite, "json", format!("{key} is a number over everything"), &mut breaches);
+        found.json(!composite, &format!("{key} is a number over everything"));
     }
     let rows = texts.json["cells"].as_array().map_or(0, Vec::len);
-    expect(rows == cells.len(), "json", "a row that is no cell".into(), &mut breaches);
+    found.json(rows == cells.len(), "a row that is no cell");
     let told = cells.len() + common::rows_beside(report);
-    expect(texts.csv.len() == told, "csv", "a row that is no cell".into(), &mut breaches);
-    breaches
+    found.csv(texts.csv.len() == told, "a row that is no cell");
 }
 
 /// What an environment was found to be against itself: alone, beside idle neighbours, an hour

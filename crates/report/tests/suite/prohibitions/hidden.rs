@@ -15,79 +15,66 @@ fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {
     }
 }
 
-fn rule_15(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = failures_are_shown(report, texts);
-    breaches.extend(voids_are_shown(report, texts));
-    breaches.extend(flags_are_shown(report, texts));
+fn rule_15(report: &Report, texts: &Texts, found: &mut Breaches) {
+    failures_are_shown(report, texts, found);
+    voids_are_shown(report, texts, found);
+    flags_are_shown(report, texts, found);
     if let Some(noisy) = &report.circumstances.noisy_host {
-        for (format, text) in &texts.readable {
-            let said =
-                text.contains("NOISY-HOST") && text.contains(&format!("from block {} on", noisy.from_block));
-            expect(said, format, "hides that the host is noisy".into(), &mut breaches);
-        }
-        expect(texts.json["noisy_host"].is_object(), "json", "noisy host".into(), &mut breaches);
-        let csv = texts.csv.iter().all(|row| field(row, "noisy_host") == "true");
-        expect(csv, "csv", "noisy host".into(), &mut breaches);
+        let from = format!("from block {} on", noisy.from_block);
+        let said = |text: &str| text.contains("NOISY-HOST") && text.contains(&from);
+        found.readable(texts, "hides that the host is noisy", said);
+        found.json(texts.json["noisy_host"].is_object(), "noisy host");
+        found.csv(texts.csv.iter().all(|row| field(row, "noisy_host") == "true"), "noisy host");
     }
-    for (format, text) in &texts.readable {
-        for warning in &report.warnings {
-            let seen = warning.rsplit_once("; ").map_or(warning.as_str(), |(seen, _)| seen);
-            expect(text.contains(seen), format, format!("the warning `{seen}`"), &mut breaches);
-        }
-        for line in report.circumstances.noise.iter().flat_map(|noise| &noise.kernel_log) {
-            expect(
-                text.contains(line.as_str()),
-                format,
-                format!("the kernel's line `{line}`"),
-                &mut breaches,
-            );
-        }
+    for warning in &report.warnings {
+        let seen = &warning.seen;
+        found.readable(texts, &format!("the warning `{seen}`"), |text| text.contains(seen));
     }
-    breaches
+    for line in report.circumstances.noise.iter().flat_map(|noise| &noise.kernel_log) {
+        found.readable(texts, &format!("the kernel's line `{line}`"), |text| text.contains(line));
+    }
 }
 
-fn failures_are_shown(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+/// A flag as rows show it, with how many of how many trials failed.
+fn word(flag: Flag, tally: &str) -> String {
+    match flag {
+        Flag::Failed => format!("failed {tally}"),
+        Flag::Unequal => "unequal by request".into(),
+        other => other.to_string().replace('_', " "),
+    }
+}
+
+fn failures_are_shown(report: &Report, texts: &Texts, found: &mut Breaches) {
     for failure in &report.failures {
         let what = format!("the failure `{}`", failure.reason);
-        for (format, text) in &texts.readable {
-            let log = failure.log.as_deref().unwrap_or_default();
-            let parts = [failure.reason.as_str(), &failure.environment, log];
-            expect(parts.iter().all(|part| text.contains(part)), format, what.clone(), &mut breaches);
-        }
+        let parts =
+            [failure.reason.as_str(), &failure.environment, failure.log.as_deref().unwrap_or_default()];
+        found.readable(texts, &what, |text| parts.iter().all(|part| text.contains(part)));
         for cell in &report.analysis.cells {
             if cell.workload == failure.workload && cell.environment == failure.environment {
                 let csv = texts.csv_field(cell, "failure_reasons").contains(&failure.reason);
-                expect(csv, "csv", what.clone(), &mut breaches);
+                found.csv(csv, &what);
             }
         }
     }
     let json = texts.json["failures"].as_array().map(Vec::len) == Some(report.failures.len());
-    expect(json, "json", "failures".into(), &mut breaches);
-    breaches
+    found.json(json, "failures");
 }
 
-fn voids_are_shown(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+fn voids_are_shown(report: &Report, texts: &Texts, found: &mut Breaches) {
     let mut causes: BTreeMap<VoidCause, usize> = BTreeMap::new();
     report.voids.iter().for_each(|unit| *causes.entry(unit.cause).or_default() += 1);
     for (cause, units) in causes {
         let said = format!("{units} by {}", cause_words(cause).0);
-        for (format, text) in &texts.readable {
-            expect(text.contains(&said), format, said.clone(), &mut breaches);
-        }
+        found.readable(texts, &said, |text| text.contains(&said));
     }
     for unit in &report.voids {
         let parts = || unit.environment.iter().chain(&unit.detail);
         for (format, text) in &texts.readable {
             let told = text.lines().any(|line| parts().all(|part| line.contains(part.as_str())));
             // The terminal names the first ones of a cause and counts the rest.
-            expect(
-                told || *format == "table" && text.contains("and the JSON list all"),
-                format,
-                format!("{unit:?}"),
-                &mut breaches,
-            );
+            let told = told || *format == "table" && text.contains("and the JSON list all");
+            found.expect(told, format, format!("{unit:?}"));
         }
         let same = |row: &Value| {
             row["block"] == unit.block
@@ -98,61 +85,41 @@ fn voids_are_shown(report: &Report, texts: &Texts) -> Vec<Breach> {
                 && row["detail"].as_str() == unit.detail.as_deref()
         };
         let json = texts.json["voids"].as_array().is_some_and(|rows| rows.iter().any(same));
-        expect(json, "json", format!("{unit:?}"), &mut breaches);
+        found.json(json, &format!("{unit:?}"));
         for cell in report.analysis.cells.iter().filter(|cell| cell.workload == unit.workload) {
             let of_cause =
                 report.voids.iter().filter(|v| v.workload == unit.workload && v.cause == unit.cause).count();
             let wanted = format!("{}={of_cause}", cause_words(unit.cause).1);
             let csv = texts.csv_field(cell, "void_causes").split(';').any(|part| part == wanted);
-            expect(csv, "csv", wanted, &mut breaches);
+            found.csv(csv, &wanted);
         }
     }
-    breaches
 }
 
-fn flags_are_shown(report: &Report, texts: &Texts) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+fn flags_are_shown(report: &Report, texts: &Texts, found: &mut Breaches) {
     // A flag in the legend only would not say which cell it is about.
     for cell in report.analysis.cells.iter().filter(|cell| cell.overhead.is_some()) {
         let common = [Flag::Exploratory, Flag::Sequential, Flag::Unpaired];
-        let words: Vec<String> = cell
-            .flags
-            .iter()
-            .filter(|flag| !common.contains(flag))
-            .map(|flag| match flag {
-                Flag::Failed => format!("failed {}/{}", cell.failed, cell.tried),
-                Flag::Unequal => "unequal by request".into(),
-                other => other.to_string().replace('_', " "),
-            })
-            .collect();
+        let own = cell.flags.iter().filter(|flag| !common.contains(flag));
+        let tally = format!("{}/{}", cell.failed, cell.tried);
+        let words: Vec<String> = own.map(|flag| word(*flag, &tally)).collect();
         let what = format!("{words:?}");
-        in_rows(
-            texts,
-            cell,
-            &what,
-            |line| words.iter().all(|word| line.contains(word.as_str())),
-            &mut breaches,
-        );
+        found.rows(texts, cell, &what, |line| words.iter().all(|word| line.contains(word.as_str())));
     }
     for cell in &report.analysis.cells {
         let words: Vec<String> = cell.flags.iter().map(ToString::to_string).collect();
-        let said: Vec<&str> = texts.json_cell(cell)["flags"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        expect(said == words, "json", format!("{words:?}"), &mut breaches);
-        expect(texts.csv_field(cell, "flags") == words.join(";"), "csv", format!("{words:?}"), &mut breaches);
+        let what = format!("{words:?}");
+        found.json(texts.json_flags(cell) == words, &what);
+        found.csv(texts.csv_field(cell, "flags") == words.join(";"), &what);
         let missing = cell.flags.contains(&Flag::NotMeasured)
             && report.analysis.cells.iter().any(|c| c.summary.is_some());
-        for (format, text) in texts.readable.iter().filter(|_| missing && cell.primary) {
+        if missing && cell.primary {
             let word = if cell.absent.is_some() { "ABSENT" } else { "NOT MEASURED" };
-            let said = text.lines().any(|l| l.contains(&cell.environment) && l.contains(word));
-            expect(said, format, format!("{} was not measured", cell.environment), &mut breaches);
+            let said = |line: &str| line.contains(&cell.environment) && line.contains(word);
+            let what = format!("{} was not measured", cell.environment);
+            found.readable(texts, &what, |text| text.lines().any(said));
         }
     }
-    breaches
 }
 
 #[test]
@@ -170,18 +137,14 @@ fn rule_15_no_failure_void_or_flag_is_hidden() {
         finds(rule_15, &truth, &but(&truth, |report| drop(report.voids.remove(unit))));
     }
     let people = ["table", "markdown", "latex", "html"];
-    let deaf = but(&truth, |report| {
-        report.circumstances.noise.as_mut().expect("a noise").kernel_log.clear();
-    });
+    let deaf = but(&truth, |report| report.circumstances.noise.iter_mut().for_each(|n| n.kernel_log.clear()));
     finds_in(rule_15, &truth, &deaf, &people);
     finds_in(rule_15, &truth, &but(&truth, |report| report.warnings.clear()), &people);
     for (name, label) in
         [("quick", "EXPLORATORY"), ("nothing", "NOTHING MEASURED"), ("nothing", "INCOMPLETE")]
     {
         let (_, report) = common::all().into_iter().find(|(known, _)| *known == name).expect("a fixed run");
-        for (format, text) in Texts::of(&report).readable {
-            assert!(text.contains(label), "{name} {format} hides {label}");
-        }
+        Texts::of(&report).say(label);
     }
 }
 
@@ -189,9 +152,7 @@ fn rule_15_no_failure_void_or_flag_is_hidden() {
 fn rule_15_a_run_that_voids_nothing_says_so() {
     let report = but(&common::standard(), |r| r.plan.as_mut().expect("a plan").noise.voiding = false);
     let texts = Texts::of(&report);
-    for (format, text) in &texts.readable {
-        assert!(text.contains("VOIDING OFF"), "{format}");
-    }
+    texts.say("VOIDING OFF");
     assert_eq!(texts.json["noise_limits"]["voiding"], false);
 }
 
@@ -204,10 +165,7 @@ fn rule_15_void_units_that_nothing_replaced_are_counted_apart() {
         }
     });
     let texts = Texts::of(&report);
-    for (format, text) in &texts.readable {
-        let said = text.contains("12 void units are kept and not counted; 11 of them were replaced");
-        assert!(said, "{format}");
-    }
+    texts.say("12 void units are kept and not counted; 11 of them were replaced");
     assert_eq!(texts.json["void_units"], serde_json::json!({"total": 12, "replaced": 11}));
 }
 
@@ -216,12 +174,8 @@ fn rule_15_every_flag_has_a_meaning_where_it_occurs() {
     for flag in Flag::ALL {
         let mut report = common::standard();
         report.analysis.cells[1].flags = vec![flag];
-        let table = common::table(&report, 300);
-        let word = match flag {
-            Flag::Failed => "failed k/n".to_string(),
-            Flag::Unequal => "unequal by request".into(),
-            other => other.to_string().replace('_', " "),
-        };
+        let table = report.table(300);
+        let word = word(flag, "k/n");
         let explained =
             table.lines().any(|line| line.trim_start().starts_with(&word) && line.len() > word.len() + 12);
         assert!(explained, "{word} is not explained");
@@ -230,13 +184,8 @@ fn rule_15_every_flag_has_a_meaning_where_it_occurs() {
 
 #[test]
 fn rule_15_every_cause_of_void_units_is_said() {
-    let causes = [
-        VoidCause::Interrupted,
-        VoidCause::Steal,
-        VoidCause::ForeignCpu,
-        VoidCause::Throttle,
-        VoidCause::Clock,
-    ];
-    let report = but(&common::quick(), |r| r.voids = causes.map(|cause| void(1, "stream", cause)).to_vec());
-    assert_eq!(rule_15(&report, &Texts::of(&report)), []);
+    use VoidCause::{Clock, ForeignCpu, Interrupted, Steal, Throttle};
+    let voids = [Interrupted, Steal, ForeignCpu, Throttle, Clock].map(|cause| void(1, "stream", cause));
+    let report = but(&common::quick(), |report| report.voids = voids.into());
+    assert_eq!(Breaches::of(rule_15, &report, &Texts::of(&report)), []);
 }

@@ -11,7 +11,7 @@ mod hidden;
 mod numbers;
 
 use crate::common::texts::{FORMATS, Texts, effect, explains, field, is_rate, ratios, rows};
-use crate::common::{self, machines, void};
+use crate::common::{self, Shown, machines, void};
 use regex::Regex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,16 +19,61 @@ use weigh_model::{
     Better, ClockState, Comparison, Effort, Extraction, Observation, Series, VoidCause, neighbours,
 };
 use weigh_report::{EnvironmentFacts, Format, Report};
-use weigh_stats::{Cell, Flag, Interval, Pairing, Verdict, analyse};
+use weigh_stats::{Cell, ChargeSummary, Flag, Interval, Pairing, Verdict};
 
 /// A format, and what it breaks.
 type Breach = (&'static str, String);
-type Rule = fn(&Report, &Texts) -> Vec<Breach>;
+type Rule = fn(&Report, &Texts, &mut Breaches);
+
+/// What breaks a rule.
+#[derive(Default)]
+struct Breaches(Vec<Breach>);
+
+impl Breaches {
+    fn of(rule: Rule, report: &Report, texts: &Texts) -> Vec<Breach> {
+        let mut breaches = Self::default();
+        rule(report, texts, &mut breaches);
+        breaches.0
+    }
+
+    fn expect(&mut self, holds: bool, format: &'static str, what: impl Into<String>) {
+        if !holds {
+            self.0.push((format, what.into()));
+        }
+    }
+
+    fn json(&mut self, holds: bool, what: &str) {
+        self.expect(holds, "json", what);
+    }
+
+    fn csv(&mut self, holds: bool, what: &str) {
+        self.expect(holds, "csv", what);
+    }
+
+    /// In every format that people read.
+    fn readable(&mut self, texts: &Texts, what: &str, holds: impl Fn(&str) -> bool) {
+        texts.readable.iter().for_each(|(format, text)| self.expect(holds(text), format, what));
+    }
+
+    /// Of one cell: `line` must hold for some row of it in every readable format.
+    fn rows(&mut self, texts: &Texts, cell: &Cell, what: &str, line: impl Fn(&str) -> bool) {
+        if cell.metric.name == neighbours::UP && texts.all_up.contains(&cell.workload) {
+            return;
+        }
+        let what = format!("{} {}: {what}", cell.metric.name, place(cell));
+        self.readable(texts, &what, |text| rows(text, cell).into_iter().any(&line));
+    }
+}
+
+/// A cell in words.
+fn place(cell: &Cell) -> String {
+    format!("{} in {}", cell.workload, cell.environment)
+}
 
 /// The rule holds for every fixed run.
 fn holds(rule: Rule) {
     for (name, report) in common::all() {
-        let breaches = rule(&report, &Texts::of(&report));
+        let breaches = Breaches::of(rule, &report, &Texts::of(&report));
         assert!(breaches.is_empty(), "{name}: {breaches:#?}");
     }
 }
@@ -40,9 +85,9 @@ fn finds(rule: Rule, truth: &Report, shown: &Report) {
 }
 
 fn finds_in(rule: Rule, truth: &Report, shown: &Report, formats: &[&str]) {
-    assert_eq!(rule(truth, &Texts::of(truth)), [], "the truth itself breaks nothing");
-    let found: BTreeSet<&str> =
-        rule(truth, &Texts::of(shown)).into_iter().map(|(format, _)| format).collect();
+    assert_eq!(Breaches::of(rule, truth, &Texts::of(truth)), [], "the truth itself breaks nothing");
+    let found = Breaches::of(rule, truth, &Texts::of(shown));
+    let found: BTreeSet<&str> = found.into_iter().map(|(format, _)| format).collect();
     let missing: Vec<&&str> = formats.iter().filter(|format| !found.contains(**format)).collect();
     assert!(missing.is_empty(), "the rule finds nothing in {missing:?}");
 }
@@ -68,27 +113,6 @@ fn cell_mut(report: &mut Report, wanted: impl Fn(&Cell) -> bool) -> &mut Cell {
     report.analysis.cells.iter_mut().find(|cell| wanted(cell)).expect("such a cell")
 }
 
-/// Breaches of one cell: `line` must hold for some row of it in every readable format.
-fn in_rows(texts: &Texts, cell: &Cell, what: &str, line: impl Fn(&str) -> bool, breaches: &mut Vec<Breach>) {
-    if cell.metric.name == neighbours::UP && texts.all_up.contains(&cell.workload) {
-        return;
-    }
-    for (format, text) in &texts.readable {
-        if !rows(text, cell).into_iter().any(&line) {
-            breaches.push((
-                format,
-                format!("{} {} in {}: {what}", cell.workload, cell.metric.name, cell.environment),
-            ));
-        }
-    }
-}
-
-fn expect(holds: bool, format: &'static str, what: String, breaches: &mut Vec<Breach>) {
-    if !holds {
-        breaches.push((format, what));
-    }
-}
-
 fn series(environment: &str, values: impl Iterator<Item = f64>) -> Series {
     let observations: Vec<Observation> =
         (0..).zip(values).map(|(block, value)| Observation { block: Some(block), value }).collect();
@@ -107,7 +131,6 @@ fn two(better: Better, unit: &str, other: impl Fn(u32) -> f64) -> Report {
         ],
     }];
     let plan = common::plan("two", &["native", "other"], &comparisons, Effort::Fixed { blocks: 30 });
-    let mut report = Report::new("two", analyse(&comparisons, &weigh_stats::Options::for_plan(&plan)));
-    report.plan = Some(plan);
-    report
+    let report = Report::new("two", common::analysed(&comparisons, &plan));
+    Report { plan: Some(plan), ..report }
 }

@@ -1,7 +1,8 @@
 //! What is published stands beside what is measured, in the place of the paper.
 
+use crate::common::study::InTheMaking;
 use crate::common::texts::{from_latex, from_markdown};
-use crate::common::{FORMATS, study};
+use crate::common::{FORMATS, Shown, study};
 use weigh_model::Better;
 use weigh_report::Format;
 use weigh_report::study::{StudyCell, ViewForm};
@@ -10,12 +11,12 @@ use weigh_report::study::{StudyCell, ViewForm};
 fn every_number_of_the_paper_is_in_every_format() {
     let report = study::everything();
     let texts = [
-        study::table(&report, 200),
-        from_markdown(&study::text(&report, Format::Markdown)),
-        from_latex(&study::text(&report, Format::Latex)),
-        study::text(&report, Format::Html),
-        study::text(&report, Format::Csv),
-        study::text(&report, Format::Json),
+        report.table(200),
+        from_markdown(&report.text(Format::Markdown)),
+        from_latex(&report.text(Format::Latex)),
+        report.text(Format::Html),
+        report.text(Format::Csv),
+        report.text(Format::Json),
     ];
     let cells = report.experiments.iter().flat_map(|e| &e.views).flat_map(|v| &v.rows).flat_map(|r| &r.cells);
     for published in cells.filter_map(|cell| cell.published.as_ref()) {
@@ -27,9 +28,9 @@ fn every_number_of_the_paper_is_in_every_format() {
 
 #[test]
 fn tables_are_turned_as_in_the_paper() {
-    let text = study::text(&study::everything(), Format::Markdown);
+    let text = study::everything().text(Format::Markdown);
     assert!(text.contains("| quantity ") && text.contains("| platform "), "{text}");
-    let table = study::table(&study::everything(), 200);
+    let table = study::everything().table(200);
     let at = |word: &str| table.find(word).unwrap_or_else(|| panic!("{word} is missing"));
     assert!(at("\n  Native\n    TCP\\_STREAM".replace('\\', "").as_str()) > 0);
 }
@@ -44,11 +45,11 @@ fn a_stand_in_is_named_wherever_its_quantity_stands() {
     across.rows[0].stands_in = Some("zebra".into());
     let shown = across.rows[0].label.clone();
     for width in [60, 100, 200] {
-        let table = study::table(&report, width);
+        let table = report.table(width);
         assert!(table.contains(&format!("{shown} (stand-in: zebra)")), "{width}: {table}");
     }
     for format in [Format::Markdown, Format::Latex, Format::Html] {
-        assert!(study::text(&report, format).contains("zebra"), "{format:?}");
+        assert!(report.text(format).contains("zebra"), "{format:?}");
     }
 }
 
@@ -61,7 +62,7 @@ fn a_column_of_nothing_has_no_place() {
     for row in &mut experiment.views[0].rows {
         row.cells[4] = StudyCell::default();
     }
-    let text = study::text(&report, Format::Markdown);
+    let text = report.text(Format::Markdown);
     let head = text.lines().find(|line| line.starts_with("| quantity")).expect("a table");
     assert!(!head.contains("LXC"), "{head}");
     assert!(text.contains("LXC is not installed"));
@@ -72,14 +73,15 @@ fn odd_numbers_and_short_rows_are_survived() {
     let mut report = study::everything();
     let experiment = &mut report.experiments[0];
     experiment.baseline = 99;
-    let mut cell = study::both(
-        study::published(f64::NAN, None),
-        Some((f64::INFINITY, None)),
-        study::measured(0.0, 0.0, 1),
-        None,
-    );
-    cell.overhead =
-        Some(weigh_stats::Interval { estimate: f64::NAN, low: f64::NEG_INFINITY, high: f64::INFINITY });
+    let cell = StudyCell {
+        measured: Some(study::measured(0.0, 0.0, 1)),
+        overhead: Some(weigh_stats::Interval {
+            estimate: f64::NAN,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+        }),
+        ..study::plain(f64::NAN).costs(f64::INFINITY, None)
+    };
     for form in [ViewForm::Table, ViewForm::Bars, ViewForm::Lines, ViewForm::Cdf, ViewForm::Boxes] {
         let rows = vec![
             study::row("odd", "Odd", "", Better::Higher, vec![cell.clone()]),
@@ -89,6 +91,6 @@ fn odd_numbers_and_short_rows_are_survived() {
         experiment.views.push(study::view("empty", "", form, Vec::new()));
     }
     for format in FORMATS {
-        assert!(study::text(&report, format).len() > 100, "{format:?}");
+        assert!(report.text(format).len() > 100, "{format:?}");
     }
 }

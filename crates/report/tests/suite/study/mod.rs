@@ -3,7 +3,7 @@
 mod beside;
 mod rules;
 
-use crate::common::{FORMATS, study};
+use crate::common::{FORMATS, Shown, study};
 use weigh_report::Format;
 
 /// What is told in another unit than the paper's has its unit beside it, and is on no axis of the
@@ -18,9 +18,9 @@ fn a_unit_of_its_own_is_said() {
         (number.unit, number.value, number.sd) = (Some("s".into()), 2e-9, None);
     };
     of_first(&mut report);
-    assert!(study::table(&report, 200).contains("2.00 ns"), "in its own unit");
+    assert!(report.table(200).contains("2.00 ns"), "in its own unit");
     for format in FORMATS.into_iter().filter(|format| *format != Format::Junit) {
-        let text = study::text(&report, format);
+        let text = report.text(format);
         let said = match format {
             Format::Json => "\"unit\": \"s\"",
             Format::Csv => ",s,",

@@ -1,7 +1,7 @@
 //! What every format says of a study, and what none says.
 
-use crate::common::study;
 use crate::common::texts::{effect, from_html, from_latex, from_markdown, ratios};
+use crate::common::{Shown, study};
 use weigh_report::study::{ClaimGrade, StudyCell, StudyReport};
 use weigh_report::{Format, quantity};
 use weigh_stats::{Grade, Interval};
@@ -9,10 +9,10 @@ use weigh_stats::{Grade, Interval};
 /// The formats that people read, with their markup taken out.
 fn readable(report: &StudyReport) -> [(&'static str, String); 4] {
     [
-        ("table", study::table(report, 1000)),
-        ("markdown", from_markdown(&study::text(report, Format::Markdown))),
-        ("latex", from_latex(&study::text(report, Format::Latex))),
-        ("html", from_html(&study::text(report, Format::Html))),
+        ("table", report.table(1000)),
+        ("markdown", from_markdown(&report.text(Format::Markdown))),
+        ("latex", from_latex(&report.text(Format::Latex))),
+        ("html", from_html(&report.text(Format::Html))),
     ]
 }
 
@@ -38,24 +38,18 @@ fn squeezed(text: &str) -> String {
 fn every_claim_has_its_grade_and_its_reason_in_every_format() {
     for (name, report) in study::all() {
         let texts = readable(&report);
-        let csv = study::text(&report, Format::Csv);
-        let xml = study::text(&report, Format::Junit);
+        let csv = report.text(Format::Csv);
+        let xml = report.text(Format::Junit);
         for claim in report.experiments.iter().flat_map(|experiment| &experiment.claims) {
             let grade = word(&claim.grade);
             for (format, text) in &texts {
                 let told = text.lines().any(|line| line.contains(grade) && line.contains(&claim.says));
                 assert!(told, "{name} {format}: {} without {grade}", claim.says);
-                assert!(
-                    text.contains(&claim.source) && text.contains(&claim.check),
-                    "{name} {format}: {}",
-                    claim.id
-                );
+                let whole = text.contains(&claim.source) && text.contains(&claim.check);
+                assert!(whole, "{name} {format}: {}", claim.id);
             }
-            assert!(
-                csv.lines().any(|line| line.contains(&claim.id) && line.contains(grade)),
-                "{name}: {}",
-                claim.id
-            );
+            let told = csv.lines().any(|line| line.contains(&claim.id) && line.contains(grade));
+            assert!(told, "{name}: {}", claim.id);
             let reason = match &claim.grade {
                 ClaimGrade::NotRun { not_run } => Some(not_run.clone()),
                 ClaimGrade::Checked(Grade::Undecided { blocks: Some(blocks) }) => {
@@ -70,21 +64,14 @@ fn every_claim_has_its_grade_and_its_reason_in_every_format() {
                 texts.iter().map(|(f, t)| (*f, t.as_str())).chain([("csv", csv.as_str()), ("junit", &xml)])
             {
                 let text = text.replace("&apos;", "'");
-                assert!(
-                    reason.iter().all(|reason| text.contains(reason)),
-                    "{name} {format}: {} without a reason",
-                    claim.id
-                );
+                let told = reason.iter().all(|reason| text.contains(reason));
+                assert!(told, "{name} {format}: {} without a reason", claim.id);
             }
             for seen in &claim.seen {
                 for (format, text) in &texts {
                     let text = squeezed(text);
-                    let at = text.find(&format!("{} ", seen.what)).is_some();
-                    assert!(
-                        at && text.contains(&format!(", n {}", seen.n)),
-                        "{name} {format}: {}",
-                        seen.what
-                    );
+                    let whole = [format!("{} ", seen.what), format!(", n {}", seen.n)];
+                    assert!(whole.iter().all(|part| text.contains(part)), "{name} {format}: {}", seen.what);
                 }
             }
         }
@@ -117,10 +104,8 @@ fn no_absolute_value_is_graded() {
     }
     for (name, report) in study::all() {
         for (format, text) in readable(&report) {
-            assert!(
-                squeezed(&text).contains("they stand beside each other for reference and are no comparison"),
-                "{name} {format}"
-            );
+            let said = "they stand beside each other for reference and are no comparison";
+            assert!(squeezed(&text).contains(said), "{name} {format}");
         }
     }
 }
@@ -224,25 +209,18 @@ fn counts_are_those_of_the_data() {
     let grades = |wanted: &str| {
         report.experiments.iter().flat_map(|e| &e.claims).filter(|claim| word(&claim.grade) == wanted).count()
     };
-    let claims = format!(
-        "8 claims: {} HOLDS, {} DIFFERS, {} UNDECIDED, {} NOT RUN",
-        grades("HOLDS"),
-        grades("DIFFERS"),
-        grades("UNDECIDED"),
-        grades("NOT RUN")
-    );
+    let words = ["HOLDS", "DIFFERS", "UNDECIDED", "NOT RUN"];
+    let claims = format!("8 claims: {}", words.map(|word| format!("{} {word}", grades(word))).join(", "));
     for (format, text) in readable(&report) {
         let text = squeezed(&text);
         assert!(text.contains(&claims), "{format}: {claims}");
-        assert!(
-            text.contains(&report.summary().replace("example-2016: ", "")),
-            "{format}: the line of a list of studies"
-        );
+        let line = report.summary().replace("example-2016: ", "");
+        assert!(text.contains(&line), "{format}: the line of a list of studies");
         assert!(text.contains("26 published overheads: 3 AGREES, 1 DIFFERS, 3 UNDECIDED (cannot be told apart), 19 not measured"), "{format}");
     }
     // A number in two figures is one number.
     let mut twice = study::everything();
     let again = twice.experiments[1].views[0].clone();
     twice.experiments[1].views.push(again);
-    assert!(study::table(&twice, 200).contains("26 published overheads"));
+    assert!(twice.table(200).contains("26 published overheads"));
 }
