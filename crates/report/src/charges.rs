@@ -52,7 +52,7 @@ pub(crate) struct CpuRow {
     pub daemons: Vec<Option<Quantity>>,
     /// Each with the number that it is sorted by.
     pub counters: Vec<Option<(f64, String)>>,
-    /// Who used it and how it compares, in one sentence.
+    /// Who used CPU time and how it compares, in one sentence.
     pub sentence: String,
     /// Whether the sentence says more than the column beside the values.
     pub notable: bool,
@@ -179,13 +179,13 @@ pub(crate) fn words(name: &str) -> String {
     words.strip_suffix(" bytes").map_or(words.clone(), |stem| format!("{stem} (bytes)"))
 }
 
-/// Whether somebody beside the guest is charged.
+/// Whether anything besides the guest is charged.
 fn helped(charge: &ChargeSummary) -> bool {
     charge.parts_ns_per_op.iter().any(|(name, ns)| name != "guest" && *ns > 0.0)
 }
 
-/// Whether somebody beside the guest used CPU time, shared daemons more than could be told from
-/// nothing, or the whole interval of the difference lies on one side.
+/// Whether anything besides the guest is charged, shared daemons used a notable share, or the whole
+/// interval of the difference lies on one side of zero.
 fn notable(charge: &ChargeSummary) -> bool {
     let daemons: f64 = charge.daemons_ns_per_op.values().sum();
     helped(charge)

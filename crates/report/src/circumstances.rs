@@ -35,7 +35,7 @@ pub(crate) fn clock_words(clock: &ClockSummary) -> String {
     format!("{} {rate}", parts.join(", "))
 }
 
-/// The same, with what it was found by.
+/// The same, with the median round trip of the checks.
 pub(crate) fn clock_detail(clock: &ClockSummary) -> String {
     let words = clock_words(clock);
     match clock.round_trip_ns {

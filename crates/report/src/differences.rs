@@ -56,7 +56,7 @@ impl Difference {
         format!("{} {} (baseline: {}): {}", self.key, self.value, self.baseline_value, self.why())
     }
 
-    /// The same with long values cut, but not so far that they look alike.
+    /// The sentence with long values cut, but not so far that they look alike.
     pub(crate) fn short_sentence(&self) -> String {
         let (here, there) = (shortened(&self.value), shortened(&self.baseline_value));
         if here == there {
@@ -174,7 +174,7 @@ fn fact(key: &str, value: Option<&Value>) -> String {
     }
 }
 
-/// The same for people: sizes with a prefix.
+/// A fact for people: sizes with a prefix.
 pub(crate) fn readable_fact(key: &str, value: Option<&Value>) -> String {
     readable(key, &fact(key, value))
 }

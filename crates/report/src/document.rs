@@ -187,7 +187,7 @@ impl Section {
         }
     }
 
-    /// The same, for chains.
+    /// Adds a block, unless it is empty, and returns the section.
     #[must_use]
     pub fn with(mut self, audience: Audience, block: Block) -> Self {
         self.push(audience, block);
@@ -295,7 +295,7 @@ pub enum ListKind {
     Counts,
 }
 
-/// One of them.
+/// An item of a list.
 #[derive(Debug, Clone, Default)]
 pub struct Item {
     pub(crate) term: String,
@@ -304,7 +304,7 @@ pub struct Item {
     /// Whether it is a command, which is never broken into lines.
     pub(crate) command: bool,
     pub(crate) below: Vec<Item>,
-    /// How many of those below a terminal shows before it counts the rest.
+    /// How many of the items below a terminal shows before it counts the rest.
     pub(crate) most: usize,
 }
 
@@ -324,7 +324,7 @@ impl Item {
         Self { command: true, ..Self::line(text) }
     }
 
-    /// With these below it, all of them shown.
+    /// With these items below it, all of them shown.
     #[must_use]
     pub fn with_below(self, below: impl IntoIterator<Item = Self>) -> Self {
         Self { below: below.into_iter().collect(), most: usize::MAX - 1, ..self }
@@ -349,7 +349,7 @@ impl Item {
     }
 }
 
-/// How a word is coloured: always beside the word, never instead of it.
+/// The colour of a word, which says the same as the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tone {
@@ -361,7 +361,7 @@ pub enum Tone {
     Same,
     /// Not decided; of text, explains.
     Open,
-    /// Nothing of these.
+    /// None of these.
     #[default]
     Plain,
 }
@@ -386,7 +386,7 @@ pub struct Table {
     /// How it is to be read.
     pub note: String,
     pub(crate) form: Form,
-    /// Whether the heading of its section says the caption.
+    /// Whether the heading of its section is the caption already.
     pub(crate) titled: bool,
     /// Of every row; the first holds names.
     pub columns: Vec<Column>,
@@ -415,7 +415,7 @@ pub(crate) enum Form {
     Alone,
     /// In columns that all results share, so that the eye can run down the page.
     Results,
-    /// The same without a head, below others, under a short caption.
+    /// Like `Results`, without a head, below other tables, under a short caption.
     Further(String),
     /// A sentence for each row.
     Sentences,
@@ -484,7 +484,7 @@ pub(crate) enum Fit {
     Wrapped(usize),
     /// It is listed below the rows, and has a column as soon as there is room.
     Soon,
-    /// The same, where room is left by everything else.
+    /// Like `Soon`, but only where everything else leaves room.
     Late,
     /// Bars, as wide as there is room for.
     Bar,
@@ -689,9 +689,9 @@ pub(crate) struct Bar {
     pub tone: Tone,
     /// The effect of every block.
     pub blocks: Vec<f64>,
-    /// What is seen, for those who do not.
+    /// A description for readers who do not see it.
     pub alt: String,
-    /// Whether it is that of what the others are compared with.
+    /// Whether it belongs to the baseline.
     pub baseline: bool,
 }
 
@@ -710,7 +710,7 @@ pub struct Figure {
     pub(crate) kind: PlotKind,
     pub(crate) index: usize,
     pub(crate) caption: String,
-    /// What is seen, for those who do not.
+    /// A description for readers who do not see it.
     pub(crate) alt: String,
 }
 

@@ -1,4 +1,4 @@
-//! What belongs together, in the order in which it first occurs.
+//! Grouping that keeps the order in which things first occur.
 
 /// Items with the same key, under that key.
 pub(crate) fn grouped<T, K: PartialEq>(

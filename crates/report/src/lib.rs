@@ -66,8 +66,8 @@ pub fn render(report: &Report, format: Format, options: &Options) -> Result<Stri
     }
 }
 
-/// The page of a run that goes on, or has just ended, for a browser that a server of the run's own
-/// gives it to.
+/// The page of a run that is going on or has just ended, as the run's own server gives it to a
+/// browser.
 ///
 /// # Errors
 /// Only faults of this crate; no content of a report makes it fail.

@@ -11,7 +11,7 @@ use weigh_stats::{Interval, Limit};
 
 /// One GiB, bytes.
 const GIB: f64 = 1_073_741_824.0;
-/// A line that misses the measured totals by more than this is said to be none.
+/// Where the line misses the measured totals by more than this, a remark says so.
 const MISFIT: f64 = 0.05;
 
 /// One table per workload and metric.

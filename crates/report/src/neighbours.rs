@@ -72,7 +72,7 @@ fn digits(times: Interval) -> [Quantity; 3] {
     [times.estimate, times.low, times.high].map(|x| Quantity::new(x, format!("{x:.decimals$}"), ""))
 }
 
-/// The same in words.
+/// A factor with its interval, in words.
 fn times(times: Interval) -> String {
     let [estimate, low, high] = digits(times);
     format!("{estimate} [{low}, {high}]")
@@ -253,7 +253,7 @@ fn per(ratio: f64) -> Quantity {
     Quantity::new(ratio, text.trim_end_matches('0').trim_end_matches('.'), "")
 }
 
-/// As many as asked for, and how many came up where they are fewer.
+/// How many guests were asked for, and how many were up where those are fewer.
 fn guests(asked: u32, up: Option<u32>) -> Entry {
     match up.filter(|up| *up < asked) {
         Some(up) => Entry::count(asked).then(Piece::Text(format!(" ({up} up)"))),
@@ -435,7 +435,7 @@ pub(crate) fn clauses(report: &Report, environment: &str) -> (Vec<String>, Optio
     (sums.chain(losses.into_iter().map(|(_, text)| text)).collect(), lack)
 }
 
-/// A loss and its clause.
+/// A loss, and the clause that tells it.
 fn clause(one: &Degradation) -> Option<(f64, String)> {
     let step = one.steps.iter().rfind(|step| step.loss.is_some())?;
     let loss = step.loss?;

@@ -1,5 +1,5 @@
-//! Tables of what environments were found to be against themselves: among neighbours, over time, at
-//! several numbers of guests. They have no verdicts.
+//! Tables that compare an environment with itself: among neighbours, over time, at several numbers
+//! of guests. They have no verdicts.
 
 use crate::document::{
     Align, Audience, Block, Cell, Column, Entry, Figure, Fit, Form, Piece, Row, Section, Table,
@@ -12,11 +12,12 @@ pub(crate) struct OwnRow {
     pub name: Entry,
     /// In the order of the columns.
     pub entries: Vec<Entry>,
-    /// What has to be known beside them.
+    /// What the reader has to know beside the entries.
     pub remark: Option<String>,
 }
 
-/// A table with how it was found, its first heading and those of the others.
+/// A table with a note on how its numbers were found, the heading of its first column and those of
+/// the others.
 pub(crate) fn table(
     caption: String,
     note: String,
@@ -44,7 +45,7 @@ pub(crate) fn table(
     }
 }
 
-/// The table under its caption, with what a page draws of it.
+/// The table under its caption, with the figures of a page.
 pub(crate) fn section(table: Table, figures: Vec<Figure>) -> Section {
     let section = Section::new(&table.caption).with(Audience::PAGE, Block::Figures(figures));
     section.with(Audience::ALL, Block::table(table))

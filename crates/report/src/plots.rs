@@ -239,7 +239,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
     (value * factor).round() / factor
 }
 
-/// Names to numbers.
+/// The environments, which rows name by number.
 pub(crate) struct Names(Vec<String>);
 
 impl Names {

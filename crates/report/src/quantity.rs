@@ -275,7 +275,7 @@ pub fn magnitude(fraction: f64) -> String {
     size(fraction).to_string()
 }
 
-/// The same as a number with its unit.
+/// A size of effect as a number with its unit.
 pub(crate) fn size(fraction: f64) -> Quantity {
     let value = fraction.abs() * 100.0;
     let number = if !value.is_finite() {

@@ -1,5 +1,5 @@
-//! A table as a format without a terminal's want of room shows it: only its own columns, those that
-//! are part of another within that, and stacked lines under each other.
+//! A table as formats other than the terminal's show it: the columns of the format alone, joined
+//! columns within the column before them, and stacked lines under one another.
 
 use crate::document::{Align, Cell, Column, Entry, Fit, Medium, Row, Table};
 
@@ -21,11 +21,11 @@ pub(crate) struct SheetRow<'a> {
     pub first: bool,
     /// Whether it says that something is wrong.
     pub fault: bool,
-    /// Of each column what stands in it.
+    /// What stands in each column.
     pub cells: Vec<Vec<Part<'a>>>,
 }
 
-/// An entry, and what it is where it has no column of its own.
+/// An entry, with a label where it has no column of its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub label: Option<&'a Entry>,
@@ -46,7 +46,7 @@ impl<'a> Part<'a> {
         vec![Self { label: None, entry }]
     }
 
-    /// It with its label, as a format writes both.
+    /// The entry with its label, both as a format writes them.
     pub(crate) fn written(&self, write: impl Fn(&Entry) -> String) -> String {
         match self.label {
             Some(label) => format!("{} {}", write(label), write(self.entry)),

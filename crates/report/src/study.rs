@@ -194,6 +194,9 @@ pub struct RowReport {
     pub point: Option<String>,
     /// The place on the x axis of a figure of lines.
     pub x: Option<f64>,
+    /// Of a distribution, which percentile the row is. The JSON has it in the label alone.
+    #[serde(skip)]
+    pub percentile: Option<f64>,
     /// Why nothing measures it here, where that is so.
     pub not_measured: Option<String>,
     /// One for each arm, in their order.

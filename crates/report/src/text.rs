@@ -32,12 +32,12 @@ pub(crate) fn shown(text: &str) -> String {
 /// Lines of output, each harmless, their breaks kept; of text that is short enough.
 pub(crate) use weigh_model::harmless_lines as shown_lines;
 
-/// A name likewise, in a plot.
+/// A name of any origin and length as a plot shows it: harmless, and cut.
 pub(crate) fn shown_name(text: &str) -> String {
     cut(text, LONGEST_NAME)
 }
 
-/// The same text in ASCII: signs that have a plain spelling get it, everything else is spelled out.
+/// A text in ASCII: signs that have a plain spelling get it, everything else is spelled out.
 pub(crate) fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -4,7 +4,7 @@ use crate::Report;
 use crate::group::{distinct, grouped};
 use weigh_stats::{Failure, Notice};
 
-/// A failure, the same one of several blocks told once.
+/// A failure; one that several blocks have is told once.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FailureLine {
     pub environment: String,
@@ -39,7 +39,7 @@ pub(crate) struct Advice {
     pub seen: Vec<String>,
 }
 
-/// The failures, alike ones together.
+/// The failures, one line for those that are alike.
 pub(crate) fn failures(report: &Report) -> Vec<FailureLine> {
     let alike = |f: &&Failure| (f.environment.clone(), f.workload.clone(), f.reason.clone(), f.excluded);
     let groups = grouped(&report.failures, alike).into_iter();

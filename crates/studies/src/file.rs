@@ -113,6 +113,7 @@ struct QuantityFile {
     better: Better,
     #[serde(default)]
     stands_in: bool,
+    percentile: Option<Spanned<f64>>,
     #[serde(default)]
     from: FromFile,
     why: Option<Text>,

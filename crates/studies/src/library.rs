@@ -130,6 +130,7 @@ const EMBEDDED: &[Embedded] = embedded![
 /// unit = "MB/s"                            # of the printed numbers
 /// better = "higher"
 /// stands_in = true                         # optional: measured by another program than the study's
+/// # percentile = 99                        # optional: which percentile it is, for its place in a view of the form `cdf`
 /// # from = "cells"                         # optional: cells, limits (of footprints: one more guest), duplicates (of footprints: equal
 /// #                                        # pages), text (published only: no workload, metric; `why` says why)
 ///

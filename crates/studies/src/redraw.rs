@@ -237,6 +237,7 @@ impl ExperimentRun<'_> {
                 .map(|measurand| measurand.workload.clone()),
             point: point.map(|(sweep, point)| format!("{sweep}={point}")),
             x: at.map(number).filter(|x| *x < f64::MAX),
+            percentile: quantity.percentile,
             not_measured: why,
             cells: self
                 .columns

@@ -170,7 +170,7 @@ impl Reach {
 }
 
 /// One quantity of an experiment: a row of the paper's table, or an axis of its figure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Quantity {
     /// Identifier within the experiment.
     pub id: String,
@@ -186,6 +186,8 @@ pub struct Quantity {
     pub better: Better,
     /// Whether a program other than the paper's measures it.
     pub stands_in: bool,
+    /// For a percentile of a distribution, which one: 99 for the 99th.
+    pub percentile: Option<f64>,
 }
 
 impl Quantity {

@@ -137,6 +137,7 @@ impl Quantity {
         out.line("unit", &self.unit);
         out.line("better", if self.better == Better::Higher { "higher" } else { "lower" });
         out.when("stands_in", self.stands_in);
+        out.optional("percentile", self.percentile.as_ref());
         match &self.from {
             Origin::Cells(_) => {}
             Origin::Limits(_) => out.line("from", "limits"),

@@ -16,7 +16,7 @@ fn place(fraction: f64, reach: f64) -> f64 {
     (x * 10.0).round() / 10.0
 }
 
-/// A dot per block; of very many, where some would fall on each other, there is one.
+/// A dot per block; of very many blocks, one dot for those that would fall on each other.
 fn dots(bar: &Bar, reach: f64) -> String {
     let mut places: Vec<f64> = bar.blocks.iter().map(|effect| place(*effect, reach)).collect();
     if places.len() > MANY_BLOCKS {
@@ -33,7 +33,7 @@ pub(super) fn axis(reach: f64) -> String {
     format!("<span class=\"axis\"><span>−{end}</span><span>0</span><span>+{end}</span></span>")
 }
 
-/// The same in words.
+/// The scale in words.
 pub(super) fn scale(reach: f64) -> String {
     let end = plain_percent(reach);
     format!("scale from −{end} to +{end}")

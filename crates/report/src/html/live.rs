@@ -1,4 +1,4 @@
-//! The page of a run that goes on, as a server of the run's own gives it to a browser.
+//! The page of a run that goes on, as the run's own server gives it to a browser.
 //!
 //! It is the page of the file with a line that says how far the run is, a label, and a second
 //! script, which asks for `state` and loads the page again when there is a newer one. Its policy
@@ -24,7 +24,7 @@ pub struct LivePage {
     pub ended: bool,
 }
 
-/// What the page has of it.
+/// What the page shows of a run that goes on.
 #[derive(Debug)]
 pub(crate) struct LiveView {
     version: u64,

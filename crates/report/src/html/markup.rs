@@ -1,7 +1,7 @@
 //! Elements of a page. Whatever is written as text or as the value of an attribute is escaped here,
 //! so that nothing from outside becomes markup.
 
-/// A page in the making.
+/// The text of a page, as far as it is written.
 #[derive(Debug, Default)]
 pub(super) struct Markup {
     out: String,

@@ -27,7 +27,7 @@ pub(crate) struct Sweep {
     pub metrics: Vec<SweptMetric>,
 }
 
-/// What was measured along it.
+/// One metric along a swept parameter.
 #[derive(Debug, Serialize)]
 pub(crate) struct SweptMetric {
     pub name: String,

@@ -1,5 +1,5 @@
-//! How the comparison of two overheads is written: that a statement holds is said of them as that
-//! they agree.
+//! How the comparison of two overheads is written: a grade that says HOLDS of a claim says AGREES of
+//! two overheads.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weigh_stats::Grade;
@@ -25,7 +25,7 @@ pub(super) fn serialize<S: Serializer>(grade: &Option<Grade>, serializer: S) -> 
     agreement.serialize(serializer)
 }
 
-/// Reads it.
+/// Reads the grade of a comparison.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Grade>, D::Error> {
     let agreement = Option::<Agreement>::deserialize(deserializer)?;
     Ok(agreement.map(|agreement| match agreement {

@@ -16,7 +16,7 @@ pub(crate) struct Chart {
     /// What is drawn, for those who do not see it.
     #[serde(skip)]
     pub form: &'static str,
-    /// Of what it is, for its caption.
+    /// What the figure is of, for its caption.
     #[serde(skip)]
     pub title: String,
     /// Title of the vertical axis.
@@ -218,24 +218,11 @@ fn bars(experiment: &ExperimentReport, view: &ViewReport, rows: &[&RowReport]) -
     }
 }
 
-/// The share of a distribution that a row is the quantile of, where its words say it.
-fn share(row: &RowReport) -> Option<f64> {
-    let words = [row.point.as_deref(), Some(row.label.as_str())];
-    let named = |text: &str| {
-        let text = text.to_lowercase();
-        let percent = text.split_once('%').map(|(before, _)| before.trim_end());
-        let number = percent.and_then(|before| before.rsplit([' ', '=', '(']).next()?.parse::<f64>().ok());
-        let word = [("median", 50.0), ("minimum", 0.0), ("maximum", 100.0)];
-        number.or_else(|| word.iter().find(|(word, _)| text.contains(word)).map(|(_, share)| *share))
-    };
-    row.x.or_else(|| words.into_iter().flatten().find_map(named))
-}
-
 fn distribution(experiment: &ExperimentReport, view: &ViewReport) -> Chart {
     let rows: Vec<&RowReport> = view.rows.iter().collect();
-    // Where a row does not say its share, the rows stand at equal distances.
-    let shares: Option<Vec<f64>> = rows.iter().map(|row| share(row)).collect();
-    let place = |at: usize| shares.as_ref().map_or(at as f64, |shares| shares[at]);
+    // Where some row has no percentile, the rows stand at equal distances.
+    let percentiles: Option<Vec<f64>> = rows.iter().map(|row| row.x.or(row.percentile)).collect();
+    let place = |at: usize| percentiles.as_ref().map_or(at as f64, |percentiles| percentiles[at]);
     let mark = |spot: Place<'_>, number: Number| Some(number.at(number.value, place(spot.at)));
     let unit = rows.first().map_or("", |row| row.unit.as_str());
     Chart {
@@ -256,31 +243,5 @@ fn boxes(experiment: &ExperimentReport, view: &ViewReport, row: &RowReport) -> C
         title: shown_name(&row_label(row)),
         across: axis(view.y_label.as_deref(), &row.label),
         ..Chart::of(PlotKind::Boxes, FORM, series(experiment, &[row], mark))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weigh_model::Better;
-
-    #[test]
-    fn quantiles_are_known_by_their_words() {
-        let row = |label: &str, x| RowReport {
-            quantity: String::new(),
-            label: label.into(),
-            unit: String::new(),
-            better: Better::Lower,
-            stands_in: None,
-            point: None,
-            x,
-            not_measured: None,
-            cells: Vec::new(),
-        };
-        assert_eq!(share(&row("95 % (µs)", None)), Some(95.0));
-        assert_eq!(share(&row("Latency (99.9%)", None)), Some(99.9));
-        assert_eq!(share(&row("median (µs)", None)), Some(50.0));
-        assert_eq!(share(&row("Latency", None)), None);
-        assert_eq!(share(&row("Latency", Some(7.0))), Some(7.0));
     }
 }

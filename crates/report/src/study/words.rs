@@ -17,14 +17,14 @@ pub(super) struct GradeWords {
     why: Why,
 }
 
-/// What is said with the word.
+/// What is said beside the word.
 #[derive(Debug, Clone, PartialEq)]
 enum Why {
-    /// It is decided.
+    /// Nothing: the grade is decided.
     Decided,
     /// So many blocks in all would likely decide it, where that is known.
     Blocks(Option<u32>),
-    /// It was not run.
+    /// Why nothing was run.
     NotRun(String),
 }
 
@@ -45,7 +45,7 @@ impl GradeWords {
         }
     }
 
-    /// The same as an entry.
+    /// The word and what would decide it, as an entry.
     pub(super) fn entry(&self) -> Entry {
         let entry = Entry::flag(self.tone, self.word);
         match self.needed() {

@@ -27,7 +27,7 @@ impl Style {
     }
 }
 
-/// The page in the making.
+/// The text of the terminal, as far as it is written.
 pub(crate) struct Screen {
     pub width: usize,
     pub unicode: bool,

@@ -64,7 +64,8 @@ impl<'a> Flat<'a> {
     }
 }
 
-/// What an entry says in a column: estimate and interval, or all of it and nothing.
+/// The text of an entry in a column, as estimate and interval; in other columns, all of it and an
+/// empty text.
 fn halves(screen: &Screen, column: &Column, entry: &Entry) -> (String, String) {
     let cut = entry.pieces.iter().position(|piece| matches!(piece, Piece::Brackets(_)));
     let Some(at) = cut.filter(|_| column.align == Align::Effect) else {

@@ -221,8 +221,10 @@ fn json_is_indented_and_ends_its_lines_alike() {
 
 #[test]
 fn studies_read_back_from_json_as_they_were() {
-    for (name, report) in study::all().into_iter().chain([("hostile", study::hostile())]) {
+    for (name, mut report) in study::all().into_iter().chain([("hostile", study::hostile())]) {
         let text = report.text(Format::Json);
+        let views = report.experiments.iter_mut().flat_map(|experiment| &mut experiment.views);
+        views.flat_map(|view| &mut view.rows).for_each(|row| row.percentile = None);
         let back: StudyReport = serde_json::from_str(&text).expect("a study");
         assert_eq!(back, report, "{name}");
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");

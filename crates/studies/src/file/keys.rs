@@ -44,6 +44,7 @@ const LISTS: &[(&str, &str, &[&str])] = &[
             "unit",
             "better",
             "stands_in",
+            "percentile",
             "from",
             "why",
         ],

@@ -178,7 +178,19 @@ fn quantity(written: &Spanned<QuantityFile>) -> Result<Quantity, Fault> {
         unit: nonempty(&written.unit)?,
         better: written.better,
         stands_in: written.stands_in,
+        percentile: written.percentile.as_ref().map(percentile).transpose()?,
     })
+}
+
+fn percentile(written: &Spanned<f64>) -> Result<f64, Fault> {
+    match *written.get_ref() {
+        percentile if (0.0..=100.0).contains(&percentile) => Ok(percentile),
+        other => Err(Fault::new(
+            written.span(),
+            format!("`{other}` is no percentile"),
+            "write a number from 0 to 100",
+        )),
+    }
 }
 
 fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {

@@ -171,6 +171,7 @@ fn quantity(taken: &mut BTreeSet<String>, name: &str, from: Origin, unit: &str, 
         unit: unit.into(),
         better,
         stands_in: false,
+        percentile: None,
     }
 }
 

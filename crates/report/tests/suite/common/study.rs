@@ -134,6 +134,7 @@ pub fn row(quantity: &str, label: &str, unit: &str, better: Better, cells: Vec<S
         stands_in: None,
         point: None,
         x: None,
+        percentile: None,
         not_measured: None,
         cells,
     }
@@ -344,12 +345,14 @@ fn storage() -> ExperimentReport {
         ];
         row(id, label, "IOPS", Better::Higher, cells)
     };
-    let quantile = |id: &str, label: &str, level: f64| {
+    let percentile = |percentile: f64, level: f64| {
+        let label = format!("{percentile} %");
         let mut native = plain(level).here(level * 0.7, 0.05);
-        native.measured.iter_mut().for_each(|number| number.statistic = label.into());
+        native.measured.iter_mut().for_each(|number| number.statistic.clone_from(&label));
         let docker = unpublished().here(level * 0.74, 0.05).costs_here(0.057, 0.04);
         let cells = vec![native, docker, plain((level * 2.5).round()).costs(1.5, None)];
-        row(id, label, "µs", Better::Lower, cells)
+        let row = row(&format!("p{percentile:02}"), &label, "µs", Better::Lower, cells);
+        RowReport { percentile: Some(percentile), ..row }
     };
     let cells = vec![
         five([27009.0, 29134.0, 29711.0, 30074.0, 30252.0]).here(9120.0, 0.02),
@@ -359,11 +362,10 @@ fn storage() -> ExperimentReport {
     let boxes = row("read", "Random read (IOPS)", "IOPS", Better::Higher, cells);
     let boxes = RowReport { stands_in: Some("block".into()), ..boxes };
     let bars = vec![bar("rr", "Random read", 84_000.0), bar("rw", "Random write", 110_000.0)];
-    let quantiles =
-        vec![quantile("p05", "5 %", 90.0), quantile("p50", "50 %", 120.0), quantile("p95", "95 %", 310.0)];
+    let percentiles = vec![percentile(5.0, 90.0), percentile(50.0, 120.0), percentile(95.0, 310.0)];
     let views = vec![
         view("fig-6", "Random access", ViewForm::Bars, bars),
-        view("fig-7", "Latency of reads", ViewForm::Cdf, quantiles),
+        view("fig-7", "Latency of reads", ViewForm::Cdf, percentiles),
         view("table-d", "A day under load", ViewForm::Boxes, vec![boxes]),
     ];
     ExperimentReport {
