@@ -1,7 +1,6 @@
-//! Reading a study: first its keys, then their types, then how they fit together.
+//! Reading a study: first its keys and their types, then how they fit together.
 
 mod claims;
-mod keys;
 mod numbers;
 mod reanalyse;
 mod validate;
@@ -13,12 +12,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
-use weigh_model::Better;
+use toml::de::DeTable;
+use weigh_model::{Better, nearest};
 
 type Text = Spanned<String>;
 
 /// The file of a study as serde reads it.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct StudyFile {
     name: Text,
     title: Text,
@@ -32,6 +33,7 @@ struct StudyFile {
 
 /// An experiment as serde reads it.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ExperimentFile {
     name: Text,
     #[serde(default)]
@@ -58,6 +60,7 @@ struct ExperimentFile {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct MeasureFile {
     command: Command,
     #[serde(default)]
@@ -72,12 +75,14 @@ struct MeasureFile {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct InsteadFile {
     original: Text,
     here: Text,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ArmFile {
     id: Text,
     label: Text,
@@ -100,6 +105,7 @@ enum FromFile {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct QuantityFile {
     id: Text,
     label: Text,
@@ -123,6 +129,7 @@ struct QuantityFile {
 type Values = BTreeMap<Text, Spanned<toml::Value>>;
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct PublishedFile {
     quantity: Text,
     source: Text,
@@ -134,6 +141,7 @@ struct PublishedFile {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ClaimFile {
     id: Text,
     says: Text,
@@ -142,6 +150,7 @@ struct ClaimFile {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ViewFile {
     id: Text,
     title: Text,
@@ -154,6 +163,7 @@ struct ViewFile {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ReanalyseFile {
     quantity: Text,
     parser: Text,
@@ -179,8 +189,7 @@ struct Read {
 /// The first fault, with its place and remedy.
 pub fn read_study(file: &Path, text: &str) -> Result<Study, StudyError> {
     let in_file = |fault: Fault| fault.in_file(file, text);
-    keys::check_study(text).map_err(in_file)?;
-    let mut written: StudyFile = toml::from_str(text).map_err(|error| in_file(of_toml(&error)))?;
+    let mut written: StudyFile = parse(text).map_err(in_file)?;
     let experiments = std::mem::take(&mut written.experiment);
     let mut study = validate::study(&written).map_err(in_file)?;
     if experiments.is_empty() {
@@ -198,8 +207,11 @@ pub fn read_study(file: &Path, text: &str) -> Result<Study, StudyError> {
 pub(crate) fn read_folder(study: (&Path, &str), experiments: &[(&Path, &str)]) -> Result<Study, StudyError> {
     let (file, text) = study;
     let in_file = |fault: Fault| fault.in_file(file, text);
-    keys::check_head(text).map_err(in_file)?;
-    let written: StudyFile = toml::from_str(text).map_err(|error| in_file(of_toml(&error)))?;
+    let written: StudyFile = parse(text).map_err(in_file)?;
+    if let Some(experiment) = written.experiment.first() {
+        let message = "the experiments of this study have files of their own";
+        return Err(in_file(Fault::new(experiment.span(), message, "move the experiment to one of them")));
+    }
     let mut study = validate::study(&written).map_err(in_file)?;
     for (file, text) in experiments {
         read_experiment(text)
@@ -210,9 +222,7 @@ pub(crate) fn read_folder(study: (&Path, &str), experiments: &[(&Path, &str)]) -
 }
 
 fn read_experiment(text: &str) -> Result<Read, Fault> {
-    keys::check_experiment(text)?;
-    let written: ExperimentFile = toml::from_str(text).map_err(|error| of_toml(&error))?;
-    validate::experiment(text, written)
+    validate::experiment(text, parse(text)?)
 }
 
 /// Adds an experiment, unless another has one of its names.
@@ -220,7 +230,7 @@ fn add(study: &mut Study, read: Read) -> Result<(), Fault> {
     let Read { experiment, name, also } = read;
     for known in &study.experiments {
         if known.name == experiment.name {
-            let message = format!("the experiment `{}` is there twice", known.name);
+            let message = format!("the experiment `{}` is defined twice", known.name);
             return Err(Fault::new(name, message, "rename or remove one"));
         }
         if known.also.contains(&experiment.name) {
@@ -238,13 +248,43 @@ fn add(study: &mut Study, read: Read) -> Result<(), Fault> {
 
 /// A fault at the name of a study that is right otherwise.
 pub(crate) fn at_name(text: &str, message: String, help: &str) -> Fault {
-    Fault { span: keys::name_span(text), message, help: Some(help.into()) }
+    let document = DeTable::parse(text).ok();
+    let name = document.as_ref().and_then(|document| document.get_ref().get("name"));
+    Fault { span: name.map(Spanned::span), message, help: Some(help.into()) }
 }
 
-fn of_toml(error: &toml::de::Error) -> Fault {
-    let message = error.message().trim().replace('\n', "; ");
-    let help = missing(&message).and_then(|key| Some(format!("add a line such as `{}`", example(key)?)));
-    Fault { span: error.span(), message, help }
+/// Reads the keys of a file and the types of their values.
+fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    toml::from_str(text).map_err(|error| {
+        let message = error.message().trim().replace('\n', "; ");
+        if let Some((key, known)) = unknown(&message) {
+            let help = match nearest(key, known.iter().copied()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("the keys here are: {}", known.join(", ")),
+            };
+            return Fault { span: error.span(), message: format!("unknown key `{key}`"), help: Some(help) };
+        }
+        if let Some((span, key)) = error.span().and_then(|span| single_brackets(text, span, &message)) {
+            return Fault::new(span, format!("`{key}` is a list"), format!("write `[[{key}]]`"));
+        }
+        let help = missing(&message).and_then(|key| Some(format!("add a line such as `{}`", example(key)?)));
+        Fault { span: error.span(), message, help }
+    })
+}
+
+/// A key that does not exist and those that do, from serde's message: the error type does not tell.
+fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
+    let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2);
+    Some((quoted.next()?, quoted.collect()))
+}
+
+/// The name of a table that should be an item of a list, and its place.
+fn single_brackets<'t>(text: &'t str, span: Range<usize>, message: &str) -> Option<(Range<usize>, &'t str)> {
+    let line = text[span.clone()].lines().next().filter(|_| message.contains("expected a sequence"))?;
+    let name = line.strip_prefix('[')?.strip_suffix(']')?;
+    let key = name.rsplit('.').next()?;
+    let end = span.start + line.len() - 1;
+    Some((end - key.len()..end, key))
 }
 
 /// The key that is missing, from serde's message: the error type does not tell.

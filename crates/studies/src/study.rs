@@ -1,7 +1,7 @@
 //! The parts of a study.
 
 use crate::check::Check;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{Better, EnvironmentSpec};
 
@@ -249,7 +249,7 @@ pub struct Measurand {
 }
 
 /// A statistic of the values of the blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
     /// Arithmetic mean.
@@ -271,22 +271,6 @@ pub enum Statistic {
     Cv,
 }
 
-impl Statistic {
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean",
-            Self::Median => "median",
-            Self::Min => "min",
-            Self::P05 => "p05",
-            Self::P95 => "p95",
-            Self::Max => "max",
-            Self::Sd => "sd",
-            Self::Cv => "cv",
-        }
-    }
-}
-
 /// Printed numbers of one quantity, and where they are printed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Published {
@@ -305,7 +289,7 @@ pub struct Published {
 }
 
 /// What is printed beside a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
     /// Nothing.
@@ -317,18 +301,6 @@ pub enum Spread {
     Ci95,
     /// The five numbers of a box plot.
     Box,
-}
-
-impl Spread {
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Sd => "sd",
-            Self::Ci95 => "ci95",
-            Self::Box => "box",
-        }
-    }
 }
 
 /// A printed number with what is printed beside it, in the unit of its quantity.
@@ -433,7 +405,7 @@ pub struct View {
 }
 
 /// How numbers are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
     /// A table.
@@ -446,19 +418,6 @@ pub enum Form {
     Cdf,
     /// Box plots.
     Boxes,
-}
-
-impl Form {
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Table => "table",
-            Self::Bars => "bars",
-            Self::Lines => "lines",
-            Self::Cdf => "cdf",
-            Self::Boxes => "boxes",
-        }
-    }
 }
 
 impl Study {

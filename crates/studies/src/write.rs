@@ -6,7 +6,6 @@ use crate::study::{
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
-use weigh_model::Better;
 
 impl Study {
     /// The text of a file that is read as the same study. Defaults and comments are left out.
@@ -129,13 +128,13 @@ impl Quantity {
                 out.line("params", &measurand.params);
             }
             if measurand.statistic != Statistic::default() {
-                out.line("statistic", measurand.statistic.name());
+                out.line("statistic", &measurand.statistic);
             }
         }
         out.optional("sweep", self.sweep.as_ref());
         out.optional("best_over", self.from.measurand().and_then(|measurand| measurand.best_over.as_ref()));
         out.line("unit", &self.unit);
-        out.line("better", if self.better == Better::Higher { "higher" } else { "lower" });
+        out.line("better", &self.better);
         out.when("stands_in", self.stands_in);
         out.optional("percentile", self.percentile.as_ref());
         match &self.from {
@@ -157,7 +156,7 @@ impl Published {
         out.line("source", &self.source);
         out.optional("n", self.n.as_ref());
         if self.spread != Spread::default() {
-            out.line("spread", self.spread.name());
+            out.line("spread", &self.spread);
         }
         let values: BTreeMap<&str, Vec<f64>> =
             self.values.iter().map(|(arm, value)| (arm.as_str(), value.numbers())).collect();
@@ -184,7 +183,7 @@ impl View {
         out.header("[[experiment.view]]");
         out.line("id", &self.id);
         out.line("title", &self.title);
-        out.line("form", self.form.name());
+        out.line("form", &self.form);
         out.line("quantities", &self.quantities);
         out.optional("x", self.x.as_ref());
         out.when("arms_down", self.arms_down);

@@ -52,7 +52,8 @@ fn known(experiment: &Experiment, placed: &PlacedCondition) -> Result<(), Fault>
     }
     match (&placed.condition, quantities.as_slice()) {
         (Condition::Absolute { .. }, [(quantity, _, span)]) if !quantity.is_share() => {
-            let message = format!("a value of `{}` itself, which is in {}", quantity.id, quantity.unit);
+            let message =
+                format!("`{}` is in {}, which differs between machines", quantity.id, quantity.unit);
             let help =
                 "only shares (in % or ratio) mean the same on every machine: ask for a ratio or an overhead";
             Err(Fault::new((*span).clone(), message, help))
@@ -83,12 +84,12 @@ fn asked(quantity: &Quantity, point: Option<&Point>, span: &Range<usize>) -> Res
                 format!("write `{id}@100` for a value of `{sweep}`, or `@first`, `@last`, `@all`, `@some`");
             Err(Fault::new(
                 span.clone(),
-                format!("the quantity `{id}` is swept, and no point is asked for"),
+                format!("the quantity `{id}` is swept, and the check names no point"),
                 help,
             ))
         }
         (None, Some(point)) => {
-            let message = format!("`@{point}` of the quantity `{id}`, which is not swept");
+            let message = format!("the quantity `{id}` is not swept, and has no point `@{point}`");
             Err(Fault::new(span.clone(), message, format!("write `{id}`, or add `sweep` to the quantity")))
         }
     }

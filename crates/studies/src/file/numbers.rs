@@ -24,16 +24,12 @@ fn published(
     let quantity = known_quantity(experiment, &written.quantity)?;
     let at = point(quantity, span, written.at.as_ref())?;
     if let Some(n) = written.n.as_ref().filter(|n| *n.get_ref() == 0) {
-        return Err(Fault::new(
-            n.span(),
-            "nothing was measured",
-            "write how many runs there were, or nothing",
-        ));
+        return Err(Fault::new(n.span(), "`n` is 0", "write how many runs there were, or nothing"));
     }
     if written.values.get_ref().is_empty() {
         return Err(Fault::new(
             written.values.span(),
-            "nothing is published here",
+            "no value is published here",
             "write `native = [76.2]`",
         ));
     }
@@ -47,7 +43,7 @@ fn published(
     };
     for (arm, numbers) in written.values.get_ref() {
         if known_arm(experiment, arm)?.today {
-            let message = format!("a published value of `{}`, which is an arm of today", arm.get_ref());
+            let message = format!("the arm `{}` is of today, and has no published value", arm.get_ref());
             return Err(Fault::new(arm.span(), message, "remove it, or `today` from the arm"));
         }
         if experiment.published_value(&quantity.id, arm.get_ref(), block.at.as_deref()).is_some() {
@@ -69,11 +65,11 @@ fn point(
     match (&quantity.sweep, at) {
         (None, None) => Ok(None),
         (None, Some(at)) => {
-            let message = format!("a point of the quantity `{id}`, which is not swept");
+            let message = format!("the quantity `{id}` is not swept, and has no points");
             Err(Fault::new(at.span(), message, "remove `at`, or add `sweep` to the quantity"))
         }
         (Some(sweep), None) => {
-            let message = format!("the quantity `{id}` is swept, and these numbers have no point");
+            let message = format!("the quantity `{id}` is swept, and these values have no point");
             Err(Fault::new(span, message, format!("add `at` with a value of `{sweep}`")))
         }
         (Some(sweep), Some(at)) => {
@@ -110,19 +106,25 @@ fn value(spread: Spread, written: &Spanned<Vec<Spanned<f64>>>) -> Result<Publish
                 None => Ok(PublishedValue::Box { min, p05, median, p95, max }),
                 Some(pair) => Err(Fault::new(
                     pair[1].span(),
-                    "the numbers of a box do not ascend",
+                    "the numbers of a box are not in ascending order",
                     "write min, p05, median, p95, max",
                 )),
             }
         }
-        (Spread::Box, _) => {
-            fault(format!("a box of {} numbers", numbers.len()), "write min, p05, median, p95, max")
-        }
+        (Spread::Box, _) => fault(
+            format!("a box has 5 numbers, and this one {}", numbers.len()),
+            "write min, p05, median, p95, max",
+        ),
         (_, &[value]) => Ok(PublishedValue::Single { value, spread: None }),
         (Spread::Sd | Spread::Ci95, &[value, spread]) => {
             Ok(PublishedValue::Single { value, spread: Some(spread) })
         }
-        (Spread::None, &[_, _]) => fault("a spread of no kind".into(), "write spread = \"sd\" or \"ci95\""),
-        _ => fault(format!("a value of {} numbers", numbers.len()), "write `[value]` or `[value, spread]`"),
+        (Spread::None, &[_, _]) => {
+            fault("a value with a spread of unknown kind".into(), "write spread = \"sd\" or \"ci95\"")
+        }
+        _ => fault(
+            format!("a value has 1 or 2 numbers, and this one {}", numbers.len()),
+            "write `[value]` or `[value, spread]`",
+        ),
     }
 }

@@ -20,11 +20,11 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
     let quantity = known_quantity(experiment, &written.quantity)?;
     let id = &quantity.id;
     if matches!(quantity.from, Origin::Text { .. }) {
-        let message = format!("logs of the quantity `{id}`, which is only printed");
+        let message = format!("the quantity `{id}` is not measured, and has no logs");
         return Err(Fault::new(written.quantity.span(), message, "name a quantity that is measured"));
     }
     if let Some(n) = written.n.as_ref().filter(|n| *n.get_ref() == 0) {
-        return Err(Fault::new(n.span(), "no run at all", "write how many runs there are, or nothing"));
+        return Err(Fault::new(n.span(), "`n` is 0", "write how many runs there are, or nothing"));
     }
     let runs = written.runs.as_ref().map(|runs| (runs.span(), *runs.get_ref()));
     if let Some((span, (first, last))) = runs.clone().filter(|(_, (first, last))| *first < 1 || first > last)
@@ -34,10 +34,10 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
     }
     if written.folders.get_ref().is_empty() {
         let help = "write `folders = [\".\"]` where the logs lie in the directory itself";
-        return Err(Fault::new(written.folders.span(), "the logs lie in no folder", help));
+        return Err(Fault::new(written.folders.span(), "no folder is named", help));
     }
     if written.files.get_ref().is_empty() {
-        return Err(Fault::new(written.files.span(), "no logs at all", "write `native = [\"linux.log\"]`"));
+        return Err(Fault::new(written.files.span(), "no log is named", "write `native = [\"linux.log\"]`"));
     }
     let mut logs = Reanalyse {
         quantity: id.clone(),
@@ -58,7 +58,7 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
             return Err(Fault::new(arm.span(), message, "remove one"));
         }
         if names.get_ref().is_empty() {
-            let message = format!("no log of `{}`", arm.get_ref());
+            let message = format!("no log is named for `{}`", arm.get_ref());
             return Err(Fault::new(names.span(), message, "name one, or remove the arm"));
         }
         let names = names.get_ref().iter().map(below).collect::<Result<_, _>>()?;

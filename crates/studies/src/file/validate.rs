@@ -82,7 +82,7 @@ pub(super) fn experiment(text: &str, written: ExperimentFile) -> Result<Read, Fa
     {
         let id = &quantity.get_ref().id;
         let message =
-            format!("the quantity `{}` is measured by another program, and nothing says which", id.get_ref());
+            format!("the quantity `{}` is measured by another program, which is not named", id.get_ref());
         return Err(Fault::new(id.span(), message, "add `[[instead]]` with `original` and `here`"));
     }
     numbers::add(&mut found, &written.published)?;
@@ -134,7 +134,7 @@ fn arm(written: &Spanned<ArmFile>) -> Result<Arm, Fault> {
         (Some(on), None) => Place::On(environment(on)?),
         (None, Some(reach)) => Place::Reach(reached(reach)?),
         (None, None) => {
-            let message = format!("the arm `{}` is measured nowhere", written.id.get_ref());
+            let message = format!("the arm `{}` has neither `on` nor `reach`", written.id.get_ref());
             let help = "add `on` with an environment, or `reach = \"ssh\"` for a machine of the user's";
             return Err(Fault::new(span, message, help));
         }
@@ -161,7 +161,7 @@ fn environment(on: &Text) -> Result<EnvironmentSpec, Fault> {
 
 fn reached(reach: &Text) -> Result<Reach, Fault> {
     Reach::parse(reach.get_ref()).ok_or_else(|| {
-        let message = format!("`{}` is no way to reach a machine", reach.get_ref());
+        let message = format!("`{}` is not a way to reach a machine", reach.get_ref());
         Fault::new(reach.span(), message, format!("write one of: {}", Reach::NAMES.join(", ")))
     })
 }
@@ -204,7 +204,7 @@ fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
             ("best_over", written.best_over.as_ref().map(Spanned::span)),
         ];
         if let Some((key, span)) = of_measured.into_iter().find_map(|(key, span)| Some((key, span?))) {
-            let message = format!("`{key}` of the quantity `{id}`, which is not measured");
+            let message = format!("the quantity `{id}` is not measured, so `{key}` has no meaning");
             return Err(Fault::new(span, message, "remove it, or `from = \"text\"`"));
         }
         let Some(why) = &written.why else {
@@ -214,7 +214,7 @@ fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
         return Ok(Origin::Text { why: nonempty(why)? });
     }
     if let Some(why) = &written.why {
-        let message = format!("a reason not to measure the quantity `{id}`, which is measured");
+        let message = format!("the quantity `{id}` is measured, so `why` has no meaning");
         return Err(Fault::new(why.span(), message, "remove it, or write `from = \"text\"`"));
     }
     let (Some(workload), Some(metric)) = (&written.workload, &written.metric) else {
@@ -246,7 +246,7 @@ fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
     }
     if let Some(sweep) = written.sweep.as_ref().filter(|sweep| measurand.params.contains_key(sweep.get_ref()))
     {
-        let message = format!("the quantity `{id}` is swept over a parameter that has one value");
+        let message = format!("the quantity `{id}` is swept over a parameter that `params` fixes");
         return Err(Fault::new(sweep.span(), message, "remove it here or from `params`"));
     }
     Ok(match written.from {
@@ -263,7 +263,7 @@ pub(super) fn values(written: &Values) -> Result<BTreeMap<String, String>, Fault
         toml::Value::Integer(number) => Ok(number.to_string()),
         toml::Value::Float(number) => Ok(number.to_string()),
         toml::Value::Boolean(truth) => Ok(truth.to_string()),
-        _ => Err(Fault::new(value.span(), "this is no value of a parameter", "write a number or a text")),
+        _ => Err(Fault::new(value.span(), "no parameter can have this value", "write a number or a text")),
     };
     written.iter().map(|(key, value)| Ok((nonempty(key)?, text(value)?))).collect()
 }
@@ -273,7 +273,7 @@ fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
     if written.quantities.get_ref().is_empty() {
         return Err(Fault::new(
             written.quantities.span(),
-            "a view of nothing",
+            "the view shows no quantity",
             "name the quantities that it shows",
         ));
     }
@@ -288,16 +288,20 @@ fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
         }
         (None, Form::Lines) => {
             let help = "add `x` with the parameter that is swept, or with another quantity";
-            return Err(Fault::new(written.quantities.span(), "lines over nothing", help));
+            return Err(Fault::new(written.quantities.span(), "a line chart needs an x axis", help));
         }
-        (Some(x), form) => {
-            let message = format!("`x` of a view in the form `{}`", form.name());
+        (Some(x), _) => {
+            let message = "only a view in the form `lines` has an `x`";
             return Err(Fault::new(x.span(), message, "remove it, or write form = \"lines\""));
         }
         (None, _) => {}
     }
     if let Some(down) = written.arms_down.as_ref().filter(|_| written.form != Form::Table) {
-        return Err(Fault::new(down.span(), "only a table has rows", "remove it, or write form = \"table\""));
+        return Err(Fault::new(
+            down.span(),
+            "`arms_down` is for tables only",
+            "remove it, or write form = \"table\"",
+        ));
     }
     Ok(View {
         id: written.id.get_ref().clone(),
@@ -316,7 +320,8 @@ fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
 fn over(experiment: &Experiment, x: &Text, quantity: &Text) -> Result<(), Fault> {
     let swept = |id: &str| experiment.quantity(id).and_then(|quantity| quantity.sweep.as_deref());
     let Some(parameter) = swept(quantity.get_ref()) else {
-        let message = format!("lines of the quantity `{}`, which is not swept", quantity.get_ref());
+        let message =
+            format!("the quantity `{}` is not swept, and cannot be drawn as lines", quantity.get_ref());
         return Err(Fault::new(quantity.span(), message, "add `sweep` to the quantity, or use another form"));
     };
     if x.get_ref() == parameter || swept(x.get_ref()) == Some(parameter) {
@@ -362,7 +367,7 @@ fn distinct<'a>(names: impl IntoIterator<Item = &'a Text>, what: &str) -> Result
     let mut seen: Vec<&str> = Vec::new();
     for name in names {
         if seen.contains(&name.get_ref().as_str()) {
-            let message = format!("{what} `{}` is there twice", name.get_ref());
+            let message = format!("{what} `{}` is defined twice", name.get_ref());
             return Err(Fault::new(name.span(), message, "rename or remove one"));
         }
         seen.push(name.get_ref());

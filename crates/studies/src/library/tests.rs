@@ -58,8 +58,8 @@ fn with_users() -> Library {
     library.add(Path::new("mine.toml"), GOOD).unwrap();
     let more = GOOD
         .replace("mine-2026", "theirs")
-        .replace("\"table-1/build\"", "\"table-1/a\"")
-        .replace("name = \"text\"", "name = \"table-1/b\"\nalso = [\"fig-1\", \"fig-99\"]");
+        .replace("'table-1/build'", "'table-1/a'")
+        .replace("name = 'text'", "name = 'table-1/b'\nalso = ['fig-1', 'fig-99']");
     library.add(Path::new("theirs.toml"), &more).unwrap();
     library
 }
@@ -125,7 +125,7 @@ fn users_bring_their_own_without_compiling() {
     assert_eq!(library.studies().len(), EMBEDDED.len() + 1);
     assert_eq!(library.get("mine-2026").unwrap().experiments.len(), 2);
     let error = Library::load(&[path.clone(), path.clone()]).unwrap_err();
-    assert_eq!(&error.text[error.span.unwrap()], "\"mine-2026\"");
+    assert_eq!(&error.text[error.span.unwrap()], "'mine-2026'");
     assert_eq!((error.file, error.message.as_str()), (path, "`mine-2026` is the name of another study"));
 }
 
