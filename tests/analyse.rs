@@ -1,15 +1,12 @@
 //! `weigh analyse`: samples measured elsewhere.
 
-use crate::support::{Stage, reference};
+use crate::support::{Stage, cell_of, reference};
 use serde_json::Value;
 use std::fmt::Write;
 
-fn analyse(stage: &Stage, csv: &str, extra: &[&str]) -> Value {
-    std::fs::write(stage.here().join("samples.csv"), csv).unwrap();
-    let output =
-        stage.weigh().args(["analyse", "samples.csv", "--format", "json"]).args(extra).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+fn analyse(stage: &Stage, csv: &str) -> Value {
+    stage.write("samples.csv", csv);
+    stage.json("analyse samples.csv --format json")
 }
 
 /// The raw STREAM logs of IBM RC25482 give the ratios and intervals that were computed from them
@@ -32,18 +29,13 @@ fn the_published_stream_logs_give_their_known_ratios() {
             writeln!(csv, "{environment},stream,triad,GB/s,higher,{rate}").unwrap();
         }
     }
-    let report = analyse(&stage, &csv, &[]);
+    let report = analyse(&stage, &csv);
     // The reference gives ratios of rates; the report gives overheads of cost: 1 / ratio - 1, ends
     // swapped.
     for (environment, ratio, low, high) in
         [("kvm", 0.9873, 0.9837, 0.9909), ("docker", 1.0006, 0.9925, 1.0088)]
     {
-        let cell = report["cells"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|cell| cell["environment"] == environment)
-            .unwrap();
+        let cell = cell_of(&report, environment, "triad");
         let overhead = |key: &str| 1.0 / (1.0 + cell["overhead"][key].as_f64().unwrap());
         for (got, expected) in
             [(overhead("mean"), ratio), (overhead("ci_high"), low), (overhead("ci_low"), high)]
@@ -52,8 +44,7 @@ fn the_published_stream_logs_give_their_known_ratios() {
         }
         assert!(cell["flags"].to_string().contains("UNPAIRED"), "{cell}");
     }
-    let native =
-        report["cells"].as_array().unwrap().iter().find(|cell| cell["environment"] == "native").unwrap();
+    let native = cell_of(&report, "native", "triad");
     assert!((native["mean"].as_f64().unwrap() / 1e9 - 45.60).abs() < 0.005, "{native}");
 }
 
@@ -69,9 +60,8 @@ fn paired_samples_are_paired() {
         writeln!(csv, "{block},guest,w,time,ms,lower,{}", level * (1.02 + 0.01 * f64::from(block % 3 - 1)))
             .unwrap();
     }
-    let report = analyse(&stage, &csv, &[]);
-    let guest =
-        report["cells"].as_array().unwrap().iter().find(|cell| cell["environment"] == "guest").unwrap();
+    let report = analyse(&stage, &csv);
+    let guest = cell_of(&report, "guest", "time");
     assert_eq!(guest["n"], 12);
     assert_eq!(guest["unit"], "s");
     let low = guest["overhead"]["ci_low"].as_f64().unwrap();
@@ -91,26 +81,14 @@ fn what_is_wrong_in_a_file_is_located() {
         ("environment,workload,metric,unit,better,value\nnative,w,m,s,upwards,1\n", &["line 2", "upwards"]),
         ("environment,workload,metric,unit,better,value\nnative,w,m,s,lower\n", &["line 2"]),
     ] {
-        std::fs::write(stage.here().join("bad.csv"), csv).unwrap();
-        let output = stage.weigh().args(["analyse", "bad.csv"]).output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{message}");
-        for word in words.iter().chain([&"bad.csv"]) {
-            assert!(message.contains(word), "does not say `{word}`:\n{message}");
-        }
+        stage.write("bad.csv", csv);
+        stage.refuses("analyse bad.csv", &[words, &["bad.csv"]].concat());
     }
 }
 
 #[test]
 fn a_baseline_that_is_not_in_the_file_is_refused() {
     let stage = Stage::with_fakes();
-    std::fs::write(
-        stage.here().join("s.csv"),
-        "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\n",
-    )
-    .unwrap();
-    let output = stage.weigh().args(["analyse", "s.csv", "--baseline", "natvie"]).output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(message.contains("natvie") && message.contains("native"), "{message}");
+    stage.write("s.csv", "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\n");
+    stage.refuses("analyse s.csv --baseline natvie", &["natvie", "native"]);
 }

@@ -1,36 +1,30 @@
-//! What is made of a long run's samples is kept by who measures, believed by who looks, and changes
-//! nothing that is shown.
+//! The analysis cache of a long run: `weigh run` and `weigh resume` write it, reports read it, and it
+//! changes nothing that is shown.
 
-use crate::support::{Stage, ready, shown};
+use crate::support::{Stage, listed, ready, shown, with_out};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-const KEPT: &str = "collected.json";
-/// Fewer bytes of samples are not worth keeping anything for.
-const WORTH_KEEPING_BYTES: u64 = 1 << 20;
+const CACHE: &str = "collected.json";
+/// A run with fewer bytes of samples has no analysis cache.
+const LEAST_BYTES: u64 = 1 << 20;
 const ON: &str = "null:sd=0.02;null:effect=0.1,label=b,sd=0.02";
-/// With so many iterations, few trials are a long file.
-const LONG: [&str; 6] = ["--blocks", "15", "--iterations", "150", "--warmup", "0"];
+/// Another attempt at block 14 was void.
+const VOID: &str = r#"{"record":"void","block":14,"attempt":0,"workload":"true","cause":"steal"}"#;
 
-fn measure(stage: &Stage, out: &str, more: &[&str]) {
-    let run = ["run", "--on", ON, "--baseline", "null:sd=0.02", "--no-void", "--out", out];
-    stage.weigh().args(run).args(more).args(["--", "true"]).assert().success();
+fn measure(stage: &Stage, out: &str, effort: &str) {
+    stage.stdout(&format!("run --on {ON} --baseline null:sd=0.02 --no-void --out {out} {effort} -- true"));
 }
 
-/// A run that was worth keeping something of.
+/// A run that is long enough for an analysis cache: with so many iterations, few trials are a long
+/// file.
 fn long(stage: &Stage, out: &str) {
-    measure(stage, out, &LONG);
+    measure(stage, out, "--blocks 15 --iterations 150 --warmup 0");
     let samples = stage.here().join(out).join("samples.jsonl").metadata().unwrap().len();
-    assert!(samples >= WORTH_KEEPING_BYTES, "{samples} bytes are too few for this test");
-}
-
-fn stdout(stage: &Stage, arguments: &[&str]) -> String {
-    let output = stage.weigh().args(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    assert!(samples >= LEAST_BYTES, "{samples} bytes are too few for this test");
 }
 
 /// Makes a file of samples long and says nothing else: blanks at the end of a line are no part of
@@ -38,23 +32,23 @@ fn stdout(stage: &Stage, arguments: &[&str]) -> String {
 fn pad(run: &Path) {
     let samples = run.join("samples.jsonl");
     let text = fs::read_to_string(&samples).unwrap();
-    let blanks = " ".repeat(WORTH_KEEPING_BYTES as usize);
+    let blanks = " ".repeat(LEAST_BYTES as usize);
     fs::write(&samples, format!("{}{blanks}\n", text.trim_end())).unwrap();
 }
 
 /// Every report of a run is to the byte what the samples alone give.
 fn says_what_the_samples_say(stage: &Stage, run: &str) {
-    let kept = stage.here().join(run).join(KEPT);
-    let show = |format: &str| stdout(stage, &["show", run, "--format", format]);
+    let cache = stage.here().join(run).join(CACHE);
+    let show = |format: &str| stage.stdout(&format!("show {run} --format {format}"));
     let formats = ["json", "csv", "html", "table"];
     let with = formats.map(show);
     let aside = stage.here().join("aside");
-    fs::rename(&kept, &aside).unwrap();
+    fs::rename(&cache, &aside).unwrap();
     let without = formats.map(show);
     for ((format, with), without) in formats.iter().zip(with).zip(without) {
         assert!(with == without, "{run} as {format}:\n{with}\n{without}");
     }
-    fs::rename(aside, kept).unwrap();
+    fs::rename(aside, cache).unwrap();
 }
 
 /// Names, lengths and times of all that is in a directory.
@@ -66,10 +60,10 @@ fn contents(directory: &Path) -> BTreeMap<String, (u64, SystemTime)> {
     fs::read_dir(directory).unwrap().map(|entry| of(entry.unwrap())).collect()
 }
 
-/// Changes what is kept and its label with it, as nobody does; only so can be seen that it is read.
+/// Changes the cache and its digests with it, as nobody does; only so can be seen that it is read.
 /// The number of blocks done gets one more.
 fn forge(run: &Path) {
-    let text = fs::read_to_string(run.join(KEPT)).unwrap();
+    let text = fs::read_to_string(run.join(CACHE)).unwrap();
     let (label, made) = text.split_once('\n').unwrap();
     let made = made.strip_prefix("\"made\":").unwrap().strip_suffix("}\n").unwrap();
     let digest = |made: &str| format!("{:032x}", twox_hash::XxHash3_128::oneshot(made.as_bytes()));
@@ -84,7 +78,7 @@ fn forge(run: &Path) {
     let other = other.replacen(&observations, &series.to_string(), 1);
     assert_ne!(other.len(), made.len());
     let label = label.replacen(&digest(made), &digest(&other), 1);
-    fs::write(run.join(KEPT), format!("{label}\n\"made\":{other}}}\n")).unwrap();
+    fs::write(run.join(CACHE), format!("{label}\n\"made\":{other}}}\n")).unwrap();
 }
 
 fn done(stage: &Stage, run: &str) -> u64 {
@@ -92,122 +86,120 @@ fn done(stage: &Stage, run: &str) -> u64 {
 }
 
 #[test]
-fn a_long_run_is_kept_and_who_looks_writes_nothing() {
+fn a_long_run_has_a_cache_and_reading_writes_nothing() {
     let stage = Stage::with_fakes();
     long(&stage, "a");
     long(&stage, "b");
     let (a, b) = (stage.here().join("a"), stage.here().join("b"));
-    assert!(a.join(KEPT).is_file() && b.join(KEPT).is_file());
+    assert!(a.join(CACHE).is_file() && b.join(CACHE).is_file());
     says_what_the_samples_say(&stage, "a");
 
     // With it, without it, and with one that is of no use.
-    let compare = ["compare", "a", "b", "--format", "json"];
+    let compare = "compare a b --format json";
     let look = || {
         let before = (contents(&a), contents(&b));
-        let shown = stdout(&stage, &["show", "a", "--format", "json"]);
-        let compared = stdout(&stage, &compare);
+        let shown = stage.stdout("show a --format json");
+        let compared = stage.stdout(compare);
         assert_eq!((contents(&a), contents(&b)), before);
         (shown, compared)
     };
     let with = look();
-    let kept = fs::read(a.join(KEPT)).unwrap();
-    fs::remove_file(a.join(KEPT)).unwrap();
+    let cache = fs::read(a.join(CACHE)).unwrap();
+    fs::remove_file(a.join(CACHE)).unwrap();
     assert!(look() == with);
-    assert!(!a.join(KEPT).exists());
-    fs::write(a.join(KEPT), &kept[..kept.len() / 2]).unwrap();
+    assert!(!a.join(CACHE).exists());
+    fs::write(a.join(CACHE), &cache[..cache.len() / 2]).unwrap();
     assert!(look() == with);
-    fs::write(a.join(KEPT), kept).unwrap();
+    fs::write(a.join(CACHE), cache).unwrap();
 
     // It is what is read.
     forge(&a);
     assert_eq!(done(&stage, "a"), 16);
-    assert_ne!(stdout(&stage, &compare), with.1);
+    assert_ne!(stage.stdout(compare), with.1);
     stage.host_is_as_before();
 }
 
 #[test]
-fn a_short_run_keeps_nothing() {
+fn a_short_run_has_no_cache() {
     let stage = Stage::with_fakes();
-    measure(&stage, "a", &["--blocks", "3"]);
-    assert!(!stage.here().join("a").join(KEPT).exists());
-    stage.weigh().args(["resume", "a"]).assert().success();
-    assert!(!stage.here().join("a").join(KEPT).exists());
+    measure(&stage, "a", "--blocks 3");
+    assert!(!stage.here().join("a").join(CACHE).exists());
+    stage.stdout("resume a");
+    assert!(!stage.here().join("a").join(CACHE).exists());
     stage.host_is_as_before();
 }
 
-/// Whatever happens to the samples, the plan or the file itself, what is shown is what the samples
-/// say; `resume` keeps it again.
+/// Whatever happens to the samples, the plan or the cache itself, what is shown is what the samples
+/// say; `resume` writes the cache again.
 #[test]
-fn what_is_not_of_these_samples_is_not_believed() {
+fn a_cache_of_other_samples_is_not_read() {
     let stage = Stage::with_fakes();
     long(&stage, "a");
     let run = stage.here().join("a");
     forge(&run);
-    let forged = fs::read(run.join(KEPT)).unwrap();
+    let forged = fs::read(run.join(CACHE)).unwrap();
     assert_eq!(done(&stage, "a"), 16, "as long as nothing else changes");
-    let samples = fs::read_to_string(run.join("samples.jsonl")).unwrap();
+    let samples = stage.read("a/samples.jsonl");
+    let write = |samples: &str| stage.write("a/samples.jsonl", samples);
 
     // Samples that were appended, and a last line that a crash cut.
-    let void = r#"{"record":"void","block":14,"attempt":0,"workload":"true","cause":"steal"}"#;
-    fs::write(run.join("samples.jsonl"), format!("{samples}{void}\n")).unwrap();
+    write(&format!("{samples}{VOID}\n"));
     let report = shown(&stage, "a");
-    assert_eq!((report["blocks"]["done"].clone(), report["voids"].as_array().unwrap().len()), (14.into(), 1));
-    fs::write(run.join("samples.jsonl"), &samples[..samples.len() - 9]).unwrap();
+    assert_eq!((report["blocks"]["done"].clone(), listed(&report, "voids").len()), (14.into(), 1));
+    write(&samples[..samples.len() - 9]);
     let report = shown(&stage, "a");
     assert_eq!(report["blocks"]["done"], 14);
     assert!(report["warnings"].to_string().contains("cut short"), "{}", report["warnings"]);
 
     // Damage is found as without it.
-    fs::write(run.join("samples.jsonl"), samples.replacen("\"sequence\":7,", "\"sequence\";7,", 1)).unwrap();
-    let output = stage.weigh().args(["show", "a"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
-    fs::write(run.join("samples.jsonl"), &samples).unwrap();
+    write(&samples.replacen("\"sequence\":7,", "\"sequence\";7,", 1));
+    stage.refuses("show a", &[]);
+    write(&samples);
     assert_eq!(done(&stage, "a"), 16);
 
     // Another plan; digests that somebody edited.
-    let plan = fs::read_to_string(run.join("plan.json")).unwrap();
-    fs::write(run.join("plan.json"), format!("{plan}\n")).unwrap();
+    let plan = stage.read("a/plan.json");
+    stage.write("a/plan.json", format!("{plan}\n"));
     assert_eq!(done(&stage, "a"), 15);
-    fs::write(run.join("plan.json"), &plan).unwrap();
+    stage.write("a/plan.json", plan);
     for name in ["samples", "plan", "reader", "made"] {
         let text = String::from_utf8(forged.clone()).unwrap();
         let at = text.find(&format!("\"{name}\":\"")).unwrap() + name.len() + 4;
         let other = if &text[at..=at] == "0" { "1" } else { "0" };
         let edited = format!("{}{other}{}", &text[..at], &text[at + 1..]);
-        fs::write(run.join(KEPT), edited).unwrap();
+        fs::write(run.join(CACHE), edited).unwrap();
         assert_eq!(done(&stage, "a"), 15, "{name}");
     }
 
-    // The one who measures again keeps again: first of a block that is void, and so measured once
-    // more.
-    fs::write(run.join("samples.jsonl"), format!("{samples}{void}\n")).unwrap();
-    fs::write(run.join(KEPT), &forged).unwrap();
-    stage.weigh().args(["resume", "a"]).assert().success();
-    assert_ne!(fs::read(run.join(KEPT)).unwrap(), forged);
+    // `resume` writes it again: first of a block that is void, and so measured once more.
+    write(&format!("{samples}{VOID}\n"));
+    fs::write(run.join(CACHE), &forged).unwrap();
+    stage.stdout("resume a");
+    assert_ne!(fs::read(run.join(CACHE)).unwrap(), forged);
     assert_eq!(done(&stage, "a"), 15);
     says_what_the_samples_say(&stage, "a");
     // And where it was lost, though there is nothing left to measure.
-    fs::remove_file(run.join(KEPT)).unwrap();
-    let before = fs::read(run.join("samples.jsonl")).unwrap();
-    stage.weigh().args(["resume", "a"]).assert().success();
-    assert!(fs::read(run.join("samples.jsonl")).unwrap() == before);
+    fs::remove_file(run.join(CACHE)).unwrap();
+    let before = stage.read("a/samples.jsonl");
+    stage.stdout("resume a");
+    assert!(stage.read("a/samples.jsonl") == before);
     forge(&run);
     assert_eq!(done(&stage, "a"), 16, "it is read");
     stage.host_is_as_before();
 }
 
-/// A directory where nothing can be kept is measured into, and shown, all the same.
+/// A directory where no cache can be written is measured into, and shown, all the same.
 #[test]
-fn that_nothing_can_be_kept_is_no_error() {
+fn a_cache_that_cannot_be_written_is_no_error() {
     let stage = Stage::with_fakes();
-    measure(&stage, "a", &["--blocks", "3"]);
+    measure(&stage, "a", "--blocks 3");
     let run = stage.here().join("a");
     pad(&run);
     // Whoever is root may write everywhere; but nothing takes the place of a directory.
-    fs::create_dir_all(run.join(KEPT).join("in-the-way")).unwrap();
-    stage.weigh().args(["resume", "a"]).assert().success();
+    fs::create_dir_all(run.join(CACHE).join("in-the-way")).unwrap();
+    stage.stdout("resume a");
     assert_eq!(done(&stage, "a"), 3);
-    assert!(run.join(KEPT).join("in-the-way").is_dir());
+    assert!(run.join(CACHE).join("in-the-way").is_dir());
     assert!(!contents(&run).keys().any(|name| name.ends_with(".new")));
     stage.host_is_as_before();
 }
@@ -219,34 +211,29 @@ fn rich_runs_say_what_their_samples_say() {
     const TEST: &str = "rich_runs_say_what_their_samples_say";
     let stage = Stage::new();
     let failing = "null:sd=0.02;null:fault=exit,every=5,label=b;null:label=c,launch=fail";
-    let fake = ["--baseline", "null:sd=0.02"];
-    let guests = ["--guests", "1,2", "--blocks", "1", "--no-void"];
-    let mut runs: Vec<(&str, Vec<&str>)> = vec![
-        ("latencies", vec!["run", "echo", "--on", "native", "--size", "quick", "--blocks", "1", "--no-void"]),
-        ("failures", ["run", "--on", failing, fake[0], fake[1], "--blocks", "9", "--iterations", "3"].into()),
-        ("starts", vec!["start", "--on", "native", "--blocks", "2", "--no-void"]),
-        (
-            "courses",
-            ["soak", "--on", ON, fake[0], fake[1], "--guests", "1", "--for", "3s", "--no-void"].into(),
-        ),
+    let fake = "--baseline null:sd=0.02";
+    let mut runs = vec![
+        ("latencies", "run echo --on native --size quick --blocks 1 --no-void".to_string()),
+        ("failures", format!("run --on {failing} {fake} --blocks 9 --iterations 3 -- true")),
+        ("starts", "start --on native --blocks 2 --no-void".into()),
+        ("courses", format!("soak --on {ON} {fake} --guests 1 --for 3s --no-void -- true")),
     ];
     if ready(&stage, "namespaces", TEST) {
-        let on = ["footprint", "--duplicates", "--on", "namespaces", "--baseline", "namespaces"];
-        runs.push(("pages", [&on[..], &guests].concat()));
+        let on = "--on namespaces --baseline namespaces";
+        runs.push(("pages", format!("footprint --duplicates {on} --guests 1,2 --blocks 1 --no-void")));
     }
-    for (name, arguments) in runs {
-        let command: &[&str] = if matches!(name, "failures" | "courses") { &["--", "true"] } else { &[] };
-        stage.weigh().args(arguments).args(["--out", name]).args(command).assert().success();
+    for (name, line) in runs {
+        stage.stdout(&with_out(&line, name));
         let run = stage.here().join(name);
         if name == "failures" {
-            let samples = fs::read_to_string(run.join("samples.jsonl")).unwrap();
-            let void = r#"{"record":"void","block":8,"attempt":0,"workload":"true","cause":"steal"}"#;
-            fs::write(run.join("samples.jsonl"), format!("{samples}{void}\n")).unwrap();
+            let samples = stage.read("failures/samples.jsonl");
+            let void = VOID.replace("14", "8");
+            stage.write("failures/samples.jsonl", format!("{samples}{void}\n"));
         }
         pad(&run);
-        stage.weigh().args(["resume", name]).assert().success();
+        stage.stdout(&format!("resume {name}"));
         says_what_the_samples_say(&stage, name);
-        let all: Value = serde_json::from_slice(&fs::read(run.join(KEPT)).unwrap()).unwrap();
+        let all: Value = serde_json::from_slice(&fs::read(run.join(CACHE)).unwrap()).unwrap();
         let expected: &[&str] = match name {
             "latencies" => &["/collected/circumstances/latencies", "/collected/circumstances/charges"],
             "failures" => &["/collected/failures", "/collected/voids", "/on_record/seen"],

@@ -31,12 +31,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn stdout(stage: &Stage, arguments: &[&str]) -> String {
-    let output = stage.weigh().args(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// Every file below a directory of the checkout that ends so, in order.
 fn files(directory: &str, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -104,17 +98,17 @@ fn block(text: &str) -> String {
 /// The pages of the reference, by path.
 fn reference(stage: &Stage) -> BTreeMap<PathBuf, String> {
     let mut pages = BTreeMap::new();
-    let help = stdout(stage, &["--help"]);
+    let help = stage.stdout("--help");
     let mut index = format!(
         "# Every command\n\nWhat `weigh --help` says. Each command has a page below, with every option. `weigh man DIR` writes the same as manual \
          pages, `weigh completions SHELL` completes it.\n\n{}\n",
         block(&help)
     );
     for (command, summary) in commands(&help) {
-        let help = stdout(stage, &[&command, "--help"]);
+        let help = stage.stdout(&format!("{command} --help"));
         let mut text = format!("# weigh {command}\n\n{}", block(&help));
         for (inner, _) in commands(&help) {
-            let help = stdout(stage, &[&command, &inner, "--help"]);
+            let help = stage.stdout(&format!("{command} {inner} --help"));
             write!(text, "\n## weigh {command} {inner}\n\n{}", block(&help)).unwrap();
         }
         pages.insert(format!("docs/reference/{command}.md").into(), text);
@@ -131,7 +125,7 @@ fn reference(stage: &Stage) -> BTreeMap<PathBuf, String> {
         ("workloads", "Every workload and parameter", "[Workloads](../catalogue.md) says what they are for."),
     ];
     for (what, title, before) in lists {
-        let list = stdout(stage, &["list", what]);
+        let list = stage.stdout(&format!("list {what}"));
         let text = format!("# {title}\n\nWhat `weigh list {what}` says. {before}\n\n{}", block(&list));
         pages.insert(format!("docs/reference/{what}.md").into(), text);
     }
@@ -170,7 +164,7 @@ fn bless(stage: &Stage, wanted: &BTreeMap<PathBuf, String>) {
     for (path, text) in wanted {
         fs::write(root().join(path), text).unwrap();
     }
-    let names = commands(&stdout(stage, &["--help"]));
+    let names = commands(&stage.stdout("--help"));
     let mut reference: Vec<String> =
         names.iter().map(|(name, _)| format!("  - [weigh {name}](reference/{name}.md)")).collect();
     reference.push("  - [Every platform and key](reference/platforms.md)".into());
@@ -347,7 +341,7 @@ fn every_command_line_is_taken() {
 
 /// The names that `weigh list` gives: platforms, aliases, workloads.
 fn names(stage: &Stage, what: &str) -> (Vec<String>, Vec<String>) {
-    let list: Value = serde_json::from_str(&stdout(stage, &["list", what, "--json"])).unwrap();
+    let list: Value = stage.json(&format!("list {what} --json"));
     let is_alias = |entry: &&Value| entry["summary"].as_str().unwrap().starts_with("alias of ");
     let (aliases, names): (Vec<&Value>, Vec<&Value>) = list.as_array().unwrap().iter().partition(is_alias);
     let name = |entry: &Value| entry["name"].as_str().unwrap().to_string();

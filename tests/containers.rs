@@ -3,7 +3,8 @@
 //!
 //! `WEIGH_CONTAINERS` (`make test-containers`) asks for them: together they take minutes.
 
-use crate::support::{Stage, diagnosis, is_ready, shown};
+use crate::support::Moment::{Changes, Trials};
+use crate::support::{Said, Stage, diagnosis, is_ready, killed_at, listed, shown, words};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -44,15 +45,8 @@ fn here(stage: &Stage, test: &str) -> Vec<&'static str> {
     ENVIRONMENTS.iter().filter(|name| ready.contains(&&platform(name))).copied().collect()
 }
 
-/// `--on` for every environment, after native.
-fn on<'a>(environments: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["--on", "native"];
-    arguments.extend(environments.iter().flat_map(|environment| ["--on", environment]));
-    arguments
-}
-
 fn texts<'a>(report: &'a Value, list: &str, key: &str) -> Vec<&'a str> {
-    report[list].as_array().unwrap().iter().map(|item| item[key].as_str().unwrap()).collect()
+    listed(report, list).iter().map(|item| item[key].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -64,18 +58,19 @@ fn one_command_measures_them_all_and_leaves_the_host_as_it_was() {
     let environments = {
         let stage = Stage::new();
         let environments = here(&stage, TEST);
-        run_all(&stage, &environments, "first", &["noploop", "--blocks", "1"]);
+        weigh_all(&stage, &environments, "run noploop --size quick --blocks 1 --out first");
         environments
     };
     // What an engine makes once and keeps is there by now: from here on nothing may differ.
     let stage = Stage::new();
-    let kernels = ["noploop", "syscall", "stream", "memory-latency", "lzma", "--blocks", "1"];
-    let report = run_all(&stage, &environments, "second", &[&kernels[..], &["--", "/bin/true"]].concat());
+    let kernels = "noploop syscall stream memory-latency lzma";
+    let run = format!("run {kernels} --size quick --blocks 1 --out second -- /bin/true");
+    let report = weigh_all(&stage, &environments, &run);
     assert_measured(&report, &environments);
     stage.host_is_as_before();
-    let report = weigh_all(&stage, &environments, "starts", &["start", "--blocks", "1"]);
+    let report = weigh_all(&stage, &environments, "start --blocks 1 --out starts");
     assert_measured(&report, &environments);
-    let stamps = report["cells"].as_array().unwrap().iter().filter(|cell| cell["metric"] == "start_to_init");
+    let stamps = listed(&report, "cells").iter().filter(|cell| cell["metric"] == "start_to_init");
     assert_eq!(stamps.count(), environments.len() + 1, "a cell for native and every other environment");
     stage.host_is_as_before();
 }
@@ -89,7 +84,7 @@ fn is_told(cell: &Value) -> bool {
 /// Every cell has its one block, or is one of those that say why they have none.
 fn assert_measured(report: &Value, environments: &[&str]) {
     let failed = texts(report, "failures", "environment");
-    for cell in report["cells"].as_array().unwrap() {
+    for cell in listed(report, "cells") {
         let name = cell["environment"].as_str().unwrap();
         let told = failed.contains(&name) || is_told(cell);
         assert!(cell["n"] == 1 || told, "{name}: neither measured nor failed: {cell}");
@@ -99,34 +94,23 @@ fn assert_measured(report: &Value, environments: &[&str]) {
         assert!(reason.len() > 10, "no reason: {reason}");
     }
     let measured = |name: &&&str| {
-        let cells = report["cells"].as_array().unwrap();
-        let mut of = cells.iter().filter(|cell| cell["environment"] == ***name).peekable();
+        let mut of = listed(report, "cells").iter().filter(|cell| cell["environment"] == ***name).peekable();
         of.peek().is_some() && of.all(|cell| cell["n"] == 1 || is_told(cell))
     };
     let lost: Vec<_> = environments.iter().filter(|name| !measured(name)).collect();
     assert!(lost.is_empty(), "not measured here: {lost:?}: {}", report["failures"]);
 }
 
-/// Runs workloads over all environments and returns the report.
-fn run_all(stage: &Stage, environments: &[&str], out: &str, what: &[&str]) -> Value {
-    weigh_all(stage, environments, out, &[&["run", "--size", "quick"], what].concat())
-}
-
-/// Lets a command of weigh measure all environments and returns the report.
-fn weigh_all(stage: &Stage, environments: &[&str], out: &str, what: &[&str]) -> Value {
-    let (before, command) = what.split_at(what.iter().position(|word| *word == "--").unwrap_or(what.len()));
-    let output = stage
-        .weigh()
-        .timeout(Duration::from_secs(900))
-        .args(before)
-        .args(["--no-void", "--seed", "1", "--out", out])
-        .args(on(environments))
-        .args(command)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    shown(stage, out)
+/// Lets a command of weigh measure native and all environments, and returns the report.
+fn weigh_all(stage: &Stage, environments: &[&str], line: &str) -> Value {
+    let on: String = environments.iter().map(|environment| format!(" --on {environment}")).collect();
+    let (command, rest) = line.split_once(' ').unwrap();
+    let line = format!("{command} --no-void --seed 1 --on native{on} {rest}");
+    let mut weigh = stage.weigh();
+    weigh.timeout(Duration::from_secs(900)).args(words(&line));
+    Said::of(&line, weigh.output().unwrap()).ends_with(0);
+    let (_, out) = rest.split_once("--out ").unwrap();
+    shown(stage, out.split(' ').next().unwrap())
 }
 
 #[test]
@@ -139,32 +123,12 @@ fn killed_while_each_comes_up_clean_restores_the_host() {
         let stage = Stage::new();
         let environments = here(&stage, TEST);
         // Engines keep what they make with their first guest.
-        run_all(&stage, &environments, "first", &["noploop", "--blocks", "1"]);
+        weigh_all(&stage, &environments, "run noploop --size quick --blocks 1 --out first");
         drop(stage);
         (Stage::new(), environments)
     };
-    for (number, environment) in environments.iter().enumerate() {
-        for delay_ms in [150, 400, 900] {
-            let out = format!("r{number}-{delay_ms}");
-            let arguments = [
-                "run",
-                "--no-void",
-                "--on",
-                environment,
-                "--baseline",
-                environment,
-                "--blocks",
-                "50",
-                "--out",
-                &out,
-            ];
-            let mut child = stage.spawn(&[&arguments[..], &["--", "sleep", "0.02"]].concat());
-            std::thread::sleep(Duration::from_millis(delay_ms));
-            child.kill().unwrap();
-            child.wait().unwrap();
-            stage.weigh().arg("clean").assert().success();
-            eprintln!("{environment} after SIGKILL at {delay_ms} ms:");
-            stage.host_is_as_before();
-        }
+    for on in environments {
+        let run = format!("run --no-void --on {on} --baseline {on} --blocks 50 -- sleep 0.02");
+        killed_at(&stage, &run, [Changes(2), Changes(4), Trials(1)]);
     }
 }

@@ -1,61 +1,21 @@
 //! A crash at any moment leaves a run that `weigh resume` continues and a host that `weigh clean`
 //! restores.
 
-use crate::support::{Stage, ready, shown};
-use serde_json::Value;
+use crate::support::Moment::{Changes, Trials};
+use crate::support::{Stage, interrupt, is_long, kill, killed_at, shown, trials, wait_until, with_native};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-fn wait_until(what: &str, deadline: Duration, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < deadline, "{what} did not happen in {deadline:?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn trials(run: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|record| record["record"] == "trial")
-        .collect()
-}
-
-fn kill(child: &mut std::process::Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
 
 /// SIGKILL at moments spread over the whole run, with every container platform taking part.
 #[test]
 fn sigkill_anywhere_then_clean_restores_the_host() {
     let stage = Stage::new();
-    let mut environments = vec!["native"];
-    for platform in ["namespaces", "runc", "docker"] {
-        if ready(&stage, platform, "sigkill_anywhere_then_clean_restores_the_host") {
-            environments.push(platform);
-        }
-    }
-    let on = environments.join(",");
-    // From before the first guest to the middle of the blocks; a launch of everything takes one to
-    // two seconds.
-    let all = [30, 120, 250, 400, 600, 900, 1300, 1800, 2600, 3600];
+    const TEST: &str = "sigkill_anywhere_then_clean_restores_the_host";
+    let on = with_native(&stage, &["namespaces", "runc", "docker"], TEST);
+    // From before the first guest to the middle of the blocks.
+    let all = [1, 2, 4, 8, 12, 16, 24].map(Changes).into_iter().chain([1, 2, 5, 9].map(Trials));
     // Each second one in the default tests.
-    let step = if std::env::var_os("WEIGH_LONG").is_some() { 1 } else { 2 };
-    for (i, delay_ms) in all.into_iter().enumerate().step_by(step) {
-        let out = format!("r{i}");
-        let arguments =
-            ["run", "--no-void", "--on", &on, "--blocks", "50", "--out", &out, "--", "sleep", "0.02"];
-        let mut child = stage.spawn(&arguments);
-        std::thread::sleep(Duration::from_millis(delay_ms));
-        kill(&mut child);
-        stage.weigh().arg("clean").assert().success();
-        eprintln!("after SIGKILL at {delay_ms} ms:");
-        stage.host_is_as_before();
-    }
+    let step = if is_long() { 1 } else { 2 };
+    killed_at(&stage, &format!("run --no-void --on {on} --blocks 50 -- sleep 0.02"), all.step_by(step));
 }
 
 /// A killed run goes on: nothing finished is lost or repeated, and every unit is complete in the
@@ -64,35 +24,20 @@ fn sigkill_anywhere_then_clean_restores_the_host() {
 fn sigkill_then_resume_completes_the_run() {
     let stage = Stage::new();
     let run = stage.here().join("r");
-    let arguments = [
-        "run",
-        "--no-void", // what a neighbour does to this machine is not the subject
-        "--on",
-        "native,namespaces",
-        "--blocks",
-        "8",
-        "--seed",
-        "3",
-        "--out",
-        "r",
-        "noploop",
-        "--size",
-        "quick",
-        "--",
-        "sleep",
-        "0.01",
-    ];
-    let mut child = stage.spawn(&arguments);
+    // What a neighbour does to this machine is not the subject.
+    let mut child = stage.spawn(
+        "run --no-void --on native,namespaces --blocks 8 --seed 3 --out r noploop --size quick -- sleep 0.01",
+    );
     let mut finished = 0;
     for goal in [3, 9, 14] {
-        wait_until(&format!("{goal} trials"), Duration::from_secs(60), || trials(&run).len() >= goal);
+        wait_until(&format!("{goal} trials"), || trials(&run).len() >= goal);
         kill(&mut child);
         let before = trials(&run);
         assert!(before.len() >= finished, "finished trials were lost");
         finished = before.len();
-        stage.weigh().arg("clean").assert().success();
-        child = stage.spawn(&["resume", "r"]);
-        wait_until("the run goes on", Duration::from_secs(60), || {
+        stage.stdout("clean");
+        child = stage.spawn("resume r");
+        wait_until("the run goes on", || {
             trials(&run).len() > finished || child.try_wait().unwrap().is_some()
         });
         assert_eq!(&trials(&run)[..finished], &before[..], "a finished trial was rewritten");
@@ -125,28 +70,15 @@ fn sigkill_then_resume_completes_the_run() {
 fn an_interrupt_ends_after_the_trial_and_leaves_nothing() {
     let stage = Stage::new();
     let run = stage.here().join("r");
-    let mut child = stage.spawn(&[
-        "run",
-        "--no-void",
-        "--on",
-        "native,namespaces",
-        "--blocks",
-        "40",
-        "--out",
-        "r",
-        "--",
-        "sleep",
-        "0.05",
-    ]);
-    wait_until("five trials", Duration::from_secs(30), || trials(&run).len() >= 5);
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
-        .unwrap();
+    let mut child = stage.spawn("run --no-void --on native,namespaces --blocks 40 --out r -- sleep 0.05");
+    wait_until("five trials", || trials(&run).len() >= 5);
+    interrupt(&child);
     child.wait().unwrap();
     assert!(stage.spawned_said().contains("weigh resume"), "{}", stage.spawned_said());
     stage.host_is_as_before();
     let done = trials(&run).len();
     shown(&stage, "r");
-    stage.weigh().args(["resume", "r"]).assert().success();
+    stage.stdout("resume r");
     assert!(trials(&run).len() >= 80.max(done));
     assert_eq!(shown(&stage, "r")["blocks"]["done"], 40);
     stage.host_is_as_before();
@@ -156,32 +88,16 @@ fn an_interrupt_ends_after_the_trial_and_leaves_nothing() {
 #[test]
 fn a_second_run_is_refused_and_clean_leaves_the_first_alone() {
     let stage = Stage::new();
-    let mut child = stage.spawn(&[
-        "run",
-        "--no-void",
-        "--on",
-        "native,namespaces",
-        "--blocks",
-        "200",
-        "--out",
-        "r",
-        "--",
-        "sleep",
-        "0.05",
-    ]);
-    wait_until("a trial", Duration::from_secs(30), || !trials(&stage.here().join("r")).is_empty());
-    let second = stage
-        .weigh()
-        .args(["run", "--on", "native", "--blocks", "1", "--out", "s", "--", "true"])
-        .output()
-        .unwrap();
-    assert_eq!(second.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&second.stderr).contains(&child.id().to_string()));
-    stage.weigh().arg("clean").assert().success();
-    let before = trials(&stage.here().join("r")).len();
-    wait_until("another trial", Duration::from_secs(10), || trials(&stage.here().join("r")).len() > before);
+    let run = stage.here().join("r");
+    let mut child = stage.spawn("run --no-void --on native,namespaces --blocks 200 --out r -- sleep 0.05");
+    wait_until("a trial", || !trials(&run).is_empty());
+    let second = stage.run("run --on native --blocks 1 --out s -- true");
+    second.ends_saying(1, &[&child.id().to_string()]);
+    stage.stdout("clean");
+    let before = trials(&run).len();
+    wait_until("another trial", || trials(&run).len() > before);
     assert!(child.try_wait().unwrap().is_none(), "the first run was ended: {}", stage.spawned_said());
     kill(&mut child);
-    stage.weigh().arg("clean").assert().success();
+    stage.stdout("clean");
     stage.host_is_as_before();
 }

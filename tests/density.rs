@@ -1,21 +1,10 @@
 //! `weigh density` through the binary, with guests that are really there.
 
-use crate::support::{Stage, ready, shown};
+use crate::support::{
+    Stage, cell, interrupt, is_long, is_root, kill, listed, median, ready, shown, trials, wait_for,
+    wait_until,
+};
 use serde_json::Value;
-use std::time::{Duration, Instant};
-
-fn cell<'a>(report: &'a Value, workload: &str, environment: &str, metric: &str) -> &'a Value {
-    let is = |cell: &&Value| {
-        cell["workload"] == workload && cell["environment"] == environment && cell["metric"] == metric
-    };
-    let found = report["cells"].as_array().unwrap().iter().find(is);
-    found.unwrap_or_else(|| panic!("no {workload} {metric} of {environment}"))
-}
-
-fn median(report: &Value, workload: &str, environment: &str, metric: &str) -> f64 {
-    let cell = cell(report, workload, environment, metric);
-    cell["median"].as_f64().unwrap_or_else(|| panic!("{cell}"))
-}
 
 /// Native, and namespaces on the host's network where they are ready.
 fn environments(stage: &Stage, test: &str) -> Vec<&'static str> {
@@ -30,31 +19,18 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What the trials on record say, one JSON value each.
-fn trials(stage: &Stage, run: &str) -> Vec<Value> {
-    let text = std::fs::read_to_string(stage.here().join(run).join("samples.jsonl")).unwrap();
-    let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    all.filter(|record| record["record"] == "trial").collect()
-}
-
 /// Every kind of neighbour does what it should, next to what is measured, and what all do together
 /// is told.
 #[test]
 fn every_kind_of_neighbour_is_there() {
     let stage = Stage::new();
     let on = environments(&stage, "every_kind_of_neighbour_is_there");
-    let arguments =
-        ["density", "--guests", "2,3", "--neighbours", "idle,cpu,io,http,same", "--size", "quick"];
-    stage
-        .weigh()
-        .args(arguments)
-        .args(["--on", &on.join(";"), "--blocks", "2", "--no-void", "--out", "r"])
-        .assert()
-        .success();
-    let report = shown(&stage, "r");
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
-    let table = stage.weigh().args(["show", "r"]).output().unwrap();
-    let table = String::from_utf8(table.stdout).unwrap();
+    let report = stage.measured(&format!(
+        "density --guests 2,3 --neighbours idle,cpu,io,http,same --size quick --on {} --blocks 2 --no-void",
+        on.join(";")
+    ));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    let table = stage.stdout("show r");
     assert!(table.starts_with("spin among up to 3 guests in native"), "{table:.300}");
     assert!(!table.contains("guests_up"), "all were up, which the tables of neighbours tell: {table}");
     for environment in &on {
@@ -94,7 +70,7 @@ fn every_kind_of_neighbour_is_there() {
         }
     }
     for format in ["table", "md", "latex", "html", "csv", "junit"] {
-        stage.weigh().args(["show", "r", "--format", format]).assert().success();
+        stage.stdout(&format!("show r --format {format}"));
     }
     stage.host_is_as_before();
 }
@@ -104,14 +80,13 @@ fn every_kind_of_neighbour_is_there() {
 #[test]
 fn shares_are_written_to_control_groups() {
     let stage = Stage::new();
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED shares_are_written_to_control_groups: only root may write control groups");
+    if !is_root("shares_are_written_to_control_groups", "only root may write control groups") {
         return;
     }
-    let run = ["density", "--on", "native", "--guests", "4", "--shares", "equal,weights,limits"];
-    let more = ["--cpus", "0", "--param", "work=1e8", "--blocks", "2", "--no-void", "--out", "r"];
-    stage.weigh().args(run).args(more).assert().success();
-    let report = shown(&stage, "r");
+    let report = stage.measured(
+        "density --on native --guests 4 --shares equal,weights,limits --cpus 0 --param work=1e8 --blocks 2 \
+         --no-void",
+    );
     let of = |shares: &str| {
         let id = format!("spin{{guests=4,neighbours=cpu{shares}}}");
         median(&report, &id, "native", "duration")
@@ -121,7 +96,7 @@ fn shares_are_written_to_control_groups() {
     assert!(weights < 0.75 * equal, "ten parts of thirteen are more than one of four: {weights} {equal}");
     let alone = median(&report, "spin{guests=1}", "native", "duration");
     assert!(limits > 1.5 * alone, "a quarter of the CPU: {limits} {alone}");
-    assert_eq!(report["voids"].as_array().unwrap().len(), 0);
+    assert_eq!(listed(&report, "voids").len(), 0);
     stage.host_is_as_before();
 }
 
@@ -130,7 +105,7 @@ fn shares_are_written_to_control_groups() {
 #[test]
 fn the_number_that_fits_is_the_result() {
     let stage = Stage::new();
-    if std::env::var_os("WEIGH_LONG").is_none() {
+    if !is_long() {
         eprintln!("SKIPPED the_number_that_fits_is_the_result: WEIGH_LONG=1 boots machines");
         return;
     }
@@ -138,16 +113,13 @@ fn the_number_that_fits_is_the_result() {
         return;
     }
     let mebibytes = (weigh_host::facts::host_facts().memory_bytes * 6 / 10) >> 20;
-    let on =
-        ["density", "noploop", "--on", "qemu:accel=tcg", "--baseline", "qemu:accel=tcg", "--guests", "2"];
-    let memory = format!("{mebibytes}MiB");
-    let more = ["--neighbours", "idle", "--param", "nops=1e6", "--blocks", "1", "--no-void", "--out", "r"];
-    stage.weigh().args(on).args(more).args(["--memory", &memory]).assert().success();
-    let report = shown(&stage, "r");
+    let report = stage.measured(&format!(
+        "density noploop --on qemu:accel=tcg --baseline qemu:accel=tcg --guests 2 --neighbours idle \
+         --param nops=1e6 --blocks 1 --no-void --memory {mebibytes}MiB"
+    ));
     let of = |metric| cell(&report, "noploop{guests=2,neighbours=idle}", "qemu:accel=tcg", metric);
     assert_eq!(of("guests_up")["median"], 1.0);
-    let all: Vec<&Value> = report["cells"].as_array().unwrap().iter().collect();
-    let primary = all
+    let primary = listed(&report, "cells")
         .iter()
         .find(|cell| cell["workload"] == "noploop{guests=2,neighbours=idle}" && cell["primary"] == true);
     let reason = primary.unwrap()["absent"].as_str().unwrap();
@@ -171,42 +143,23 @@ fn a_neighbour_that_dies_is_told() {
     if !ready(&stage, "namespaces", "a_neighbour_that_dies_is_told") {
         return;
     }
-    let run = ["density", "--on", "namespaces", "--baseline", "namespaces", "--guests", "3"];
-    let more = [
-        "--neighbours",
-        "idle",
-        "--param",
-        "work=6e9",
-        "--warmup",
-        "0",
-        "--blocks",
-        "1",
-        "--no-void",
-        "--out",
-        "r",
-    ];
-    let mut child = stage.spawn(&[&run[..], &more].concat());
-    let begun = Instant::now();
+    let mut child = stage.spawn(
+        "density --on namespaces --baseline namespaces --guests 3 --neighbours idle --param work=6e9 --warmup 0 \
+         --blocks 1 --no-void --out r",
+    );
     // The measured one comes first, and numbers of processes begin anew when they have all been
     // given.
     let mut first = None;
-    let guests = loop {
+    let guests = wait_for("three guests", || {
         let guests = children(child.id());
         if let [only] = guests[..] {
             first = Some(only);
         }
-        if guests.len() >= 3 {
-            break guests;
-        }
-        assert!(begun.elapsed().as_secs() < 120, "{guests:?}: {}", stage.spawned_said());
-        std::thread::sleep(Duration::from_millis(5));
-    };
+        (guests.len() >= 3).then_some(guests)
+    });
     // The trial goes on as soon as the measured guest runs its program.
     let first = first.unwrap();
-    while children(first).is_empty() {
-        assert!(begun.elapsed().as_secs() < 120, "{first}: {}", stage.spawned_said());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the program of the first guest", || !children(first).is_empty());
     let neighbour = guests.iter().find(|guest| **guest != first).unwrap();
     let last = i32::try_from(*neighbour).unwrap();
     let last = rustix::process::Pid::from_raw(last).unwrap();
@@ -243,20 +196,20 @@ fn hundreds_of_neighbours_cost_little() {
     if !ready(&stage, "namespaces", "hundreds_of_neighbours_cost_little") {
         return;
     }
-    let long = std::env::var_os("WEIGH_LONG").is_some();
+    let long = is_long();
     let numbers: &[u32] = if long { &[101, 301] } else { &[101] };
     let guests = if long { "101,301" } else { "101" };
-    let run = ["density", "--on", "namespaces", "--baseline", "namespaces", "--neighbours", "idle"];
-    let more = ["--param", "work=4e8", "--warmup", "0", "--blocks", "1", "--no-void", "--out", "r"];
-    let output = stage.weigh().args(run).args(more).args(["--guests", guests]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let run = stage.run(&format!(
+        "density --on namespaces --baseline namespaces --neighbours idle --param work=4e8 --warmup 0 --blocks 1 \
+         --no-void --out r --guests {guests}"
+    ));
+    let said = run.ends_with(0).stderr;
     let report = shown(&stage, "r");
     for guests in numbers {
         let workload = format!("spin{{guests={guests},neighbours=idle}}");
         assert_eq!(median(&report, &workload, "namespaces", "guests_up"), f64::from(*guests));
     }
-    let trials = trials(&stage, "r");
+    let trials = trials(&stage.here().join("r"));
     let of = |workload: &str| trials.iter().find(|trial| trial["workload"] == workload).unwrap();
     let hundred = &of("spin{guests=101,neighbours=idle}")["observed"];
     let ns = |value: &Value| value.as_u64().unwrap() as f64;
@@ -279,53 +232,27 @@ fn hundreds_of_neighbours_cost_little() {
 fn interrupted_crowds_leave_nothing() {
     let stage = Stage::new();
     let on = environments(&stage, "interrupted_crowds_leave_nothing").join(";");
-    let samples = stage.here().join("r/samples.jsonl");
-    let trials = || {
-        let text = std::fs::read_to_string(&samples).unwrap_or_default();
-        text.lines().filter(|line| line.contains("\"record\":\"trial\"")).count()
-    };
-    let wait_for = |wanted: usize| {
-        let start = Instant::now();
-        while trials() < wanted {
-            assert!(start.elapsed().as_secs() < 60, "{} trials: {}", trials(), stage.spawned_said());
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    };
-    let arguments = [
-        "density",
-        "--on",
-        &on,
-        "--guests",
-        "4",
-        "--neighbours",
-        "cpu,same",
-        "--size",
-        "quick",
-        "--blocks",
-        "4",
-        "--no-void",
-        "--out",
-        "r",
-    ];
-    let mut child = stage.spawn(&arguments);
-    wait_for(2);
-    let asked = trials();
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
-        .unwrap();
+    let run = stage.here().join("r");
+    let finished = || trials(&run).len();
+    let mut child = stage.spawn(&format!(
+        "density --on {on} --guests 4 --neighbours cpu,same --size quick --blocks 4 --no-void --out r"
+    ));
+    wait_until("two trials", || finished() >= 2);
+    let asked = finished();
+    interrupt(&child);
     child.wait().unwrap();
-    let finished = trials();
-    assert!(finished <= asked + 2, "it ends after the trial: {finished} after {asked}");
+    let ended = finished();
+    assert!(ended <= asked + 2, "it ends after the trial: {ended} after {asked}");
     stage.host_is_as_before();
-    let mut child = stage.spawn(&["resume", "r"]);
-    wait_for(finished + 2);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    stage.weigh().arg("clean").assert().success();
+    let mut child = stage.spawn("resume r");
+    wait_until("two more trials", || finished() >= ended + 2);
+    kill(&mut child);
+    stage.stdout("clean");
     stage.host_is_as_before();
-    stage.weigh().args(["resume", "r"]).assert().success();
+    stage.stdout("resume r");
     let report = shown(&stage, "r");
     assert_eq!(report["blocks"]["done"], 4, "{}", report["voids"]);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     stage.host_is_as_before();
 }
 
@@ -333,19 +260,16 @@ fn interrupted_crowds_leave_nothing() {
 #[test]
 fn bad_input_is_refused() {
     let stage = Stage::with_fakes();
-    for (arguments, word) in [
-        (&["--neighbours", "cpus"][..], "did you mean `cpu`?"),
-        (&["--shares", "fair"], "equal, weights, limits"),
-        (&["--guests", "0"], "--guests"),
-        (&["--guests", "4097"], "4096"),
-        (&["--guests", "2,2"], "twice"),
-        (&["redis", "--neighbours", "same"], "--neighbours http"),
-        (&["spinn"], "did you mean `spin`?"),
+    for (words, remedy) in [
+        ("--neighbours cpus", "did you mean `cpu`?"),
+        ("--shares fair", "equal, weights, limits"),
+        ("--guests 0", "--guests"),
+        ("--guests 4097", "4096"),
+        ("--guests 2,2", "twice"),
+        ("redis --neighbours same", "--neighbours http"),
+        ("spinn", "did you mean `spin`?"),
     ] {
-        let run = stage.weigh().arg("density").args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&run.stderr);
-        assert_eq!(run.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?}: {said}");
+        stage.refuses(&format!("density {words}"), &[remedy]);
     }
     stage.host_is_as_before();
 }
@@ -354,22 +278,17 @@ fn bad_input_is_refused() {
 #[test]
 fn a_dry_run_says_who_would_be_beside() {
     let stage = Stage::new();
-    let common =
-        ["density", "--on", "native", "--guests", "3", "--neighbours", "cpu,http", "--shares", "weights"];
-    let run = stage.weigh().args(common).args(["--dry-run", "--size", "quick"]).output().unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    for words in [
+    let run = stage
+        .run("density --on native --guests 3 --neighbours cpu,http --shares weights --dry-run --size quick");
+    run.says(&[
         "alone",
         "spin{guests=3,neighbours=cpu,shares=weights}",
         "beside 2 more guests, started for each trial, each again and again: weigh-kernels spin",
         "each serves: weigh-kernels null-server",
         "it weighs 10 times what a neighbour does",
         "expected time",
-    ] {
-        assert!(said.contains(words), "{words}: {said}");
-    }
-    let fake = ["density", "u", "--on", "null", "--baseline", "null"];
-    let refused = stage.weigh().args(fake).output().unwrap();
-    assert_eq!(refused.status.code(), Some(2), "there is no workload `u`");
+    ]);
+    // There is no workload `u`.
+    stage.refuses("density u --on null --baseline null", &[]);
     stage.host_is_as_before();
 }

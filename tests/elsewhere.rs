@@ -4,7 +4,7 @@
 
 use crate::osv::Fake;
 use crate::sshd::Machine;
-use crate::support::{Stage, shown, skip};
+use crate::support::{Stage, is_root, listed, skip};
 use serde_json::Value;
 
 /// Whether the test has to be skipped, which is said.
@@ -15,15 +15,13 @@ fn skipped(test: &str, reason: Option<String>) -> bool {
     reason.is_some()
 }
 
-fn of<'a>(list: &'a Value, key: &str, beginning: &str) -> Vec<&'a Value> {
-    let list = list.as_array().unwrap().iter();
-    list.filter(|item| item[key].as_str().is_some_and(|name| name.starts_with(beginning))).collect()
+fn of<'a>(report: &'a Value, list: &str, key: &str, beginning: &str) -> Vec<&'a Value> {
+    let all = listed(report, list).iter();
+    all.filter(|item| item[key].as_str().is_some_and(|name| name.starts_with(beginning))).collect()
 }
 
-fn run(stage: &Stage, arguments: &[&str]) -> Value {
-    let common = ["run", "--blocks", "2", "--no-void", "--out", "r", "--on", "native"];
-    stage.weigh().args(common).args(arguments).assert().success();
-    let report = shown(stage, "r");
+fn run(stage: &Stage, arguments: &str) -> Value {
+    let report = stage.measured(&format!("run --blocks 2 --no-void --on native {arguments}"));
     std::fs::remove_dir_all(stage.here().join("r")).unwrap();
     report
 }
@@ -36,26 +34,26 @@ fn another_machine_is_compared_and_not_charged() {
     }
     let stage = Stage::new();
     let machine = Machine::start(None);
-    let report = run(&stage, &["--on", &machine.environment(), "--size", "quick", "noploop"]);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
-    let name = of(&report["environments"], "name", "ssh:")[0];
+    let report = run(&stage, &format!("--on {} --size quick noploop", machine.environment()));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    let name = of(&report, "environments", "name", "ssh:")[0];
     assert!(name["name"].as_str().unwrap().starts_with("ssh:by=probe,"), "{name}");
     assert_eq!(name["facts"]["network"], "of another machine");
     assert!(name["intended"]["network"].is_string() && name["clock"]["states"].is_object(), "{name}");
-    for cell in of(&report["cells"], "environment", "ssh:") {
+    for cell in of(&report, "cells", "environment", "ssh:") {
         let cpu = cell["metric"].as_str().unwrap().starts_with("cpu_per_");
         assert_eq!(cell["n"], if cpu { 0 } else { 2 }, "{cell}");
         assert_eq!(cell["median"].as_f64().is_some_and(|median| median > 0.0), !cpu, "{cell}");
         assert!(cell["cpu_ns_per_op"].is_null(), "{cell}");
     }
-    assert!(of(&report["cells"], "environment", "native").iter().all(|cell| cell["cpu_ns_per_op"].is_f64()));
-    assert_eq!(of(&report["charges"], "environment", "ssh:").len(), 0, "{}", report["charges"]);
+    assert!(of(&report, "cells", "environment", "native").iter().all(|cell| cell["cpu_ns_per_op"].is_f64()));
+    assert_eq!(of(&report, "charges", "environment", "ssh:").len(), 0, "{}", report["charges"]);
 
     let shell = machine.environment_but(&[("by", "shell")]);
-    let report = run(&stage, &["--on", &shell, "--", "sleep", "0.2"]);
-    let states = &of(&report["environments"], "name", "ssh:")[0]["clock"]["states"];
+    let report = run(&stage, &format!("--on {shell} -- sleep 0.2"));
+    let states = &of(&report, "environments", "name", "ssh:")[0]["clock"]["states"];
     assert_eq!(states, &serde_json::json!({ "bracket": 2 }));
-    let duration = of(&report["cells"], "environment", "ssh:")[0]["median"].as_f64().unwrap();
+    let duration = of(&report, "cells", "environment", "ssh:")[0]["median"].as_f64().unwrap();
     // The connection takes as long again and is not in it.
     assert!((0.19..0.6).contains(&duration), "{duration}");
     machine.assert_empty();
@@ -71,12 +69,8 @@ fn a_machine_that_is_not_there_is_told_at_once() {
         ("ssh", ["needs the machine", "ssh:host="]),
         ("ssh:host=nowhere.invalid,config=/dev/null", ["nowhere.invalid", "cannot be had here"]),
     ] {
-        let output = stage.weigh().args(["run", "noploop", "--on", "native", "--on", on]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success());
-        for word in words {
-            assert!(said.contains(word), "{on}: no `{word}` in {said}");
-        }
+        let said = stage.run(&format!("run noploop --on native --on {on}")).says(&words);
+        assert_ne!(said.code, Some(0), "{on}");
     }
     stage.host_is_as_before();
 }
@@ -85,8 +79,7 @@ fn a_machine_that_is_not_there_is_told_at_once() {
 /// that is not believed.
 #[test]
 fn a_unikernel_runs_the_builtin_workloads_alone() {
-    if !weigh_host::facts::is_root() {
-        eprintln!("SKIPPED a_unikernel_runs_the_builtin_workloads_alone: OSv needs root");
+    if !is_root("a_unikernel_runs_the_builtin_workloads_alone", "OSv needs root") {
         return;
     }
     let stage = Stage::new();
@@ -95,18 +88,15 @@ fn a_unikernel_runs_the_builtin_workloads_alone() {
     let kernels = target.join("guest").join(triple).join("kernels/weigh-kernels");
     let fake = Fake::new(Some(&kernels));
     let on = fake.environment("runs", "usr.img");
-    let report = run(&stage, &["--on", &on, "--size", "quick", "--memory", "512MiB", "noploop"]);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
-    let environment = of(&report["environments"], "name", "osv:")[0];
+    let report = run(&stage, &format!("--on {on} --size quick --memory 512MiB noploop"));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    let environment = of(&report, "environments", "name", "osv:")[0];
     assert_eq!(environment["facts"]["kernel"], "OSv v0.57.0-fake");
     assert_eq!(environment["facts"]["acceleration"], "tcg");
     assert!(environment["clock"]["states"]["bracket"].is_u64(), "{environment}");
-    let cells = of(&report["cells"], "environment", "osv:");
+    let cells = of(&report, "cells", "environment", "osv:");
     assert!(!cells.is_empty() && cells.iter().all(|cell| cell["n"] == 2), "{cells:?}");
-    let output =
-        stage.weigh().args(["run", "--on", "native", "--on", &on, "--blocks", "1", "--", "true"]).output();
-    let said = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
-    assert!(said.contains("one program"), "{said}");
+    stage.run(&format!("run --on native --on {on} --blocks 1 -- true")).says(&["one program"]);
     drop(fake);
     stage.host_is_as_before();
 }

@@ -1,19 +1,11 @@
 //! `weigh footprint` through the binary, with guests that are really there.
 
-use crate::support::{Stage, ready, shown};
+use crate::support::{Stage, cell, listed, ready, shown, with_native};
 use serde_json::Value;
 
-fn cell<'a>(report: &'a Value, guests: u32, environment: &str, metric: &str) -> &'a Value {
-    let workload = format!("footprint{{guests={guests}}}");
-    let is = |cell: &&Value| {
-        cell["workload"] == *workload && cell["environment"] == environment && cell["metric"] == metric
-    };
-    report["cells"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(is)
-        .unwrap_or_else(|| panic!("no {workload} {metric} of {environment}"))
+/// The cell of so many guests.
+fn of_guests<'a>(report: &'a Value, guests: u32, environment: &str, metric: &str) -> &'a Value {
+    cell(report, &format!("footprint{{guests={guests}}}"), environment, metric)
 }
 
 /// Memory is there, its parts are parts, what cannot be says why, and several numbers of guests
@@ -21,31 +13,12 @@ fn cell<'a>(report: &'a Value, guests: u32, environment: &str, metric: &str) -> 
 #[test]
 fn guests_are_weighed_and_one_more_is_told() {
     let stage = Stage::new();
-    let mut on = vec!["native"];
-    if ready(&stage, "namespaces", "guests_are_weighed_and_one_more_is_told") {
-        on.push("namespaces");
-    }
-    stage
-        .weigh()
-        .args([
-            "footprint",
-            "--on",
-            &on.join(","),
-            "--guests",
-            "1,3",
-            "--blocks",
-            "2",
-            "--no-void",
-            "--out",
-            "r",
-        ])
-        .assert()
-        .success();
-    let report = shown(&stage, "r");
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
-    for environment in &on {
+    let on = with_native(&stage, &["namespaces"], "guests_are_weighed_and_one_more_is_told");
+    let report = stage.measured(&format!("footprint --on {on} --guests 1,3 --blocks 2 --no-void"));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    for environment in on.split(',') {
         for guests in [1, 3] {
-            let of = |metric| cell(&report, guests, environment, metric)["median"].as_f64();
+            let of = |metric| of_guests(&report, guests, environment, metric)["median"].as_f64();
             let (whole, guest) = (of("footprint").unwrap(), of("guest_pss").unwrap());
             assert!((20e3..50e6).contains(&whole) && guest <= whole, "{environment}: {guest} of {whole}");
             assert!(of("page_tables").unwrap() < whole, "{environment}");
@@ -53,22 +26,19 @@ fn guests_are_weighed_and_one_more_is_told() {
             if let Some(kernel) = of("kernel_memory") {
                 assert!((guest + kernel - whole).abs() < 0.5 * whole, "{environment}: {guest} and {kernel}");
             }
-            let daemons = cell(&report, guests, environment, "daemons_pss");
+            let daemons = of_guests(&report, guests, environment, "daemons_pss");
             let told = daemons["absent"].as_str().is_some_and(|reason| !reason.is_empty());
             assert!(told && daemons["median"].is_null(), "{daemons}");
         }
-        let limits = report["limits"].as_array().unwrap();
-        let limit = limits.iter().find(|limit| limit["environment"] == *environment).unwrap();
+        let limits = listed(&report, "limits");
+        let limit = limits.iter().find(|limit| limit["environment"] == environment).unwrap();
         assert_eq!((limit["counts"].clone(), limit["n"].clone()), (serde_json::json!([1, 3]), 2.into()));
         let each = limit["each"]["estimate"].as_f64().unwrap();
         assert!((20e3..50e6).contains(&each), "{limit}");
     }
-    let table = stage.weigh().args(["show", "r"]).output().unwrap();
-    let table = String::from_utf8_lossy(&table.stdout).into_owned();
-    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("one more guest takes") && words.contains("guests per GiB"), "{table}");
+    stage.run("show r").says(&["one more guest takes", "guests per GiB"]);
     for format in ["md", "latex", "html", "csv", "junit"] {
-        stage.weigh().args(["show", "r", "--format", format]).assert().success();
+        stage.stdout(&format!("show r --format {format}"));
     }
     stage.host_is_as_before();
 }
@@ -81,11 +51,10 @@ fn equal_pages_of_guests_are_told() {
     if !ready(&stage, "namespaces", "equal_pages_of_guests_are_told") {
         return;
     }
-    let arguments = ["footprint", "--duplicates", "--on", "namespaces", "--baseline", "namespaces"];
-    let more = ["--guests", "1,2", "--blocks", "1", "--no-void", "--out", "r"];
-    stage.weigh().args(arguments).args(more).assert().success();
-    let report = shown(&stage, "r");
-    let all = report["duplicates"].as_array().unwrap();
+    let report = stage.measured(
+        "footprint --duplicates --on namespaces --baseline namespaces --guests 1,2 --blocks 1 --no-void",
+    );
+    let all = listed(&report, "duplicates");
     assert_eq!(all.len(), 2, "{all:?}");
     for found in all {
         if let Some(reason) = found["absent"].as_str() {
@@ -109,11 +78,7 @@ fn equal_pages_of_guests_are_told() {
             assert_eq!(of("guest_guest_anonymous") + of("guest_guest_file"), 0.0, "{found}");
         }
     }
-    let shows = |format: &str| {
-        let output = stage.weigh().args(["show", "r", "--format", format]).output().unwrap();
-        assert!(output.status.success(), "{format}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let shows = |format: &str| stage.stdout(&format!("show r --format {format}"));
     assert!(shows("table").contains("duplicate pages: footprint{guests=2} in namespaces"));
     assert!(shows("csv").contains(",guest_guest_anonymous,B,"));
     for format in ["md", "latex", "html"] {
@@ -135,12 +100,11 @@ fn a_copied_root_is_a_duplicate_and_a_common_one_is_not() {
     std::fs::create_dir_all(image.join("usr")).unwrap();
     let words = (0..BYTES as u32 / 4).flat_map(|word| word.wrapping_mul(0x9E37_79B9).to_le_bytes());
     std::fs::write(image.join("usr/data"), words.collect::<Vec<u8>>()).unwrap();
-    let arguments =
-        ["footprint", "--duplicates", "--on", "lxc", "--on", "lxc:root=copied", "--image", "image"];
-    let more = ["--baseline", "lxc", "--guests", "2", "--blocks", "1", "--no-void", "--out", "r"];
-    stage.weigh().args(arguments).args(more).assert().success();
-    let report = shown(&stage, "r");
-    let found = report["duplicates"].as_array().unwrap();
+    let report = stage.measured(
+        "footprint --duplicates --on lxc --on lxc:root=copied --image image --baseline lxc --guests 2 --blocks 1 \
+         --no-void",
+    );
+    let found = listed(&report, "duplicates");
     assert_eq!(found.len(), 2, "{} {}", report["failures"], report["warnings"]);
     if let Some(reason) = found[0]["absent"].as_str() {
         eprintln!("SKIPPED a_copied_root_is_a_duplicate_and_a_common_one_is_not: {reason}");
@@ -162,12 +126,13 @@ fn more_machines_than_the_host_holds_are_not_started() {
     if !ready(&stage, "qemu", "more_machines_than_the_host_holds_are_not_started") {
         return;
     }
-    let arguments =
-        ["footprint", "--on", "qemu:accel=tcg", "--baseline", "qemu:accel=tcg", "--guests", "4000"];
-    let more = ["--memory", "256MiB", "--blocks", "1", "--no-void", "--out", "r"];
-    stage.weigh().args(arguments).args(more).assert().code(4);
+    let run = stage.run(
+        "footprint --on qemu:accel=tcg --baseline qemu:accel=tcg --guests 4000 --memory 256MiB --blocks 1 \
+         --no-void --out r",
+    );
+    run.ends_with(4);
     let report = shown(&stage, "r");
-    let absent = cell(&report, 4000, "qemu:accel=tcg", "footprint");
+    let absent = of_guests(&report, 4000, "qemu:accel=tcg", "footprint");
     let reason = absent["absent"].as_str().unwrap();
     assert!(reason.contains("4000 guests of 256MiB could fill"), "{reason}");
     stage.host_is_as_before();
@@ -178,10 +143,7 @@ fn more_machines_than_the_host_holds_are_not_started() {
 fn numbers_that_cannot_be_are_refused() {
     let stage = Stage::new();
     for (numbers, said) in [("0", "0 is not in"), ("2,2", "twice"), ("many", "many")] {
-        let output = stage.weigh().args(["footprint", "--on", "null", "--guests", numbers]).output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{message}");
-        assert!(message.contains(said), "{message}");
+        stage.refuses(&format!("footprint --on null --guests {numbers}"), &[said]);
     }
     assert!(!stage.here().join("weigh-runs").exists());
     stage.host_is_as_before();

@@ -1,13 +1,11 @@
 //! Images that this host keeps, from building them to removing them.
 
-use crate::support::Stage;
-use rustix::process::geteuid;
+use crate::support::{Said, Stage, is_long, is_root, kill, wait_until, words};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A program in mmdebstrap's place.
 const FAKE: &str = include_str!("../crates/images/src/debian/fake.sh");
@@ -42,51 +40,37 @@ impl Shop {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn weigh(&self, arguments: &[&str]) -> Output {
-        self.stage.weigh().envs(self.environment()).args(arguments).output().unwrap()
+    fn run(&self, line: &str) -> Said {
+        let mut command = self.stage.weigh();
+        Said::of(line, command.envs(self.environment()).args(words(line)).output().unwrap())
     }
 
     fn listed(&self) -> Vec<Value> {
-        let output = self.weigh(&["image", "list", "--json"]);
-        serde_json::from_slice(&output.stdout).unwrap()
+        serde_json::from_str(&self.run("image list --json").stdout).unwrap()
     }
-}
-
-fn said(output: &Output) -> String {
-    // Long lines are broken where the terminal ends.
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
 }
 
 fn root(test: &str) -> bool {
-    if geteuid().is_root() {
-        return true;
-    }
-    eprintln!("SKIPPED {test}: building an image needs root");
-    false
+    is_root(test, "building an image needs root")
 }
 
 #[test]
 fn what_is_not_here_is_refused_before_anything_is_done() {
     let shop = Shop::new();
-    for (arguments, words) in [
-        (&["--image", "debian"][..], "weigh image build debian"),
-        (&["--image", "oci:localhost:5000/a"], "weigh image build oci:localhost:5000/a"),
-        (&["--image", "oci:alpine"], "name the registry"),
-        (&["--image", "/not/there"], "there is no image at /not/there"),
-        (&["--on", "runc:rootfs=debian"], "weigh image build debian"),
-        (&["--on", "runc:rootfs=/not/there"], "there is no image at /not/there"),
+    for (arguments, remedy) in [
+        ("--image debian", "weigh image build debian"),
+        ("--image oci:localhost:5000/a", "weigh image build oci:localhost:5000/a"),
+        ("--image oci:alpine", "name the registry"),
+        ("--image /not/there", "there is no image at /not/there"),
+        ("--on runc:rootfs=debian", "weigh image build debian"),
+        ("--on runc:rootfs=/not/there", "there is no image at /not/there"),
     ] {
-        let output = shop.weigh(&[&["run", "noploop", "--out", "out"], arguments].concat());
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains(words), "{arguments:?}: {}", said(&output));
+        shop.run(&format!("run noploop --out out {arguments}")).ends_saying(2, &[remedy]);
     }
-    for name in ["debain", "host", "oci:alpine"] {
-        assert_eq!(shop.weigh(&["image", "build", name]).status.code(), Some(2), "{name}");
+    shop.run("image build debain").ends_saying(2, &["did you mean `debian`?"]);
+    for line in ["image build host", "image build oci:alpine", "image remove debian"] {
+        shop.run(line).ends_with(2);
     }
-    assert!(said(&shop.weigh(&["image", "build", "debain"])).contains("did you mean `debian`?"));
-    assert_eq!(shop.weigh(&["image", "remove", "debian"]).status.code(), Some(2));
     assert!(!shop.stage.here().join("out").exists() && !shop.cache().exists());
     shop.stage.host_is_as_before();
 }
@@ -98,17 +82,17 @@ fn an_image_is_built_listed_and_removed() {
     }
     let shop = Shop::new();
     shop.fake("true");
-    let output = shop.weigh(&["image", "build", "debian"]);
-    assert!(output.status.success() && said(&output).contains("making a fake"), "{}", said(&output));
-    assert!(shop.weigh(&["image", "build", "debian"]).status.success(), "it is there");
-    assert_eq!(fs::read_to_string(shop.stage.here().join("count")).unwrap(), "once\n");
+    shop.run("image build debian").ends_with(0).says(&["making a fake"]);
+    // It is there.
+    shop.run("image build debian").ends_with(0);
+    assert_eq!(shop.stage.read("count"), "once\n");
     let listed = shop.listed();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0]["name"], "debian");
     assert!(Path::new(listed[0]["tree"].as_str().unwrap()).join("usr/bin/dpkg").exists());
     let digest = &listed[0]["identity"].as_str().unwrap()[..12];
-    assert!(said(&shop.weigh(&["list", "images"])).contains(digest));
-    assert!(said(&shop.weigh(&["image", "remove", "debian"])).contains(digest));
+    shop.run("list images").says(&[digest]);
+    shop.run("image remove debian").says(&[digest]);
     assert!(shop.listed().is_empty());
     shop.stage.host_is_as_before();
 }
@@ -123,19 +107,18 @@ fn a_build_that_is_killed_leaves_nothing_that_looks_finished() {
     // A length that no other sleep has.
     let sleep = format!("sleep 4321.{}", std::process::id());
     shop.fake(&sleep);
-    let mut child = shop.stage.spawn_with(&["image", "build", "debian"], &shop.environment());
+    let mut child = shop.stage.spawn_with(&words("image build debian"), &shop.environment());
     let sleeps = || processes_with(&sleep.replace(' ', "\0"));
     wait_until("the build goes on", || sleeps() > 0);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(&mut child);
     wait_until("the build ends with weigh", || sleeps() == 0);
     assert!(shop.listed().is_empty());
-    assert!(shop.weigh(&["clean"]).status.success());
+    shop.run("clean").ends_with(0);
     let left: Vec<_> =
         fs::read_dir(shop.cache().join("images")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.iter().all(|path| path.is_file()), "{left:?}");
     shop.fake("true");
-    assert!(shop.weigh(&["image", "build", "debian"]).status.success());
+    shop.run("image build debian").ends_with(0);
     assert_eq!(shop.listed().len(), 1);
     shop.stage.host_is_as_before();
 }
@@ -147,25 +130,20 @@ fn guests_have_the_image_as_their_root() {
     let stage = Stage::new();
     let required =
         std::env::var("WEIGH_REQUIRE").is_ok_and(|list| list.split(',').any(|name| name == "debian"));
-    if std::env::var_os("WEIGH_LONG").is_some() || required {
-        let built = stage
-            .weigh()
-            .args(["image", "build", "debian"])
-            .timeout(Duration::from_secs(2400))
-            .output()
-            .unwrap();
-        assert!(built.status.success(), "{}", said(&built));
-    } else if !said(&stage.weigh().args(["image", "list"]).output().unwrap()).contains("Debian") {
+    if is_long() || required {
+        let mut build = stage.weigh();
+        build.args(["image", "build", "debian"]).timeout(Duration::from_secs(2400));
+        Said::of("image build debian", build.output().unwrap()).ends_with(0);
+    } else if !stage.stdout("image list").contains("Debian") {
         eprintln!("SKIPPED {test}: the image debian is not kept here; `weigh image build debian`");
         return;
     }
-    let arguments =
-        ["run", "--on", "namespaces", "--baseline", "namespaces", "--image", "debian", "--blocks", "2"];
-    let script =
-        "test -d /.weighbridge && test -e /lib/systemd/systemd && ! test -w /usr && dpkg --status xz-utils";
-    let output = stage.weigh().args(arguments).args(["--", "/bin/sh", "-c", script]).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(!said(&output).contains("failed"), "{}", said(&output));
+    let said = stage.run(
+        "run --on namespaces --baseline namespaces --image debian --blocks 2 -- /bin/sh -c \
+         'test -d /.weighbridge && test -e /lib/systemd/systemd && ! test -w /usr && dpkg --status xz-utils'",
+    );
+    let said = said.ends_with(0).all();
+    assert!(!said.contains("failed"), "{said}");
     stage.host_is_as_before();
 }
 
@@ -175,12 +153,4 @@ fn processes_with(words: &str) -> usize {
     let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
     // A shell that was told to start it has the words, too.
     lines.filter(|line| String::from_utf8_lossy(line).starts_with(words)).count()
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

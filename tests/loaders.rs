@@ -1,57 +1,24 @@
 //! Load generators on another machine, which is a server in a network namespace here with a pair of
 //! links between.
 
+use crate::servers::{self, ECHO};
 use crate::sshd::Machine;
-use crate::support::{Stage, ready, shown, skip};
+use crate::support::{Stage, interrupt, listed, ready, records, shown, skip, trials, wait_until};
 use serde_json::Value;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
-/// Of a busy host.
-const PATIENCE: Duration = Duration::from_secs(180);
-const ECHO: &str = r#"["weigh-kernels", "echo", "--protocols", "tcp", "--serve", "{listen}:{port}"]"#;
-
-/// A server of requests and responses, so many a run.
+/// A server of requests and responses, so many a run, whose latency is a metric, too.
 fn manifest(requests: u32) -> String {
-    format!(
-        r#"
-name = "little"
-summary = "requests and responses"
-description = "One request in flight over TCP."
-command = ["weigh-kernels", "echo", "--protocols", "tcp", "--connect", "{{address}}:{{port}}", "--requests", "{requests}", "--warmup", "20"]
-deadline = "60s"
-setup_deadline = "20s"
-
-[server]
-command = {ECHO}
-ports = 1
-transport = ["tcp"]
-null = {ECHO}
-loop = "closed"
-
-[check]
-statement = "every response begins as its request did"
-json = "/check/passed"
-
-[operations]
-name = "request"
-json = "/operations"
-
-[[metric]]
-name = "rate"
-unit = "op/s"
-better = "higher"
-primary = true
-json = "/metrics/tcp_rate/value"
-
+    const LATENCY: &str = r#"
 [[metric]]
 name = "latency_p50"
 unit = "s"
 better = "lower"
 histogram = "/histograms/tcp_latency"
 quantile = 0.5
-"#
-    )
+"#;
+    let manifest = servers::manifest(ECHO, &format!("null = {ECHO}")) + LATENCY;
+    let manifest = manifest.replace("\"300\"", &format!("\"{requests}\"")).replace("warmup = 1\n", "");
+    manifest.replace("\"30s\"", "\"60s\"").replace("\"5s\"", "\"20s\"")
 }
 
 /// A machine, or nothing where there can be none, which is said.
@@ -61,19 +28,14 @@ fn machine(test: &str) -> Option<Machine> {
     None
 }
 
-fn arguments<'a>(on: &'a str, loader: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let common = ["run", "little", "--workload", "little.toml", "--size", "quick", "--no-void", "--out", "r"];
-    [&common[..], &["--on", on, "--loader", loader], more].concat()
+fn line(on: &str, loader: &str, more: &str) -> String {
+    format!(
+        "run little --workload little.toml --size quick --no-void --out r --on {on} --loader {loader} {more}"
+    )
 }
 
-fn of<'a>(list: &'a Value, key: &str, name: &str) -> Vec<&'a Value> {
-    list.as_array().unwrap().iter().filter(|item| item[key] == name).collect()
-}
-
-fn records(run: &Path, kind: &str) -> Vec<Value> {
-    let text = std::fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|record| record["record"] == kind).collect()
+fn of<'a>(report: &'a Value, list: &str, key: &str, name: &str) -> Vec<&'a Value> {
+    listed(report, list).iter().filter(|item| item[key] == name).collect()
 }
 
 /// Over the host's own address and over translation: throughput, latency, headroom, how busy the
@@ -83,7 +45,7 @@ fn a_server_is_driven_from_another_machine() {
     const TEST: &str = "a_server_is_driven_from_another_machine";
     let stage = Stage::new();
     let Some(machine) = machine(TEST) else { return };
-    std::fs::write(stage.here().join("little.toml"), manifest(2000)).unwrap();
+    stage.write("little.toml", manifest(2000));
     let (mut reached, mut private) = (vec!["native"], Vec::new());
     if ready(&stage, "namespaces", TEST) {
         reached.push("namespaces:net=nat");
@@ -95,34 +57,32 @@ fn a_server_is_driven_from_another_machine() {
     }
     let on: Vec<&str> = reached.iter().copied().chain(private.iter().map(|(name, _)| *name)).collect();
     let (on, loader) = (on.join(";"), machine.environment());
-    let run =
-        stage.weigh().args(arguments(&on, &loader, &["--blocks", "2", "--seed", "7"])).output().unwrap();
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    let table = String::from_utf8_lossy(&run.stdout).into_owned();
+    let run = stage.run(&line(&on, &loader, "--blocks 2 --seed 7"));
+    let (said, table) = (run.stderr, run.stdout);
     assert!(stage.here().join("r/samples.jsonl").exists(), "{said}");
     let report = shown(&stage, "r");
 
-    let failures = report["failures"].as_array().unwrap();
+    let failures = listed(&report, "failures");
     assert_eq!(failures.len(), private.len(), "{failures:?}\n{said}");
     for (environment, words) in &private {
-        let reason = of(&report["failures"], "environment", environment)[0]["reason"].as_str().unwrap();
+        let reason = of(&report, "failures", "environment", environment)[0]["reason"].as_str().unwrap();
         let alternatives: Vec<&str> = words.trim_start_matches("use ").split(" or ").collect();
         assert!(reason.contains("private to this host"), "{reason}");
         assert!(alternatives.iter().all(|word| reason.contains(word)), "{environment}: {reason}");
     }
     for environment in &reached {
-        let cells = of(&report["cells"], "environment", environment);
+        let cells = of(&report, "cells", "environment", environment);
         let cell = |metric: &str| {
-            *of(&report["cells"], "environment", environment).iter().find(|c| c["metric"] == metric).unwrap()
+            *of(&report, "cells", "environment", environment).iter().find(|c| c["metric"] == metric).unwrap()
         };
         assert!(cell("rate")["n"] == 2 && cell("rate")["median"].as_f64().unwrap() > 100.0, "{cells:?}");
         let latency_s = cell("latency_p50")["median"].as_f64().unwrap();
         assert!((1e-7..1.0).contains(&latency_s), "{latency_s}");
         assert!(cell("rate")["cpu_ns_per_op"].as_f64().unwrap() > 0.0, "the guest is charged: {cells:?}");
-        let loader = of(&report["loaders"], "environment", environment)[0];
+        let loader = of(&report, "loaders", "environment", environment)[0];
         assert!(loader["busiest_share"].as_f64().unwrap() > 0.0, "{loader}");
         assert!(loader["headroom_per_s"].as_f64().unwrap() > 100.0, "{loader}\n{said}");
-        let described = of(&report["environments"], "name", environment)[0];
+        let described = of(&report, "environments", "name", environment)[0];
         assert!(described["clock"].is_null(), "no guest's clock timed anything: {described}");
     }
     let there = &report["loader_machine"];
@@ -134,28 +94,15 @@ fn a_server_is_driven_from_another_machine() {
     assert!(!states.contains_key("shared") && there["clock"]["rate_ppm"].is_number(), "{there}");
     assert!(table.contains("load generators") && said.contains("load generators run on"), "{table}\n{said}");
     // The loader is beside the guests in no account of this host's.
-    for trial in records(&stage.here().join("r"), "trial") {
+    for trial in trials(&stage.here().join("r")) {
         let used = &trial["observed"]["loader"];
-        assert_eq!(
-            used["cpus"].as_array().unwrap().len(),
-            used["busy_ns"].as_array().unwrap().len(),
-            "{used}"
-        );
+        assert_eq!(listed(used, "cpus").len(), listed(used, "busy_ns").len(), "{used}");
     }
-    let plan = std::fs::read_to_string(stage.here().join("r/plan.json")).unwrap();
-    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let plan = stage.read_json("r/plan.json");
     assert_eq!((&plan["format"], &plan["loader"]), (&Value::from(8), &there["environment"]));
     machine.assert_empty();
     drop(machine);
     stage.host_is_as_before();
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < end, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The machine's side of all connections is killed while it loads: that trial failed for the
@@ -167,35 +114,34 @@ fn a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on() {
         return;
     };
     // Long enough to be seen.
-    std::fs::write(stage.here().join("little.toml"), manifest(10_000)).unwrap();
+    stage.write("little.toml", manifest(10_000));
     let (loader, run) = (machine.environment(), stage.here().join("r"));
-    let mut child = stage.spawn(&arguments("native", &loader, &["--blocks", "4"]));
-    let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let connects = |pid: u32| String::from_utf8_lossy(&line(pid)).contains("--connect");
+    let mut child = stage.spawn(&line("native", &loader, "--blocks 4"));
+    let words = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let connects = |pid: u32| String::from_utf8_lossy(&words(pid)).contains("--connect");
     let loads = || machine.sessions().into_iter().any(connects);
-    wait_until("the first trial", || !records(&run, "trial").is_empty());
+    wait_until("the first trial", || !trials(&run).is_empty());
     wait_until("a load", loads);
     for session in machine.sessions() {
         let pid = rustix::process::Pid::from_raw(session.cast_signed()).unwrap();
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
-    let failed = || records(&run, "trial").iter().any(|trial| trial["outcome"]["kind"] == "failed");
+    let failed = || trials(&run).iter().any(|trial| trial["outcome"]["kind"] == "failed");
     wait_until("a failed trial", failed);
-    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&child);
     wait_until("the end of the run", || child.try_wait().unwrap().is_some());
     let said = stage.spawned_said();
-    let trials = records(&run, "trial");
+    let trials = trials(&run);
     let lost = trials.iter().find(|trial| trial["outcome"]["kind"] == "failed").unwrap();
     let reason = lost["outcome"]["reason"].as_str().unwrap();
     assert_eq!(lost["outcome"]["failure"], "preparation", "{lost}");
     assert!(reason.contains("the load generator on root@") && reason.contains("is lost"), "{reason}\n{said}");
 
-    stage.weigh().args(["resume", "r"]).assert().success();
+    stage.stdout("resume r");
     let report = shown(&stage, "r");
-    let cell = of(&report["cells"], "metric", "rate")[0];
+    let cell = of(&report, "cells", "metric", "rate")[0];
     assert_eq!(cell["n"], 3, "one of four was lost: {cell}");
-    assert_eq!(report["failures"].as_array().unwrap().len(), 1, "{}", report["failures"]);
+    assert_eq!(listed(&report, "failures").len(), 1, "{}", report["failures"]);
     assert_eq!(records(&run, "loader").len(), 1, "it is the same machine");
     machine.assert_empty();
     drop(machine);
@@ -207,14 +153,10 @@ fn a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on() {
 #[test]
 fn a_machine_that_cannot_load_is_refused() {
     let stage = Stage::new();
-    std::fs::write(stage.here().join("little.toml"), manifest(10)).unwrap();
+    stage.write("little.toml", manifest(10));
     let refused = |loader: &str, words: &[&str], code: i32| {
         let _ = std::fs::remove_dir_all(stage.here().join("r"));
-        let output = stage.weigh().args(arguments("native", loader, &["--blocks", "1"])).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
-        let said = said.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
-        assert_eq!(output.status.code(), Some(code), "{loader}: {said}");
-        assert!(words.iter().all(|word| said.contains(word)), "{loader}: {words:?} not in {said}");
+        stage.run(&line("native", loader, "--blocks 1")).ends_saying(code, words);
     };
     refused("docker", &["--loader", "another machine", "ssh:host="], 2);
     refused("hots", &["`host`"], 2);
@@ -227,17 +169,13 @@ fn a_machine_that_cannot_load_is_refused() {
         &["nowhere.invalid", "cannot run load generators", "address"],
         1,
     );
-    let plain = ["run", "noploop", "--on", "native", "--loader", "ssh:host=x", "--dry-run"];
-    let output = stage.weigh().args(plain).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no workload of this run is a server"));
-    let dry = arguments("native", "ssh:host=me@there,address=10.9.8.7", &["--dry-run"]);
-    let output = stage.weigh().args(dry).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    for words in
-        ["from ssh:address=10.9.8.7,host=me@there", "load generator: on me@there: make /tmp/weighbridge-"]
-    {
-        assert!(said.contains(words), "{words}: {said}");
-    }
+    let plain = stage.run("run noploop --on native --loader ssh:host=x --dry-run");
+    plain.says(&["no workload of this run is a server"]);
+    let dry = line("native", "ssh:host=me@there,address=10.9.8.7", "--dry-run");
+    stage.run(&dry).says(&[
+        "from ssh:address=10.9.8.7,host=me@there",
+        "load generator: on me@there: make /tmp/weighbridge-",
+    ]);
     if let Some(machine) = machine("a_machine_that_cannot_load_is_refused") {
         let stranger = machine.path("stranger").display().to_string();
         refused(&machine.environment_but(&[("identity", &stranger)]), &["Permission denied", "identity="], 1);
@@ -247,7 +185,7 @@ fn a_machine_that_cannot_load_is_refused() {
             "packages = [\"some-tools\"]\ncommand = [\"no-such-tool\"",
             1,
         );
-        std::fs::write(stage.here().join("little.toml"), text).unwrap();
+        stage.write("little.toml", text);
         refused(
             &machine.environment(),
             &["`no-such-tool`", "for the load generator on root@", "package some-tools"],

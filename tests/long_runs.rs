@@ -7,12 +7,12 @@ use crate::support::{Stage, shown};
 fn a_run_that_was_made_longer_is_a_run() {
     let stage = Stage::with_fakes();
     let run = "weigh-runs/20260101T000000Z-long";
-    std::fs::write(stage.here().join("long.toml"), long_run::MANIFEST).unwrap();
+    stage.write("long.toml", long_run::MANIFEST);
     stage.weigh().args(long_run::arguments("long.toml", run)).assert().success();
     long_run::lengthen(&stage.here().join(run), 12).unwrap();
     let report = shown(&stage, "last");
     // Nothing is left to measure, and the analysis is cached.
-    stage.weigh().args(["resume", "last"]).assert().success();
+    stage.stdout("resume last");
     assert!(stage.here().join(run).join("collected.json").is_file());
     assert_eq!(shown(&stage, "last"), report);
     assert_eq!(report["blocks"]["done"], 12);

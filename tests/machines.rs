@@ -1,20 +1,19 @@
 //! Virtual machines through the whole of `weigh`: what they say of themselves, what a crash leaves
 //! of them, what their disks hide.
 
-use crate::support::{Stage, asked_for, known_diagnosis, ready, shown};
+use crate::support::Moment::{Changes, Trials};
+use crate::support::{
+    Stage, asked_for, cell_of, is_long, killed_at, known_diagnosis, listed, named, ready, shown, trials,
+    unbroken, wait_until,
+};
 use serde_json::Value;
-use std::time::Duration;
 
 /// The machines that are ready here.
 fn machines(stage: &Stage, test: &str) -> Vec<&'static str> {
     // Those whose start takes long are for the long tests.
-    let slow = if std::env::var_os("WEIGH_LONG").is_some() { &["libvirt"][..] } else { &[] };
+    let slow = if is_long() { &["libvirt"][..] } else { &[] };
     let all = ["uml", "qemu"].into_iter().chain(slow.iter().copied());
     all.filter(|platform| ready(stage, platform, test)).collect()
-}
-
-fn environments(report: &Value) -> &Vec<Value> {
-    report["environments"].as_array().unwrap()
 }
 
 /// A machine that is tuned in all its parts; it has a disk, so that there is something for a thread
@@ -60,15 +59,9 @@ fn machines_say_what_they_are() {
         return;
     }
     let on = format!("native,{}", machines.join(","));
-    let tuned = if machines.contains(&"qemu") { &["--on", TUNED][..] } else { &[] };
-    stage
-        .weigh()
-        .args(["run", "noploop", "--on", &on, "--blocks", "1", "--size", "quick", "--no-void", "--out", "r"])
-        .args(tuned)
-        .assert()
-        .success();
-    let report = shown(&stage, "r");
-    for environment in environments(&report) {
+    let tuned = if machines.contains(&"qemu") { format!("--on {TUNED}") } else { String::new() };
+    let report = stage.measured(&format!("run noploop --on {on} --blocks 1 --size quick --no-void {tuned}"));
+    for environment in listed(&report, "environments") {
         let name = environment["name"].as_str().unwrap();
         let (facts, clock) = (&environment["facts"], &environment["clock"]);
         assert_eq!(facts["cpus"], report["environments"][0]["facts"]["cpus"], "{name}");
@@ -94,7 +87,7 @@ fn machines_say_what_they_are() {
         }
         assert!(clock["rate_ppm"].is_f64() && clock["bound_ppm"].is_f64(), "{name}: {clock}");
     }
-    let cells = report["cells"].as_array().unwrap();
+    let cells = listed(&report, "cells");
     assert!(cells.iter().all(|cell| cell["cpu_ns_per_op"].as_f64().is_some_and(|ns| ns > 0.0)), "{cells:?}");
     stage.host_is_as_before();
 }
@@ -117,20 +110,14 @@ fn machines_answer_over_their_networks() {
     if on.len() == 1 {
         return;
     }
-    let mut command = stage.weigh();
-    command.args(["start", "--blocks", "1", "--no-void", "--image", "probe", "--out", "r"]);
-    on.iter().for_each(|environment| {
-        command.args(["--on", environment]);
-    });
-    command.assert().success();
-    let report = shown(&stage, "r");
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    let on: String = on.iter().map(|environment| format!(" --on {environment}")).collect();
+    let report = stage.measured(&format!("start --blocks 1 --no-void --image probe{on}"));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     let median = |name: &str, metric: &str| {
-        let cells = report["cells"].as_array().unwrap();
-        let cell = cells.iter().find(|cell| cell["environment"] == name && cell["metric"] == metric);
-        cell.and_then(|cell| cell["median"].as_f64()).unwrap_or_else(|| panic!("no {metric} of {name}"))
+        let cell = cell_of(&report, name, metric);
+        cell["median"].as_f64().unwrap_or_else(|| panic!("no {metric} of {name}: {cell}"))
     };
-    for environment in environments(&report) {
+    for environment in listed(&report, "environments") {
         let name = environment["name"].as_str().unwrap();
         assert!(median(name, "start_to_service") < median(name, "start_to_response"), "{name}");
         if name != "native" {
@@ -166,20 +153,10 @@ fn killed_with_machines_clean_restores_the_host() {
     };
     let on: Vec<String> = machines.iter().map(|platform| with_network(platform)).collect();
     let on = format!("native,{}", on.join(","));
+    let all = [2, 5, 9, 14].map(Changes).into_iter().chain([Trials(1)]);
     // Each second one in the default tests.
-    let step = if std::env::var_os("WEIGH_LONG").is_some() { 1 } else { 2 };
-    for (i, delay_ms) in [300, 900, 1700, 2600, 4000].into_iter().enumerate().step_by(step) {
-        let out = format!("r{i}");
-        let arguments =
-            ["run", "--no-void", "--on", &on, "--blocks", "50", "--out", &out, "--", "sleep", "0.02"];
-        let mut child = stage.spawn(&arguments);
-        std::thread::sleep(Duration::from_millis(delay_ms));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        stage.weigh().arg("clean").assert().success();
-        eprintln!("after SIGKILL at {delay_ms} ms:");
-        stage.host_is_as_before();
-    }
+    let step = if is_long() { 1 } else { 2 };
+    killed_at(&stage, &format!("run --no-void --on {on} --blocks 50 -- sleep 0.02"), all.step_by(step));
 }
 
 /// SIGKILL for a machine in the middle of a trial: the trial has failed and says so, and everything
@@ -191,47 +168,27 @@ fn a_machine_that_is_killed_fails_one_trial() {
         return;
     }
     // With this seed the machine's trial of the first block comes after the native one.
-    let arguments = [
-        "run",
-        "--no-void",
-        "--on",
-        "native,tcg",
-        "--blocks",
-        "2",
-        "--seed",
-        "1",
-        "--out",
-        "r",
-        "--",
-        "sleep",
-        "1.5",
-    ];
-    let mut run = stage.spawn(&arguments);
-    let trials = || -> Vec<Value> {
-        let text = std::fs::read_to_string(stage.here().join("r/samples.jsonl")).unwrap_or_default();
-        let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        records.filter(|record| record["record"] == "trial").collect()
-    };
-    let started = std::time::Instant::now();
-    while trials().is_empty() {
-        assert!(started.elapsed() < Duration::from_secs(180), "{}", stage.spawned_said());
+    let mut run = stage.spawn("run --no-void --on native,tcg --blocks 2 --seed 1 --out r -- sleep 1.5");
+    let trials = || trials(&stage.here().join("r"));
+    wait_until("the native trial", || {
         assert!(run.try_wait().unwrap().is_none(), "{}", stage.spawned_said());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        !trials().is_empty()
+    });
     assert_eq!(
         trials()[0]["environment"],
         "native",
         "another seed has the machine's trial after the native one"
     );
-    // Its trial begins at once, and takes two times one and a half seconds.
-    std::thread::sleep(Duration::from_millis(500));
     let machines = machines_of(run.id());
     assert_eq!(machines.len(), 1, "{machines:?}");
+    // Its trial begins at once, and a machine that is frozen takes no CPU time.
+    let before = cpu_ticks(machines[0]);
+    wait_until("the trial of the machine", || cpu_ticks(machines[0]) > before + 2);
     let killed = std::process::Command::new("kill").args(["-9", &machines[0].to_string()]).status().unwrap();
     assert!(killed.success());
     assert!(run.wait().unwrap().success(), "{}", stage.spawned_said());
     let report = shown(&stage, "r");
-    let failures = report["failures"].as_array().unwrap();
+    let failures = listed(&report, "failures");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert_eq!(failures[0]["environment"], "tcg");
     assert!(failures[0]["reason"].as_str().unwrap().contains("lost"), "{failures:?}");
@@ -251,6 +208,14 @@ fn machines_of(parent: u32) -> Vec<u32> {
     ids.filter(is_child).filter(|pid| read(*pid, "cmdline").contains("qemu-system-")).collect()
 }
 
+/// CPU time that a process has used, in clock ticks (proc_pid_stat(5)).
+fn cpu_ticks(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The command may contain blanks; the third field follows its parenthesis.
+    let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
 /// The same disk behind the host's page cache and past it: the cached one gives no number.
 #[test]
 fn a_page_cached_disk_is_caught() {
@@ -260,26 +225,20 @@ fn a_page_cached_disk_is_caught() {
         return;
     }
     let (direct, cached) = ("qemu:disk=raw,size=32MiB", "qemu:disk=raw,size=32MiB,cache=writeback");
-    let reads = ["--param", "path=/dev/vda", "--param", "file-bytes=0", "--param", "operations=12000"];
-    let output = stage
-        .weigh()
-        .args(["run", "block", "--on", direct, "--on", cached, "--baseline", direct])
-        .args(reads)
-        .args(["--blocks", "1", "--no-void", "--out", "r"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let said = stage
+        .stdout(&format!(
+            "run block --on {direct} --on {cached} --baseline {direct} --param path=/dev/vda --param file-bytes=0 \
+             --param operations=12000 --blocks 1 --no-void --out r"
+        ));
     let report = shown(&stage, "r");
-    let failures = report["failures"].as_array().unwrap();
+    let failures = listed(&report, "failures");
     assert!(!failures.is_empty(), "{said}");
     for failure in failures {
         assert!(failure["environment"].as_str().unwrap().contains("cache=writeback"), "{failure}");
         let reason = failure["reason"].as_str().unwrap();
         assert!(reason.contains("a cache of the host") && reason.contains("`cache=none`"), "{reason}");
     }
-    let cells = report["cells"].as_array().unwrap();
-    for cell in cells.iter().filter(|cell| cell["metric"] == "latency_p50") {
+    for cell in listed(&report, "cells").iter().filter(|cell| cell["metric"] == "latency_p50") {
         let cached = cell["environment"].as_str().unwrap().contains("cache=writeback");
         assert_eq!(cell["n"].as_u64().unwrap() == 0, cached, "{cell}");
     }
@@ -294,29 +253,20 @@ fn kvm_is_proven_or_refused() {
     if !ready(&stage, "qemu", "kvm_is_proven_or_refused") {
         return;
     }
-    let output = stage
-        .weigh()
-        .args(["run", "noploop", "--on", "native,kvm", "--blocks", "1", "--size", "quick", "--out", "r"])
-        .output()
-        .unwrap();
-    if output.status.success() {
+    let run = stage.run("run noploop --on native,kvm --blocks 1 --size quick --out r");
+    if run.code == Some(0) {
         let report = shown(&stage, "r");
-        let kvm = &environments(&report)[1];
+        let kvm = &report["environments"][1];
         assert_eq!((kvm["name"].as_str(), kvm["facts"]["acceleration"].as_str()), (Some("kvm"), Some("kvm")));
     } else {
-        // Lines are broken where the terminal ends.
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        let said = unbroken(&run.stderr);
         assert!(said.contains("kvm"), "{said}");
         if std::fs::File::open("/dev/kvm").is_ok() {
             assert!(said.contains("/dev/kvm opens"), "{said}");
         }
         assert!(!stage.here().join("r").exists(), "a plan that cannot be made leaves no run");
         // The doctor says the same, where nobody has asked for KVM.
-        let of_doctor = |name: &str| {
-            let mut states = known_diagnosis(&stage)["platforms"].as_array().unwrap().iter();
-            states.find(|state| state["name"] == name).unwrap_or_else(|| panic!("the doctor has no {name}"))
-        };
+        let of_doctor = |name: &str| named(known_diagnosis(&stage), "platforms", name);
         let (kvm, qemu) = (of_doctor("kvm"), of_doctor("qemu"));
         assert_eq!((&kvm["ready"], &qemu["ready"]), (&Value::Bool(false), &Value::Bool(true)), "{kvm}");
         for state in [kvm, qemu] {
@@ -337,20 +287,11 @@ fn the_start_of_a_machine_is_told_in_parts() {
         return;
     }
     let machine = "qemu:accel=tcg";
-    stage
-        .weigh()
-        .args(["start", "--on", "native", "--on", machine, "--image", "probe", "--memory", "256MiB"])
-        .args(["--restore", "--blocks", "1", "--no-void", "--out", "r"])
-        .assert()
-        .success();
-    let report = shown(&stage, "r");
-    let cells = report["cells"].as_array().unwrap();
-    let cell = |environment: &str, metric: &str| {
-        let is = |cell: &&Value| cell["environment"] == environment && cell["metric"] == metric;
-        cells.iter().find(is).unwrap_or_else(|| panic!("no {metric} of {environment}"))
-    };
+    let report = stage.measured(&format!(
+        "start --on native --on {machine} --image probe --memory 256MiB --restore --blocks 1 --no-void"
+    ));
     let of = |metric: &str| {
-        let cell = cell(machine, metric);
+        let cell = cell_of(&report, machine, metric);
         cell["median"].as_f64().unwrap_or_else(|| panic!("{cell}"))
     };
     let parts = ["boot_vmm", "boot_firmware", "boot_kernel", "boot_user"];
@@ -360,7 +301,7 @@ fn the_start_of_a_machine_is_told_in_parts() {
     assert!(of("boot_kernel") > 0.02 && of("boot_kernel") > of("boot_clock_bound"), "{}", of("boot_kernel"));
     assert!(of("restore_to_init") < of("start_to_init") && of("save") > 0.0);
     for part in parts {
-        let reason = cell("native", part)["absent"].as_str().unwrap();
+        let reason = cell_of(&report, "native", part)["absent"].as_str().unwrap();
         assert!(reason.contains("no machine"), "{reason}");
     }
     stage.host_is_as_before();

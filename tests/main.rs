@@ -16,6 +16,7 @@ mod sshd;
 mod support;
 
 mod analyse;
+mod analysis_cache;
 mod bad_input;
 mod book;
 mod commands;
@@ -26,7 +27,6 @@ mod elsewhere;
 mod footprint;
 mod hostile;
 mod images;
-mod kept;
 mod live;
 mod loaders;
 mod long_runs;

@@ -1,6 +1,6 @@
 //! A noisy neighbour, for real: a process that burns on the guests' own CPU in every other block.
 
-use crate::support::{Stage, shown};
+use crate::support::{Stage, cell_of, is_root, shown};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
@@ -73,20 +73,17 @@ fn is_disturbed(trial: &Value) -> bool {
 
 #[test]
 fn a_neighbour_on_the_guests_cpu_voids_or_warns_and_makes_no_difference() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!(
-            "SKIPPED a_neighbour_on_the_guests_cpu: needs root for the native environment's control group"
-        );
+    let why = "needs root for the native environment's control group";
+    if !is_root("a_neighbour_on_the_guests_cpu", why) {
         return;
     }
     let stage = Stage::new();
     let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
     let mut neighbour = Neighbour::on(cpu);
     neighbour.burn(false);
-    let (blocks, cpus) = (BLOCKS.to_string(), cpu.to_string());
-    let arguments =
-        ["run", "--on", "native;native:label=b", "--blocks", &blocks, "--cpus", &cpus, "--seed", "5"];
-    let mut run = stage.spawn(&[&arguments[..], &["--out", "r", "--", "sh", "-c", WORK]].concat());
+    let mut run = stage.spawn(&format!(
+        "run --on native;native:label=b --blocks {BLOCKS} --cpus {cpu} --seed 5 --out r -- sh -c '{WORK}'"
+    ));
     let samples = stage.here().join("r/samples.jsonl");
     let status = loop {
         if let Some(status) = run.try_wait().unwrap() {
@@ -112,9 +109,7 @@ fn a_neighbour_on_the_guests_cpu_voids_or_warns_and_makes_no_difference() {
     // No trial of a void unit counts, and every block that was planned does.
     let report = shown(&stage, "r");
     assert_eq!(report["blocks"]["done"], BLOCKS);
-    let cells = report["cells"].as_array().unwrap();
-    let is_compared = |cell: &&Value| cell["environment"] == "native:label=b" && cell["metric"] == "time";
-    let cell = cells.iter().find(is_compared).unwrap();
+    let cell = cell_of(&report, "native:label=b", "time");
     assert_eq!(cell["n"], BLOCKS);
     // Native does not differ from native. A level of 1 in 1000, because a test that is right must
     // not fail once in twenty runs.

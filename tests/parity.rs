@@ -1,22 +1,12 @@
 //! Equal guests are compared, unequal ones refused, end to end.
 
-use crate::support::{Stage, ready, shown};
+use crate::support::{Stage, copy, listed, named, ready, shown};
 use serde_json::Value;
 use std::fs;
-
-fn refused(stage: &Stage, arguments: &[&str]) -> (i32, String) {
-    let output = stage.weigh().args(arguments).output().unwrap();
-    (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
-}
-
-/// A message without the line breaks and margins of the terminal.
-fn unwrapped(message: &str) -> String {
-    message.replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ")
-}
+use std::path::Path;
 
 fn facts<'a>(report: &'a Value, environment: &str) -> &'a Value {
-    let mut all = report["environments"].as_array().unwrap().iter();
-    &all.find(|one| one["name"] == environment).unwrap()["facts"]
+    &named(report, "environments", environment)["facts"]
 }
 
 /// The platforms that share the host's kernel differ in nothing that nobody meant, with every image
@@ -44,18 +34,15 @@ fn what_is_alike_is_not_refused() {
     archive.into_inner().unwrap();
     let image = directory.display().to_string();
     let archive = tar.display().to_string();
-    let limits = ["--cpus", "0", "--memory", "512MiB"];
     for (out, extra) in [
-        ("host", &["--cpus", "0"][..]),
-        ("probe", &["--image", "probe"]),
-        ("directory", &["--image", &image, "--memory", "512MiB"]),
-        ("tar", &["--image", &archive, limits[0], limits[1], limits[2], limits[3]]),
+        ("host", "--cpus 0".to_string()),
+        ("probe", "--image probe".into()),
+        ("directory", format!("--image {image} --memory 512MiB")),
+        ("tar", format!("--image {archive} --cpus 0 --memory 512MiB")),
     ] {
-        let run =
-            ["run", "noploop", "--size", "quick", "--on", &on, "--blocks", "1", "--no-void", "--out", out];
-        stage.weigh().args(run).args(extra).assert().success();
+        stage.stdout(&format!("run noploop --size quick --on {on} --blocks 1 --no-void --out {out} {extra}"));
         let report = shown(&stage, out);
-        assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{out}: {}", report["failures"]);
+        assert_eq!(listed(&report, "failures").len(), 0, "{out}: {}", report["failures"]);
         for environment in &environments {
             let (facts, native) = (facts(&report, environment), facts(&report, "native"));
             for key in
@@ -65,10 +52,10 @@ fn what_is_alike_is_not_refused() {
             }
             assert!(facts["binary:weigh-kernels"].is_string(), "{out}: {facts}");
             assert_eq!(facts["libc"], "static", "{out}: {environment}");
-            if extra.contains(&"--cpus") {
+            if extra.contains("--cpus") {
                 assert_eq!(facts["cpus"], 1, "{out}: {environment}");
             }
-            if extra.contains(&"--memory") {
+            if extra.contains("--memory") {
                 assert_eq!(facts["memory_bytes"], 512 << 20, "{out}: {environment}");
             }
             if matches!(out, "directory" | "tar") {
@@ -79,42 +66,26 @@ fn what_is_alike_is_not_refused() {
     stage.host_is_as_before();
 }
 
-const UNEQUAL: [&str; 8] = [
-    "run",
-    "--on",
-    "null:fact=cpus=2+binary:true=sha256:1;null:fact=cpus=1+binary:true=sha256:2,label=b",
-    "--baseline",
-    "null:fact=cpus=2+binary:true=sha256:1",
-    "--blocks",
-    "2",
-    "--no-void",
-];
+const UNEQUAL: &str = "run --on null:fact=cpus=2+binary:true=sha256:1;null:fact=cpus=1+binary:true=sha256:2,label=b \
+                       --baseline null:fact=cpus=2+binary:true=sha256:1 --blocks 2 --no-void --out r";
 
 /// The list has every key with both values and what to do; the run is kept, and going on says the
 /// same.
 #[test]
 fn unequal_guests_are_refused_with_the_list() {
     let stage = Stage::with_fakes();
-    let mut run = UNEQUAL.to_vec();
-    run.extend(["--out", "r", "--", "true"]);
-    let (code, message) = refused(&stage, &run);
-    assert_eq!(code, 2, "{message}");
-    let said = unwrapped(&message);
-    for part in [
+    let expected = [
         "binary:true of null:fact=cpus=1+binary:true=sha256:2,label=b is sha256:2",
         "of null:fact=cpus=2+binary:true=sha256:1 sha256:1",
         "cpus of null:fact=cpus=1+binary:true=sha256:2,label=b is 1, of null:fact=cpus=2+binary:true=sha256:1 2",
         "--allow-unequal binary:true,cpus",
         "weigh resume r",
-    ] {
-        assert!(said.contains(part), "no `{part}` in: {said}");
-    }
-    let samples = fs::read_to_string(stage.here().join("r/samples.jsonl")).unwrap();
+    ];
+    stage.refuses(&format!("{UNEQUAL} -- true"), &expected);
+    let samples = stage.read("r/samples.jsonl");
     assert_eq!(samples.matches("\"record\":\"facts\"").count(), 2, "{samples}");
     assert_eq!(samples.matches("\"record\":\"trial\"").count(), 0);
-    let (code, again) = refused(&stage, &["resume", "r"]);
-    assert_eq!(code, 2, "{again}");
-    assert!(unwrapped(&again).contains("--allow-unequal binary:true,cpus"), "{again}");
+    stage.refuses("resume r", &["--allow-unequal binary:true,cpus"]);
     stage.host_is_as_before();
 }
 
@@ -122,44 +93,33 @@ fn unequal_guests_are_refused_with_the_list() {
 #[test]
 fn what_is_allowed_is_said_beside_every_ratio() {
     let stage = Stage::with_fakes();
-    let mut run = UNEQUAL.to_vec();
-    run.extend(["--allow-unequal", "cpus,binary", "--out", "r", "--", "true"]);
-    let output = stage.weigh().args(&run).output().unwrap();
-    let table = unwrapped(&String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(table.contains("unequal by request: cpus, binary:true"), "{table}");
+    let run = stage.run(&format!("{UNEQUAL} --allow-unequal cpus,binary -- true"));
+    run.ends_with(0).says(&["unequal by request: cpus, binary:true"]);
     let report = shown(&stage, "r");
-    let cells = report["cells"].as_array().unwrap();
+    let cells = listed(&report, "cells");
     let unequal = |cell: &Value| cell["flags"].as_array().unwrap().contains(&"UNEQUAL".into());
     let other = |cell: &Value| cell["environment"].as_str().unwrap().contains("label=b");
     assert!(cells.iter().any(other));
     for cell in cells {
         assert_eq!(unequal(cell), other(cell), "{cell}");
     }
-    let plan: Value =
-        serde_json::from_str(&fs::read_to_string(stage.here().join("r/plan.json")).unwrap()).unwrap();
-    assert_eq!(plan["allow_unequal"], serde_json::json!(["cpus", "binary"]));
-    stage.weigh().args(["run", "--plan", "r/plan.json", "--out", "again"]).assert().success();
+    assert_eq!(stage.read_json("r/plan.json")["allow_unequal"], serde_json::json!(["cpus", "binary"]));
+    stage.stdout("run --plan r/plan.json --out again");
     stage.host_is_as_before();
 }
 
 #[test]
 fn unknown_keys_get_the_nearest() {
     let stage = Stage::with_fakes();
-    let run =
-        |key: &str| refused(&stage, &["run", "noploop", "--on", "null", "--allow-unequal", key, "--dry-run"]);
-    for (key, parts) in [
+    let run = |key: &str| format!("run noploop --on null --allow-unequal {key} --dry-run");
+    for (key, expected) in [
         ("cpu", ["`cpu`", "`cpus`"]),
         ("cpus,mitigation", ["`mitigation`", "`mitigations`"]),
         ("weather", ["`weather`", "transparent-huge-pages"]),
     ] {
-        let (code, message) = run(key);
-        let said = unwrapped(&message);
-        assert_eq!(code, 2, "{said}");
-        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        stage.refuses(&run(key), &expected);
     }
-    let (code, message) = run("cpus,binary:fio,mounts:/tmp");
-    assert_eq!(code, 0, "{message}");
+    stage.stdout(&run("cpus,binary:fio,mounts:/tmp"));
 }
 
 /// A real guest that has a CPU less: a user-mode kernel has one, whatever it is given.
@@ -174,40 +134,20 @@ fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
     if !ready(&stage, "uml", "a_machine_with_a_cpu_less_is_refused_unless_allowed") {
         return;
     }
-    let run = [
-        "run",
-        "noploop",
-        "--size",
-        "quick",
-        "--image",
-        "probe",
-        "--on",
-        "native,uml",
-        "--blocks",
-        "1",
-        "--no-void",
-    ];
-    let two = ["--cpus", "0,1", "--memory", "256MiB"];
-    let refuse: Vec<&str> = run.into_iter().chain(two).chain(["--out", "refused"]).collect();
-    let (code, message) = refused(&stage, &refuse);
-    assert_eq!(code, 2, "{message}");
-    assert!(unwrapped(&message).contains("cpus of uml is 1, of native 2"), "{message}");
-    assert!(unwrapped(&message).contains("--allow-unequal cpus`"), "nothing else differs: {message}");
-    let allow = ["--allow-unequal", "cpus", "--out", "allowed"];
-    let output = stage.weigh().args(run).args(two).args(allow).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let table = unwrapped(&String::from_utf8_lossy(&output.stdout));
-    assert!(table.contains("unequal by request: cpus"), "{table}");
+    let run = "run noploop --size quick --image probe --on native,uml --blocks 1 --no-void";
+    let two = "--cpus 0,1 --memory 256MiB";
+    // Nothing else differs.
+    let expected = ["cpus of uml is 1, of native 2", "--allow-unequal cpus`"];
+    stage.refuses(&format!("{run} {two} --out refused"), &expected);
+    let allowed = stage.run(&format!("{run} {two} --allow-unequal cpus --out allowed"));
+    allowed.ends_with(0).says(&["unequal by request: cpus"]);
 
     // Left to weigh, all get one CPU, not the first, and one size of memory.
-    let output = stage.weigh().args(run).args(["--out", "default"]).output().unwrap();
-    let said = unwrapped(&String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("uml can have 1 CPU, so every environment gets 1"), "{said}");
-    let plan: Value =
-        serde_json::from_str(&fs::read_to_string(stage.here().join("default/plan.json")).unwrap()).unwrap();
+    let default = stage.run(&format!("{run} --out default"));
+    default.ends_with(0).says(&["uml can have 1 CPU, so every environment gets 1"]);
+    let plan = stage.read_json("default/plan.json");
     assert_ne!(plan["guest"]["cpus"][0], 0);
-    assert_eq!(plan["guest"]["cpus"].as_array().unwrap().len(), 1);
+    assert_eq!(listed(&plan["guest"], "cpus").len(), 1);
     let report = shown(&stage, "default");
     let (uml, native) = (facts(&report, "uml"), facts(&report, "native"));
     assert_eq!((&uml["cpus"], &native["cpus"]), (&1.into(), &1.into()));
@@ -221,14 +161,10 @@ fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
 fn a_run_of_the_first_format_is_shown() {
     let stage = Stage::with_fakes();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/run-format-1");
-    let run = stage.here().join("old");
-    fs::create_dir(&run).unwrap();
-    for file in fs::read_dir(source).unwrap().flatten() {
-        fs::copy(file.path(), run.join(file.file_name())).unwrap();
-    }
+    copy(Path::new(source), &stage.here().join("old"));
     let report = shown(&stage, "old");
     assert_eq!(report["blocks"]["done"], 2);
-    let cells = report["cells"].as_array().unwrap();
+    let cells = listed(&report, "cells");
     assert!(
         cells.iter().any(|cell| cell["environment"] == "docker" && cell["overhead"].is_object()),
         "{report}"
@@ -236,6 +172,5 @@ fn a_run_of_the_first_format_is_shown() {
     assert!(cells.iter().all(|cell| !cell["flags"].as_array().unwrap().contains(&"UNEQUAL".into())));
     assert_eq!(facts(&report, "docker")["network"], "nat");
     assert_eq!(facts(&report, "native")["network"], "host");
-    let table = stage.weigh().args(["show", "old"]).output().unwrap();
-    assert!(!String::from_utf8_lossy(&table.stdout).contains("NEITHER IMPLIED NOR ALLOWED"));
+    assert!(!stage.stdout("show old").contains("NEITHER IMPLIED NOR ALLOWED"));
 }

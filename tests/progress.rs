@@ -1,31 +1,25 @@
 //! What one sees of a run that goes on: on terminals of several widths, and where there is none.
 
-use crate::support::Stage;
+use crate::support::{Stage, words};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::Read;
 use std::process::{Command, ExitStatus};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
 
-/// Nothing here takes longer.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// What is not followed by anything for so long is a whole picture.
-const SETTLED: Duration = Duration::from_millis(90);
 /// Lines of the terminals: all that is ever said has room.
 const LINES: u16 = 60;
 const BLOCKS: usize = 6;
 
 /// Three environments that are compared with a fourth, whose commands take their time.
-fn arguments(out: &str) -> Vec<String> {
+fn line(out: &str) -> String {
     let fake = |more: &str| format!("null:real=yes,time=60ms,sd=0.01{more}");
     let named = ["", ",label=b", ",label=an-environment-with-a-name-of-many-words", ",effect=0.1"];
-    let on = named.map(fake).join(";");
-    let blocks = BLOCKS.to_string();
-    let all = ["run", "--no-void", "--on", &on, "--baseline", &fake(""), "--blocks", &blocks, "--seed", "1"];
-    let more = ["--warmup", "0", "--iterations", "1", "--out", out, "--", "work"];
-    all.iter().chain(&more).map(ToString::to_string).collect()
+    let (on, baseline) = (named.map(fake).join(";"), fake(""));
+    format!(
+        "run --no-void --on {on} --baseline {baseline} --blocks {BLOCKS} --seed 1 --warmup 0 --iterations 1 \
+         --out {out} -- work"
+    )
 }
 
 /// A run on a terminal.
@@ -58,7 +52,7 @@ fn watch(stage: &Stage, columns: u16, out: &str, environment: &[(&str, &str)]) -
     tcsetwinsize(&terminal, size).unwrap();
 
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("weigh"));
-    command.args(arguments(out)).current_dir(stage.here());
+    command.args(words(&line(out))).current_dir(stage.here());
     command.env("WEIGH_STATE", stage.state()).env("XDG_CONFIG_HOME", stage.config().parent().unwrap());
     command.env("TERM", "xterm").env("LC_ALL", "C.UTF-8").env_remove("COLUMNS").env_remove("NO_COLOR");
     command.envs(environment.iter().copied());
@@ -68,38 +62,18 @@ fn watch(stage: &Stage, columns: u16, out: &str, environment: &[(&str, &str)]) -
     // The terminal is closed when the last process has closed it.
     drop((command, terminal));
 
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        let mut master = File::from(master);
-        let mut part = vec![0; 1 << 16];
-        // A terminal that nobody has open any more gives EIO.
-        while let Ok(length @ 1..) = master.read(&mut part) {
-            if sender.send(part[..length].to_vec()).is_err() {
-                break;
-            }
-        }
-    });
+    let mut bytes = Vec::new();
+    // A terminal that nobody has open any more gives EIO.
+    let _closed = File::from(master).read_to_end(&mut bytes);
     let mut screen = vt100::Parser::new(LINES, columns, 0);
-    let (mut pictures, mut bytes) = (Vec::new(), Vec::new());
-    let end = Instant::now() + DEADLINE;
-    loop {
-        match receiver.recv_timeout(SETTLED) {
-            Ok(part) => {
-                screen.process(&part);
-                bytes.extend(part);
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let now = picture(&screen, columns);
-                if pictures.last() != Some(&now) {
-                    pictures.push(now);
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
+    let mut pictures = Vec::new();
+    for (at, part) in String::from_utf8(bytes.clone()).unwrap().split("\x1b[").enumerate() {
+        // A redraw begins where the cursor moves up (ECMA-48, 8.3.22): by then the picture is whole.
+        if part.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with('A') {
+            pictures.push(picture(&screen, columns));
         }
-        if Instant::now() > end {
-            run.kill().unwrap();
-            panic!("the run did not end: {:?}", pictures.last());
-        }
+        screen.process(if at == 0 { b"" } else { b"\x1b[" });
+        screen.process(part.as_bytes());
     }
     pictures.push(picture(&screen, columns));
     Watched { pictures, bytes, status: run.wait().unwrap() }
@@ -190,11 +164,8 @@ fn a_terminal_gets_no_colour_and_no_letters_that_it_does_not_want() {
 #[test]
 fn without_a_terminal_there_are_a_few_plain_lines() {
     let stage = Stage::with_fakes();
-    let arguments =
-        ["run", "--no-void", "--on", "null;null:label=b", "--baseline", "null", "--blocks", "300"];
-    let run = stage.weigh().args(arguments).args(["--out", "r", "--", "work"]).output().unwrap();
-    let text = String::from_utf8(run.stderr).unwrap();
-    assert!(run.status.success(), "{text}");
+    let run = "run --no-void --on null;null:label=b --baseline null --blocks 300 --out r -- work";
+    let text = stage.run(run).ends_with(0).stderr;
     assert_eq!(text.chars().find(|c| c.is_control() && *c != '\n'), None, "{text:?}");
     let blocks: Vec<&str> = text.lines().filter(|line| line.starts_with("block ")).collect();
     assert!(blocks[0].starts_with("block 1/300, about "), "{text}");

@@ -1,6 +1,6 @@
 //! `weigh study --reanalyse`: the raw logs of a study again.
 
-use crate::support::{Stage, reference};
+use crate::support::{Said, Stage, listed, named, reference, unbroken, words};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -9,35 +9,30 @@ fn logs(test: &str) -> Option<PathBuf> {
     reference(test).map(|directory| directory.join("felter-2014"))
 }
 
-/// What was said on both streams, and the exit code.
-fn reanalyse(stage: &Stage, arguments: &[&str], directory: &Path) -> (String, String, Option<i32>) {
-    let output =
-        stage.weigh().arg("study").args(arguments).arg("--reanalyse").arg(directory).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr), output.status.code())
+/// `weigh study` with these words on the logs in a directory.
+fn reanalyse(stage: &Stage, line: &str, directory: &Path) -> Said {
+    let mut command = stage.weigh();
+    command.arg("study").args(words(line)).arg("--reanalyse").arg(directory);
+    Said::of(line, command.output().unwrap())
 }
 
 fn json(stage: &Stage, name: &str, directory: &Path) -> Value {
-    let (out, error, code) = reanalyse(stage, &[name, "--format", "json"], directory);
-    assert_eq!(code, Some(0), "{error}");
-    serde_json::from_str(&out).unwrap()
+    let said = reanalyse(stage, &format!("{name} --format json"), directory);
+    serde_json::from_str(&said.ends_with(0).stdout).unwrap()
 }
 
 fn experiment<'a>(report: &'a Value, name: &str) -> &'a Value {
-    let experiments = report["experiments"].as_array().unwrap();
-    experiments.iter().find(|one| one["name"] == name).unwrap()
+    named(report, "experiments", name)
 }
 
 /// The cells of a quantity, by arm.
 fn cells<'a>(experiment: &'a Value, quantity: &str) -> &'a [Value] {
-    let views = experiment["views"].as_array().unwrap();
-    let mut rows = views.iter().flat_map(|view| view["rows"].as_array().unwrap());
-    rows.find(|row| row["quantity"] == quantity).unwrap()["cells"].as_array().unwrap()
+    let mut rows = listed(experiment, "views").iter().flat_map(|view| listed(view, "rows"));
+    listed(rows.find(|row| row["quantity"] == quantity).unwrap(), "cells")
 }
 
 fn grade(experiment: &Value, claim: &str) -> String {
-    let claims = experiment["claims"].as_array().unwrap();
-    claims.iter().find(|one| one["id"] == claim).unwrap()["grade"].to_string()
+    listed(experiment, "claims").iter().find(|one| one["id"] == claim).unwrap()["grade"].to_string()
 }
 
 #[test]
@@ -125,17 +120,14 @@ fn every_format_says_that_nothing_was_measured_and_only_out_writes() {
     let stage = Stage::with_fakes();
     let name = "felter-2014/table-1/stream";
     for format in ["table", "md", "latex", "html"] {
-        let (out, error, code) = reanalyse(&stage, &[name, "--format", format], &directory);
-        let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(code == Some(0) && words.contains("Nothing was measured"), "{format}: {error}");
+        let said = reanalyse(&stage, &format!("{name} --format {format}"), &directory).ends_with(0);
+        assert!(unbroken(&said.stdout).contains("Nothing was measured"), "{format}");
     }
     assert_eq!(std::fs::read_dir(stage.here()).unwrap().count(), 0);
-    let (_, error, code) = reanalyse(&stage, &[name, "--out", "again"], &directory);
-    assert_eq!(code, Some(0), "{error}");
-    let page = std::fs::read_to_string(stage.here().join("again/report.html")).unwrap();
-    assert!(page.contains("Nothing was measured"));
-    let (_, error, code) = reanalyse(&stage, &[name, "--out", "again"], &directory);
-    assert!(code == Some(2) && error.contains("not empty"), "{error}");
+    let again = format!("{name} --out again");
+    reanalyse(&stage, &again, &directory).ends_with(0);
+    assert!(stage.read("again/report.html").contains("Nothing was measured"));
+    reanalyse(&stage, &again, &directory).ends_saying(2, &["not empty"]);
 }
 
 #[test]
@@ -150,14 +142,9 @@ fn a_damaged_log_is_shown_with_its_line_and_the_rest_is_whole() {
     let text = std::fs::read_to_string(copy.join("vm.log")).unwrap();
     let (kept, _) = text.rsplit_once("issued").unwrap();
     std::fs::write(copy.join("vm.log"), kept).unwrap();
-    let (out, error, code) =
-        reanalyse(&stage, &["felter-2014/fig-6", "--format", "json"], &stage.here().join("logs"));
-    assert_eq!(code, Some(2), "{error}");
-    assert!(
-        error.contains("vm.log, line ") && error.contains("mixed-random-rw-32x8") && error.contains("fetch"),
-        "{error}"
-    );
-    let report: Value = serde_json::from_str(&out).unwrap();
+    let said = reanalyse(&stage, "felter-2014/fig-6 --format json", &stage.here().join("logs"));
+    let said = said.ends_saying(2, &["vm.log, line ", "mixed-random-rw-32x8", "fetch"]);
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
     let random = experiment(&report, "fig-6");
     assert_eq!(cells(random, "randread")[2]["measured"]["value"], 42_543.0);
     assert!(cells(random, "mixed")[2]["missing"].to_string().contains("cut off"));
@@ -167,23 +154,14 @@ fn a_damaged_log_is_shown_with_its_line_and_the_rest_is_whole() {
 #[test]
 fn what_cannot_be_is_refused() {
     let stage = Stage::with_fakes();
-    let (_, error, code) = reanalyse(&stage, &["felter-2014"], Path::new("nowhere"));
-    assert!(code == Some(2) && error.contains("there is no directory nowhere"), "{error}");
-    let (out, error, code) = reanalyse(&stage, &["felter-2014/table-1"], Path::new("."));
-    assert_eq!(code, Some(4), "{error}");
-    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("Stream/results/linux.two-socket.interleavedalloc.log is missing"), "{out}");
-    let (_, error, code) = reanalyse(&stage, &[], Path::new("."));
-    assert!(code == Some(2) && error.contains("without a study"), "{error}");
-    for option in [
-        &["--size", "quick"][..],
-        &["--on", "native"],
-        &["--arm", "kvm=native"],
-        &["--blocks", "6"],
-        &["--seed", "1"],
-    ] {
-        let arguments = [&["felter-2014"][..], option].concat();
-        let (_, error, code) = reanalyse(&stage, &arguments, Path::new("."));
-        assert!(code == Some(2) && error.contains("cannot be used with"), "{option:?}: {error}");
+    let here = Path::new(".");
+    let nowhere = reanalyse(&stage, "felter-2014", Path::new("nowhere"));
+    nowhere.ends_saying(2, &["there is no directory nowhere"]);
+    let missing = reanalyse(&stage, "felter-2014/table-1", here).ends_with(4);
+    missing.says(&["Stream/results/linux.two-socket.interleavedalloc.log is missing"]);
+    reanalyse(&stage, "", here).ends_saying(2, &["without a study"]);
+    for option in ["--size quick", "--on native", "--arm kvm=native", "--blocks 6", "--seed 1"] {
+        let line = format!("felter-2014 {option}");
+        reanalyse(&stage, &line, here).ends_saying(2, &["cannot be used with"]);
     }
 }

@@ -1,55 +1,34 @@
 //! The main path, end to end: real guests, real work, the host as it was.
 
-use crate::support::{Stage, ready, shown};
+use crate::support::{Stage, cell_of, listed, shown, trials, with_native};
 use serde_json::Value;
-
-fn cells(report: &Value) -> &Vec<Value> {
-    report["cells"].as_array().unwrap()
-}
-
-fn cell<'a>(report: &'a Value, environment: &str, metric: &str) -> &'a Value {
-    let wanted = |cell: &&Value| cell["environment"] == environment && cell["metric"] == metric;
-    cells(report).iter().find(wanted).unwrap_or_else(|| panic!("no cell {environment} {metric}"))
-}
 
 /// Every platform that is ready, on a kernel and on a command of the user's.
 #[test]
 fn native_and_containers_are_compared() {
     let stage = Stage::new();
-    let mut environments = vec!["native"];
-    for platform in ["namespaces", "runc", "docker"] {
-        if ready(&stage, platform, "native_and_containers_are_compared") {
-            environments.push(platform);
-        }
-    }
-    let on = environments.join(",");
-    let run = stage
-        .weigh()
-        .args([
-            "run", "noploop", "--on", &on, "--blocks", "3", "--size", "quick", "--seed", "7", "--out",
-            "first",
-        ])
-        .args(["--iterations", "2", "--", "sh", "-c", "echo hello; cat /etc/hostname >/dev/null || true"])
-        .output()
-        .unwrap();
-    let (table, notes) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{table}\n{notes}");
-    for environment in &environments {
+    const TEST: &str = "native_and_containers_are_compared";
+    let on = with_native(&stage, &["namespaces", "runc", "docker"], TEST);
+    let table = stage.stdout(&format!(
+        "run noploop --on {on} --blocks 3 --size quick --seed 7 --out first --iterations 2 \
+         -- sh -c 'echo hello; cat /etc/hostname >/dev/null || true'"
+    ));
+    for environment in on.split(',') {
         assert!(table.contains(environment), "{environment} is not in the table:\n{table}");
     }
     let report = shown(&stage, "first");
     assert_eq!(report["format"], 1);
     assert_eq!(report["seed"], 7);
     assert_eq!(report["blocks"]["done"], 3);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
-    for environment in &environments {
-        let time = cell(&report, environment, "time");
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    for environment in on.split(',') {
+        let time = cell_of(&report, environment, "time");
         assert_eq!(time["n"], 3);
         assert!(time["median"].as_f64().unwrap() > 0.0);
-        assert_eq!(time["overhead"].is_null(), *environment == "native");
-        assert!(cell(&report, environment, "duration")["median"].as_f64().unwrap() > 0.0);
+        assert_eq!(time["overhead"].is_null(), environment == "native");
+        assert!(cell_of(&report, environment, "duration")["median"].as_f64().unwrap() > 0.0);
     }
-    let page = std::fs::read_to_string(stage.here().join("first/report.html")).unwrap();
+    let page = stage.read("first/report.html");
     assert!(page.contains("</html>") && !page.contains("http://") && !page.contains("src=\"http"));
     stage.host_is_as_before();
 }
@@ -63,20 +42,15 @@ fn the_same_seed_gives_the_same_order() {
             "name = \"{name}\"\nsummary = \"x\"\ndescription = \"x\"\ncommand = [\"work\"]\n[check]\nstatement = \"it ends\"\n\
              [[metric]]\nname = \"time\"\nunit = \"s\"\nbetter = \"lower\"\nprimary = true\nduration = true\n"
         );
-        std::fs::write(stage.here().join(format!("{name}.toml")), manifest).unwrap();
+        stage.write(&format!("{name}.toml"), manifest);
     }
     let order = |seed: &str, out: &str| {
-        stage
-            .weigh()
-            .args(["run", "--on", "null;null:label=b;null:label=c", "--baseline", "null", "--blocks", "4"])
-            .args(["--seed", seed, "--out", out, "--no-void", "first", "second"])
-            .args(["--workload", "first.toml", "--workload", "second.toml"])
-            .assert()
-            .success();
-        let samples = std::fs::read_to_string(stage.here().join(out).join("samples.jsonl")).unwrap();
-        let trials = samples.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        trials
-            .filter(|record| record["record"] == "trial")
+        stage.stdout(&format!(
+            "run --on null;null:label=b;null:label=c --baseline null --blocks 4 --seed {seed} --out {out} --no-void \
+             first second --workload first.toml --workload second.toml"
+        ));
+        trials(&stage.here().join(out))
+            .iter()
             .map(|trial| format!("{} {} {}", trial["block"], trial["workload"], trial["environment"]))
             .collect::<Vec<_>>()
     };
@@ -92,33 +66,15 @@ fn the_same_seed_gives_the_same_order() {
 #[test]
 fn an_injected_slowdown_is_found_and_its_absence_is_not() {
     let stage = Stage::with_fakes();
-    stage
-        .weigh()
-        .args([
-            "run",
-            "--on",
-            "null:sd=0.01,seed=1;null:sd=0.01,seed=2,label=same;null:sd=0.01,seed=3,effect=0.05,label=slow",
-        ])
-        .args([
-            "--baseline",
-            "null:sd=0.01,seed=1",
-            "--blocks",
-            "30",
-            "--seed",
-            "1",
-            "--out",
-            "r",
-            "--",
-            "work",
-        ])
-        .assert()
-        .success();
-    let report = shown(&stage, "r");
-    let slow = cell(&report, "null:effect=0.05,label=slow,sd=0.01,seed=3", "time");
+    let report = stage.measured(
+        "run --on null:sd=0.01,seed=1;null:sd=0.01,seed=2,label=same;null:sd=0.01,seed=3,effect=0.05,label=slow \
+         --baseline null:sd=0.01,seed=1 --blocks 30 --seed 1 -- work",
+    );
+    let slow = cell_of(&report, "null:effect=0.05,label=slow,sd=0.01,seed=3", "time");
     assert_eq!(slow["verdict"], "SLOWER");
     let mean = slow["overhead"]["mean"].as_f64().unwrap();
     assert!((0.03..0.07).contains(&mean), "{mean}");
-    let same = cell(&report, "null:label=same,sd=0.01,seed=2", "time");
+    let same = cell_of(&report, "null:label=same,sd=0.01,seed=2", "time");
     assert_ne!(same["verdict"], "SLOWER");
     assert_ne!(same["verdict"], "FASTER");
     stage.host_is_as_before();
@@ -128,22 +84,12 @@ fn an_injected_slowdown_is_found_and_its_absence_is_not() {
 #[test]
 fn limits_are_the_same_everywhere() {
     let stage = Stage::new();
-    let mut environments = vec!["native"];
-    for platform in ["namespaces", "runc", "docker"] {
-        if ready(&stage, platform, "limits_are_the_same_everywhere") {
-            environments.push(platform);
-        }
-    }
-    let on = environments.join(",");
-    stage
-        .weigh()
-        .args([
-            "run", "--on", &on, "--blocks", "1", "--cpus", "1", "--memory", "256MiB", "--out", "r",
-            "--warmup", "0",
-        ])
-        .args(["--iterations", "1", "--", "sh", "-c", "nproc; grep Cpus_allowed_list /proc/self/status"])
-        .assert()
-        .success();
+    const TEST: &str = "limits_are_the_same_everywhere";
+    let on = with_native(&stage, &["namespaces", "runc", "docker"], TEST);
+    stage.measured(&format!(
+        "run --on {on} --blocks 1 --cpus 1 --memory 256MiB --warmup 0 --iterations 1 \
+         -- sh -c 'nproc; grep Cpus_allowed_list /proc/self/status'"
+    ));
     let logs: Vec<_> = std::fs::read_dir(stage.here().join("r/logs")).unwrap().flatten().collect();
     let mut seen = 0;
     for log in logs {
@@ -153,23 +99,18 @@ fn limits_are_the_same_everywhere() {
             assert!(text.contains("Cpus_allowed_list:\t1\n"), "{:?}: {text}", log.path());
         }
     }
-    assert!(seen >= environments.len(), "only {seen} logs show the limit");
+    assert!(seen >= on.split(',').count(), "only {seen} logs show the limit");
     // Memory: a program that needs more than the limit cannot have it, on any platform.
-    let run = stage
-        .weigh()
-        .args(["run", "--on", &on, "--blocks", "1", "--memory", "64MiB", "--out", "m", "--warmup", "0"])
-        .args(["--", "sh", "-c", "x=$(head -c 300000000 /dev/zero | tr '\\0' x); test -n \"$x\""])
-        .output()
-        .unwrap();
+    stage.run(&format!(
+        "run --on {on} --blocks 1 --memory 64MiB --out m --warmup 0 \
+         -- sh -c 'x=$(head -c 300000000 /dev/zero | tr \"\\0\" x); test -n \"$x\"'"
+    ));
     let report = shown(&stage, "m");
-    let failed = report["failures"].as_array().unwrap();
-    for environment in &environments {
-        let this = |failure: &&Value| failure["environment"] == *environment;
-        let measured =
-            cells(&report).iter().any(|cell| cell["environment"] == *environment && cell["n"] != 0);
-        assert!(failed.iter().any(|failure| this(&failure)) || !measured, "{environment}: {report}");
+    for environment in on.split(',') {
+        let this = |one: &Value| one["environment"] == environment;
+        let measured = listed(&report, "cells").iter().any(|cell| this(cell) && cell["n"] != 0);
+        assert!(listed(&report, "failures").iter().any(this) || !measured, "{environment}: {report}");
     }
-    drop(run);
     stage.host_is_as_before();
 }
 
@@ -177,13 +118,9 @@ fn limits_are_the_same_everywhere() {
 #[test]
 fn a_plan_can_be_repeated() {
     let stage = Stage::new();
-    let run = |extra: &[&str], out: &str| {
-        stage.weigh().args(["run", "--out", out]).args(extra).assert().success();
-    };
-    run(&["--on", "null,native", "--baseline", "null", "--blocks", "2", "--seed", "5", "--", "true"], "a");
-    run(&["--plan", "a/plan.json"], "b");
-    let plan = |out: &str| std::fs::read_to_string(stage.here().join(out).join("plan.json")).unwrap();
-    assert_eq!(plan("a"), plan("b"));
+    stage.stdout("run --out a --on null,native --baseline null --blocks 2 --seed 5 -- true");
+    stage.stdout("run --out b --plan a/plan.json");
+    assert_eq!(stage.read("a/plan.json"), stage.read("b/plan.json"));
     stage.host_is_as_before();
 }
 
@@ -193,21 +130,17 @@ fn a_crossed_gate_is_exit_code_3() {
     let stage = Stage::with_fakes();
     let on = "null;null:effect=0.2";
     for (gate, code) in [("5", 3), ("50", 0)] {
-        let arguments =
-            ["run", "--on", on, "--baseline", "null", "--blocks", "6", "--gate", gate, "--", "true"];
-        stage.weigh().args(arguments).assert().code(code);
+        let run = format!("run --on {on} --baseline null --blocks 6 --gate {gate} -- true");
+        stage.run(&run).ends_with(code);
     }
-    stage.weigh().args(["show", "last", "--gate", "5"]).assert().code(3);
+    stage.run("show last --gate 5").ends_with(3);
     // The same as test cases: written before the exit code is decided, so that a server of
     // continuous integration has them.
-    let file = stage.here().join("junit.xml");
-    let arguments = ["show", "last", "--gate", "5", "--format", "junit", "--output", "junit.xml"];
-    stage.weigh().args(arguments).assert().code(3).stdout("");
-    let cases = std::fs::read_to_string(&file).unwrap();
+    let said = stage.run("show last --gate 5 --format junit --output junit.xml").ends_with(3);
+    assert_eq!(said.stdout, "");
+    let cases = stage.read("junit.xml");
     assert!(cases.contains("failures=\"1\"") && cases.contains("above the gate of 5 %"), "{cases}");
-    let arguments = ["show", "last", "--gate", "50", "--format", "junit"];
-    let output = stage.weigh().args(arguments).assert().success();
-    let cases = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    let cases = stage.stdout("show last --gate 50 --format junit");
     assert!(cases.contains("failures=\"0\"") && cases.contains("tests=\"1\""), "{cases}");
     stage.host_is_as_before();
 }

@@ -1,6 +1,6 @@
 //! Servers in guests that are really there, driven from outside over each path.
 
-use crate::support::{Stage, ready, shown};
+use crate::support::{Stage, cell_of, listed, median, named, ready, shown};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A server of requests and responses, with `more` in its table of the server.
-fn manifest(server: &str, more: &str) -> String {
+pub fn manifest(server: &str, more: &str) -> String {
     format!(
         r#"
 name = "little"
@@ -45,34 +45,26 @@ json = "/metrics/tcp_rate/value"
     )
 }
 
-const ECHO: &str = r#"["weigh-kernels", "echo", "--protocols", "tcp", "--serve", "{listen}:{port}"]"#;
+pub const ECHO: &str = r#"["weigh-kernels", "echo", "--protocols", "tcp", "--serve", "{listen}:{port}"]"#;
 
 /// `weigh run` of the manifest on these environments, and the report.
-fn measured(stage: &Stage, manifest: &str, on: &str, more: &[&str]) -> (Value, String) {
-    std::fs::write(stage.here().join("little.toml"), manifest).unwrap();
-    let run = stage
-        .weigh()
-        .args(["run", "little", "--workload", "little.toml", "--on", on, "--no-void", "--seed", "7"])
-        .args(["--size", "quick", "--out", "r"])
-        .args(more)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    let table = String::from_utf8_lossy(&run.stdout).into_owned();
-    assert!(stage.here().join("r/samples.jsonl").exists(), "{table}\n{said}");
-    (shown(stage, "r"), format!("{table}\n{said}"))
+fn measured(stage: &Stage, manifest: &str, on: &str, more: &str) -> (Value, String) {
+    stage.write("little.toml", manifest);
+    let run = stage.run(&format!(
+        "run little --workload little.toml --on {on} --no-void --seed 7 --size quick --out r {more}"
+    ));
+    let said = format!("{}\n{}", run.stdout, run.stderr);
+    assert!(stage.here().join("r/samples.jsonl").exists(), "{said}");
+    (shown(stage, "r"), said)
 }
 
-fn cell<'a>(report: &'a Value, environment: &str) -> &'a Value {
-    let cells = report["cells"].as_array().unwrap();
-    let is = |cell: &&Value| cell["environment"] == environment && cell["metric"] == "rate";
-    cells.iter().find(is).unwrap_or_else(|| panic!("no cell of {environment}"))
+fn rate<'a>(report: &'a Value, environment: &str) -> &'a Value {
+    cell_of(report, environment, "rate")
 }
 
 /// The facts of a network are there, and what `net` implies is told and not refused.
 fn a_network_is_described(report: &Value, environment: &str) {
-    let mut all = report["environments"].as_array().unwrap().iter();
-    let of = all.find(|one| one["name"] == environment).unwrap();
+    let of = named(report, "environments", environment);
     let (facts, intended) = (&of["facts"], &of["intended"]);
     let (interface, mtu) = if environment == "native" { ("loopback", 65536) } else { ("veth", 1500) };
     assert!(facts["network-interface"] == interface && facts["network-mtu"] == mtu, "{facts}");
@@ -105,23 +97,22 @@ fn a_server_is_measured_over_each_path() {
         on.extend(["namespaces:net=bridge", "namespaces:net=nat"]);
     }
     let null = format!("null = {ECHO}");
-    let (report, said) = measured(&stage, &manifest(ECHO, &null), &on.join(";"), &["--blocks", "2"]);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}\n{said}", report["failures"]);
-    let loaders = report["loaders"].as_array().unwrap();
+    let (report, said) = measured(&stage, &manifest(ECHO, &null), &on.join(";"), "--blocks 2");
+    assert_eq!(listed(&report, "failures").len(), 0, "{}\n{said}", report["failures"]);
+    let loaders = listed(&report, "loaders");
     for environment in &on {
-        let cell = cell(&report, environment);
+        let cell = rate(&report, environment);
         assert!(cell["n"] == 2 && cell["median"].as_f64().unwrap() > 100.0, "{cell}");
         assert_eq!(cell["closed_loop"], true);
         let charge = cell["cpu_ns_per_op"].as_f64().unwrap();
         assert!(charge > 0.0 && cell["operation"] == "request", "{cell}");
-        let loader = loaders.iter().find(|loader| loader["environment"] == *environment).unwrap();
+        let of =
+            |environment: &str| loaders.iter().find(|loader| loader["environment"] == environment).unwrap();
+        let loader = of(environment);
         assert!(loader["busiest_share"].as_f64().unwrap() > 0.0, "{loader}");
         assert!(loader["headroom_per_s"].as_f64().unwrap() > 100.0, "{loader}\n{said}");
-        let flagged = cell["flags"].as_array().unwrap().iter().any(|flag| flag == "LOADER_BOUND");
-        let bound = |environment: &str| {
-            let of = loaders.iter().find(|loader| loader["environment"] == environment).unwrap();
-            of["busiest_share"].as_f64().unwrap() > 0.7
-        };
+        let flagged = listed(cell, "flags").iter().any(|flag| flag == "LOADER_BOUND");
+        let bound = |environment: &str| of(environment)["busiest_share"].as_f64().unwrap() > 0.7;
         assert_eq!(flagged, bound(environment) || bound("native"), "{report}");
     }
     for environment in &on {
@@ -148,14 +139,10 @@ fn an_open_loop_runs_at_a_share_of_what_was_proven() {
         .replace(r#"loop = "closed""#, &format!("loop = \"open\"\nsaturate = {load}]"))
         .replace("/metrics/tcp_rate/value", "/metrics/rate/value")
         + "\n[params.rate]\nsummary = \"requests per second\"\nkind = \"rate\"\ndefault = \"50%\"\n";
-    let (report, said) = measured(&stage, &open, "native", &["--blocks", "2", "--param", "rate=20%,400"]);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}\n{said}", report["failures"]);
-    let cells = report["cells"].as_array().unwrap();
-    let rate = |workload: &str| {
-        let is = |cell: &&Value| cell["workload"] == workload && cell["metric"] == "rate";
-        cells.iter().find(is).unwrap()["median"].as_f64().unwrap()
-    };
-    let loaders = report["loaders"].as_array().unwrap();
+    let (report, said) = measured(&stage, &open, "native", "--blocks 2 --param rate=20%,400");
+    assert_eq!(listed(&report, "failures").len(), 0, "{}\n{said}", report["failures"]);
+    let rate = |workload: &str| median(&report, workload, "native", "rate");
+    let loaders = listed(&report, "loaders");
     let of = |workload: &str| loaders.iter().find(|loader| loader["workload"] == workload).unwrap();
     let paced = &of("little{rate=20%}")["paced"];
     let (offered, reached) =
@@ -174,16 +161,16 @@ fn an_open_loop_runs_at_a_share_of_what_was_proven() {
 fn servers_that_fail_are_told() {
     let stage = Stage::new();
     let early = r#"["sh", "-c", "echo the disk is full >&2; exit 7"]"#;
-    let (report, said) = measured(&stage, &manifest(early, ""), "native", &["--blocks", "1"]);
+    let (report, said) = measured(&stage, &manifest(early, ""), "native", "--blocks 1");
     let reason = report["failures"][0]["reason"].as_str().unwrap();
     assert!(reason.contains("ended") && reason.contains("status 7: the disk is full"), "{reason}\n{said}");
     let log = report["failures"][0]["log"].as_str().unwrap();
-    assert!(std::fs::read_to_string(stage.here().join("r").join(log)).unwrap().contains("the disk is full"));
+    assert!(stage.read(&format!("r/{log}")).contains("the disk is full"));
 
     std::fs::remove_dir_all(stage.here().join("r")).unwrap();
     let silent = r#"["sleep", "1000"]"#;
     let manifest = manifest(silent, "").replace("\"5s\"", "\"300ms\"");
-    let (report, said) = measured(&stage, &manifest, "native", &["--blocks", "1"]);
+    let (report, said) = measured(&stage, &manifest, "native", "--blocks 1");
     let reason = report["failures"][0]["reason"].as_str().unwrap();
     assert!(reason.contains("not up within 0.3 s"), "{reason}\n{said}");
     stage.host_is_as_before();
@@ -240,11 +227,11 @@ fn a_port_that_somebody_takes_is_replaced() {
         let manifest = manifest.replace("warmup = 1\n", &format!("warmup = 1\n{setup}\n"));
         let over = Arc::new(AtomicBool::new(false));
         let stranger = stranger(stage.here().to_path_buf(), Arc::clone(&over));
-        let (report, said) = measured(&stage, &manifest, "native", &["--blocks", "2"]);
+        let (report, said) = measured(&stage, &manifest, "native", "--blocks 2");
         over.store(true, Ordering::Relaxed);
         assert_eq!(stranger.join().unwrap(), 0, "{otherwise}: the stranger was loaded\n{said}");
-        assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}\n{said}", report["failures"]);
-        assert_eq!(cell(&report, "native")["n"], 2, "{otherwise}: {said}");
+        assert_eq!(listed(&report, "failures").len(), 0, "{}\n{said}", report["failures"]);
+        assert_eq!(rate(&report, "native")["n"], 2, "{otherwise}: {said}");
         stage.host_is_as_before();
     }
 }
@@ -258,17 +245,15 @@ fn a_client_that_hangs_is_ended() {
     let hanging = manifest(ECHO, "").replace("\"little\"", "\"hanging\"").replace("\"30s\"", "\"1s\"");
     let command = hanging.lines().find(|line| line.starts_with("command = ")).unwrap().to_string();
     let hangs = format!(r#"command = ["sh", "-c", "sleep {WORDS} & sleep {WORDS}"]"#);
-    std::fs::write(stage.here().join("hanging.toml"), hanging.replacen(&command, &hangs, 1)).unwrap();
-    let more = ["hanging", "--workload", "hanging.toml", "--blocks", "2"];
-    let (report, said) = measured(&stage, &manifest(ECHO, ""), "native", &more);
-    let failures = report["failures"].as_array().unwrap();
-    assert!(
-        !failures.is_empty() && failures.iter().all(|failure| failure["workload"] == "hanging"),
-        "{said}"
-    );
+    stage.write("hanging.toml", hanging.replacen(&command, &hangs, 1));
+    let more = "hanging --workload hanging.toml --blocks 2";
+    let (report, said) = measured(&stage, &manifest(ECHO, ""), "native", more);
+    let failures = listed(&report, "failures");
+    assert!(!failures.is_empty(), "{said}");
+    assert!(failures.iter().all(|failure| failure["workload"] == "hanging"), "{said}");
     let reason = failures[0]["reason"].as_str().unwrap();
     assert!(reason.contains("did not end within 1 s"), "{reason}\n{said}");
-    assert_eq!(cell(&report, "native")["n"], 2, "{said}");
+    assert_eq!(rate(&report, "native")["n"], 2, "{said}");
     let left = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let words = std::fs::read_to_string(entry.ok()?.path().join("cmdline")).ok()?;
         words.split('\0').any(|word| word == WORDS).then_some(words)
@@ -285,11 +270,11 @@ fn a_guest_without_a_network_is_left_out() {
         return;
     }
     let on = "native;namespaces:net=none";
-    let (report, said) = measured(&stage, &manifest(ECHO, ""), on, &["--blocks", "2"]);
+    let (report, said) = measured(&stage, &manifest(ECHO, ""), on, "--blocks 2");
     let failure = &report["failures"][0];
     assert!(failure["environment"] == "namespaces:net=none" && failure["excluded"] == true, "{failure}");
     assert!(failure["reason"].as_str().unwrap().contains("no network"), "{failure}\n{said}");
-    assert_eq!(cell(&report, "native")["n"], 2);
+    assert_eq!(rate(&report, "native")["n"], 2);
     stage.host_is_as_before();
 }
 
@@ -311,12 +296,11 @@ fn a_dataset_that_does_not_fit_says_what_it_needs() {
         ("fio-random", "file-bytes=1000TiB", ["are needed: choose a smaller size", "free and"]),
     ] {
         let out = format!("{workload}-{param}");
-        let mut run = stage.weigh();
-        run.args(["run", workload, "--on", "native", "--blocks", "1", "--no-void"]);
-        run.args(["--size", "quick", "--param", param, "--out", &out]);
-        let run = run.output().unwrap();
-        let said = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert_eq!(run.status.code(), Some(4), "{workload}: {said}");
+        stage
+            .run(&format!(
+                "run {workload} --on native --blocks 1 --no-void --size quick --param {param} --out {out}"
+            ))
+            .ends_with(4);
         let report = shown(&stage, &out);
         let reason = report["failures"][0]["reason"].as_str().unwrap();
         for words in words {
@@ -330,21 +314,13 @@ fn a_dataset_that_does_not_fit_says_what_it_needs() {
 #[test]
 fn a_dry_run_says_who_serves_and_who_loads() {
     let stage = Stage::new();
-    std::fs::write(stage.here().join("little.toml"), manifest(ECHO, "")).unwrap();
-    let run = stage
-        .weigh()
-        .args(["run", "little", "--workload", "little.toml", "--on", "native", "--dry-run"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    for words in [
+    stage.write("little.toml", manifest(ECHO, ""));
+    stage.run("run little --workload little.toml --on native --dry-run").says(&[
         "serves in the guest",
         "1 unused port (tcp)",
         "closed loop",
         "load generator",
         "--serve {listen}:{port}",
-    ] {
-        assert!(said.contains(words), "{words}: {said}");
-    }
+    ]);
     stage.host_is_as_before();
 }

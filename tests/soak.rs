@@ -1,54 +1,29 @@
 //! `weigh soak` through the binary, with guests that are really there: for seconds, not hours.
 
-use crate::support::{Stage, ready, shown};
+use crate::support::{Stage, kill, listed, ready, shown, trials, wait_for, wait_until, with_native};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-fn trials(run: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let records = whole.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    records.filter(|record| record["record"] == "trial").collect()
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// It lasts as long as asked, in guests that stay; while it goes on it is shown and says so;
 /// killed, it goes on for what is left, in another boot too; and a day of it has room on a disk.
 #[test]
 fn a_soak_lasts_is_shown_and_goes_on() {
     let stage = Stage::new();
-    let mut on = "native".to_string();
-    if ready(&stage, "namespaces", "a_soak_lasts_is_shown_and_goes_on") {
-        on.push_str(",namespaces");
-    }
+    let on = with_native(&stage, &["namespaces"], "a_soak_lasts_is_shown_and_goes_on");
     let environments = on.split(',').count();
-    let arguments = ["soak", "spin", "syscall", "--on", &on, "--guests", "1", "--size", "quick", "--no-void"];
-    let more = ["--for", "8s", "--out", "r"];
-    let mut child = stage.spawn(&[&arguments[..], &more].concat());
+    let mut child = stage
+        .spawn(&format!("soak spin syscall --on {on} --guests 1 --size quick --no-void --for 8s --out r"));
     let run = stage.here().join("r");
     wait_until("a block", || trials(&run).len() >= 4 * environments);
-    let output = stage.weigh().args(["show", "r"]).output().unwrap();
-    let table = String::from_utf8_lossy(&output.stdout).into_owned();
-    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(output.status.success() && words.contains("the run is still going on"), "{words}");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    stage.run("show r").ends_with(0).says(&["the run is still going on"]);
+    kill(&mut child);
     let before = trials(&run);
-    stage.weigh().arg("clean").assert().success();
+    stage.stdout("clean");
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let host = std::fs::read_to_string(run.join("host.json")).unwrap();
     std::fs::write(run.join("host.json"), host.replace(boot.trim(), "another-boot")).unwrap();
 
-    stage.weigh().args(["resume", "r"]).assert().success();
+    stage.stdout("resume r");
     let all = trials(&run);
     assert_eq!(all[..before.len()], before[..]);
     assert!(all.len() > before.len() + 2 * environments, "{} and {}", before.len(), all.len());
@@ -60,7 +35,7 @@ fn a_soak_lasts_is_shown_and_goes_on() {
     assert_eq!((of(&before), of(&all[before.len()..])), (environments, environments));
     let report = shown(&stage, "r");
     assert!(!report["warnings"].to_string().contains("still going on"), "{}", report["warnings"]);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     // Nothing but lines per trial and per block grows: 8640 trials of each of two environments.
     let grows = ["samples.jsonl", "events.jsonl"];
     let bytes: u64 = grows.iter().map(|file| run.join(file).metadata().unwrap().len()).sum();
@@ -77,19 +52,15 @@ fn a_guest_that_is_killed_is_replaced() {
     if !ready(&stage, "namespaces", "a_guest_that_is_killed_is_replaced") {
         return;
     }
-    let arguments = ["soak", "--on", "namespaces", "--baseline", "namespaces", "--guests", "1", "--no-void"];
-    let more = ["--for", "5s", "--out", "r", "--", "sleep", "0.3171"];
-    let child = &mut stage.spawn(&[&arguments[..], &more].concat());
+    let mut child = stage.spawn(
+        "soak --on namespaces --baseline namespaces --guests 1 --no-void --for 5s --out r -- sleep 0.3171",
+    );
     let run = stage.here().join("r");
     wait_until("two trials", || trials(&run).len() >= 2);
     // The first program of the guest: what its command has, above all others the parent of its
     // process namespace.
-    let mut victim = None;
-    wait_until("the command", || {
-        victim = init_of("sleep\u{0}0.3171\u{0}", child.id());
-        victim.is_some()
-    });
-    let victim = rustix::process::Pid::from_raw(victim.unwrap() as i32).unwrap();
+    let victim = wait_for("the command", || init_of("sleep\u{0}0.3171\u{0}", child.id()));
+    let victim = rustix::process::Pid::from_raw(victim as i32).unwrap();
     rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
     assert!(child.wait().unwrap().success(), "{}", stage.spawned_said());
     let all = trials(&run);
@@ -126,17 +97,14 @@ fn init_of(command: &str, weigh: u32) -> Option<u32> {
 fn what_makes_no_soak_is_refused() {
     let stage = Stage::with_fakes();
     for (words, said) in [
-        (&["--for", "0s"][..], "measures nothing"),
-        (&["--for", "soon"], "soon"),
-        (&["--quick"], "--for"),
-        (&["--blocks", "3"], "--for"),
-        (&["--neighbours", "htpp"], "did you mean `http`?"),
-        (&["nginx"], "--guests 1"),
+        ("--for 0s", "measures nothing"),
+        ("--for soon", "soon"),
+        ("--quick", "--for"),
+        ("--blocks 3", "--for"),
+        ("--neighbours htpp", "did you mean `http`?"),
+        ("nginx", "--guests 1"),
     ] {
-        let output = stage.weigh().args(["soak", "--on", "null"]).args(words).output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {message}");
-        assert!(message.contains(said), "{words:?}: {message}");
+        stage.refuses(&format!("soak --on null {words}"), &[said]);
     }
     assert!(!stage.here().join("weigh-runs").exists());
     stage.host_is_as_before();

@@ -1,49 +1,20 @@
 //! `weigh start` through the binary, with guests that are really there.
 
-use crate::support::{Stage, ready, shown};
-use serde_json::Value;
-
-/// Native and every platform of these that is ready.
-fn with_native(stage: &Stage, platforms: &[&'static str], test: &str) -> Vec<&'static str> {
-    let ready = platforms.iter().copied().filter(|platform| ready(stage, platform, test));
-    std::iter::once("native").chain(ready).collect()
-}
-
-fn cell<'a>(report: &'a Value, workload: &str, environment: &str, metric: &str) -> &'a Value {
-    let is = |cell: &&Value| {
-        cell["workload"] == workload && cell["environment"] == environment && cell["metric"] == metric
-    };
-    report["cells"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(is)
-        .unwrap_or_else(|| panic!("no {workload} {metric} of {environment}"))
-}
-
-fn median(report: &Value, workload: &str, environment: &str, metric: &str) -> f64 {
-    cell(report, workload, environment, metric)["median"].as_f64().unwrap()
-}
+use crate::support::{
+    Stage, cell, interrupt, kill, listed, median, ready, shown, trials, wait_until, with_native,
+};
 
 /// The stamps of every platform come one after the other, the baseline answers over its network,
 /// and who cannot says why.
 #[test]
 fn stamps_of_native_and_containers_are_in_order() {
     let stage = Stage::new();
-    let on = with_native(
-        &stage,
-        &["namespaces", "runc", "docker"],
-        "stamps_of_native_and_containers_are_in_order",
-    );
-    stage
-        .weigh()
-        .args(["start", "--on", &on.join(","), "--blocks", "3", "--no-void", "--seed", "7", "--out", "r"])
-        .assert()
-        .success();
-    let report = shown(&stage, "r");
+    const TEST: &str = "stamps_of_native_and_containers_are_in_order";
+    let on = with_native(&stage, &["namespaces", "runc", "docker"], TEST);
+    let report = stage.measured(&format!("start --on {on} --blocks 3 --no-void --seed 7"));
     assert_eq!(report["blocks"]["done"], 3);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
-    for environment in &on {
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    for environment in on.split(',') {
         let of = |metric| median(&report, "start", environment, metric);
         let (code, init, service) = (of("start_to_code"), of("start_to_init"), of("start_to_service"));
         assert!(0.0 < code && code <= init && init < service, "{environment}: {code} {init} {service}");
@@ -54,8 +25,8 @@ fn stamps_of_native_and_containers_are_in_order() {
             Some(reason) => assert!(response["median"].is_null() && !reason.is_empty(), "{response}"),
             None => assert!(response["median"].as_f64().unwrap() > service, "{response}"),
         }
-        let charges = report["charges"].as_array().unwrap();
-        let charge = charges.iter().find(|charge| charge["environment"] == *environment).unwrap();
+        let charges = listed(&report, "charges");
+        let charge = charges.iter().find(|charge| charge["environment"] == environment).unwrap();
         assert_eq!(charge["operation"], "start");
         assert!(charge["cpu_ns_per_op"].as_f64().unwrap() > 0.0, "{charge}");
     }
@@ -69,14 +40,9 @@ fn stamps_of_native_and_containers_are_in_order() {
 fn crowds_rates_restores_and_processes_are_measured() {
     let stage = Stage::new();
     let on = with_native(&stage, &["namespaces"], "crowds_rates_restores_and_processes_are_measured");
-    stage
-        .weigh()
-        .args(["start", "--on", &on.join(","), "--blocks", "2", "--no-void", "--out", "r"])
-        .args(["--guests", "1,4", "--rate=1,2", "--restore", "--spawn"])
-        .assert()
-        .success();
-    let report = shown(&stage, "r");
-    for environment in &on {
+    let report = stage
+        .measured(&format!("start --on {on} --blocks 2 --no-void --guests 1,4 --rate=1,2 --restore --spawn"));
+    for environment in on.split(',') {
         assert!(median(&report, "start{guests=4}", environment, "all_to_init") > 0.0);
         assert!(median(&report, "start-rate{concurrency=2}", environment, "guest_rate") > 0.0);
         assert!(median(&report, "spawn", environment, "posix_spawn") > 0.0);
@@ -90,17 +56,12 @@ fn crowds_rates_restores_and_processes_are_measured() {
 #[test]
 fn cold_starts_are_cells_of_their_own() {
     let stage = Stage::new();
-    let run = stage
-        .weigh()
-        .args(["start", "--on", "native", "--blocks", "1", "--no-void", "--caches", "cold", "--out", "r"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stderr);
+    let run = stage.run("start --on native --blocks 1 --no-void --caches cold --out r");
     if !rustix::process::geteuid().is_root() {
-        assert_eq!(run.status.code(), Some(2), "{said}");
+        run.ends_with(2);
         return;
     }
-    assert!(run.status.success() && said.contains("whole host"), "{said}");
+    run.ends_saying(0, &["whole host"]);
     assert!(median(&shown(&stage, "r"), "start{caches=cold}", "native", "start_to_init") > 0.0);
     stage.host_is_as_before();
 }
@@ -112,18 +73,13 @@ fn crowd(platform: &'static str, guests: u32, test: &str) {
     if !ready(&stage, platform, test) {
         return;
     }
-    let number = guests.to_string();
-    stage
-        .weigh()
-        .args(["start", "--on", platform, "--baseline", platform, "--guests", &number])
-        .args(["--blocks", "1", "--no-void", "--out", "r"])
-        .assert()
-        .success();
-    let report = shown(&stage, "r");
+    let report = stage.measured(&format!(
+        "start --on {platform} --baseline {platform} --guests {guests} --blocks 1 --no-void"
+    ));
     let workload = format!("start{{guests={guests}}}");
     let all = median(&report, &workload, platform, "all_to_init");
     assert!(all >= median(&report, &workload, platform, "start_to_init"));
-    let note = std::fs::read_to_string(stage.here().join("r/logs/bookkeeping.log")).unwrap();
+    let note = stage.read("r/logs/bookkeeping.log");
     eprintln!("{note}");
     let each = note.trim_end().strip_suffix(" bytes per guest").and_then(|line| line.rsplit(' ').next());
     let bytes: u64 = each.unwrap_or_default().parse().unwrap_or_else(|_| panic!("{note}"));
@@ -145,18 +101,15 @@ fn fifty_containers_are_up_at_once() {
 #[test]
 fn bad_input_is_refused() {
     let stage = Stage::with_fakes();
-    for (arguments, word) in [
-        (&["--caches", "tepid"][..], "warm"),
-        (&["--guests", "0"], "--guests"),
-        (&["--guests", "many"], "--guests"),
-        (&["--guests", "2,2"], "twice"),
-        (&["--rate=0"], "--rate"),
-        (&["--on", "nowhere"], "nowhere"),
+    for (words, remedy) in [
+        ("--caches tepid", "warm"),
+        ("--guests 0", "--guests"),
+        ("--guests many", "--guests"),
+        ("--guests 2,2", "twice"),
+        ("--rate=0", "--rate"),
+        ("--on nowhere", "nowhere"),
     ] {
-        let run = stage.weigh().arg("start").args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&run.stderr);
-        assert_eq!(run.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?}: {said}");
+        stage.refuses(&format!("start {words}"), &[remedy]);
     }
     stage.host_is_as_before();
 }
@@ -165,27 +118,13 @@ fn bad_input_is_refused() {
 #[test]
 fn a_dry_run_says_what_would_be_started() {
     let stage = Stage::new();
-    let run = stage
-        .weigh()
-        .args([
-            "start",
-            "--on",
-            "native,namespaces",
-            "--guests",
-            "1,9",
-            "--rate",
-            "--blocks",
-            "2",
-            "--dry-run",
-        ])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    for words in
-        ["start{guests=9}: 9 fresh guests at once", "start-rate{concurrency=8}", "caches warm", "native"]
-    {
-        assert!(said.contains(words), "{words}: {said}");
-    }
+    let run = stage.run("start --on native,namespaces --guests 1,9 --rate --blocks 2 --dry-run");
+    run.says(&[
+        "start{guests=9}: 9 fresh guests at once",
+        "start-rate{concurrency=8}",
+        "caches warm",
+        "native",
+    ]);
     stage.host_is_as_before();
 }
 
@@ -195,9 +134,8 @@ fn a_slow_start_crosses_the_gate() {
     let stage = Stage::with_fakes();
     let on = "null:launch-time=10ms;null:launch-time=12ms";
     for (gate, code) in [("10", 3), ("50", 0)] {
-        let arguments =
-            ["start", "--on", on, "--baseline", "null:launch-time=10ms", "--blocks", "6", "--gate", gate];
-        stage.weigh().args(arguments).assert().code(code);
+        let run = format!("start --on {on} --baseline null:launch-time=10ms --blocks 6 --gate {gate}");
+        stage.run(&run).ends_with(code);
     }
     let report = shown(&stage, "last");
     let slow = cell(&report, "start", "null:launch-time=12ms", "start_to_init");
@@ -211,37 +149,24 @@ fn a_slow_start_crosses_the_gate() {
 #[test]
 fn interrupted_starts_go_on_and_leave_nothing() {
     let stage = Stage::new();
-    let on =
-        with_native(&stage, &["namespaces", "runc"], "interrupted_starts_go_on_and_leave_nothing").join(",");
-    let samples = stage.here().join("r/samples.jsonl");
-    let trials = || {
-        let text = std::fs::read_to_string(&samples).unwrap_or_default();
-        text.lines().filter(|line| line.contains("\"record\":\"trial\"")).count()
-    };
-    let wait_for = |wanted: usize| {
-        let start = std::time::Instant::now();
-        while trials() < wanted {
-            assert!(start.elapsed().as_secs() < 60, "{} trials: {}", trials(), stage.spawned_said());
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-    };
-    let arguments = ["start", "--on", &on, "--guests", "1,3", "--blocks", "12", "--no-void", "--out", "r"];
-    let mut child = stage.spawn(&arguments);
-    wait_for(5);
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    const TEST: &str = "interrupted_starts_go_on_and_leave_nothing";
+    let on = with_native(&stage, &["namespaces", "runc"], TEST);
+    let run = stage.here().join("r");
+    let finished = || trials(&run).len();
+    let mut child = stage.spawn(&format!("start --on {on} --guests 1,3 --blocks 12 --no-void --out r"));
+    wait_until("five trials", || finished() >= 5);
+    interrupt(&child);
     child.wait().unwrap();
     stage.host_is_as_before();
-    let finished = trials();
-    let mut child = stage.spawn(&["resume", "r"]);
-    wait_for(finished + 4);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    stage.weigh().arg("clean").assert().success();
+    let before = finished();
+    let mut child = stage.spawn("resume r");
+    wait_until("four more trials", || finished() >= before + 4);
+    kill(&mut child);
+    stage.stdout("clean");
     stage.host_is_as_before();
-    stage.weigh().args(["resume", "r"]).assert().success();
+    stage.stdout("resume r");
     let report = shown(&stage, "r");
     assert_eq!(report["blocks"]["done"], 12, "{}", report["voids"]);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{}", report["failures"]);
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     stage.host_is_as_before();
 }

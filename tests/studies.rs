@@ -5,7 +5,7 @@
 //! It takes three quarters of an hour on two CPUs. The studies stay in `target/tmp/studies`, each
 //! with its page.
 
-use crate::support::{Stage, diagnosis, is_ready};
+use crate::support::{Said, Stage, diagnosis, is_ready, words};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +17,7 @@ const STUDIES: [&str; 4] = ["cloudspectator-2017", "agarwal-2015", "morabito-201
 
 /// Two blocks measure everything and conclude little, which is not what is tested. Nor is how quiet
 /// the machine is.
-const EFFORT: [&str; 5] = ["--size", "quick", "--blocks", "2", "--no-void"];
+const EFFORT: &str = "--size quick --blocks 2 --no-void";
 
 /// For the longest of the studies; together they have to end within an hour and a half.
 const DEADLINE: Duration = Duration::from_secs(45 * 60);
@@ -94,18 +94,15 @@ fn all_four_studies_run_whole() {
 fn measure(stage: &Stage, study: &str, directory: &Path) {
     drop(std::fs::remove_dir_all(directory));
     std::fs::create_dir_all(directory.parent().unwrap()).unwrap();
+    let line = format!("study {study} {EFFORT} --out {}", directory.display());
     let mut command = stage.weigh();
-    command.args(["study", study]).args(EFFORT).arg("--out").arg(directory).timeout(DEADLINE);
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{study}: {said}");
-    std::fs::write(directory.join("said.log"), said.as_bytes()).unwrap();
+    let output = command.args(words(&line)).timeout(DEADLINE).output().unwrap();
+    let said = Said::of(&line, output).ends_with(0);
+    std::fs::write(directory.join("said.log"), said.stderr).unwrap();
 }
 
 fn shown(stage: &Stage, directory: &Path, format: &str) -> String {
-    let output = stage.weigh().arg("show").arg(directory).args(["--format", format]).output().unwrap();
-    assert!(output.status.success(), "{format}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    stage.stdout(&format!("show {} --format {format}", directory.display()))
 }
 
 fn list<'a>(of: &'a Value, name: &str) -> &'a [Value] {

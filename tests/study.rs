@@ -1,12 +1,12 @@
 //! `weigh study` through the binary: what can be asked for, measured, interrupted, shown again, and
 //! made of a run.
 
-use crate::support::{Stage, ready};
+use crate::support::{
+    Stage, copy, interrupt, kill, listed, named, ready, trials, unbroken, wait_until, words,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Output;
-use std::time::{Duration, Instant};
 
 /// Two experiments of fakes, one whose command always fails, one of a workload that there is not,
 /// and one of real guests. Claims of every grade by construction: `a` takes 10 ms, `slow` 11 ms,
@@ -25,25 +25,14 @@ title = "Fakes with effects"
 source = "table 1"
 statistic = "mean of 5 runs; standard deviation"
 baseline = "a"
-[experiment.measure]
-command = "run"
-arguments = ["--", "true"]
-[[experiment.arm]]
-id = "a"
-label = "A"
-on = "null"
-[[experiment.arm]]
-id = "slow"
-label = "Slow"
-on = "null:effect=0.1,label=slow"
-[[experiment.arm]]
-id = "noisy"
-label = "Noisy"
-on = "null:sd=0.5,label=noisy"
-[[experiment.arm]]
-id = "jail"
-label = "Jail"
-reach = "ssh"
+measure = { command = "run", arguments = ["--", "true"] }
+arm = [
+  { id = "a", label = "A", on = "null" },
+  { id = "slow", label = "Slow", on = "null:effect=0.1,label=slow" },
+  { id = "noisy", label = "Noisy", on = "null:sd=0.5,label=noisy" },
+  { id = "jail", label = "Jail", reach = "ssh" },
+]
+view = [{ id = "table-1", title = "Table 1", form = "table", quantities = ["time"] }]
 [[experiment.quantity]]
 id = "time"
 label = "Time (ms)"
@@ -77,11 +66,6 @@ id = "jail-is-equal"
 says = "a jail costs the same"
 source = "section 4"
 check = "jail time within 2 % of a"
-[[experiment.view]]
-id = "table-1"
-title = "Table 1"
-form = "table"
-quantities = ["time"]
 
 [[experiment]]
 name = "fails"
@@ -89,25 +73,10 @@ title = "What always fails"
 source = "table 2"
 statistic = "one value"
 baseline = "a"
-[experiment.measure]
-command = "run"
-arguments = ["--", "false"]
-[[experiment.arm]]
-id = "a"
-label = "A"
-on = "null:fault=exit,every=1"
-[[experiment.quantity]]
-id = "time"
-label = "Time (ms)"
-workload = "false"
-metric = "time"
-unit = "ms"
-better = "lower"
-[[experiment.view]]
-id = "table-2"
-title = "Table 2"
-form = "table"
-quantities = ["time"]
+measure = { command = "run", arguments = ["--", "false"] }
+arm = [{ id = "a", label = "A", on = "null:fault=exit,every=1" }]
+quantity = [{ id = "time", label = "Time", workload = "false", metric = "time", unit = "ms", better = "lower" }]
+view = [{ id = "table-2", title = "Table 2", form = "table", quantities = ["time"] }]
 
 [[experiment]]
 name = "unknown"
@@ -115,25 +84,10 @@ title = "A workload that is not there"
 source = "table 3"
 statistic = "one value"
 baseline = "a"
-[experiment.measure]
-command = "run"
-arguments = ["nooploop"]
-[[experiment.arm]]
-id = "a"
-label = "A"
-on = "null"
-[[experiment.quantity]]
-id = "time"
-label = "Time (ms)"
-workload = "nooploop"
-metric = "time"
-unit = "ms"
-better = "lower"
-[[experiment.view]]
-id = "table-3"
-title = "Table 3"
-form = "table"
-quantities = ["time"]
+measure = { command = "run", arguments = ["nooploop"] }
+arm = [{ id = "a", label = "A", on = "null" }]
+quantity = [{ id = "time", label = "Time", workload = "nooploop", metric = "time", unit = "ms", better = "lower" }]
+view = [{ id = "table-3", title = "Table 3", form = "table", quantities = ["time"] }]
 
 [[experiment]]
 name = "real"
@@ -141,76 +95,23 @@ title = "A loop of NOPs"
 source = "table 4"
 statistic = "one value"
 baseline = "native"
-[experiment.measure]
-command = "run"
-arguments = ["noploop"]
-[[experiment.arm]]
-id = "native"
-label = "Native"
-on = "native"
-[[experiment.arm]]
-id = "container"
-label = "Container"
-on = "namespaces"
-[[experiment.quantity]]
-id = "noploop"
-label = "Loop (ms)"
-workload = "noploop"
-metric = "duration"
-unit = "ms"
-better = "lower"
+measure = { command = "run", arguments = ["noploop"] }
+arm = [
+  { id = "native", label = "Native", on = "native" },
+  { id = "container", label = "Container", on = "namespaces" },
+]
+quantity = [{ id = "loop", label = "Loop", workload = "noploop", metric = "duration", unit = "ms", better = "lower" }]
+view = [{ id = "table-4", title = "Table 4", form = "table", quantities = ["loop"] }]
 [[experiment.claim]]
 id = "containers-compute"
 says = "a container does not take ten times as long"
 source = "section 5"
-check = "container overhead of noploop <= 900 %"
-[[experiment.view]]
-id = "table-4"
-title = "Table 4"
-form = "table"
-quantities = ["noploop"]
+check = "container overhead of loop <= 900 %"
 "#;
 
-fn weigh(stage: &Stage, arguments: &[&str]) -> Output {
-    stage.weigh().args(arguments).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Standard output of a command that ends well.
-fn said(stage: &Stage, arguments: &[&str]) -> String {
-    let output = weigh(stage, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
-    stdout(&output)
-}
-
-fn json(stage: &Stage, arguments: &[&str]) -> Value {
-    serde_json::from_str(&said(stage, arguments)).unwrap()
-}
-
-fn write(stage: &Stage, name: &str, text: &str) {
-    std::fs::write(stage.here().join(name), text).unwrap();
-}
-
-/// Fails unless the command is refused as bad input in these words.
-fn refused(stage: &Stage, arguments: &[&str], words: &[&str]) {
-    let output = weigh(stage, arguments);
-    let message = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
-    for word in words {
-        assert!(message.contains(word), "{arguments:?} does not say `{word}`: {message}");
-    }
-}
-
-fn experiment<'a>(report: &'a Value, name: &str) -> &'a Value {
-    let mut all = report["experiments"].as_array().unwrap().iter();
-    all.find(|one| one["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))
+/// The report of a study.
+fn shown(stage: &Stage, study: &str) -> Value {
+    stage.json(&format!("show {study} --format json"))
 }
 
 /// What became of each claim of an experiment, in one word.
@@ -220,47 +121,28 @@ fn grades(experiment: &Value) -> BTreeMap<String, String> {
         let words = ["not_run", "undecided", "holds", "differs"];
         words.into_iter().find(|word| text.contains(word)).unwrap_or_else(|| panic!("{grade}")).to_string()
     };
-    let claims = experiment["claims"].as_array().unwrap().iter();
-    claims.map(|claim| (claim["id"].as_str().unwrap().into(), word(&claim["grade"]))).collect()
-}
-
-fn trials(run: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let records = whole.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    records.filter(|record| record["record"] == "trial").collect()
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn interrupt(child: &std::process::Child) {
-    let process = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    listed(experiment, "claims")
+        .iter()
+        .map(|claim| (claim["id"].as_str().unwrap().into(), word(&claim["grade"])))
+        .collect()
 }
 
 /// Every experiment of every study says what of it runs here, and why the rest does not.
 #[test]
 fn the_list_says_of_everything_what_runs_here() {
     let stage = Stage::new();
-    let studies = json(&stage, &["list", "studies", "--json"]);
-    let names: Vec<&str> =
-        studies.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let studies = stage.json("list studies --json");
+    let studies = studies.as_array().unwrap();
+    let names: Vec<&str> = studies.iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["felter-2014", "morabito-2015", "agarwal-2015", "cloudspectator-2017"]);
-    let experiments: usize =
-        studies.as_array().unwrap().iter().map(|one| one["details"].as_array().unwrap().len()).sum();
+    let experiments: usize = studies.iter().map(|one| listed(one, "details").len()).sum();
     // A study of the user's is listed with the others and not measured.
-    write(&stage, "mine.toml", MINE);
-    let listed = json(&stage, &["study", "--file", "mine.toml", "--json"]);
-    let listed = listed.as_array().unwrap();
-    assert_eq!(listed.len(), experiments + 4, "{listed:?}");
-    for one in listed {
-        let (runs, without) = (one["runs"].as_array().unwrap(), one["without"].as_object().unwrap());
+    stage.write("mine.toml", MINE);
+    let all = stage.json("study --file mine.toml --json");
+    let all = all.as_array().unwrap();
+    assert_eq!(all.len(), experiments + 4, "{all:?}");
+    for one in all {
+        let (runs, without) = (listed(one, "runs"), one["without"].as_object().unwrap());
         assert!(!runs.is_empty() || !without.is_empty(), "{one}");
         for (arm, reason) in without {
             assert!(reason.as_str().is_some_and(|reason| reason.len() > 10), "{arm} of {one}");
@@ -269,7 +151,7 @@ fn the_list_says_of_everything_what_runs_here() {
         let study = one["name"].as_str().unwrap().split('/').next().unwrap();
         assert!(names.contains(&study) || study == "mine", "{one}");
     }
-    let mine = listed.iter().find(|one| one["name"] == "mine/fakes").unwrap();
+    let mine = all.iter().find(|one| one["name"] == "mine/fakes").unwrap();
     assert_eq!(mine["runs"], serde_json::json!(["a", "slow", "noisy"]));
     assert!(mine["without"]["jail"].as_str().unwrap().contains("--arm jail=ssh:host="), "{mine}");
     assert!(!stage.here().join("weigh-runs").exists());
@@ -279,30 +161,33 @@ fn the_list_says_of_everything_what_runs_here() {
 #[test]
 fn what_is_wrong_is_pointed_at() {
     let stage = Stage::with_fakes();
-    write(&stage, "mine.toml", MINE);
-    write(&stage, "fault.toml", &MINE.replacen("better = \"lower\"", "beter = \"lower\"", 1));
-    write(&stage, "check.toml", &MINE.replacen("slow time within", "slwo time within", 1));
-    write(&stage, "torn.toml", "name = \"mine\ntitle");
-    let line = |text: &str| MINE.lines().position(|line| line.contains(text)).unwrap() + 1;
-    refused(&stage, &["study", "felter-2041"], &["felter-2041", "did you mean `felter-2014"]);
-    refused(&stage, &["study", "felter-2014/tabel-1"], &["tabel-1", "did you mean `felter-2014/table-1"]);
-    refused(&stage, &["study", "zzzzzz"], &["zzzzzz", "weigh list studies"]);
-    refused(&stage, &["study", "felter-2014", "agarwal-2015"], &["two studies"]);
-    let gups = "felter-2014/table-1/gups";
-    refused(&stage, &["study", gups, "--arm", "docker"], &["ARM=ENV"]);
-    refused(&stage, &["study", gups, "--arm", "dokcer=runc"], &["dokcer", "did you mean `docker`?"]);
-    refused(&stage, &["study", gups, "--arm", "docker=dokcer:net"], &["--arm", "net"]);
-    refused(&stage, &["study", gups, "--on", "docker:net"], &["--on", "net"]);
-    refused(&stage, &["study", "--file", "none.toml"], &["none.toml", "cannot read the study"]);
-    refused(&stage, &["study", "--file", "torn.toml"], &["torn.toml:2:"]);
-    let beter = format!("fault.toml:{}:", line("better = \"lower\""));
-    refused(&stage, &["study", "--file", "fault.toml"], &[&beter, "beter", "better"]);
-    let slwo = format!("check.toml:{}:", line("slow time within"));
-    refused(&stage, &["study", "--file", "check.toml"], &[&slwo, "slwo", "did you mean `slow`?"]);
-    refused(&stage, &["study", "mine/fakse", "--file", "mine.toml"], &["did you mean `mine/fakes`?"]);
+    stage.write("mine.toml", MINE);
+    stage.write("fault.toml", MINE.replacen("better = \"lower\"", "beter = \"lower\"", 1));
+    stage.write("check.toml", MINE.replacen("slow time within", "slwo time within", 1));
+    stage.write("torn.toml", "name = \"mine\ntitle");
     std::fs::create_dir(stage.here().join("full")).unwrap();
-    write(&stage, "full/file", "");
-    refused(&stage, &["study", "mine", "--file", "mine.toml", "--out", "full"], &["not empty", "--out"]);
+    stage.write("full/file", "");
+    let line = |text: &str| MINE.lines().position(|line| line.contains(text)).unwrap() + 1;
+    let beter = format!("fault.toml:{}:", line("better = \"lower\""));
+    let slwo = format!("check.toml:{}:", line("slow time within"));
+    for (words, expected) in [
+        ("felter-2041", &["felter-2041", "did you mean `felter-2014"][..]),
+        ("felter-2014/tabel-1", &["tabel-1", "did you mean `felter-2014/table-1"]),
+        ("zzzzzz", &["zzzzzz", "weigh list studies"]),
+        ("felter-2014 agarwal-2015", &["two studies"]),
+        ("felter-2014/table-1/gups --arm docker", &["ARM=ENV"]),
+        ("felter-2014/table-1/gups --arm dokcer=runc", &["dokcer", "did you mean `docker`?"]),
+        ("felter-2014/table-1/gups --arm docker=dokcer:net", &["--arm", "net"]),
+        ("felter-2014/table-1/gups --on docker:net", &["--on", "net"]),
+        ("--file none.toml", &["none.toml", "cannot read the study"]),
+        ("--file torn.toml", &["torn.toml:2:"]),
+        ("--file fault.toml", &[&beter, "beter", "better"]),
+        ("--file check.toml", &[&slwo, "slwo", "did you mean `slow`?"]),
+        ("mine/fakse --file mine.toml", &["did you mean `mine/fakes`?"]),
+        ("mine --file mine.toml --out full", &["not empty", "--out"]),
+    ] {
+        stage.refuses(&format!("study {words}"), expected);
+    }
     assert!(!stage.here().join("weigh-runs").exists(), "what is refused leaves no directory");
     stage.host_is_as_before();
 }
@@ -315,16 +200,15 @@ fn a_dry_run_prints_the_command_of_every_experiment() {
         [("felter-2014", 12), ("morabito-2015", 11), ("agarwal-2015", 8), ("cloudspectator-2017", 2)]
     {
         for size in ["quick", "standard", "paper"] {
-            let text = said(&stage, &["study", study, "--size", size, "--dry-run", "--no-void"]);
+            let text = stage.stdout(&format!("study {study} --size {size} --dry-run --no-void"));
             let commands = text.lines().filter(|line| line.starts_with("  weigh ")).count();
             assert_eq!(commands, experiments, "{study} at {size}: {text}");
             assert!(text.contains("--no-void") && text.contains(&format!("weigh-runs/{study}/")), "{text}");
         }
     }
-    let text = said(&stage, &["study", "agarwal-2015/table-3", "--dry-run"]);
+    let text = stage.stdout("study agarwal-2015/table-3 --dry-run");
     assert!(text.contains("arm jail (FreeBSD jail): not run: ") && !text.contains("--on ssh"), "{text}");
-    let text =
-        said(&stage, &["study", "agarwal-2015/table-3", "--dry-run", "--arm", "jail=ssh:host=192.0.2.7"]);
+    let text = stage.stdout("study agarwal-2015/table-3 --dry-run --arm jail=ssh:host=192.0.2.7");
     assert!(text.contains("--on ssh:host=192.0.2.7"), "{text}");
     assert!(!stage.here().join("weigh-runs").exists());
     stage.host_is_as_before();
@@ -335,82 +219,94 @@ fn a_dry_run_prints_the_command_of_every_experiment() {
 #[test]
 fn a_study_of_ones_own_is_measured_and_graded() {
     let stage = Stage::new();
-    write(&stage, "mine.toml", MINE);
-    let arguments = ["study", "--file", "mine.toml", "--size", "quick", "--blocks", "2", "--no-void"];
-    let table = said(&stage, &[&arguments[..], &["--seed", "1", "--out", "s"]].concat());
-    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    stage.write("mine.toml", MINE);
+    let study = "study --file mine.toml --size quick --blocks 2 --no-void --seed 1 --out s";
+    let words = unbroken(&stage.stdout(study));
     assert!(words.contains("4 claims") || words.contains("5 claims"), "{words}");
 
-    let report = json(&stage, &["show", "s", "--format", "json"]);
-    let fakes = experiment(&report, "fakes");
+    let report = shown(&stage, "s");
+    let fakes = named(&report, "experiments", "fakes");
     let expected = [
         ("jail-is-equal", "not_run"),
         ("noisy-is-equal", "undecided"),
         ("slow-is-equal", "differs"),
         ("slow-is-slow", "holds"),
     ];
-    let expected: BTreeMap<String, String> =
-        expected.iter().map(|(id, grade)| (id.to_string(), grade.to_string())).collect();
+    let expected = BTreeMap::from(expected.map(|(id, grade)| (id.to_string(), grade.to_string())));
     assert_eq!(grades(fakes), expected);
     let cells = &fakes["views"][0]["rows"][0]["cells"];
     assert!(cells[1]["agreement"].to_string().to_lowercase().contains("agrees"), "{}", cells[1]);
-    assert!(
-        cells[0]["measured"]["value"].as_f64().is_some_and(|ms| (ms - 10.0).abs() < 1e-6),
-        "{}",
-        cells[0]
-    );
+    let ms = cells[0]["measured"]["value"].as_f64().unwrap();
+    assert!((ms - 10.0).abs() < 1e-6, "{}", cells[0]);
     assert!(cells[3]["measured"].is_null(), "{}", cells[3]);
-    let jail = fakes["arms"].as_array().unwrap().iter().find(|arm| arm["id"] == "jail").unwrap();
+    let jail = listed(fakes, "arms").iter().find(|arm| arm["id"] == "jail").unwrap();
     assert!(jail["not_run"].as_str().unwrap().contains("--arm jail="), "{jail}");
 
     // The others do not keep it from going on.
-    let fails = experiment(&report, "fails");
+    let fails = named(&report, "experiments", "fails");
     assert!(fails.to_string().contains("status 1") || fails.to_string().contains("exit"), "{fails}");
-    assert!(experiment(&report, "unknown")["not_run"].as_str().unwrap().contains("noploop"), "{report}");
-    let real = experiment(&report, "real");
+    let unknown = named(&report, "experiments", "unknown");
+    assert!(unknown["not_run"].as_str().unwrap().contains("noploop"), "{report}");
+    let real = named(&report, "experiments", "real");
     if ready(&stage, "namespaces", "a_study_of_ones_own_is_measured_and_graded") {
         assert_ne!(grades(real)["containers-compute"], "not_run", "{real}");
     }
     assert!(real["views"][0]["rows"][0]["cells"][0]["measured"]["value"].as_f64().is_some(), "{real}");
 
-    let page = std::fs::read_to_string(stage.here().join("s/report.html")).unwrap();
+    let page = stage.read("s/report.html");
     let formats = ["table", "md", "latex", "json", "csv", "junit", "html"];
-    let texts = formats.map(|format| said(&stage, &["show", "s", "--format", format]));
+    let texts = formats.map(|format| stage.stdout(&format!("show s --format {format}")));
     let claims = ["what is slow costs more", "what is slow costs the same", "what is noisy costs the same"];
     for (format, text) in formats.iter().zip(&texts).chain([(&"report.html", &page)]) {
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = unbroken(text);
         for (claim, id) in claims.iter().zip(["slow-is-slow", "slow-is-equal", "noisy-is-equal"]) {
             assert!(text.contains(claim) || text.contains(id), "{format} does not name {id}: {text}");
         }
     }
-    said(&stage, &["show", "s", "--format", "csv", "--output", "s.csv"]);
-    assert_eq!(std::fs::read_to_string(stage.here().join("s.csv")).unwrap(), texts[4]);
-    refused(&stage, &["show", "s", "--gate", "5"], &["--gate", "DIR/EXPERIMENT"]);
+    stage.stdout("show s --format csv --output s.csv");
+    assert_eq!(stage.read("s.csv"), texts[4]);
+    stage.refuses("show s --gate 5", &["--gate", "DIR/EXPERIMENT"]);
 
     // A run of an experiment is a run as any other, and a finished study has nothing left.
-    said(&stage, &["show", "s/fakes"]);
+    stage.stdout("show s/fakes");
     let before = trials(&stage.here().join("s/fakes"));
-    said(&stage, &["resume", "s"]);
+    stage.stdout("resume s");
     assert_eq!(trials(&stage.here().join("s/fakes")), before);
     stage.host_is_as_before();
 }
 
+/// The file of a study with these experiments.
+fn file_of(experiments: &[String]) -> String {
+    let keys = ["name", "title", "authors", "published", "host", "method"];
+    keys.map(|key| format!("{key} = \"small\"\n")).concat() + &experiments.concat()
+}
+
+/// An experiment that runs a command in environments, the first of which is the baseline.
+fn experiment(name: &str, command: &str, arms: &[(&str, &str)]) -> String {
+    let arm = |(id, on): &(&str, &str)| format!("{{ id = \"{id}\", label = \"{id}\", on = \"{on}\" }}");
+    let (baseline, arms) = (arms[0].0, arms.iter().map(arm).collect::<Vec<_>>().join(", "));
+    let arguments = words(command);
+    format!(
+        r#"
+[[experiment]]
+name = "{name}"
+title = "Waiting"
+source = "table"
+statistic = "none"
+baseline = "{baseline}"
+measure = {{ command = "run", arguments = ["--", {}] }}
+arm = [{arms}]
+quantity = [{{ id = "time", label = "Time", workload = "{command}", metric = "time", unit = "ms", better = "lower" }}]
+view = [{{ id = "table", title = "Table", form = "table", quantities = ["time"] }}]
+"#,
+        arguments.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+    )
+}
+
 /// Two experiments of guests that take their time, each a time of its own.
-fn slow_study(on: [&str; 2]) -> String {
-    let experiment = |name: &str, seconds: &str| {
-        format!(
-            "[[experiment]]\nname = \"{name}\"\ntitle = \"Waiting\"\nsource = \"table\"\nstatistic = \"none\"\nbaseline = \"a\"\n\
-             measure = {{ command = \"run\", arguments = [\"--\", \"sleep\", \"{seconds}\"] }}\n\
-             [[experiment.arm]]\nid = \"a\"\nlabel = \"A\"\non = \"{}\"\n\
-             [[experiment.arm]]\nid = \"b\"\nlabel = \"B\"\non = \"{}\"\n\
-             [[experiment.quantity]]\nid = \"time\"\nlabel = \"Time\"\nworkload = \"sleep {seconds}\"\nmetric = \"time\"\nunit = \"ms\"\nbetter = \"lower\"\n\
-             [[experiment.view]]\nid = \"table\"\ntitle = \"Table\"\nform = \"table\"\nquantities = [\"time\"]\n",
-            on[0], on[1]
-        )
-    };
-    let head =
-        "name = \"slow\"\ntitle = \"t\"\nauthors = \"a\"\npublished = \"p\"\nhost = \"h\"\nmethod = \"m\"\n";
-    format!("{head}{}{}", experiment("first", "0.03"), experiment("second", "0.031"))
+fn slow_study(a: &str, b: &str) -> String {
+    let waits = |name, command| experiment(name, command, &[("a", a), ("b", b)]);
+    file_of(&[waits("first", "sleep 0.03"), waits("second", "sleep 0.031")])
 }
 
 /// Every environment once in every block, and nothing that was there before is gone or another.
@@ -433,9 +329,8 @@ fn is_whole(run: &Path, before: &[Value], blocks: usize) {
 #[test]
 fn an_interrupted_study_goes_on() {
     let stage = Stage::with_fakes();
-    write(&stage, "slow.toml", &slow_study(["null:real=yes,time=20ms", "null:real=yes,time=20ms,label=b"]));
-    let arguments = ["study", "--file", "slow.toml", "--blocks", "12", "--no-void", "--out", "s"];
-    let mut child = stage.spawn(&arguments);
+    stage.write("slow.toml", slow_study("null:real=yes,time=20ms", "null:real=yes,time=20ms,label=b"));
+    let mut child = stage.spawn("study --file slow.toml --blocks 12 --no-void --out s");
     let (first, second) = (stage.here().join("s/first"), stage.here().join("s/second"));
     wait_until("five trials", || trials(&first).len() >= 5);
     interrupt(&child);
@@ -443,13 +338,12 @@ fn an_interrupted_study_goes_on() {
     let before = trials(&first);
     assert!(before.len() < 24 && !second.exists(), "{}", before.len());
     stage.host_is_as_before();
-    let shown = said(&stage, &["show", "s"]);
-    assert!(shown.contains("weigh resume s") && shown.contains("not measured yet"), "{shown}");
-    refused(&stage, &["resume", "s", "--live"], &["--live"]);
-    said(&stage, &["resume", "s"]);
+    stage.run("show s").ends_with(0).says(&["weigh resume s", "not measured yet"]);
+    stage.refuses("resume s --live", &["--live"]);
+    stage.stdout("resume s");
     is_whole(&first, &before, 12);
     is_whole(&second, &[], 12);
-    let report = json(&stage, &["show", "s", "--format", "json"]);
+    let report = shown(&stage, "s");
     assert!(!report["warnings"].to_string().contains("resume"), "{}", report["warnings"]);
     stage.host_is_as_before();
 }
@@ -460,20 +354,15 @@ fn a_killed_study_goes_on_and_clean_restores_the_host() {
     if !ready(&stage, "namespaces", "a_killed_study_goes_on_and_clean_restores_the_host") {
         return;
     }
-    write(&stage, "slow.toml", &slow_study(["native", "namespaces"]));
-    let mut child =
-        stage.spawn(&["study", "--file", "slow.toml", "--blocks", "4", "--no-void", "--out", "s"]);
+    stage.write("slow.toml", slow_study("native", "namespaces"));
+    let mut child = stage.spawn("study --file slow.toml --blocks 4 --no-void --out s");
     let (first, second) = (stage.here().join("s/first"), stage.here().join("s/second"));
-    let mut kill_at = |run: &Path, count| {
-        wait_until("trials", || trials(run).len() >= count);
-        child.kill().unwrap();
-        child.wait().unwrap();
-    };
-    kill_at(&second, 3);
+    wait_until("three trials of the second", || trials(&second).len() >= 3);
+    kill(&mut child);
     let (done, before) = (trials(&first), trials(&second));
-    weigh(&stage, &["clean"]);
+    stage.run("clean");
     stage.host_is_as_before();
-    said(&stage, &["resume", "s"]);
+    stage.stdout("resume s");
     assert_eq!(trials(&first), done);
     is_whole(&first, &done, 4);
     is_whole(&second, &before, 4);
@@ -492,9 +381,9 @@ fn a_damaged_directory_is_refused() {
         (recorded.replacen("\"name\": \"speed\"", "\"name\": \"sped\"", 1), &["no experiment `sped`"]),
     ] {
         assert_ne!(text, recorded);
-        write(&stage, "s/study.json", &text);
-        for command in [&["show", "s"][..], &["resume", "s"]] {
-            refused(&stage, command, words);
+        stage.write("s/study.json", text);
+        for command in ["show s", "resume s"] {
+            stage.refuses(command, words);
         }
     }
     stage.host_is_as_before();
@@ -508,25 +397,20 @@ fn an_experiment_of_every_study_is_measured() {
     if !ready(&stage, "namespaces", "an_experiment_of_every_study_is_measured") {
         return;
     }
-    let common = ["--size", "quick", "--blocks", "2", "--no-void", "--seed", "1", "--out"];
     for (name, out, arms) in [
-        ("felter-2014/table-1/gups", "f", &["docker=namespaces"][..]),
-        ("morabito-2015/table-3", "m", &["lxc=namespaces", "docker=namespaces"]),
-        ("agarwal-2015/fig-3", "a", &["lxc=namespaces:storage=volume"]),
+        ("felter-2014/table-1/gups", "f", "--arm docker=namespaces"),
+        ("morabito-2015/table-3", "m", "--arm lxc=namespaces --arm docker=namespaces"),
+        ("agarwal-2015/fig-3", "a", "--arm lxc=namespaces:storage=volume"),
     ] {
-        let mut arguments = vec!["study", name];
-        arguments.extend(common);
-        arguments.push(out);
-        arguments.extend(arms.iter().flat_map(|arm| ["--arm", arm]));
-        said(&stage, &arguments);
-        let report = json(&stage, &["show", out, "--format", "json"]);
+        stage.stdout(&format!("study {name} --size quick --blocks 2 --no-void --seed 1 --out {out} {arms}"));
+        let report = shown(&stage, out);
         let one = &report["experiments"][0];
         assert!(one["not_run"].is_null() && one["blocks"] == 2, "{one}");
-        let cells = one["views"].as_array().unwrap().iter().flat_map(|view| view["rows"].as_array().unwrap());
-        let cells = cells.flat_map(|row| row["cells"].as_array().unwrap());
+        let rows = listed(one, "views").iter().flat_map(|view| listed(view, "rows"));
+        let cells = rows.flat_map(|row| listed(row, "cells"));
         let measured = cells.filter(|cell| cell["measured"]["value"].as_f64().is_some()).count();
         assert!(measured >= 2, "{name}: {measured} in {one}");
-        assert_eq!(grades(one).len(), one["claims"].as_array().unwrap().len());
+        assert_eq!(grades(one).len(), listed(one, "claims").len());
     }
     stage.host_is_as_before();
 }
@@ -536,14 +420,15 @@ fn an_experiment_of_every_study_is_measured() {
 #[test]
 fn a_soak_of_a_study_is_shown_before_its_end() {
     let stage = Stage::new();
-    let arguments = ["study", "cloudspectator-2017/system", "--size", "quick", "--no-void", "--out", "c"];
-    let mut child = stage.spawn(&[&arguments[..], &["--arm", "lxc=native:label=again"]].concat());
+    let mut child = stage.spawn(
+        "study cloudspectator-2017/system --size quick --no-void --out c --arm lxc=native:label=again",
+    );
     let run = stage.here().join("c/system");
     wait_until("trials", || trials(&run).len() >= 3 || child.try_wait().unwrap().is_some());
     interrupt(&child);
     child.wait().unwrap();
-    let report = json(&stage, &["show", "c", "--format", "json"]);
-    let system = experiment(&report, "system");
+    let report = shown(&stage, "c");
+    let system = named(&report, "experiments", "system");
     assert!(system["command"].as_str().unwrap().starts_with("weigh soak --size quick "), "{system}");
     assert!(report["warnings"].to_string().contains("weigh resume"), "{}", report["warnings"]);
     stage.host_is_as_before();
@@ -554,12 +439,12 @@ fn a_soak_of_a_study_is_shown_before_its_end() {
 fn a_run_becomes_a_study_that_repeats_it() {
     let stage = Stage::with_fakes();
     let on = "null:sd=0.001;null:sd=0.001,seed=2,label=same;null:sd=0.001,seed=3,effect=0.1,label=slow";
-    let run =
-        ["run", "--on", on, "--baseline", "null:sd=0.001", "--no-void", "--blocks", "30", "--seed", "7"];
-    let command = ["--warmup", "2", "--iterations", "4", "--allow-unequal", "cpus", "--", "sleep", "0.5"];
-    said(&stage, &[&run[..], &["--out", "r"], &command[..]].concat());
-    said(&stage, &["study", "new", "r", "--output", "mine.toml", "--name", "mine", "--authors", "we"]);
-    let text = std::fs::read_to_string(stage.here().join("mine.toml")).unwrap();
+    let run = stage.measured(&format!(
+        "run --on {on} --baseline null:sd=0.001 --no-void --blocks 30 --seed 7 --warmup 2 --iterations 4 \
+         --allow-unequal cpus -- sleep 0.5"
+    ));
+    stage.stdout("study new r --output mine.toml --name mine --authors we");
+    let text = stage.read("mine.toml");
     for line in [
         "#   weigh study --file mine.toml --blocks 30 --no-void",
         "arguments = [\"--warmup\", \"2\", \"--iterations\", \"4\", \"--allow-unequal\", \"cpus\", \"--\", \"sleep\", \"0.5\"]",
@@ -571,38 +456,29 @@ fn a_run_becomes_a_study_that_repeats_it() {
     ] {
         assert!(text.lines().any(|own| own == line), "no `{line}` in {text}");
     }
-    let shown = crate::support::shown(&stage, "r");
-    let slow = shown["cells"].as_array().unwrap().iter();
-    let mut slow =
-        slow.filter(|cell| cell["metric"] == "time" && cell["environment"].to_string().contains("slow"));
+    let mut slow = listed(&run, "cells")
+        .iter()
+        .filter(|cell| cell["metric"] == "time" && cell["environment"].to_string().contains("slow"));
     let mean = slow.next().unwrap()["mean"].as_f64().unwrap();
     assert!(text.contains(&format!("null-slow = [{:.3}", mean * 1e3)), "{mean} in {text}");
 
-    let plan = said(&stage, &["study", "--file", "mine.toml", "--dry-run"]);
+    let plan = stage.stdout("study --file mine.toml --dry-run");
     assert!(plan.contains("weigh run --size standard") && plan.contains("-- sleep 0.5"), "{plan}");
-    said(
-        &stage,
-        &["study", "--file", "mine.toml", "--blocks", "30", "--no-void", "--seed", "8", "--out", "s"],
-    );
-    let report = json(&stage, &["show", "s", "--format", "json"]);
-    let one = experiment(&report, "comparison");
+    stage.stdout("study --file mine.toml --blocks 30 --no-void --seed 8 --out s");
+    let report = shown(&stage, "s");
+    let one = named(&report, "experiments", "comparison");
     let grades = grades(one);
     assert_eq!(grades.len(), 2);
     assert!(grades.values().all(|grade| grade == "holds"), "{grades:?}");
-    let cells = one["views"][0]["rows"][0]["cells"].as_array().unwrap();
-    for cell in &cells[1..] {
+    for cell in &listed(&one["views"][0]["rows"][0], "cells")[1..] {
         assert!(cell["agreement"].to_string().to_lowercase().contains("agrees"), "{cell}");
     }
     // Again of the study's directory, whose experiments keep their names.
-    let again = said(&stage, &["study", "new", "s"]);
+    let again = stage.stdout("study new s");
     assert!(again.contains("name = \"comparison\"") && again.contains("\"--iterations\", \"4\""), "{again}");
-    refused(
-        &stage,
-        &["study", "new", "r", "--output", "mine.toml"],
-        &["mine.toml exists already", "--output"],
-    );
-    refused(&stage, &["study", "new", "r", "--name", "My Study"], &["My Study", "my-study"]);
-    refused(&stage, &["study", "new", "nothing-here"], &["nothing-here"]);
+    stage.refuses("study new r --output mine.toml", &["mine.toml exists already", "--output"]);
+    stage.refuses("study new r --name 'My Study'", &["My Study", "my-study"]);
+    stage.refuses("study new nothing-here", &["nothing-here"]);
     stage.host_is_as_before();
 }
 
@@ -611,41 +487,35 @@ fn a_run_becomes_a_study_that_repeats_it() {
 #[test]
 fn every_kind_of_run_becomes_a_study() {
     let stage = Stage::new();
-    let on = ["--on", "null:launch-time=5ms;null:launch-time=9ms", "--baseline", "null:launch-time=5ms"];
-    let effort = ["--no-void", "--blocks", "3"];
-    for (words, expected) in [
-        (&["start", "--guests", "1,2"][..], &["command = \"start\"", "\"--guests\", \"1,2\""][..]),
+    let common =
+        "--on null:launch-time=5ms;null:launch-time=9ms --baseline null:launch-time=5ms --no-void --blocks 3";
+    for (command, words, expected) in [
+        ("start", "--guests 1,2", &["command = \"start\"", "\"--guests\", \"1,2\""][..]),
         (
-            &["density", "--guests", "1,2", "--neighbours", "same", "--", "sleep", "1"],
+            "density",
+            "--guests 1,2 --neighbours same -- sleep 1",
             &["command = \"density\"", "sweep = \"guests\"", "form = \"lines\"", "at = { guests = \"2\" }"],
         ),
+        ("density", "--guests 2 --neighbours idle,same -- true", &["neighbours = \"idle\""]),
+        ("run", "--cpus 0 --memory 64MiB -- true", &["\"--cpus\", \"0\", \"--memory\", \"64MiB\""]),
         (
-            &["density", "--guests", "2", "--neighbours", "idle,same", "--", "true"],
-            &["neighbours = \"idle\""],
-        ),
-        (
-            &["run", "--cpus", "0", "--memory", "64MiB", "--", "true"],
-            &["\"--cpus\", \"0\", \"--memory\", \"64MiB\""],
-        ),
-        (
-            &["run", "--prepare", "true a", "--deadline", "9s", "--", "true"],
+            "run",
+            "--prepare 'true a' --deadline 9s -- true",
             &["\"--prepare\", \"true a\", \"--deadline\", \"9s\""],
         ),
-        (&["run", "--reuse", "--margin", "3", "--", "true"], &["\"--reuse\", \"--margin\", \"3\""]),
+        ("run", "--reuse --margin 3 -- true", &["\"--reuse\", \"--margin\", \"3\""]),
     ] {
-        let out = stage.here().join("r");
-        said(&stage, &[&words[..1], &on, &effort, &["--out", "r"], &words[1..]].concat());
-        let text = said(&stage, &["study", "new", "r"]);
+        stage.measured(&format!("{command} {common} {words}"));
+        let text = stage.stdout("study new r");
         for part in expected {
-            assert!(text.contains(part), "{words:?}: no `{part}` in {text}");
+            assert!(text.contains(part), "{command} {words}: no `{part}` in {text}");
         }
-        write(&stage, "r.toml", &text);
-        said(&stage, &["study", "--file", "r.toml", "--dry-run"]);
-        std::fs::remove_dir_all(out).unwrap();
+        stage.write("r.toml", text);
+        stage.stdout("study --file r.toml --dry-run");
+        std::fs::remove_dir_all(stage.here().join("r")).unwrap();
     }
-    let noploop = ["run", "noploop", "--param", "nops=1000,2000", "--on", "native", "--size", "quick"];
-    said(&stage, &[&noploop[..], &effort, &["--out", "n"]].concat());
-    let text = said(&stage, &["study", "new", "n"]);
+    stage.stdout("run noploop --param nops=1000,2000 --on native --size quick --no-void --blocks 3 --out n");
+    let text = stage.stdout("study new n");
     for part in
         ["\"noploop\", \"--param\", \"nops=1000,2000\"", "sweep = \"nops\"", "x = \"nops\"", "--size quick"]
     {
@@ -656,26 +526,24 @@ fn every_kind_of_run_becomes_a_study() {
     // has no command line, and a plan of an earlier version does not record one.
     let manifest = "name = \"own\"\nsummary = \"x\"\ndescription = \"x\"\ncommand = [\"true\"]\n[check]\nstatement = \"it ends well\"\n[[metric]]\nname = \"time\"\nunit = \"s\"\n\
                     better = \"lower\"\nprimary = true\nduration = true\n";
-    write(&stage, "own.toml", manifest);
-    let own = ["run", "own", "--workload", "own.toml", "--on", "native"];
-    said(&stage, &[&own[..], &effort, &["--out", "o"]].concat());
-    let text = said(&stage, &["study", "new", "o"]);
+    stage.write("own.toml", manifest);
+    stage.stdout("run own --workload own.toml --on native --no-void --blocks 3 --out o");
+    let text = stage.stdout("study new o");
     assert!(text.contains("arguments = [\"own\", \"--workload\", \"own.toml\"]"), "{text}");
     std::fs::rename(stage.here().join("own.toml"), stage.here().join("moved.toml")).unwrap();
-    refused(&stage, &["study", "new", "o"], &["own.toml", "--workload FILE"]);
-    let text = said(&stage, &["study", "new", "o", "--workload", "moved.toml"]);
+    stage.refuses("study new o", &["own.toml", "--workload FILE"]);
+    let text = stage.stdout("study new o --workload moved.toml");
     assert!(text.contains("arguments = [\"own\", \"--workload\", \"moved.toml\"]"), "{text}");
-    let plan = stage.here().join("n/plan.json");
-    let whole = std::fs::read_to_string(&plan).unwrap();
+    let whole = stage.read("n/plan.json");
     let mut edited: Value = serde_json::from_str(&whole).unwrap();
     edited["workloads"].as_array_mut().unwrap()[1]["iterations"] = 77.into();
-    std::fs::write(&plan, edited.to_string()).unwrap();
-    refused(&stage, &["study", "new", "n"], &["no command line repeats", "--iterations", "--plan"]);
+    stage.write("n/plan.json", edited.to_string());
+    stage.refuses("study new n", &["no command line repeats", "--iterations", "--plan"]);
     let mut earlier: Value = serde_json::from_str(&whole).unwrap();
     earlier.as_object_mut().unwrap().remove("command").unwrap();
     earlier["format"] = 7.into();
-    std::fs::write(&plan, earlier.to_string()).unwrap();
-    refused(&stage, &["study", "new", "n"], &["does not record the command", "type the command again"]);
+    stage.write("n/plan.json", earlier.to_string());
+    stage.refuses("study new n", &["does not record the command", "type the command again"]);
     stage.host_is_as_before();
 }
 
@@ -684,35 +552,15 @@ fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/study-format-1")
 }
 
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
-}
-
 /// A figure and a table of one measurement, with other words for its columns.
 #[test]
 fn experiments_with_one_command_share_a_run() {
-    let experiment = |name: &str, arm: &str| {
-        format!(
-            "[[experiment]]\nname = \"{name}\"\ntitle = \"T\"\nsource = \"table 1\"\nstatistic = \"mean\"\nbaseline = \"{arm}\"\n\
-             [experiment.measure]\ncommand = \"run\"\narguments = [\"--\", \"true\"]\n\
-             [[experiment.arm]]\nid = \"{arm}\"\nlabel = \"A\"\non = \"null\"\n\
-             [[experiment.quantity]]\nid = \"time\"\nlabel = \"Time (ms)\"\nworkload = \"true\"\nmetric = \"time\"\nunit = \"ms\"\n\
-             better = \"lower\"\n[[experiment.view]]\nid = \"v\"\ntitle = \"V\"\nform = \"table\"\nquantities = [\"time\"]\n"
-        )
-    };
-    let head = "name = \"twice\"\ntitle = \"T\"\nauthors = \"we\"\npublished = \"note\"\nhost = \"h\"\nmethod = \"m\"\n";
     let stage = Stage::with_fakes();
-    write(&stage, "twice.toml", &[head, &experiment("fig-1", "a"), &experiment("table-1", "b")].concat());
-    said(&stage, &["study", "--file", "twice.toml", "--size", "quick", "--no-void", "--out", "s"]);
-    let report = json(&stage, &["show", "s", "--format", "json"]);
+    let experiments = [("fig-1", "a"), ("table-1", "b")];
+    let experiments = experiments.map(|(name, arm)| experiment(name, "true", &[(arm, "null")]));
+    stage.write("twice.toml", file_of(&experiments));
+    stage.stdout("study --file twice.toml --size quick --no-void --out s");
+    let report = shown(&stage, "s");
     for at in 0..2 {
         let one = &report["experiments"][at];
         assert_eq!(one["run"], "fig-1", "{one}");
@@ -728,7 +576,7 @@ fn a_recorded_study_is_redrawn() {
     let stage = Stage::with_fakes();
     copy(&recorded(), &stage.here().join("recorded"));
     for format in ["table", "md", "latex"] {
-        let text = said(&stage, &["show", "recorded", "--format", format]);
+        let text = stage.stdout(&format!("show recorded --format {format}"));
         insta::assert_snapshot!(format!("recorded-{format}"), text);
     }
     stage.host_is_as_before();

@@ -1,7 +1,7 @@
 //! Workloads that run the real tools of others at their quick size, a test each: natively, and with
 //! `WEIGH_LONG=1` in guests too. Each is measured, with its check and every metric.
 
-use crate::support::{Stage, ready, shown};
+use crate::support::{Said, Stage, is_long, listed, ready, shown, words};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -115,7 +115,7 @@ fn tool(workload: &str, programs: &[&str], kind: Kind) {
         eprintln!("SKIPPED {workload}: there is no program `{program}`");
         return;
     }
-    if !matches!(kind, Kind::Short) && std::env::var_os("WEIGH_LONG").is_none() {
+    if !matches!(kind, Kind::Short) && !is_long() {
         eprintln!("SKIPPED {workload}: it takes seconds; WEIGH_LONG=1 runs it");
         return;
     }
@@ -125,12 +125,12 @@ fn tool(workload: &str, programs: &[&str], kind: Kind) {
         ready(&stage, platform, &format!("{workload} in {guest}"))
     });
     let environments: Vec<&str> = ["native"].into_iter().chain(guests).collect();
-    let report = measure(&stage, workload, &environments, &[]);
+    let report = measure(&stage, workload, &environments, "");
     if matches!(kind, Kind::Disk | Kind::Database) && environments.len() > 1 {
         files_lie_where_the_keys_say(&report);
     }
     if matches!(kind, Kind::Database) {
-        let loaders = report["loaders"].as_array().unwrap();
+        let loaders = listed(&report, "loaders");
         assert_eq!(loaders.len(), environments.len(), "{loaders:?}");
         for loader in loaders {
             assert!(loader["headroom_per_s"].as_f64().unwrap() > 1.0, "{loader}");
@@ -140,30 +140,25 @@ fn tool(workload: &str, programs: &[&str], kind: Kind) {
 }
 
 /// Measures a workload in two blocks and looks at every metric that it has in every environment.
-fn measure(stage: &Stage, workload: &str, environments: &[&str], params: &[String]) -> Value {
-    let mut command = stage.weigh();
-    command.args(["run", workload, "--on", &environments.join(";"), "--no-void"]);
+fn measure(stage: &Stage, workload: &str, environments: &[&str], more: &str) -> Value {
     let out = format!("run-{workload}");
-    command.args(["--size", "quick", "--blocks", "2", "--out", &out]).timeout(DEADLINE);
     // What a machine has not read yet is read by its device while the tool is measured.
-    if environments.len() == 1 {
-        command.args(["--warmup", "0"]);
-    }
-    for param in params {
-        command.args(["--param", param]);
-    }
-    let run = command.output().unwrap();
-    let said = [run.stdout, run.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert!(run.status.success(), "{workload}: {said}");
+    let warmup = if environments.len() == 1 { "--warmup 0" } else { "" };
+    let line = format!(
+        "run {workload} --on {} --no-void --size quick --blocks 2 --out {out} {warmup} {more}",
+        environments.join(";")
+    );
+    let mut command = stage.weigh();
+    command.args(words(&line)).timeout(DEADLINE);
+    let said = Said::of(&line, command.output().unwrap()).ends_with(0).all();
     let report = shown(stage, &out);
-    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{workload}: {}\n{said}", report["failures"]);
-    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(listed(&report, "failures").len(), 0, "{workload}: {}\n{said}", report["failures"]);
+    let cells = listed(&report, "cells");
     let of = |environment: &Value| {
         let mine = cells.iter().filter(|cell| cell["environment"] == *environment);
         mine.map(|cell| (cell["metric"].as_str().unwrap(), cell["primary"] == true)).collect::<Vec<_>>()
     };
-    let names: Vec<&Value> =
-        report["environments"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    let names: Vec<&Value> = listed(&report, "environments").iter().map(|one| &one["name"]).collect();
     assert_eq!(names.len(), environments.len(), "{workload}: {names:?}");
     for name in &names {
         assert_eq!(of(name), of(names[0]), "{workload}: {name}");
@@ -172,7 +167,7 @@ fn measure(stage: &Stage, workload: &str, environments: &[&str], params: &[Strin
     for cell in cells {
         assert_eq!(cell["n"], 2, "{workload}: {cell}");
         // Too few samples for a percentile are no value, and nothing else is.
-        let too_few = cell["flags"].as_array().unwrap().iter().any(|flag| flag == "TOO_FEW_FOR_QUANTILE");
+        let too_few = listed(cell, "flags").iter().any(|flag| flag == "TOO_FEW_FOR_QUANTILE");
         match cell["median"].as_f64() {
             Some(median) => assert!(median >= 0.0 && !too_few, "{workload}: {cell}"),
             None => assert!(too_few && cell["median"].is_null(), "{workload}: {cell}"),
@@ -183,7 +178,7 @@ fn measure(stage: &Stage, workload: &str, environments: &[&str], params: &[Strin
 
 /// By what guests say of the file system below their files.
 fn files_lie_where_the_keys_say(report: &Value) {
-    let environments = report["environments"].as_array().unwrap();
+    let environments = listed(report, "environments");
     let below = |environment: &Value| {
         let fact = environment["facts"]["mounts:scratch"].as_str();
         fact.unwrap_or_else(|| panic!("{environment}")).split(' ').next().unwrap().to_string()
@@ -214,17 +209,12 @@ fn stand_in(stage: &Stage, name: &str, recorded: &str) -> PathBuf {
 #[test]
 fn licensed_programs_are_run_from_where_the_user_has_them() {
     let stage = Stage::new();
-    let without =
-        stage.weigh().args(["run", "y-cruncher", "--on", "native", "--blocks", "2"]).output().unwrap();
-    let said = String::from_utf8_lossy(&without.stderr);
-    assert!(!without.status.success(), "{said}");
-    // As it was before it was broken into lines.
-    let said = said.split(|letter: char| letter.is_whitespace() || letter == '│');
-    let said = said.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-    assert!(said.contains("download it from its author") && said.contains("the workload"), "{said}");
+    let without = stage.run("run y-cruncher --on native --blocks 2");
+    let without = without.says(&["download it from its author", "the workload"]);
+    assert_ne!(without.code, Some(0));
     for (workload, recorded) in [("y-cruncher", "y-cruncher.txt"), ("intel-linpack", "intel-linpack.txt")] {
         let program = stand_in(&stage, workload, recorded);
-        measure(&stage, workload, &["native"], &[format!("program={}", program.display())]);
+        measure(&stage, workload, &["native"], &format!("--param program={}", program.display()));
     }
     stage.host_is_as_before();
 }

@@ -5,9 +5,17 @@ mod engine;
 mod host;
 #[allow(dead_code, reason = "the tests of platforms use all of it")]
 mod processes;
+mod reports;
+mod runs;
 
 use assert_cmd::Command;
 use host::HostState;
+pub use reports::{cell, cell_of, listed, median, named, shown};
+pub use runs::{
+    Moment, Said, copy, interrupt, kill, killed_at, records, trials, unbroken, wait_for, wait_until,
+    with_out, words,
+};
+use serde_json::Value;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -66,13 +74,73 @@ impl Stage {
         command
     }
 
+    /// Runs a command line, whose words are split as a shell splits them.
+    pub fn run(&self, line: &str) -> Said {
+        Said::of(line, self.weigh().args(words(line)).output().unwrap())
+    }
+
+    /// The standard output of a command line that succeeds.
+    pub fn stdout(&self, line: &str) -> String {
+        self.run(line).ends_with(0).stdout
+    }
+
+    /// What a command line prints as JSON.
+    pub fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.stdout(line)).unwrap()
+    }
+
+    /// The report of a command line that measures, with `--out r` added.
+    pub fn measured(&self, line: &str) -> Value {
+        self.stdout(&with_out(line, "r"));
+        shown(self, "r")
+    }
+
+    /// Fails unless a command line is refused as bad input in these words.
+    pub fn refuses(&self, line: &str, expected: &[&str]) {
+        self.run(line).ends_saying(2, expected);
+    }
+
+    /// Runs a command line as a user without rights; only for root.
+    pub fn run_as_nobody(&self, line: &str) -> Said {
+        const NOBODY: u32 = 65534;
+        let place = self.directory.path();
+        let binary = place.join("weigh");
+        if !binary.exists() {
+            std::fs::copy(assert_cmd::cargo::cargo_bin("weigh"), &binary).unwrap();
+            for path in [place, &self.here(), &place.join("state")] {
+                std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(binary).args(words(line));
+        command.current_dir(self.here()).env("WEIGH_STATE", self.state());
+        command.env("HOME", place).env("NO_COLOR", "1");
+        Said::of(line, command.output().unwrap())
+    }
+
+    /// Writes a file into the directory that the commands run in.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.here().join(name), content).unwrap();
+    }
+
+    /// Reads a file from there.
+    pub fn read(&self, name: &str) -> String {
+        let path = self.here().join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Reads JSON from there.
+    pub fn read_json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).unwrap()
+    }
+
     /// The binary as a process that the test can kill.
-    pub fn spawn(&self, arguments: &[&str]) -> std::process::Child {
-        self.spawn_with(arguments, &[])
+    pub fn spawn(&self, line: &str) -> std::process::Child {
+        self.spawn_with(&words(line), &[])
     }
 
     /// The same with more in its environment.
-    pub fn spawn_with(&self, arguments: &[&str], more: &[(&str, String)]) -> std::process::Child {
+    pub fn spawn_with(&self, arguments: &[String], more: &[(&str, String)]) -> std::process::Child {
         let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("weigh"));
         command.current_dir(self.here()).args(arguments).envs(self.environment());
         command.envs(more.iter().map(|(name, value)| (name, value)));
@@ -125,16 +193,34 @@ impl Stage {
 }
 
 /// What the doctor says of every platform; it launches a guest of each.
-pub fn diagnosis(stage: &Stage) -> serde_json::Value {
-    let output = stage.weigh().args(["doctor", "--json"]).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
+pub fn diagnosis(stage: &Stage) -> Value {
+    stage.json("doctor --json")
+}
+
+/// `native` and the platforms of these that are ready on this host, separated by commas.
+pub fn with_native(stage: &Stage, platforms: &[&str], test: &str) -> String {
+    let ready = platforms.iter().copied().filter(|platform| ready(stage, platform, test));
+    std::iter::once("native").chain(ready).collect::<Vec<_>>().join(",")
+}
+
+/// Whether a test runs as root; says that it is skipped when it does not.
+pub fn is_root(test: &str, reason: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("SKIPPED {test}: {reason}");
+    }
+    is_root
+}
+
+/// Whether the tests were asked for that take minutes.
+pub fn is_long() -> bool {
+    std::env::var_os("WEIGH_LONG").is_some()
 }
 
 /// Whether the tests of machines were asked for that `make test` leaves to `make test-platforms`;
 /// says so when they were not.
 pub fn asked_for(test: &str) -> bool {
-    let asked = std::env::var_os("WEIGH_LONG").is_some()
-        || std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all");
+    let asked = is_long() || std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all");
     if !asked {
         eprintln!("SKIPPED {test}: emulated machines are slow; WEIGH_PLATFORMS=all has it");
     }
@@ -149,8 +235,8 @@ pub fn ready(stage: &Stage, platform: &str, test: &str) -> bool {
 
 /// [`diagnosis`], asked once in a run of the tests: the platforms that are ready do not change
 /// meanwhile.
-pub fn known_diagnosis(stage: &Stage) -> &'static serde_json::Value {
-    static DIAGNOSIS: OnceLock<serde_json::Value> = OnceLock::new();
+pub fn known_diagnosis(stage: &Stage) -> &'static Value {
+    static DIAGNOSIS: OnceLock<Value> = OnceLock::new();
     let ask = || processes::once_per_run(env!("CARGO_TARGET_TMPDIR"), "diagnosis", || diagnosis(stage));
     DIAGNOSIS.get_or_init(ask)
 }
@@ -174,7 +260,7 @@ pub fn reference(test: &str) -> Option<PathBuf> {
 }
 
 /// [`ready`] in a diagnosis that is there already.
-pub fn is_ready(diagnosis: &serde_json::Value, platform: &str, test: &str) -> bool {
+pub fn is_ready(diagnosis: &Value, platform: &str, test: &str) -> bool {
     let mut states = diagnosis["platforms"].as_array().unwrap().iter();
     let state = states.find(|state| state["name"] == platform).unwrap_or_else(|| panic!("no {platform}"));
     if state["ready"] == true {
@@ -182,11 +268,4 @@ pub fn is_ready(diagnosis: &serde_json::Value, platform: &str, test: &str) -> bo
     }
     skip(test, platform, &format!("{platform} is missing: {}", state["detail"]));
     false
-}
-
-/// The result of a run as JSON.
-pub fn shown(stage: &Stage, run: &str) -> serde_json::Value {
-    let output = stage.weigh().args(["show", run, "--format", "json"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }

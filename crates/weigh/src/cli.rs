@@ -50,9 +50,9 @@ pub enum Command {
     /// Measure how long guests take to start, from the platform's first program to the first
     /// response
     Start(Box<StartArgs>),
-    /// Measure the memory that guests take, by their number, and what one more takes
+    /// Measure the memory of guests, by their number, and what one more guest takes
     Footprint(Box<FootprintArgs>),
-    /// Measure a guest beside others: what neighbours cost it, and what all of them do together
+    /// Measure a guest beside others: what its neighbours cost it, and the throughput of all together
     Density(Box<DensityArgs>),
     /// Measure for hours or days in long-lived guests, beside guests that serve requests
     Soak(Box<SoakArgs>),
@@ -188,7 +188,7 @@ pub struct SelftestArgs {
     /// Directory to create; default: `weigh-runs/selftest-<UTC time>`
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Time limit of all comparisons together, as in `2m`; those made by then are judged
+    /// Time limit for all comparisons, as in `2m`; the selftest judges those made by then
     #[arg(long, value_name = "TIME")]
     pub budget: Option<String>,
     /// Compare fakes of the null platform with these keys, to judge the method without a host
@@ -340,7 +340,7 @@ pub struct WorkArgs {
     /// Workload size; default: `quick` with --quick, else `standard`
     #[arg(long)]
     pub size: Option<Size>,
-    /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` sweeps
+    /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` measures each value
     #[arg(long, value_name = "KEY=VALUE")]
     pub param: Vec<String>,
     /// Measured runs per block; the block's value is their median
@@ -574,8 +574,8 @@ pub struct DensityArgs {
     /// How it is run
     #[command(flatten)]
     pub trial: TrialArgs,
-    /// Number of guests in all, with the measured one, at most 4096; a list measures each number,
-    /// and 1 always
+    /// Total number of guests, including the measured one, at most 4096; a list measures each
+    /// number; one guest alone is always measured
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), default_value = "1,2,4,8")]
     pub guests: Vec<u32>,
     /// What the neighbours do: `idle`, `cpu`, `io`, `http`, `same`; a list measures each
@@ -614,7 +614,7 @@ pub struct SoakArgs {
     /// Duration, as in `90m`, `24h` or `3d`; interruptions do not count
     #[arg(long = "for", value_name = "TIME", default_value = "24h")]
     pub duration: String,
-    /// Number of guests of each environment in all, with the measured one
+    /// Total number of guests of each environment, including the measured one
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub guests: u32,
     /// What the other guests do: `idle`, `cpu`, `io` or `http`
@@ -648,7 +648,7 @@ pub struct StudyArgs {
     /// A study, or an experiment or table of it, as in `felter-2014/table-1`; without any, the list
     #[arg(value_name = "NAME[/EXPERIMENT]")]
     pub names: Vec<String>,
-    /// A study of your own; all of it unless you name experiments
+    /// The file of a study of your own; all of it is measured unless you name experiments
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Size of the workloads; `quick` also means 6 blocks unless --blocks says otherwise
@@ -657,7 +657,7 @@ pub struct StudyArgs {
     /// Environments to measure as further columns, repeated or separated by `;`
     #[arg(long, value_name = "ENV")]
     pub on: Vec<String>,
-    /// The environment that stands for a platform of the study, as in
+    /// The environment to measure for a platform of the study, as in
     /// `--arm jail=ssh:host=192.0.2.7`; repeated
     #[arg(long, value_name = "ARM=ENV")]
     pub arm: Vec<String>,

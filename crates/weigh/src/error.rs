@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
-use weigh_model::{harmless_lines, is_harmful};
+use weigh_model::{harmless_lines, is_harmful, nearest};
 
 /// What an error means for the exit code (documented in `weigh --help`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +137,24 @@ impl Failure {
         Self::input(format!("{named}{error}")).at(option, &error.text, 0..error.text.len())
     }
 
+    /// Adds a word of an option as the place, and the words that the option takes as what to do.
+    pub fn at_word(self, option: &str, word: &str, known: &[&str]) -> Self {
+        let hint = match nearest(word, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("give one of {}", known.join(", ")),
+        };
+        self.at(option, word, 0..word.len()).hint(hint)
+    }
+
+    /// A fault in a file, which is underlined if its place is known.
+    fn in_file(file: &Path, text: &str, span: Option<Range<usize>>, message: String) -> Self {
+        let name = file.display().to_string();
+        match span {
+            Some(span) => Self::input(message).at(&name, text, span),
+            None => Self::input(format!("{name}: {message}")),
+        }
+    }
+
     /// Adds the text and the place in it to underline.
     pub fn at(mut self, name: &str, text: &str, span: Range<usize>) -> Self {
         // An empty text cannot be underlined, and the renderer would then show nothing at all.
@@ -225,21 +243,13 @@ impl From<weigh_store::import::ImportError> for Failure {
 
 impl From<weigh_workloads::ManifestError> for Failure {
     fn from(error: weigh_workloads::ManifestError) -> Self {
-        let name = error.file.display().to_string();
-        match error.span {
-            Some(span) => Self::input(error.message).at(&name, &error.text, span).maybe_hint(error.help),
-            None => Self::input(format!("{name}: {}", error.message)).maybe_hint(error.help),
-        }
+        Self::in_file(&error.file, &error.text, error.span, error.message).maybe_hint(error.help)
     }
 }
 
 impl From<weigh_studies::StudyError> for Failure {
     fn from(error: weigh_studies::StudyError) -> Self {
-        let name = error.file.display().to_string();
-        match error.span {
-            Some(span) => Self::input(error.message).at(&name, &error.text, span).maybe_hint(error.help),
-            None => Self::input(format!("{name}: {}", error.message)).maybe_hint(error.help),
-        }
+        Self::in_file(&error.file, &error.text, error.span, error.message).maybe_hint(error.help)
     }
 }
 

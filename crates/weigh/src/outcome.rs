@@ -8,7 +8,7 @@ use crate::{facts, ui};
 use read::Read;
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
-use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Started, WorkloadPlan, nearest};
+use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Started, WorkloadPlan};
 use weigh_report::{ComparedRuns, EnvironmentFacts, LogEnd, Report};
 use weigh_stats::{
     Cell, Collected, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs, degradations,
@@ -162,15 +162,8 @@ pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -
         }
     }
     if !names.contains(&baseline) {
-        let hint = match nearest(baseline, names.iter().copied()) {
-            Some(nearest) => format!("did you mean --baseline {nearest}?"),
-            None => format!("give one of these with --baseline: {}", names.join(", ")),
-        };
-        return Err(Failure::input(format!(
-            "no sample in {} is of the baseline `{baseline}`",
-            file.display()
-        ))
-        .hint(hint));
+        let message = format!("no sample in {} is of the baseline `{baseline}`", file.display());
+        return Err(Failure::input(message).at_word("--baseline", baseline, &names));
     }
     let analysis = analyse(&comparisons, &Options::new(baseline));
     Ok(Report::new(&file.display().to_string(), analysis))

@@ -19,21 +19,13 @@ source = "s"
 statistic = "mean of 4 runs"
 baseline = "native"
 measure = { command = "run", arguments = ["stream"] }
-[[experiment.instead]]
-original = "STREAM"
-here = "stream"
-[[experiment.arm]]
-id = "native"
-label = "Native"
-on = "native"
-[[experiment.arm]]
-id = "docker"
-label = "Docker"
-on = "docker"
-[[experiment.arm]]
-id = "kvm"
-label = "KVM"
-on = "kvm"
+instead = [{ original = "STREAM", here = "stream" }]
+arm = [
+  { id = "native", label = "Native", on = "native" },
+  { id = "docker", label = "Docker", on = "docker" },
+  { id = "kvm", label = "KVM", on = "kvm" },
+]
+view = [{ id = "table", title = "t", form = "table", quantities = ["triad", "copy"] }]
 [[experiment.quantity]]
 id = "triad"
 label = "Triad"
@@ -71,11 +63,6 @@ id = "copies"
 says = "same"
 source = "s"
 check = "docker copy within 5 % of native"
-[[experiment.view]]
-id = "table"
-title = "t"
-form = "table"
-quantities = ["triad", "copy"]
 [[experiment.reanalyse]]
 quantity = "triad"
 parser = "stream"

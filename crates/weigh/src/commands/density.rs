@@ -3,7 +3,7 @@
 use crate::cli::{DensityArgs, WorkArgs};
 use crate::error::Failure;
 use crate::request::{self, PlanRequest, first_repeated};
-use weigh_model::{HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan, nearest};
+use weigh_model::{HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan};
 use weigh_workloads::{LOADS, Library, load, with_neighbours};
 
 /// Default number of blocks: each has a trial for every number of guests, load and share.
@@ -81,22 +81,13 @@ fn refuse_repeated<T: PartialEq + ToString>(option: &str, given: &[T]) -> Result
 
 fn known_load(word: &str) -> Result<Load, Failure> {
     load(word).ok_or_else(|| {
-        let hint = nearest(word, LOADS)
-            .map_or(format!("neighbours are {}", LOADS.join(", ")), |near| format!("did you mean `{near}`?"));
-        Failure::input(format!("there are no neighbours that do `{word}`"))
-            .at("--neighbours", word, 0..word.len())
-            .hint(hint)
+        Failure::input(format!("neighbours cannot be `{word}`")).at_word("--neighbours", word, &LOADS)
     })
 }
 
 fn known_shares(word: &str) -> Result<Shares, Failure> {
     Shares::parse(word).ok_or_else(|| {
-        let words = Shares::WORDS;
-        let hint = nearest(word, words)
-            .map_or(format!("shares are {}", words.join(", ")), |near| format!("did you mean `{near}`?"));
-        Failure::input(format!("CPU time is not shared out by `{word}`"))
-            .at("--shares", word, 0..word.len())
-            .hint(hint)
+        Failure::input(format!("shares cannot be `{word}`")).at_word("--shares", word, &Shares::WORDS)
     })
 }
 

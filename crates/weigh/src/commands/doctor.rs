@@ -118,23 +118,18 @@ impl Look {
             cpus.join(","),
             share(self.foreign_share)
         );
+        let more = |limit| format!("others took more than {}", plain_percent(limit));
         let (meaning, advice) = match self.state {
             Judgement::Quiet => {
-                (format!("quiet: less than {} went to others", plain_percent(limits.warn_share)), None)
+                (format!("quiet: others took less than {}", plain_percent(limits.warn_share)), None)
             }
             Judgement::Disturbed => (
-                format!(
-                    "a run would flag its cells DISTURBED: more than {} went to others",
-                    plain_percent(limits.warn_share)
-                ),
+                format!("{}: a run would flag its cells DISTURBED", more(limits.warn_share)),
                 Some(self.advice().to_string()),
             ),
             Judgement::Void => (
-                format!(
-                    "a run would void its units: more than {} went to others",
-                    plain_percent(limits.void_share)
-                ),
-                Some(format!("{}, or measure with --no-void and get wide intervals", self.advice())),
+                format!("{}: a run would void its units", more(limits.void_share)),
+                Some(format!("{}, or measure with --no-void and accept wide intervals", self.advice())),
             ),
         };
         let command = self.command.map(|command| Item::command(prompt(command, root)));
@@ -145,8 +140,8 @@ impl Look {
 
     fn advice(&self) -> &'static str {
         match self.command {
-            Some(_) => "end what else runs on the host (the command below shows it)",
-            None => "no command keeps the hypervisor's other guests away: ask for a machine of your own",
+            Some(_) => "stop other programs on this host; the command below lists them",
+            None => "no command stops the hypervisor's other guests: use a machine of your own",
         }
     }
 }
@@ -177,9 +172,7 @@ impl PlatformState {
     /// say more.
     fn missing(name: &'static str, detail: String, remedy: Option<String>) -> Self {
         let remedy = remedy.unwrap_or_else(|| {
-            format!(
-                "see the logs of a run of it: `weigh run --on {name} --blocks 1 --out weigh-{name} -- true`"
-            )
+            format!("a run of it leaves logs: `weigh run --on {name} --blocks 1 --out weigh-{name} -- true`")
         });
         let command = remedy::command(&remedy).map(Into::into);
         Self { name, ready: false, detail, remedy: Some(remedy), command }
@@ -220,10 +213,14 @@ fn limits(root: bool, layout: Layout) -> Option<noise::Finding> {
         command: Some(command.into()),
     };
     if !root {
-        let remedy = "as root weigh limits the memory of guests, and sees more platforms";
-        return Some(finding("not root: limits cannot be set", remedy, "sudo weigh doctor"));
+        let remedy = "run weigh as root: it then limits the memory of guests and can use more platforms";
+        return Some(finding(
+            "weigh does not run as root, so it cannot limit guests",
+            remedy,
+            "sudo weigh doctor",
+        ));
     }
-    let remedy = "mounted, they limit the memory of guests";
+    let remedy = "mount them, so that weigh can limit the memory of guests";
     (layout == Layout::Missing)
         .then(|| finding("no control groups are mounted", remedy, "mount -t cgroup2 none /sys/fs/cgroup"))
 }
@@ -237,7 +234,7 @@ fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
         Err(error) => return PlatformState::missing(alias, error.to_string(), None),
     };
     match platform.settle(host, &environment) {
-        Ok(_) => PlatformState::ready(alias, format!("a guest has answered as {environment}")),
+        Ok(_) => PlatformState::ready(alias, format!("a guest started as {environment}")),
         Err(PlatformError::Missing { what, remedy }) => {
             PlatformState::missing(alias, format!("no {what}"), remedy)
         }
@@ -316,8 +313,8 @@ fn document(diagnosis: &Diagnosis) -> Document {
         host_of(diagnosis),
         Section::new("Noise now")
             .with(Audience::ALL, bullets(diagnosis.now.items(&NoiseLimits::default(), root))),
-        Section::new("Settings that make noise").with(Audience::ALL, bullets(settings)),
-        Section::new("Left by earlier runs").with(Audience::ALL, bullets(leftovers)),
+        Section::new("Settings that add noise").with(Audience::ALL, bullets(settings)),
+        Section::new("Left over from earlier runs").with(Audience::ALL, bullets(leftovers)),
     ];
     let mut document = Document::default();
     sections.into_iter().for_each(|section| document.add(section));
@@ -381,10 +378,10 @@ mod tests {
             "in 1.0 s the hypervisor took 0.10 % of CPUs 0,1 and other processes 3.0 %; some task waited for a CPU 3.0 % of \
              the time"
         );
-        assert_eq!(lines[at + 3], "a run would void its units: more than 2 % went to others");
-        assert!(lines[at + 4].starts_with("end what else runs on the host"), "{text}");
+        assert_eq!(lines[at + 3], "others took more than 2 %: a run would void its units");
+        assert!(lines[at + 4].starts_with("stop other programs on this host"), "{text}");
         assert!(lines.contains(&"the kernel warned: something broke"), "{text}");
-        assert!(shown(look(0, 0)).contains("\n  quiet: less than 0.5 %"));
+        assert!(shown(look(0, 0)).contains("\n  quiet: others took less than 0.5 %"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::run::{catch_signals, stay_off};
 use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostSession;
-use crate::selftest::conduct::{Conductor, Quiet, by_the_method, nothing_measured};
+use crate::selftest::conduct::{Conductor, Constant, by_the_method, nothing_measured};
 use crate::selftest::design::{Design, Subject};
 use crate::selftest::judgement::{Verdict, document, judge};
 use crate::{embedded, request, ui};
@@ -96,7 +96,7 @@ fn subject(args: &SelftestArgs, facts: &HostFacts) -> Subject {
 fn sensors(subject: &Subject) -> Box<dyn Sensors> {
     match subject {
         Subject::Native { .. } => Box::new(Observer::new()),
-        Subject::Fake { .. } => Box::new(Quiet),
+        Subject::Fake { .. } => Box::new(Constant::default()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::selftest::tools::{BLOCKS, Outcome, PAIRS, Pair, document};
 use crate::{embedded, request, ui};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weigh_model::{FinishReason, HostFacts, nearest};
+use weigh_model::{FinishReason, HostFacts};
 use weigh_observe::Observer;
 use weigh_platforms::Host;
 use weigh_store::RunDirectory;
@@ -53,13 +53,11 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
 
 /// The pairs that are named, or all.
 fn chosen(names: &[String]) -> Result<Vec<Pair>, Failure> {
-    let known = || PAIRS.iter().map(|pair| pair.name);
-    if let Some(unknown) = names.iter().find(|name| !known().any(|known| known == *name)) {
-        let hint = match nearest(unknown, known()) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("the pairs are: {}", known().collect::<Vec<_>>().join(", ")),
-        };
-        return Err(Failure::input(format!("there is no pair `{unknown}`")).hint(hint));
+    let known: Vec<&str> = PAIRS.iter().map(|pair| pair.name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(
+            Failure::input(format!("there is no pair `{unknown}`")).at_word("--pair", unknown, &known)
+        );
     }
     let is_chosen = |pair: &&Pair| names.is_empty() || names.iter().any(|name| name == pair.name);
     Ok(PAIRS.iter().filter(is_chosen).copied().collect())

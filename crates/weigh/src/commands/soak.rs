@@ -4,9 +4,7 @@ use super::density::beside;
 use crate::cli::{MeasureArgs, Size, SoakArgs, TrialArgs, WorkArgs};
 use crate::error::Failure;
 use crate::request::{self, PlanRequest};
-use weigh_model::{
-    Effort, GuestPlan, HostFacts, Neighbours, Plan, Shares, WorkloadPlan, nearest, parse_duration,
-};
+use weigh_model::{Effort, GuestPlan, HostFacts, Neighbours, Plan, Shares, WorkloadPlan, parse_duration};
 use weigh_workloads::{LOADS, Library, load};
 
 /// Default workloads: one each for CPU, memory and files, in place of what Cloud Spectator (2017)
@@ -69,20 +67,12 @@ fn refuse_other_ends(common: &MeasureArgs) -> Result<(), Failure> {
 }
 
 fn check_load(word: &str) -> Result<(), Failure> {
-    if usable().any(|usable| usable == word) {
+    // Loads that go on while the workloads change, which `same` does not.
+    let usable: Vec<&str> = LOADS.into_iter().filter(|load| *load != "same").collect();
+    if usable.contains(&word) {
         return Ok(());
     }
-    let all: Vec<&str> = usable().collect();
-    let hint = nearest(word, all.iter().copied())
-        .map_or_else(|| format!("give one of {}", all.join(", ")), |near| format!("did you mean `{near}`?"));
-    Err(Failure::input(format!("neighbours cannot be `{word}`"))
-        .at("--neighbours", word, 0..word.len())
-        .hint(hint))
-}
-
-/// Loads that go on while the workloads change, which `same` does not.
-fn usable() -> impl Iterator<Item = &'static str> {
-    LOADS.into_iter().filter(|word| *word != "same")
+    Err(Failure::input(format!("neighbours cannot be `{word}`")).at_word("--neighbours", word, &usable))
 }
 
 fn workloads(args: &SoakArgs, library: &Library, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {

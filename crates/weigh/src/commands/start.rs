@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::request::{self, PlanRequest};
 use crate::ui;
 use std::collections::BTreeMap;
-use weigh_model::{Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan, nearest};
+use weigh_model::{Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan};
 use weigh_platforms::resolve;
 use weigh_workloads::{start_workload, with_boot_metrics};
 
@@ -67,11 +67,11 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
 /// The state of the page cache, if this user may bring it about.
 fn caches(word: &str, facts: &HostFacts) -> Result<Caches, Failure> {
     let caches = Caches::parse(word).ok_or_else(|| {
-        let hint = nearest(word, Caches::WORDS)
-            .map_or("give `warm` or `cold`".into(), |near| format!("did you mean `{near}`?"));
-        Failure::input(format!("caches are warm or cold, `{word}` is neither"))
-            .at("--caches", word, 0..word.len())
-            .hint(hint)
+        Failure::input(format!("caches are warm or cold, `{word}` is neither")).at_word(
+            "--caches",
+            word,
+            &Caches::WORDS,
+        )
     })?;
     if caches == Caches::Cold && !facts.root {
         return Err(Failure::input("only root may drop the page cache, so no start can be cold")

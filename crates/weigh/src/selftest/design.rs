@@ -5,8 +5,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use weigh_model::{
-    Effort, EnvironmentPlan, EnvironmentSpec, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource,
-    MetricSpec, NoiseLimits, PLAN_FORMAT, Plan, WorkloadPlan,
+    EnvironmentPlan, EnvironmentSpec, Extraction, GuestPlan, HostFacts, MetricSource, MetricSpec, Plan,
+    WorkloadPlan,
 };
 use weigh_workloads::Library;
 
@@ -104,30 +104,9 @@ impl Design {
                 (fakes(keys, other, comparison.effect, seed & 0xFFFF_FFFF)?, fake_work(), Vec::new())
             }
         };
-        Ok(Plan {
-            format: PLAN_FORMAT,
-            name: format!("selftest-{}", comparison.name()),
-            tool_version: env!("CARGO_PKG_VERSION").into(),
-            command: None,
-            seed,
-            baseline: environments[0].name.clone(),
-            environments,
-            workloads: vec![workload],
-            effort: Effort::Fixed { blocks: BLOCKS },
-            budget_s: None,
-            guest: GuestPlan {
-                image: ImageSpec::Probe,
-                cpus,
-                memory_bytes: None,
-                reuse: false,
-                working_directory: None,
-            },
-            margin: weigh_stats::Options::MARGIN,
-            allow_unequal: Vec::new(),
-            noise: NoiseLimits::default(),
-            loader: None,
-            digests: self.digests.clone(),
-        })
+        let name = format!("selftest-{}", comparison.name());
+        let plan = super::plan(name, seed, environments, vec![workload], BLOCKS, &self.digests);
+        Ok(Plan { guest: GuestPlan { cpus, ..plan.guest }, ..plan })
     }
 }
 

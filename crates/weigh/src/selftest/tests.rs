@@ -1,21 +1,20 @@
 //! The selftest over fakes, which is seeded and so has the same counts on every machine. A selftest
 //! that cannot fail is worth nothing, so most of these tests break the method and expect a failure.
 
-use super::conduct::{Analyse, Conducted, Conductor, Quiet, by_the_method};
+use super::conduct::{Analyse, Conducted, Conductor, Constant, by_the_method};
 use super::design::{BLOCKS, Design, EFFECTS, Subject};
 use super::judgement::{Judgement, Verdict, document, judge};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::facts::host_facts;
 use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
-use weigh_model::{Comparison, CpuTime, HostSettings, Observed, Plan, Record};
-use weigh_observe::{InstanceId, Sensors};
+use weigh_model::{Comparison, CpuTime, Observed, Plan, Record};
+use weigh_observe::Sensors;
 use weigh_platforms::Host;
 use weigh_stats::{Cell, Options, analyse, collect};
 
@@ -37,7 +36,7 @@ fn fakes(no_effect: u32, per_effect: u32, keys: &str, other: &str) -> Design {
 
 /// Runs a selftest in memory.
 fn conduct(design: &Design, analyse: Analyse, interrupt: &AtomicBool, budget: Option<Duration>) -> Conducted {
-    conduct_with(design, analyse, &mut Quiet, interrupt, budget)
+    conduct_with(design, analyse, &mut Constant::default(), interrupt, budget)
 }
 
 fn conduct_with(
@@ -107,11 +106,8 @@ fn a_label_that_changes_the_result_is_told() {
     // The second environment takes .4 % longer whatever is injected.
     let judgement = judged(&fakes(40, 10, "sd=0.01", "time=10.04ms"), by_the_method);
     assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    assert!(
-        judgement.statement.contains("the label alone changes the result by +0."),
-        "{}",
-        judgement.statement
-    );
+    let statement = &judgement.statement;
+    assert!(statement.contains("the label alone changes the result by +0."), "{statement}");
 }
 
 /// The same records, analysed after their comparison was changed.
@@ -135,11 +131,8 @@ fn a_method_that_ignores_pairs_is_told() {
     // Its intervals are far too wide under a drift that both environments share: they never miss.
     let judgement = judged(&fakes(200, 0, "sd=0.003,drift=ar0.9-0.05", ""), without_pairs);
     assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    assert!(
-        judgement.statement.contains("intervals held the truth 200 of 200 times"),
-        "{}",
-        judgement.statement
-    );
+    let statement = &judgement.statement;
+    assert!(statement.contains("intervals held the truth 200 of 200 times"), "{statement}");
 }
 
 #[test]
@@ -159,11 +152,8 @@ fn a_method_that_takes_repetitions_for_samples_is_told() {
     }
     let judgement = judged(&fakes(40, 10, "sd=0.01", ""), every_block_four_times);
     assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    assert!(
-        judgement.statement.contains("equal environments were called different"),
-        "{}",
-        judgement.statement
-    );
+    let statement = &judgement.statement;
+    assert!(statement.contains("equal environments were called different"), "{statement}");
 }
 
 #[test]
@@ -198,32 +188,14 @@ fn an_end_before_the_end_is_judged_by_what_is_there() {
     assert!(table(&judgement).contains("10 were planned: the budget is used up"));
 }
 
-/// A host on which half of every window belongs to somebody else.
-struct Loud;
-
-impl Sensors for Loud {
-    fn settings(&mut self) -> HostSettings {
-        HostSettings::default()
-    }
-
-    fn attach(&mut self, _: &Accounts, _: &[u32]) -> InstanceId {
-        InstanceId(0)
-    }
-
-    fn begin(&mut self, _: InstanceId) {}
-
-    fn end(&mut self, _: InstanceId) -> Observed {
-        let foreign = CpuTime { ns: 500_000_000, uncertainty_ns: 0 };
-        Observed { window_ns: 1_000_000_000, cpus: vec![0], foreign, ..Observed::default() }
-    }
-
-    fn detach(&mut self, _: InstanceId) {}
-}
-
 #[test]
 fn a_noisy_host_is_found_out_a_few_times_and_judged_all_the_same() {
     let design = fakes(12, 3, "sd=0.01", "");
-    let conducted = conduct_with(&design, by_the_method, &mut Loud, &AtomicBool::new(false), None);
+    // Half of every window belongs to somebody else.
+    let foreign = CpuTime { ns: 500_000_000, uncertainty_ns: 0 };
+    let mut loud =
+        Constant(Observed { window_ns: 1_000_000_000, cpus: vec![0], foreign, ..Observed::default() });
+    let conducted = conduct_with(&design, by_the_method, &mut loud, &AtomicBool::new(false), None);
     assert_eq!((conducted.measured.len(), conducted.noisy_hosts), (24, 24));
     // Comparisons 1 to 3 find it out, 11 and 21 try again: as many void units as each needs to be
     // sure.

@@ -9,8 +9,8 @@ use crate::error::{Failure, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{
-    Comparison, Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, MetricSpec,
-    NoiseLimits, PLAN_FORMAT, Plan, Record, Series, WorkloadKey, WorkloadPlan,
+    Comparison, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, MetricSpec, Plan, Record,
+    Series, WorkloadKey, WorkloadPlan,
 };
 use weigh_report::document::{Audience, Block, Column, Entry, Row, Section, Table, Tone};
 use weigh_report::{Document, Scale};
@@ -49,6 +49,16 @@ pub struct Side {
     pub metric: &'static str,
 }
 
+impl Side {
+    const fn of(
+        workload: &'static str,
+        params: &'static [(&'static str, &'static str)],
+        metric: &'static str,
+    ) -> Self {
+        Self { workload, params, metric }
+    }
+}
+
 /// Bounds of the ratio of performance, kernel over tool. More is better for every metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -80,55 +90,47 @@ impl Demand {
 pub const PAIRS: &[Pair] = &[
     Pair {
         name: "stream",
-        kernel: Side {
-            workload: "stream",
-            params: &[("threads", "1"), ("array-bytes", "llc*4")],
-            metric: "triad",
-        },
-        tool: Side { workload: "hpcc-stream", params: &[("array-bytes", "llc*4")], metric: "triad" },
+        kernel: Side::of("stream", &[("threads", "1"), ("array-bytes", "llc*4")], "triad"),
+        tool: Side::of("hpcc-stream", &[("array-bytes", "llc*4")], "triad"),
         demand: Demand::AtLeast(0.97),
         warmup: ITS_OWN,
     },
     Pair {
         name: "gups",
-        kernel: Side {
-            workload: "gups",
-            params: &[("threads", "1"), ("table-bytes", "128MiB")],
-            metric: "rate",
-        },
-        tool: Side { workload: "hpcc-gups", params: &[("table-bytes", "128MiB")], metric: "rate" },
+        kernel: Side::of("gups", &[("threads", "1"), ("table-bytes", "128MiB")], "rate"),
+        tool: Side::of("hpcc-gups", &[("table-bytes", "128MiB")], "rate"),
         demand: Demand::AtLeast(0.95),
         warmup: ITS_OWN,
     },
     Pair {
         name: "lu",
-        kernel: Side { workload: "lu", params: &[("n", "4000"), ("threads", "1")], metric: "rate" },
-        tool: Side { workload: "dgesv", params: &[("n", "4000"), ("threads", "1")], metric: "rate" },
+        kernel: Side::of("lu", &[("n", "4000"), ("threads", "1")], "rate"),
+        tool: Side::of("dgesv", &[("n", "4000"), ("threads", "1")], "rate"),
         demand: Demand::AtLeast(0.90),
         warmup: 1,
     },
     Pair {
         name: "block-1",
-        kernel: Side { workload: "block", params: &BLOCK_1, metric: "rate" },
-        tool: Side { workload: "fio-random", params: &FIO_1, metric: "iops" },
+        kernel: Side::of("block", &BLOCK_1, "rate"),
+        tool: Side::of("fio-random", &FIO_1, "iops"),
         demand: Demand::Within(0.03),
         warmup: 1,
     },
     Pair {
         name: "block-32",
-        kernel: Side { workload: "block", params: &BLOCK_32, metric: "rate" },
-        tool: Side { workload: "fio-random", params: &FIO_32, metric: "iops" },
+        kernel: Side::of("block", &BLOCK_32, "rate"),
+        tool: Side::of("fio-random", &FIO_32, "iops"),
         demand: Demand::Within(0.03),
         warmup: 1,
     },
     Pair {
         name: "echo",
-        kernel: Side {
-            workload: "echo-remote",
-            params: &[("request-bytes", "100"), ("response-bytes", "100")],
-            metric: "latency_p50",
-        },
-        tool: Side { workload: "sockperf-tcp", params: &[("bytes", "100")], metric: "latency_p50" },
+        kernel: Side::of(
+            "echo-remote",
+            &[("request-bytes", "100"), ("response-bytes", "100")],
+            "latency_p50",
+        ),
+        tool: Side::of("sockperf-tcp", &[("bytes", "100")], "latency_p50"),
         demand: Demand::Within(0.05),
         warmup: 1,
     },
@@ -204,34 +206,15 @@ impl Pair {
         let workloads = [self.kernel, self.tool]
             .into_iter()
             .map(|side| side.plan(&library, facts).map(|workload| WorkloadPlan { warmup, ..workload }));
-        Ok(Plan {
-            format: PLAN_FORMAT,
-            name: format!("tools-{}", self.name),
-            tool_version: env!("CARGO_PKG_VERSION").into(),
-            command: None,
-            seed,
-            baseline: NATIVE.into(),
-            environments: vec![EnvironmentPlan {
-                name: NATIVE.into(),
-                spec: EnvironmentSpec::parse(NATIVE)?,
-                variables: BTreeMap::new(),
-            }],
-            workloads: workloads.collect::<Result<_, _>>()?,
-            effort: Effort::Fixed { blocks },
-            budget_s: None,
-            guest: GuestPlan {
-                image: ImageSpec::Host,
-                cpus: cpus.to_vec(),
-                memory_bytes: None,
-                reuse: false,
-                working_directory: None,
-            },
-            margin: Options::MARGIN,
-            allow_unequal: Vec::new(),
-            noise: NoiseLimits::default(),
-            loader: None,
-            digests: digests.clone(),
-        })
+        let native = EnvironmentPlan {
+            name: NATIVE.into(),
+            spec: EnvironmentSpec::parse(NATIVE)?,
+            variables: BTreeMap::new(),
+        };
+        let (name, workloads) = (format!("tools-{}", self.name), workloads.collect::<Result<_, _>>()?);
+        let plan = super::plan(name, seed, vec![native], workloads, blocks, digests);
+        let guest = GuestPlan { image: ImageSpec::Host, cpus: cpus.to_vec(), ..plan.guest };
+        Ok(Plan { guest, ..plan })
     }
 
     /// Reads a run of the plan.
