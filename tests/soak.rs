@@ -26,7 +26,8 @@ fn a_soak_lasts_is_shown_and_goes_on() {
     stage.stdout("resume r");
     let all = trials(&run);
     assert_eq!(all[..before.len()], before[..]);
-    assert!(all.len() > before.len() + 2 * environments, "{} and {}", before.len(), all.len());
+    // A block of two workloads at least.
+    assert!(all.len() >= before.len() + 2 * environments, "{} and {}", before.len(), all.len());
     // One guest each before, one each after.
     let of = |trials: &[Value]| {
         let instance = |trial: &Value| trial["instance"].as_u64().unwrap();
