@@ -265,12 +265,7 @@ impl<'a> Logs<'a> {
         };
         let series = experiment.arms.iter().map(|arm| {
             let values = of_arm(&arm.id);
-            Series {
-                environment: arm.id.clone(),
-                failed: 0,
-                tried: values.len() as u32,
-                observations: values.into_iter().map(|value| Observation { block: None, value }).collect(),
-            }
+            Series::of(&arm.id, values.into_iter().map(|value| Observation { block: None, value }).collect())
         });
         Comparison {
             workload: named(quantity, point.map(String::as_str)),

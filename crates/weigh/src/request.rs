@@ -12,7 +12,7 @@ use crate::host::HostView;
 use crate::placement::Placement;
 use environments::{capabilities, environments};
 use weigh_model::{
-    Effort, GuestPlan, HostFacts, ImageSpec, Load, NoiseLimits, PARITY_KEYS, PLAN_FORMAT, Plan, WorkloadPlan,
+    Effort, GuestPlan, HostFacts, ImageSpec, Load, NoiseLimits, PARITY_KEYS, Plan, WorkloadPlan,
     check_parity_word, parse_bytes, parse_cpu_list, parse_duration,
 };
 use weigh_platforms::loader::Elsewhere;
@@ -121,15 +121,8 @@ pub fn plan(
     }
     let workloads = workloads(&placement.of_host(facts))?;
     Ok(Plan {
-        format: PLAN_FORMAT,
-        name: name(&workloads),
-        tool_version: env!("CARGO_PKG_VERSION").into(),
-        command: None,
         seed: args.effort.seed.unwrap_or_else(random_seed),
-        environments,
         baseline,
-        workloads,
-        effort: effort(args),
         budget_s: budget(args)?,
         guest: GuestPlan {
             working_directory: (image == ImageSpec::Host).then(std::env::current_dir).and_then(Result::ok),
@@ -143,6 +136,7 @@ pub fn plan(
         digests: embedded::digests(),
         noise: noise(args)?,
         loader,
+        ..Plan::of(name(&workloads), environments, workloads, effort(args))
     })
 }
 

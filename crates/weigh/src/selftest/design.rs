@@ -5,8 +5,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use weigh_model::{
-    EnvironmentPlan, EnvironmentSpec, Extraction, GuestPlan, HostFacts, MetricSource, MetricSpec, Plan,
-    WorkloadPlan,
+    Effort, EnvironmentPlan, EnvironmentSpec, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource,
+    MetricSpec, Plan, WorkloadPlan,
 };
 use weigh_workloads::Library;
 
@@ -105,8 +105,9 @@ impl Design {
             }
         };
         let name = format!("selftest-{}", comparison.name());
-        let plan = super::plan(name, seed, environments, vec![workload], BLOCKS, &self.digests);
-        Ok(Plan { guest: GuestPlan { cpus, ..plan.guest }, ..plan })
+        let plan = Plan::of(name, environments, vec![workload], Effort::Fixed { blocks: BLOCKS });
+        let guest = GuestPlan { image: ImageSpec::Probe, cpus, ..plan.guest };
+        Ok(Plan { seed, guest, digests: self.digests.clone(), ..plan })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::{Failure, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{
-    Comparison, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, ImageSpec, MetricSpec, Plan, Record,
+    Comparison, Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, MetricSpec, Plan, Record,
     Series, WorkloadKey, WorkloadPlan,
 };
 use weigh_report::document::{Audience, Block, Column, Entry, Row, Section, Table, Tone};
@@ -212,9 +212,9 @@ impl Pair {
             variables: BTreeMap::new(),
         };
         let (name, workloads) = (format!("tools-{}", self.name), workloads.collect::<Result<_, _>>()?);
-        let plan = super::plan(name, seed, vec![native], workloads, blocks, digests);
-        let guest = GuestPlan { image: ImageSpec::Host, cpus: cpus.to_vec(), ..plan.guest };
-        Ok(Plan { guest, ..plan })
+        let plan = Plan::of(name, vec![native], workloads, Effort::Fixed { blocks });
+        let guest = GuestPlan { cpus: cpus.to_vec(), ..plan.guest };
+        Ok(Plan { seed, guest, digests: digests.clone(), ..plan })
     }
 
     /// Reads a run of the plan.
