@@ -58,6 +58,14 @@ impl Kernel {
     pub(crate) fn options_of(&self, line: &str) -> Options {
         Options::parse(self.name, self.options, line.split_whitespace().map(str::to_owned)).unwrap()
     }
+
+    /// Fails unless the check passed and every metric that the kernel declares is above 0.
+    pub(crate) fn assert_complete(&self, outcome: &Outcome) {
+        assert!(outcome.check.passed, "{:?}", outcome.check);
+        for (name, _) in self.metrics {
+            assert!(outcome.value(name).unwrap() > 0.0, "{name}");
+        }
+    }
 }
 
 /// Why a kernel gave no result.
@@ -80,6 +88,11 @@ pub enum KernelError {
 }
 
 impl KernelError {
+    /// A command line that cannot be executed as it stands.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        UsageError(message.into()).into()
+    }
+
     /// For `map_err`: names what was tried.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();

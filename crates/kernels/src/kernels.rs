@@ -22,7 +22,11 @@ mod syscall;
 pub mod text;
 mod window;
 
+use crate::clock::seconds;
 use crate::kernel::Kernel;
+use crate::outcome::Outcome;
+use hdrhistogram::Histogram;
+use std::thread::ScopedJoinHandle;
 
 pub use syscall::QUICK_EXIT;
 
@@ -30,6 +34,41 @@ pub use syscall::QUICK_EXIT;
 /// of its largest few: the least number whose largest sample bounds p99 (p99.9) of the population
 /// from above with 97.5 % confidence: ln(.025) / ln(.99), ln(.025) / ln(.999).
 const PERCENTILES: [(&str, f64, u64); 3] = [("p50", 0.5, 1), ("p99", 0.99, 368), ("p999", 0.999, 3688)];
+
+/// The longest latency that histograms distinguish from longer ones.
+const LONGEST_NS: u64 = 100_000_000_000;
+
+/// Three digits: the buckets of histograms are at most .1 % wide.
+const DIGITS: u8 = 3;
+
+/// An empty histogram of latencies.
+fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are constants that tests use")
+}
+
+/// Reports the first `count` of the [`PERCENTILES`] as metrics `NAME_p50` and so on, and warns of
+/// those for which there are too few `samples`.
+fn report_percentiles(
+    outcome: &mut Outcome,
+    name: &str,
+    latency_ns: &Histogram<u64>,
+    (count, samples): (usize, &str),
+) {
+    let length = latency_ns.len();
+    for (percentile, quantile, least) in PERCENTILES.into_iter().take(count) {
+        let name = format!("{name}_{percentile}");
+        if length >= least {
+            outcome.metric(name, seconds(latency_ns.value_at_quantile(quantile)), "s");
+        } else {
+            outcome.warn(format!("{name} needs {least} {samples} and has {length}; it is left out"));
+        }
+    }
+}
+
+/// The result of a thread, whose panic continues here.
+pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
 
 /// In the order of the help.
 pub(crate) const ALL: &[&Kernel] = &[

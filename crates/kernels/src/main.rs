@@ -3,6 +3,7 @@
 //! Exit codes: 0, 1 when the kernel could not run, 2 for a command line that cannot be understood,
 //! 3 when the check failed (the line is printed all the same, so that the reason can be read).
 
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -24,58 +25,56 @@ fn main() -> ExitCode {
         None => fail(USAGE, &format!("name a kernel\n\n{}", help())),
         Some("--help" | "-h" | "help") => print(&help()),
         Some("--version" | "-V") => print(concat!("weigh-kernels ", env!("CARGO_PKG_VERSION"), "\n")),
-        Some(name) => match (tools().iter().find(|tool| tool.name == name), find(name)) {
-            (Some(tool), _) => run_tool(tool, arguments.collect()),
-            (None, Ok(kernel)) => run(kernel, arguments.collect(), started_ns),
-            (None, Err(error)) => fail(USAGE, &error.to_string()),
-        },
+        Some(name) => {
+            let arguments = arguments.collect();
+            match (tools().iter().find(|tool| tool.name == name), find(name)) {
+                (Some(tool), _) => run(name, arguments, || tool_help(tool), |words| tool.run(words)),
+                (None, Ok(kernel)) => {
+                    run(name, arguments, || kernel_help(kernel), |words| measure(kernel, words, started_ns))
+                }
+                (None, Err(error)) => fail(USAGE, &error.to_string()),
+            }
+        }
     }
 }
 
-fn run_tool(tool: &Tool, arguments: Vec<String>) -> ExitCode {
+/// Runs a kernel or a tool, and prints its line, of which `execute` also says whether the check
+/// passed.
+fn run(
+    name: &str,
+    arguments: Vec<String>,
+    help: impl FnOnce() -> String,
+    execute: impl FnOnce(Vec<String>) -> Result<(Value, bool), KernelError>,
+) -> ExitCode {
     // What stands after `--` are arguments of another program.
     let own = arguments.iter().take_while(|argument| *argument != "--");
     if own.into_iter().any(|argument| argument == "--help" || argument == "-h") {
-        return print(&tool_help(tool));
+        return print(&help());
     }
-    match tool.run(arguments) {
+    match execute(arguments) {
         Ok((line, passed)) => {
             let printed = print(&format!("{line}\n"));
             if passed { printed } else { ExitCode::from(CHECK_FAILED) }
         }
         Err(KernelError::Usage(UsageError(message))) => fail(USAGE, &message),
-        Err(error) => fail(CANNOT_RUN, &format!("{}: {error}", tool.name)),
+        Err(error) => fail(CANNOT_RUN, &format!("{name}: {error}")),
     }
 }
 
-fn run(kernel: &Kernel, arguments: Vec<String>, started_ns: u64) -> ExitCode {
-    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        return print(&kernel_help(kernel));
-    }
-    let read = marks::requested(kernel, arguments)
-        .and_then(|(every, arguments)| Ok((every, Options::parse(kernel.name, kernel.options, arguments)?)));
-    let (every, options) = match read {
-        Ok(read) => read,
-        Err(error) => return fail(USAGE, &error.to_string()),
-    };
+/// The line of a kernel, and whether its check passed.
+fn measure(kernel: &Kernel, words: Vec<String>, started_ns: u64) -> Result<(Value, bool), KernelError> {
+    let (every, words) = marks::requested(kernel, words)?;
+    let options = Options::parse(kernel.name, kernel.options, words)?;
     let mut params = options.to_json();
-    let result = match every {
+    let outcome = match every {
         Some(every) => {
             params.insert("marks".into(), every.as_secs_f64().into());
-            kernel.run_endless(&options, every)
+            kernel.run_endless(&options, every)?
         }
-        None => kernel.run(&options),
+        None => kernel.run(&options)?,
     };
-    match result {
-        Ok(outcome) => {
-            let duration_s = (now_ns() - started_ns) as f64 * 1e-9;
-            let line = outcome.to_json(kernel.name, params, duration_s);
-            let printed = print(&format!("{line}\n"));
-            if outcome.check.passed { printed } else { ExitCode::from(CHECK_FAILED) }
-        }
-        Err(KernelError::Usage(UsageError(message))) => fail(USAGE, &message),
-        Err(error) => fail(CANNOT_RUN, &format!("{}: {error}", kernel.name)),
-    }
+    let duration_s = (now_ns() - started_ns) as f64 * 1e-9;
+    Ok((outcome.to_json(kernel.name, params, duration_s), outcome.check.passed))
 }
 
 fn print(text: &str) -> ExitCode {
@@ -112,9 +111,7 @@ fn help() -> String {
 }
 
 fn kernel_help(kernel: &Kernel) -> String {
-    let mut text =
-        format!("{}\n\nUsage: weigh-kernels {} [--key value]...\n\nOptions:\n", kernel.summary, kernel.name);
-    options_help(&mut text, kernel.options);
+    let mut text = options_help(kernel.name, kernel.summary, "", kernel.options);
     if kernel.is_endless() {
         text.push_str(marks::HELP);
     }
@@ -128,18 +125,16 @@ fn kernel_help(kernel: &Kernel) -> String {
 
 fn tool_help(tool: &Tool) -> String {
     let command = if tool.takes_command { " -- COMMAND [ARGUMENT]..." } else { "" };
-    let mut text = format!(
-        "{}\n\nUsage: weigh-kernels {} [--key value]...{command}\n\nOptions:\n",
-        tool.summary, tool.name
-    );
-    options_help(&mut text, tool.options);
-    text
+    options_help(tool.name, tool.summary, command, tool.options)
 }
 
-fn options_help(text: &mut String, options: &[OptionSpec]) {
+fn options_help(name: &str, summary: &str, command: &str, options: &[OptionSpec]) -> String {
+    let mut text =
+        format!("{summary}\n\nUsage: weigh-kernels {name} [--key value]...{command}\n\nOptions:\n");
     for option in options {
         let default =
             if option.default.is_empty() { String::new() } else { format!(" [{}]", option.default) };
         let _ = writeln!(text, "  --{:<18}{}{default}", option.name, option.summary);
     }
+    text
 }

@@ -1,6 +1,7 @@
 //! Large zeroed memory that asks for huge pages and says whether it got them.
 
 use crate::kernel::KernelError;
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
@@ -24,8 +25,14 @@ unsafe impl Send for Region {}
 // SAFETY: as above; the methods that take `&self` only read the fields.
 unsafe impl Sync for Region {}
 
-/// The words of `--huge-pages`.
-pub(crate) const HUGE_PAGE_WORDS: &[&str] = &["advise", "never"];
+/// `--huge-pages`.
+pub(crate) const HUGE_PAGES: OptionSpec =
+    OptionSpec::choice("huge-pages", &["advise", "never"]).help("whether to ask for huge pages");
+
+/// Whether the options ask for huge pages.
+pub(crate) fn wants_huge_pages(options: &Options) -> bool {
+    options.text("huge-pages") == "advise"
+}
 
 impl Region {
     /// Maps `bytes` zeroed bytes; `huge` asks for huge pages, else they are declined.

@@ -1,6 +1,6 @@
 //! `--key value` options of the kernels: declared as data, read once, typed.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
 /// How the value of an option is written.
@@ -35,41 +35,40 @@ pub struct OptionSpec {
     pub summary: &'static str,
 }
 
-/// One constructor for each [`Kind`]: name, words to choose from, default, summary.
+/// One constructor per [`Kind`], from name and default.
 impl OptionSpec {
-    const fn new(name: &'static str, kind: Kind, default: &'static str, summary: &'static str) -> Self {
-        Self { name, kind, default, summary }
+    const fn new(name: &'static str, kind: Kind, default: &'static str) -> Self {
+        Self { name, kind, default, summary: "" }
     }
-    pub(crate) const fn count(name: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Self::new(name, Kind::Count, default, summary)
+    pub(crate) const fn count(name: &'static str, default: &'static str) -> Self {
+        Self::new(name, Kind::Count, default)
     }
-    pub(crate) const fn decimal(name: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Self::new(name, Kind::Decimal, default, summary)
+    pub(crate) const fn decimal(name: &'static str, default: &'static str) -> Self {
+        Self::new(name, Kind::Decimal, default)
     }
-    pub(crate) const fn bytes(name: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Self::new(name, Kind::Bytes, default, summary)
+    pub(crate) const fn bytes(name: &'static str, default: &'static str) -> Self {
+        Self::new(name, Kind::Bytes, default)
     }
-    pub(crate) const fn byte_list(name: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Self::new(name, Kind::ByteList, default, summary)
+    pub(crate) const fn byte_list(name: &'static str, default: &'static str) -> Self {
+        Self::new(name, Kind::ByteList, default)
     }
-    pub(crate) const fn choice(
-        name: &'static str,
-        words: &'static [&'static str],
-        default: &'static str,
-        summary: &'static str,
-    ) -> Self {
-        Self::new(name, Kind::Choice(words), default, summary)
+    pub(crate) const fn text(name: &'static str, default: &'static str) -> Self {
+        Self::new(name, Kind::Text, default)
+    }
+    /// The first word is the default.
+    pub(crate) const fn choice(name: &'static str, words: &'static [&'static str]) -> Self {
+        Self::new(name, Kind::Choice(words), words[0])
     }
     pub(crate) const fn choices(
         name: &'static str,
         words: &'static [&'static str],
         default: &'static str,
-        summary: &'static str,
     ) -> Self {
-        Self::new(name, Kind::Choices(words), default, summary)
+        Self::new(name, Kind::Choices(words), default)
     }
-    pub(crate) const fn text(name: &'static str, default: &'static str, summary: &'static str) -> Self {
-        Self::new(name, Kind::Text, default, summary)
+    /// The same option with its line for `--help`.
+    pub(crate) const fn help(self, summary: &'static str) -> Self {
+        Self { summary, ..self }
     }
 }
 
@@ -78,19 +77,10 @@ impl OptionSpec {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-#[derive(Debug, Clone, PartialEq)]
-enum Setting {
-    Number(u64),
-    Decimal(f64),
-    Numbers(Vec<u64>),
-    Text(String),
-    Choices(Vec<String>),
-}
-
 /// The options of one run: what was given, and the defaults of the rest.
 #[derive(Debug, Clone)]
 pub struct Options {
-    settings: Vec<(&'static str, Setting)>,
+    settings: Map<String, Value>,
 }
 
 impl Options {
@@ -113,10 +103,9 @@ impl Options {
                 Some((key, value)) => (key, Some(value.to_owned())),
                 None => (key, None),
             };
-            let Some(index) = specs.iter().position(|spec| spec.name == key) else {
-                return Err(UsageError(unknown("option", &format!("--{key}"), kernel, specs, key)));
+            let Some(spec) = specs.iter().find(|spec| spec.name == key) else {
+                return Err(UsageError(unknown(kernel, specs, key)));
             };
-            let spec = &specs[index];
             if given.contains(&spec.name) {
                 return Err(UsageError(format!("`--{key}` is given twice; give it once")));
             }
@@ -124,7 +113,7 @@ impl Options {
             let value = inline.or_else(|| arguments.next()).ok_or_else(|| {
                 UsageError(format!("`--{key}` needs a value, such as `--{key} {}`", spec.default))
             })?;
-            options.settings[index].1 = read(spec, &value)?;
+            options.settings[key] = read(spec, &value)?;
         }
         Ok(options)
     }
@@ -134,64 +123,48 @@ impl Options {
         let read_default = |spec: &OptionSpec| {
             read(spec, spec.default).expect("defaults are valid: a test reads all of them")
         };
-        Self { settings: specs.iter().map(|spec| (spec.name, read_default(spec))).collect() }
+        Self { settings: specs.iter().map(|spec| (spec.name.to_owned(), read_default(spec))).collect() }
     }
 
     /// The options as the `params` of the JSON line: numbers as numbers, lists as lists.
     pub fn to_json(&self) -> Map<String, Value> {
-        self.settings
-            .iter()
-            .map(|(name, setting)| {
-                let value = match setting {
-                    Setting::Number(number) => json!(number),
-                    Setting::Decimal(number) => json!(number),
-                    Setting::Numbers(numbers) => json!(numbers),
-                    Setting::Text(word) => json!(word),
-                    Setting::Choices(words) => json!(words),
-                };
-                ((*name).to_owned(), value)
-            })
-            .collect()
+        self.settings.clone()
     }
 
-    fn setting(&self, name: &str) -> &Setting {
-        let found = self.settings.iter().find(|(known, _)| *known == name);
-        &found.expect("a kernel asks only for options that it declares").1
+    /// The value of an option, read as what a kernel declared it to be.
+    fn setting<'s, T>(&'s self, name: &str, read: impl FnOnce(&'s Value) -> Option<T>) -> T {
+        let value = self.settings.get(name).and_then(read);
+        value.expect("a kernel reads only options that it declares, by their kind")
     }
 
     pub(crate) fn number(&self, name: &str) -> u64 {
-        match self.setting(name) {
-            Setting::Number(number) => *number,
-            other => unreachable!("--{name} is not a number but {other:?}"),
-        }
+        self.setting(name, Value::as_u64)
+    }
+
+    /// A number, for which `other` is taken where it is 0.
+    pub(crate) fn or(&self, name: &str, other: u64) -> u64 {
+        Some(self.number(name)).filter(|number| *number > 0).unwrap_or(other)
+    }
+
+    /// `--seed`: where it is 0, another one each time.
+    pub(crate) fn seed(&self) -> u64 {
+        self.or("seed", crate::now_ns())
     }
 
     pub(crate) fn decimal(&self, name: &str) -> f64 {
-        match self.setting(name) {
-            Setting::Decimal(number) => *number,
-            other => unreachable!("--{name} is not a decimal number but {other:?}"),
-        }
+        self.setting(name, Value::as_f64)
     }
 
-    pub(crate) fn numbers(&self, name: &str) -> &[u64] {
-        match self.setting(name) {
-            Setting::Numbers(numbers) => numbers,
-            other => unreachable!("--{name} is not a list of numbers but {other:?}"),
-        }
+    pub(crate) fn numbers(&self, name: &str) -> Vec<u64> {
+        self.setting(name, |value| value.as_array()?.iter().map(Value::as_u64).collect())
     }
 
     pub(crate) fn text(&self, name: &str) -> &str {
-        match self.setting(name) {
-            Setting::Text(word) => word,
-            other => unreachable!("--{name} is not a text but {other:?}"),
-        }
+        self.setting(name, Value::as_str)
     }
 
     pub(crate) fn has(&self, name: &str, wanted: &str) -> bool {
-        match self.setting(name) {
-            Setting::Choices(words) => words.iter().any(|word| word == wanted),
-            other => unreachable!("--{name} is not a list of words but {other:?}"),
-        }
+        self.setting(name, Value::as_array).iter().any(|word| word == wanted)
     }
 
     /// A number that must be at least `least`.
@@ -202,10 +175,19 @@ impl Options {
         }
         Ok(number)
     }
+
+    /// A number from `least` to `most`; a larger one is "too `excess`", as in "too many".
+    pub(crate) fn within(&self, name: &str, least: u64, most: u64, excess: &str) -> Result<u64, UsageError> {
+        let number = self.at_least(name, least)?;
+        if number > most {
+            return Err(UsageError(format!("`--{name} {number}` is too {excess}; the most is {most}")));
+        }
+        Ok(number)
+    }
 }
 
-fn unknown(what: &str, written: &str, kernel: &str, specs: &[OptionSpec], key: &str) -> String {
-    let mut message = format!("{kernel} has no {what} `{written}`");
+fn unknown(kernel: &str, specs: &[OptionSpec], key: &str) -> String {
+    let mut message = format!("{kernel} has no option `--{key}`");
     match weigh_model::nearest(key, specs.iter().map(|spec| spec.name)) {
         Some(near) => {
             let _ = write!(message, "; did you mean `--{near}`?");
@@ -217,7 +199,7 @@ fn unknown(what: &str, written: &str, kernel: &str, specs: &[OptionSpec], key: &
     message
 }
 
-fn read(spec: &OptionSpec, text: &str) -> Result<Setting, UsageError> {
+fn read(spec: &OptionSpec, text: &str) -> Result<Value, UsageError> {
     let wrong = |problem: String| UsageError(format!("cannot read `--{} {text}`: {problem}", spec.name));
     let bytes = |part: &str| weigh_model::parse_bytes(part).map_err(|error| wrong(error.problem));
     let word = |part: &str, words: &[&str]| {
@@ -230,21 +212,20 @@ fn read(spec: &OptionSpec, text: &str) -> Result<Setting, UsageError> {
     };
     let parts = || text.split(',').map(str::trim);
     Ok(match spec.kind {
-        Kind::Count => Setting::Number(
-            count(text).ok_or_else(|| wrong("it must be a whole number, as in `1000000` or `1e6`".into()))?,
-        ),
-        Kind::Decimal => Setting::Decimal(
-            text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(
-                || wrong("it must be a number that is not negative, as in `10` or `0.5`".into()),
-            )?,
-        ),
-        Kind::Bytes => Setting::Number(bytes(text)?),
-        Kind::ByteList => Setting::Numbers(parts().map(bytes).collect::<Result<_, _>>()?),
-        Kind::Choice(words) => Setting::Text(word(text, words)?),
-        Kind::Choices(words) => {
-            Setting::Choices(parts().map(|part| word(part, words)).collect::<Result<_, _>>()?)
-        }
-        Kind::Text => Setting::Text(text.to_owned()),
+        Kind::Count => count(text)
+            .ok_or_else(|| wrong("it must be a whole number, as in `1000000` or `1e6`".into()))?
+            .into(),
+        Kind::Decimal => text
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+            .ok_or_else(|| wrong("it must be a number that is not negative, as in `10` or `0.5`".into()))?
+            .into(),
+        Kind::Bytes => bytes(text)?.into(),
+        Kind::ByteList => parts().map(bytes).collect::<Result<Vec<_>, _>>()?.into(),
+        Kind::Choice(words) => word(text, words)?.into(),
+        Kind::Choices(words) => parts().map(|part| word(part, words)).collect::<Result<Vec<_>, _>>()?.into(),
+        Kind::Text => text.into(),
     })
 }
 
@@ -263,12 +244,12 @@ mod tests {
     use super::*;
 
     const SPECS: &[OptionSpec] = &[
-        OptionSpec::count("threads", "0", ""),
-        OptionSpec::decimal("seconds", "1", ""),
-        OptionSpec::bytes("array-bytes", "1MiB", ""),
-        OptionSpec::byte_list("sizes", "1KiB", ""),
-        OptionSpec::choice("stores", &["regular", "non-temporal"], "regular", ""),
-        OptionSpec::choices("protocols", &["tcp", "udp"], "tcp,udp", ""),
+        OptionSpec::count("threads", "0"),
+        OptionSpec::decimal("seconds", "1"),
+        OptionSpec::bytes("array-bytes", "1MiB"),
+        OptionSpec::byte_list("sizes", "1KiB"),
+        OptionSpec::choice("stores", &["regular", "non-temporal"]),
+        OptionSpec::choices("protocols", &["tcp", "udp"], "tcp,udp"),
     ];
 
     fn parse(line: &str) -> Result<Options, UsageError> {

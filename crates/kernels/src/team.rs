@@ -2,6 +2,7 @@
 
 use crate::kernel::KernelError;
 use crate::machine;
+use crate::options::{OptionSpec, Options};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -119,6 +120,10 @@ impl Member<'_> {
     }
 }
 
+/// `--threads` of a kernel that runs as a [`Team`].
+pub(crate) const THREADS: OptionSpec =
+    OptionSpec::count("threads", "0").help("threads; 0: one per usable CPU");
+
 /// How many threads to run, and where.
 pub(crate) struct Team {
     cpus: Vec<usize>,
@@ -126,15 +131,15 @@ pub(crate) struct Team {
 }
 
 impl Team {
+    /// The team of [`THREADS`].
+    pub(crate) fn of(options: &Options) -> Result<Self, KernelError> {
+        Self::new(options.within("threads", 0, 65_536, "many")? as usize)
+    }
+
     /// `threads` 0 means one for each CPU of the affinity mask.
-    pub(crate) fn new(threads: u64) -> Result<Self, KernelError> {
+    pub(crate) fn new(threads: usize) -> Result<Self, KernelError> {
         let cpus = machine::allowed_cpus()?;
-        let threads = if threads == 0 { cpus.len() } else { usize::try_from(threads).unwrap_or(usize::MAX) };
-        if threads > 65_536 {
-            return Err(
-                crate::UsageError(format!("`--threads {threads}` is too many; the most is 65536")).into()
-            );
-        }
+        let threads = if threads == 0 { cpus.len() } else { threads };
         Ok(Self { cpus, threads })
     }
 

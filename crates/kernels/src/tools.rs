@@ -1,8 +1,8 @@
 //! Tools for workloads of other programs: checks of memory and disk space, input files, and a clock
 //! for programs that report no time.
 //!
-//! Tools measure nothing themselves, so they are not kernels, and no workload is named after one. They
-//! take options as kernels do and print one JSON line.
+//! Tools measure nothing themselves, so they are not kernels, and no workload is named after one.
+//! They take options as kernels do and print one JSON line.
 
 mod listens;
 mod room;
@@ -10,7 +10,7 @@ mod text;
 mod timed;
 
 use crate::kernel::KernelError;
-use crate::options::{OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options};
 use serde_json::Value;
 
 /// A tool: its description and the function that runs it.
@@ -40,7 +40,7 @@ impl Tool {
             command = at.map(|at| options.split_off(at).split_off(1)).unwrap_or_default();
             if command.is_empty() {
                 let message = format!("`{}` needs a command after `--`", self.name);
-                return Err(UsageError(message).into());
+                return Err(KernelError::usage(message));
             }
         }
         let line = (self.run)(&Options::parse(self.name, self.options, options)?, &command)?;

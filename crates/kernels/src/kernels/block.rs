@@ -16,11 +16,9 @@ mod sample;
 mod uring;
 
 use super::window::{End, Window};
-use crate::clock::now_ns;
 use crate::kernel::{Kernel, KernelError};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
-use crate::{UsageError, clock};
 use content::SECTOR;
 use disk::{Access, Disk};
 use job::{Job, Mix, Tally};
@@ -40,52 +38,27 @@ pub(super) static KERNEL: Kernel = Kernel {
     check: "every request moved as many bytes as it should; where the kernel wrote the file itself, reads gave the sectors of that \
             place; a sample of the writes was read back and is what was written",
     options: &[
-        OptionSpec::text("path", "/var/tmp/weigh-block", "file or block device"),
-        OptionSpec::bytes(
-            "file-bytes",
-            "0",
-            "write a file of so many bytes there first, unless it is there; 0: it must be there",
+        OptionSpec::text("path", "/var/tmp/weigh-block").help("file or block device"),
+        OptionSpec::bytes("file-bytes", "0")
+            .help("bytes of a file to write there first, unless it exists; 0: it must exist"),
+        OptionSpec::choice("task", &["measure", "prepare", "remove"])
+            .help("prepare: only write the file of `--file-bytes`; remove: remove it"),
+        OptionSpec::bytes("bytes", "4KiB").help("bytes of a request"),
+        OptionSpec::choice("pattern", &["random", "sequential"])
+            .help("random places, or consecutive ones that restart at the end"),
+        OptionSpec::choice("mix", &["read", "write", "mixed"]).help("mixed: 70 % reads, 30 % writes"),
+        OptionSpec::count("depth", "1").help("requests in flight"),
+        OptionSpec::choice("engine", &["auto", "by-depth", "io_uring", "threads", "pread"]).help(
+            "by-depth: pread for depth 1, else io_uring; auto: the same, with threads if io_uring is missing",
         ),
-        OptionSpec::choice(
-            "task",
-            &["measure", "prepare", "remove"],
-            "measure",
-            "prepare: only write the file that `--file-bytes` asks for; remove: remove it",
-        ),
-        OptionSpec::bytes("bytes", "4KiB", "bytes of a request"),
-        OptionSpec::choice(
-            "pattern",
-            &["random", "sequential"],
-            "random",
-            "random places, or one after the other, again from the beginning at the end",
-        ),
-        OptionSpec::choice("mix", &["read", "write", "mixed"], "read", "mixed: 70 % reads, 30 % writes"),
-        OptionSpec::count("depth", "1", "requests in flight"),
-        OptionSpec::choice(
-            "engine",
-            &["auto", "by-depth", "io_uring", "threads", "pread"],
-            "auto",
-            "by-depth: pread for one in flight, io_uring for more; auto: a thread each where there is no io_uring",
-        ),
-        OptionSpec::count("operations", "5000", "measured requests"),
-        OptionSpec::count(
-            "seconds",
-            "0",
-            "measure for so long, whatever `--operations` says; 0: until they are done",
-        ),
-        OptionSpec::count(
-            "warmup",
-            "50",
-            "requests before the clock starts, and as many as are in flight beside the first at least",
-        ),
-        OptionSpec::count("seed", "0", "seed of the places; 0 is another one each time"),
-        OptionSpec::choice("direct", &["on", "off"], "on", "past the page cache, or through it"),
-        OptionSpec::choice(
-            "destroy",
-            &["off", "on"],
-            "off",
-            "on: a block device may be written, and what is on it is lost",
-        ),
+        OptionSpec::count("operations", "5000").help("measured requests"),
+        OptionSpec::count("seconds", "0")
+            .help("duration of the measurement, instead of `--operations`; 0: by operations"),
+        OptionSpec::count("warmup", "50")
+            .help("requests before the clock starts; the least is `--depth` less 1"),
+        OptionSpec::count("seed", "0").help("seed of the places; 0: a new one for each run"),
+        OptionSpec::choice("direct", &["on", "off"]).help("whether to bypass the page cache"),
+        OptionSpec::choice("destroy", &["off", "on"]).help("on: a block device may be overwritten"),
     ],
     metrics: &[
         ("latency_p50", "s"),
@@ -110,10 +83,9 @@ impl Engine {
     fn choose(name: &str, depth: usize) -> Result<(Self, Option<UringError>), KernelError> {
         let ring = || uring::open(depth).map(|ring| Self::IoUring(Box::new(ring)));
         match (name, depth) {
-            ("pread", 2..) => Err(UsageError(format!(
+            ("pread", 2..) => Err(KernelError::usage(format!(
                 "`--engine pread` has one request in flight; for `--depth {depth}` leave `--engine` out, or use `--engine threads`"
-            ))
-            .into()),
+            ))),
             ("pread", _) | ("auto" | "by-depth", 1) => Ok((Self::Pread, None)),
             ("threads", _) => Ok((Self::Threads, None)),
             ("io_uring" | "by-depth", _) => ring().map(|engine| (engine, None)).map_err(|why| {
@@ -161,20 +133,12 @@ impl Settings {
     fn of(options: &Options) -> Result<Self, KernelError> {
         let block = options.at_least("bytes", SECTOR as u64)?;
         if !block.is_multiple_of(SECTOR as u64) || block > LONGEST {
-            return Err(UsageError(format!(
+            return Err(KernelError::usage(format!(
                 "`--bytes {block}` must be a multiple of the sector of {SECTOR}, and {} at most",
                 weigh_model::format_bytes(LONGEST)
-            ))
-            .into());
+            )));
         }
-        let depth = options.at_least("depth", 1)?;
-        if depth > DEEPEST {
-            return Err(UsageError(format!("`--depth {depth}` is too deep; the most is {DEEPEST}")).into());
-        }
-        let end = match options.number("seconds") {
-            0 => End::Operations(options.at_least("operations", 1)?),
-            seconds => End::Time(seconds.saturating_mul(1_000_000_000)),
-        };
+        let depth = options.within("depth", 1, DEEPEST, "deep")?;
         Ok(Self {
             path: PathBuf::from(options.text("path")),
             block: block as usize,
@@ -182,17 +146,14 @@ impl Settings {
             mix: Mix::of(options.text("mix")),
             sequential: options.text("pattern") == "sequential",
             warmup: options.number("warmup").max(depth - 1),
-            end,
-            seed: match options.number("seed") {
-                0 => now_ns(),
-                seed => seed,
-            },
+            end: End::of(options)?,
+            seed: options.seed(),
         })
     }
 }
 
-/// Writes the kernel's file for other programs that measure disks, if it does not exist. With `direct`
-/// it must be on a disk.
+/// Writes the kernel's file for other programs that measure disks, if it does not exist. With
+/// `direct` it must be on a disk.
 pub(crate) fn provide_file(path: &std::path::Path, bytes: u64, direct: bool) -> Result<(), KernelError> {
     content::provide(path, bytes, Access { direct, writes: false, destroy: false })
 }

@@ -11,10 +11,11 @@ mod server;
 mod stream;
 mod wire;
 
+use super::join;
+use super::serving::{PLACEMENTS, Placement, Role, explain_loopback};
 use crate::clock::seconds;
 use crate::kernel::{Kernel, KernelError};
-use crate::machine;
-use crate::options::{OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use client::Transfer;
 use server::Served;
@@ -37,23 +38,18 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "byte",
     check: "what arrives is whole messages, and the stamps of a sample of them are those of their places",
     options: &[
-        OptionSpec::choice("protocol", &["tcp", "udp"], "tcp", "what carries the messages"),
-        OptionSpec::choice("direction", &["to-server", "from-server"], "to-server", "which end sends"),
-        OptionSpec::decimal("seconds", "1", "how long to send"),
-        OptionSpec::bytes("message-bytes", "0", "bytes of a message; 0 is 128KiB over TCP and 1472 over UDP"),
-        OptionSpec::count("streams", "1", "transfers at once, each on a connection and a thread of its own"),
-        OptionSpec::choice(
-            "placement",
-            &["apart", "together", "free"],
-            "apart",
-            "over loopback: client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
-        ),
-        OptionSpec::text(
-            "serve",
-            "",
-            "address to serve at over both protocols, such as 127.0.0.1:7007, until stdin is closed",
-        ),
-        OptionSpec::text("connect", "", "address of a server to measure"),
+        OptionSpec::choice("protocol", &["tcp", "udp"]).help("protocol that carries the messages"),
+        OptionSpec::choice("direction", &["to-server", "from-server"]).help("the end that sends"),
+        OptionSpec::decimal("seconds", "1").help("seconds to send"),
+        OptionSpec::bytes("message-bytes", "0")
+            .help("bytes of a message; 0: 128KiB over TCP and 1472 over UDP"),
+        OptionSpec::count("streams", "1")
+            .help("simultaneous transfers, each with its own connection and thread"),
+        OptionSpec::choice("placement", PLACEMENTS)
+            .help("CPUs on loopback: client on the first and server on the last, both on the first, or any"),
+        OptionSpec::text("serve", "")
+            .help("address to serve at over both protocols until stdin is closed, such as 127.0.0.1:7007"),
+        OptionSpec::text("connect", "").help("address of a server to measure"),
     ],
     metrics: &[("throughput", "B/s"), ("sender_cpu", "s"), ("receiver_cpu", "s")],
     run,
@@ -61,14 +57,10 @@ pub(super) static KERNEL: Kernel = Kernel {
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    match (options.text("serve"), options.text("connect")) {
-        ("", "") => over_loopback(options),
-        (address, "") => serve(super::echo::resolve("serve", address)?),
-        ("", address) => connect(options, super::echo::resolve("connect", address)?),
-        _ => {
-            Err(UsageError("`--serve` and `--connect` exclude each other; start one process for each".into())
-                .into())
-        }
+    match Role::of(options)? {
+        Role::Both => over_loopback(options),
+        Role::Server(address) => serve(address),
+        Role::Client(address) => connect(options, address),
     }
 }
 
@@ -84,23 +76,16 @@ fn order(options: &Options) -> Result<(Order, u64), KernelError> {
         0 => usual,
         bytes if (least..=most).contains(&bytes) => bytes,
         bytes => {
-            return Err(
-                UsageError(format!("`--message-bytes {bytes}` must be from {least} to {most}")).into()
-            );
+            let message = format!("`--message-bytes {bytes}` must be from {least} to {most}");
+            return Err(KernelError::usage(message));
         }
     };
-    let streams = options.at_least("streams", 1)?;
-    if streams > MOST_STREAMS {
-        return Err(
-            UsageError(format!("`--streams {streams}` is too many; the most is {MOST_STREAMS}")).into()
-        );
-    }
+    let streams = options.within("streams", 1, MOST_STREAMS, "many")?;
     let wanted = options.decimal("seconds");
     let longest = seconds(wire::LONGEST_NS);
     if wanted <= 0.0 || wanted > longest {
-        return Err(
-            UsageError(format!("`--seconds {wanted}` must be more than 0 and at most {longest}")).into()
-        );
+        let message = format!("`--seconds {wanted}` must be more than 0 and at most {longest}");
+        return Err(KernelError::usage(message));
     }
     let duration_ns = Duration::from_secs_f64(wanted).as_nanos() as u64;
     let to_server = options.text("direction") == "to-server";
@@ -110,32 +95,20 @@ fn order(options: &Options) -> Result<(Order, u64), KernelError> {
 
 fn over_loopback(options: &Options) -> Result<Outcome, KernelError> {
     let (order, streams) = order(options)?;
-    let cpus = machine::allowed_cpus()?;
-    let (client_cpu, server_cpu) = match options.text("placement") {
-        "apart" => (Some(cpus[0]), cpus.last().copied()),
-        "together" => (Some(cpus[0]), Some(cpus[0])),
-        _ => (None, None),
-    };
-    let (listener, socket) =
-        server::bind((Ipv4Addr::LOCALHOST, 0).into()).map_err(super::echo::explain_loopback)?;
+    let placement = Placement::of(options)?;
+    let (listener, socket) = server::bind((Ipv4Addr::LOCALHOST, 0).into()).map_err(explain_loopback)?;
     let address = listener.local_addr().map_err(KernelError::system("read the address of a socket"))?;
     let (served, ended) = (&Served::default(), &AtomicBool::new(false));
     let transfer = std::thread::scope(|scope| {
-        let server = scope.spawn(|| server::until(&listener, &socket, server_cpu, served, ended));
-        let transfer = client::transfer(address, order, streams, client_cpu);
+        let server = scope.spawn(|| server::until(&listener, &socket, placement.server, served, ended));
+        let transfer = client::transfer(address, order, streams, placement.client);
         ended.store(true, Ordering::Relaxed);
-        let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // What stopped the server is the cause of what the client saw.
-        served.and(transfer)
+        join(server).and(transfer)
     })
-    .map_err(super::echo::explain_loopback)?;
+    .map_err(explain_loopback)?;
     let mut outcome = Outcome::new();
-    outcome.fact("path", "loopback, threads of one process");
-    outcome.fact("client_cpu", client_cpu);
-    outcome.fact("server_cpu", server_cpu);
-    if options.text("placement") == "apart" && cpus.len() < 2 {
-        outcome.warn("client and server share the only usable CPU");
-    }
+    placement.state(&mut outcome, "loopback, threads of one process");
     report(&mut outcome, order, streams, &transfer);
     let (client, server) = (seconds(transfer.cpu_ns), seconds(served.cpu_ns.load(Ordering::Relaxed)));
     let (sender, receiver) = if order.to_server { (client, server) } else { (server, client) };

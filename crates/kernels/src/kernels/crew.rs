@@ -1,16 +1,16 @@
 //! Threads that mostly wait for the disk: more than there are CPUs, not bound to CPUs, started
 //! together.
 
+use super::join;
 use crate::kernel::KernelError;
 use std::sync::{PoisonError, RwLock};
 use std::thread::Builder;
 
-/// Runs `work` with each number below `threads` on its own thread. None begins before all have started
-/// and `begin` has been called.
+/// Runs `work` with each number below `threads` on its own thread. None begins before all have
+/// started and `begin` has been called.
 ///
-/// # Errors
-/// The first error of a thread, or why a thread could not be started. Then `stop` is called, which must
-/// make every `work` return.
+/// # Errors The first error of a thread, or why a thread could not be started. Then `stop` is
+/// called, which must make every `work` return.
 pub(super) fn run_together<T: Send>(
     threads: usize,
     begin: impl FnOnce(),
@@ -44,10 +44,7 @@ pub(super) fn run_together<T: Send>(
         }
         begin();
         drop(closed);
-        let mut results = Vec::with_capacity(threads);
-        for handle in handles {
-            results.push(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
+        let results: Vec<_> = handles.into_iter().map(join).collect();
         match refused {
             Some(error) => Err(error),
             None => results.into_iter().collect(),

@@ -1,7 +1,7 @@
 //! `echo`: request and response over TCP and UDP, one request in flight.
 //!
-//! By default server and client are two threads of this process on the loopback interface.
-//! `--serve ADDRESS` runs only the server and `--connect ADDRESS` only the client, for paths between
+//! By default server and client are two threads of this process on the loopback interface. `--serve
+//! ADDRESS` runs only the server and `--connect ADDRESS` only the client, for paths between
 //! machines or guests. The load is a closed loop: the next request is sent after the response, so a
 //! slow server slows the load, and the percentiles are not those of a service under a fixed load.
 
@@ -9,13 +9,15 @@ pub(super) mod client;
 mod server;
 pub(super) mod wire;
 
+use super::join;
+use super::serving::{PLACEMENTS, Placement, Role, explain_loopback};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use client::{Exchange, Talk};
 use server::Served;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 use wire::Shape;
 
@@ -31,24 +33,19 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "request",
     check: "every response has the length that was asked for and begins as its request did; at most 1 % of UDP requests got none",
     options: &[
-        OptionSpec::choices("protocols", &["tcp", "udp"], "tcp,udp", "which to measure, or to serve"),
-        OptionSpec::count(
-            "requests",
-            "0",
-            "requests per protocol; 0 is 10000; for --serve: end after so many, 0 is no end",
-        ),
-        OptionSpec::count("warmup", "500", "requests before the clock starts"),
-        OptionSpec::bytes("request-bytes", "100", "bytes of a request"),
-        OptionSpec::bytes("response-bytes", "200", "bytes of a response"),
-        OptionSpec::choice(
-            "placement",
-            &["apart", "together", "free"],
-            "apart",
-            "client on the first and server on the last usable CPU, both on the first, or as the scheduler likes",
-        ),
-        OptionSpec::count("timeout-ms", "2000", "how long to wait for a connection or a response"),
-        OptionSpec::text("serve", "", "address to serve at, such as 127.0.0.1:7007, until stdin is closed"),
-        OptionSpec::text("connect", "", "address of a server to measure"),
+        OptionSpec::choices("protocols", &["tcp", "udp"], "tcp,udp")
+            .help("protocols to measure, or to serve"),
+        OptionSpec::count("requests", "0")
+            .help("requests per protocol, 0: 10000; for `--serve`: requests before the end, 0: no end"),
+        OptionSpec::count("warmup", "500").help("requests before the clock starts"),
+        OptionSpec::bytes("request-bytes", "100").help("bytes of a request"),
+        OptionSpec::bytes("response-bytes", "200").help("bytes of a response"),
+        OptionSpec::choice("placement", PLACEMENTS)
+            .help("CPUs: client on the first and server on the last, both on the first, or any"),
+        OptionSpec::count("timeout-ms", "2000").help("timeout of a connection or a response"),
+        OptionSpec::text("serve", "")
+            .help("address to serve at until stdin is closed, such as 127.0.0.1:7007"),
+        OptionSpec::text("connect", "").help("address of a server to measure"),
     ],
     metrics: &[
         ("tcp_latency_p50", "s"),
@@ -65,30 +62,11 @@ pub(super) static KERNEL: Kernel = Kernel {
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {
-    match (options.text("serve"), options.text("connect")) {
-        ("", "") => over_loopback(options, server::AS_IT_IS),
-        (address, "") => serve(options, resolve("serve", address)?),
-        ("", address) => connect(options, resolve("connect", address)?),
-        _ => Err(crate::UsageError(
-            "`--serve` and `--connect` exclude each other; start one process for each".into(),
-        )
-        .into()),
+    match Role::of(options)? {
+        Role::Both => over_loopback(options, server::AS_IT_IS),
+        Role::Server(address) => serve(options, address),
+        Role::Client(address) => connect(options, address),
     }
-}
-
-pub(super) fn resolve(option: &str, address: &str) -> Result<SocketAddr, KernelError> {
-    let mut found = address.to_socket_addrs().map_err(|error| {
-        crate::UsageError(format!(
-            "cannot read `--{option} {address}` ({error}): write it as `127.0.0.1:7007`"
-        ))
-    })?;
-    let found = found.next().ok_or_else(|| crate::UsageError(format!("`{address}` names no address")))?;
-    if found.port() == 0 {
-        return Err(
-            crate::UsageError(format!("`--{option} {address}` needs a port that both sides know")).into()
-        );
-    }
-    Ok(found)
 }
 
 /// The settings of a client.
@@ -101,23 +79,10 @@ struct Load {
 
 impl Load {
     fn of(options: &Options) -> Result<Self, KernelError> {
-        let bytes = |name: &str| {
-            let bytes = options.at_least(name, 1)?;
-            let limit =
-                if options.has("protocols", "udp") { wire::LARGEST_DATAGRAM } else { wire::LARGEST_MESSAGE };
-            if bytes > limit {
-                return Err(crate::UsageError(format!(
-                    "`--{name} {bytes}` is too large; the most is {limit}"
-                )));
-            }
-            Ok(bytes as u32)
-        };
-        let shape =
-            Shape { request_bytes: bytes("request-bytes")?, response_bytes: bytes("response-bytes")? };
-        let requests = match options.number("requests") {
-            0 => DEFAULT_REQUESTS,
-            requests => requests,
-        };
+        let largest =
+            if options.has("protocols", "udp") { wire::LARGEST_DATAGRAM } else { wire::LARGEST_MESSAGE };
+        let shape = Shape::of(options, largest)?;
+        let requests = options.or("requests", DEFAULT_REQUESTS);
         let timeout = Duration::from_millis(options.at_least("timeout-ms", 1)?);
         Ok(Self { shape, requests, warmup: options.number("warmup"), timeout })
     }
@@ -130,39 +95,16 @@ fn state_load(outcome: &mut Outcome, load: &Load) {
     outcome.fact("requests", load.requests);
 }
 
-/// Explains that the loopback interface is down, which is common in a new network namespace or a
-/// minimal guest.
-pub(super) fn explain_loopback(error: KernelError) -> KernelError {
-    let KernelError::System { doing, source } = &error else { return error };
-    let unreachable = source.raw_os_error() == Some(libc::ENETUNREACH);
-    if unreachable || source.kind() == std::io::ErrorKind::AddrNotAvailable {
-        return KernelError::Unable(format!(
-            "cannot {doing}: {source}; the loopback interface is down, bring it up with `ip link set lo up`"
-        ));
-    }
-    error
-}
-
 fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, KernelError> {
     let load = Load::of(options)?;
-    let cpus = machine::allowed_cpus()?;
-    let (client_cpu, server_cpu) = match options.text("placement") {
-        "apart" => (Some(cpus[0]), cpus.last().copied()),
-        "together" => (Some(cpus[0]), Some(cpus[0])),
-        _ => (None, None),
-    };
+    let placement = Placement::of(options)?;
     let mut outcome = Outcome::new();
     state_load(&mut outcome, &load);
-    outcome.fact("path", "loopback, two threads of one process");
-    outcome.fact("client_cpu", client_cpu);
-    outcome.fact("server_cpu", server_cpu);
-    if options.text("placement") == "apart" && cpus.len() < 2 {
-        outcome.warn("client and server share the only usable CPU");
-    }
+    placement.state(&mut outcome, "loopback, two threads of one process");
     let mut talks = Vec::new();
     for protocol in ["tcp", "udp"] {
         if options.has("protocols", protocol) {
-            let talk = talk_over_loopback(protocol, &load, (client_cpu, server_cpu), spoil);
+            let talk = talk_over_loopback(protocol, &load, &placement, spoil);
             talks.push((protocol, talk.map_err(explain_loopback)?));
         }
     }
@@ -173,7 +115,7 @@ fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, Ker
 fn talk_over_loopback(
     protocol: &str,
     load: &Load,
-    (client_cpu, server_cpu): (Option<usize>, Option<usize>),
+    placement: &Placement,
     spoil: server::Spoil,
 ) -> Result<Talk, KernelError> {
     let here = (Ipv4Addr::LOCALHOST, 0);
@@ -185,19 +127,18 @@ fn talk_over_loopback(
         let listener = TcpListener::bind(here).map_err(KernelError::system("listen for TCP at 127.0.0.1"))?;
         let address = address_of(listener.local_addr())?;
         let server = || server::tcp_once(&listener, served, spoil);
-        in_two_threads(client_cpu, server_cpu, served, server, || client::tcp(address, load))
+        in_two_threads(placement, served, server, || client::tcp(address, load))
     } else {
         let socket = UdpSocket::bind(here).map_err(KernelError::system("receive UDP at 127.0.0.1"))?;
         let address = address_of(socket.local_addr())?;
         let server = || server::udp(&socket, served, spoil);
-        in_two_threads(client_cpu, server_cpu, served, server, || client::udp(address, load))
+        in_two_threads(placement, served, server, || client::udp(address, load))
     }
 }
 
 /// Runs client and server on their own threads and CPUs, and ends the server after the client.
 fn in_two_threads(
-    client_cpu: Option<usize>,
-    server_cpu: Option<usize>,
+    placement: &Placement,
     served: &Served,
     server: impl FnOnce() -> Result<(), KernelError> + Send,
     client: impl FnOnce() -> Result<Talk, KernelError> + Send,
@@ -208,20 +149,22 @@ fn in_two_threads(
     };
     std::thread::scope(|scope| {
         let server = scope.spawn(move || {
-            pin(server_cpu)?;
+            pin(placement.server)?;
             server()
         });
         let client = scope.spawn(move || {
-            let talk = pin(client_cpu).and_then(|()| client());
+            let talk = pin(placement.client).and_then(|()| client());
             served.stop();
             talk
         });
-        let talk = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let talk = join(client);
         // An error of the server is the cause of the client's.
-        served.and(talk)
+        join(server).and(talk)
     })
 }
+
+/// Measures one protocol.
+type Client = fn(SocketAddr, &Load) -> Result<Talk, KernelError>;
 
 fn connect(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> {
     let load = Load::of(options)?;
@@ -229,11 +172,10 @@ fn connect(options: &Options, address: SocketAddr) -> Result<Outcome, KernelErro
     state_load(&mut outcome, &load);
     outcome.fact("path", format!("to {address}"));
     let mut talks = Vec::new();
-    if options.has("protocols", "tcp") {
-        talks.push(("tcp", client::tcp(address, &load)?));
-    }
-    if options.has("protocols", "udp") {
-        talks.push(("udp", client::udp(address, &load)?));
+    for (protocol, talk) in [("tcp", client::tcp as Client), ("udp", client::udp)] {
+        if options.has("protocols", protocol) {
+            talks.push((protocol, talk(address, &load)?));
+        }
     }
     conclude(&mut outcome, &load, talks);
     Ok(outcome)
@@ -279,19 +221,11 @@ fn conclude(outcome: &mut Outcome, load: &Load, talks: Vec<(&'static str, Talk)>
 
 fn report(outcome: &mut Outcome, protocol: &str, exchange: &Exchange) {
     let samples = exchange.latency_ns.len();
-    for (name, quantile, least) in super::PERCENTILES {
-        if samples >= least {
-            let value_ns = exchange.latency_ns.value_at_quantile(quantile);
-            outcome.metric(format!("{protocol}_latency_{name}"), crate::clock::seconds(value_ns), "s");
-        } else {
-            outcome.warn(format!(
-                "{protocol}_latency_{name} needs {least} requests and has {samples}; it is left out"
-            ));
-        }
-    }
+    let name = format!("{protocol}_latency");
+    super::report_percentiles(outcome, &name, &exchange.latency_ns, (3, "requests"));
     if samples > 0 {
         outcome.metric(format!("{protocol}_rate"), samples as f64 / exchange.seconds, "op/s");
-        outcome.histograms.push((format!("{protocol}_latency"), exchange.latency_ns.clone()));
+        outcome.histograms.push((name, exchange.latency_ns.clone()));
     }
 }
 
@@ -306,10 +240,7 @@ mod tests {
     #[test]
     fn all_metrics_come_with_enough_requests() {
         let outcome = run(&options("--requests 4000")).unwrap();
-        assert!(outcome.check.passed, "{:?}", outcome.check);
-        for (name, _) in KERNEL.metrics {
-            assert!(outcome.value(name).unwrap() > 0.0, "{name}");
-        }
+        KERNEL.assert_complete(&outcome);
         assert_eq!(outcome.facts["load"], "closed loop, one request in flight");
         assert!(outcome.value("tcp_latency_p50") <= outcome.value("tcp_latency_p99"));
     }

@@ -15,7 +15,7 @@ use super::crew::run_together;
 use super::place;
 use super::window::{End, Window};
 use crate::UsageError;
-use crate::clock::{now_ns, seconds};
+use crate::clock::now_ns;
 use crate::kernel::{Kernel, KernelError};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
@@ -48,34 +48,20 @@ pub(super) static KERNEL: Kernel = Kernel {
     check: "every file that was read had its length and, in every page, its own stamp; every stat gave the length that was written; in \
             the end as many files and bytes are there as should be, and a sample is compared byte for byte",
     options: &[
-        OptionSpec::text(
-            "directory",
-            "/var/tmp",
-            "where a directory with the files is made, and removed in the end",
-        ),
-        OptionSpec::count("files", "500", "names of files; four fifths of them are there at first"),
-        OptionSpec::bytes("file-bytes", "32KiB", "bytes of a new file on average"),
-        OptionSpec::choice(
-            "sizes",
-            &["gamma", "fixed"],
-            "gamma",
-            "gamma distribution of shape 1.5, as Filebench has it, or all alike",
-        ),
-        OptionSpec::bytes(
-            "append-bytes",
-            "16KiB",
-            "the most that is appended; any number up to it is as likely",
-        ),
-        OptionSpec::bytes("io-bytes", "1MiB", "bytes of a request when a file is written or read whole"),
-        OptionSpec::count("threads", "50", "threads"),
-        OptionSpec::count("operations", "10000", "measured operations, eleven in a loop"),
-        OptionSpec::count(
-            "seconds",
-            "0",
-            "measure for so long, whatever `--operations` says; 0: until they are done",
-        ),
-        OptionSpec::count("warmup", "550", "operations before the clock starts"),
-        OptionSpec::count("seed", "0", "seed of files and sizes; 0 is another one each time"),
+        OptionSpec::text("directory", "/var/tmp")
+            .help("directory in which the directory of files is made, and removed at the end"),
+        OptionSpec::count("files", "500").help("names of files; four fifths of the files exist at first"),
+        OptionSpec::bytes("file-bytes", "32KiB").help("mean bytes of a new file"),
+        OptionSpec::choice("sizes", &["gamma", "fixed"])
+            .help("gamma distribution of shape 1.5, as in Filebench, or all the same"),
+        OptionSpec::bytes("append-bytes", "16KiB").help("most bytes to append; uniformly distributed"),
+        OptionSpec::bytes("io-bytes", "1MiB").help("bytes of a request that writes or reads a whole file"),
+        OptionSpec::count("threads", "50").help("threads"),
+        OptionSpec::count("operations", "10000").help("measured operations, eleven in a loop"),
+        OptionSpec::count("seconds", "0")
+            .help("duration of the measurement, instead of `--operations`; 0: by operations"),
+        OptionSpec::count("warmup", "550").help("operations before the clock starts"),
+        OptionSpec::count("seed", "0").help("seed of files and sizes; 0: a new one for each run"),
     ],
     metrics: &[
         ("rate", "op/s"),
@@ -115,22 +101,15 @@ struct Settings {
 
 impl Settings {
     fn of(options: &Options) -> Result<Self, UsageError> {
-        let between = |name: &str, least: u64, most: u64| {
-            let number = options.at_least(name, least)?;
-            if number > most {
-                return Err(UsageError(format!("`--{name} {number}` is too much; the most is {most}")));
-            }
-            Ok(number)
-        };
-        let threads = between("threads", 1, MOST_THREADS)?;
-        let files = between("files", 1, MOST_FILES)?;
+        let threads = options.within("threads", 1, MOST_THREADS, "much")?;
+        let files = options.within("files", 1, MOST_FILES, "much")?;
         if files < threads * FILES_OF_THREAD {
             return Err(UsageError(format!(
                 "`--files {files}` are too few for {threads} threads: {} at least, so that none has to wait for a file",
                 threads * FILES_OF_THREAD
             )));
         }
-        let io_bytes = between("io-bytes", PAGE, LONGEST)?;
+        let io_bytes = options.within("io-bytes", PAGE, LONGEST, "much")?;
         if !io_bytes.is_multiple_of(PAGE) {
             return Err(UsageError(format!("`--io-bytes {io_bytes}` must be a multiple of {PAGE}")));
         }
@@ -141,18 +120,12 @@ impl Settings {
                 "fixed" => Sizes::Fixed(file_bytes),
                 _ => Sizes::Gamma(file_bytes),
             },
-            append_bytes: between("append-bytes", 1, LONGEST)?,
+            append_bytes: options.within("append-bytes", 1, LONGEST, "much")?,
             io_bytes,
             threads: threads as usize,
-            end: match options.number("seconds") {
-                0 => End::Operations(options.at_least("operations", 1)?),
-                seconds => End::Time(seconds.saturating_mul(1_000_000_000)),
-            },
+            end: End::of(options)?,
             warmup: options.number("warmup"),
-            seed: match options.number("seed") {
-                0 => now_ns(),
-                seed => seed,
-            },
+            seed: options.seed(),
         })
     }
 
@@ -223,15 +196,9 @@ fn report(outcome: &mut Outcome, window: &Window, record: Record, bytes: u64) {
     outcome.metric("rate", operations as f64 / duration, "op/s");
     outcome.metric("throughput", bytes as f64 / duration, "B/s");
     for (kind, latency_ns) in Kind::NAMES.iter().zip(histograms) {
-        for (name, quantile, least) in super::PERCENTILES.into_iter().take(2) {
-            let (name, samples) = (format!("{kind}_latency_{name}"), latency_ns.len());
-            if samples >= least {
-                outcome.metric(name, seconds(latency_ns.value_at_quantile(quantile)), "s");
-            } else {
-                outcome.warn(format!("{name} needs {least} operations and has {samples}; it is left out"));
-            }
-        }
-        outcome.histograms.push((format!("{kind}_latency"), latency_ns));
+        let name = format!("{kind}_latency");
+        super::report_percentiles(outcome, &name, &latency_ns, (2, "operations"));
+        outcome.histograms.push((name, latency_ns));
     }
     outcome.operations = window.operations();
     outcome.warn_when_short("all operations together", duration);

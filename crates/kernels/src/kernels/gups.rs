@@ -10,10 +10,10 @@
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::marks::{Marks, TeamMarks};
-use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
+use crate::memory::{HUGE_PAGES, Region, state_huge_pages, wants_huge_pages};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
-use crate::team::{Member, Team};
+use crate::team::{Member, THREADS, Team};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,10 +35,10 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "update",
     check: "the updates, run a second time without races, restore all but at most 1 % of the table",
     options: &[
-        OptionSpec::bytes("table-bytes", "64MiB", "bytes of the table, rounded down to a power of two"),
-        OptionSpec::count("updates", "0", "number of updates; 0 is 4 per word"),
-        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
-        OptionSpec::choice("huge-pages", HUGE_PAGE_WORDS, "advise", "whether to ask for huge pages"),
+        OptionSpec::bytes("table-bytes", "64MiB").help("bytes of the table, rounded down to a power of two"),
+        OptionSpec::count("updates", "0").help("number of updates; 0: 4 per word"),
+        THREADS,
+        HUGE_PAGES,
     ],
     metrics: &[("rate", "update/s")],
     run,
@@ -169,12 +169,6 @@ struct Table {
 
 impl Table {
     fn map(bytes: u64, huge: bool) -> Result<Self, KernelError> {
-        if bytes < 4096 {
-            return Err(crate::UsageError(format!(
-                "`--table-bytes {bytes}` is too small; the least is 4096"
-            ))
-            .into());
-        }
         let words = 1usize << (bytes / 8).ilog2();
         Ok(Self { region: Region::map(words * 8, huge)?, words })
     }
@@ -235,13 +229,10 @@ struct Job {
 
 impl Job {
     fn new(options: &Options) -> Result<Self, KernelError> {
-        let team = Team::new(options.number("threads"))?;
-        let huge = options.text("huge-pages") == "advise";
-        let table = Table::map(options.number("table-bytes"), huge)?;
-        let updates = match options.number("updates") {
-            0 => 4 * table.words as u64,
-            updates => updates,
-        };
+        let team = Team::of(options)?;
+        let huge = wants_huge_pages(options);
+        let table = Table::map(options.at_least("table-bytes", 4096)?, huge)?;
+        let updates = options.or("updates", 4 * table.words as u64);
         Ok(Self { team, huge, table, updates })
     }
 
@@ -456,6 +447,6 @@ mod tests {
     fn the_table_is_a_power_of_two() {
         let outcome = Table::map(100_000, false).unwrap();
         assert_eq!(outcome.words, 8192);
-        assert!(Table::map(100, false).is_err());
+        assert!(run(&KERNEL.options_of("--table-bytes 100")).is_err());
     }
 }

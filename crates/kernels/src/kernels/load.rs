@@ -23,11 +23,11 @@ use super::echo::wire::{LARGEST_MESSAGE, Shape};
 use super::null_server;
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
-use crate::options::{OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use arrivals::Arrivals;
 use client::Client;
-use plan::{Pace, Plan, between};
+use plan::{Pace, Plan};
 use protocol::Protocol;
 use rand_pcg::Pcg64Mcg;
 use std::net::SocketAddr;
@@ -44,47 +44,31 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "request",
     check: "every request got a reply of the right kind and content",
     options: &[
-        OptionSpec::choice("protocol", &["echo", "redis", "http"], "echo", "what the server speaks"),
-        OptionSpec::text(
-            "connect",
-            "",
-            "address of the server; without it one of this process that answers at once",
-        ),
-        OptionSpec::count("clients", "50", "connections"),
-        OptionSpec::count(
-            "pipeline",
-            "1",
-            "most requests of a connection in flight; closed loop: sent in one piece",
-        ),
-        OptionSpec::decimal("seconds", "1", "how long to measure"),
-        OptionSpec::count("requests", "0", "measure so many requests instead; 0 is by time"),
-        OptionSpec::decimal("warmup-seconds", "0.1", "load before the measurement begins"),
-        OptionSpec::count("threads", "1", "threads that share the clients"),
-        OptionSpec::decimal("rate", "0", "requests per second of an open loop; 0 is a closed loop"),
-        OptionSpec::choice(
-            "arrivals",
-            &["poisson", "constant"],
-            "poisson",
-            "gaps between the requests of an open loop: exponential, or all the same",
-        ),
-        OptionSpec::count("seed", "0", "seed of arrivals, keys and sizes; 0 is another one each time"),
-        OptionSpec::count("timeout-ms", "10000", "how long to wait for a connection or a reply"),
-        OptionSpec::bytes("request-bytes", "100", "echo: bytes of a request"),
-        OptionSpec::bytes("response-bytes", "200", "echo: bytes of a response"),
-        OptionSpec::count("keys", "100000", "redis: keys that there are"),
-        OptionSpec::count("mix", "50", "redis: GETs of 100 requests, the rest SETs"),
-        OptionSpec::bytes(
-            "value-bytes",
-            "50",
-            "redis: mean bytes of a value, drawn evenly from 10 to as much above the mean",
-        ),
-        OptionSpec::choice("fill", &["no", "yes"], "no", "redis: write every key once, and no more"),
-        OptionSpec::text("path", "/", "http: what to get"),
-        OptionSpec::bytes(
-            "body-bytes",
-            "0",
-            "http: bytes that every body must have; 0: as many as the first",
-        ),
+        OptionSpec::choice("protocol", &["echo", "redis", "http"]).help("protocol of the server"),
+        OptionSpec::text("connect", "")
+            .help("address of the server; empty: a server in this process that answers at once"),
+        OptionSpec::count("clients", "50").help("connections"),
+        OptionSpec::count("pipeline", "1")
+            .help("most requests in flight per connection; closed loop: sent in one piece"),
+        OptionSpec::decimal("seconds", "1").help("seconds to measure"),
+        OptionSpec::count("requests", "0").help("requests to measure, instead of `--seconds`; 0: by time"),
+        OptionSpec::decimal("warmup-seconds", "0.1").help("seconds of load before the measurement"),
+        OptionSpec::count("threads", "1").help("threads that share the clients"),
+        OptionSpec::decimal("rate", "0").help("requests per second of an open loop; 0: a closed loop"),
+        OptionSpec::choice("arrivals", &["poisson", "constant"])
+            .help("gaps between the requests of an open loop: exponential, or constant"),
+        OptionSpec::count("seed", "0").help("seed of arrivals, keys and sizes; 0: a new one for each run"),
+        OptionSpec::count("timeout-ms", "10000").help("timeout of a connection or a reply"),
+        OptionSpec::bytes("request-bytes", "100").help("echo: bytes of a request"),
+        OptionSpec::bytes("response-bytes", "200").help("echo: bytes of a response"),
+        OptionSpec::count("keys", "100000").help("redis: number of keys"),
+        OptionSpec::count("mix", "50").help("redis: GETs per 100 requests; the rest are SETs"),
+        OptionSpec::bytes("value-bytes", "50")
+            .help("redis: mean bytes of a value; uniformly distributed around it, from 10 bytes on"),
+        OptionSpec::choice("fill", &["no", "yes"]).help("redis: only write every key once"),
+        OptionSpec::text("path", "/").help("http: path to get"),
+        OptionSpec::bytes("body-bytes", "0")
+            .help("http: required bytes of every body; 0: those of the first"),
     ],
     metrics: &[
         ("rate", "op/s"),
@@ -101,7 +85,7 @@ pub(super) static KERNEL: Kernel = Kernel {
 fn run(options: &Options) -> Result<Outcome, KernelError> {
     let address = options.text("connect");
     if !address.is_empty() {
-        return load(options, super::echo::resolve("connect", address)?);
+        return load(options, super::serving::resolve("connect", address)?);
     }
     let protocol = null_server::Protocol::named(options.text("protocol"));
     let value_bytes = options.number("value-bytes") as usize;
@@ -131,27 +115,24 @@ fn load(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> 
         "http" => {
             let path = options.text("path");
             if !path.starts_with('/') || path.contains(|letter: char| !letter.is_ascii_graphic()) {
-                return Err(UsageError(format!(
+                return Err(KernelError::usage(format!(
                     "`--path {path}` is no path of a URL; write it as `/index.html`, with %20 for a space"
-                ))
-                .into());
+                )));
             }
             let body_bytes = Some(options.number("body-bytes")).filter(|bytes| *bytes > 0);
             drive(&plan, address, &|_| http::Http::new(&address.to_string(), path, body_bytes))
         }
         _ => {
-            let bytes = |name| between(options, name, 1, LARGEST_MESSAGE).map(|bytes| bytes as u32);
-            let shape =
-                Shape { request_bytes: bytes("request-bytes")?, response_bytes: bytes("response-bytes")? };
+            let shape = Shape::of(options, LARGEST_MESSAGE)?;
             drive(&plan, address, &|_| echo::Echo::new(shape))
         }
     }
 }
 
 fn mix(options: &Options) -> Result<redis::Mix, KernelError> {
-    let keys = between(options, "keys", 1, resp::MOST_KEYS)? as u32;
-    let reads_percent = between(options, "mix", 0, 100)? as u32;
-    let value_bytes = between(options, "value-bytes", resp::KEY_BYTES as u64, 64 << 20)? as usize;
+    let keys = options.within("keys", 1, resp::MOST_KEYS, "large")? as u32;
+    let reads_percent = options.within("mix", 0, 100, "large")? as u32;
+    let value_bytes = options.within("value-bytes", resp::KEY_BYTES as u64, 64 << 20, "large")? as usize;
     Ok(redis::Mix { keys, reads_percent, value_bytes })
 }
 
@@ -201,10 +182,7 @@ fn drive<P: Protocol>(
                 tally
             }));
         }
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect::<Result<Vec<Tally>, KernelError>>()
+        threads.into_iter().map(super::join).collect::<Result<Vec<Tally>, KernelError>>()
     })?;
     let mut outcome = Outcome::new();
     outcome.fact("path", format!("to {address}"));

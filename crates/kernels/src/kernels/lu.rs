@@ -11,11 +11,11 @@ use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine::Vector;
 use crate::marks::Marks;
-use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
+use crate::memory::{HUGE_PAGES, Region, state_huge_pages, wants_huge_pages};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::pool;
-use crate::team::Team;
+use crate::team::{THREADS, Team};
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::lu::partial_pivoting::{factor, solve};
 use faer::{MatMut, Par, Spec};
@@ -50,15 +50,12 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "floating-point operation",
     check: "the scaled residual of HPL is below 16",
     options: &[
-        OptionSpec::count("n", "1000", "order of the matrix"),
-        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
-        OptionSpec::count("seed", "1", "seed of the matrix"),
-        OptionSpec::count(
-            "repetitions",
-            "0",
-            "repetitions, of which the median is reported; 0 is as many as make 4e9 operations, 1 at least, 1000 at most",
-        ),
-        OptionSpec::choice("huge-pages", HUGE_PAGE_WORDS, "advise", "whether to ask for huge pages"),
+        OptionSpec::count("n", "1000").help("order of the matrix"),
+        THREADS,
+        OptionSpec::count("seed", "1").help("seed of the matrix"),
+        OptionSpec::count("repetitions", "0")
+            .help("repetitions, of which the median is reported; 0: 1 to 1000, enough for 4e9 operations"),
+        HUGE_PAGES,
     ],
     metrics: &[("rate", "FLOP/s")],
     run,
@@ -77,12 +74,9 @@ fn measure(
     spoil: impl Fn(&mut [f64]) + Sync,
 ) -> Result<Outcome, KernelError> {
     let n = options.at_least("n", 1)? as usize;
-    let repetitions = match options.number("repetitions") {
-        0 => (ENOUGH / flops(n)).clamp(1.0, 1000.0) as u64,
-        repetitions => repetitions,
-    };
+    let repetitions = options.or("repetitions", (ENOUGH / flops(n)).clamp(1.0, 1000.0) as u64);
     let seed = options.number("seed");
-    let team = Team::new(options.number("threads"))?;
+    let team = Team::of(options)?;
     let mut system = System::map(n, team.threads(), wants_huge_pages(options))?;
     let column = |j: usize, values: &mut [f64]| column(seed, j, values);
 
@@ -126,7 +120,7 @@ fn solve_endlessly(
 ) -> Result<Outcome, KernelError> {
     let n = options.at_least("n", 1)? as usize;
     let seed = options.number("seed");
-    let team = Team::new(options.number("threads"))?;
+    let team = Team::of(options)?;
     let map = |_| System::map(n, team.threads(), wants_huge_pages(options));
     let count = (PIECE / flops(n)).clamp(1.0, MOST_SYSTEMS) as usize;
     let mut systems: Vec<_> = (0..count).map(map).collect::<Result<_, _>>()?;
@@ -157,10 +151,6 @@ fn solve_endlessly(
     outcome.operations = (flops(warm_order) + flops(n) * solved as f64).round() as u64;
     conclude(&mut outcome, options, &team, &systems[0], (solved, worst));
     Ok(outcome)
-}
-
-fn wants_huge_pages(options: &Options) -> bool {
-    options.text("huge-pages") == "advise"
 }
 
 /// Solves a small system, which brings the code into memory.
@@ -234,7 +224,7 @@ impl System {
         }
         let bytes = stride.checked_mul(n).and_then(|doubles| doubles.checked_mul(size_of::<f64>()));
         let Some(bytes) = bytes else {
-            return Err(crate::UsageError(format!("`--n {n}` is too large for the address space")).into());
+            return Err(KernelError::usage(format!("`--n {n}` is too large for the address space")));
         };
         let par = if threads == 1 { Par::Seq } else { Par::rayon(threads) };
         let scratch = factor::lu_in_place_scratch::<usize, f64>(n, n, par, Spec::default())

@@ -11,7 +11,7 @@ use crate::kernels::text::english_like;
 use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
-use crate::team::Team;
+use crate::team::{THREADS, Team};
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, MtStreamBuilder, Status, Stream};
 
 /// Room for text that does not compress, as liblzma bounds it: a little for each 64 KiB, and the
@@ -26,16 +26,13 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "byte of text",
     check: "the compressed text, decompressed, has the length and the CRC-32 of the original",
     options: &[
-        OptionSpec::bytes("bytes", "12MiB", "bytes of text"),
-        OptionSpec::count("level", "2", "preset of liblzma, 0 to 9"),
-        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
-        OptionSpec::bytes(
-            "block-bytes",
-            "0",
-            "bytes of text in a block; 0 is what xz takes: 3 x the dictionary, 6MiB at level 2",
-        ),
-        OptionSpec::count("seed", "1", "seed of the text"),
-        OptionSpec::count("repetitions", "1", "repetitions, of which the median is reported"),
+        OptionSpec::bytes("bytes", "12MiB").help("bytes of text"),
+        OptionSpec::count("level", "2").help("preset of liblzma, 0 to 9"),
+        THREADS,
+        OptionSpec::bytes("block-bytes", "0")
+            .help("bytes of text in a block; 0: as xz, 3 x the dictionary, 6MiB at level 2"),
+        OptionSpec::count("seed", "1").help("seed of the text"),
+        OptionSpec::count("repetitions", "1").help("repetitions, of which the median is reported"),
     ],
     metrics: &[("rate", "B/s")],
     run,
@@ -95,9 +92,9 @@ impl Job {
         let bytes = options.at_least("bytes", 1)? as usize;
         let level = options.number("level");
         if level > 9 {
-            return Err(crate::UsageError(format!("`--level {level}` is too high; the highest is 9")).into());
+            return Err(KernelError::usage(format!("`--level {level}` is too high; the highest is 9")));
         }
-        let team = Team::new(options.number("threads"))?;
+        let team = Team::of(options)?;
         let mut encoder = MtStreamBuilder::new();
         encoder
             .preset(level as u32)

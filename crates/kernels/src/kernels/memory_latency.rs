@@ -8,7 +8,7 @@ use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine;
 use crate::marks::Marks;
-use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
+use crate::memory::{HUGE_PAGES, Region, state_huge_pages, wants_huge_pages};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use rand_core::Rng;
@@ -37,11 +37,11 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "load",
     check: "the pointers form one cycle that visits every cache line of the size exactly once",
     options: &[
-        OptionSpec::byte_list("sizes", "16KiB,256KiB,4MiB,64MiB,256MiB", "sizes, with commas between"),
-        OptionSpec::count("loads", "50000", "loads in one batch; sizes up to 1MiB do 20 times as many"),
-        OptionSpec::count("batches", "11", "batches per size, of which the median is reported"),
-        OptionSpec::count("seed", "1", "seed of the order"),
-        OptionSpec::choice("huge-pages", HUGE_PAGE_WORDS, "advise", "whether to ask for huge pages"),
+        OptionSpec::byte_list("sizes", "16KiB,256KiB,4MiB,64MiB,256MiB").help("sizes, separated by commas"),
+        OptionSpec::count("loads", "50000").help("loads in one batch; 20 times as many for sizes up to 1MiB"),
+        OptionSpec::count("batches", "11").help("batches per size, of which the median is reported"),
+        OptionSpec::count("seed", "1").help("seed of the order"),
+        HUGE_PAGES,
     ],
     metrics: &[
         ("latency_16KiB", "s"),
@@ -72,10 +72,8 @@ impl Cycle {
     fn build(bytes: u64, seed: u64, huge: bool) -> Result<Self, KernelError> {
         let lines = usize::try_from(bytes).unwrap_or(usize::MAX) / LINE;
         if lines < 2 {
-            return Err(crate::UsageError(format!(
-                "`--sizes`: {bytes} bytes are fewer than two cache lines of {LINE}"
-            ))
-            .into());
+            let message = format!("`--sizes`: {bytes} bytes are fewer than two cache lines of {LINE}");
+            return Err(KernelError::usage(message));
         }
         let mut cycle = Self { region: Region::map(lines * LINE, huge)?, lines };
         let lines = cycle.lines_mut();
@@ -194,13 +192,13 @@ fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, Ker
     let loads = options.at_least("loads", 8)?.next_multiple_of(8);
     let batches = options.at_least("batches", 1)?;
     let sizes = options.numbers("sizes");
-    let huge = options.text("huge-pages") == "advise";
+    let huge = wants_huge_pages(options);
     let cpus = machine::allowed_cpus()?;
     let mut outcome = Outcome::new();
     bind(&cpus, &mut outcome)?;
     let mut shortest = f64::INFINITY;
     let mut broken = Vec::new();
-    for &size in sizes {
+    for &size in &sizes {
         let name = weigh_model::format_bytes(size);
         let Some(cycle) = build_and_check(options, size, &spoil)? else {
             broken.push(name);
@@ -247,7 +245,7 @@ fn build_and_check(
     size: u64,
     spoil: impl Fn(&mut Cycle),
 ) -> Result<Option<Cycle>, KernelError> {
-    let mut cycle = Cycle::build(size, options.number("seed"), options.text("huge-pages") == "advise")?;
+    let mut cycle = Cycle::build(size, options.number("seed"), wants_huge_pages(options))?;
     spoil(&mut cycle);
     Ok((cycle.length() == Some(cycle.lines)).then_some(cycle))
 }
@@ -302,7 +300,7 @@ fn chase_endlessly(
     let mut outcome = Outcome::new();
     bind(&cpus, &mut outcome)?;
     let mut chases = Vec::new();
-    for &size in sizes {
+    for &size in &sizes {
         match build_and_check(options, size, |_| ())? {
             Some(cycle) => chases.push(Chase::new(size, cycle)),
             None => {
@@ -329,7 +327,7 @@ fn chase_endlessly(
     chases.iter_mut().for_each(spoil);
     outcome.operations = chases.iter().map(|chase| chase.loads).sum();
     if let Some(place) = place_of(largest) {
-        state_huge_pages(&mut outcome, [&chases[place].cycle.region], options.text("huge-pages") == "advise");
+        state_huge_pages(&mut outcome, [&chases[place].cycle.region], wants_huge_pages(options));
     }
     let lost: Vec<_> = chases
         .iter()

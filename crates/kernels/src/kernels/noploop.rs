@@ -24,40 +24,29 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "NOP",
     check: "a counter inside the loop, apart from the one that ends it, gives the number of NOPs that was asked for",
     options: &[
-        OptionSpec::count("nops", "1e9", "NOPs in one repetition, rounded up to a multiple of 1000"),
-        OptionSpec::count("repetitions", "5", "repetitions, of which the median is reported"),
+        OptionSpec::count("nops", "1e9").help("NOPs in one repetition, rounded up to a multiple of 1000"),
+        OptionSpec::count("repetitions", "5").help("repetitions, of which the median is reported"),
     ],
     metrics: &[("duration", "s"), ("rate", "op/s")],
     run,
     endless: Some(endless),
 };
 
-/// Runs `turns` turns of the loop, at least one, and returns the NOPs that its own counter saw.
+/// The instructions that count at the end of a turn and begin the next one.
 #[cfg(target_arch = "x86_64")]
-fn execute(turns: u64) -> u64 {
-    let mut executed = 0u64;
-    // SAFETY: the code touches only the two registers it declares, and the flags.
-    unsafe {
-        asm!(
-            ".p2align 6",
-            "2:",
-            ".rept {unrolled}",
-            "nop",
-            ".endr",
-            "add {executed}, {unrolled}",
-            "dec {turns}",
-            "jnz 2b",
-            unrolled = const UNROLLED,
-            executed = inout(reg) executed,
-            turns = inout(reg) turns => _,
-            options(nomem, nostack),
-        );
-    }
-    executed
+macro_rules! end_of_turn {
+    () => {
+        "add {executed}, {unrolled}\ndec {turns}\njnz 2b"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! end_of_turn {
+    () => {
+        "add {executed}, {executed}, #{unrolled}\nsubs {turns}, {turns}, #1\nb.ne 2b"
+    };
 }
 
 /// Runs `turns` turns of the loop, at least one, and returns the NOPs that its own counter saw.
-#[cfg(target_arch = "aarch64")]
 fn execute(turns: u64) -> u64 {
     let mut executed = 0u64;
     // SAFETY: the code touches only the two registers it declares, and the flags.
@@ -68,9 +57,7 @@ fn execute(turns: u64) -> u64 {
             ".rept {unrolled}",
             "nop",
             ".endr",
-            "add {executed}, {executed}, #{unrolled}",
-            "subs {turns}, {turns}, #1",
-            "b.ne 2b",
+            end_of_turn!(),
             unrolled = const UNROLLED,
             executed = inout(reg) executed,
             turns = inout(reg) turns => _,
@@ -153,14 +140,10 @@ mod tests {
     use crate::marks::tests::marks_of;
     use std::time::Duration;
 
-    fn options(line: &[&str]) -> Options {
-        Options::parse("noploop", KERNEL.options, line.iter().map(|word| (*word).to_owned())).unwrap()
-    }
-
     #[test]
     fn executes_the_number_asked_for() {
         assert_eq!(execute(7), 7000);
-        let outcome = run(&options(&["--nops", "1500001", "--repetitions", "3"])).unwrap();
+        let outcome = run(&KERNEL.options_of("--nops 1500001 --repetitions 3")).unwrap();
         assert!(outcome.check.passed, "{:?}", outcome.check);
         assert_eq!(outcome.facts["nops"], 1_501_000);
         assert!(outcome.value("duration").unwrap() > 0.0);
@@ -168,22 +151,23 @@ mod tests {
 
     #[test]
     fn more_nops_take_more_time() {
-        let time = |nops| run(&options(&["--nops", nops])).unwrap().value("duration").unwrap();
+        let time =
+            |nops| run(&KERNEL.options_of(&format!("--nops {nops}"))).unwrap().value("duration").unwrap();
         let (short, long) = (time("1e6"), time("3e7"));
         assert!(long > 5.0 * short, "{short} s, then {long} s for thirty times as many");
     }
 
     #[test]
     fn a_loop_that_skips_work_fails_the_check() {
-        let outcome = measure(&options(&["--nops", "1e6"]), |turns| execute(turns) - UNROLLED).unwrap();
+        let outcome = measure(&KERNEL.options_of("--nops 1e6"), |turns| execute(turns) - UNROLLED).unwrap();
         assert!(!outcome.check.passed);
         let (mut marks, _) = marks_of(Duration::ZERO, 2);
         let lazy = |turns| execute(turns) - UNROLLED;
-        assert!(!execute_endlessly(&options(&[]), &mut marks, lazy).unwrap().check.passed);
+        assert!(!execute_endlessly(&KERNEL.options_of(""), &mut marks, lazy).unwrap().check.passed);
     }
 
     #[test]
     fn zero_nops_are_refused() {
-        assert!(matches!(run(&options(&["--nops", "0"])), Err(KernelError::Usage(_))));
+        assert!(matches!(run(&KERNEL.options_of("--nops 0")), Err(KernelError::Usage(_))));
     }
 }

@@ -9,8 +9,10 @@ mod commands;
 mod mysql;
 mod serve;
 
+use super::echo::wire::LARGEST_MESSAGE;
+use super::serving::{explain_loopback, resolve};
 use crate::kernel::{Kernel, KernelError};
-use crate::options::{OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use serve::Counts;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -28,19 +30,13 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "request",
     check: "every connection spoke the protocol that was asked for",
     options: &[
-        OptionSpec::choice(
-            "protocol",
-            &["echo", "redis", "http", "mysql"],
-            "echo",
-            "what to speak; mysql: every query has the same rows, prepared or not",
+        OptionSpec::choice("protocol", &["echo", "redis", "http", "mysql"])
+            .help("protocol to serve; mysql: every query returns the same rows, prepared or not"),
+        OptionSpec::text("listen", "").help(
+            "address to serve at until stdin is closed (/dev/null: until killed), such as 127.0.0.1:7007",
         ),
-        OptionSpec::text(
-            "listen",
-            "",
-            "address to serve at, such as 127.0.0.1:7007, until stdin is closed (/dev/null: until killed)",
-        ),
-        OptionSpec::bytes("value-bytes", "50", "redis: bytes of a value; it begins with its key"),
-        OptionSpec::bytes("body-bytes", "1KiB", "http: bytes of a body"),
+        OptionSpec::bytes("value-bytes", "50").help("redis: bytes of a value, which begins with its key"),
+        OptionSpec::bytes("body-bytes", "1KiB").help("http: bytes of a body"),
     ],
     metrics: &[],
     run,
@@ -84,17 +80,10 @@ pub(super) struct Sizes {
 fn run(options: &Options) -> Result<Outcome, KernelError> {
     let address = options.text("listen");
     if address.is_empty() {
-        return Err(UsageError("name an address with `--listen 127.0.0.1:7007`".into()).into());
+        return Err(KernelError::usage("name an address with `--listen 127.0.0.1:7007`"));
     }
-    let address = super::echo::resolve("listen", address)?;
-    let bytes = |name: &str| {
-        let bytes = options.number(name);
-        let most = super::echo::wire::LARGEST_MESSAGE;
-        if bytes > most {
-            return Err(UsageError(format!("`--{name} {bytes}` is too large; the most is {most}")));
-        }
-        Ok(bytes as usize)
-    };
+    let address = resolve("listen", address)?;
+    let bytes = |name| options.within(name, 0, LARGEST_MESSAGE, "large").map(|bytes| bytes as usize);
     let sizes = Sizes { value: bytes("value-bytes")?, body: bytes("body-bytes")? };
     super::serving::allow_sockets(MOST_CONNECTIONS);
     let listener = TcpListener::bind(address)
@@ -148,9 +137,7 @@ pub(super) fn beside(
     client: impl FnOnce(SocketAddr) -> Result<Outcome, KernelError>,
 ) -> Result<Outcome, KernelError> {
     let failed = || KernelError::system::<std::io::Error>("listen for TCP at 127.0.0.1");
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .map_err(failed())
-        .map_err(super::echo::explain_loopback)?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed()).map_err(explain_loopback)?;
     let address = listener.local_addr().map_err(failed())?;
     let ended = &AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -159,9 +146,8 @@ pub(super) fn beside(
         let guard = EndsAtLast(ended);
         let outcome = client(address);
         drop(guard);
-        let counts = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // An error of the server is the cause of the client's.
-        counts.and(outcome)
+        super::join(server).and(outcome)
     })
 }
 

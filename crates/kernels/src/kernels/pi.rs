@@ -19,10 +19,10 @@ mod verify;
 use crate::clock::{cpu_ns, now_ns, seconds, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::marks::Marks;
-use crate::options::{OptionSpec, Options};
+use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
 use crate::pool;
-use crate::team::Team;
+use crate::team::{THREADS, Team};
 use decimal::Decimals;
 use series::Pi;
 use verify::Verdict;
@@ -44,10 +44,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "digit",
     check: "binary digits at the end agree with Bellard's formula, the conversion holds modulo 2^61 - 1, and the last digits are \
             the published ones where these are known",
-    options: &[
-        OptionSpec::count("digits", "1e6", "digits after the decimal point"),
-        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
-    ],
+    options: &[OptionSpec::count("digits", "1e6").help("digits after the decimal point"), THREADS],
     metrics: &[("computation_time", "s"), ("total_time", "s"), ("efficiency", "1")],
     run,
     endless: Some(endless),
@@ -69,7 +66,7 @@ enum Stage<'a> {
 /// `spoil` is called at every stage; only tests do something there.
 fn measure(options: &Options, spoil: impl Fn(Stage<'_>) + Send) -> Result<Outcome, KernelError> {
     let digits = digits(options)?;
-    let team = Team::new(options.number("threads"))?;
+    let team = Team::of(options)?;
     let run = pool::run(&team, || compute(digits as usize, spoil))?;
 
     let mut outcome = Outcome::new();
@@ -88,14 +85,8 @@ fn measure(options: &Options, spoil: impl Fn(Stage<'_>) + Send) -> Result<Outcom
     Ok(outcome)
 }
 
-fn digits(options: &Options) -> Result<u64, KernelError> {
-    let digits = options.at_least("digits", LEAST_DIGITS)?;
-    if digits > MOST_DIGITS {
-        return Err(
-            crate::UsageError(format!("`--digits {digits}` is too many; the most is {MOST_DIGITS}")).into()
-        );
-    }
-    Ok(digits)
+fn digits(options: &Options) -> Result<u64, UsageError> {
+    options.within("digits", LEAST_DIGITS, MOST_DIGITS, "many")
 }
 
 fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
@@ -110,7 +101,7 @@ fn compute_endlessly(
     spoil: impl Fn(Stage<'_>) + Sync,
 ) -> Result<Outcome, KernelError> {
     let digits = digits(options)?;
-    let team = Team::new(options.number("threads"))?;
+    let team = Team::of(options)?;
     let mut pieces = 0;
     let verdict = pool::run(&team, || {
         loop {

@@ -21,8 +21,8 @@ const MOST_EXTRA: f64 = 10.0;
 /// Steps in a piece of the endless form, without those that the variable adds: below 2 ms.
 const PIECE: u64 = 1_000_000;
 
-/// Multiplier and increment of Knuth's MMIX: a generator of full period, so that all states of a chain
-/// differ.
+/// Multiplier and increment of Knuth's MMIX: a generator of full period, so that all states of a
+/// chain differ.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
@@ -31,7 +31,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     summary: "time of a fixed amount of CPU work, with a known fraction more by the variable WEIGH_SPIN",
     operation: "step asked for",
     check: "the chain of multiplications ends in the state that so many steps must lead to, which is found by squaring",
-    options: &[OptionSpec::count("work", "5e7", "steps, without those that WEIGH_SPIN adds")],
+    options: &[OptionSpec::count("work", "5e7").help("steps, without those that WEIGH_SPIN adds")],
     metrics: &[("duration", "s")],
     run,
     endless: Some(endless),
@@ -71,10 +71,9 @@ fn extra(variable: Option<&str>) -> Result<f64, KernelError> {
     let Some(text) = variable else { return Ok(0.0) };
     match text.parse::<f64>() {
         Ok(extra) if (0.0..=MOST_EXTRA).contains(&extra) => Ok(extra),
-        _ => Err(crate::UsageError(format!(
+        _ => Err(KernelError::usage(format!(
             "cannot read `{VARIABLE}={text}`: it must be a fraction from 0 to {MOST_EXTRA}, such as 0.050"
-        ))
-        .into()),
+        ))),
     }
 }
 
@@ -152,7 +151,7 @@ mod tests {
     use std::time::Duration;
 
     fn options(work: &str) -> Options {
-        Options::parse("spin", KERNEL.options, ["--work".to_owned(), work.to_owned()]).unwrap()
+        KERNEL.options_of(&format!("--work {work}"))
     }
 
     #[test]

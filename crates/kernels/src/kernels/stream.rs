@@ -11,10 +11,10 @@ use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
 use crate::machine::{Vector, last_level_cache_bytes};
 use crate::marks::{Marks, TeamMarks};
-use crate::memory::{HUGE_PAGE_WORDS, Region, state_huge_pages};
+use crate::memory::{HUGE_PAGES, Region, state_huge_pages, wants_huge_pages};
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
-use crate::team::{Member, Team};
+use crate::team::{Member, THREADS, Team};
 use loops::Loops;
 use std::ops::Range;
 
@@ -54,26 +54,15 @@ pub(super) static KERNEL: Kernel = Kernel {
     operation: "byte moved",
     check: "every element of the three arrays has the value that the loops must give, to a mean relative error of 1e-13",
     options: &[
-        OptionSpec::bytes(
-            "array-bytes",
-            "0",
-            "bytes of each of the three arrays; 0 is 4 x the last-level caches in use",
-        ),
-        OptionSpec::count("repetitions", "10", "repetitions of each loop; the first is not counted"),
-        OptionSpec::count("threads", "0", "threads; 0 is one per usable CPU"),
-        OptionSpec::choice(
-            "vector",
-            &["auto", "portable", "sse2", "avx2", "avx512f"],
-            "auto",
-            "vector instructions; auto is the widest of the CPU",
-        ),
-        OptionSpec::choice(
-            "stores",
-            &["non-temporal", "regular"],
-            "non-temporal",
-            "non-temporal stores leave out the read of the line that is overwritten",
-        ),
-        OptionSpec::choice("huge-pages", HUGE_PAGE_WORDS, "advise", "whether to ask for huge pages"),
+        OptionSpec::bytes("array-bytes", "0")
+            .help("bytes of each of the three arrays; 0: 4 x the last-level caches in use"),
+        OptionSpec::count("repetitions", "10").help("repetitions of each loop; the first is not counted"),
+        THREADS,
+        OptionSpec::choice("vector", &["auto", "portable", "sse2", "avx2", "avx512f"])
+            .help("vector instructions; auto: the widest of the CPU"),
+        OptionSpec::choice("stores", &["non-temporal", "regular"])
+            .help("non-temporal stores avoid reading the line that they overwrite"),
+        HUGE_PAGES,
     ],
     metrics: &[("copy", "B/s"), ("scale", "B/s"), ("add", "B/s"), ("triad", "B/s")],
     run,
@@ -170,22 +159,17 @@ struct Job {
 
 impl Job {
     fn new(options: &Options) -> Result<Self, KernelError> {
-        let team = Team::new(options.number("threads"))?;
+        let team = Team::of(options)?;
         let cache = last_level_cache_bytes(&team.cpus()[..team.threads().min(team.cpus().len())]);
-        let bytes = match options.number("array-bytes") {
-            0 => 4 * cache.unwrap_or(ASSUMED_CACHE),
-            bytes => bytes,
-        };
-        if bytes < 8 * GRAIN as u64 {
-            return Err(crate::UsageError(format!(
-                "`--array-bytes {bytes}` is too small; the least is {}",
-                8 * GRAIN
-            ))
-            .into());
+        let bytes = options.or("array-bytes", 4 * cache.unwrap_or(ASSUMED_CACHE));
+        let least = 8 * GRAIN as u64;
+        if bytes < least {
+            let message = format!("`--array-bytes {bytes}` is too small; the least is {least}");
+            return Err(KernelError::usage(message));
         }
         let vector = Vector::choose(options.text("vector"))?;
         let (loops, non_temporal) = Loops::choose(vector, options.text("stores") == "non-temporal");
-        let huge = options.text("huge-pages") == "advise";
+        let huge = wants_huge_pages(options);
         let arrays = Arrays::map(bytes, huge)?;
         Ok(Self { team, cache, vector, loops, non_temporal, huge, bytes, arrays })
     }
@@ -242,8 +226,8 @@ impl Job {
         Share { times, errors }
     }
 
-    /// Runs loop after loop until the work is to end. Returns what one element of each array must be
-    /// then, and the errors of this member's part.
+    /// Runs loop after loop until the work is to end. Returns what one element of each array must
+    /// be then, and the errors of this member's part.
     ///
     /// The target of a loop is none of its sources, so that a second pass of the same loop changes
     /// nothing: the values depend on the order of the loops alone.

@@ -6,6 +6,7 @@
 //! between.
 
 use crate::clock::now_ns;
+use crate::options::{Options, UsageError};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What ends a measurement.
@@ -15,6 +16,16 @@ pub(super) enum End {
     Operations(u64),
     /// So many nanoseconds after the warm-up.
     Time(u64),
+}
+
+impl End {
+    /// As `--seconds` says, or `--operations` where that is 0.
+    pub(super) fn of(options: &Options) -> Result<Self, UsageError> {
+        Ok(match options.number("seconds") {
+            0 => Self::Operations(options.at_least("operations", 1)?),
+            seconds => Self::Time(seconds.saturating_mul(1_000_000_000)),
+        })
+    }
 }
 
 /// Where in a run an operation completed.

@@ -2,7 +2,7 @@
 
 use super::Tool;
 use crate::kernel::KernelError;
-use crate::options::{OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ const STANDS: Duration = Duration::from_millis(200);
 pub(super) static TOOL: Tool = Tool {
     name: "listens",
     summary: "connects to a server by TCP, and says whether the connection stands",
-    options: &[OptionSpec::text("connect", "", "address of the server, such as 127.0.0.1:7007")],
+    options: &[OptionSpec::text("connect", "").help("address of the server, such as 127.0.0.1:7007")],
     takes_command: false,
     run,
 };
@@ -25,7 +25,8 @@ pub(super) static TOOL: Tool = Tool {
 fn run(options: &Options, _: &[String]) -> Result<Value, KernelError> {
     let text = options.text("connect");
     let address: SocketAddr = text.parse().map_err(|_| {
-        UsageError(format!("`--connect {text}` is no address of a server: write it as `127.0.0.1:7007`"))
+        let message = format!("`--connect {text}` is no address of a server: write it as `127.0.0.1:7007`");
+        KernelError::usage(message)
     })?;
     connected(address).map_err(|error| KernelError::Unable(format!("{address}: {error}")))?;
     Ok(json!({

@@ -5,7 +5,7 @@
 use super::Tool;
 use crate::kernel::KernelError;
 use crate::kernels::{block, place};
-use crate::options::{OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options};
 use serde_json::{Value, json};
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -29,43 +29,22 @@ pub(super) static TOOL: Tool = Tool {
     name: "room",
     summary: "makes sure that a place lies on a disk and has room, and writes a file of random content there; or that memory is there",
     options: &[
-        OptionSpec::text(
-            "path",
-            "",
-            "a directory, a file in one, or a block device, to which nothing is written",
-        ),
-        OptionSpec::bytes("bytes", "0", "bytes that are needed"),
-        OptionSpec::choice(
-            "write",
-            &["nothing", "file"],
-            "nothing",
-            "nothing, or a file of so many bytes at the path, every block of it",
-        ),
-        OptionSpec::choice(
-            "on",
-            &["disk", "direct", "any"],
-            "disk",
-            "what the place has to lie on: a disk, one that direct access reaches, or anything, memory too",
-        ),
-        OptionSpec::text(
-            "job",
-            "read",
-            "what will be done there, in fio's words: it writes unless they are read or randread",
-        ),
-        OptionSpec::choice(
-            "destroy",
-            &["off", "on"],
-            "off",
-            "whether the job may overwrite a block device, or a file that was there before",
-        ),
-        OptionSpec::bytes("memory", "0", "bytes of memory that are needed"),
-        OptionSpec::count("keys", "0", "keys that a server keeps in memory beside that"),
-        OptionSpec::bytes("value-bytes", "0", "mean bytes of their values"),
-        OptionSpec::bytes(
-            "memory-limit",
-            "0",
-            "most bytes of memory that may be used, whatever the system says; 0: no such limit",
-        ),
+        OptionSpec::text("path", "")
+            .help("a directory, a file in one, or a block device, which is not written to"),
+        OptionSpec::bytes("bytes", "0").help("required bytes"),
+        OptionSpec::choice("write", &["nothing", "file"])
+            .help("what to write to the path: nothing, or every block of a file of `--bytes`"),
+        OptionSpec::choice("on", &["disk", "direct", "any"])
+            .help("required storage: a disk, a disk within reach of direct access, or any, memory included"),
+        OptionSpec::text("job", "read")
+            .help("the job that follows, in fio's words; all jobs but read and randread write"),
+        OptionSpec::choice("destroy", &["off", "on"])
+            .help("whether the job may overwrite a block device or an existing file"),
+        OptionSpec::bytes("memory", "0").help("required bytes of memory"),
+        OptionSpec::count("keys", "0").help("keys that a server keeps in memory in addition"),
+        OptionSpec::bytes("value-bytes", "0").help("mean bytes of the keys' values"),
+        OptionSpec::bytes("memory-limit", "0")
+            .help("limit of usable memory in bytes, besides the system's own; 0: none"),
     ],
     takes_command: false,
     run,
@@ -75,7 +54,7 @@ fn run(options: &Options, _command: &[String]) -> Result<Value, KernelError> {
     let memory = memory(options)?;
     let path = Path::new(options.text("path"));
     let statement = match (path.as_os_str().is_empty(), memory) {
-        (true, None) => return Err(UsageError("name the place: `--path FILE`".into()).into()),
+        (true, None) => return Err(KernelError::usage("name the place: `--path FILE`")),
         (true, Some(memory)) => memory,
         (false, memory) => {
             [at_place(options, path)?].into_iter().chain(memory).collect::<Vec<_>>().join("; ")

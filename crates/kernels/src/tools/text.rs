@@ -3,7 +3,7 @@
 use super::Tool;
 use crate::kernel::KernelError;
 use crate::kernels::text::Writer;
-use crate::options::{OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write as _;
@@ -15,9 +15,9 @@ pub(super) static TOOL: Tool = Tool {
     name: "text",
     summary: "writes English-like text, the same for the same seed on every machine, to a file",
     options: &[
-        OptionSpec::bytes("bytes", "12MiB", "bytes of text"),
-        OptionSpec::count("seed", "1", "seed of the text"),
-        OptionSpec::text("path", "", "file to write; one that is there is replaced"),
+        OptionSpec::bytes("bytes", "12MiB").help("bytes of text"),
+        OptionSpec::count("seed", "1").help("seed of the text"),
+        OptionSpec::text("path", "").help("file to write; an existing one is replaced"),
     ],
     takes_command: false,
     run,
@@ -26,7 +26,7 @@ pub(super) static TOOL: Tool = Tool {
 fn run(options: &Options, _command: &[String]) -> Result<Value, KernelError> {
     let path = options.text("path");
     if path.is_empty() {
-        return Err(UsageError("name the file to write: `--path FILE`".into()).into());
+        return Err(KernelError::usage("name the file to write: `--path FILE`"));
     }
     let bytes = options.at_least("bytes", 1)?;
     let failed = || KernelError::system(format!("write {bytes} bytes of text to {path}"));

@@ -4,14 +4,15 @@
 use super::Tool;
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::KernelError;
-use crate::options::{OptionSpec, Options, UsageError};
+use crate::options::{OptionSpec, Options};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
 pub(super) static TOOL: Tool = Tool {
     name: "timed",
     summary: "runs a command with its output thrown away, and prints how long it took and at what rate it read a file",
-    options: &[OptionSpec::text("bytes-of", "", "file whose size over the time is the rate")],
+    options: &[OptionSpec::text("bytes-of", "")
+        .help("file that the command reads; the rate is its size over the time")],
     takes_command: true,
     run,
 };
@@ -23,12 +24,12 @@ pub(super) static TOOL: Tool = Tool {
 fn run(options: &Options, command: &[String]) -> Result<Value, KernelError> {
     let path = options.text("bytes-of");
     if path.is_empty() {
-        return Err(UsageError("name the file that the command reads: `--bytes-of FILE`".into()).into());
+        return Err(KernelError::usage("name the file that the command reads: `--bytes-of FILE`"));
     }
     let size = std::fs::metadata(path).map_err(KernelError::system(format!("read the size of {path}")))?;
     let bytes = size.len();
     let [program, arguments @ ..] = command else {
-        return Err(UsageError("there is no command to run".into()).into());
+        return Err(KernelError::usage("there is no command to run"));
     };
     let mut program_to_run = Command::new(program);
     program_to_run.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());

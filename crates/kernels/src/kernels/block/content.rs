@@ -27,9 +27,7 @@ const PIECE: usize = 1 << 20;
 /// there. It is on the disk when this returns, so that no writing disturbs the reads.
 pub(super) fn provide(path: &Path, bytes: u64, access: Access) -> Result<(), KernelError> {
     if !bytes.is_multiple_of(SECTOR as u64) {
-        return Err(
-            crate::UsageError(format!("`--file-bytes {bytes}` must be a multiple of {SECTOR}")).into()
-        );
+        return Err(KernelError::usage(format!("`--file-bytes {bytes}` must be a multiple of {SECTOR}")));
     }
     match std::fs::metadata(path) {
         Ok(there) if !there.is_file() => {

@@ -4,17 +4,12 @@ use super::content;
 use super::disk::Disk;
 use super::sample::{Sample, below};
 use crate::kernel::KernelError;
+use crate::kernels::latencies;
 use crate::kernels::window::{Stage, Window};
 use hdrhistogram::Histogram;
 use rand_pcg::Pcg64Mcg;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-
-/// The longest latency that the histogram tells from longer ones.
-const LONGEST_NS: u64 = 100_000_000_000;
-
-/// Three digits: buckets are at most .1 % wide.
-const DIGITS: u8 = 3;
 
 /// Reads of a hundred requests of a mix: what the scripts of felter-2014 have for figure 6, 70
 /// reads to 30 writes.
@@ -222,12 +217,7 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        let direction = || Direction {
-            requests: 0,
-            short: 0,
-            latency_ns: Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
-                .expect("the bounds are constants that a test uses"),
-        };
+        let direction = || Direction { requests: 0, short: 0, latency_ns: latencies() };
         Self { directions: [direction(), direction()], misplaced: 0 }
     }
 

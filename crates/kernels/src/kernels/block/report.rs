@@ -1,9 +1,10 @@
 //! What the kernel says of a run.
 
+use super::Settings;
 use super::disk::Disk;
 use super::job::{Job, Mix, Tally};
 use super::sample::ReadBack;
-use super::{Settings, clock};
+use crate::kernels::report_percentiles;
 use crate::outcome::Outcome;
 use hdrhistogram::Histogram;
 use std::path::Path;
@@ -67,17 +68,7 @@ pub(super) fn report(outcome: &mut Outcome, job: &Job, tally: &Tally) {
 }
 
 fn quantiles(outcome: &mut Outcome, name: &str, latency_ns: &Histogram<u64>) {
-    let samples = latency_ns.len();
-    for (percentile, quantile, least) in crate::kernels::PERCENTILES {
-        if samples >= least {
-            let value_ns = latency_ns.value_at_quantile(quantile);
-            outcome.metric(format!("{name}_{percentile}"), clock::seconds(value_ns), "s");
-        } else {
-            outcome.warn(format!(
-                "{name}_{percentile} needs {least} requests and has {samples}; it is left out"
-            ));
-        }
-    }
+    report_percentiles(outcome, name, latency_ns, (3, "requests"));
 }
 
 /// Whether every request did what it should.

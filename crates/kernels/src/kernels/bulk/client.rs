@@ -5,7 +5,9 @@ use super::server::{PATIENCE, bound, thread_cpu_ns};
 use super::stream;
 use super::wire::{ACCOUNT_BYTES, Account, HELLO, ORDER_BYTES, Order};
 use crate::kernel::KernelError;
+use crate::kernels::crew::run_together;
 use crate::kernels::echo::client::connect_tcp;
+use crate::kernels::join;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -28,23 +30,13 @@ pub(super) fn transfer(
     streams: u64,
     cpu: Option<usize>,
 ) -> Result<Transfer, KernelError> {
-    let one =
-        |index: u64| move || run(address, Order { token: order.token.wrapping_add(index), ..order }, cpu);
-    let transfers = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..streams).map(|index| scope.spawn(one(index))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect::<Vec<Result<Transfer, KernelError>>>()
-    });
-    let mut all = Transfer::default();
-    for one in transfers {
-        let one = one?;
-        all.sent = sum(all.sent, one.sent);
-        all.received = sum(all.received, one.received);
-        all.cpu_ns += one.cpu_ns;
-    }
-    Ok(all)
+    let one = |index| run(address, Order { token: order.token.wrapping_add(index as u64), ..order }, cpu);
+    let transfers = run_together(streams as usize, || {}, || {}, one)?;
+    Ok(transfers.into_iter().fold(Transfer::default(), |all, one| Transfer {
+        sent: sum(all.sent, one.sent),
+        received: sum(all.received, one.received),
+        cpu_ns: all.cpu_ns + one.cpu_ns,
+    }))
 }
 
 fn sum(one: Account, other: Account) -> Account {
@@ -154,8 +146,7 @@ fn receive_datagrams(
             Ok(Transfer { sent, received: expected.settled(), cpu_ns: 0 })
         })();
         ended.store(true, Ordering::Relaxed);
-        let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let cpu_ns = received.map_err(KernelError::system("receive over UDP"))?;
+        let cpu_ns = join(receiver).map_err(KernelError::system("receive over UDP"))?;
         transfer.map(|transfer| Transfer { cpu_ns, ..transfer })
     })
 }

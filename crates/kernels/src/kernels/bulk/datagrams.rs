@@ -3,8 +3,8 @@
 
 use super::wire::{Account, FILLER, HELLO, LARGEST_DATAGRAM, Order, STAMP_BYTES, word};
 use crate::clock::now_ns;
+use crate::kernels::serving::passes;
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,11 +25,7 @@ pub(super) fn send(order: Order, send: impl Fn(&[u8]) -> std::io::Result<usize>)
             // A full queue on the way: that one was not sent. A refusal is the answer to an earlier
             // one, which is lost.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => std::thread::yield_now(),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Interrupted | ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
-                ) => {}
+            Err(error) if passes(&error) => {}
             Err(error) => return Err(error),
         }
         account.elapsed_ns = now_ns() - start_ns;
@@ -113,14 +109,7 @@ pub(super) fn receive(socket: &UdpSocket, streams: &Streams, ended: &AtomicBool)
     while !ended.load(Ordering::Relaxed) {
         match socket.recv_from(&mut message) {
             Ok((length, peer)) => count(&message[..length], peer, &mut streams.lock()),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock
-                        | ErrorKind::TimedOut
-                        | ErrorKind::Interrupted
-                        | ErrorKind::ConnectionRefused
-                ) => {}
+            Err(error) if passes(&error) => {}
             Err(error) => return Err(error),
         }
     }

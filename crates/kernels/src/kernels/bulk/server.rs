@@ -4,6 +4,7 @@ use super::datagrams::{self, LOOK, Streams};
 use super::stream;
 use super::wire::{ACCOUNT_BYTES, Account, ORDER_BYTES, Order};
 use crate::kernel::KernelError;
+use crate::kernels::join;
 use crate::machine;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -104,10 +105,7 @@ pub(super) fn until(
                 served.cpu_ns.fetch_add(thread_cpu_ns() - before_ns, Ordering::Relaxed);
             });
         }
-        receiver
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .map_err(KernelError::system("receive over UDP"))
+        join(receiver).map_err(KernelError::system("receive over UDP"))
     })
 }
 

@@ -12,10 +12,7 @@ fn both_protocols_move_data_both_ways() {
         for direction in ["to-server", "from-server"] {
             let outcome =
                 moved(&format!("--protocol {protocol} --direction {direction} --streams 2")).unwrap();
-            assert!(outcome.check.passed, "{protocol} {direction}: {:?}", outcome.check);
-            for (name, _) in KERNEL.metrics {
-                assert!(outcome.value(name).unwrap() > 0.0, "{protocol} {direction} {name}");
-            }
+            KERNEL.assert_complete(&outcome);
             assert_eq!(outcome.operations, outcome.facts["bytes_received"].as_u64().unwrap());
             assert_eq!(outcome.value("loss").is_some(), protocol == "udp");
         }

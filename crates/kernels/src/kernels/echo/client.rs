@@ -4,16 +4,11 @@ use super::Load;
 use super::wire::GREETING_BYTES;
 use crate::clock::{now_ns, seconds};
 use crate::kernel::KernelError;
+use crate::kernels::latencies;
 use hdrhistogram::Histogram;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
-
-/// The longest latency that the histogram tells from longer ones.
-const LONGEST_NS: u64 = 100_000_000_000;
-
-/// Three digits: buckets are at most .1 % wide.
-const DIGITS: u8 = 3;
 
 /// Times of one protocol.
 pub(super) struct Exchange {
@@ -45,9 +40,8 @@ fn converse(
     load: &Load,
     mut ask: impl FnMut(u64) -> Result<Answer, KernelError>,
 ) -> Result<Talk, KernelError> {
-    let latency_ns =
-        Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are constants that a test uses");
-    let mut talk = Talk { exchange: Exchange { latency_ns, seconds: 0.0 }, wrong: 0, lost: 0 };
+    let exchange = Exchange { latency_ns: latencies(), seconds: 0.0 };
+    let mut talk = Talk { exchange, wrong: 0, lost: 0 };
     for number in 0..load.warmup {
         ask(number)?;
     }

@@ -110,14 +110,7 @@ pub(super) fn udp(socket: &UdpSocket, served: &Served, spoil: Spoil) -> Result<(
         let (length, client) = match socket.recv_from(&mut message) {
             Ok(received) => received,
             // Refusals are those of clients that have gone.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::ConnectionRefused
-                ) =>
-            {
-                continue;
-            }
+            Err(error) if serving::passes(&error) => continue,
             Err(source) => return Err(KernelError::System { doing: "receive over UDP".into(), source }),
         };
         let message = &message[..length];

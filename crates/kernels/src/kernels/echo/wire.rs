@@ -4,6 +4,8 @@
 //! begins with its number; the response begins with the same bytes. Over UDP the greeting is a
 //! datagram, and the server remembers it by sender.
 
+use crate::options::{Options, UsageError};
+
 /// Bytes of a greeting.
 pub(in crate::kernels) const GREETING_BYTES: usize = 16;
 
@@ -23,6 +25,12 @@ pub(in crate::kernels) struct Shape {
 }
 
 impl Shape {
+    /// As `--request-bytes` and `--response-bytes` say, each from 1 to `largest`.
+    pub(in crate::kernels) fn of(options: &Options, largest: u64) -> Result<Self, UsageError> {
+        let bytes = |name| options.within(name, 1, largest, "large").map(|bytes| bytes as u32);
+        Ok(Self { request_bytes: bytes("request-bytes")?, response_bytes: bytes("response-bytes")? })
+    }
+
     pub(in crate::kernels) fn greeting(self) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);

@@ -1,15 +1,10 @@
 //! How long each kind of operation took.
 
 use crate::clock::now_ns;
+use crate::kernels::latencies;
 use crate::kernels::window::{Stage, Window};
 use hdrhistogram::Histogram;
 use std::sync::{Mutex, PoisonError};
-
-/// The longest latency that the histograms tell from longer ones.
-const LONGEST_NS: u64 = 100_000_000_000;
-
-/// Three digits: buckets are at most .1 % wide.
-const DIGITS: u8 = 3;
 
 /// Latencies that a thread keeps before it shares them: threads then hardly ever wait for each
 /// other.
@@ -41,9 +36,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn new() -> Self {
-        let empty = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
-            .expect("the bounds are constants that a test uses");
-        Self { histograms: Mutex::new(vec![empty; Kind::NAMES.len()]) }
+        Self { histograms: Mutex::new(vec![latencies(); Kind::NAMES.len()]) }
     }
 
     /// One per kind.

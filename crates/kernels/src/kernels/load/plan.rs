@@ -51,9 +51,9 @@ const LONGEST_S: f64 = 1e6;
 
 impl Plan {
     pub(super) fn of(options: &Options) -> Result<Self, KernelError> {
-        let clients = between(options, "clients", 1, MOST_CLIENTS)? as usize;
-        let pipeline = between(options, "pipeline", 1, 100_000)? as usize;
-        let threads = (between(options, "threads", 1, 1024)? as usize).min(clients);
+        let clients = options.within("clients", 1, MOST_CLIENTS, "large")? as usize;
+        let pipeline = options.within("pipeline", 1, 100_000, "large")? as usize;
+        let threads = (options.within("threads", 1, 1024, "large")? as usize).min(clients);
         let rate = options.decimal("rate");
         let spread = match options.text("arrivals") {
             "constant" => Spread::Constant,
@@ -65,15 +65,10 @@ impl Plan {
             requests => Until::Requests(requests),
         };
         if until == Until::Time(Duration::ZERO) {
-            return Err(UsageError(
-                "`--seconds 0` measures nothing; give it a time, or a number with `--requests`".into(),
-            )
-            .into());
+            let message = "`--seconds 0` measures nothing; give it a time, or a number with `--requests`";
+            return Err(KernelError::usage(message));
         }
-        let seed = match options.number("seed") {
-            0 => crate::now_ns(),
-            seed => seed,
-        };
+        let seed = options.seed();
         let warmup = duration(options, "warmup-seconds")?;
         let timeout = Duration::from_millis(options.at_least("timeout-ms", 1)?);
         Ok(Self { clients, pipeline, threads, pace, warmup, until, timeout, seed })
@@ -109,14 +104,6 @@ impl Plan {
             }
         }
     }
-}
-
-pub(super) fn between(options: &Options, name: &str, least: u64, most: u64) -> Result<u64, UsageError> {
-    let number = options.at_least(name, least)?;
-    if number > most {
-        return Err(UsageError(format!("`--{name} {number}` is too large; the most is {most}")));
-    }
-    Ok(number)
 }
 
 fn duration(options: &Options, name: &str) -> Result<Duration, UsageError> {

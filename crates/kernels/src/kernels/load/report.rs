@@ -1,9 +1,9 @@
 //! What the threads of a load generator saw, as one result.
 
 use super::plan::{Pace, Plan, Until};
-use super::tally::{Mark, Tally, histogram};
+use super::tally::{Mark, Tally};
 use crate::clock::seconds;
-use crate::kernels::PERCENTILES;
+use crate::kernels::{latencies, report_percentiles};
 use crate::outcome::Outcome;
 use hdrhistogram::Histogram;
 use serde_json::{Map, json};
@@ -31,7 +31,10 @@ pub(super) fn report(outcome: &mut Outcome, plan: &Plan, start_ns: u64, cpus: us
     };
     let replies_in_time = sum(|tally| tally.replies_in_time);
     outcome.metric("rate", replies_in_time as f64 / measured_s, "op/s");
-    latencies(outcome, merged(tallies.iter().map(|tally| &tally.latency_ns)));
+    let latency_ns = merged(tallies.iter().map(|tally| &tally.latency_ns));
+    report_percentiles(outcome, "latency", &latency_ns, (3, "requests"));
+    outcome.fact("requests", latency_ns.len());
+    outcome.histograms.push(("latency".into(), latency_ns));
     traffic(outcome, tallies);
     outcome.operations = sum(|tally| tally.replies);
     outcome.fact("load", plan.label());
@@ -53,24 +56,11 @@ pub(super) fn report(outcome: &mut Outcome, plan: &Plan, start_ns: u64, cpus: us
 }
 
 fn merged<'a>(parts: impl Iterator<Item = &'a Histogram<u64>>) -> Histogram<u64> {
-    let mut whole = histogram();
+    let mut whole = latencies();
     for part in parts {
         whole.add(part).expect("all have the same bounds");
     }
     whole
-}
-
-fn latencies(outcome: &mut Outcome, latency_ns: Histogram<u64>) {
-    let samples = latency_ns.len();
-    for (name, quantile, least) in PERCENTILES {
-        if samples >= least {
-            outcome.metric(format!("latency_{name}"), seconds(latency_ns.value_at_quantile(quantile)), "s");
-        } else {
-            outcome.warn(format!("latency_{name} needs {least} requests and has {samples}; it is left out"));
-        }
-    }
-    outcome.fact("requests", samples);
-    outcome.histograms.push(("latency".into(), latency_ns));
 }
 
 /// Payload both ways, between the marks of each thread.

@@ -2,21 +2,12 @@
 
 use super::protocol::Reply;
 use crate::clock::now_ns;
+use crate::kernels::latencies;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The longest latency that the histogram tells from longer ones.
-const LONGEST_NS: u64 = 100_000_000_000;
-
-/// Three digits: buckets are at most .1 % wide.
-const DIGITS: u8 = 3;
-
 /// A request that left later than this after its time was late.
 pub(super) const LATE_NS: u64 = 1_000_000;
-
-pub(super) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are constants that tests use")
-}
 
 /// Where a thread stood at one moment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,8 +57,8 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new() -> Self {
         Self {
-            latency_ns: histogram(),
-            delay_ns: histogram(),
+            latency_ns: latencies(),
+            delay_ns: latencies(),
             late: 0,
             had_to_wait: 0,
             replies: 0,

@@ -14,9 +14,7 @@ fn engines() -> Vec<&'static str> {
 
 #[test]
 fn every_engine_keeps_its_requests_in_flight() {
-    let folder = folder();
-    let path = folder.path().join("disk");
-    content::provide(&path, 1 << 20, CACHED).unwrap();
+    let (_folder, path) = disk(1 << 20);
     for engine in engines() {
         for mix in ["read", "write", "mixed"] {
             for pattern in ["random", "sequential"] {
@@ -40,9 +38,7 @@ fn every_engine_keeps_its_requests_in_flight() {
 
 #[test]
 fn time_ends_a_run() {
-    let folder = folder();
-    let path = folder.path().join("disk");
-    content::provide(&path, 1 << 20, CACHED).unwrap();
+    let (_folder, path) = disk(1 << 20);
     for engine in engines() {
         let line = format!("--direct off --engine {engine} --depth 2 --seconds 1 --operations 1");
         let outcome = read(&path, &line).unwrap();
@@ -54,9 +50,7 @@ fn time_ends_a_run() {
 
 #[test]
 fn sequential_requests_go_round() {
-    let folder = folder();
-    let path = folder.path().join("disk");
-    content::provide(&path, 64 << 10, CACHED).unwrap();
+    let (_folder, path) = disk(64 << 10);
     let disk = disk::open(&path, CACHED).unwrap();
     let window = Window::new(0, End::Operations(1));
     let job = Job::new(&disk, (16 << 10, 2), (Mix::Read, true), window, 1).unwrap();
@@ -67,8 +61,7 @@ fn sequential_requests_go_round() {
 
 #[test]
 fn a_mix_has_seventy_reads_of_a_hundred_and_tells_them_apart() {
-    let folder = folder();
-    let path = folder.path().join("disk");
+    let (_folder, path) = nothing();
     let outcome =
         read(&path, "--file-bytes 1MiB --direct off --mix mixed --operations 20000 --seed 5").unwrap();
     let length = |name: &str| {
@@ -84,9 +77,7 @@ fn a_mix_has_seventy_reads_of_a_hundred_and_tells_them_apart() {
 
 #[test]
 fn an_engine_that_cannot_be_is_refused() {
-    let folder = folder();
-    let path = folder.path().join("disk");
-    content::provide(&path, 64 << 10, CACHED).unwrap();
+    let (_folder, path) = disk(64 << 10);
     let message = |line: &str| read(&path, line).unwrap_err().to_string();
     assert!(message("--engine pread --depth 2").contains("one request in flight"));
     assert!(message("--depth 4096").contains("the most is 1024"));
@@ -115,9 +106,7 @@ fn forbid_io_uring(error: i32) {
 
 #[test]
 fn without_io_uring_threads_take_over_and_say_so() {
-    let folder = folder();
-    let path = folder.path().join("disk");
-    content::provide(&path, 64 << 10, CACHED).unwrap();
+    let (_folder, path) = disk(64 << 10);
     for (error, said) in [(libc::EPERM, "forbidden here"), (libc::ENOSYS, "this kernel has no io_uring")] {
         let path = path.clone();
         // A filter binds the thread that sets it, and those that it starts.

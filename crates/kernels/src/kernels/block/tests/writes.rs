@@ -102,8 +102,7 @@ fn nothing_of_somebody_else_is_written() {
 
 #[test]
 fn a_file_is_prepared_and_removed_without_measuring() {
-    let folder = folder();
-    let path = folder.path().join("disk");
+    let (_folder, path) = nothing();
     let task = |path: &Path, task: &str, bytes: &str| {
         read(path, &format!("--file-bytes {bytes} --direct off --task {task}")).unwrap()
     };
@@ -114,7 +113,7 @@ fn a_file_is_prepared_and_removed_without_measuring() {
     assert!(path.exists(), "what had to be there stays there");
     task(&path, "remove", "1MiB");
     assert!(!path.exists());
-    let other = folder.path().join("data");
+    let other = path.with_file_name("data");
     std::fs::write(&other, b"somebody else's").unwrap();
     assert!(task(&other, "remove", "1MiB").check.statement.contains("stays as it is"));
     assert!(other.exists());
@@ -134,8 +133,7 @@ fn memory_is_no_disk() {
 
 #[test]
 fn a_file_that_does_not_fit_is_told_before_it_is_written() {
-    let folder = folder();
-    let path = folder.path().join("disk");
+    let (_folder, path) = nothing();
     let message = read(&path, "--file-bytes 1000TiB").unwrap_err().to_string();
     assert!(message.contains("1000TiB are needed") && message.contains("--file-bytes"), "{message}");
     assert!(!path.exists());
