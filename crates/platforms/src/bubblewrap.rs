@@ -12,7 +12,7 @@ use crate::helpers::version_text;
 use crate::namespaces::USER;
 use crate::spawn::{Runtime, Start, shown_groups};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, network,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result, network,
     setting,
 };
 use rustix::thread::UnshareFlags;
@@ -28,26 +28,23 @@ const REMEDY: &str =
 /// The platform `bubblewrap`.
 pub struct Bubblewrap;
 
+const ABOUT: About = About {
+    name: "bubblewrap",
+    summary: "a sandbox by bwrap: all namespaces, no new privileges, no daemon; for ordinary users too",
+    keys: &[
+        common_keys::net(network::WORDS),
+        USER,
+        common_keys::STORAGE,
+        common_keys::CPUS,
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+        common_keys::BINARY,
+    ],
+};
+
 impl Platform for Bubblewrap {
-    fn name(&self) -> &'static str {
-        "bubblewrap"
-    }
-
-    fn summary(&self) -> &'static str {
-        "a sandbox by bwrap: all namespaces, no new privileges, no daemon; for ordinary users too"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            common_keys::net(network::WORDS),
-            USER,
-            common_keys::STORAGE,
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            common_keys::BINARY,
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

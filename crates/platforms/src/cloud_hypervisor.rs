@@ -17,30 +17,31 @@ mod monitor;
 
 use crate::vm::disk;
 use crate::vm::vmm::{self, Kind, Vmm};
-use crate::{KeySpec, common_keys};
+use crate::{About, common_keys};
 use monitor::ByApi;
-
-const KEYS: &[KeySpec] = &[
-    vmm::ACCEL,
-    common_keys::CPUS,
-    common_keys::MEMORY,
-    common_keys::ROOTFS,
-    vmm::NET,
-    vmm::DISKS,
-    disk::SIZE,
-    disk::DEVICE,
-    vmm::CACHE,
-    vmm::ROOT,
-    vmm::INIT,
-    vmm::KERNEL,
-    vmm::HUGEPAGES,
-    common_keys::BINARY,
-];
 
 const KIND: Kind = Kind {
     monitor: &ByApi,
-    summary: "a virtual machine by Cloud Hypervisor, whose program is the user's; needs KVM",
-    keys: KEYS,
+    about: About {
+        name: "cloud-hypervisor",
+        summary: "a virtual machine by Cloud Hypervisor, whose program is the user's; needs KVM",
+        keys: &[
+            vmm::ACCEL,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            vmm::NET,
+            vmm::DISKS,
+            disk::SIZE,
+            disk::DEVICE,
+            vmm::CACHE,
+            vmm::ROOT,
+            vmm::INIT,
+            vmm::KERNEL,
+            vmm::HUGEPAGES,
+            common_keys::BINARY,
+        ],
+    },
     most_cpus: None,
 };
 

@@ -5,23 +5,23 @@
 //! is.
 
 use crate::oci::{Kind, Oci, Saving};
-use crate::{KeySpec, common_keys};
-
-const KEYS: &[KeySpec] = &[
-    common_keys::net(&["none", "host", "bridge", "nat"]),
-    common_keys::STORAGE,
-    common_keys::CPUS,
-    common_keys::MEMORY,
-    common_keys::ROOTFS,
-    common_keys::SECCOMP_OFF,
-    common_keys::USER,
-    common_keys::BINARY,
-];
+use crate::{About, common_keys};
 
 const KIND: Kind = Kind {
-    name: "crun",
-    summary: "a container by crun without an engine: as runc, by a smaller runtime",
-    keys: KEYS,
+    about: About {
+        name: "crun",
+        summary: "a container by crun without an engine: as runc, by a smaller runtime",
+        keys: &[
+            common_keys::net(&["none", "host", "bridge", "nat"]),
+            common_keys::STORAGE,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            common_keys::SECCOMP_OFF,
+            common_keys::USER,
+            common_keys::BINARY,
+        ],
+    },
     implies: common_keys::OWN_ROOT,
     own_kernel: false,
     refuses_hybrid: true,

@@ -18,8 +18,8 @@ use crate::oci::freezer::Freezer;
 use crate::oci::own_layer::{self, Layered};
 use crate::process_tracker::ProcessTracker;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, Undoers,
-    setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    Undoers, setting,
 };
 use engine::{Engine, Inspected};
 use guest::{shim_of, thaw};
@@ -48,30 +48,27 @@ const SETTLED_NS: u64 = 5_000_000_000;
 /// The platform `docker`.
 pub struct Docker;
 
+const ABOUT: About = About {
+    name: "docker",
+    summary: "a container by the Docker engine with the engine's own defaults",
+    keys: &[
+        common_keys::net(&["nat", "bridge", "proxy", "host", "none"]),
+        common_keys::STORAGE,
+        common_keys::SECCOMP,
+        common_keys::USER,
+        common_keys::CPUS,
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+        KeySpec::text("runtime").about(
+            "a runtime that the engine knows by this name, as in `runtime=runsc`; default: \
+                the engine's own",
+        ),
+    ],
+};
+
 impl Platform for Docker {
-    fn name(&self) -> &'static str {
-        "docker"
-    }
-
-    fn summary(&self) -> &'static str {
-        "a container by the Docker engine with the engine's own defaults"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            common_keys::net(&["nat", "bridge", "proxy", "host", "none"]),
-            common_keys::STORAGE,
-            common_keys::SECCOMP,
-            common_keys::USER,
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            KeySpec::text("runtime").about(
-                "a runtime that the engine knows by this name, as in `runtime=runsc`; default: \
-                    the engine's own",
-            ),
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

@@ -20,30 +20,31 @@ mod monitor;
 
 use crate::vm::disk;
 use crate::vm::vmm::{self, Kind, Vmm};
-use crate::{KeySpec, common_keys};
+use crate::{About, common_keys};
 use monitor::ByApi;
-
-const KEYS: &[KeySpec] = &[
-    vmm::ACCEL,
-    common_keys::CPUS,
-    common_keys::MEMORY,
-    common_keys::ROOTFS,
-    vmm::NET,
-    vmm::DISKS,
-    disk::SIZE,
-    disk::DEVICE,
-    vmm::ROOT,
-    vmm::INIT,
-    vmm::KERNEL,
-    vmm::HUGEPAGES,
-    vmm::CHANNEL,
-    common_keys::BINARY,
-];
 
 const KIND: Kind = Kind {
     monitor: &ByApi,
-    summary: "a virtual machine by Firecracker, whose program is the user's; needs KVM",
-    keys: KEYS,
+    about: About {
+        name: "firecracker",
+        summary: "a virtual machine by Firecracker, whose program is the user's; needs KVM",
+        keys: &[
+            vmm::ACCEL,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            vmm::NET,
+            vmm::DISKS,
+            disk::SIZE,
+            disk::DEVICE,
+            vmm::ROOT,
+            vmm::INIT,
+            vmm::KERNEL,
+            vmm::HUGEPAGES,
+            vmm::CHANNEL,
+            common_keys::BINARY,
+        ],
+    },
     // The interface's description, `MachineConfiguration`.
     most_cpus: Some(32),
 };

@@ -13,7 +13,8 @@ use crate::common_keys;
 use crate::link;
 use crate::network;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    setting,
 };
 use daemon::Daemon;
 use std::sync::Arc;
@@ -27,10 +28,24 @@ const IMPLIES: &[(&str, &str)] = &[
     ("user", "its root is mapped, as `user` says"),
 ];
 
+const KEYS: &[KeySpec] = &[
+    KeySpec { default: "mapped", ..common_keys::USER },
+    common_keys::net(&["none", "bridge", "nat"]),
+    common_keys::CPUS,
+    common_keys::MEMORY,
+    common_keys::ROOTFS,
+    common_keys::SECCOMP,
+    KeySpec::path("binary")
+        .about("the daemon to use instead of the installed one, so that two builds can be compared"),
+];
+
 /// The platform `incus`.
 pub static INCUS: Manager = Manager(&Flavor {
-    name: "incus",
-    summary: "a system in a container by Incus, by a daemon of the run's own",
+    about: About {
+        name: "incus",
+        summary: "a system in a container by Incus, by a daemon of the run's own",
+        keys: KEYS,
+    },
     client: "incus",
     daemons: &["incusd", "/usr/libexec/incus/incusd", "/usr/lib/incus/incusd", "/opt/incus/bin/incusd"],
     variables: ["INCUS_DIR", "INCUS_CONF"],
@@ -39,8 +54,11 @@ pub static INCUS: Manager = Manager(&Flavor {
 
 /// The platform `lxd`.
 pub static LXD: Manager = Manager(&Flavor {
-    name: "lxd",
-    summary: "a system in a container by LXD, by a daemon of the run's own",
+    about: About {
+        name: "lxd",
+        summary: "a system in a container by LXD, by a daemon of the run's own",
+        keys: KEYS,
+    },
     client: "lxc",
     daemons: &["lxd", "/usr/lib/lxd/lxd"],
     variables: ["LXD_DIR", "LXD_CONF"],
@@ -50,8 +68,7 @@ pub static LXD: Manager = Manager(&Flavor {
 /// In what managers differ.
 #[derive(Debug)]
 struct Flavor {
-    name: &'static str,
-    summary: &'static str,
+    about: About,
     /// Program of the users.
     client: &'static str,
     /// Where the daemon may be.
@@ -65,26 +82,8 @@ struct Flavor {
 pub struct Manager(&'static Flavor);
 
 impl Platform for Manager {
-    fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    fn summary(&self) -> &'static str {
-        self.0.summary
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec { default: "mapped", ..common_keys::USER },
-            common_keys::net(&["none", "bridge", "nat"]),
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            common_keys::SECCOMP,
-            KeySpec::path("binary")
-                .about("the daemon to use instead of the installed one, so that two builds can be compared"),
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &self.0.about
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
@@ -113,7 +112,7 @@ impl Platform for Manager {
     }
 
     fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
-        let name = self.0.name;
+        let name = self.name();
         let why = "saves containers only with CRIU, and none whose probe was brought in from outside";
         Err(PlatformError::CannotRestore(format!("{name} {why}")))
     }
@@ -121,12 +120,12 @@ impl Platform for Manager {
     fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<()> {
         match what {
             "link" => link::undo(id),
-            _ => Err(PlatformError::never_made(self.0.name, what)),
+            _ => Err(PlatformError::never_made(self.name(), what)),
         }
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let name = self.0.name;
+        let name = self.name();
         let own = [
             format!(
                 "run a daemon of {name} for this run alone, with its state and a copy of the image in the run's work directory"
@@ -152,8 +151,8 @@ impl Manager {
     /// Launches a guest of the Debian image; tells the version.
     fn prove(&self, host: &Host) -> Result<String> {
         let version = Daemon::find(self.0, host, "")?.version()?;
-        crate::oci::with_probe(host, EnvironmentSpec::new(self.0.name, Default::default()), |request| {
-            let work = host.work.join(format!("{}-{}-system", self.0.name, request.instance));
+        crate::oci::with_probe(host, EnvironmentSpec::new(self.name(), Default::default()), |request| {
+            let work = host.work.join(format!("{}-{}-system", self.name(), request.instance));
             let root = Root::prepare(&ImageSpec::Debian, &host.programs, &work, None);
             let root = root.map_err(|error| {
                 PlatformError::missing(

@@ -43,7 +43,7 @@ pub mod uml;
 
 pub use oci::{Oci, with_causes};
 pub use platform::{
-    Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,
+    About, Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,
     PlatformError, Reach, Result, Values,
 };
 pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};

@@ -27,7 +27,7 @@ use crate::vm::disk::{self, Wanted};
 use crate::vm::tune::{self, Tuning};
 use crate::vm::{keys, tap};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     common_keys, setting,
 };
 use daemon::Daemon;
@@ -105,45 +105,42 @@ impl<'a> Settings<'a> {
     }
 }
 
+const ABOUT: About = About {
+    name: PLATFORM,
+    summary: "a virtual machine by libvirt and QEMU, by a daemon of the run's own or one that the user names",
+    keys: &[
+        KeySpec::text("uri").about("the daemon to use, as in qemu:///system; else one of the run's own"),
+        keys::ACCEL,
+        keys::KERNEL,
+        KeySpec::words("machine", MACHINES).about("QEMU's type of machine"),
+        tune::TUNE,
+        tune::PIN,
+        tune::CPU,
+        tune::TOPOLOGY,
+        tune::HUGEPAGES,
+        tune::IOTHREAD,
+        storage::DISK,
+        disk::SIZE,
+        disk::DEVICE,
+        disk::STORAGE,
+        storage::CACHE,
+        storage::AIO,
+        storage::INIT,
+        KeySpec {
+            summary: "network: none (no card), bridge (an address on a bridge of the run), nat (behind address translation)",
+            ..common_keys::net(net::WORDS)
+        },
+        net::VHOST,
+        common_keys::CPUS,
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+        keys::BINARY,
+    ],
+};
+
 impl Platform for Libvirt {
-    fn name(&self) -> &'static str {
-        PLATFORM
-    }
-
-    fn summary(&self) -> &'static str {
-        "a virtual machine by libvirt and QEMU, by a daemon of the run's own or one that the user names"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec::text("uri").about("the daemon to use, as in qemu:///system; else one of the run's own"),
-            keys::ACCEL,
-            keys::KERNEL,
-            KeySpec::words("machine", MACHINES).about("QEMU's type of machine"),
-            tune::TUNE,
-            tune::PIN,
-            tune::CPU,
-            tune::TOPOLOGY,
-            tune::HUGEPAGES,
-            tune::IOTHREAD,
-            storage::DISK,
-            disk::SIZE,
-            disk::DEVICE,
-            disk::STORAGE,
-            storage::CACHE,
-            storage::AIO,
-            storage::INIT,
-            KeySpec {
-                summary: "network: none (no card), bridge (an address on a bridge of the run), nat (behind address translation)",
-                ..common_keys::net(net::WORDS)
-            },
-            net::VHOST,
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            keys::BINARY,
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

@@ -204,15 +204,7 @@ impl Elsewhere {
             tree: None,
             lock: None,
         };
-        GuestRequest {
-            environment: self.environment.clone(),
-            instance: INSTANCES,
-            root: Arc::new(nothing),
-            cpus: Vec::new(),
-            memory_bytes: None,
-            publish: Vec::new(),
-            outside: None,
-        }
+        GuestRequest::new(self.environment.clone(), INSTANCES, Arc::new(nothing))
     }
 }
 

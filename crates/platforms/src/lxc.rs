@@ -19,7 +19,8 @@ use crate::helpers::version_text;
 use crate::network;
 use crate::oci::availability;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    setting,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,35 +45,32 @@ const IMPLIES: &[(&str, &str)] = &[
 /// The platform `lxc`.
 pub struct Lxc;
 
+const ABOUT: About = About {
+    name: "lxc",
+    summary: "a container by LXC with the configuration that LXC ships: one program, or a whole system",
+    keys: &[
+        KeySpec::words("init", &["single", "full"]).about(
+            "what runs inside: one program below LXC's own small init, or a system with \
+                systemd",
+        ),
+        KeySpec::words("root", &["shared", "copied", "overlay"]).about(
+            "root file system: one for all guests, read-only; a copy for each; an overlay for \
+                each (default of init=full)",
+        ),
+        common_keys::USER,
+        common_keys::net(network::WORDS),
+        common_keys::STORAGE,
+        common_keys::CPUS,
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+        common_keys::SECCOMP,
+        common_keys::BINARY,
+    ],
+};
+
 impl Platform for Lxc {
-    fn name(&self) -> &'static str {
-        "lxc"
-    }
-
-    fn summary(&self) -> &'static str {
-        "a container by LXC with the configuration that LXC ships: one program, or a whole system"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec::words("init", &["single", "full"]).about(
-                "what runs inside: one program below LXC's own small init, or a system with \
-                    systemd",
-            ),
-            KeySpec::words("root", &["shared", "copied", "overlay"]).about(
-                "root file system: one for all guests, read-only; a copy for each; an overlay for \
-                    each (default of init=full)",
-            ),
-            common_keys::USER,
-            common_keys::net(network::WORDS),
-            common_keys::STORAGE,
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            common_keys::SECCOMP,
-            common_keys::BINARY,
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

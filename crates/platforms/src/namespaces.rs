@@ -9,7 +9,9 @@
 use crate::common_keys;
 use crate::network;
 use crate::spawn::Start;
-use crate::{Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, Result, setting};
+use crate::{
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, Result, setting,
+};
 use rustix::thread::UnshareFlags;
 use weigh_model::EnvironmentSpec;
 
@@ -37,25 +39,22 @@ impl Namespaces {
     }
 }
 
+const ABOUT: About = About {
+    name: "namespaces",
+    summary: "raw Linux namespaces and control groups, without a container runtime",
+    keys: &[
+        common_keys::net(network::WORDS),
+        USER,
+        common_keys::STORAGE,
+        common_keys::CPUS,
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+    ],
+};
+
 impl Platform for Namespaces {
-    fn name(&self) -> &'static str {
-        "namespaces"
-    }
-
-    fn summary(&self) -> &'static str {
-        "raw Linux namespaces and control groups, without a container runtime"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            common_keys::net(network::WORDS),
-            USER,
-            common_keys::STORAGE,
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

@@ -7,9 +7,7 @@
 
 use crate::common_keys;
 use crate::spawn::Start;
-use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
-};
+use crate::{About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result};
 use rustix::thread::UnshareFlags;
 use weigh_model::EnvironmentSpec;
 
@@ -26,17 +24,15 @@ impl Native {
     }
 }
 
+const ABOUT: About = About {
+    name: "native",
+    summary: "the host itself, confined to the same CPUs and memory as the guests",
+    keys: &[common_keys::CPUS, common_keys::MEMORY, common_keys::ROOTFS],
+};
+
 impl Platform for Native {
-    fn name(&self) -> &'static str {
-        "native"
-    }
-
-    fn summary(&self) -> &'static str {
-        "the host itself, confined to the same CPUs and memory as the guests"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        &[common_keys::CPUS, common_keys::MEMORY, common_keys::ROOTFS]
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {

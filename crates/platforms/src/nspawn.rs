@@ -21,7 +21,7 @@ use crate::common_keys::{self, Storage};
 use crate::helpers::version_line;
 use crate::spawn::{Runtime, Start};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, Result, network, setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, Result, network, setting,
 };
 use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
@@ -35,32 +35,29 @@ const REMEDY: &str =
 /// The platform `nspawn`.
 pub struct Nspawn;
 
+const ABOUT: About = About {
+    name: "nspawn",
+    summary: "a container by systemd-nspawn: one program, or a whole system with its own init",
+    keys: &[
+        KeySpec::words("init", &["single", "full"])
+            .about("the probe as the first process, or the init of the image with the probe beside it"),
+        KeySpec::words("root", &["overlay", "copied", "shared"]).about(
+            "root of a system: an overlay above the image, a copy of it, or the image itself, read-only",
+        ),
+        common_keys::net(network::WORDS),
+        common_keys::USER,
+        common_keys::SECCOMP,
+        common_keys::STORAGE,
+        common_keys::CPUS,
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+        common_keys::BINARY,
+    ],
+};
+
 impl Platform for Nspawn {
-    fn name(&self) -> &'static str {
-        "nspawn"
-    }
-
-    fn summary(&self) -> &'static str {
-        "a container by systemd-nspawn: one program, or a whole system with its own init"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec::words("init", &["single", "full"])
-                .about("the probe as the first process, or the init of the image with the probe beside it"),
-            KeySpec::words("root", &["overlay", "copied", "shared"]).about(
-                "root of a system: an overlay above the image, a copy of it, or the image itself, read-only",
-            ),
-            common_keys::net(network::WORDS),
-            common_keys::USER,
-            common_keys::SECCOMP,
-            common_keys::STORAGE,
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            common_keys::BINARY,
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {

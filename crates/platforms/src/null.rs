@@ -10,8 +10,8 @@ mod script;
 
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, Session,
-    Values, setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    Session, Values, setting,
 };
 use probe::{Fake, Shared};
 use script::{Noise, Script};
@@ -30,62 +30,56 @@ const FAULTS: Values = Values::Words(&["none", "exit", "check", "garbage", "miss
 /// The fake platform.
 pub struct Null;
 
+const ABOUT: About = About {
+    name: "null",
+    summary: "a fake that executes nothing and answers from a script, for tests of weighbridge itself",
+    keys: &[
+        KeySpec::text("time").or("10ms").about("what every command is said to take"),
+        KeySpec::text("effect").or("0").about("fraction by which this environment is slower"),
+        KeySpec::text("sd").or("0").about("standard deviation of the logarithm of the times"),
+        KeySpec::text("drift").or("none").about(
+            "what all null environments of a run share: none, linear-F (slower by F per 100 \
+                commands), arRHO-SD (AR(1) with stationary deviation SD), step-F (now and then \
+                slower by F)",
+        ),
+        KeySpec::number("seed").or("1").about("seed of noise and drift"),
+        KeySpec::new("fault", FAULTS).or("none").about(
+            "what goes wrong: the exit status, the check, the output, the program, the \
+                command, the guest's answers, the guest",
+        ),
+        KeySpec::number("at").about("the fault strikes this command of an instance, counted from 0"),
+        KeySpec::number("every").about("the fault strikes every so many commands of an instance"),
+        KeySpec::text("fact")
+            .about("parity facts that it shows, `KEY=VALUE` joined by `+`, in place of its own"),
+        KeySpec::words("fork", &["no", "yes"])
+            .about("whether the guest can run a server: a command called `serve`"),
+        KeySpec::new("loader-fault", FAULTS)
+            .or("none")
+            .about("what goes wrong with the load generator of such a server, as `fault`"),
+        KeySpec::number("loader-at").about("the fault strikes this command of a load generator"),
+        KeySpec::number("loader-every").about("the fault strikes every so many of its commands"),
+        KeySpec::number("fact-from").or("0").about("the first instance that shows them"),
+        KeySpec::words("launch", &["ok", "fail"]).about("whether guests start"),
+        KeySpec::number("last").about("the last instance of a run that starts; all do otherwise"),
+        KeySpec::text("launch-time")
+            .about("what the start of a guest is said to take, with `effect` and `sd`"),
+        KeySpec::words("real", &["no", "yes"])
+            .about("whether commands take their time in truth, on a clock that can be checked"),
+        KeySpec::words("kernel", &["host", "own"])
+            .about("whose boot the guest says it is, and whose clock it reads"),
+        KeySpec::text("clock")
+            .or("1")
+            .about("rate of the guest's clock, as in 1.01; any but 1 makes the clock one of its own"),
+        KeySpec::text("there").or("0ms").about("time that a request is under way"),
+        KeySpec::text("back").or("0ms").about("time that an answer is under way"),
+        KeySpec::text("jitter").or("0ms").about("longest time, at random, by which each way takes longer"),
+        KeySpec::number("cpus").about("number of CPUs that the guest says it has; those asked for otherwise"),
+    ],
+};
+
 impl Platform for Null {
-    fn name(&self) -> &'static str {
-        "null"
-    }
-
-    fn summary(&self) -> &'static str {
-        "a fake that executes nothing and answers from a script, for tests of weighbridge itself"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec::text("time").or("10ms").about("what every command is said to take"),
-            KeySpec::text("effect").or("0").about("fraction by which this environment is slower"),
-            KeySpec::text("sd").or("0").about("standard deviation of the logarithm of the times"),
-            KeySpec::text("drift").or("none").about(
-                "what all null environments of a run share: none, linear-F (slower by F per 100 \
-                    commands), arRHO-SD (AR(1) with stationary deviation SD), step-F (now and then \
-                    slower by F)",
-            ),
-            KeySpec::number("seed").or("1").about("seed of noise and drift"),
-            KeySpec::new("fault", FAULTS).or("none").about(
-                "what goes wrong: the exit status, the check, the output, the program, the \
-                    command, the guest's answers, the guest",
-            ),
-            KeySpec::number("at").about("the fault strikes this command of an instance, counted from 0"),
-            KeySpec::number("every").about("the fault strikes every so many commands of an instance"),
-            KeySpec::text("fact")
-                .about("parity facts that it shows, `KEY=VALUE` joined by `+`, in place of its own"),
-            KeySpec::words("fork", &["no", "yes"])
-                .about("whether the guest can run a server: a command called `serve`"),
-            KeySpec::new("loader-fault", FAULTS)
-                .or("none")
-                .about("what goes wrong with the load generator of such a server, as `fault`"),
-            KeySpec::number("loader-at").about("the fault strikes this command of a load generator"),
-            KeySpec::number("loader-every").about("the fault strikes every so many of its commands"),
-            KeySpec::number("fact-from").or("0").about("the first instance that shows them"),
-            KeySpec::words("launch", &["ok", "fail"]).about("whether guests start"),
-            KeySpec::number("last").about("the last instance of a run that starts; all do otherwise"),
-            KeySpec::text("launch-time")
-                .about("what the start of a guest is said to take, with `effect` and `sd`"),
-            KeySpec::words("real", &["no", "yes"])
-                .about("whether commands take their time in truth, on a clock that can be checked"),
-            KeySpec::words("kernel", &["host", "own"])
-                .about("whose boot the guest says it is, and whose clock it reads"),
-            KeySpec::text("clock")
-                .or("1")
-                .about("rate of the guest's clock, as in 1.01; any but 1 makes the clock one of its own"),
-            KeySpec::text("there").or("0ms").about("time that a request is under way"),
-            KeySpec::text("back").or("0ms").about("time that an answer is under way"),
-            KeySpec::text("jitter")
-                .or("0ms")
-                .about("longest time, at random, by which each way takes longer"),
-            KeySpec::number("cpus")
-                .about("number of CPUs that the guest says it has; those asked for otherwise"),
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

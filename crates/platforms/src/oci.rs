@@ -52,19 +52,7 @@ pub(crate) fn with_probe<T>(
     let work = host.work.join(format!("{}-{instance}-root", environment.platform));
     let tried = Root::prepare(&ImageSpec::Probe, &host.programs, &work, None)
         .map_err(PlatformError::from)
-        .and_then(|root| {
-            let (cpus, memory_bytes) = (Vec::new(), None);
-            let root = Arc::new(root);
-            attempt(&GuestRequest {
-                environment,
-                instance,
-                root,
-                cpus,
-                memory_bytes,
-                publish: Vec::new(),
-                outside: None,
-            })
-        });
+        .and_then(|root| attempt(&GuestRequest::new(environment, instance, Arc::new(root))));
     // It lies in the run's work directory, which is in the ledger; leaving it costs only space.
     let _ = fs::remove_dir_all(&work);
     tried

@@ -17,7 +17,8 @@ use crate::common_keys::{BINARY, CPUS, MEMORY};
 use crate::helpers::fnv_1a;
 use crate::qemu::accel::{self, Acceleration, Subject};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    setting,
 };
 use guest::{TRIAL_DEADLINE, discard, machine};
 use image::Boot;
@@ -68,29 +69,25 @@ impl Settings {
     }
 }
 
+const ABOUT: About = About {
+    name: PLATFORM,
+    summary: "a unikernel by OSv under QEMU, from an image of yours that holds weigh-kernels; builtin workloads only",
+    keys: &[
+        KeySpec::path("image").about("OSv's loader.elf, or a disk image in raw or qcow2 format; required"),
+        KeySpec::path("kernel").about("OSv's loader.elf to boot directly, with `image` as its disk"),
+        KeySpec::text("program").or("/weigh-kernels").about("where weigh-kernels is in the image"),
+        KeySpec::words("accel", &["auto", "kvm", "tcg"]).about(
+            "what executes the machine: KVM where the image is proven to run under it, else emulation",
+        ),
+        CPUS,
+        MEMORY,
+        BINARY,
+    ],
+};
+
 impl Platform for Osv {
-    fn name(&self) -> &'static str {
-        PLATFORM
-    }
-
-    fn summary(&self) -> &'static str {
-        "a unikernel by OSv under QEMU, from an image of yours that holds weigh-kernels; builtin workloads only"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec::path("image")
-                .about("OSv's loader.elf, or a disk image in raw or qcow2 format; required"),
-            KeySpec::path("kernel").about("OSv's loader.elf to boot directly, with `image` as its disk"),
-            KeySpec::text("program").or("/weigh-kernels").about("where weigh-kernels is in the image"),
-            KeySpec::words("accel", &["auto", "kvm", "tcg"]).about(
-                "what executes the machine: KVM where the image is proven to run under it, else emulation",
-            ),
-            CPUS,
-            MEMORY,
-            BINARY,
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
@@ -204,7 +201,7 @@ fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, 
         return Ok((boot, acceleration, version));
     }
     let version = try_out(host, request, boot.clone(), acceleration, TRIAL_DEADLINE)?;
-    std::fs::write(&known, &version).map_err(PlatformError::io(format!("write {}", known.display())))?;
+    std::fs::write(&known, &version).map_err(PlatformError::at("write", &known))?;
     Ok((boot, acceleration, version))
 }
 

@@ -34,14 +34,23 @@ use weigh_network::{Hop, NetworkError};
 /// Implementors are unit structs without state; what a run needs is in [`Host`] and
 /// [`GuestRequest`]. Nothing is changed on the host without a ledger entry written before.
 pub trait Platform: Send + Sync {
-    /// The name that users write, also the name of the file.
-    fn name(&self) -> &'static str;
+    /// What users are told of the platform.
+    fn about(&self) -> &'static About;
 
-    /// One sentence for `weigh list platforms`.
-    fn summary(&self) -> &'static str;
+    /// [`About::name`].
+    fn name(&self) -> &'static str {
+        self.about().name
+    }
 
-    /// The keys that the platform takes after its name. `label` is common to all and not listed.
-    fn keys(&self) -> &'static [KeySpec];
+    /// [`About::summary`].
+    fn summary(&self) -> &'static str {
+        self.about().summary
+    }
+
+    /// [`About::keys`].
+    fn keys(&self) -> &'static [KeySpec] {
+        self.about().keys
+    }
 
     /// What a guest with these keys can do.
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities;
@@ -117,6 +126,17 @@ pub trait Platform: Send + Sync {
         let _ = (id, detail);
         Err(PlatformError::never_made(self.name(), what))
     }
+}
+
+/// What users are told of a platform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// The name that users write, also the name of the file.
+    pub name: &'static str,
+    /// One sentence for `weigh list platforms`.
+    pub summary: &'static str,
+    /// The keys that the platform takes after its name. `label` is common to all and not listed.
+    pub keys: &'static [KeySpec],
 }
 
 /// A running guest.
@@ -505,6 +525,12 @@ pub struct GuestRequest {
 }
 
 impl GuestRequest {
+    /// A guest with all CPUs, unlimited memory and no published port.
+    pub fn new(environment: EnvironmentSpec, instance: u64, root: Arc<Root>) -> Self {
+        let (cpus, publish) = (Vec::new(), Vec::new());
+        Self { environment, instance, root, cpus, memory_bytes: None, publish, outside: None }
+    }
+
     /// The CPUs of the host that the guest may use: those that are asked for, else all that
     /// weighbridge may use.
     pub(crate) fn cpus_or_all(&self) -> Vec<u32> {
@@ -609,6 +635,11 @@ impl PlatformError {
     pub fn io<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
         |source| Self::Io { doing, source: source.into() }
+    }
+
+    /// The same of something that was done to a path, as in `at("make", path)`.
+    pub(crate) fn at<E: Into<std::io::Error>>(doing: &str, path: &Path) -> impl FnOnce(E) -> Self + use<E> {
+        Self::io(format!("{doing} {}", path.display()))
     }
 }
 

@@ -13,7 +13,8 @@ use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::oci::own_layer;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    setting,
 };
 use network::Network;
 use serde_json::Value;
@@ -28,30 +29,27 @@ const MAPPED: &str = "0:100000:65536";
 /// The platform `podman`.
 pub struct Podman;
 
+const ABOUT: About = About {
+    name: "podman",
+    summary: "a container by Podman as root, without a daemon, in a store of the run's own",
+    keys: &[
+        common_keys::net(&["nat", "bridge", "host", "none"]),
+        common_keys::STORAGE,
+        common_keys::SECCOMP,
+        common_keys::USER,
+        common_keys::CPUS,
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+        common_keys::BINARY,
+        KeySpec::text("runtime")
+            .or("runc")
+            .about("the runtime below it, a name or a path, as in `runtime=crun`"),
+    ],
+};
+
 impl Platform for Podman {
-    fn name(&self) -> &'static str {
-        "podman"
-    }
-
-    fn summary(&self) -> &'static str {
-        "a container by Podman as root, without a daemon, in a store of the run's own"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            common_keys::net(&["nat", "bridge", "host", "none"]),
-            common_keys::STORAGE,
-            common_keys::SECCOMP,
-            common_keys::USER,
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            common_keys::BINARY,
-            KeySpec::text("runtime")
-                .or("runc")
-                .about("the runtime below it, a name or a path, as in `runtime=crun`"),
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

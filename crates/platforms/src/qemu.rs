@@ -46,7 +46,7 @@ use crate::vm::boot;
 use crate::vm::disk::Wanted;
 use crate::vm::tune::{Model, Tuning, host_cpus};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result,
     common_keys, setting,
 };
 use accel::{Acceleration, Proof, Subject};
@@ -210,17 +210,15 @@ fn check_disks(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
+const ABOUT: About = About {
+    name: PLATFORM,
+    summary: "a virtual machine by QEMU, accelerated by KVM where a guest is proven to run under it, else emulated",
+    keys: keys::KEYS,
+};
+
 impl Platform for Qemu {
-    fn name(&self) -> &'static str {
-        PLATFORM
-    }
-
-    fn summary(&self) -> &'static str {
-        "a virtual machine by QEMU, accelerated by KVM where a guest is proven to run under it, else emulated"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        keys::KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

@@ -1,26 +1,26 @@
 //! Containers by runc, the runtime below Docker, Podman and containerd, without an engine above it.
 
 use crate::oci::{Kind, Oci, Saving};
-use crate::{KeySpec, common_keys};
-
-const KEYS: &[KeySpec] = &[
-    common_keys::net(&["none", "host", "bridge", "nat"]),
-    common_keys::STORAGE,
-    common_keys::CPUS,
-    common_keys::MEMORY,
-    common_keys::ROOTFS,
-    common_keys::SECCOMP_OFF,
-    common_keys::USER,
-    common_keys::BINARY,
-    KeySpec::path("criu").about(
-        "the program CRIU, version 4 or later, that saves and restores guests; default: the installed one",
-    ),
-];
+use crate::{About, KeySpec, common_keys};
 
 const KIND: Kind = Kind {
-    name: "runc",
-    summary: "a container by runc without an engine: all namespaces, Docker's capabilities, no system call filter",
-    keys: KEYS,
+    about: About {
+        name: "runc",
+        summary: "a container by runc without an engine: all namespaces, Docker's capabilities, no system call filter",
+        keys: &[
+            common_keys::net(&["none", "host", "bridge", "nat"]),
+            common_keys::STORAGE,
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            common_keys::SECCOMP_OFF,
+            common_keys::USER,
+            common_keys::BINARY,
+            KeySpec::path("criu").about(
+                "the program CRIU, version 4 or later, that saves and restores guests; default: the installed one",
+            ),
+        ],
+    },
     implies: common_keys::OWN_ROOT,
     own_kernel: false,
     refuses_hybrid: false,

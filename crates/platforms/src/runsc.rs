@@ -6,7 +6,7 @@
 //! of it.
 
 use crate::oci::{Kind, Oci, Saving};
-use crate::{KeySpec, Values, common_keys};
+use crate::{About, KeySpec, Values, common_keys};
 use weigh_model::EnvironmentSpec;
 
 /// In what a sandbox differs from the host because of what it is.
@@ -26,27 +26,27 @@ const IMPLIES: &[(&str, &str)] = &[
     ("acceleration", "system calls by its own kernel, as `platform` says"),
 ];
 
-const KEYS: &[KeySpec] = &[
-    KeySpec::words("platform", &["systrap", "ptrace", "kvm"]).about(
-        "how its kernel gets hold of system calls: systrap, ptrace, or kvm, which is proven by \
-            starting a guest",
-    ),
-    common_keys::net(&["none", "host", "bridge", "nat"]),
-    KeySpec {
-        values: Values::Words(&["tmpfs", "volume"]),
-        summary: "what holds /var/tmp: its own memory, or a directory of the host through the file server",
-        ..common_keys::STORAGE
-    },
-    common_keys::CPUS,
-    common_keys::MEMORY,
-    common_keys::ROOTFS,
-    common_keys::BINARY,
-];
-
 const KIND: Kind = Kind {
-    name: "runsc",
-    summary: "a sandbox by gVisor's runsc: the guest's system calls are served by a kernel in user space",
-    keys: KEYS,
+    about: About {
+        name: "runsc",
+        summary: "a sandbox by gVisor's runsc: the guest's system calls are served by a kernel in user space",
+        keys: &[
+            KeySpec::words("platform", &["systrap", "ptrace", "kvm"]).about(
+                "how its kernel gets hold of system calls: systrap, ptrace, or kvm, which is proven by \
+                    starting a guest",
+            ),
+            common_keys::net(&["none", "host", "bridge", "nat"]),
+            KeySpec {
+                values: Values::Words(&["tmpfs", "volume"]),
+                summary: "what holds /var/tmp: its own memory, or a directory of the host through the file server",
+                ..common_keys::STORAGE
+            },
+            common_keys::CPUS,
+            common_keys::MEMORY,
+            common_keys::ROOTFS,
+            common_keys::BINARY,
+        ],
+    },
     implies: IMPLIES,
     own_kernel: true,
     refuses_hybrid: false,

@@ -22,7 +22,8 @@ mod target;
 
 use crate::common_keys::{ANOTHER_MACHINE, BINARY};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    setting,
 };
 use guest::GuestBy;
 use remote_directory::{Machine, RemoteDirectory};
@@ -56,36 +57,31 @@ const IMPLIES: &[(&str, &str)] = &[
 /// Another machine, by SSH.
 pub struct Ssh;
 
+const ABOUT: About = About {
+    name: PLATFORM,
+    summary: "another machine by ssh, as it is: with the probe where it is Linux on the same architecture, else command by command",
+    keys: &[
+        KeySpec::text("host").about("the machine, as [user@]address or a name that ssh knows; required"),
+        KeySpec::number("port").about("the port of its SSH server; default: what ssh's configuration says"),
+        KeySpec::path("identity").about("the private key to use; default: those that ssh finds by itself"),
+        KeySpec::path("config").about("ssh's configuration file to use instead of the user's"),
+        KeySpec::path("known-hosts").about("the file of known host keys to use instead of the user's"),
+        KeySpec::text("directory")
+            .or("/tmp")
+            .about("directory on the machine in which the run makes its own"),
+        KeySpec::words("by", &["auto", "probe", "shell"]).about(
+            "what runs commands there: the probe, the machine's shell with an ssh for each, \
+                or the probe where it runs",
+        ),
+        KeySpec::number("cpus")
+            .about("number of the machine's CPUs, the first ones, that guests may use; default: all"),
+        BINARY,
+    ],
+};
+
 impl Platform for Ssh {
-    fn name(&self) -> &'static str {
-        PLATFORM
-    }
-
-    fn summary(&self) -> &'static str {
-        "another machine by ssh, as it is: with the probe where it is Linux on the same architecture, else command by command"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec::text("host").about("the machine, as [user@]address or a name that ssh knows; required"),
-            KeySpec::number("port")
-                .about("the port of its SSH server; default: what ssh's configuration says"),
-            KeySpec::path("identity")
-                .about("the private key to use; default: those that ssh finds by itself"),
-            KeySpec::path("config").about("ssh's configuration file to use instead of the user's"),
-            KeySpec::path("known-hosts").about("the file of known host keys to use instead of the user's"),
-            KeySpec::text("directory")
-                .or("/tmp")
-                .about("directory on the machine in which the run makes its own"),
-            KeySpec::words("by", &["auto", "probe", "shell"]).about(
-                "what runs commands there: the probe, the machine's shell with an ssh for each, \
-                    or the probe where it runs",
-            ),
-            KeySpec::number("cpus")
-                .about("number of the machine's CPUs, the first ones, that guests may use; default: all"),
-            BINARY,
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

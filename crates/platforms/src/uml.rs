@@ -22,7 +22,7 @@ mod root;
 use crate::helpers::version_text;
 use crate::vm::tap;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     common_keys, setting,
 };
 use root::{initramfs, initramfs_path, mounts, utf8};
@@ -85,7 +85,7 @@ impl Uml {
         };
         let program = found.ok_or_else(missing)?;
         // It runs in a directory of its own.
-        program.canonicalize().map_err(PlatformError::io(format!("resolve {}", program.display())))
+        program.canonicalize().map_err(PlatformError::at("resolve", &program))
     }
 
     /// Sees to it that there is a program: one that the user names, an installed one, or Debian's,
@@ -109,29 +109,26 @@ impl Uml {
     }
 }
 
+const ABOUT: About = About {
+    name: "uml",
+    summary: "User-mode Linux: a kernel of its own as a process of the host, one CPU, no hardware support needed",
+    keys: &[
+        KeySpec::words("net", &["none", "bridge", "nat"]).about(
+            "network: none (only loopback), bridge (an address on a bridge of the run), nat \
+                (behind address translation)",
+        ),
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+        KeySpec::path("binary").about(
+            "the user-mode kernel to use, which is a program, so that two builds can be \
+                compared",
+        ),
+    ],
+};
+
 impl Platform for Uml {
-    fn name(&self) -> &'static str {
-        "uml"
-    }
-
-    fn summary(&self) -> &'static str {
-        "User-mode Linux: a kernel of its own as a process of the host, one CPU, no hardware support needed"
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: &[KeySpec] = &[
-            KeySpec::words("net", &["none", "bridge", "nat"]).about(
-                "network: none (only loopback), bridge (an address on a bridge of the run), nat \
-                    (behind address translation)",
-            ),
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            KeySpec::path("binary").about(
-                "the user-mode kernel to use, which is a program, so that two builds can be \
-                    compared",
-            ),
-        ];
-        KEYS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

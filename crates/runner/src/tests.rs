@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use weigh_host::cgroup::Cgroup;
 use weigh_model::{EnvironmentSpec, FinishReason};
 use weigh_platforms::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Session, find,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Session, find,
 };
 
 /// Instances that are not frozen.
@@ -34,14 +34,8 @@ fn fake() -> &'static dyn Platform {
 }
 
 impl Platform for Watched {
-    fn name(&self) -> &'static str {
-        "watched"
-    }
-    fn summary(&self) -> &'static str {
-        ""
-    }
-    fn keys(&self) -> &'static [KeySpec] {
-        &[]
+    fn about(&self) -> &'static About {
+        &About { name: "watched", summary: "", keys: &[] }
     }
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         fake().capabilities(environment)

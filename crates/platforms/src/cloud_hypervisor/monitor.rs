@@ -28,10 +28,6 @@ fn url(directory: &Path) -> String {
 }
 
 impl Monitor for ByApi {
-    fn platform(&self) -> &'static str {
-        "cloud-hypervisor"
-    }
-
     fn modules(&self) -> &'static [&'static str] {
         &["virtio_pci"]
     }

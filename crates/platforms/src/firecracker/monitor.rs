@@ -22,10 +22,6 @@ const CARD: &str = "eth0";
 pub(super) struct ByApi;
 
 impl Monitor for ByApi {
-    fn platform(&self) -> &'static str {
-        "firecracker"
-    }
-
     fn modules(&self) -> &'static [&'static str] {
         &["virtio_mmio"]
     }

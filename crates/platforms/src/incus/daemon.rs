@@ -43,7 +43,7 @@ impl Daemon {
     /// [`PlatformError::Missing`] with the remedy.
     pub(super) fn find(flavor: &'static Flavor, host: &Host, binary: &str) -> Result<Self> {
         let missing = |what: String| PlatformError::missing(what, flavor.remedy);
-        host.require_root(format!("the right to run a daemon of {}", flavor.name))?;
+        host.require_root(format!("the right to run a daemon of {}", flavor.about.name))?;
         let named = [binary];
         let candidates = if binary.is_empty() { flavor.daemons } else { &named };
         let program = candidates.iter().find_map(|name| find_program(name));
@@ -55,20 +55,20 @@ impl Daemon {
         let client = client.ok_or_else(|| missing(format!("the program {}", flavor.client)))?;
         // Two builds in one run have a daemon each.
         let build = u32::from(!binary.is_empty());
-        let short = flavor.name.get(..1).unwrap_or_default();
+        let short = flavor.about.name.get(..1).unwrap_or_default();
         Ok(Self {
             flavor,
             program,
             client,
             directory: host.work.join(format!("{short}{build}")),
-            group: format!("weighbridge-{}/{}-daemon{build}", host.run, flavor.name),
-            log: host.logs.join(format!("{}-daemon.log", flavor.name)),
+            group: format!("weighbridge-{}/{}-daemon{build}", host.run, flavor.about.name),
+            log: host.logs.join(format!("{}-daemon.log", flavor.about.name)),
         })
     }
 
     /// What the daemon says of itself.
     pub(super) fn version(&self) -> Result<String> {
-        Ok(format!("{} {}", self.flavor.name, version_text(&self.program)?))
+        Ok(format!("{} {}", self.flavor.about.name, version_text(&self.program)?))
     }
 
     /// Starts it unless it runs. It ends when the run's ledger is closed or swept, with its control
@@ -81,8 +81,7 @@ impl Daemon {
         }
         let fresh = !self.directory.exists();
         for directory in [&self.directory, &self.directory.with_extension("conf")] {
-            fs::create_dir_all(directory)
-                .map_err(PlatformError::io(format!("make the directory {}", directory.display())))?;
+            fs::create_dir_all(directory).map_err(PlatformError::at("make the directory", directory))?;
         }
         // Its mounts are seen by nobody else, and go with it.
         let private = ["--fork", "unshare", "--mount", "--propagation", "private"];
@@ -134,7 +133,7 @@ impl Daemon {
 
     /// The client and the processes that serve all containers, as shared.
     pub(super) fn processes(&self) -> Vec<Process> {
-        let name = |pid| Process { name: format!("{} daemon", self.flavor.name), pid };
+        let name = |pid| Process { name: format!("{} daemon", self.flavor.about.name), pid };
         Hierarchy::detect().members(self.group.as_ref()).into_iter().map(name).collect()
     }
 
@@ -145,7 +144,7 @@ impl Daemon {
 
     fn failed(&self, reason: &str) -> PlatformError {
         let reason = with_tail(reason, &self.log);
-        PlatformError::Launch { platform: self.flavor.name, reason, log: Some(self.log.clone()) }
+        PlatformError::Launch { platform: self.flavor.about.name, reason, log: Some(self.log.clone()) }
     }
 }
 

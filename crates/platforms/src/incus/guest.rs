@@ -33,7 +33,7 @@ pub(super) fn launch(
 ) -> Result<CoreGuest<ManagedContainer>> {
     // Its name is unique at its daemon.
     let name = format!("g-{}", request.instance);
-    let core = GuestCore { name, ..GuestCore::new(manager.0.name, host, request) };
+    let core = GuestCore { name, ..GuestCore::new(manager.0.about.name, host, request) };
     let groups = Groups::make(host, request, &core.short_name)?;
     CoreGuest::launch(core, ManagedContainer { daemon, groups }, |container, core| {
         container.make(core, manager, host, request)?;

@@ -179,13 +179,11 @@ impl Own {
             return Ok(());
         }
         check_length(&self.socket())?;
-        let make = |path: &Path| {
-            fs::create_dir_all(path)
-                .map_err(PlatformError::io(format!("make the directory {}", path.display())))
-        };
+        let make =
+            |path: &Path| fs::create_dir_all(path).map_err(PlatformError::at("make the directory", path));
         let write = |name: &str, text: &str| {
             let path = self.directory.join("etc").join(name);
-            fs::write(&path, text).map_err(PlatformError::io(format!("write {}", path.display())))
+            fs::write(&path, text).map_err(PlatformError::at("write", &path))
         };
         let cache = CacheDirectory::open().map(|cache| cache.path().join(PLATFORM));
         // What is found of a QEMU holds as long as that program does, and the daemon sees to that

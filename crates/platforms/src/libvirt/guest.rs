@@ -164,13 +164,12 @@ impl LibvirtMachine {
         .text();
         core.network = tap.map(|tap| Box::new(tap) as _);
         fs::write(&self.files.document, document)
-            .map_err(PlatformError::io(format!("write {}", self.files.document.display())))?;
+            .map_err(PlatformError::at("write", &self.files.document))?;
         core.start_clock();
         if let (Some(SharedFiles { kind: Share::Virtiofs, source, .. }), Some((_, shared))) =
             (&share, &prepared.share)
         {
-            let listener = UnixListener::bind(source)
-                .map_err(PlatformError::io(format!("listen on {}", source.display())))?;
+            let listener = UnixListener::bind(source).map_err(PlatformError::at("listen on", source))?;
             self.file_daemon = Some(share::serve(listener.into(), shared, core.cgroup.as_ref(), &core.log)?);
         }
         self.bring_up(core, &settings, acceleration, until)
@@ -201,7 +200,7 @@ impl LibvirtMachine {
         core.tracker.track([qemu]);
         self.move_into_group(core, qemu)?;
         let channel = UnixStream::connect(&self.files.channel)
-            .map_err(PlatformError::io(format!("connect to {}", self.files.channel.display())))?;
+            .map_err(PlatformError::at("connect to", &self.files.channel))?;
         let write = channel.try_clone().map_err(PlatformError::io("duplicate the guest's channel"))?;
         self.tell(core, &["resume", &core.name], until)?;
         core.code_ns = Some(monotonic_ns());
@@ -233,8 +232,7 @@ impl LibvirtMachine {
         // asked for them.
         let carriers = Process::named(&format!("vhost-{qemu}"));
         for file in cgroup.procs_files() {
-            fs::write(&file, qemu.to_string())
-                .map_err(PlatformError::io(format!("move QEMU into {}", file.display())))?;
+            fs::write(&file, qemu.to_string()).map_err(PlatformError::at("move QEMU into", &file))?;
             for carrier in &carriers {
                 // One that is QEMU's own thread has come along.
                 let _ = fs::write(&file, carrier.pid.to_string());

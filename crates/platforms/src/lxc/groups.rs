@@ -142,7 +142,7 @@ fn pass_cpus_on(group: &Cgroup) -> Result<()> {
     for directory in group.directories().iter().filter(|it| it.join("cpuset.mems").exists()) {
         let file = directory.join("cgroup.clone_children");
         if file.exists() {
-            fs::write(&file, "1").map_err(PlatformError::io(format!("write {}", file.display())))?;
+            fs::write(&file, "1").map_err(PlatformError::at("write", &file))?;
         }
     }
     Ok(())

@@ -64,7 +64,7 @@ impl LxcContainer {
         let text = config.text();
         core.network = Some(Box::new(link));
         let file = directory.join("config");
-        fs::write(&file, text).map_err(PlatformError::io(format!("write {}", file.display())))?;
+        fs::write(&file, text).map_err(PlatformError::at("write", &file))?;
         if plan.system {
             let start = self.command(core, &plan.programs.start).arg("--rcfile").arg(&file);
             let start = start.arg("--logfile").arg(&core.log).args(["--logpriority", "ERROR"]);

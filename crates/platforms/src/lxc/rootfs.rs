@@ -127,7 +127,7 @@ pub(super) fn base(plan: &Plan, host: &Host, root: &Root) -> Result<Option<PathB
         .and_then(|()| fs::create_dir_all(partial.join("var/tmp")))
         .and_then(|()| shift.map_or(Ok(()), |first| shift_owners(&partial, first)))
         .and_then(|()| fs::rename(&partial, &copy))
-        .map_err(PlatformError::io(format!("prepare {}", copy.display())))?;
+        .map_err(PlatformError::at("prepare", &copy))?;
     Ok(Some(copy))
 }
 
@@ -246,7 +246,7 @@ impl Rootfs {
         let target = Path::new(Storage::TARGET);
         if !whole && !root.binds.iter().any(|bind| target.starts_with(&bind.target)) {
             let place = root.skeleton.join("var/tmp");
-            fs::create_dir_all(&place).map_err(PlatformError::io(format!("make {}", place.display())))?;
+            fs::create_dir_all(&place).map_err(PlatformError::at("make", &place))?;
         }
         self.entries.push(match storage {
             Storage::Tmpfs => entry(&GuestMount::Scratch(target.into()), plan, whole)?,
@@ -300,7 +300,7 @@ fn overlay(target: &str, lower: &Path, upper: &Path, work: &Path) -> String {
 fn layers(plan: &Plan, below: &Path) -> Result<[PathBuf; 2]> {
     let all = [below.join("upper"), below.join("work")];
     for path in &all {
-        fs::create_dir_all(path).map_err(PlatformError::io(format!("make {}", path.display())))?;
+        fs::create_dir_all(path).map_err(PlatformError::at("make", path))?;
     }
     give(plan, &[&all[0], &all[1]])?;
     enterable(plan, &all[0])?;

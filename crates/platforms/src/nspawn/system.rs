@@ -109,6 +109,5 @@ fn relative(path: &Path) -> &Path {
 }
 
 fn make(directory: &Path) -> Result<()> {
-    fs::create_dir_all(directory)
-        .map_err(PlatformError::io(format!("make the directory {}", directory.display())))
+    fs::create_dir_all(directory).map_err(PlatformError::at("make the directory", directory))
 }

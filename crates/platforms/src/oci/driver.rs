@@ -6,7 +6,7 @@ use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::helpers::version_line;
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result, network,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result, network,
     setting,
 };
 use serde_json::Value;
@@ -15,10 +15,8 @@ use weigh_model::EnvironmentSpec;
 
 /// What tells one runtime from another.
 pub(crate) struct Kind {
-    /// The platform, which is the program as well, and Debian's package.
-    pub(crate) name: &'static str,
-    pub(crate) summary: &'static str,
-    pub(crate) keys: &'static [KeySpec],
+    /// Its name is that of the program as well, and of Debian's package.
+    pub(crate) about: About,
     /// [`Capabilities::implies`].
     pub(crate) implies: &'static [(&'static str, &'static str)],
     /// Its guests do not run on the host's kernel.
@@ -86,16 +84,8 @@ impl Oci {
 }
 
 impl Platform for Oci {
-    fn name(&self) -> &'static str {
-        self.0.name
-    }
-
-    fn summary(&self) -> &'static str {
-        self.0.summary
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        self.0.keys
+    fn about(&self) -> &'static About {
+        &self.0.about
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
@@ -149,7 +139,7 @@ impl Platform for Oci {
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let name = self.0.name;
+        let name = self.name();
         let word = setting(self, &request.environment, "net");
         let place = match word {
             "host" => "in the host's network",

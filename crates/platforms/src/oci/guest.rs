@@ -81,8 +81,7 @@ pub(super) fn launch(
         mapped: options.mapped,
         filtered: options.filtered,
     };
-    bundle::write(&bundle, &container)
-        .map_err(PlatformError::io(format!("write the bundle {}", bundle.display())))?;
+    bundle::write(&bundle, &container).map_err(PlatformError::at("write the bundle", &bundle))?;
     record_controllers(host)?;
     let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
     // Recorded after its control group, so that after a crash it is undone before: the runtime is

@@ -56,7 +56,7 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<()> {
         };
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(PlatformError::io(format!("remove {}", path.display()))(error));
+                return Err(PlatformError::at("remove", &path)(error));
             }
             _ => {}
         }

@@ -74,7 +74,7 @@ pub(super) fn missing(reason: String) -> PlatformError {
 /// What the runtime said.
 pub(super) fn save(runtime: &Runtime, id: &str, directory: &Path, log: &Path) -> Result<()> {
     let image = directory.join(IMAGE);
-    std::fs::create_dir_all(&image).map_err(PlatformError::io(format!("make {}", image.display())))?;
+    std::fs::create_dir_all(&image).map_err(PlatformError::at("make", &image))?;
     let command = with_directories(runtime.command().arg("checkpoint"), directory).arg(id);
     command.deadline(SAVE_DEADLINE).log_to(log).run_ok()?;
     Ok(())

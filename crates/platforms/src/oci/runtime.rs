@@ -35,7 +35,7 @@ impl Runtime {
     /// [`PlatformError::Missing`] with the remedy.
     pub(super) fn find(driver: &Oci, host: &Host, environment: &EnvironmentSpec) -> Result<Self> {
         let kind = driver.kind();
-        let platform = kind.name;
+        let platform = kind.about.name;
         host.require_root(format!("the right to make containers with {platform}"))?;
         let remedy = format!(
             "install it with `apt-get install {platform}`, or name the file with `{platform}:binary=PATH`"

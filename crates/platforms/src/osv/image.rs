@@ -35,7 +35,7 @@ pub(super) struct Boot {
 fn beginning(path: &Path) -> Result<[u8; 4]> {
     let mut bytes = [0; 4];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map(|()| bytes).map_err(PlatformError::io(format!("read {}", path.display())))
+    read.map(|()| bytes).map_err(PlatformError::at("read", path))
 }
 
 impl Boot {
@@ -87,7 +87,7 @@ impl Boot {
             let convert = Invocation::new(program).args(["convert", "-f", "qcow2", "-O", "raw"]);
             let convert = convert.arg(image).arg(&staging).log_to(&host.logs.join(format!("{PLATFORM}.log")));
             convert.deadline(CONVERT_DEADLINE).run_ok()?;
-            fs::rename(&staging, &raw).map_err(PlatformError::io(format!("rename {}", staging.display())))?;
+            fs::rename(&staging, &raw).map_err(PlatformError::at("rename", &staging))?;
         }
         self.disk = Some((raw, "raw"));
         Ok(self)
@@ -97,7 +97,7 @@ impl Boot {
     /// with the guest.
     pub(super) fn of_guest(mut self, place: &Path) -> Result<(Self, Option<PathBuf>)> {
         let (None, Some((disk, format))) = (&self.kernel, &self.disk) else { return Ok((self, None)) };
-        fs::copy(disk, place).map_err(PlatformError::io(format!("copy {}", disk.display())))?;
+        fs::copy(disk, place).map_err(PlatformError::at("copy", disk))?;
         self.disk = Some((place.into(), format));
         Ok((self, Some(place.into())))
     }

@@ -67,7 +67,7 @@ impl Network {
             "dns_enabled": false,
             "ipam_options": {"driver": "host-local"},
         });
-        fs::write(&file, text.to_string()).map_err(PlatformError::io(format!("write {}", file.display())))?;
+        fs::write(&file, text.to_string()).map_err(PlatformError::at("write", &file))?;
         Ok(Self { name, gateway })
     }
 }

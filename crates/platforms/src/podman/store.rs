@@ -132,7 +132,7 @@ impl Store {
             fs::create_dir_all(self.path("guests"))?;
             fs::write(&configuration, CONFIGURATION)
         };
-        write().map_err(PlatformError::io(format!("make the store {}", self.directory.display())))
+        write().map_err(PlatformError::at("make the store", &self.directory))
     }
 
     /// Runs a command in a control group of its own: what a dead run has begun is ended before its
@@ -214,7 +214,7 @@ pub(super) fn undo(directory: &str, detail: &Value) -> Result<()> {
         for point in mounted_below(Path::new(directory)) {
             // In use by a process that is ending: it goes with it.
             unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-                .map_err(PlatformError::io(format!("unmount {}", point.display())))?;
+                .map_err(PlatformError::at("unmount", &point))?;
         }
     }
     let namespaces = Path::new(NAMESPACES);

@@ -52,13 +52,8 @@ impl Bench {
     fn failure(&self, environment: &EnvironmentSpec, marker: &str) -> String {
         let root = Root::prepare(&ImageSpec::Probe, &self.host.programs, &self.host.work.join("root"), None);
         let request = GuestRequest {
-            environment: environment.clone(),
-            instance: 0,
-            root: Arc::new(root.unwrap()),
-            cpus: Vec::new(),
             memory_bytes: Some(accel::PROOF_MEMORY_BYTES),
-            publish: Vec::new(),
-            outside: None,
+            ..GuestRequest::new(environment.clone(), 0, Arc::new(root.unwrap()))
         };
         let prepared = prepare::prepare(&self.host, &request).unwrap();
         let started = Instant::now();
@@ -132,15 +127,7 @@ while read -u $fd line; do case $line in
 *) echo '{"return": {}}' >&$fd;; esac; done"#;
     let environment = bench.fake(script);
     let root = Root::prepare(&ImageSpec::Probe, &bench.host.programs, &bench.host.work.join("root"), None);
-    let request = GuestRequest {
-        environment,
-        instance: 0,
-        root: Arc::new(root.unwrap()),
-        cpus: weigh_host::facts::allowed_cpus().into_iter().take(1).collect(),
-        memory_bytes: Some(accel::PROOF_MEMORY_BYTES),
-        publish: Vec::new(),
-        outside: None,
-    };
+    let request = accel::proof_request(&GuestRequest::new(environment, 0, Arc::new(root.unwrap())));
     let prepared = prepare::prepare(&bench.host, &request).unwrap();
     let error = prove_by_booting(&bench.host, &request, &prepared).unwrap_err().to_string();
     assert!(error.contains("by tcg although kvm was asked for"), "{error}");

@@ -147,7 +147,7 @@ impl RemoteDirectory {
         let programs = [(&host.programs.probe, PROBE), (&host.programs.kernels, KERNELS)];
         let mut expected = Vec::new();
         for (from, to) in programs {
-            let bytes = fs::read(from).map_err(PlatformError::io(format!("read {}", from.display())))?;
+            let bytes = fs::read(from).map_err(PlatformError::at("read", from))?;
             let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
             let name = Path::new(to).file_name().unwrap_or_default().to_string_lossy();
             let path = format!("{}/{name}", self.directory);

@@ -2,11 +2,11 @@
 
 use super::scripts::Script;
 use super::{PLATFORM, REMEDY, Ssh};
-use crate::{PlatformError, Result, setting};
+use crate::{PlatformError, Result, common_keys, setting};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weigh_host::command::{CommandError, Invocation, find_program};
+use weigh_host::command::{CommandError, Invocation};
 use weigh_model::EnvironmentSpec;
 
 /// The client's name.
@@ -37,10 +37,7 @@ impl Target {
     /// There is no client.
     pub(super) fn of(environment: &EnvironmentSpec) -> Result<Self> {
         let given = |key| Some(setting(&Ssh, environment, key)).filter(|value| !value.is_empty());
-        let name = given("binary").unwrap_or(CLIENT);
-        let missing = || PlatformError::missing(format!("the program {name}"), REMEDY);
-        let program = find_program(name).ok_or_else(missing)?;
-        let program = program.canonicalize().map_err(PlatformError::io(format!("resolve {name}")))?;
+        let program = common_keys::program(&Ssh, environment, CLIENT, REMEDY)?;
         let path = |key| given(key).map(absolute);
         let mut options = Vec::new();
         if let Some(config) = path("config") {

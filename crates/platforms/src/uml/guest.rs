@@ -43,7 +43,7 @@ impl Machine<'_> {
         core.directories = vec![directory.clone()];
         CoreGuest::launch(core, UmlMachine, |_, core| {
             std::fs::create_dir_all(&directory)
-                .map_err(PlatformError::io(format!("make the directory {}", directory.display())))?;
+                .map_err(PlatformError::at("make the directory", &directory))?;
             core.make_cgroup(host, &Limits { cpus: self.cpu.into_iter().collect(), memory_bytes: None })?;
             let tap = tap::of_guest(host, request, self.network)?;
             let invocation = self.invocation(&directory, tap.as_ref());

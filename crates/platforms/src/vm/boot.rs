@@ -129,7 +129,7 @@ impl<T: Clone> PreparedCache<T> {
         if let Some(prepared) = known.get(&place).filter(|_| place.join(INITRAMFS).exists()) {
             return Ok(prepared.clone());
         }
-        fs::create_dir_all(&place).map_err(PlatformError::io(format!("make {}", place.display())))?;
+        fs::create_dir_all(&place).map_err(PlatformError::at("make", &place))?;
         let prepared = make(&place)?;
         known.insert(place, prepared.clone());
         Ok(prepared)

@@ -77,9 +77,6 @@ impl Machine {
 
 /// How a monitor is asked.
 pub(crate) trait Monitor: Sync {
-    /// The platform's name.
-    fn platform(&self) -> &'static str;
-
     /// Kernel modules without which a guest has no devices.
     fn modules(&self) -> &'static [&'static str];
 

@@ -2,12 +2,7 @@
 //! the search for what is left.
 //!
 
-#![allow(clippy::unwrap_used, reason = "all of this is for tests")]
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "what is skipped is said, and a victim tells how far it is"
-)]
+#![allow(clippy::print_stdout, reason = "a victim tells how far it is")]
 
 #[path = "../../../../tests/support/engine.rs"]
 mod engine;
@@ -207,15 +202,7 @@ impl Bench {
         let (_, environment) = resolve(&spec).unwrap();
         let work = self.host.work.join(format!("root-{instance}"));
         let root = Arc::new(Root::prepare(image, &self.host.programs, &work, directory).unwrap());
-        GuestRequest {
-            environment,
-            instance,
-            root,
-            cpus: Vec::new(),
-            memory_bytes: None,
-            publish: Vec::new(),
-            outside: None,
-        }
+        GuestRequest::new(environment, instance, root)
     }
 
     /// Type of the file system that a path of the host lies on, as `/proc/mounts` has it.
@@ -228,6 +215,15 @@ impl Bench {
         let (platform, _) = resolve(&request.environment).unwrap();
         platform.prepare(&self.host, request)?;
         platform.launch(&self.host, request)
+    }
+
+    /// Launches guests from as many threads.
+    pub fn launch_at_once(&self, requests: impl Iterator<Item = GuestRequest>) -> Vec<Box<dyn Guest>> {
+        std::thread::scope(|scope| {
+            let launch = |request| scope.spawn(move || self.launch(&request).unwrap());
+            let launching: Vec<_> = requests.map(launch).collect();
+            launching.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
     }
 
     pub fn guest(&self, environment: &str) -> Box<dyn Guest> {
@@ -247,6 +243,15 @@ impl Drop for Bench {
         assert!(!self.state.path().exists(), "{left:?}");
         nothing_is_left(&self.host.run);
     }
+}
+
+/// Stops guests from as many threads.
+pub fn stop_at_once(guests: Vec<Box<dyn Guest>>) {
+    std::thread::scope(|scope| {
+        for mut guest in guests {
+            scope.spawn(move || guest.stop().unwrap());
+        }
+    });
 }
 
 /// Waits a moment for what the kernel takes away by itself.

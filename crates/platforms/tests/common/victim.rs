@@ -90,6 +90,14 @@ pub fn kill_and_sweep(test: &str, environment: &str, when: Killed) -> usize {
     swept.undone.len()
 }
 
+/// The same for a process that is killed so many milliseconds after it began to launch.
+pub fn kill_while_launching(test: &str, environment: &str, after_ms: &[u64]) {
+    for after_ms in after_ms {
+        let when = Killed::Launching(Duration::from_millis(*after_ms));
+        kill_and_sweep(&format!("{test}-{after_ms}ms"), environment, when);
+    }
+}
+
 /// Sweeps what a dead process left. A child that it had just forked holds its ledger a moment
 /// longer, until its exec.
 fn sweep_dead(state: &StateDirectory) -> Sweep {

@@ -1,8 +1,5 @@
 //! The same CPU time is charged whoever runs the guest, and it is the time that was used.
 
-#![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-#![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
-
 use crate::common::{MINUTE, benches, command};
 use weigh_host::accounts::Accounts;
 use weigh_model::Observed;

@@ -4,9 +4,7 @@
 //! The same for every platform with a bundle or an engine; what all platforms promise is in
 //! `conformance.rs`, and what keys of the runtimes promise in `runtimes.rs`.
 
-#![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-
-use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, MINUTE, benches, command, says, shell};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -353,10 +351,7 @@ fn nothing_outlives_a_killed_run() {
 #[test]
 fn nothing_outlives_a_run_that_is_killed_while_it_launches() {
     for (platform, _bench) in benches("crash-launching", PLATFORMS) {
-        for after_ms in [5, 15, 30, 50, 70, 100, 150] {
-            let when = Killed::Launching(Duration::from_millis(after_ms));
-            kill_and_sweep(&format!("launch-{platform}-{after_ms}"), platform, when);
-        }
+        kill_while_launching(&format!("launch-{platform}"), platform, &[5, 15, 30, 50, 70, 100, 150]);
     }
 }
 

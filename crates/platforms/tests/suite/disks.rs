@@ -1,9 +1,6 @@
 //! Disks of machines, and roots on them: what guests see of them, what they cannot see of each
 //! other's, and what is left after a crash.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
-
 use crate::common::victim::Killed;
 use crate::common::{Bench, MINUTE, says, system_image, turn_for};
 use std::collections::BTreeSet;

@@ -1,8 +1,6 @@
 //! What only engines of containers promise: their networks, storage, filters and users, and that a
 //! crash at any instant leaves nothing of them.
 
-#![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-
 use crate::common::victim::{Killed, kill_and_sweep};
 use crate::common::{Bench, benches, ready, says, turn};
 use std::collections::BTreeSet;

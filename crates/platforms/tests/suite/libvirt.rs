@@ -1,9 +1,7 @@
 //! What the conformance suite cannot ask of a machine of libvirt's: its keys, its daemons, and what
 //! a killed run leaves.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-
-use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, says, system_image, turn_for};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -124,8 +122,5 @@ fn nothing_outlives_a_killed_run() {
     let Some(_turn) = turn_for("libvirt-killed", EMULATED) else { return };
     assert!(kill_and_sweep("killed-libvirt", &format!("{EMULATED},net=nat"), Killed::Running) > 3);
     // The daemon comes up; it looks what QEMU can do; it starts QEMU.
-    for after_ms in [20, 150, 400, 800] {
-        let when = Killed::Launching(Duration::from_millis(after_ms));
-        kill_and_sweep(&format!("launch-libvirt-{after_ms}"), EMULATED, when);
-    }
+    kill_while_launching("launch-libvirt", EMULATED, &[20, 150, 400, 800]);
 }

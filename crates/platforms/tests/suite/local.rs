@@ -2,8 +2,6 @@
 //! weighbridge, a crash leaves nothing that a sweep does not find, and an ordinary user can use
 //! them.
 
-#![expect(clippy::print_stderr, reason = "helpers of tests")]
-
 use crate::common::victim::{Killed, kill_and_sweep};
 use crate::common::{Bench, MINUTE, command, nothing_is_left, ready, says, turn};
 use std::fs;

@@ -1,11 +1,8 @@
 //! Containers by LXC: single programs and whole systems, with each kind of root, and that nothing
 //! of them outlives a crash.
 
-#![expect(clippy::unwrap_used, reason = "all of this file is a test, its helpers too")]
-#![expect(clippy::print_stderr, reason = "what is skipped must be seen")]
-
 use crate::common::network::{guests_are_reached, nobody_reaches, talk};
-use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, MINUTE, command, says, shell, slow_ones, turn, turn_for};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
@@ -214,18 +211,12 @@ fn managers_run_systems() {
 #[test]
 fn nothing_outlives_a_crash() {
     let Some(_turn) = turn_for("nothing_outlives", "lxc") else { return };
-    for (number, milliseconds) in [2, 8, 20, 35, 60].into_iter().enumerate() {
-        let when = Killed::Launching(Duration::from_millis(milliseconds));
-        kill_and_sweep(&format!("lxc-launching-{number}"), "lxc", when);
-    }
+    kill_while_launching("lxc-launching", "lxc", &[2, 8, 20, 35, 60]);
     kill_and_sweep("lxc-running", "lxc", Killed::Running);
     kill_and_sweep("lxc-frozen", "lxc", Killed::Frozen);
     kill_and_sweep("lxc-network", "lxc:net=nat,storage=overlay", Killed::Running);
     if debian("nothing_outlives") {
-        for (number, milliseconds) in [15, 70, 200].into_iter().enumerate() {
-            let when = Killed::Launching(Duration::from_millis(milliseconds));
-            kill_and_sweep(&format!("lxc-full-launching-{number}"), "lxc:init=full", when);
-        }
+        kill_while_launching("lxc-full-launching", "lxc:init=full", &[15, 70, 200]);
         kill_and_sweep("lxc-full-running", "lxc:init=full", Killed::Running);
     }
 }

@@ -1,6 +1,8 @@
 //! The tests of real guests, in one program; a filter picks a part, as in
 //! `cargo test --package weigh-platforms --test suite conformance::`.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of this is for tests")]
+
 mod charge;
 #[path = "../common/mod.rs"]
 mod common;

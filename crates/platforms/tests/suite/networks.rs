@@ -1,10 +1,8 @@
 //! Guests in networks that weighbridge makes: reached by clients as `net` says, and nothing is
 //! left, however they end.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-
 use crate::common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
-use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, MINUTE, ready, slow_ones, turn, turn_for};
 use std::time::Duration;
 use weigh_model::{EnvironmentSpec, ImageSpec};
@@ -97,10 +95,7 @@ fn a_crash_leaves_no_network() {
         for (number, when) in [Killed::Running, Killed::Frozen].into_iter().enumerate() {
             kill_and_sweep(&format!("network-{number}"), environment, when);
         }
-        for milliseconds in [1, 15, 40, 80, 150] {
-            let when = Killed::Launching(Duration::from_millis(milliseconds));
-            kill_and_sweep(&format!("network-{milliseconds}ms"), environment, when);
-        }
+        kill_while_launching("network", environment, &[1, 15, 40, 80, 150]);
     }
 }
 

@@ -1,8 +1,5 @@
 //! The driver of OSv against a QEMU that says what OSv would. No OSv boots here.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
-
 use crate::common::osv::Fake;
 use crate::common::{Bench, MINUTE, command, is_left};
 use std::time::{Duration, Instant};

@@ -3,14 +3,12 @@
 //!
 //! What cannot be tested here is skipped, visibly, unless `WEIGH_REQUIRE` names it.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-
 use crate::common::network::{guests_are_reached, talk};
-use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, says, system_image, turn, turn_for};
+use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
+use crate::common::{Bench, says, stop_at_once, system_image, turn, turn_for};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weigh_model::ImageSpec;
 use weigh_platforms::GuestRequest;
 
@@ -65,9 +63,7 @@ fn namespaces_are_what_the_keys_say(test: &str, platform: &str) {
 /// Killed at any moment, weighbridge leaves nothing that a sweep does not find.
 fn killed_at_any_moment(test: &str, platform: &str, launching: &[u64]) {
     let Some(_turn) = turn_for(test, platform) else { return };
-    for after_ms in launching {
-        kill_and_sweep(test, platform, Killed::Launching(Duration::from_millis(*after_ms)));
-    }
+    kill_while_launching(test, platform, launching);
     kill_and_sweep(test, platform, Killed::Running);
     kill_and_sweep(test, platform, Killed::Frozen);
 }
@@ -170,9 +166,7 @@ fn nspawn_boots_a_system() {
     }
     drop(bench);
     let environment = format!("nspawn:init=full,rootfs={image}");
-    for after_ms in [20, 100, 300] {
-        kill_and_sweep(test, &environment, Killed::Launching(Duration::from_millis(after_ms)));
-    }
+    kill_while_launching(test, &environment, &[20, 100, 300]);
     kill_and_sweep(test, &environment, Killed::Running);
     kill_and_sweep(test, &environment, Killed::Frozen);
 }
@@ -202,26 +196,15 @@ fn many_guests_at_once() {
     bench.launch(&first).unwrap().stop().unwrap();
     let before = own_memory();
     let started = Instant::now();
-    let mut guests: Vec<_> = std::thread::scope(|scope| {
-        let launch = |instance: u64| {
-            let request = GuestRequest { instance, ..first.clone() };
-            let bench = &bench;
-            scope.spawn(move || bench.launch(&request).unwrap())
-        };
-        let launched: Vec<_> = (1000..1000 + MANY).map(launch).collect();
-        launched.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
+    let requests = (1000..1000 + MANY).map(|instance| GuestRequest { instance, ..first.clone() });
+    let mut guests = bench.launch_at_once(requests);
     let up = started.elapsed();
     for guest in &mut guests {
         assert!(guest.session().facts(&[], &[]).unwrap().init);
     }
     let each = own_memory().saturating_sub(before) / MANY;
     let started = Instant::now();
-    std::thread::scope(|scope| {
-        for mut guest in guests {
-            scope.spawn(move || guest.stop().unwrap());
-        }
-    });
+    stop_at_once(guests);
     let down = started.elapsed();
     eprintln!("{MANY} guests: up within {up:?}, down within {down:?}, {each} bytes of this process for each");
     assert!(each < BOOKKEEPING_BYTES, "{each} bytes for each guest");

@@ -1,7 +1,5 @@
 //! What the conformance suite cannot ask of a machine: its acceleration, its types, its disk.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-
 use crate::common::{self, Bench, MINUTE, command};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! What the keys of the runtimes runc, crun and runsc promise: networks, storage, filters, users,
 //! saving; and many guests at once.
 
-use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, benches, says, shell, turn_for};
-use std::time::{Duration, Instant};
+use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
+use crate::common::{Bench, benches, says, shell, stop_at_once, turn_for};
+use std::time::Instant;
 use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{GuestRequest, PlatformError, resolve};
@@ -184,25 +184,14 @@ fn fifty_guests_are_up_at_once() {
     for (platform, bench) in benches("fifty", CONTAINERS) {
         let request = bench.request_with(platform, &ImageSpec::Probe, None);
         let started = Instant::now();
-        let mut guests: Vec<_> = std::thread::scope(|scope| {
-            let launch = |instance| {
-                let request = GuestRequest { instance, ..request.clone() };
-                let bench = &bench;
-                scope.spawn(move || bench.launch(&request).unwrap())
-            };
-            let launching: Vec<_> = (1..=50).map(launch).collect();
-            launching.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
+        let requests = (1..=50).map(|instance| GuestRequest { instance, ..request.clone() });
+        let mut guests = bench.launch_at_once(requests);
         eprintln!("{platform}: 50 guests up after {:?}", started.elapsed());
         for guest in &mut guests {
             guest.session().clock().unwrap();
             assert!(guest.spawned_ns() > 0);
         }
-        std::thread::scope(|scope| {
-            for mut guest in guests {
-                scope.spawn(move || guest.stop().unwrap());
-            }
-        });
+        stop_at_once(guests);
     }
 }
 
@@ -215,10 +204,7 @@ fn nothing_of_the_keys_outlives_a_killed_run() {
         ("runsc", "runsc:net=nat,storage=volume"),
     ] {
         let Some(_turn) = turn_for("nothing_of_the_keys_outlives_a_killed_run", platform) else { continue };
-        for (number, after_ms) in [40, 100, 200, 350].into_iter().enumerate() {
-            let when = Killed::Launching(Duration::from_millis(after_ms));
-            kill_and_sweep(&format!("keys-{platform}-{number}"), environment, when);
-        }
+        kill_while_launching(&format!("keys-{platform}"), environment, &[40, 100, 200, 350]);
         kill_and_sweep(&format!("keys-{platform}-up"), environment, Killed::Running);
     }
 }

@@ -1,10 +1,9 @@
 //! The host's side of the talk against peers that misbehave, and against the fake platform with its
 //! faults.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-
 use crate::common::Bench;
 use std::io::{Read, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
@@ -73,11 +72,50 @@ impl Peer {
     }
 }
 
-fn talk(play: impl FnOnce(Peer) + Send + 'static) -> (Session, JoinHandle<()>) {
+/// A session with a peer, which has played its part when this is dropped.
+struct Talk {
+    session: Session,
+    peer: Option<JoinHandle<()>>,
+}
+
+impl Deref for Talk {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl DerefMut for Talk {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.peer.take().unwrap().join().unwrap();
+        }
+    }
+}
+
+fn talk(play: impl FnOnce(Peer) + Send + 'static) -> Talk {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let write = ours.try_clone().unwrap();
     let session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
-    (session, std::thread::spawn(move || play(Peer { stream: theirs, decoder: Decoder::new() })))
+    let peer = std::thread::spawn(move || play(Peer { stream: theirs, decoder: Decoder::new() }));
+    Talk { session, peer: Some(peer) }
+}
+
+/// The same after both have said hello.
+fn talk_after_hello(play: impl FnOnce(Peer) + Send + 'static) -> Talk {
+    let mut session = talk(|mut peer| {
+        peer.hello();
+        play(peer);
+    });
+    session.hello(LONG).unwrap();
+    session
 }
 
 fn lost(error: SessionError) -> String {
@@ -89,34 +127,31 @@ fn lost(error: SessionError) -> String {
 
 #[test]
 fn silence_is_a_lost_guest() {
-    let (mut session, peer) = talk(|mut peer| while peer.receive().is_some() {});
+    let mut session = talk(|mut peer| while peer.receive().is_some() {});
     let started = Instant::now();
     assert!(lost(session.hello(SHORT).unwrap_err()).contains("no hello within 0.1 s"));
     assert!(started.elapsed() >= SHORT && started.elapsed() < LONG);
     assert!(session.is_lost());
     // From then on the same, at once; and the other side was told by the end of the channel.
     assert!(lost(session.facts(&[], &[]).unwrap_err()).contains("no hello"));
-    peer.join().unwrap();
 }
 
 /// When a probe began is its own word, when it said so is the host's.
 #[test]
 fn an_arrival_is_dated_on_both_sides() {
-    let (mut session, peer) = talk(|mut peer| peer.hello());
+    let mut session = talk(|mut peer| peer.hello());
     assert_eq!(session.arrival(), None);
     let before_ns = weigh_host::clock::monotonic_ns();
     session.hello(LONG).unwrap();
     let arrival = session.arrival().unwrap();
     assert_eq!((arrival.pid, arrival.started_ns), (7, 5));
     assert!((before_ns..=weigh_host::clock::monotonic_ns()).contains(&arrival.hello_ns));
-    peer.join().unwrap();
 }
 
 /// A service says in the middle of its life that it is there, in as many pieces as it likes.
 #[test]
 fn a_running_command_is_waited_for_by_its_words() {
-    let (mut session, peer) = talk(|mut peer| {
-        peer.hello();
+    let mut session = talk_after_hello(|mut peer| {
         let id = peer.started();
         for piece in ["starting\nlist", "ening\n"] {
             peer.send(&Reply::Output { id, stream: Stream::Output, bytes: piece.into() });
@@ -129,7 +164,6 @@ fn a_running_command_is_waited_for_by_its_words() {
         assert!(matches!(peer.receive(), Some(Request::Signal { signal: 9, .. })), "its time is up");
         peer.ended(id);
     });
-    session.hello(LONG).unwrap();
     let before_ns = weigh_host::clock::monotonic_ns();
     let id = session.start(&command()).unwrap();
     let at_ns = session.await_output(id, b"listening\n", LONG).unwrap();
@@ -145,14 +179,13 @@ fn a_running_command_is_waited_for_by_its_words() {
     let error = session.await_output(id, b"listening\n", SHORT).unwrap_err();
     assert!(matches!(error, SessionError::Deadline { .. }), "{error}");
     assert!(!session.is_lost());
-    peer.join().unwrap();
 }
 
 /// A probe on a terminal says hello first, and hears nothing that a terminal could echo before
 /// that.
 #[test]
 fn a_device_announces_itself() {
-    let (mut session, peer) = talk(|mut peer| {
+    let mut session = talk(|mut peer| {
         peer.stream.write_all(b"Linux version 6\r\n").unwrap();
         std::thread::sleep(SHORT);
         peer.stream.set_nonblocking(true).unwrap();
@@ -165,7 +198,6 @@ fn a_device_announces_itself() {
     assert_eq!(session.announced(LONG).unwrap(), 1);
     assert_eq!(session.take_noise(), b"Linux version 6\r\n");
     assert_eq!(session.run(&command(), RunOptions::within(LONG)).unwrap().end.status, Status::Exited(0));
-    peer.join().unwrap();
 }
 
 /// However long a request is, only as much is under way as a terminal holds.
@@ -200,7 +232,7 @@ fn a_terminal_is_not_flooded() {
 
 #[test]
 fn another_version_is_named() {
-    let (mut session, peer) = talk(|mut peer| {
+    let mut session = talk(|mut peer| {
         peer.receive();
         peer.send(&Reply::Hello { version: VERSION + 1, pid: 1, started_ns: 5 });
     });
@@ -209,12 +241,11 @@ fn another_version_is_named() {
         matches!(error, SessionError::Version { host: VERSION, probe } if probe == VERSION + 1),
         "{error}"
     );
-    peer.join().unwrap();
 }
 
 #[test]
 fn the_last_words_of_a_console_are_kept() {
-    let (mut session, peer) = talk(|mut peer| {
+    let mut session = talk(|mut peer| {
         peer.stream.write_all(b"[ 0.0] booting\r\n").unwrap();
         peer.hello();
         peer.stream.write_all(b"[ 9.9] Kernel panic - not syncing\r\n").unwrap();
@@ -225,29 +256,24 @@ fn the_last_words_of_a_console_are_kept() {
     assert!(session.take_noise().starts_with(b"[ 0.0] booting"));
     let reason = lost(session.clock().unwrap_err());
     assert!(reason.contains("died") && reason.contains("Kernel panic"), "{reason}");
-    peer.join().unwrap();
 }
 
 #[test]
 fn a_frame_that_is_no_message_ends_the_talk() {
-    let (mut session, peer) = talk(|mut peer| {
-        peer.hello();
+    let mut session = talk_after_hello(|mut peer| {
         peer.receive();
         let mut frame = Vec::new();
         encode(&u64::MAX, &mut frame).unwrap();
         peer.stream.write_all(&frame).unwrap();
     });
-    session.hello(LONG).unwrap();
     assert!(matches!(session.clock().unwrap_err(), SessionError::Protocol(_)));
     lost(session.clock().unwrap_err());
-    peer.join().unwrap();
 }
 
 /// Input that the guest does not take stays here; the end of the command is still seen.
 #[test]
 fn no_more_than_the_window_is_under_way() {
-    let (mut session, peer) = talk(|mut peer| {
-        peer.hello();
+    let mut session = talk_after_hello(|mut peer| {
         let id = peer.started();
         let mut bytes = 0;
         let until = Instant::now() + Duration::from_millis(300);
@@ -262,18 +288,15 @@ fn no_more_than_the_window_is_under_way() {
         assert_eq!(bytes, weigh_protocol::INPUT_WINDOW);
         peer.ended(id);
     });
-    session.hello(LONG).unwrap();
     let input = vec![1; 10 << 20];
     let completed = session.run(&command(), RunOptions { deadline: LONG, input: Some(&input) }).unwrap();
     assert_eq!(completed.end.status, Status::Exited(0));
-    peer.join().unwrap();
 }
 
 /// Both sides have much to say, and neither reads before it has said it: the host must.
 #[test]
 fn output_is_read_while_input_is_written() {
-    let (mut session, peer) = talk(|mut peer| {
-        peer.hello();
+    let mut session = talk_after_hello(|mut peer| {
         let id = peer.started();
         for _ in 0..64 {
             peer.send(&Reply::Output { id, stream: Stream::Output, bytes: vec![2; 64 << 10] });
@@ -291,29 +314,24 @@ fn output_is_read_while_input_is_written() {
         assert_eq!(peer.receive(), Some(Request::CloseInput { id }));
         peer.ended(id);
     });
-    session.hello(LONG).unwrap();
     let input = vec![1; 1 << 20];
     let completed = session.run(&command(), RunOptions { deadline: LONG, input: Some(&input) }).unwrap();
     assert_eq!(completed.output.len(), 4 << 20);
-    peer.join().unwrap();
 }
 
 #[test]
 fn answers_to_others_are_passed_over() {
-    let (mut session, peer) = talk(|mut peer| {
-        peer.hello();
+    let mut session = talk_after_hello(|mut peer| {
         let id = peer.started();
         peer.ended(id + 100);
         peer.send(&Reply::Output { id: id + 100, stream: Stream::Error, bytes: b"not mine".to_vec() });
         peer.ended(id);
     });
-    session.hello(LONG).unwrap();
     let completed = session.run(&command(), RunOptions::within(LONG)).unwrap();
     assert_eq!(completed.error, b"");
     assert!(completed.host_started_ns < completed.host_ended_ns);
     let error = session.finish(99, LONG).unwrap_err();
     assert!(matches!(error, SessionError::Refused { errno: libc::ESRCH, .. }), "{error}");
-    peer.join().unwrap();
 }
 
 /// A run, and a request for a fake guest.
@@ -421,11 +439,6 @@ fn shutdown_is_agreed_and_then_the_channel_is_closed() {
     guest.session().shutdown(LONG).unwrap();
     assert!(guest.session().is_lost());
     guest.stop().unwrap();
-    let (mut session, peer) = talk(|mut peer| {
-        peer.hello();
-        while peer.receive().is_some() {}
-    });
-    session.hello(LONG).unwrap();
+    let mut session = talk_after_hello(|mut peer| while peer.receive().is_some() {});
     assert!(lost(session.shutdown(SHORT).unwrap_err()).contains("does not end"));
-    peer.join().unwrap();
 }

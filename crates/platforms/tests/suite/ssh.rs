@@ -1,8 +1,6 @@
 //! Guests on another machine, which is a server in a network namespace here; its connections break
 //! in every way they can.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-
 use crate::common::sshd::{self, Machine};
 use crate::common::victim::{Killed, kill_and_sweep};
 use crate::common::{Bench, MINUTE, command, is_left, says, shell, skip_or_fail};

@@ -1,7 +1,5 @@
 //! The probe as the product embeds it: static, built once in a run of the tests.
 
-#![expect(clippy::unwrap_used, reason = "without it there is nothing to test")]
-
 use crate::common::processes;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -187,7 +187,7 @@ impl Wanted {
         }
         let made = File::open(&file)
             .and_then(|opened| fill::forget(&opened).and_then(|()| opened.metadata()?.modified()))
-            .map_err(PlatformError::io(format!("open {}", file.display())))?;
+            .map_err(PlatformError::at("open", &file))?;
         let (path, attached) = match self.kind {
             DiskKind::Block => {
                 let attached = Loop::attach(host, &file)?;
@@ -210,7 +210,7 @@ impl Wanted {
     fn pool(&self, host: &Host) -> Result<PathBuf> {
         let pool =
             host.work.join(format!("disks-{}-{}{}", self.format().as_str(), self.bytes, self.suffix()));
-        fs::create_dir_all(&pool).map_err(PlatformError::io(format!("make {}", pool.display())))?;
+        fs::create_dir_all(&pool).map_err(PlatformError::at("make", &pool))?;
         Ok(pool)
     }
 

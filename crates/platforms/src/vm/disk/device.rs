@@ -49,7 +49,7 @@ fn of_kernel(number: u64) -> PathBuf {
 /// a swap area.
 pub(super) fn hold(path: &Path) -> Result<HeldDevice> {
     let refused = |what: String, remedy: &str| PlatformError::missing(what, remedy);
-    let metadata = path.metadata().map_err(PlatformError::io(format!("look at {}", path.display())))?;
+    let metadata = path.metadata().map_err(PlatformError::at("look at", path))?;
     if !metadata.file_type().is_block_device() {
         let what = format!("a block device at {} (it is something else)", path.display());
         return Err(refused(what, "name a disk or a partition, as in `device=/dev/sdb`"));

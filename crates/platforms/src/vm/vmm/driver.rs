@@ -2,7 +2,7 @@
 
 use super::{HELLO_DEADLINE, Monitor, Parts, Settings, guest, kvm, parts, prepare};
 use crate::{
-    Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result,
     common_keys,
 };
 use serde_json::Value;
@@ -29,10 +29,10 @@ const IMPLIES: &[(&str, &str)] = &[
 
 /// What tells one monitor from another.
 pub(crate) struct Kind {
-    /// How it is asked. Its name is the platform's and the program's.
+    /// How it is asked.
     pub(crate) monitor: &'static dyn Monitor,
-    pub(crate) summary: &'static str,
-    pub(crate) keys: &'static [KeySpec],
+    /// Its name is that of the program as well.
+    pub(crate) about: About,
     /// [`Capabilities::most_cpus`].
     pub(crate) most_cpus: Option<u32>,
 }
@@ -58,22 +58,14 @@ impl Vmm {
         let prepared = prepare(self, host, request, &settings)?;
         let parts = Parts::make(self, host, request)?;
         let until = Instant::now() + HELLO_DEADLINE;
-        let guest = guest::launch(self.monitor(), host, request, &settings, &prepared, parts, saved, until)?;
+        let guest = guest::launch(self, host, request, &settings, &prepared, parts, saved, until)?;
         Ok(Box::new(guest))
     }
 }
 
 impl Platform for Vmm {
-    fn name(&self) -> &'static str {
-        self.monitor().platform()
-    }
-
-    fn summary(&self) -> &'static str {
-        self.0.summary
-    }
-
-    fn keys(&self) -> &'static [KeySpec] {
-        self.0.keys
+    fn about(&self) -> &'static About {
+        &self.0.about
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {

@@ -1,12 +1,12 @@
 //! A machine that runs: how it is started, held, saved, and ended.
 
 use super::channel::{Channel, connect};
-use super::{API_SOCKET, Machine, Monitor, Parts, Prepared, Settings, Sizes, kvm, threads};
+use super::{API_SOCKET, Machine, Monitor, Parts, Prepared, Settings, Sizes, Vmm, kvm, threads};
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::fnv_1a;
 use crate::network::NetworkEnd;
 use crate::vm::api::{Api, ApiError};
-use crate::{GuestRequest, Host, PlatformError, Result, Session};
+use crate::{GuestRequest, Host, Platform, PlatformError, Result, Session};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ type Failure = Box<dyn std::error::Error>;
 /// It did not come up; what was begun is undone.
 #[expect(clippy::too_many_arguments, reason = "what a machine is made of, once")]
 pub(crate) fn launch(
-    monitor: &'static dyn Monitor,
+    platform: &Vmm,
     host: &Host,
     request: &GuestRequest,
     settings: &Settings,
@@ -62,7 +62,7 @@ pub(crate) fn launch(
     saved: Option<&Path>,
     until: Instant,
 ) -> Result<CoreGuest<VmmMachine>> {
-    let mut core = GuestCore::new(monitor.platform(), host, request);
+    let (monitor, mut core) = (platform.monitor(), GuestCore::new(platform.name(), host, request));
     core.name = name(&host.run, request.instance);
     // By one of its arguments a monitor is found again after a crash of weigh at any moment.
     let mark = monitor.mark(&core.name);

@@ -4,7 +4,7 @@
 use super::{Parts, Prepared, Settings, Vmm, guest, prepare};
 use crate::helpers::version_line;
 use crate::qemu::accel::{self, Subject};
-use crate::{Availability, Guest, GuestRequest, Host, PlatformError, Result};
+use crate::{Availability, Guest, GuestRequest, Host, Platform, PlatformError, Result};
 use std::path::Path;
 use std::time::Instant;
 use weigh_host::cache::CacheDirectory;
@@ -49,20 +49,19 @@ fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Setting
     // What has nothing to do with acceleration fails here, and is no disproof.
     let settings = platform.settings(&request)?;
     let prepared = prepare(platform, host, &request, &settings)?;
-    let monitor = platform.monitor();
     let subject =
-        Subject { binary: &settings.binary, kernel: &prepared.kernel, kind: monitor.platform(), cpu: "" };
+        Subject { binary: &settings.binary, kernel: &prepared.kernel, kind: platform.name(), cpu: "" };
     let boot = || {
         let until = Instant::now() + accel::PROOF_DEADLINE;
         let parts = Parts::default();
-        let mut guest = guest::launch(monitor, host, &request, &settings, &prepared, parts, None, until)?;
+        let mut guest = guest::launch(platform, host, &request, &settings, &prepared, parts, None, until)?;
         let seen = guest.facts().remove("acceleration");
         guest.stop()?;
         if seen.as_deref() == Some("kvm") {
             return Ok(());
         }
         let reason = format!("{} holds no machine of KVM's", settings.binary.display());
-        Err(PlatformError::launch(monitor.platform(), reason))
+        Err(PlatformError::launch(platform.name(), reason))
     };
     accel::prove(host, CacheDirectory::open().as_ref(), &subject, boot).required()?;
     Ok((settings, prepared))

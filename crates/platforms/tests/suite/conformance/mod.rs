@@ -5,9 +5,6 @@
 //! cannot do is read from its capabilities; no check knows a platform's name. `WEIGH_PROBE` names a
 //! probe that is built already.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
-
 mod awake;
 mod bench;
 mod commands;

@@ -2,8 +2,6 @@
 //! against monitors that check every request against the published description of the interface.
 //! `docs/design/0024-firecracker-and-cloud-hypervisor.md` lists what no real monitor has shown.
 
-#![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
-
 mod fake_monitor;
 mod fakes;
 mod faults;

@@ -40,15 +40,9 @@ fn wanted(keys: &str) -> Wanted {
 struct Disks;
 
 impl Platform for Disks {
-    fn name(&self) -> &'static str {
-        "disks"
-    }
-    fn summary(&self) -> &'static str {
-        ""
-    }
-    fn keys(&self) -> &'static [KeySpec] {
-        const KEYS: [KeySpec; 3] = [disk_key(&["none", "raw", "qcow2", "block"]), SIZE, DEVICE];
-        &KEYS
+    fn about(&self) -> &'static crate::About {
+        const KEYS: &[KeySpec] = &[disk_key(&["none", "raw", "qcow2", "block"]), SIZE, DEVICE];
+        &crate::About { name: "disks", summary: "", keys: KEYS }
     }
     fn capabilities(&self, _: &EnvironmentSpec) -> crate::Capabilities {
         crate::Capabilities::CONTAINER

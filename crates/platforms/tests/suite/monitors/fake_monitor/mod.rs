@@ -6,9 +6,6 @@
 //! test `fake_monitor` of it, with the monitor's arguments where the test runner takes any text.
 
 #![allow(dead_code, reason = "no test file needs all of it")]
-#![allow(clippy::print_stderr, reason = "a monitor's last words go to its log")]
-#![allow(clippy::unwrap_used, reason = "all of this is for tests")]
-
 pub mod cloud_hypervisor;
 pub mod description;
 pub mod firecracker;
