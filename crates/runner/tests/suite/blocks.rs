@@ -1,8 +1,10 @@
 //! The ordinary run: order, completeness, fresh instances, the pilot.
 
-use crate::common::{Bench, assert_complete, fixed, is_measured, plan, records, trials};
+use crate::common::{
+    Bench, assert_complete, estimate, exclusions, fixed, is_measured, only, plan, records, trials,
+};
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Effort, Event, FailureKind, FinishReason, Record};
+use weigh_model::{Effort, Event, FailureKind, FinishReason, Outcome, Plan, Trial};
 
 const THREE: [&str; 3] = ["null", "null:label=b", "null:effect=0.1"];
 
@@ -25,17 +27,13 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another_order() {
     let bench = Bench::new();
     let mut first =
         plan(&["null:sd=0.1", "null:sd=0.1,label=b", "null:sd=0.1,label=c"], &["u", "v"], fixed(3));
-    let places = |plan: &weigh_model::Plan| {
+    let places = |plan: &Plan| {
         let (_, store) = bench.run(plan);
-        trials(&store)
-            .into_iter()
-            .map(|trial| match trial.outcome {
-                weigh_model::Outcome::Measured { iterations } => {
-                    (trial.block, trial.workload, trial.environment, iterations[0].values["time"])
-                }
-                weigh_model::Outcome::Failed(failure) => panic!("{failure:?}"),
-            })
-            .collect::<Vec<_>>()
+        let place = |trial: Trial| {
+            let time = only(&trial).values["time"];
+            (trial.block, trial.workload, trial.environment, time)
+        };
+        trials(&store).into_iter().map(place).collect::<Vec<_>>()
     };
     let once = places(&first);
     assert_eq!(once, places(&first));
@@ -72,8 +70,7 @@ fn reuse_keeps_one_instance_and_warms_it_up_once() {
 
 #[test]
 fn a_warm_up_that_failed_is_made_up_for() {
-    let mut bench = Bench::new();
-    bench.options.skip_pilot = true;
+    let bench = Bench::without_pilot();
     let mut plan = plan(&["null", "null:fault=exit,at=0"], &["u"], fixed(3));
     plan.guest.reuse = true;
     plan.workloads[0].warmup = 1;
@@ -116,7 +113,7 @@ fn warm_ups_and_iterations_are_as_many_as_planned() {
     let (outing, store) = bench.run(&plan);
     assert_eq!(outing.finish.statistics.warm_ups, 2 * 2 * 3);
     for trial in trials(&store) {
-        let weigh_model::Outcome::Measured { iterations } = &trial.outcome else { panic!("{trial:?}") };
+        let Outcome::Measured { iterations } = &trial.outcome else { panic!("{trial:?}") };
         assert_eq!(iterations.len(), if trial.workload == "u" { 5 } else { 1 });
         for iteration in iterations {
             assert!(trial.host_started_ns <= iteration.host_started_ns);
@@ -150,12 +147,8 @@ fn the_pilot_estimates_and_is_not_measured() {
         .collect();
     assert_eq!(cells.len(), 2);
     assert!(cells[0] >= 0.010 && cells[1] >= 0.030, "{cells:?}");
-    let estimate = outing.events.iter().find_map(|event| match event {
-        Event::Estimated { fewest_s, most_s } => Some((*fewest_s, *most_s)),
-        _ => None,
-    });
     // One warm-up and two iterations of 10 + 30 ms are 120 ms a block, and the machine may be slow.
-    let (fewest_s, most_s) = estimate.unwrap();
+    let (fewest_s, most_s) = estimate(&outing).unwrap();
     assert!((0.24..2.4).contains(&fewest_s), "{fewest_s}");
     assert!((most_s / fewest_s - 1.5).abs() < 1e-9);
     let first_trial = outing.events.iter().position(|event| matches!(event, Event::TrialStarted { .. }));
@@ -169,15 +162,8 @@ fn a_cell_that_fails_in_the_pilot_is_out_and_the_others_go_on() {
     // The first command of each instance fails: that is the first workload of the pilot.
     let plan = plan(&["null", "null:fault=exit"], &["u", "v"], fixed(2));
     let (outing, store) = bench.run(&plan);
-    let exclusions: Vec<_> = records(&store)
-        .into_iter()
-        .filter_map(|record| match record {
-            Record::Excluded(exclusion) => Some(exclusion),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(exclusions.len(), 1);
-    let exclusion = &exclusions[0];
+    let exclusions = exclusions(&store);
+    let [exclusion] = exclusions.as_slice() else { panic!("{exclusions:?}") };
     assert_eq!((exclusion.workload.as_str(), exclusion.from_block), ("u", 0));
     assert_eq!(exclusion.environment, "null:fault=exit");
     assert_eq!(exclusion.failure.kind, FailureKind::ExitStatus);
@@ -194,7 +180,7 @@ fn a_cell_that_fails_in_the_pilot_is_out_and_the_others_go_on() {
     // Going on with it changes nothing.
     let mut store = store;
     let before = records(&store).len();
-    let again = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let again = bench.finish(&plan, &mut store);
     assert_eq!(again.finish.reason, FinishReason::Blocks);
     assert_eq!(records(&store).len(), before);
 }
@@ -216,8 +202,7 @@ fn nothing_runs() {
     let (outing, store) = bench.run(&plan);
     assert_eq!(outing.finish.reason, FinishReason::NothingRuns);
     assert!(trials(&store).is_empty());
-    let excluded = |record: &Record| matches!(record, Record::Excluded(_));
-    assert_eq!(records(&store).iter().filter(|record| excluded(record)).count(), 2);
+    assert_eq!(exclusions(&store).len(), 2);
     // One block has no pilot: the failures are trials.
     let one = crate::common::plan(&["null:launch=fail", "null:fault=missing"], &["u"], fixed(1));
     let (outing, store) = bench.run(&one);
@@ -228,24 +213,16 @@ fn nothing_runs() {
 
 #[test]
 fn without_a_pilot_the_manifests_give_the_estimate() {
-    let mut bench = Bench::new();
-    bench.options.skip_pilot = true;
+    let bench = Bench::without_pilot();
     let mut plan = plan(&["null", "null:label=b"], &["u", "v"], fixed(3));
-    let estimates = |events: &[Event]| -> Vec<f64> {
-        let of = |event: &Event| match event {
-            Event::Estimated { fewest_s, .. } => Some(*fewest_s),
-            _ => None,
-        };
-        events.iter().filter_map(of).collect()
-    };
     let (outing, _) = bench.run(&plan);
-    assert!(estimates(&outing.events).is_empty());
+    assert_eq!(estimate(&outing), None);
     assert!(!outing.events.iter().any(|event| matches!(event, Event::PilotCell { .. })));
     plan.workloads[0].expected_s = Some(2.0);
     plan.workloads[1].expected_s = Some(0.5);
     plan.workloads[1].warmup = 1;
     let (outing, _) = bench.run(&plan);
-    assert_eq!(estimates(&outing.events), [2.0 * (2.0 + 0.5 * 2.0) * 3.0]);
+    assert_eq!(estimate(&outing).map(|(fewest_s, _)| fewest_s), Some(2.0 * (2.0 + 0.5 * 2.0) * 3.0));
 }
 
 #[test]
@@ -322,7 +299,7 @@ fn raw_output_is_kept() {
 #[test]
 fn plans_that_cannot_be_told_apart_are_refused() {
     let bench = Bench::new();
-    let refused = |plan: &weigh_model::Plan| {
+    let refused = |plan: &Plan| {
         let mut store = bench.create(plan);
         bench.go_on(plan, &mut store, |_, _| {}).err().expect("refused").to_string()
     };

@@ -1,9 +1,9 @@
 //! Guests whose clocks are right, wrong, and beyond judgement.
 
-use crate::common::{Bench, Outing, assert_complete, fixed, records, trials, valid_trials, voids, warnings};
-use weigh_model::{
-    ClockState, Extraction, FailureKind, FinishReason, Iteration, Outcome, Plan, Record, Trial, VoidCause,
+use crate::common::{
+    Bench, Outing, assert_complete, exclusions, fixed, only, records, trials, valid_trials, voids, warnings,
 };
+use weigh_model::{ClockState, Extraction, FailureKind, FinishReason, Plan, Record, Trial, VoidCause};
 use weigh_store::RunDirectory;
 
 /// As [`crate::common::plan`], over commands that take their time and are timed by the probe.
@@ -14,8 +14,7 @@ fn plan(environments: &[&str], blocks: u32) -> Plan {
 }
 
 fn run(plan: &Plan) -> (Outing, RunDirectory, Bench) {
-    let mut bench = Bench::new();
-    bench.options.skip_pilot = true;
+    let bench = Bench::without_pilot();
     let (outing, store) = bench.run(plan);
     (outing, store, bench)
 }
@@ -29,13 +28,6 @@ fn state(trial: &Trial) -> ClockState {
 fn was_held_up(trial: &Trial) -> bool {
     let clock = trial.clock.as_ref().unwrap();
     clock.state == ClockState::Bracket && clock.misfit_ns < 0
-}
-
-fn only(trial: &Trial) -> &Iteration {
-    match &trial.outcome {
-        Outcome::Measured { iterations } => &iterations[0],
-        Outcome::Failed(failure) => panic!("{failure:?}"),
-    }
 }
 
 const NATIVE: &str = "null:real=yes,time=20ms";
@@ -80,11 +72,7 @@ fn a_clock_one_per_cent_fast_is_void_and_given_up() {
             assert!((rate - 10_000.0).abs() <= bound, "{clock:?}");
         }
         assert!(valid_trials(&store).iter().all(|trial| trial.environment == NATIVE));
-        let excluded = records(&store).into_iter().find_map(|record| match record {
-            Record::Excluded(exclusion) => Some(exclusion),
-            _ => None,
-        });
-        let excluded = excluded.unwrap();
+        let excluded = exclusions(&store).remove(0);
         assert_eq!((excluded.environment.as_str(), excluded.from_block), (plan_name(&plan, 1).unwrap(), 3));
         assert_eq!(excluded.failure.kind, FailureKind::Clock);
         assert!(warnings(&outing).iter().any(|message| message.contains("clock is wrong")));

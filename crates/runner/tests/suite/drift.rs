@@ -20,8 +20,7 @@ struct Tested {
 
 /// A run of two environments over a drift.
 fn compare(drift: &str, seed: u32, effect: f64) -> Tested {
-    let mut bench = Bench::new();
-    bench.options.skip_pilot = true;
+    let bench = Bench::without_pilot();
     let baseline = format!("null:sd=0.003,drift={drift},seed={seed}");
     let other = format!("{baseline},effect={effect}");
     let mut plan = plan(&[&baseline, &other], &["u"], fixed(BLOCKS));
@@ -42,18 +41,15 @@ fn compare(drift: &str, seed: u32, effect: f64) -> Tested {
 /// All trials of one environment before all of the other, as a design without blocks has it: one
 /// environment, cut in halves.
 fn compare_in_sequence(drift: &str, seed: u32) -> f64 {
-    let mut bench = Bench::new();
-    bench.options.skip_pilot = true;
+    let bench = Bench::without_pilot();
     let environment = format!("null:sd=0.003,drift={drift},seed={seed}");
     let plan = plan(&[&environment], &["u"], fixed(2 * BLOCKS));
     let (_, store) = bench.run(&plan);
     let comparisons = collect(&plan, &records(&store)).comparisons;
     let values: Vec<f64> = comparisons[0].series[0].observations.iter().map(|o| o.value).collect();
-    let series = |name: &str, values: &[f64]| Series {
-        environment: name.into(),
-        observations: values.iter().map(|value| Observation { block: None, value: *value }).collect(),
-        failed: 0,
-        tried: values.len() as u32,
+    let series = |name: &str, values: &[f64]| {
+        let loose = values.iter().map(|value| Observation { block: None, value: *value });
+        Series::of(name, loose.collect())
     };
     let (first, second) = values.split_at(BLOCKS as usize);
     let comparison = Comparison {

@@ -1,7 +1,7 @@
 //! Each fault gives its failure, and everything else goes on.
 
-use crate::common::{Bench, assert_complete, failure, fixed, is_measured, records, trials};
-use weigh_model::{Effort, Event, FailureKind, FinishReason, Plan, Record, Trial};
+use crate::common::{Bench, assert_complete, exclusions, failure, fixed, is_measured, trials};
+use weigh_model::{Effort, Event, FailureKind, FinishReason, Plan, Trial};
 use weigh_store::RunDirectory;
 
 /// Of commands that hang until then. Long for a fake command, also on a busy machine.
@@ -16,8 +16,7 @@ fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
 
 /// Runs without a pilot, so that faults strike in the blocks.
 fn run_without_pilot(plan: &Plan) -> (crate::common::Outing, RunDirectory, Bench) {
-    let mut bench = Bench::new();
-    bench.options.skip_pilot = true;
+    let bench = Bench::without_pilot();
     let (outing, store) = bench.run(plan);
     (outing, store, bench)
 }
@@ -179,14 +178,8 @@ fn a_cell_that_hangs_again_and_again_is_given_up() {
         assert_eq!(of(&trials, &faulty).len(), 3, "{fault}");
         assert_eq!(of(&trials, "null").len(), 6);
         assert_eq!(of(&trials, "null:label=c").len(), 6);
-        let exclusions: Vec<u32> = records(&store)
-            .iter()
-            .filter_map(|record| match record {
-                Record::Excluded(exclusion) => Some(exclusion.from_block),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(exclusions, [3]);
+        let excluded: Vec<u32> = exclusions(&store).iter().map(|exclusion| exclusion.from_block).collect();
+        assert_eq!(excluded, [3]);
         let warned = outing.events.iter().any(
             |event| matches!(event, Event::Warning { message } if message.contains("given up after 3 failures")),
         );
@@ -195,7 +188,7 @@ fn a_cell_that_hangs_again_and_again_is_given_up() {
         assert_eq!(outing.finish.statistics.launches, 3 * 3 + 3 * 2);
         // A run that goes on knows.
         let mut store = store;
-        let again = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+        let again = bench.finish(&plan, &mut store);
         assert_eq!(again.finish.blocks_done, 6);
         assert_eq!(again.finish.statistics.trials, 0);
     }

@@ -1,12 +1,10 @@
 //! Runs that last: a day of trials on disk and in memory, a clock that begins anew, guests that
 //! die.
 
-use crate::common::{Bench, facts, plan, quiet, records, trials, workload};
+use crate::common::{Bench, facts, has_done, is_measured, plan, quiet, records, trials, workload};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use weigh_model::{Charge, Effort, Event, FinishReason, Observed, Outcome, Plan, Trial, WorkloadPlan};
-use weigh_runner::RunOptions;
+use weigh_model::{Charge, Effort, Event, FinishReason, Observed, Plan, WorkloadPlan};
 use weigh_store::RunDirectory;
 
 /// Trials of an environment in a day of trials of ten seconds.
@@ -51,13 +49,11 @@ fn a_day_fits_on_disk() {
     let mut bench = Bench::new();
     bench.weather = Box::new(|_| much());
     let mut store = bench.create(&plan);
-    let outing = bench.go_on(&plan, &mut store, |event, interrupt| {
-        if let Event::Progress { blocks_done, cells, .. } = event {
-            assert!(cells.is_empty());
-            interrupt.store(*blocks_done >= blocks, Ordering::Relaxed);
-        }
+    let outing = bench.go_on_until(&plan, &mut store, |event| {
+        assert!(!matches!(event, Event::Progress { cells, .. } if !cells.is_empty()));
+        has_done(event, blocks)
     });
-    assert_eq!(outing.unwrap().finish.reason, FinishReason::Interrupted);
+    assert_eq!(outing.finish.reason, FinishReason::Interrupted);
     assert_eq!(trials(&store).len() as u32, 2 * OF_A_DAY);
     let bytes = bytes_below(store.path());
     assert!(bytes < MOST_BYTES / 2, "{bytes}: guests that say more have to fit as well");
@@ -68,16 +64,10 @@ fn failures_without_end_fill_no_directory() {
     let failing = "null:label=failing,fault=exit,every=1";
     let plan = lasting(&["null", failing], &["u"], 1e6);
     // Its pilot would leave it out.
-    let mut bench = Bench::new();
-    bench.options = RunOptions { skip_pilot: true, ..RunOptions::default() };
+    let bench = Bench::without_pilot();
     let mut store = bench.create(&plan);
-    let outing = bench.go_on(&plan, &mut store, |event, interrupt| {
-        if let Event::Progress { blocks_done, .. } = event {
-            interrupt.store(*blocks_done >= 60, Ordering::Relaxed);
-        }
-    });
-    outing.unwrap();
-    let failed = trials(&store).iter().filter(|trial| matches!(trial.outcome, Outcome::Failed(_))).count();
+    bench.go_on_until(&plan, &mut store, |event| has_done(event, 60));
+    let failed = trials(&store).iter().filter(|trial| !is_measured(trial)).count();
     let files = std::fs::read_dir(store.logs()).unwrap().flatten();
     let names: Vec<String> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
     let of_their_own = names.iter().filter(|name| name.starts_with("failed-")).count();
@@ -86,12 +76,7 @@ fn failures_without_end_fill_no_directory() {
 
 /// Runs until so many blocks are done, or the plan's time is over.
 fn until_block(bench: &Bench, plan: &Plan, store: &mut RunDirectory, blocks: u32) -> FinishReason {
-    let outing = bench.go_on(plan, store, |event, interrupt| {
-        if let Event::Progress { blocks_done, .. } = event {
-            interrupt.store(*blocks_done >= blocks, Ordering::Relaxed);
-        }
-    });
-    outing.unwrap().finish.reason
+    bench.go_on_until(plan, store, |event| has_done(event, blocks)).finish.reason
 }
 
 /// Edits every trial of a samples file.
@@ -150,18 +135,11 @@ fn a_guest_that_dies_is_replaced() {
     let plan = lasting(&["null", "null:label=mortal,fault=die,at=3"], &["u"], 1e6);
     let bench = Bench::new();
     let mut store = bench.create(&plan);
-    bench
-        .go_on(&plan, &mut store, |event, interrupt| {
-            if let Event::Progress { blocks_done, .. } = event {
-                interrupt.store(*blocks_done >= 12, Ordering::Relaxed);
-            }
-        })
-        .unwrap();
+    bench.go_on_until(&plan, &mut store, |event| has_done(event, 12));
     let mortal: Vec<_> =
         trials(&store).into_iter().filter(|trial| trial.environment.contains("mortal")).collect();
     let instances: std::collections::BTreeSet<u64> = mortal.iter().map(|trial| trial.instance).collect();
     assert!(instances.len() > 1, "another one was launched: {instances:?}");
-    let is_measured = |trial: &Trial| matches!(trial.outcome, Outcome::Measured { .. });
     let first = mortal.iter().position(|trial| !is_measured(trial)).expect("it dies");
     assert!(mortal[first..].iter().any(is_measured), "the next one works");
 }

@@ -1,8 +1,6 @@
 //! Guests among others, over fakes: what is told of them, what stops them, what stays.
-use crate::common::{Bench, failure, fixed, plan, trials, voids, workload};
-use std::sync::atomic::Ordering;
-use weigh_model::{Event, Iteration, Load, Neighbours, Outcome, Plan, Shares, Trial, VoidCause, neighbours};
-use weigh_runner::RunOptions;
+use crate::common::{Bench, failure, fixed, only, plan, trials, voids, workload};
+use weigh_model::{Event, FinishReason, Load, Neighbours, Plan, Shares, Trial, VoidCause, neighbours};
 use weigh_workloads::with_neighbours;
 
 /// Commands take their time in truth, so that neighbours work as long as something is measured.
@@ -22,23 +20,9 @@ fn density(environment: &str, all: &[Neighbours], blocks: u32) -> Plan {
     Plan { workloads: all.iter().map(of).collect(), ..plan(&[environment], &[], fixed(blocks)) }
 }
 
-/// Without a pilot, so that the numbers of instances are known.
-fn bench() -> Bench {
-    let mut bench = Bench::new();
-    bench.options = RunOptions { skip_pilot: true, ..RunOptions::default() };
-    bench
-}
-
-fn only(trial: &Trial) -> &Iteration {
-    match &trial.outcome {
-        Outcome::Measured { iterations } => &iterations[0],
-        Outcome::Failed(failure) => panic!("{failure:?}"),
-    }
-}
-
 /// How many guests were started, and the trials.
 fn run(plan: &Plan) -> (u64, Vec<Trial>) {
-    let bench = bench();
+    let bench = Bench::without_pilot();
     let (outing, store) = bench.run(plan);
     (outing.finish.statistics.launches, trials(&store))
 }
@@ -133,18 +117,13 @@ fn shares_without_groups_are_never_silently_equal() {
 #[test]
 fn ctrl_c_while_neighbours_come_up_leaves_the_unit_to_the_next_run() {
     let plan = density(REAL, &[beside(6, Load::Idle)], 2);
-    let bench = bench();
+    let bench = Bench::without_pilot();
     let mut store = bench.create(&plan);
-    let outing = bench
-        .go_on(&plan, &mut store, |event, interrupt| {
-            if matches!(event, Event::TrialStarted { block: 1, .. }) {
-                interrupt.store(true, Ordering::Relaxed);
-            }
-        })
-        .unwrap();
-    assert_eq!(outing.finish.reason, weigh_model::FinishReason::Interrupted);
+    let is_last = |event: &Event| matches!(event, Event::TrialStarted { block: 1, .. });
+    let outing = bench.go_on_until(&plan, &mut store, is_last);
+    assert_eq!(outing.finish.reason, FinishReason::Interrupted);
     assert_eq!(voids(&store).iter().map(|void| void.cause).collect::<Vec<_>>(), [VoidCause::Interrupted]);
-    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let outing = bench.finish(&plan, &mut store);
     assert_eq!(outing.finish.blocks_done, 2);
     assert!(trials(&store).iter().filter_map(failure).next().is_none(), "it is no failure");
 }

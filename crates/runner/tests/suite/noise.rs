@@ -2,11 +2,10 @@
 //! scripted.
 
 use crate::common::{
-    Bench, Now, Outing, assert_complete, failure, fixed, foreign, is_measured, plan, quiet, records, trials,
-    valid_trials, voids, warnings,
+    Bench, Now, Outing, assert_complete, copy_run, failure, fixed, foreign, has_done, is_measured,
+    lengths_with_whole_lines, plan, quiet, records, trials, valid_trials, voids, warnings,
 };
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use weigh_model::{
     Charge, CpuTime, Event, Extraction, FailureKind, FinishReason, NoiseSeen, NoisyHost, Observed, Outcome,
     Plan, Pressure, Record, VoidCause,
@@ -17,8 +16,7 @@ use weigh_store::RunDirectory;
 const ENVIRONMENTS: [&str; 2] = ["null", "null:label=b"];
 
 fn bench(weather: impl Fn(&Now) -> Observed + 'static) -> Bench {
-    let mut bench = Bench::new();
-    bench.options.skip_pilot = true;
+    let mut bench = Bench::without_pilot();
     bench.weather = Box::new(weather);
     bench
 }
@@ -243,13 +241,11 @@ fn interrupted_at_any_event_a_noisy_run_goes_on_to_the_same_end() {
             let bench = bench(weather);
             let mut store = bench.create(&plan);
             let mut seen = 0;
-            bench
-                .go_on(&plan, &mut store, |_, interrupt| {
-                    interrupt.store(seen >= strike, Ordering::Relaxed);
-                    seen += 1;
-                })
-                .unwrap();
-            bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+            bench.go_on_until(&plan, &mut store, |_| {
+                seen += 1;
+                seen > strike
+            });
+            bench.finish(&plan, &mut store);
             assert_same_end(&plan, &store, &whole, &format!("event {strike}"));
         }
     }
@@ -260,19 +256,11 @@ fn cut_at_any_record_a_noisy_run_goes_on_to_the_same_end() {
     for weather in [patchy, bad] {
         let plan = plan(&ENVIRONMENTS, &["u", "v"], fixed(4));
         let (_, whole, home) = run(&plan, weather);
-        let source = whole.path().to_path_buf();
-        let samples = std::fs::read(source.join("samples.jsonl")).unwrap();
-        let ends: Vec<usize> =
-            samples.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(i, _)| i + 1).collect();
+        let (ends, samples) = lengths_with_whole_lines(whole.path());
         for length in ends {
             let path = home.path().join(format!("20261121T050000Z-cut-{length}"));
-            std::fs::create_dir_all(path.join("logs")).unwrap();
-            for name in ["plan.json", "host.json"] {
-                std::fs::copy(source.join(name), path.join(name)).unwrap();
-            }
-            std::fs::write(path.join("samples.jsonl"), &samples[..length]).unwrap();
-            let mut store = RunDirectory::open_for_append(&path).unwrap();
-            home.go_on(&plan, &mut store, |_, _| {}).unwrap();
+            let mut store = copy_run(whole.path(), &path, &samples[..length]);
+            home.finish(&plan, &mut store);
             assert_same_end(&plan, &store, &whole, &format!("byte {length}"));
         }
     }
@@ -286,13 +274,7 @@ fn going_on_tells_nothing_twice() {
     let mut store = bench.create(&plan);
     let mut told = Vec::new();
     for blocks in 1..=6 {
-        let mut done = 0;
-        let outing = bench
-            .go_on(&plan, &mut store, |event, interrupt| {
-                done += u32::from(matches!(event, weigh_model::Event::Progress { .. }));
-                interrupt.store(done >= 1 && blocks < 6, Ordering::Relaxed);
-            })
-            .unwrap();
+        let outing = bench.go_on_until(&plan, &mut store, |event| blocks < 6 && has_done(event, blocks));
         told.extend(warnings(&outing).into_iter().map(str::to_string));
     }
     assert_eq!(told.len(), 2, "{told:?}");
@@ -377,59 +359,42 @@ fn random_reads_have_to_reach_the_hosts_device() {
     let mut plan = plan(&["null:time=1000s"], &["u"], fixed(1));
     plan.workloads[0].iterations = 2;
     plan.workloads[0].random_read_bytes = Some(Extraction::Json { pointer: "/metrics/time/value".into() });
-    let seen = |name: &'static str, bytes: u64| {
-        move |_: &Now| Observed {
-            charge: Charge { counters: [(name.to_string(), bytes)].into(), ..Charge::default() },
-            ..quiet()
-        }
+    // What the sensors read: the counters of the guest, and of the host's devices.
+    let outcome = |counters: &[(&str, u64)]| {
+        let counters = counters.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect();
+        let seen = Observed { charge: Charge { counters, ..Charge::default() }, ..quiet() };
+        let (_, store, _bench) = run(&plan, move |_| seen.clone());
+        trials(&store).remove(0)
     };
+    const HOST: &str = "host_device_read_bytes";
     // Two runs of 1000 bytes: 95 % are 1900.
     for (name, bytes, passes) in [
-        ("host_device_read_bytes", 1900, true),
-        ("host_device_read_bytes", 1899, false),
+        (HOST, 1900, true),
+        (HOST, 1899, false),
         ("block_read_bytes", 2000, true),
         ("block_read_bytes", 1899, false),
         ("block_read_bytes", 2000 + (1 << 20), true),
         ("page_faults", 5000, false),
     ] {
-        let (_, store, _bench) = run(&plan, seen(name, bytes));
-        let trial = &trials(&store)[0];
-        assert_eq!(is_measured(trial), passes, "{name} {bytes}: {:?}", trial.outcome);
-        if let Some(failure) = failure(trial) {
+        let trial = outcome(&[(name, bytes)]);
+        assert_eq!(is_measured(&trial), passes, "{name} {bytes}: {:?}", trial.outcome);
+        if let Some(failure) = failure(&trial) {
             assert_eq!(failure.kind, FailureKind::Check);
             assert!(failure.reason.contains("2000 bytes"), "{}", failure.reason);
             assert!(name == "page_faults" || failure.reason.contains("1899"), "{}", failure.reason);
         }
     }
-    // A machine's own disk tells whose cache it was, and is no proof by itself.
-    for (asked, host, word) in [
-        (2000, Some(100), "a cache of the host"),
-        (100, Some(100), "a cache in the machine"),
-        (2000, None, "cannot be read"),
+    for (counters, word) in [
+        // A machine's own disk tells whose cache it was, and is no proof by itself.
+        (&[("guest_disk_read_bytes", 2000), (HOST, 100)][..], "a cache of the host"),
+        (&[("guest_disk_read_bytes", 100), (HOST, 100)], "a cache in the machine"),
+        (&[("guest_disk_read_bytes", 2000)], "cannot be read"),
+        // Neither others' reads nor a host that reads ahead hide a cache.
+        (&[("block_read_bytes", 0), (HOST, 9_000_000)], "saw 0"),
+        (&[("block_read_bytes", 2_000_000), (HOST, 2_000_000)], "read ahead"),
     ] {
-        let both = move |_: &Now| {
-            let host = host.map(|bytes| ("host_device_read_bytes".to_string(), bytes));
-            let counters = host.into_iter().chain([("guest_disk_read_bytes".into(), asked)]).collect();
-            Observed { charge: Charge { counters, ..Charge::default() }, ..quiet() }
-        };
-        let (_, store, _bench) = run(&plan, both);
-        let trials = trials(&store);
-        let failure = failure(&trials[0]).expect("a cache was measured");
-        assert!(failure.reason.contains(word), "{}", failure.reason);
-    }
-    // Neither others' reads nor a host that reads ahead hide a cache.
-    for (guest, host, word) in [(0, 9_000_000, "saw 0"), (2_000_000, 2_000_000, "read ahead")] {
-        let both = move |_: &Now| Observed {
-            charge: Charge {
-                counters: [("block_read_bytes".into(), guest), ("host_device_read_bytes".into(), host)]
-                    .into(),
-                ..Charge::default()
-            },
-            ..quiet()
-        };
-        let (_, store, _bench) = run(&plan, both);
-        let trials = trials(&store);
-        let failure = failure(&trials[0]).expect("a cache was measured");
+        let trial = outcome(counters);
+        let failure = failure(&trial).expect("a cache was measured");
         assert!(failure.reason.contains(word), "{}", failure.reason);
     }
 }

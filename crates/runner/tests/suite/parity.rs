@@ -1,6 +1,6 @@
 //! Guests that differ in what nobody meant: refused, allowed by name, left out, or failed when they
 //! come to differ.
-use crate::common::{Bench, Outing, failure, fixed, is_measured, plan, records, trials};
+use crate::common::{Bench, Outing, exclusions, failure, fixed, is_measured, plan, records, trials};
 use weigh_model::{Event, FailureKind, InstanceFacts, Plan, Record};
 use weigh_runner::RunnerError;
 use weigh_store::RunDirectory;
@@ -128,23 +128,14 @@ fn runs_that_nobody_named_leave_it_out() {
         let plan = two("cpus=2", "cpus=1", blocks);
         let (outing, store) = attempt(&bench, &plan);
         outing.unwrap();
-        let left_out: Vec<_> = records(&store)
-            .into_iter()
-            .filter_map(|record| match record {
-                Record::Excluded(exclusion) => Some(exclusion),
-                _ => None,
-            })
-            .collect();
+        let left_out = exclusions(&store);
         assert_eq!(left_out.len(), 2, "{left_out:?}");
         for exclusion in left_out {
             assert_eq!((exclusion.failure.kind, exclusion.from_block), (FailureKind::Unequal, 0));
             assert_eq!(exclusion.environment, plan.environments[1].name);
-            assert!(exclusion.failure.reason.contains("cpus is 1, not 2"), "{}", exclusion.failure.reason);
-            assert!(
-                exclusion.failure.reason.contains("--allow-unequal cpus"),
-                "{}",
-                exclusion.failure.reason
-            );
+            let reason = exclusion.failure.reason;
+            assert!(reason.contains("cpus is 1, not 2"), "{reason}");
+            assert!(reason.contains("--allow-unequal cpus"), "{reason}");
         }
         let trials = trials(&store);
         assert_eq!(trials.len(), 2 * blocks as usize);

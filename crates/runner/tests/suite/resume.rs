@@ -1,10 +1,13 @@
 //! Interrupted and killed runs go on: nothing is lost, nothing is measured twice.
 
-use crate::common::{Bench, Weather, assert_complete, fixed, go_on, plan, quiet, records, trials, voids};
+use crate::common::{
+    Bench, Weather, assert_complete, copy_run, fixed, go_on, lengths_with_whole_lines, plan, quiet, records,
+    trials, voids,
+};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use weigh_model::{Event, FinishReason, Plan, VoidCause};
 use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
@@ -26,12 +29,10 @@ fn interrupted_at_any_event_a_run_goes_on_to_the_same_end() {
         let bench = Bench::new();
         let mut store = bench.create(&plan);
         let mut seen = 0;
-        let first = bench
-            .go_on(&plan, &mut store, |_, interrupt| {
-                interrupt.store(seen >= strike, Ordering::Relaxed);
-                seen += 1;
-            })
-            .unwrap();
+        let first = bench.go_on_until(&plan, &mut store, |_| {
+            seen += 1;
+            seen > strike
+        });
         let before = records(&store);
         let cut = trials(&store);
         assert!(voids(&store).len() <= 1);
@@ -43,7 +44,7 @@ fn interrupted_at_any_event_a_run_goes_on_to_the_same_end() {
         drop(store);
 
         let mut store = RunDirectory::open_for_append(&path).unwrap();
-        let second = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+        let second = bench.finish(&plan, &mut store);
         let after = records(&store);
         assert_eq!(after[..before.len()], before[..], "event {strike}: records are only appended");
         assert_complete(&plan, &store, BLOCKS);
@@ -74,12 +75,10 @@ fn interrupted_after_every_second_unit_a_run_still_ends() {
     for round in 0.. {
         assert!(round < 10);
         let mut finished = 0;
-        let outing = bench
-            .go_on(&plan, &mut store, |event, interrupt| {
-                finished += u32::from(matches!(event, Event::TrialFinished { .. }));
-                interrupt.store(finished >= 4, Ordering::Relaxed);
-            })
-            .unwrap();
+        let outing = bench.go_on_until(&plan, &mut store, |event| {
+            finished += u32::from(matches!(event, Event::TrialFinished { .. }));
+            finished >= 4
+        });
         if outing.finish.reason == FinishReason::Blocks {
             break;
         }
@@ -109,7 +108,7 @@ fn a_finished_run_is_left_alone() {
     let bench = Bench::new();
     let (_, mut store) = bench.run(&plan);
     let before = records(&store);
-    let again = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let again = bench.finish(&plan, &mut store);
     assert_eq!(again.finish.reason, FinishReason::Blocks);
     assert_eq!(again.finish.statistics.launches, 0);
     assert_eq!(records(&store), before);
@@ -124,28 +123,16 @@ fn cut_at_any_record_a_run_goes_on_to_the_same_end() {
     let (_, store) = bench.run(&plan);
     let source = store.path().to_path_buf();
     drop(store);
-    let samples = std::fs::read(source.join("samples.jsonl")).unwrap();
-    let ends: Vec<usize> =
-        samples.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(i, _)| i + 1).collect();
+    let (ends, samples) = lengths_with_whole_lines(&source);
     for pair in ends.windows(2) {
         for length in [pair[0], pair[0].midpoint(pair[1])] {
             let path = bench.path().join(format!("20261121T050000Z-cut-{length}"));
-            copy_run(&source, &path, &samples[..length]);
-            let mut store = RunDirectory::open_for_append(&path).unwrap();
-            let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+            let mut store = copy_run(&source, &path, &samples[..length]);
+            let outing = bench.finish(&plan, &mut store);
             assert_eq!(outing.finish.reason, FinishReason::Blocks);
             assert_complete(&plan, &store, BLOCKS);
         }
     }
-}
-
-fn copy_run(source: &Path, target: &Path, samples: &[u8]) {
-    std::fs::create_dir(target).unwrap();
-    std::fs::create_dir(target.join("logs")).unwrap();
-    for name in ["plan.json", "host.json"] {
-        std::fs::copy(source.join(name), target.join(name)).unwrap();
-    }
-    std::fs::write(target.join("samples.jsonl"), samples).unwrap();
 }
 
 /// Names the bench and the run directory to the child process of

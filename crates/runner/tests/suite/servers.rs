@@ -1,9 +1,11 @@
 //! Servers and their load generators, both played by fakes.
 
-use crate::common::{Bench, failure, fixed, is_measured, plan, quiet, records, trials, warnings, workload};
+use crate::common::{
+    Bench, exclusions, failure, fixed, is_measured, plan, quiet, records, trials, warnings, workload,
+};
 use weigh_model::{
-    Event, Exclusion, Extraction, FailureKind, Headroom, LoadLoop, LoaderUse, Observed, Operations, Pace,
-    Plan, Record, ServerPlan, Staging, Transport, WorkloadPlan,
+    Event, Exclusion, Extraction, FailureKind, FinishReason, Headroom, LoadLoop, LoaderUse, Observed,
+    Operations, Pace, Plan, Record, ServerPlan, Staging, Transport, WorkloadPlan,
 };
 use weigh_stats::{Flag, Options, analyse, collect};
 
@@ -48,14 +50,12 @@ fn loaded(share: f64) -> Observed {
     Observed { loader: Some(loader), ..quiet() }
 }
 
-fn headrooms(records: &[Record]) -> Vec<&Headroom> {
-    let mut found = Vec::new();
-    for record in records {
-        if let Record::Headroom(headroom) = record {
-            found.push(headroom);
-        }
-    }
-    found
+fn headrooms(records: &[Record]) -> Vec<Headroom> {
+    let of = |record: &Record| match record {
+        Record::Headroom(headroom) => Some(headroom.clone()),
+        _ => None,
+    };
+    records.iter().filter_map(of).collect()
 }
 
 /// The failure that excludes an environment from the pilot on.
@@ -64,11 +64,7 @@ fn excluded(environment: &str, change: impl FnOnce(&mut WorkloadPlan)) -> Exclus
     let mut plan = serving(&["null:fork=yes", environment], 2);
     change(&mut plan.workloads[0]);
     let (_, store) = bench.run(&plan);
-    let found = records(&store).into_iter().find_map(|record| match record {
-        Record::Excluded(exclusion) => Some(exclusion),
-        _ => None,
-    });
-    let found = found.unwrap();
+    let found = exclusions(&store).remove(0);
     assert_eq!(found.environment, environment);
     assert_eq!(trials(&store).iter().filter(|trial| is_measured(trial)).count(), 2, "the other one goes on");
     found
@@ -128,13 +124,10 @@ fn a_rate_follows_from_what_the_slowest_reaches() {
     };
     plan.workloads = vec![paced("w{rate=50%}", 0.5), paced("w{rate=90%}", 0.9)];
     let mut store = bench.create(&plan);
-    let interrupted = bench.go_on(&plan, &mut store, |event, interrupt| {
-        if matches!(event, Event::TrialFinished { .. }) {
-            interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
-    });
-    assert_eq!(interrupted.unwrap().finish.reason, weigh_model::FinishReason::Interrupted);
-    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let interrupted =
+        bench.go_on_until(&plan, &mut store, |event| matches!(event, Event::TrialFinished { .. }));
+    assert_eq!(interrupted.finish.reason, FinishReason::Interrupted);
+    let outing = bench.finish(&plan, &mut store);
     assert_eq!(outing.finish.blocks_done, 3);
     assert!(!outing.events.iter().any(|event| matches!(event, Event::Paced(_))), "what is on record is kept");
     let records = records(&store);
@@ -184,60 +177,31 @@ fn a_loader_without_time_left_is_said_and_judged() {
 }
 
 #[test]
-fn a_server_that_never_comes_up_is_told() {
-    let found = excluded("null:fork=yes,loader-every=1,loader-fault=exit", |_| {});
-    assert_eq!(found.failure.kind, FailureKind::Deadline, "{found:?}");
-    let reason = &found.failure.reason;
-    assert!(reason.contains("not up within 0.3 s") && reason.contains("the script says"), "{reason}");
-    assert!(found.failure.log.is_some());
-}
-
-#[test]
-fn a_server_that_ends_early_is_told_with_its_words() {
-    let found = excluded("null:at=0,fault=exit,fork=yes", |_| {});
-    assert_eq!(found.failure.kind, FailureKind::ExitStatus, "{found:?}");
-    let reason = &found.failure.reason;
-    assert!(reason.contains("ended before it was up with status 1: the script says"), "{reason}");
-}
-
-#[test]
-fn a_server_that_is_not_there_is_told() {
-    let found = excluded("null:at=0,fault=missing,fork=yes", |workload| {
-        workload.staging.packages = vec!["redis-server".into()];
-    });
-    assert_eq!(found.failure.kind, FailureKind::CommandNotFound);
-    let reason = &found.failure.reason;
-    assert!(reason.contains("in the guest") && reason.contains("package redis-server"), "{reason}");
-}
-
-#[test]
-fn a_loader_that_hangs_is_ended() {
-    let found = excluded("null:fork=yes,loader-at=1,loader-fault=hang", |_| {});
-    assert_eq!(found.failure.kind, FailureKind::Deadline);
-    assert!(found.failure.reason.contains("did not end within 0.3 s"), "{}", found.failure.reason);
-}
-
-#[test]
-fn a_loader_that_is_not_there_is_told() {
-    let found = excluded("null:fork=yes,loader-at=1,loader-fault=missing", |_| {});
-    assert_eq!(found.failure.kind, FailureKind::CommandNotFound);
-    assert!(found.failure.reason.contains("for the load generator"), "{}", found.failure.reason);
-}
-
-#[test]
-fn a_lost_loader_is_not_the_guests_fault() {
-    let found = excluded("null:fork=yes,loader-at=1,loader-fault=die", |_| {});
-    assert_eq!(found.failure.kind, FailureKind::Preparation);
-    assert!(found.failure.reason.contains("the load generator is lost"), "{}", found.failure.reason);
-}
-
-#[test]
-fn a_filling_that_fails_is_told() {
-    let found = excluded("null:fork=yes,loader-at=1,loader-fault=exit", |workload| {
+fn each_fault_of_a_server_or_its_loader_is_told() {
+    use FailureKind::{CommandNotFound, Deadline, ExitStatus, Preparation};
+    fn plain(_: &mut WorkloadPlan) {}
+    fn packaged(workload: &mut WorkloadPlan) {
+        workload.staging.packages = words("redis-server");
+    }
+    fn filled(workload: &mut WorkloadPlan) {
         workload.staging.server.as_mut().unwrap().fill = Some(words("fill"));
-    });
-    assert_eq!(found.failure.kind, FailureKind::Preparation);
-    assert!(found.failure.reason.contains("filling the server"), "{}", found.failure.reason);
+    }
+    const NEVER_UP: &str = "loader-every=1,loader-fault=exit";
+    let cases: [(&str, fn(&mut WorkloadPlan), FailureKind, &[&str]); 7] = [
+        (NEVER_UP, plain, Deadline, &["not up within 0.3 s", "the script says"]),
+        ("at=0,fault=exit", plain, ExitStatus, &["ended before it was up with status 1: the script says"]),
+        ("at=0,fault=missing", packaged, CommandNotFound, &["in the guest", "package redis-server"]),
+        ("loader-at=1,loader-fault=hang", plain, Deadline, &["did not end within 0.3 s"]),
+        ("loader-at=1,loader-fault=missing", plain, CommandNotFound, &["for the load generator"]),
+        ("loader-at=1,loader-fault=die", plain, Preparation, &["the load generator is lost"]),
+        ("loader-at=1,loader-fault=exit", filled, Preparation, &["filling the server"]),
+    ];
+    for (fault, change, kind, told) in cases {
+        let failure = excluded(&format!("null:fork=yes,{fault}"), change).failure;
+        assert_eq!(failure.kind, kind, "{fault}: {failure:?}");
+        assert!(told.iter().all(|words| failure.reason.contains(words)), "{fault}: {failure:?}");
+        assert!(fault != NEVER_UP || failure.log.is_some(), "{failure:?}");
+    }
 }
 
 #[test]
@@ -250,14 +214,13 @@ fn a_guest_of_one_program_is_left_out() {
 /// be frozen.
 #[test]
 fn a_failed_trial_leaves_a_guest_that_goes_on() {
-    let mut bench = Bench::new();
-    bench.options.skip_pilot = true;
+    let bench = Bench::without_pilot();
     // Of a trial's commands the loader's first asks whether the server is up; the second is the
     // load.
     let mut plan = serving(&["null:fork=yes", "null:fork=yes,loader-every=2,loader-fault=check"], 2);
     plan.workloads.push(workload("plain"));
     let mut store = bench.create(&plan);
-    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let outing = bench.finish(&plan, &mut store);
     assert_eq!(outing.finish.blocks_done, 2);
     let trials = trials(&store);
     let of = |environment: usize, workload: &str| {

@@ -1,11 +1,12 @@
 //! Guests that come up, whose times are scripted: what is recorded, what is found, what is absent,
 //! what fails.
-use crate::common::{Bench, assert_complete, failure, fixed, plan, quiet, records, trials, voids};
+use crate::common::{
+    Bench, assert_complete, exclusions, failure, fixed, only, plan, quiet, records, trials, voids,
+};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use weigh_model::{
-    Caches, CpuTime, Event, FailureKind, FinishReason, Iteration, Outcome, Plan, Record, StartPlan, Started,
-    Trial, VoidCause, stamps, weights,
+    Caches, CpuTime, Event, FailureKind, FinishReason, Iteration, Plan, Record, StartPlan, Started,
+    VoidCause, stamps, weights,
 };
 use weigh_stats::{Analysis, Cell, Flag, Options, Verdict, analyse, collect};
 use weigh_workloads::start_workload;
@@ -18,13 +19,6 @@ const BASELINE: &str = "null:launch-time=20ms,sd=0.02,seed=3";
 fn starts(environments: &[&str], what: &[Started], blocks: u32) -> Plan {
     let start = |what: &Started| start_workload(StartPlan { what: *what, caches: Caches::Warm });
     Plan { workloads: what.iter().map(start).collect(), ..plan(environments, &[], fixed(blocks)) }
-}
-
-fn only(trial: &Trial) -> &Iteration {
-    match &trial.outcome {
-        Outcome::Measured { iterations } => &iterations[0],
-        Outcome::Failed(failure) => panic!("{failure:?}"),
-    }
 }
 
 fn analysis(plan: &Plan, records: &[Record]) -> Analysis {
@@ -155,9 +149,7 @@ fn a_guest_that_does_not_come_up_is_a_failed_trial() {
     let bench = Bench::new();
     let (outing, store) = bench.run(&starts(&["null", bad], &[Started::One], 2));
     assert_eq!(outing.finish.reason, FinishReason::Blocks);
-    let excluded =
-        records(&store).into_iter().any(|r| matches!(r, Record::Excluded(e) if e.environment == bad));
-    assert!(excluded, "the pilot leaves it out");
+    assert!(exclusions(&store).iter().any(|one| one.environment == bad), "the pilot leaves it out");
 }
 
 /// Programs that a platform's daemon starts and that are gone by the end look like anybody's: only
@@ -193,18 +185,14 @@ fn an_interrupted_run_of_starts_goes_on() {
     let mut store = bench.create(&plan);
     let mut finished = 0;
     for limit in [2, 7, 11] {
-        let outing = bench
-            .go_on(&plan, &mut store, |event, interrupt| {
-                if let Event::TrialFinished { sequence, .. } = event {
-                    interrupt.store(*sequence >= limit, Ordering::Relaxed);
-                }
-            })
-            .unwrap();
+        let is_last =
+            |event: &Event| matches!(event, Event::TrialFinished { sequence, .. } if *sequence >= limit);
+        let outing = bench.go_on_until(&plan, &mut store, is_last);
         assert_eq!(outing.finish.reason, FinishReason::Interrupted);
         assert!(trials(&store).len() > finished);
         finished = trials(&store).len();
     }
-    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let outing = bench.finish(&plan, &mut store);
     assert_eq!((outing.finish.reason, outing.finish.blocks_done), (FinishReason::Blocks, 4));
     assert_complete(&plan, &store, 4);
 }

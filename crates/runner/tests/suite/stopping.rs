@@ -1,6 +1,6 @@
 //! When a run stops: blocks, precision, budget, void units.
 
-use crate::common::{Bench, fixed, plan, records, trials, valid_trials};
+use crate::common::{Bench, estimate, fixed, has_done, plan, records, trials, valid_trials};
 use std::collections::BTreeMap;
 use weigh_model::{Effort, Event, FinishReason, Plan, Record, VoidCause, VoidUnit};
 use weigh_store::RunDirectory;
@@ -68,7 +68,7 @@ fn going_on_after_a_precise_run_measures_nothing() {
     let bench = Bench::new();
     let plan = plan(&["null:sd=0.01", "null:sd=0.01,label=b"], &["u"], precision(0.02));
     let (_, mut store) = bench.run(&plan);
-    let again = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let again = bench.finish(&plan, &mut store);
     assert_eq!(again.finish.reason, FinishReason::Precision);
     assert_eq!(again.finish.statistics.trials, 0);
 }
@@ -87,23 +87,10 @@ fn a_cell_that_is_out_is_not_waited_for() {
 /// A run with the first two blocks measured and the given units declared void by the host.
 fn with_voids(bench: &Bench, plan: &Plan, voids: &[(u32, &str)]) -> RunDirectory {
     let mut store = bench.create(plan);
-    let mut done = 0;
-    let outing = bench
-        .go_on(plan, &mut store, |event, interrupt| {
-            done += u32::from(matches!(event, Event::Progress { .. }));
-            interrupt.store(done == 2, std::sync::atomic::Ordering::Relaxed);
-        })
-        .unwrap();
+    let outing = bench.go_on_until(plan, &mut store, |event| has_done(event, 2));
     assert_eq!(outing.finish.reason, FinishReason::Interrupted);
     for (block, workload) in voids {
-        let void = VoidUnit {
-            block: *block,
-            attempt: 0,
-            workload: (*workload).into(),
-            cause: VoidCause::Steal,
-            environment: None,
-            detail: None,
-        };
+        let void = VoidUnit::of(*block, 0, *workload, VoidCause::Steal);
         store.append(&Record::Void(void)).unwrap();
     }
     store
@@ -114,7 +101,7 @@ fn void_units_are_replaced_by_further_blocks() {
     let bench = Bench::new();
     let plan = plan(&["null", "null:label=b"], &["u", "v"], fixed(4));
     let mut store = with_voids(&bench, &plan, &[(0, "u"), (1, "u"), (1, "v")]);
-    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let outing = bench.finish(&plan, &mut store);
     assert_eq!(outing.finish.reason, FinishReason::Blocks);
     assert_eq!(outing.finish.blocks_done, 4);
     let mut blocks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
@@ -138,26 +125,11 @@ fn replacements_end_at_twice_the_number() {
     let mut store = bench.create(&plan);
     // Every unit turns out void after the fact.
     for block in 0..5 {
-        let mut finished = false;
-        bench
-            .go_on(&plan, &mut store, |event, interrupt| {
-                finished |= matches!(event, Event::Progress { .. });
-                interrupt.store(finished, std::sync::atomic::Ordering::Relaxed);
-            })
-            .unwrap();
-        let cause = VoidCause::ForeignCpu;
-        store
-            .append(&Record::Void(VoidUnit {
-                block,
-                attempt: 0,
-                workload: "u".into(),
-                cause,
-                environment: None,
-                detail: None,
-            }))
-            .unwrap();
+        bench.go_on_until(&plan, &mut store, |event| matches!(event, Event::Progress { .. }));
+        let void = VoidUnit::of(block, 0, "u", VoidCause::ForeignCpu);
+        store.append(&Record::Void(void)).unwrap();
     }
-    let outing = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let outing = bench.finish(&plan, &mut store);
     assert_eq!(outing.finish.reason, FinishReason::Blocks);
     assert_eq!(outing.finish.blocks_done, 1);
     assert_eq!(trials(&store).iter().map(|trial| trial.block).max(), Some(5));
@@ -175,15 +147,11 @@ fn a_budget_ends_the_run_before_a_block_that_does_not_fit() {
     assert_eq!(outing.finish.reason, FinishReason::Budget);
     assert!((1..=6).contains(&outing.finish.blocks_done), "{:?}", outing.finish);
     assert_eq!(trials(&store).len() as u32, 2 * outing.finish.blocks_done, "blocks are whole");
-    let estimate = outing.events.iter().find_map(|event| match event {
-        Event::Estimated { most_s, .. } => Some(*most_s),
-        _ => None,
-    });
-    assert_eq!(estimate, Some(0.25));
+    assert_eq!(estimate(&outing).map(|(_, most_s)| most_s), Some(0.25));
     // The time of the trials on record is spent: going on adds what the pilot and the launches took
     // at most.
     let done = outing.finish.blocks_done;
-    let again = bench.go_on(&plan, &mut store, |_, _| {}).unwrap();
+    let again = bench.finish(&plan, &mut store);
     assert_eq!(again.finish.reason, FinishReason::Budget);
     assert!(again.finish.blocks_done <= 6.max(done + 1), "{:?}", again.finish);
 }

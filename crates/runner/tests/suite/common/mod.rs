@@ -1,7 +1,7 @@
 //! A bench for whole runs: fake guests, a real run directory in memory.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weigh_host::accounts::Accounts;
@@ -10,9 +10,9 @@ use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
 use weigh_model::{
-    CpuTime, Effort, EnvironmentPlan, EnvironmentSpec, Event, Extraction, GuestPlan, HostFacts, HostSettings,
-    ImageSpec, MetricSource, MetricSpec, Observed, Outcome, PLAN_FORMAT, Plan, Record, Trial, VoidUnit,
-    WorkloadPlan,
+    CpuTime, Effort, EnvironmentPlan, EnvironmentSpec, Event, Exclusion, Extraction, GuestPlan, HostFacts,
+    HostSettings, ImageSpec, Iteration, MetricSource, MetricSpec, Observed, Outcome, Plan, Record, Trial,
+    VoidUnit, WorkloadPlan,
 };
 use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::Host;
@@ -112,6 +112,12 @@ impl Bench {
         Self { directory, options: RunOptions::default(), weather: Box::new(|_| quiet()) }
     }
 
+    /// Without a pilot, so that faults strike in the blocks, and the numbers of instances are
+    /// known.
+    pub fn without_pilot() -> Self {
+        Self { options: RunOptions { skip_pilot: true, ..RunOptions::default() }, ..Self::new() }
+    }
+
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -137,6 +143,31 @@ impl Bench {
     ) -> Result<Outing, RunnerError> {
         go_on(self.path(), plan, store, self.options, &self.weather, watch)
     }
+
+    /// Goes on to the end.
+    pub fn finish(&self, plan: &Plan, store: &mut RunDirectory) -> Outing {
+        self.go_on(plan, store, |_, _| {}).unwrap()
+    }
+
+    /// Goes on until an event is `last`, and interrupts the run there.
+    pub fn go_on_until(
+        &self,
+        plan: &Plan,
+        store: &mut RunDirectory,
+        mut last: impl FnMut(&Event) -> bool,
+    ) -> Outing {
+        let watch = |event: &Event, interrupt: &AtomicBool| {
+            if last(event) {
+                interrupt.store(true, Ordering::Relaxed);
+            }
+        };
+        self.go_on(plan, store, watch).unwrap()
+    }
+}
+
+/// Whether the event tells that so many blocks are done.
+pub fn has_done(event: &Event, blocks: u32) -> bool {
+    matches!(event, Event::Progress { blocks_done, .. } if *blocks_done >= blocks)
 }
 
 /// As [`Bench::go_on`], for a process that has only the path of the bench.
@@ -201,53 +232,26 @@ pub fn host(directory: &Path) -> Host {
 pub fn facts() -> HostFacts {
     HostFacts {
         identity: "bench".into(),
-        kernel: "6".into(),
-        architecture: "x86_64".into(),
-        operating_system: "none".into(),
-        cpu_model: "none".into(),
         cpus: vec![0],
         memory_bytes: 1 << 30,
-        last_level_cache_bytes: None,
-        cgroups: "none".into(),
         // The fakes that say they share the kernel name the one that the tests run on.
         boot: weigh_host::facts::host_facts().boot,
-        root: false,
+        ..HostFacts::default()
     }
 }
 
 /// A plan over fakes. The first environment is the baseline.
 pub fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
-    let environments: Vec<EnvironmentPlan> = environments
-        .iter()
-        .map(|text| EnvironmentPlan {
-            name: (*text).into(),
-            spec: EnvironmentSpec::parse(text).unwrap(),
-            variables: Default::default(),
-        })
-        .collect();
+    let environment = |text: &&str| {
+        let spec = EnvironmentSpec::parse(text).unwrap();
+        EnvironmentPlan { name: (*text).into(), ..spec.into() }
+    };
+    let environments = environments.iter().map(environment).collect();
+    let workloads = workloads.iter().map(|name| workload(name)).collect();
     Plan {
-        format: PLAN_FORMAT,
-        name: "bench".into(),
-        tool_version: "0".into(),
-        command: None,
         seed: 7,
-        baseline: environments[0].name.clone(),
-        environments,
-        workloads: workloads.iter().map(|name| workload(name)).collect(),
-        effort,
-        budget_s: None,
-        guest: GuestPlan {
-            image: ImageSpec::Probe,
-            cpus: Vec::new(),
-            memory_bytes: None,
-            reuse: false,
-            working_directory: None,
-        },
-        margin: 0.02,
-        allow_unequal: Vec::new(),
-        digests: BTreeMap::new(),
-        noise: weigh_model::NoiseLimits::default(),
-        loader: None,
+        guest: GuestPlan { image: ImageSpec::Probe, ..GuestPlan::default() },
+        ..Plan::of("bench", environments, workloads, effort)
     }
 }
 
@@ -274,24 +278,21 @@ pub fn records(store: &RunDirectory) -> Vec<Record> {
     store.records().unwrap().records
 }
 
+/// The records of one kind.
+fn of_kind<T>(store: &RunDirectory, kind: impl Fn(Record) -> Option<T>) -> Vec<T> {
+    records(store).into_iter().filter_map(kind).collect()
+}
+
 pub fn trials(store: &RunDirectory) -> Vec<Trial> {
-    records(store)
-        .into_iter()
-        .filter_map(|record| match record {
-            Record::Trial(trial) => Some(trial),
-            _ => None,
-        })
-        .collect()
+    of_kind(store, |record| if let Record::Trial(trial) = record { Some(trial) } else { None })
 }
 
 pub fn voids(store: &RunDirectory) -> Vec<VoidUnit> {
-    records(store)
-        .into_iter()
-        .filter_map(|record| match record {
-            Record::Void(void) => Some(void),
-            _ => None,
-        })
-        .collect()
+    of_kind(store, |record| if let Record::Void(void) = record { Some(void) } else { None })
+}
+
+pub fn exclusions(store: &RunDirectory) -> Vec<Exclusion> {
+    of_kind(store, |record| if let Record::Excluded(exclusion) = record { Some(exclusion) } else { None })
 }
 
 /// Trials that are in no void unit.
@@ -330,6 +331,31 @@ pub fn assert_complete(plan: &Plan, store: &RunDirectory, blocks: u32) {
     }
 }
 
+/// The estimated times of a run, seconds: for the fewest blocks, and for the most.
+pub fn estimate(outing: &Outing) -> Option<(f64, f64)> {
+    outing.events.iter().find_map(|event| match event {
+        Event::Estimated { fewest_s, most_s } => Some((*fewest_s, *most_s)),
+        _ => None,
+    })
+}
+
+/// Lengths of the samples file of a run with whole lines, and its bytes.
+pub fn lengths_with_whole_lines(run: &Path) -> (Vec<usize>, Vec<u8>) {
+    let samples = std::fs::read(run.join("samples.jsonl")).unwrap();
+    let ends = samples.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(i, _)| i + 1);
+    (ends.collect(), samples)
+}
+
+/// A copy of a run with these samples, opened to go on with it.
+pub fn copy_run(source: &Path, target: &Path, samples: &[u8]) -> RunDirectory {
+    std::fs::create_dir_all(target.join("logs")).unwrap();
+    for name in ["plan.json", "host.json"] {
+        std::fs::copy(source.join(name), target.join(name)).unwrap();
+    }
+    std::fs::write(target.join("samples.jsonl"), samples).unwrap();
+    RunDirectory::open_for_append(target).unwrap()
+}
+
 /// What a run told its user.
 pub fn warnings(outing: &Outing) -> Vec<&str> {
     let told = outing.events.iter().filter_map(|event| match event {
@@ -337,6 +363,14 @@ pub fn warnings(outing: &Outing) -> Vec<&str> {
         _ => None,
     });
     told.collect()
+}
+
+/// The first iteration of a trial that was measured.
+pub fn only(trial: &Trial) -> &Iteration {
+    match &trial.outcome {
+        Outcome::Measured { iterations } => &iterations[0],
+        Outcome::Failed(failure) => panic!("{failure:?}"),
+    }
 }
 
 pub fn is_measured(trial: &Trial) -> bool {
