@@ -71,9 +71,10 @@ pub fn is_parity_key_of_platforms(key: &str) -> bool {
     PARITY_KEYS_OF_PLATFORMS.iter().any(|word| parity_key_matches(word, key))
 }
 
-/// Whether a pattern, which is a word of `--allow-unequal` or a key of a platform's `implies`, stands
-/// for a key: the key itself, the part of it before the colon (`binary` for every `binary:<program>`), or the
-/// beginning before a final `*`. `memory_bytes`, as reports call the number, is `memory`.
+/// Whether a pattern, which is a word of `--allow-unequal` or a key of a platform's `implies`,
+/// stands for a key: the key itself, the part of it before the colon (`binary` for every
+/// `binary:<program>`), or the beginning before a final `*`. `memory_bytes`, as reports call the
+/// number, is `memory`.
 pub fn parity_key_matches(pattern: &str, key: &str) -> bool {
     let key = if key == "memory_bytes" { "memory" } else { key };
     match pattern.strip_suffix('*') {

@@ -1,4 +1,5 @@
-//! Words that stand for values: the nearest valid one for an error message, and what one stands for.
+//! Words that stand for values: the nearest valid one for an error message, and what one stands
+//! for.
 
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};

@@ -1,40 +1,39 @@
-//! What the records of a run say: which units are done, which cells are out, where to go on.
+//! The state of a run: which units are complete, which cells are excluded, where to continue.
 //!
-//! The state of a run is a function of its plan and its records and of nothing else. The runner
-//! holds no state that is not in the samples file, so going on after a crash is the same code as
-//! going on with the next block.
+//! The state depends on the plan and the records alone. The runner holds no state that is not in
+//! the samples file, so the same code continues after a crash and with the next block.
 
 use crate::noise::{Notice, Signals, describe_clock, is_noise, whose_clock};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{ClockState, FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause, VoidUnit};
 
-/// A cell is given up after this many trials in a row that cost their whole deadline or the guest,
-/// or that had a wrong clock: a hang of minutes in each of 60 blocks would cost hours and never
-/// give a number, and a wrong clock voids the units of all environments.
+/// A cell is given up after this many consecutive trials that used up their deadline, lost the
+/// guest or had a wrong clock. Otherwise a hang of minutes in each of 60 blocks would cost hours
+/// without a result, and a wrong clock would void the units of all environments.
 pub(crate) const PATIENCE: u32 = 3;
 
-/// A unit (block, workload) as it stands.
+/// The state of a unit (block, workload).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Nothing measured, or an interrupted attempt declared void: it is to be measured, as this
-    /// attempt.
+    /// To be measured, as this attempt: it has no trial, or its last attempt was interrupted and
+    /// declared void.
     Open {
         /// Number of the attempt.
         attempt: u32,
     },
-    /// An attempt was begun, not finished, and not declared void: the run died in it.
+    /// The run died during this attempt, which is neither complete nor declared void.
     Cut {
         /// Number of the attempt.
         attempt: u32,
     },
     /// Every environment has its trial.
     Complete,
-    /// A signal of the host made it void; another block replaces it.
+    /// Void because of a signal of the host; another block replaces it.
     Void,
 }
 
-/// Units and cells of a run by their places in the plan.
+/// The state of a run. Environments and workloads are numbered by their places in the plan.
 #[derive(Debug)]
 pub(crate) struct History<'a> {
     plan: &'a Plan,
@@ -42,9 +41,9 @@ pub(crate) struct History<'a> {
     /// First block without the cell (environment, workload).
     excluded_from: BTreeMap<(usize, usize), u32>,
     streaks: BTreeMap<(usize, usize), Streak>,
-    /// What trials have shown, by environment.
+    /// Notices that trials have given, by environment.
     shown: BTreeSet<(usize, Notice)>,
-    /// Voiding has been given up.
+    /// Whether noise no longer voids units.
     noisy: bool,
     /// The rate of an open loop, operations a second, by workload id.
     paces: BTreeMap<String, f64>,
@@ -52,8 +51,8 @@ pub(crate) struct History<'a> {
     next_instance: u64,
     measured: bool,
     trial_s: f64,
-    /// Units that count, by workload, until the next record: a run of a day asks ten thousand
-    /// times, of as many units.
+    /// Number of units that count, by workload, cached until the next record: a run of a day has
+    /// ten thousand units and asks as often.
     valid: OnceCell<Vec<u32>>,
 }
 
@@ -72,8 +71,8 @@ struct Streak {
 }
 
 impl<'a> History<'a> {
-    /// What `records` say about `plan`. Records of workloads and environments that the plan does
-    /// not have are passed over.
+    /// The state after `records`. Records of workloads and environments that are not in the plan
+    /// are ignored.
     pub(crate) fn new(plan: &'a Plan, records: &[Record]) -> Self {
         let mut history = Self {
             plan,
@@ -95,7 +94,7 @@ impl<'a> History<'a> {
         history
     }
 
-    /// Takes one more record.
+    /// Adds a record.
     pub(crate) fn add(&mut self, record: &Record) {
         self.valid.take();
         match record {
@@ -169,7 +168,7 @@ impl<'a> History<'a> {
         self.next_instance
     }
 
-    /// Whether any trial gave a number.
+    /// Whether any trial was measured.
     pub(crate) fn measured(&self) -> bool {
         self.measured
     }
@@ -179,13 +178,12 @@ impl<'a> History<'a> {
         self.trial_s
     }
 
-    /// The rate at which the requests of a workload leave, operations a second, where a pilot
-    /// decided it.
+    /// The rate of a workload's requests, operations per second, if a pilot has chosen it.
     pub(crate) fn pace(&self, workload: &str) -> Option<f64> {
         self.paces.get(workload).copied()
     }
 
-    /// Whether the rate of an open loop is still to be found out.
+    /// Whether a pilot has yet to choose the rate of an open loop.
     pub(crate) fn wants_pace(&self) -> bool {
         self.plan.workloads.iter().any(|workload| {
             let paced = workload.staging.server.as_ref().is_some_and(|server| server.pace.is_some());
@@ -239,7 +237,7 @@ impl<'a> History<'a> {
         counts
     }
 
-    /// Units that died in the middle, to be declared void.
+    /// Units during which the run died, to be declared void.
     pub(crate) fn cut_units(&self) -> Vec<VoidUnit> {
         let cut = self.units.keys().filter_map(|&(block, workload)| match self.unit(block, workload) {
             Unit::Cut { attempt } => Some(VoidUnit {
@@ -255,19 +253,19 @@ impl<'a> History<'a> {
         cut.collect()
     }
 
-    /// Whether noise voids nothing any more.
+    /// Whether noise no longer voids units.
     pub(crate) fn noisy(&self) -> bool {
         self.noisy
     }
 
-    /// Whether a trial of the environment has shown this before.
+    /// Whether an earlier trial of the environment gave this notice.
     pub(crate) fn has_shown(&self, environment: &str, notice: Notice) -> bool {
         let environment = self.plan.environments.iter().position(|e| e.name == environment);
         environment.is_some_and(|environment| self.shown.contains(&(environment, notice)))
     }
 
-    /// Units of the blocks before `block` that are void for noise, and all that are complete or
-    /// void for noise.
+    /// In the blocks before `block`: number of units that are void because of noise, and number of
+    /// units that are complete or void because of noise.
     pub(crate) fn noise_tally(&self, block: u32) -> (u32, u32) {
         let (mut void_units, mut units) = (0, 0);
         for ((of, workload), unit) in self.units.range(..(block, 0)) {
@@ -284,8 +282,8 @@ impl<'a> History<'a> {
         self.units.keys().next_back().map(|(block, _)| *block)
     }
 
-    /// Cells (environment, workload) that have used up the patience and are not excluded yet, with
-    /// their last failure.
+    /// Cells (environment, workload) to be given up after [`PATIENCE`] useless trials and not
+    /// excluded yet, with their last failure.
     pub(crate) fn hopeless(&self) -> Vec<(usize, usize, TrialFailure)> {
         let spent = self
             .streaks
@@ -295,8 +293,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// The failure of a trial that gives no number and would again: it cost its whole deadline or the
-/// guest, or its clock was wrong.
+/// The failure of a trial that is likely to repeat: the trial used up its deadline, lost the guest
+/// or had a wrong clock.
 fn useless(trial: &Trial, clock_of: &str) -> Option<TrialFailure> {
     match &trial.outcome {
         Outcome::Failed(failure) => {

@@ -1,16 +1,16 @@
-//! What signals of the host make of a trial: a warning, or a void unit (method
-//! specification, "Noise on the host", "Void units", "Clocks").
+//! Warnings and void units because of signals of the host (method specification, "Noise on the
+//! host", "Void units", "Clocks").
 //!
-//! The decision is a function of [`Signals`], which hold nothing that was measured, so that no unit
-//! can ever be void for its values.
+//! The decision depends on [`Signals`] alone, which contain no measured value, so no unit can be
+//! void because of its values.
 
 use std::fmt;
 use weigh_model::{ClockCheck, ClockState, CpuTime, NoiseLimits, NoiseSeen, Plan, Trial, VoidCause};
 
-/// Units after which a host can be called noisy.
+/// The fewest units after which a host can be called noisy.
 const TELLING_UNITS: u32 = 6;
 
-/// What the host saw of a trial and may decide on.
+/// The observations of the host that may void a trial.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Signals {
     window_ns: u64,
@@ -22,20 +22,20 @@ pub(crate) struct Signals {
     clock: Option<ClockCheck>,
 }
 
-/// Something about a trial that the user should know once per environment.
+/// A kind of warning about a trial, given once per environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Notice {
     Steal,
     ForeignCpu,
     Throttle,
-    /// The rate of the clock is worth a warning.
+    /// The rate of the clock is off by more than the limit for warnings.
     ClockRate,
-    /// The clock could not be judged.
+    /// The rate of the clock could not be proven.
     ClockUnproven,
 }
 
 impl Signals {
-    /// The signals of a trial. A failed one has none.
+    /// The signals of a trial. A failed trial has none.
     pub(crate) fn of(trial: &Trial) -> Self {
         let clock = trial.clock;
         match &trial.observed {
@@ -56,9 +56,9 @@ impl Signals {
         time.certain_share(self.window_ns, self.cpus)
     }
 
-    /// Why the unit of this trial is void, and what was seen; none when it is not. A wrong clock
-    /// voids always, noise only with `voiding`. Pressure never does: a deep queue makes it by
-    /// design.
+    /// Why the unit of this trial is void, with a description; `None` if it is not. A wrong clock
+    /// always voids it, noise only with `voiding`. Pressure never does, because deep queues cause
+    /// it by design.
     pub(crate) fn void(&self, limits: &NoiseLimits, voiding: bool) -> Option<(VoidCause, String)> {
         if let Some(clock) = self.clock.filter(|clock| clock.state == ClockState::Wrong) {
             return Some((VoidCause::Clock, describe_clock(&clock)));
@@ -74,12 +74,11 @@ impl Signals {
                 ));
             }
         }
-        // No platform has a key that sets a bandwidth limit: whatever throttles comes from outside
-        // of the run.
+        // No platform has a key for a bandwidth limit, so any limit comes from outside of the run.
         (self.throttled_periods > 0).then(|| (VoidCause::Throttle, self.throttle_words()))
     }
 
-    /// What is worth telling.
+    /// The warnings that this trial gives rise to.
     pub(crate) fn notices(&self, limits: &NoiseLimits) -> Vec<Notice> {
         let clock = |state| self.clock.is_some_and(|clock| clock.state == state);
         let all = [
@@ -92,7 +91,7 @@ impl Signals {
         all.into_iter().filter(|(_, true_here)| *true_here).map(|(notice, _)| notice).collect()
     }
 
-    /// What of it is noise of the host, in numbers.
+    /// The noise of the host that is worth a warning.
     pub(crate) fn seen(&self, limits: &NoiseLimits) -> Vec<NoiseSeen> {
         let seen = |notice| match notice {
             Notice::Steal => Some((VoidCause::Steal, Some(self.share(self.steal)))),
@@ -104,8 +103,7 @@ impl Signals {
         all.map(|(cause, share)| NoiseSeen { cause, share }).collect()
     }
 
-    /// A notice in words, with numbers and what to do. `clock` is whose clock timed the trial, as
-    /// [`whose_clock`] has it.
+    /// The text of a notice, with numbers and a remedy. `clock` is the result of [`whose_clock`].
     pub(crate) fn describe(&self, notice: Notice, clock: &str) -> String {
         match notice {
             Notice::Steal => format!(
@@ -125,7 +123,7 @@ impl Signals {
         }
     }
 
-    /// A share in words: what was counted, and what of it is certain.
+    /// The text of a share: the counted time, and the certain part of it.
     fn words(&self, time: CpuTime) -> String {
         let counted = CpuTime { uncertainty_ns: 0, ..time };
         format!(
@@ -161,7 +159,7 @@ pub(crate) fn whose_clock(plan: &Plan, workload: &str) -> &'static str {
     }
 }
 
-/// What is known of a clock, in words.
+/// The text of a clock check.
 pub(crate) fn describe_clock(clock: &ClockCheck) -> String {
     if clock.awake_ns == 0 && clock.round_trips_ns == [0, 0] && clock.misfit_ns == 0 {
         return "nothing in the guest tells a time".into();
@@ -192,7 +190,7 @@ fn percent(share: f64) -> Percent {
     Percent(share * 100.0)
 }
 
-/// A percentage with two digits after the point, and none where they are 0.
+/// A percentage with at most two digits after the point.
 struct Percent(f64);
 
 impl fmt::Display for Percent {
@@ -201,16 +199,17 @@ impl fmt::Display for Percent {
     }
 }
 
-/// Whether noise is to void nothing any more: most of the units seen were void for noise, and
-/// enough have been seen, which is six, or the planned number of blocks is over. With the blocks
-/// that may replace void ones, as many as were planned, a run then ends with the planned number of
-/// units whatever the host does: as long as the rule has not struck, at least half of the units
-/// count; from then on all do.
+/// Whether noise voids no more units: more than half of the units so far were void because of
+/// noise, and there were at least [`TELLING_UNITS`] or the planned blocks are over.
+///
+/// As many blocks as were planned may replace void units, so every run ends with the planned number
+/// of units: until this function returns true at least half of the units count, and afterwards all
+/// do.
 pub(crate) fn is_noisy(void_units: u32, units: u32, planned_blocks_over: bool) -> bool {
     (units >= TELLING_UNITS || planned_blocks_over) && 2 * void_units > units
 }
 
-/// Whether a cause is noise, which a quieter host would not have.
+/// Whether a cause is noise of the host.
 pub(crate) fn is_noise(cause: VoidCause) -> bool {
     match cause {
         VoidCause::Steal | VoidCause::ForeignCpu | VoidCause::Throttle => true,

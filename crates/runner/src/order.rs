@@ -1,39 +1,39 @@
 //! The random choices of a run, as a pure function of its seed.
 //!
-//! Every block draws from generators of its own, so a block's order depends on nothing but (seed,
-//! block) and the numbers of workloads and environments: a run that is resumed, a dry run and the
-//! same plan on another machine all see the same order. Each choice within a block has its own
-//! generator too, so one more environment does not change the order of the workloads.
+//! Every block has generators of its own, so its order depends only on the seed, the number of the
+//! block, and the numbers of workloads and environments. A resumed run, a dry run and the same plan
+//! on another machine have the same order. Each choice within a block has its own generator, so
+//! another environment does not change the order of the workloads.
 //!
-//! The generator is PCG XSL RR 128/64 (O'Neill 2014). Its state and stream come from (seed, block,
-//! purpose) by way of the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), because users
-//! choose seeds such as 1, 2, 3 and blocks are numbered from 0: neighbouring inputs have to give
+//! The generator is PCG XSL RR 128/64 (O'Neill 2014). Its state and stream are derived from (seed,
+//! block, purpose) by the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). Users choose
+//! seeds such as 1, 2, 3, and blocks are numbered from 0, so neighbouring inputs must give
 //! unrelated orders.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-/// Longest padding of the commands' environment, bytes. Up to one page: the environment lies at the
-/// top of the stack, and its size moves the alignment of everything below (Mytkowicz et al., ASPLOS 2009).
+/// Longest padding of the commands' environment, bytes; just less than a page. The environment is
+/// at the top of the stack, and its size changes the alignment of everything below (Mytkowicz et
+/// al., ASPLOS 2009).
 pub const MAXIMUM_PADDING_BYTES: usize = 4095;
 
-/// The order of one block. All numbers are places in the plan's lists.
+/// The order of one block. Environments and workloads are numbered by their places in the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockOrder {
     /// Environments in the order of their launch.
     pub launches: Vec<usize>,
     /// Workloads in the order in which they are measured.
     pub workloads: Vec<usize>,
-    /// `environments[w]` is the order of the environments for the workload at place `w` of the *plan*.
+    /// `environments[w]` is the order of the environments for workload `w`.
     pub environments: Vec<Vec<usize>>,
     /// A random number for the commands, the same for every environment of the block.
     pub seed: u64,
-    /// Bytes by which the commands' environment is padded, the same for every environment of the
-    /// block.
+    /// Padding of the commands' environment, bytes, the same for every environment of the block.
     pub padding_bytes: usize,
 }
 
-/// What a generator is for; a part of its seed.
+/// The purpose of a generator, which is part of its seed.
 #[derive(Clone, Copy)]
 enum Purpose {
     Launches,
@@ -43,7 +43,7 @@ enum Purpose {
     Seed,
 }
 
-/// The order of `block`: a pure function, the same on every machine and in every version.
+/// The order of `block`. It is a pure function, the same on every machine and in every version.
 pub fn block_order(seed: u64, block: u32, workloads: usize, environments: usize) -> BlockOrder {
     let permutation = |purpose, length| shuffled(length, &mut generator(seed, block, purpose));
     BlockOrder {
@@ -64,7 +64,7 @@ fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
         Purpose::Workloads => 1,
         Purpose::Padding => 2,
         Purpose::Environments(workload) => 3 + workload as u64,
-        // Far from the numbers of workloads.
+        // Not the number of any workload.
         Purpose::Seed => u64::MAX,
     };
     let mut key = 0;
@@ -80,8 +80,8 @@ fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
     Pcg64::new(state, stream)
 }
 
-/// One step of SplitMix64: add the golden gamma, then mix. A bijection, so nothing of the input is
-/// lost.
+/// One step of SplitMix64: adds the golden gamma, then mixes. It is a bijection, so different
+/// inputs give different outputs.
 fn split_mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -89,7 +89,7 @@ fn split_mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Fisher and Yates, from the end.
+/// A permutation by the shuffle of Fisher and Yates, from the end.
 fn shuffled(length: usize, random: &mut impl Rng) -> Vec<usize> {
     let mut places: Vec<usize> = (0..length).collect();
     for last in (1..length).rev() {
@@ -99,8 +99,8 @@ fn shuffled(length: usize, random: &mut impl Rng) -> Vec<usize> {
     places
 }
 
-/// A number below `bound`, each with the same probability: draws from the incomplete last interval
-/// are thrown away, so that the remainder has no bias.
+/// A number below `bound`, each with the same probability. Draws from the incomplete last interval
+/// are discarded, because they would bias the remainder.
 fn below(bound: u64, random: &mut impl Rng) -> u64 {
     let fair = u64::MAX - (u64::MAX % bound + 1) % bound;
     loop {

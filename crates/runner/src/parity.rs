@@ -12,11 +12,11 @@
 //!   `clock-source` or `mitigations` has `none`; that is a value like another.
 //! - **Intended** is what [`weigh_platforms::Capabilities::implies`] of either environment lists,
 //!   with the reason that stands there. `memory` is intended only as far as a machine's own kernel
-//!   explains it: [`kernel_reserve_bytes`]. `mitigations` are intended exactly when the kernels differ,
-//!   whatever a platform lists. What an interface is like follows from `network`, and offloads from
-//!   `network-interface`; settings of the network stack follow from another kernel, and some from a
-//!   namespace of its own (`parity/network.rs`). Another machine ([`common_keys::ANOTHER_MACHINE`])
-//!   explains any amount of memory and any mitigations.
+//!   explains it: [`kernel_reserve_bytes`]. `mitigations` are intended exactly when the kernels
+//!   differ, whatever a platform lists. What an interface is like follows from `network`, and
+//!   offloads from `network-interface`; settings of the network stack follow from another kernel,
+//!   and some from a namespace of its own (`parity/network.rs`). Another machine
+//!   ([`common_keys::ANOTHER_MACHINE`]) explains any amount of memory and any mitigations.
 //! - **Allowed** is what `--allow-unequal` names and nothing implies.
 //! - **Refused** is the rest.
 

@@ -18,8 +18,8 @@ use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observatio
 pub struct Circumstances {
     /// What disturbed the trials; absent if no trial was observed.
     pub noise: Option<NoiseSummary>,
-    /// The clocks, by environment in the order of the plan; without environments whose clock was not
-    /// checked.
+    /// The clocks, by environment in the order of the plan; without environments whose clock was
+    /// not checked.
     pub clocks: Vec<ClockSummary>,
     /// CPU time, by workload and environment in the order of the plan; without cells that were not
     /// observed.
@@ -33,8 +33,8 @@ pub struct Circumstances {
     /// Trials that count although noise exceeded the warning share, in the order of the plan.
     #[serde(default)]
     pub disturbed: Vec<DisturbedTrial>,
-    /// Equal pages of guests, by workload and environment in the order of the plan; without cells for
-    /// which no scan was asked.
+    /// Equal pages of guests, by workload and environment in the order of the plan; without cells
+    /// for which no scan was asked.
     #[serde(default)]
     pub duplicates: Vec<DuplicateSummary>,
     /// The machine of the load generators, if it is not the host of the guests.
@@ -60,8 +60,8 @@ pub struct LoaderSummary {
     pub busiest_share: f64,
     /// Name of the operation that the rates count, in the singular.
     pub operation: String,
-    /// Operations per second that the loader reached against a server that answers at once; absent if
-    /// that was not measured.
+    /// Operations per second that the loader reached against a server that answers at once; absent
+    /// if that was not measured.
     pub headroom_per_s: Option<f64>,
     /// Operations per second that the loader reached against the server, median over trials.
     pub reached_per_s: Option<f64>,
@@ -152,8 +152,8 @@ pub struct NoiseSummary {
     pub steal_share: f64,
     /// Share of foreign CPU over all trials.
     pub foreign_share: f64,
-    /// Shares of the time in which some task of the host waited for a CPU, for memory, and for input
-    /// or output.
+    /// Shares of the time in which some task of the host waited for a CPU, for memory, and for
+    /// input or output.
     pub pressure_shares: Option<(f64, f64, f64)>,
     /// Trials in which a CPU bandwidth limit throttled a guest.
     pub throttled: u32,
@@ -201,8 +201,8 @@ pub struct ChargeSummary {
     /// Number of blocks; if there is a `difference`, number of its pairs.
     pub n: u32,
     /// The charge per operation relative to the baseline's, less 1: geometric mean over pairs of
-    /// blocks and its 95 % t interval, as [`crate::Cell::overhead`]. Descriptive: no verdict uses it.
-    /// Absent for the baseline, and with fewer than two pairs.
+    /// blocks and its 95 % t interval, as [`crate::Cell::overhead`]. Descriptive: no verdict uses
+    /// it. Absent for the baseline, and with fewer than two pairs.
     pub difference: Option<Interval>,
     /// Cycles per operation, if there is a PMU.
     pub cycles_per_op: Option<f64>,

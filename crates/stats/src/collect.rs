@@ -25,8 +25,8 @@ pub struct Collected {
     /// trials were observed.
     pub comparisons: Vec<Comparison>,
     /// What a guest does a second alone, for the workloads that are measured among neighbours too:
-    /// in the unit of the sum of all guests ([`weigh_model::neighbours::SUM`]), that is operations, or
-    /// runs of the command. No cell of its own.
+    /// in the unit of the sum of all guests ([`weigh_model::neighbours::SUM`]), that is operations,
+    /// or runs of the command. No cell of its own.
     pub alone: Vec<Comparison>,
     /// Complete blocks: the fewest complete units of any workload that can run somewhere.
     pub blocks_done: u32,

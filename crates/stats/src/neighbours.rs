@@ -190,8 +190,8 @@ pub(crate) mod build {
         NeighbourKind { load: LoadKind::from(load.to_string()), shares }
     }
 
-    /// A metric of the workload `spin` with so many guests; load `-` is alone. Environments `a`, and
-    /// `b` half as fast.
+    /// A metric of the workload `spin` with so many guests; load `-` is alone. Environments `a`,
+    /// and `b` half as fast.
     pub fn comparison(metric: &str, guests: u32, load: &str, shares: Shares, values: &[f64]) -> Comparison {
         let series = |environment: &str, factor: f64| {
             let values: Vec<f64> = values.iter().map(|value| value * factor).collect();

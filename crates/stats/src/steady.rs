@@ -1,9 +1,10 @@
 //! Whether the iterations of a trial come to a steady state.
 //!
-//! The method follows Barrett, Bolz-Tereick, Killick, Mount and Tratt ("Virtual machine warmup blows
-//! hot and cold", OOPSLA 2017). It leaves out outliers, divides the iterations into segments at their
-//! change points, and compares each segment with the last one. A trial is steady if its last quarter
-//! is. A trial without a steady state is flagged; the classification changes no number.
+//! The method follows Barrett, Bolz-Tereick, Killick, Mount and Tratt ("Virtual machine warmup
+//! blows hot and cold", OOPSLA 2017). It leaves out outliers, divides the iterations into segments
+//! at their change points, and compares each segment with the last one. A trial is steady if its
+//! last quarter is. A trial without a steady state is flagged; the classification changes no
+//! number.
 
 use crate::estimate::count;
 use crate::warning::WarningKind;
@@ -24,8 +25,9 @@ const WINDOW: usize = 200;
 /// the range from the window's 10th to its 90th percentile.
 const OUTLIER_RANGES: f64 = 3.0;
 
-/// Two segments are alike if their mean logarithms differ by at most this, or by at most the standard
-/// deviation of either. It is half of the margin of equivalence: a smaller step decides no verdict.
+/// Two segments are alike if their mean logarithms differ by at most this, or by at most the
+/// standard deviation of either. It is half of the margin of equivalence: a smaller step decides no
+/// verdict.
 const ALIKE: f64 = 0.01;
 
 /// The classification of a trial.
@@ -74,8 +76,8 @@ impl Classified {
     }
 
     /// A warning for each classification that more than a tenth of the trials have. At most 2 % of
-    /// steady trials are classified as something else, even if 15 % of their iterations are slow (see
-    /// the test below), so chance does not explain a tenth.
+    /// steady trials are classified as something else, even if 15 % of their iterations are slow
+    /// (see the test below), so chance does not explain a tenth.
     pub fn warnings(mut self) -> Vec<WarningKind> {
         let trials = count(self.trials);
         let is_many = |some: usize| some * 10 > self.trials;
@@ -104,8 +106,8 @@ struct Segment {
     sd: f64,
 }
 
-/// Classifies a trial by the log costs of its iterations, in their order. `None` if there are too few
-/// iterations, or if a log cost is not finite.
+/// Classifies a trial by the log costs of its iterations, in their order. `None` if there are too
+/// few iterations, or if a log cost is not finite.
 pub(crate) fn classify(logs: &[f64]) -> Option<Steadiness> {
     if logs.len() < FEWEST_ITERATIONS || logs.iter().any(|log| !log.is_finite()) {
         return None;

@@ -94,7 +94,8 @@ pub enum StoreError {
     /// The run directory of this path was opened for reading.
     #[error("{0} was opened for reading only")]
     ReadOnly(PathBuf),
-    /// A failed write to this samples file could not be taken back, so the end of the file is unknown.
+    /// A failed write to this samples file could not be taken back, so the end of the file is
+    /// unknown.
     #[error(
         "{0} cannot be written any more since an earlier write failed; everything recorded before is safe, go on with `weigh resume`"
     )]

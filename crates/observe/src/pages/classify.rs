@@ -1,32 +1,32 @@
-//! Equal frames, counted. Pure: it knows entries and whose they are, and nothing of a host.
+//! Counts of equal frames. A pure function of the entries and their owners.
 //!
-//! A class is all frames of one content. Of k equal frames one stays and k - 1 are saved, and each
-//! of these has one cell of the matrix. Which one follows from going through the class in an order,
-//! the host's frames first, then the guests', and asking what a frame finds that came before it:
+//! A class consists of all frames with the same content. Of k equal frames k - 1 can be saved, and
+//! each of these belongs to one cell of the matrix. The frames of a class are considered in order,
+//! the host's first, then the guests':
 //!
-//! 1. A frame that finds frames of its own kind is saved by one of these: one of the same guest if
-//!    there is one, else one of the host, else one of another guest. So the first column is what
-//!    KSM could do, class by class: all anonymous frames but one.
-//! 2. In a class of both kinds one more frame is saved, once the kinds are each one frame:
-//!    anonymous against file, in the nearest row that the class has such a pair for.
+//! 1. A frame with earlier frames of its own kind (anonymous or file) is saved by one of them: by
+//!    one of the same guest if there is one, else by one of the host, else by one of another guest.
+//!    So the first column is what KSM could save: all anonymous frames of a class but one.
+//! 2. In a class of both kinds one more frame is saved, anonymous against file. It belongs to the
+//!    first row of the matrix for which the class has such a pair.
 
 use super::entry::{Content, Entry, flag};
 use weigh_model::pages::{
     DuplicateMatrix, Frames, KindPairs, Merging, SharedFrames, SubjectPages, ZeroPages,
 };
 
-/// Whose frames they are.
+/// The owners of frames.
 #[derive(Debug)]
 pub(super) struct Owners {
-    /// The subjects, in the order in which frames belong to them.
+    /// The subjects. A frame belongs to the first one that has it.
     pub(super) subjects: Vec<SubjectPages>,
-    /// For each source the index of its subject; in the same order.
+    /// For each source the index of its subject, ascending.
     pub(super) subject_of: Vec<u32>,
-    /// For each source whether it is a file in the page cache: no place where a copy is spared.
+    /// For each source whether it is a file in the page cache, which spares no copy.
     pub(super) is_cached_file: Vec<bool>,
 }
 
-/// What the entries amount to.
+/// The counts of all entries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Classified {
     pub(super) frames: Frames,

@@ -1,45 +1,45 @@
 //! Pages of memory that are equal: the analysis of table 1 of Agarwal, Jain and Porter, "Containing
 //! the Hype" (APSys 2015), for guests of every kind.
 //!
-//! Every present page of the subjects' address spaces, and every page of the given files that the
-//! host has in its page cache, is read and hashed where it lies, beside the guests and without
-//! stopping them. A frame of physical memory counts once, for the first subject that has it: guests
-//! in the order given, then helpers, then cached files. Of k frames of equal content k - 1 could be
-//! saved; which cell of the matrix each belongs to is told in `classify`, and why in
-//! `docs/design/0034-duplicate-memory-pages.md`.
+//! The scan reads and hashes every present page of the subjects' address spaces, and every page of
+//! the given files in the host's page cache, while the guests run. A frame of physical memory
+//! counts once, for the first subject that has it: guests in the given order, then helpers, then
+//! cached files. Of k frames with equal content k - 1 could be saved. `classify` assigns each of
+//! them to a cell of the matrix; `docs/design/0034-duplicate-memory-pages.md` gives the reasons.
 //!
 //! # Two looks
 //!
-//! Guests write while they are scanned, so that two pages may hash alike that were never equal at
-//! one moment. Therefore there are two looks. The first reads every page. When it has ended, and
-//! not before, the second reads again every page whose hash another page has. A page counts only if
-//! both looks found the same frame and the same content, and within each look the frame was the
-//! same before and after it was read. If a page is written only by those who leave something else
-//! behind, it held that content from its first look to its second; the end of the first look lies
-//! between the two for all pages; so at that moment all pages of a class were equal (the double
-//! collect of Afek and others, "Atomic Snapshots of Shared Memory", J. ACM 40, 1993). What is not
-//! proven so is counted as unsettled and is in no cell. A page that was changed and changed back
-//! between the looks passes. A page that becomes equal to another later, or whose first look fell
-//! into a write, is missed: the matrix is what was surely equal.
+//! Guests write during the scan, so two pages may have the same hash although they were never equal
+//! at the same time. Therefore every page that has an equal is read twice. The first look reads
+//! every page. After it has ended, the second look rereads every page whose hash another page has.
+//! A page counts only if both looks found the same frame and content, and if each look found the
+//! same frame before and after reading. If every write changes the content, such a page had the
+//! same content from its first look to its second. The end of the first look lies between the two
+//! for all pages, so at that time all pages of a class were equal (the double collect of Afek and
+//! others, "Atomic Snapshots of Shared Memory", J. ACM 40, 1993). Other pages count as unsettled
+//! and are in no cell.
+//!
+//! A page that was changed and changed back between the looks counts. A page that becomes equal to
+//! another one later, or that was written during its first look, is missed. So the matrix contains
+//! only pages that were certainly equal, apart from pages that were changed back.
 //!
 //! # Hash
 //!
-//! XXH3 with 128 bits. For 24 GiB of different pages of 4 KiB the probability that any two of them
-//! collide is 6e-26 (n²/2^129 for n = 6.3 million). It is not made against an adversary: a guest
-//! that means to can make pages that collide, and spoil this statistic. Nothing is ever merged by
-//! it.
+//! XXH3 with 128 bits. For 24 GiB of different pages of 4 KiB the probability of any collision is
+//! 6e-26 (n²/2^129 for n = 6.3 million). The hash does not resist an adversary: a guest could make
+//! pages that collide and falsify this statistic. No page is ever merged because of its hash.
 //!
-//! # What the scan does to what it scans
+//! # Effects on the scanned memory
 //!
-//! - It never reads what is not present: nothing is faulted in, and nothing comes back from swap,
-//!   but for a page that is taken away between being found and being read.
-//! - It never takes shared anonymous pages apart, see `reading`.
-//! - It counts as a use of the pages, so that the kernel thinks them younger than they are.
+//! - The scan reads no page that is not present: it causes no page fault and no read from swap,
+//!   unless a page is taken away between being found and being read.
+//! - It never splits shared anonymous pages, see `reading`.
+//! - It marks pages as used, so the kernel considers them younger than they are.
 //!
-//! # What is not seen
+//! # Memory that is not scanned
 //!
 //! Memory of the kernel for a guest (page tables, buffers of sockets), and memory that the host
-//! cannot read at all, as that of confidential machines (`guest_memfd`).
+//! cannot read, such as that of confidential machines (`guest_memfd`).
 
 mod classify;
 mod entry;
@@ -65,25 +65,25 @@ use weigh_model::pages::{PageScan, SubjectRole};
 pub struct Subject {
     /// Its name, for people.
     pub name: String,
-    /// What it is and where its memory is.
+    /// Its kind and the location of its memory.
     pub memory: Memory,
 }
 
-/// What a subject is and where its memory is.
+/// The kind of a subject and the location of its memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Memory {
     /// A guest, by its processes: all of a container's, or the monitor of a machine with the
     /// machine's memory in it.
     Guest(Vec<u32>),
-    /// What serves a guest and is not in it.
+    /// Processes that serve a guest and are outside of it.
     Helper {
         /// Name of the guest.
         guest: String,
         /// Its processes.
         pids: Vec<u32>,
     },
-    /// Files, and trees of files without what is mounted in them: what of them is in the page cache
-    /// when their turn comes.
+    /// Files, and trees of files without other mounts in them; those pages of them that are in the
+    /// page cache when they are scanned.
     CachedFiles(Vec<PathBuf>),
 }
 
@@ -112,12 +112,12 @@ impl Subject {
     }
 }
 
-/// How to scan.
+/// Options of a scan.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// Threads that read and hash, and so the CPUs that the scan takes at most; 0 is taken as 1.
     pub threads: usize,
-    /// Set by somebody else when the scan is to end without a result.
+    /// Set by another thread to stop the scan without a result.
     pub stop: &'a AtomicBool,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Why there is no result.
+/// Why a scan has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum PagesError {
     /// The kernel shows no frame numbers.
@@ -144,13 +144,13 @@ pub enum PagesError {
         /// What was refused.
         source: io::Error,
     },
-    /// The kernel was built without.
+    /// The kernel was built without a file that the scan needs.
     #[error("the kernel has no {path}; use one that was built with CONFIG_PROC_PAGE_MONITOR")]
     NotBuilt {
-        /// The file that is absent.
+        /// The missing file.
         path: &'static str,
     },
-    /// A path whose cached pages are asked for is not there.
+    /// A path of cached files cannot be read.
     #[error("cannot look at the cached file {}: {source}", path.display())]
     File {
         /// The path.
@@ -158,10 +158,10 @@ pub enum PagesError {
         /// What failed.
         source: io::Error,
     },
-    /// More processes and files than the table can tell apart.
+    /// More processes and files than the table can distinguish.
     #[error("more than {} processes and files; name fewer trees of files", entry::MOST_SOURCES)]
     TooMany,
-    /// No memory for the table of pages.
+    /// There is no memory left for the table of pages.
     #[error(
         "no memory left for the table of pages after {pages} of them; free 40 bytes for each page, or name fewer guests"
     )]
@@ -169,27 +169,28 @@ pub enum PagesError {
         /// Pages in the table.
         pages: u64,
     },
-    /// The caller said so.
+    /// The caller stopped the scan.
     #[error("the scan of pages was stopped")]
     Stopped,
-    /// The kernel failed at what it does for everybody.
+    /// An operation that needs no rights failed.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was to be done.
+        /// The operation, a verb.
         doing: &'static str,
         /// What failed.
         source: io::Error,
     },
 }
 
-/// Scans the memory of the subjects, see the module. Takes at most 40 bytes of memory for each
-/// page.
+/// Scans the memory of the subjects as the module describes. Takes at most 40 bytes of memory for
+/// each page.
 ///
-/// A subject's processes are those that are named, without their children. Processes that end
-/// meanwhile are counted and do no harm.
+/// A subject's processes are the given ones, without their children. Processes that end during the
+/// scan are counted.
 ///
 /// # Errors
-/// [`PagesError`]: no right to read, a kernel without page maps, a path that is not there, no memory, or told to stop.
+/// [`PagesError`] without the right to read, on a kernel without page maps, for a missing path,
+/// without memory for the table, and if the caller stops the scan.
 pub fn scan(subjects: &[Subject], options: &Options<'_>) -> Result<PageScan, PagesError> {
     scan::scan(subjects, options)
 }

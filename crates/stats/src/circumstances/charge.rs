@@ -20,9 +20,9 @@ fn operation(workload: &WorkloadPlan) -> &str {
     workload.operations.as_ref().map_or(RUN, |operations| operations.name.as_str())
 }
 
-/// The charge of a trial and its number of operations. `None` if the trial was not observed, if a run
-/// of the command did not report its operations, or if the charge is 0: every program uses CPU time,
-/// so nothing was accounted there.
+/// The charge of a trial and its number of operations. `None` if the trial was not observed, if a
+/// run of the command did not report its operations, or if the charge is 0: every program uses CPU
+/// time, so nothing was accounted there.
 fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge, f64)> {
     let Outcome::Measured { iterations } = &trial.outcome else { return None };
     let charge = &trial.observed.as_deref()?.charge;
@@ -34,8 +34,8 @@ fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge,
     (operations > 0.0 && charge.total_ns() > 0).then_some((charge, operations))
 }
 
-/// The summary of a cell: medians over its blocks, and the difference from the baseline. `None` if no
-/// trial was observed.
+/// The summary of a cell: medians over its blocks, and the difference from the baseline. `None` if
+/// no trial was observed.
 pub(crate) fn summary(
     plan: &Plan,
     workload: &WorkloadPlan,
@@ -47,8 +47,8 @@ pub(crate) fn summary(
     if charged.is_empty() {
         return None;
     }
-    // A process that is absent from a block was not used there. A counter that is absent could not be
-    // read, which is not 0.
+    // A process that is absent from a block was not used there. A counter that is absent could not
+    // be read, which is not 0.
     let mut parts = medians(&charged, |charge| &charge.helpers_ns, Some(0));
     parts.insert("guest".into(), median(charged.iter().map(|(c, n)| c.guest_ns as f64 / n)));
     parts.insert("softirq".into(), median(charged.iter().map(|(c, n)| c.softirq_ns as f64 / n)));
@@ -107,8 +107,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     rank::median(&rank::sorted(values))
 }
 
-/// The service demand of a workload as a descriptive metric: charged CPU time per operation. In cycles
-/// if every trial has them, else in seconds; `None` if no trial was observed.
+/// The service demand of a workload as a descriptive metric: charged CPU time per operation. In
+/// cycles if every trial has them, else in seconds; `None` if no trial was observed.
 ///
 /// The value of a block is the charge of its trial divided by the operations of all its iterations.
 pub(crate) fn comparison(

@@ -67,14 +67,14 @@ pub(crate) fn timed_by(metric: &MetricSource) -> TimedBy {
     }
 }
 
-/// The largest error of a guest's clock over the awake time, as a share of a duration, with which the
-/// duration can be used: a quarter of the margin of equivalence, as for noise.
+/// The largest error of a guest's clock over the awake time, as a share of a duration, with which
+/// the duration can be used: a quarter of the margin of equivalence, as for noise.
 const STRAYED_SHARE: f64 = 0.005;
 
 /// Whether the tool's own time can be used although the duration of the command did not fit its
-/// bracket. The misfit has two possible causes: a slow channel, or a clock that stood still. A clock
-/// that stood still is behind at the end of the awake time, and its rate and the bound of the rate
-/// limit how far.
+/// bracket. The misfit has two possible causes: a slow channel, or a clock that stood still. A
+/// clock that stood still is behind at the end of the awake time, and its rate and the bound of the
+/// rate limit how far.
 fn is_good_enough(check: &ClockCheck, trial: &Trial) -> bool {
     let (Some(rate_ppm), Some(bound_ppm)) = (check.rate_ppm, check.bound_ppm) else { return false };
     let Outcome::Measured { iterations } = &trial.outcome else { return false };
@@ -125,8 +125,8 @@ pub(crate) fn warnings(summary: &ClockSummary) -> Vec<WarningKind> {
 }
 
 impl WarningKind {
-    /// The warning about the clock of the load generator's machine that corresponds to this one about
-    /// a guest's clock.
+    /// The warning about the clock of the load generator's machine that corresponds to this one
+    /// about a guest's clock.
     pub(crate) fn of_loader(self) -> Self {
         match self {
             Self::ClockOff { off, trials, rate_ppm } => Self::LoaderClockOff { off, trials, rate_ppm },

@@ -1,7 +1,7 @@
 //! Equal pages of guests: the scans of all trials that count, amount by amount.
 //!
-//! Amounts are means and not medians, because the means of the parts add up to the mean of the whole,
-//! as the rows of the matrix must. An amount may be 0, because none is compared by ratios.
+//! Amounts are means and not medians, because the means of the parts add up to the mean of the
+//! whole, as the rows of the matrix must. An amount may be 0, because none is compared by ratios.
 
 use super::{DuplicateAmount, DuplicateSummary};
 use crate::estimate::count;

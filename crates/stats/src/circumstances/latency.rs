@@ -8,8 +8,8 @@ use weigh_model::{Iteration, Outcome, Trial, WorkloadPlan};
 /// Points of the curve per factor of ten of the share.
 const PER_DECADE: i32 = 20;
 
-/// One curve per histogram of a cell, merged over its trials. Histograms that cannot be read are left
-/// out; the metrics that are computed from them are reported as unusable.
+/// One curve per histogram of a cell, merged over its trials. Histograms that cannot be read are
+/// left out; the metrics that are computed from them are reported as unusable.
 pub(crate) fn summaries<'t>(
     workload: &WorkloadPlan,
     environment: &str,

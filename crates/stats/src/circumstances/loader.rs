@@ -8,8 +8,8 @@ use weigh_model::{
     Better, Extraction, Headroom, LoadLoop, MetricSource, Outcome, Paced, Trial, WorkloadPlan,
 };
 
-/// The largest share of a window for which the busiest CPU of a load generator may be busy. Beyond it
-/// the load generator has no time for more requests, and a faster server would not show.
+/// The largest share of a window for which the busiest CPU of a load generator may be busy. Beyond
+/// it the load generator has no time for more requests, and a faster server would not show.
 pub const LOADER_BOUND_SHARE: f64 = 0.70;
 
 /// The load generator of a cell; `None` if no trial has one.
@@ -46,8 +46,8 @@ pub(crate) fn summary<'t>(
     })
 }
 
-/// A server keeps up if it serves at least this share of the requests. Poisson arrivals vary by some
-/// per cent in a short load.
+/// A server keeps up if it serves at least this share of the requests. Poisson arrivals vary by
+/// some per cent in a short load.
 const KEEPS_UP_SHARE: f64 = 0.90;
 
 impl LoaderSummary {
@@ -71,8 +71,8 @@ impl LoaderSummary {
     }
 }
 
-/// Whether a metric is a throughput, which a load generator without time left would limit: a rate, or
-/// the duration of the whole load.
+/// Whether a metric is a throughput, which a load generator without time left would limit: a rate,
+/// or the duration of the whole load.
 pub(crate) fn is_throughput(metric: &MetricSource) -> bool {
     metric.spec.better == Better::Higher || metric.from == Extraction::Duration
 }

@@ -5,8 +5,8 @@ use crate::estimate::count;
 use crate::warning::WarningKind;
 use weigh_model::{HostSettings, NoiseLimits, NoisyHost, Observed, Trial};
 
-/// The shortest time over which unattributed CPU time is computed, nanoseconds. In a shorter one the
-/// ticks of `/proc/stat` would be too coarse (method specification, "CPU time per operation").
+/// The shortest time over which unattributed CPU time is computed, nanoseconds. In a shorter one
+/// the ticks of `/proc/stat` would be too coarse (method specification, "CPU time per operation").
 const RECONCILED_NS: u64 = 5_000_000_000;
 
 /// The most lines of the kernel's log in a summary.
@@ -56,8 +56,8 @@ pub(crate) fn summary(trials: &[&Trial], limits: &NoiseLimits) -> Option<NoiseSu
     })
 }
 
-/// Shares of the time in which some task waited for a CPU, for memory, and for input or output, over
-/// the trials with pressure information.
+/// Shares of the time in which some task waited for a CPU, for memory, and for input or output,
+/// over the trials with pressure information.
 fn pressure_shares(observed: &[&Observed]) -> Option<(f64, f64, f64)> {
     let telling = || observed.iter().filter_map(|o| Some((o.window_ns as f64, o.pressure?)));
     let window_ns: f64 = telling().map(|(window_ns, _)| window_ns).sum();

@@ -179,8 +179,8 @@ fn three_metrics() -> Plan {
     plan
 }
 
-/// Records for [`three_metrics`]: `see` gives the clock of a trial, and how long its iteration took on
-/// it.
+/// Records for [`three_metrics`]: `see` gives the clock of a trial, and how long its iteration took
+/// on it.
 fn timed(see: impl Fn(u32, &str) -> (ClockCheck, u64)) -> Vec<Record> {
     file((0..8).map(|block| {
         let trial = |e: &'static str| {
