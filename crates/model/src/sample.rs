@@ -149,8 +149,9 @@ pub struct Exclusion {
     pub failure: TrialFailure,
 }
 
-/// One workload in one environment in one block: the iterations of one instance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One workload in one environment in one block: the iterations of one instance. The default is a
+/// trial without iterations, of nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Position in the whole run, from 0.
     pub sequence: u64,
@@ -198,6 +199,12 @@ pub enum Outcome {
     },
     /// The trial gives no number. It removes its pair only.
     Failed(TrialFailure),
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self::Measured { iterations: Vec::new() }
+    }
 }
 
 /// An [`Outcome`] as it is read: every field that either kind has. What is read by its tag is first

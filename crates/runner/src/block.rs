@@ -337,14 +337,14 @@ impl Runner<'_> {
             unreachable!("a trial is only run in an instance that was launched")
         };
         let (padding_bytes, seed) = (place.padding_bytes, place.seed);
-        let (ports, words) = (instance.ports.clone(), instance.words(bare, sequence, seed));
-        let input = TrialInput { ports, words, padding_bytes, trial: sequence, seed };
+        let (ports, placeholders) = (instance.ports.clone(), instance.placeholders(bare, sequence, seed));
+        let input = TrialInput { ports, placeholders, padding_bytes, trial: sequence, seed };
         let commands = WorkloadCommands::new(
             &self.plan.workloads[place.workload],
             directory,
             padding_bytes,
             &self.plan.environments[place.environment].variables,
-            input.words.clone(),
+            input.placeholders.clone(),
         );
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
         let (clock, attached, meter) = (instance.clock, instance.attached, instance.disk_meter());

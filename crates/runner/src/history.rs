@@ -240,14 +240,10 @@ impl<'a> History<'a> {
     /// Units during which the run died, to be declared void.
     pub(crate) fn cut_units(&self) -> Vec<VoidUnit> {
         let cut = self.units.keys().filter_map(|&(block, workload)| match self.unit(block, workload) {
-            Unit::Cut { attempt } => Some(VoidUnit {
-                block,
-                attempt,
-                workload: self.plan.workloads[workload].id.clone(),
-                cause: VoidCause::Interrupted,
-                environment: None,
-                detail: None,
-            }),
+            Unit::Cut { attempt } => {
+                let workload = self.plan.workloads[workload].id.as_str();
+                Some(VoidUnit::of(block, attempt, workload, VoidCause::Interrupted))
+            }
             _ => None,
         });
         cut.collect()
@@ -327,14 +323,10 @@ mod tests {
             attempt,
             workload: "u".into(),
             environment: environment.into(),
-            host: "h".into(),
             instance: sequence,
-            started: String::new(),
-            host_started_ns: 0,
             host_ended_ns: 500_000_000,
             outcome,
-            observed: None,
-            clock: None,
+            ..Trial::default()
         })
     }
 
@@ -343,14 +335,7 @@ mod tests {
     }
 
     fn void(block: u32, attempt: u32, cause: VoidCause) -> Record {
-        Record::Void(VoidUnit {
-            block,
-            attempt,
-            workload: "u".into(),
-            cause,
-            environment: None,
-            detail: None,
-        })
+        Record::Void(VoidUnit::of(block, attempt, "u", cause))
     }
 
     fn excluded(environment: &str, from_block: u32) -> Record {

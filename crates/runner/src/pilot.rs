@@ -198,9 +198,8 @@ impl Runner<'_> {
         };
         let variables = &self.plan.environments[environment].variables;
         let input = input(instance, bare, workload);
-        let words = input.words.clone();
-        let commands =
-            WorkloadCommands::new(&self.plan.workloads[workload], working_directory, 0, variables, words);
+        let (plan, placeholders) = (&self.plan.workloads[workload], input.placeholders.clone());
+        let commands = WorkloadCommands::new(plan, working_directory, 0, variables, placeholders);
         let guest_log = instance.log();
         let started = Instant::now();
         let (outcome, end) = instance.awake(|guest| match &server {
@@ -346,7 +345,7 @@ fn uncounted() -> TrialFailure {
 fn input(instance: &Instance, bare: bool, workload: usize) -> TrialInput {
     TrialInput {
         ports: instance.ports.clone(),
-        words: instance.words(bare, PILOT + workload as u64, 0),
+        placeholders: instance.placeholders(bare, PILOT + workload as u64, 0),
         padding_bytes: 0,
         trial: PILOT + workload as u64,
         seed: 0,

@@ -4,7 +4,7 @@ use crate::guest_clock::GuestClock;
 use crate::parity::{Facts, Subject, gather};
 use crate::serve::machine::Machine;
 use crate::serve::{LoadedFrom, ServerWorkload, ports};
-use crate::staging::{self, Words};
+use crate::staging::{self, Placeholders};
 use crate::start::footprint::MostGuests;
 use crate::start::guest_pool::GuestPool;
 use crate::start::system;
@@ -171,10 +171,10 @@ impl Instance {
     }
 
     /// What the run fills in for commands in it. `bare`: the guest has nothing but the probe.
-    pub(crate) fn words(&self, bare: bool, trial: u64, seed: u64) -> Words {
-        let words = Words::new(&staging::scratch(&*self.guest, bare), trial, seed);
-        let words = words.with(staging::MEMORY, self.memory_bytes.to_string());
-        words.with(staging::KERNELS, self.guest.kernels().display().to_string())
+    pub(crate) fn placeholders(&self, bare: bool, trial: u64, seed: u64) -> Placeholders {
+        let placeholders = Placeholders::new(&staging::scratch(&*self.guest, bare), trial, seed);
+        let placeholders = placeholders.with(staging::MEMORY, self.memory_bytes.to_string());
+        placeholders.with(staging::KERNELS, self.guest.kernels().display().to_string())
     }
 
     /// The log of the guest and the platform's tools.

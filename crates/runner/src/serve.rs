@@ -25,7 +25,7 @@ mod server;
 
 use crate::clock;
 use crate::logs::CellLog;
-use crate::staging::{self, Words};
+use crate::staging::{self, Placeholders};
 use crate::trial::{Failure, Measured, Progress, TrialContext, TrialResult, Watch, WorkloadCommands, timed};
 use loader::Loader;
 use machine::Machine;
@@ -90,7 +90,7 @@ pub(crate) struct TrialInput {
     /// The guest's ports.
     pub(crate) ports: Vec<u16>,
     /// What is filled in for commands in the guest.
-    pub(crate) words: Words,
+    pub(crate) placeholders: Placeholders,
     pub(crate) padding_bytes: usize,
     /// Tells the trials of a run apart.
     pub(crate) trial: u64,
@@ -209,12 +209,12 @@ impl ServerWorkload<'_> {
         let way = Route::to(guest, &self.can, ports, self.from.outside())?;
         let mut loader = Loader::launch(self, input, way.from.as_deref())?;
         let (inside, outside) = (self.inside(served), self.outside(served));
-        let (inner, mut outer) = (input.words.clone(), loader.words(input));
+        let (inner, mut outer) = (input.placeholders.clone(), loader.placeholders(input));
         if let Some(rate) = self.rate_per_s {
             outer = outer.with("rate", rate.to_string());
         }
-        let of = |workload, directory, words| {
-            WorkloadCommands::new(workload, directory, input.padding_bytes, self.variables, words)
+        let of = |workload, directory, placeholders| {
+            WorkloadCommands::new(workload, directory, input.padding_bytes, self.variables, placeholders)
         };
         let inside = of(&inside, self.directory, way.inside(inner));
         let outside = of(&outside, self.loader_directory, way.outside(outer));
@@ -250,7 +250,7 @@ impl ServerWorkload<'_> {
         let deadline = staging::setup_deadline(&self.workload.staging);
         let (ready, fill) = self.questions(served);
         if staging::wants_scratch(ready.into_iter().chain(fill)) {
-            staging::make_scratch(loader.session(), outside.words())?;
+            staging::make_scratch(loader.session(), outside.placeholders())?;
         }
         match ready {
             Some(ready) => {

@@ -12,18 +12,18 @@ use weigh_platforms::{Guest, Session};
 pub(crate) const USUAL: &str = "/var/tmp";
 /// Where they do in guests without a system.
 pub(crate) const BARE: &str = "/tmp";
-/// The word for the program with the builtin kernels.
+/// The placeholder for the program with the builtin kernels.
 pub(crate) const KERNELS: &str = "kernels";
-/// The word for the memory that a guest may use.
+/// The placeholder for the memory that a guest may use.
 pub(crate) const MEMORY: &str = "memory";
 /// For a set-up whose workload does not say, seconds.
 const SETUP_DEADLINE_S: f64 = 600.0;
 
-/// What the run fills in for one trial, by the word that stands for it in braces.
+/// The values that the run fills in for one trial, by the names that stand for them in braces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Words(Vec<(&'static str, String)>);
+pub(crate) struct Placeholders(Vec<(&'static str, String)>);
 
-impl Words {
+impl Placeholders {
     /// `seed` is of the block, `trial` tells the trials of a run apart. All numbers are written
     /// with the same length, because the arguments of a command move its stack.
     pub(crate) fn new(scratch: &Path, trial: u64, seed: u64) -> Self {
@@ -38,12 +38,12 @@ impl Words {
         self
     }
 
-    /// What stands for a word.
+    /// The value of a placeholder.
     pub(crate) fn get(&self, word: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == word).map(|(_, value)| value.as_str())
     }
 
-    /// A command with everything filled in.
+    /// A command with all placeholders filled in.
     pub(crate) fn fill(&self, command: &[String]) -> Vec<String> {
         let fill = |word: &String| {
             self.0
@@ -75,8 +75,8 @@ pub(crate) fn wants_scratch<'c>(commands: impl IntoIterator<Item = &'c Vec<Strin
 ///
 /// # Errors
 /// The guest has no place that can be written to.
-pub(crate) fn make_scratch(session: &mut Session, words: &Words) -> Result<(), Failure> {
-    let directory = words.get("scratch").unwrap_or(USUAL);
+pub(crate) fn make_scratch(session: &mut Session, placeholders: &Placeholders) -> Result<(), Failure> {
+    let directory = placeholders.get("scratch").unwrap_or(USUAL);
     // Only files can be written; their directories are made on the way.
     let made = session.put(&format!("{directory}/.weighbridge"), 0o600, b"");
     made.map_err(|error| {
@@ -110,23 +110,23 @@ mod tests {
 
     #[test]
     fn words_are_filled_in_and_others_stay() {
-        let words = Words::new(Path::new("/var/tmp"), 7, u64::MAX).with("port", "4711");
+        let placeholders = Placeholders::new(Path::new("/var/tmp"), 7, u64::MAX).with("port", "4711");
         let command: Vec<String> =
             ["tool", "{scratch}/f", "--seed={seed}", "{port}:{port}", "{other}"].map(String::from).to_vec();
-        let filled = words.fill(&command);
+        let filled = placeholders.fill(&command);
         assert_eq!(filled[1], "/var/tmp/weigh-000007/f");
         assert_eq!(filled[3..], ["4711:4711", "{other}"]);
-        assert_eq!(words.clone().with("port", "1").get("port"), Some("1"));
+        assert_eq!(placeholders.clone().with("port", "1").get("port"), Some("1"));
         assert!(wants_scratch([&command]) && !wants_scratch([&filled]));
     }
 
     #[test]
     fn what_is_filled_in_has_one_length() {
         for (trial, seed) in [(0, 0), (999_999, 899_999_999), (1_000_000, u64::MAX)] {
-            let words = Words::new(Path::new("/s"), trial, seed);
-            assert_eq!(words.get("scratch").unwrap().len(), "/s/weigh-000000".len());
-            assert_eq!(words.get("seed").unwrap().len(), 9);
-            assert!(words.get("seed").unwrap().parse::<i32>().is_ok());
+            let placeholders = Placeholders::new(Path::new("/s"), trial, seed);
+            assert_eq!(placeholders.get("scratch").unwrap().len(), "/s/weigh-000000".len());
+            assert_eq!(placeholders.get("seed").unwrap().len(), 9);
+            assert!(placeholders.get("seed").unwrap().parse::<i32>().is_ok());
         }
     }
 

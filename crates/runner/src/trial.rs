@@ -11,7 +11,7 @@ use crate::clock::Timed;
 use crate::guest_clock::GuestClock;
 use crate::logs::CellLog;
 use crate::neighbours::work::StopToken;
-use crate::staging::{self, Words};
+use crate::staging::{self, Placeholders};
 use device_reads::check_device_reads;
 use failure::{ended_badly, last_words};
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub(crate) struct WorkloadCommands<'a> {
     cleanup: Option<Command>,
     setup: Option<Command>,
     teardown: Option<Command>,
-    words: Words,
+    placeholders: Placeholders,
     deadline: Duration,
     /// Where the commands are executed, for the words of failures.
     place: String,
@@ -115,10 +115,10 @@ impl<'a> WorkloadCommands<'a> {
         working_directory: Option<&Path>,
         padding_bytes: usize,
         variables: &BTreeMap<String, String>,
-        words: Words,
+        placeholders: Placeholders,
     ) -> Self {
         let command = |argv: &Vec<String>, environment: Vec<(String, String)>| Command {
-            argv: words.fill(argv),
+            argv: placeholders.fill(argv),
             environment,
             working_directory: working_directory.map(|path| path.display().to_string()),
             input: false,
@@ -128,7 +128,7 @@ impl<'a> WorkloadCommands<'a> {
         // where it is.
         let measured = command_environment(padding_bytes, variables);
         let around = |argv: &Option<Vec<String>>| {
-            let known = words.get(staging::KERNELS).map(|path| (KERNELS.into(), path.into()));
+            let known = placeholders.get(staging::KERNELS).map(|path| (KERNELS.into(), path.into()));
             argv.as_ref().map(|argv| command(argv, measured.iter().cloned().chain(known).collect()))
         };
         Self {
@@ -138,7 +138,7 @@ impl<'a> WorkloadCommands<'a> {
             cleanup: around(&workload.cleanup),
             setup: around(&workload.staging.setup),
             teardown: around(&workload.staging.teardown),
-            words,
+            placeholders,
             place: "in the guest".into(),
             stop: None,
             deadline: Duration::try_from_secs_f64(workload.deadline_s).map_or(LONGEST, |d| d.min(LONGEST)),
@@ -164,15 +164,15 @@ impl<'a> WorkloadCommands<'a> {
 
     /// Another command, which stands around the measured one.
     pub(crate) fn command_of(&self, argv: &[String]) -> Command {
-        let mut command = Command { argv: self.words.fill(argv), ..self.command.clone() };
-        let known = self.words.get(staging::KERNELS).map(|path| (KERNELS.into(), path.into()));
+        let mut command = Command { argv: self.placeholders.fill(argv), ..self.command.clone() };
+        let known = self.placeholders.get(staging::KERNELS).map(|path| (KERNELS.into(), path.into()));
         command.environment.extend(known);
         command
     }
 
     /// The values of placeholders.
-    pub(crate) fn words(&self) -> &Words {
-        &self.words
+    pub(crate) fn placeholders(&self) -> &Placeholders {
+        &self.placeholders
     }
 
     /// A whole trial: warm-up where it is asked for, then the iterations.
@@ -190,7 +190,7 @@ impl<'a> WorkloadCommands<'a> {
         let around = [&workload.prepare, &workload.cleanup, &workload.staging.setup];
         let commands = around.into_iter().flatten().chain([&workload.command]);
         if staging::wants_scratch(commands) {
-            staging::make_scratch(session, &self.words)?;
+            staging::make_scratch(session, &self.placeholders)?;
         }
         let Some(setup) = &self.setup else { return Ok(()) };
         let deadline = staging::setup_deadline(&workload.staging);

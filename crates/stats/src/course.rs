@@ -205,23 +205,17 @@ fn changes(moments: &[&Moment], logs: &[f64]) -> Vec<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_model::{Observation, Outcome, SAMPLES_FORMAT, WorkloadKey};
+    use weigh_model::{Observation, SAMPLES_FORMAT, WorkloadKey};
 
     fn trial(block: u32, monotonic_s: f64, started: &str) -> Record {
         Record::Trial(Trial {
             sequence: u64::from(block),
             block,
-            attempt: 0,
             workload: "w".into(),
             environment: "a".into(),
-            host: "h".into(),
-            instance: 0,
             started: started.into(),
             host_started_ns: (monotonic_s * 1e9) as u64,
-            host_ended_ns: 0,
-            outcome: Outcome::Measured { iterations: Vec::new() },
-            observed: None,
-            clock: None,
+            ..Trial::default()
         })
     }
 

@@ -33,8 +33,6 @@ pub(crate) fn host() -> HostFacts {
 pub(crate) fn measured(sequence: u64, value: f64) -> Record {
     Record::Trial(Trial {
         sequence,
-        block: 0,
-        attempt: 0,
         workload: "stream".into(),
         environment: "docker:net=nat".into(),
         host: "abc".into(),
@@ -54,8 +52,7 @@ pub(crate) fn measured(sequence: u64, value: f64) -> Record {
                 ..Iteration::default()
             }],
         },
-        observed: None,
-        clock: None,
+        ..Trial::default()
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::pool::Recipe;
 use crate::serve::neighbour;
-use crate::staging::{self, Words};
+use crate::staging::{self, Placeholders};
 use crate::trial::{Failure, WorkloadCommands};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -104,24 +104,30 @@ pub(crate) fn work(
     task: &Task,
     runs: impl FnOnce(Result<Option<Box<Accounts>>, Failure>),
 ) -> TaskResult {
-    let words = Words::new(&staging::scratch(guest, task.bare), task.trial, task.seed);
-    let words = words.with(staging::MEMORY, task.memory_bytes.to_string());
-    let words = words.with(staging::KERNELS, guest.kernels().display().to_string());
+    let placeholders = Placeholders::new(&staging::scratch(guest, task.bare), task.trial, task.seed);
+    let placeholders = placeholders.with(staging::MEMORY, task.memory_bytes.to_string());
+    let placeholders = placeholders.with(staging::KERNELS, guest.kernels().display().to_string());
     match &task.client {
-        Some(client) => neighbour::serve(guest, (recipe, number), (task, client), words, runs),
-        None => again(guest.session(), task, &words, runs),
+        Some(client) => neighbour::serve(guest, (recipe, number), (task, client), placeholders, runs),
+        None => again(guest.session(), task, &placeholders, runs),
     }
 }
 
 fn again(
     session: &mut Session,
     task: &Task,
-    words: &Words,
+    placeholders: &Placeholders,
     runs: impl FnOnce(Result<Option<Box<Accounts>>, Failure>),
 ) -> TaskResult {
     let of = || {
         let directory = task.directory.as_deref();
-        WorkloadCommands::new(&task.plan, directory, task.padding_bytes, &task.variables, words.clone())
+        WorkloadCommands::new(
+            &task.plan,
+            directory,
+            task.padding_bytes,
+            &task.variables,
+            placeholders.clone(),
+        )
     };
     let held = of().held_by(&task.stop);
     if let Err(failure) = held.set_up(session) {

@@ -3,7 +3,7 @@
 use super::machine::Machine;
 use super::{LoadedFrom, ServerWorkload, TrialInput, check_durations};
 use crate::guest_clock::GuestClock;
-use crate::staging::{self, Words};
+use crate::staging::{self, Placeholders};
 use crate::trial::{Failure, Measured, Watch, describe};
 use std::path::Path;
 use std::sync::Arc;
@@ -84,10 +84,10 @@ impl Loader {
     }
 
     /// What is filled in for its commands.
-    pub(super) fn words(&self, input: &TrialInput) -> Words {
+    pub(super) fn placeholders(&self, input: &TrialInput) -> Placeholders {
         let scratch = staging::scratch(&*self.guest, false);
-        let words = Words::new(&scratch, input.trial, input.seed);
-        words.with(staging::KERNELS, self.guest.kernels().display().to_string())
+        let placeholders = Placeholders::new(&scratch, input.trial, input.seed);
+        placeholders.with(staging::KERNELS, self.guest.kernels().display().to_string())
     }
 
     /// Marks a failure as its own where it is lost: then the guest is not to blame.

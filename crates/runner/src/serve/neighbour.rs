@@ -4,7 +4,7 @@ use super::route::Route;
 use super::server::Server;
 use crate::neighbours::work::{Task, TaskResult, repeat};
 use crate::pool::Recipe;
-use crate::staging::{self, Words};
+use crate::staging::{self, Placeholders};
 use crate::trial::{Failure, WorkloadCommands, describe};
 use weigh_host::accounts::Accounts;
 use weigh_model::{FailureKind, Iteration, Transport, WorkloadPlan};
@@ -16,12 +16,12 @@ pub(crate) fn serve(
     guest: &mut dyn Guest,
     of: (&Recipe, u32),
     (task, client): (&Task, &WorkloadPlan),
-    words: Words,
+    placeholders: Placeholders,
     runs: impl FnOnce(Result<Option<Box<Accounts>>, Failure>),
 ) -> TaskResult {
     let mut runs = Some(runs);
     let mut done = TaskResult::default();
-    let outcome = try_serve(guest, of, (task, client), words, &mut done.runs, &mut |accounts| {
+    let outcome = try_serve(guest, of, (task, client), placeholders, &mut done.runs, &mut |accounts| {
         if let Some(runs) = runs.take() {
             runs(Ok(Some(Box::new(accounts))));
         }
@@ -40,7 +40,7 @@ fn try_serve(
     guest: &mut dyn Guest,
     (recipe, number): (&Recipe, u32),
     (task, client): (&Task, &WorkloadPlan),
-    words: Words,
+    placeholders: Placeholders,
     done: &mut Vec<Iteration>,
     runs: &mut dyn FnMut(Accounts),
 ) -> Result<(), Failure> {
@@ -57,15 +57,17 @@ fn try_serve(
         let reason = format!("its client does not start: {}", describe(&error));
         Failure::new(FailureKind::Preparation, reason)
     })?;
-    let outer = Words::new(&staging::scratch(&*outside, false), task.trial, task.seed);
+    let outer = Placeholders::new(&staging::scratch(&*outside, false), task.trial, task.seed);
     let outer = outer.with(staging::KERNELS, outside.kernels().display().to_string());
-    let of = |plan, words| WorkloadCommands::new(plan, None, task.padding_bytes, &task.variables, words);
+    let of = |plan, placeholders| {
+        WorkloadCommands::new(plan, None, task.padding_bytes, &task.variables, placeholders)
+    };
     let inside = WorkloadCommands::new(
         &task.plan,
         task.directory.as_deref(),
         task.padding_bytes,
         &task.variables,
-        way.inside(words),
+        way.inside(placeholders),
     );
     let loads = of(client, way.outside(outer)).of_loader(None).held_by(&task.stop);
     let accounts = outside.accounts();

@@ -1,13 +1,13 @@
 //! The route from a load generator to a server in a guest.
 
-use crate::staging::Words;
+use crate::staging::Placeholders;
 use crate::trial::Failure;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use weigh_model::FailureKind;
 use weigh_platforms::{Capabilities, Guest, Reach};
 
-/// The words for ports, in order.
+/// The placeholders for ports, in order.
 const PORTS: [&str; 3] = ["port", "port2", "port3"];
 
 /// The route from a load generator to the ports of a guest.
@@ -67,20 +67,22 @@ impl Route {
         self.ports[0].1
     }
 
-    /// With the words of commands in the guest.
-    pub(super) fn inside(&self, words: Words) -> Words {
-        let words = words.with("listen", self.listen.to_string());
+    /// With the placeholders of commands in the guest.
+    pub(super) fn inside(&self, placeholders: Placeholders) -> Placeholders {
+        let placeholders = placeholders.with("listen", self.listen.to_string());
         PORTS
             .iter()
             .zip(&self.ports)
-            .fold(words, |words, (name, (port, _))| words.with(name, port.to_string()))
+            .fold(placeholders, |placeholders, (name, (port, _))| placeholders.with(name, port.to_string()))
     }
 
-    /// With the words of commands of the loader.
-    pub(super) fn outside(&self, words: Words) -> Words {
-        let words = words.with("address", self.address().ip().to_string());
+    /// With the placeholders of commands of the loader.
+    pub(super) fn outside(&self, placeholders: Placeholders) -> Placeholders {
+        let placeholders = placeholders.with("address", self.address().ip().to_string());
         let ports = PORTS.iter().zip(&self.ports);
-        ports.fold(words, |words, (name, (_, address))| words.with(name, address.port().to_string()))
+        ports.fold(placeholders, |placeholders, (name, (_, address))| {
+            placeholders.with(name, address.port().to_string())
+        })
     }
 }
 
@@ -204,8 +206,8 @@ mod tests {
         let found = |port| (port, SocketAddr::from(([10, 0, 0, 2], port + 1)));
         let way =
             Route { listen: Ipv4Addr::UNSPECIFIED.into(), ports: vec![found(1000), found(2000)], from: None };
-        let words = || Words::new(Path::new("/s"), 0, 0);
-        let (inside, outside) = (way.inside(words()), way.outside(words()));
+        let placeholders = || Placeholders::new(Path::new("/s"), 0, 0);
+        let (inside, outside) = (way.inside(placeholders()), way.outside(placeholders()));
         assert_eq!((inside.get("listen"), inside.get("port2")), (Some("0.0.0.0"), Some("2000")));
         assert_eq!((outside.get("address"), outside.get("port2")), (Some("10.0.0.2"), Some("2001")));
         assert_eq!((inside.get("address"), inside.get("port3"), outside.get("listen")), (None, None, None));

@@ -73,19 +73,9 @@ mod tests {
     fn trial(pages: Option<PageScan>, reason: Option<&str>) -> Trial {
         let absent = reason.map(|reason| (DUPLICATES.to_string(), reason.to_string())).into_iter().collect();
         Trial {
-            sequence: 0,
-            block: 0,
-            attempt: 0,
-            workload: "footprint{guests=2}".into(),
-            environment: "runc".into(),
-            host: String::new(),
-            instance: 0,
-            started: String::new(),
-            host_started_ns: 0,
-            host_ended_ns: 1,
             outcome: Outcome::Measured { iterations: vec![Iteration { absent, ..Iteration::default() }] },
             observed: Some(Box::new(Observed { pages: pages.map(Box::new), ..Observed::default() })),
-            clock: None,
+            ..Trial::default()
         }
     }
 

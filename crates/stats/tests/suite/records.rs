@@ -112,19 +112,14 @@ pub fn with_histograms(at: At, iterations: &[&[(u64, u64)]]) -> Record {
 
 fn trial(At(block, attempt, workload, environment): At, outcome: Outcome) -> Record {
     Record::Trial(Trial {
-        sequence: 0,
         block,
         attempt,
         workload: workload.into(),
         environment: environment.into(),
-        host: "h".into(),
         instance: u64::from(block),
         started: "2026-01-01T00:00:00Z".into(),
-        host_started_ns: 0,
-        host_ended_ns: 0,
         outcome,
-        observed: None,
-        clock: None,
+        ..Trial::default()
     })
 }
 
