@@ -7,6 +7,7 @@
 
 mod body;
 mod channel;
+mod client;
 mod engine;
 mod guest;
 mod made;

@@ -4,12 +4,11 @@ use crate::common_keys::Storage;
 use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::{GuestRequest, Host, PlatformError, Result};
-use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType, PortBinding,
-    PortMap,
-};
-use std::collections::HashMap;
+use serde_json::{Map, Value, json};
 use weigh_images::Root;
+
+/// The engine's word for a mount of a volume.
+const VOLUME: &str = "volume";
 
 /// What the keys of an environment say that is the engine's to do.
 #[derive(Debug, Clone, Copy)]
@@ -41,74 +40,69 @@ pub(super) fn of(
     root: &Root,
     access: &Access,
     options: &ContainerOptions<'_>,
-) -> Result<ContainerCreateBody> {
+) -> Result<Value> {
     let (repository, tag) = image_name(&host.run, root);
     let all = mounts::of_root(root).map_err(PlatformError::io("read the host's mounts"))?;
-    let memory = request.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok());
     let cpus: Vec<String> = request.cpus.iter().map(u32::to_string).collect();
-    let mut mounts: Vec<Mount> = all.iter().filter_map(bind).collect();
+    let mut mounts: Vec<Value> = all.iter().filter_map(bind).collect();
     if options.storage == "volume" {
-        mounts.push(Mount {
-            typ: Some(MountType::VOLUME),
-            source: Some(container_name(host, request)),
-            target: Some(Storage::TARGET.into()),
-            ..Default::default()
-        });
+        mounts.push(json!({
+            "Type": VOLUME,
+            "Source": container_name(host, request),
+            "Target": Storage::TARGET,
+        }));
     }
     let ports = ports(access);
-    let limits = HostConfig {
-        cpuset_cpus: (!cpus.is_empty()).then(|| cpus.join(",")),
-        memory,
-        // The same number means no swap beyond the memory.
-        memory_swap: memory,
-        ..Default::default()
-    };
-    Ok(ContainerCreateBody {
-        image: Some(format!("{repository}:{tag}")),
-        cmd: Some(vec![weigh_images::PROBE.into()]),
-        labels: Some(HashMap::from([("weighbridge.run".into(), host.run.clone())])),
-        attach_stdin: Some(true),
-        attach_stdout: Some(true),
-        attach_stderr: Some(true),
-        open_stdin: Some(true),
+    let exposed = ports.iter().flat_map(Map::keys).map(|port| (port.clone(), json!({})));
+    let exposed: Map<String, Value> = exposed.collect();
+    // The engine takes null for what is not said.
+    Ok(json!({
+        "Image": format!("{repository}:{tag}"),
+        "Cmd": [weigh_images::PROBE],
+        "Labels": { "weighbridge.run": host.run },
+        "AttachStdin": true,
+        "AttachStdout": true,
+        "AttachStderr": true,
+        "OpenStdin": true,
         // The container's standard input ends with the connection: a probe does not outlive
         // weighbridge.
-        stdin_once: Some(true),
-        tty: Some(false),
-        exposed_ports: ports.as_ref().map(|ports| ports.keys().cloned().collect()),
-        host_config: Some(HostConfig {
-            network_mode: Some(options.network.into()),
-            port_bindings: ports,
-            readonly_rootfs: Some(options.storage != "overlay"),
-            mounts: Some(mounts),
-            tmpfs: Some(all.iter().filter_map(scratch).collect()),
-            security_opt: (!options.filtered).then(|| vec!["seccomp=unconfined".into()]),
-            runtime: options.runtime.map(Into::into),
-            userns_mode: options.unmapped.then(|| "host".into()),
+        "StdinOnce": true,
+        "Tty": false,
+        "ExposedPorts": exposed,
+        "HostConfig": {
+            "NetworkMode": options.network,
+            "PortBindings": ports,
+            "ReadonlyRootfs": options.storage != "overlay",
+            "Mounts": mounts,
+            "Tmpfs": all.iter().filter_map(scratch).collect::<Map<_, _>>(),
+            "SecurityOpt": (!options.filtered).then_some(["seccomp=unconfined"]),
+            "Runtime": options.runtime,
+            "UsernsMode": options.unmapped.then_some("host"),
             // The output is the protocol; nobody needs it a second time in a log of the engine's.
-            log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
-            ..limits
-        }),
-        ..Default::default()
-    })
+            "LogConfig": { "Type": "none" },
+            "CpusetCpus": (!cpus.is_empty()).then(|| cpus.join(",")),
+            "Memory": request.memory_bytes,
+            // The same number means no swap beyond the memory.
+            "MemorySwap": request.memory_bytes,
+        },
+    }))
 }
 
 /// The volume of a container's own that its body names.
-pub(super) fn volume_of(body: &ContainerCreateBody) -> Option<String> {
-    let mounts = body.host_config.as_ref()?.mounts.as_ref()?;
-    mounts.iter().find(|mount| mount.typ == Some(MountType::VOLUME))?.source.clone()
+pub(super) fn volume_of(body: &Value) -> Option<String> {
+    let mounts = body["HostConfig"]["Mounts"].as_array()?;
+    Some(mounts.iter().find(|mount| mount["Type"] == VOLUME)?["Source"].as_str()?.into())
 }
 
 /// Ports as users publish them, for both protocols.
-fn ports(access: &Access) -> Option<PortMap> {
+fn ports(access: &Access) -> Option<Map<String, Value>> {
     let (address, ports) = access.published()?;
     // The engine chooses where the address is everybody's; but a server of several ports tells its
     // clients their numbers.
     let same = !address.is_loopback() || ports.len() > 1;
     let number = |port: &u16| same.then(|| port.to_string());
-    let binding = |port| PortBinding { host_ip: Some(address.to_string()), host_port: number(port) };
-    let both =
-        |port| ["tcp", "udp"].map(|protocol| (format!("{port}/{protocol}"), Some(vec![binding(port)])));
+    let binding = |port| json!([{ "HostIp": address, "HostPort": number(port) }]);
+    let both = |port| ["tcp", "udp"].map(|protocol| (format!("{port}/{protocol}"), binding(port)));
     Some(ports.iter().flat_map(both).collect())
 }
 
@@ -121,23 +115,22 @@ pub(super) fn image_name(run: &str, root: &Root) -> (String, String) {
     (format!("weighbridge/{}", words.join("-")), format!("root-{digest}"))
 }
 
-fn bind(mount: &GuestMount) -> Option<Mount> {
+fn bind(mount: &GuestMount) -> Option<Value> {
     let GuestMount::Bind(bind) = mount else { return None };
-    Some(Mount {
-        typ: Some(MountType::BIND),
-        source: Some(bind.source.to_str()?.into()),
-        target: Some(bind.target.to_str()?.into()),
-        read_only: Some(bind.read_only),
+    Some(json!({
+        "Type": "bind",
+        "Source": bind.source.to_str()?,
+        "Target": bind.target.to_str()?,
+        "ReadOnly": bind.read_only,
         // Engines before 25 leave what is mounted below a recursive bind writable.
-        bind_options: Some(MountBindOptions { non_recursive: Some(true), ..Default::default() }),
-        ..Default::default()
-    })
+        "BindOptions": { "NonRecursive": true },
+    }))
 }
 
-fn scratch(mount: &GuestMount) -> Option<(String, String)> {
+fn scratch(mount: &GuestMount) -> Option<(String, Value)> {
     let GuestMount::Scratch(target) = mount else { return None };
     // The engine's own default is `noexec`; programs are put here and run.
-    Some((target.to_str()?.into(), format!("rw,exec,nosuid,nodev,mode={}", scratch_mode(target))))
+    Some((target.to_str()?.into(), format!("rw,exec,nosuid,nodev,mode={}", scratch_mode(target)).into()))
 }
 
 #[cfg(test)]
@@ -171,8 +164,8 @@ mod tests {
         let usr = GuestMount::Bind(Bind { source: "/a/usr".into(), target: "/usr".into(), read_only: true });
         let tmp = GuestMount::Scratch("/tmp".into());
         let mount = bind(&usr).unwrap();
-        assert_eq!((mount.source.as_deref(), mount.target.as_deref()), (Some("/a/usr"), Some("/usr")));
-        assert_eq!((mount.read_only, mount.bind_options.unwrap().non_recursive), (Some(true), Some(true)));
+        assert_eq!((&mount["Source"], &mount["Target"]), (&json!("/a/usr"), &json!("/usr")));
+        assert_eq!((&mount["ReadOnly"], &mount["BindOptions"]["NonRecursive"]), (&json!(true), &json!(true)));
         assert!(bind(&tmp).is_none() && scratch(&usr).is_none());
         assert_eq!(scratch(&tmp).unwrap(), ("/tmp".into(), "rw,exec,nosuid,nodev,mode=1777".into()));
     }

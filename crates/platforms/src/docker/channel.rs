@@ -5,11 +5,8 @@
 //! event loop takes them apart. It ends when the container's output ends or when the session's side
 //! is closed.
 
+use super::client::Client;
 use super::engine::{Engine, EngineError, call};
-use bollard::Docker;
-use bollard::container::LogOutput;
-use bollard::query_parameters::AttachContainerOptions;
-use futures_util::StreamExt;
 use futures_util::future::select;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -20,12 +17,15 @@ use std::pin::pin;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt, copy};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
 
 /// After the session's side is closed nobody reads any more; this long the container may still say
 /// something to the log.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// The number of standard error in the header of a frame.
+const STANDARD_ERROR: u8 = 2;
 
 /// The thread that copies.
 pub(super) struct Channel {
@@ -51,8 +51,8 @@ impl Channel {
         let (report, attached) = mpsc::channel();
         let name = container.to_string();
         let thread = std::thread::Builder::new().name("docker attach".into()).spawn(move || {
-            let (runtime, docker) = engine.into_parts();
-            runtime.block_on(serve(&docker, &name, ours, log, &report));
+            let (runtime, client) = engine.into_parts();
+            runtime.block_on(serve(&client, &name, ours, log, &report));
         })?;
         let channel = Self { thread: Some(thread) };
         match attached.recv() {
@@ -72,24 +72,16 @@ impl Channel {
 }
 
 async fn serve(
-    docker: &Docker,
+    client: &Client,
     container: &str,
     ours: StdUnixStream,
     log: File,
     report: &mpsc::Sender<Result<(), EngineError>>,
 ) {
-    let options = AttachContainerOptions {
-        stream: true,
-        stdin: true,
-        stdout: true,
-        stderr: true,
-        logs: false,
-        detach_keys: None,
-    };
+    let path = format!("/containers/{container}/attach?stream=true&stdin=true&stdout=true&stderr=true");
     let begun = async {
         let ours = UnixStream::from_std(ours)?;
-        let attached =
-            call("attach to a container", docker.attach_container(container, Some(options))).await?;
+        let attached = call("attach to a container", client.upgrade(&path)).await?;
         Ok::<_, EngineError>((ours, attached))
     };
     let (mut ours, attached) = match begun.await {
@@ -101,7 +93,7 @@ async fn serve(
     };
     let _ = report.send(Ok(()));
     let (mut from_session, mut to_session) = ours.split();
-    let mut input = attached.input;
+    let (mut output, mut input) = split(attached);
     let inward = async {
         // Either end may vanish at any time; what matters is that the container's standard input
         // ends with the session.
@@ -110,13 +102,12 @@ async fn serve(
         tokio::time::sleep(LAST_WORDS).await;
     };
     let outward = async {
-        let mut output = attached.output;
         let mut log = log;
         let mut listening = true;
-        while let Some(Ok(piece)) = output.next().await {
-            match piece {
-                LogOutput::StdErr { message } => drop(log.write_all(&message)),
-                other if listening => listening = to_session.write_all(&other.into_bytes()).await.is_ok(),
+        while let Ok((stream, piece)) = frame(&mut output).await {
+            match stream {
+                STANDARD_ERROR => drop(log.write_all(&piece)),
+                _ if listening => listening = to_session.write_all(&piece).await.is_ok(),
                 _ => {}
             }
         }
@@ -124,4 +115,18 @@ async fn serve(
     };
     // The first to end ends the other: without output there is no session.
     select(pin!(inward), pin!(outward)).await;
+}
+
+/// The next frame: a header of 8 bytes, which names the stream in the first and the length in the
+/// last four, and the bytes themselves.
+async fn frame(output: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, Vec<u8>)> {
+    let mut header = [0; 8];
+    output.read_exact(&mut header).await?;
+    let [stream, _, _, _, length @ ..] = header;
+    let length = u32::from_be_bytes(length);
+    let mut piece = Vec::new();
+    if output.take(length.into()).read_to_end(&mut piece).await? < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok((stream, piece))
 }

@@ -1,13 +1,9 @@
 //! Docker's engine, one blocking call at a time, each with a deadline.
 
+use super::client::{Client, ClientError, Content};
 use crate::PlatformError;
-use bollard::errors::Error;
-use bollard::models::ContainerCreateBody;
-use bollard::query_parameters::{
-    CreateContainerOptions, CreateImageOptions, RemoveContainerOptions, RemoveImageOptions, TopOptions,
-};
-use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
-use futures_util::TryStreamExt;
+use hyper::Method;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -26,9 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Versions of the engine's interface that were agreed upon: asking again would be a part of every
 /// guest's start.
-static VERSIONS: Mutex<Vec<(PathBuf, ClientVersion)>> = Mutex::new(Vec::new());
+static VERSIONS: Mutex<Vec<(PathBuf, (u32, u32))>> = Mutex::new(Vec::new());
 
-fn version_of(socket: &Path) -> Option<ClientVersion> {
+fn version_of(socket: &Path) -> Option<(u32, u32)> {
     let versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
     versions.iter().find(|(known, _)| known == socket).map(|(_, version)| *version)
 }
@@ -69,7 +65,7 @@ impl From<EngineError> for PlatformError {
 /// A connection to the engine behind one unix socket.
 pub(super) struct Engine {
     runtime: Runtime,
-    docker: Docker,
+    client: Client,
     socket: PathBuf,
 }
 
@@ -120,16 +116,12 @@ impl Engine {
         UnixStream::connect(socket).map_err(|error| missing(socket, &error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let known = version_of(socket);
-        let version = known.as_ref().unwrap_or(API_DEFAULT_VERSION);
-        let docker = Docker::connect_with_unix(&socket.to_string_lossy(), DEADLINE.as_secs(), version)
-            .map_err(|error| refused("accept a connection", error))?;
-        let mut engine = Self { runtime, docker, socket: socket.into() };
+        let client = runtime.block_on(call("tell its version", Client::connect(socket, known)))?;
         if known.is_none() {
-            engine.docker = engine.call("tell its version", engine.docker.clone().negotiate_version())?;
             let mut versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-            versions.push((socket.into(), engine.docker.client_version()));
+            versions.push((socket.into(), client.version()));
         }
-        Ok(engine)
+        Ok(Self { runtime, client, socket: socket.into() })
     }
 
     /// The socket it listens on.
@@ -137,31 +129,51 @@ impl Engine {
         &self.socket
     }
 
-    /// The client itself, for calls of other files.
-    pub(super) fn docker(&self) -> &Docker {
-        &self.docker
+    /// Asks for what is at a path.
+    pub(super) fn get(&self, doing: &'static str, path: &str) -> Result<Value, EngineError> {
+        self.ask(doing, Method::GET, path, Content::Nothing)
     }
 
-    /// Waits for one answer.
-    pub(super) fn call<T>(
+    /// Asks for an action, or for something that is described to be made.
+    pub(super) fn post(
         &self,
         doing: &'static str,
-        future: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, EngineError> {
-        self.runtime.block_on(call(doing, future))
+        path: &str,
+        content: Content,
+    ) -> Result<Value, EngineError> {
+        self.ask(doing, Method::POST, path, content)
+    }
+
+    /// Removes what is at a path; whether there was something.
+    pub(super) fn delete(&self, doing: &'static str, path: &str) -> Result<bool, EngineError> {
+        match self.ask(doing, Method::DELETE, path, Content::Nothing) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ask(
+        &self,
+        doing: &'static str,
+        method: Method,
+        path: &str,
+        content: Content,
+    ) -> Result<Value, EngineError> {
+        self.runtime.block_on(call(doing, self.client.ask(method, path, content)))
     }
 
     /// Version, storage driver, and where the engine's control groups come from.
     pub(super) fn describe(&self) -> Result<String, EngineError> {
-        let info = self.call("describe itself", self.docker.info())?;
-        let version = info.server_version.unwrap_or_else(|| "of unknown version".into());
-        let storage = info.driver.unwrap_or_else(|| "unknown".into());
+        let info = self.get("describe itself", "/info")?;
+        let version = info["ServerVersion"].as_str().unwrap_or("of unknown version");
+        let storage = info["Driver"].as_str().unwrap_or("unknown");
         Ok(format!("Docker engine {version}, storage driver {storage}"))
     }
 
     /// Whether an image of this name is there.
     pub(super) fn has_image(&self, name: &str) -> Result<bool, EngineError> {
-        match self.call("look for an image", self.docker.inspect_image(name)) {
+        match self.get("look for an image", &format!("/images/{name}/json")) {
             Ok(_) => Ok(true),
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error),
@@ -170,64 +182,57 @@ impl Engine {
 
     /// Makes an image of one layer from a tar archive.
     pub(super) fn import(&self, repository: &str, tag: &str, archive: Vec<u8>) -> Result<(), EngineError> {
-        let options = CreateImageOptions {
-            from_src: Some("-".into()),
-            repo: Some(repository.into()),
-            tag: Some(tag.into()),
-            ..Default::default()
-        };
-        let body = bollard::body_full(archive.into());
-        let progress = self.docker.create_image(Some(options), Some(body), None);
-        self.call("import the root file system", progress.try_for_each(|_| async { Ok(()) }))
+        let path = format!("/images/create?fromSrc=-&repo={repository}&tag={tag}");
+        self.post("import the root file system", &path, Content::Archive(archive)).map(|_| ())
     }
 
     /// Removes an image; whether there was one.
     pub(super) fn remove_image(&self, name: &str) -> Result<bool, EngineError> {
-        let options = RemoveImageOptions { force: true, noprune: false, ..Default::default() };
-        was_there(self.call("remove an image", self.docker.remove_image(name, Some(options), None)))
+        self.delete("remove an image", &format!("/images/{name}?force=true&noprune=false"))
     }
 
     /// Makes a container; nothing runs yet.
-    pub(super) fn create(&self, name: &str, body: ContainerCreateBody) -> Result<(), EngineError> {
-        let options = CreateContainerOptions { name: Some(name.into()), ..Default::default() };
-        self.call("make a container", self.docker.create_container(Some(options), body)).map(|_| ())
+    pub(super) fn create(&self, name: &str, body: Value) -> Result<(), EngineError> {
+        let path = format!("/containers/create?name={name}");
+        self.post("make a container", &path, Content::Json(body)).map(|_| ())
     }
 
     /// Starts a container.
     pub(super) fn start(&self, name: &str) -> Result<(), EngineError> {
-        self.call("start a container", self.docker.start_container(name, None))
+        self.act("start a container", name, "start")
     }
 
     /// Looks at a container.
     pub(super) fn inspect(&self, name: &str) -> Result<Inspected, EngineError> {
-        let found = self.call("describe a container", self.docker.inspect_container(name, None))?;
-        let pid = found.state.and_then(|state| state.pid).and_then(|pid| u32::try_from(pid).ok());
-        let settings = found.network_settings.unwrap_or_default();
-        let networks = settings.networks.unwrap_or_default();
-        let address = networks.values().find_map(|network| network.ip_address.as_ref()?.parse().ok());
-        let ports = settings.ports.unwrap_or_default();
-        let ports = ports.into_iter().filter_map(|(inside, bindings)| {
-            let outside = bindings?.into_iter().find_map(|binding| binding.host_port?.parse().ok())?;
+        let found = self.get("describe a container", &format!("/containers/{name}/json"))?;
+        let pid = found["State"]["Pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        let settings = &found["NetworkSettings"];
+        let networks = settings["Networks"].as_object().into_iter().flatten();
+        let address = networks.filter_map(|(_, network)| network["IPAddress"].as_str()?.parse().ok()).next();
+        let ports = settings["Ports"].as_object().into_iter().flatten();
+        let ports = ports.filter_map(|(inside, bindings)| {
+            let mut bindings = bindings.as_array()?.iter();
+            let outside = bindings.find_map(|binding| binding["HostPort"].as_str()?.parse().ok())?;
             Some((inside.strip_suffix("/tcp")?.parse().ok()?, outside))
         });
         let pid = pid.filter(|pid| *pid > 0);
-        Ok(Inspected { pid, id: found.id.unwrap_or_default(), address, ports: ports.collect() })
+        let id = found["Id"].as_str().unwrap_or_default().into();
+        Ok(Inspected { pid, id, address, ports: ports.collect() })
     }
 
     /// PIDs of a container's processes.
     pub(super) fn processes(&self, name: &str) -> Result<Vec<u32>, EngineError> {
-        let options = TopOptions { ps_args: "-eo pid".into() };
-        let top = self.call("list processes", self.docker.top_processes(name, Some(options)))?;
-        let rows = top.processes.unwrap_or_default();
-        Ok(rows.iter().filter_map(|row| row.first()?.parse().ok()).collect())
+        let top = self.get("list processes", &format!("/containers/{name}/top?ps_args=-eo%20pid"))?;
+        let rows = top["Processes"].as_array().into_iter().flatten();
+        Ok(rows.filter_map(|row| row[0].as_str()?.parse().ok()).collect())
     }
 
     /// Freezes or thaws a container. One that is as wanted already is fine.
     pub(super) fn set_paused(&self, name: &str, paused: bool) -> Result<(), EngineError> {
         let done = if paused {
-            self.call("freeze a container", self.docker.pause_container(name))
+            self.act("freeze a container", name, "pause")
         } else {
-            self.call("thaw a container", self.docker.unpause_container(name))
+            self.act("thaw a container", name, "unpause")
         };
         match done {
             Err(EngineError::Refused { reason, .. })
@@ -241,14 +246,17 @@ impl Engine {
 
     /// Kills and removes a container with its anonymous volumes; whether there was one.
     pub(super) fn remove(&self, name: &str) -> Result<bool, EngineError> {
-        let options = RemoveContainerOptions { v: true, force: true, link: false };
-        match self.call("remove a container", self.docker.remove_container(name, Some(options))) {
+        match self.delete("remove a container", &format!("/containers/{name}?v=true&force=true")) {
             // Somebody else removes it: gone soon, or the next try says why not.
             Err(EngineError::Refused { status: Some(409), .. }) => {
                 self.wait_until_removed(name).map(|()| true)
             }
-            other => was_there(other),
+            other => other,
         }
+    }
+
+    fn act(&self, doing: &'static str, name: &str, action: &str) -> Result<(), EngineError> {
+        self.post(doing, &format!("/containers/{name}/{action}"), Content::Nothing).map(|_| ())
     }
 
     fn wait_until_removed(&self, name: &str) -> Result<(), EngineError> {
@@ -271,15 +279,15 @@ impl Engine {
     }
 
     /// Takes the connection apart, for who runs its own futures on it.
-    pub(super) fn into_parts(self) -> (Runtime, Docker) {
-        (self.runtime, self.docker)
+    pub(super) fn into_parts(self) -> (Runtime, Client) {
+        (self.runtime, self.client)
     }
 }
 
 /// Awaits one answer of the engine.
 pub(super) async fn call<T>(
     doing: &'static str,
-    future: impl Future<Output = Result<T, Error>>,
+    future: impl Future<Output = Result<T, ClientError>>,
 ) -> Result<T, EngineError> {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(answer) => answer.map_err(|error| refused(doing, error)),
@@ -287,21 +295,11 @@ pub(super) async fn call<T>(
     }
 }
 
-/// Of a removal: whether there was something. Nothing is fine.
-pub(super) fn was_there<T>(removed: Result<T, EngineError>) -> Result<bool, EngineError> {
-    match removed {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-fn refused(doing: &'static str, error: Error) -> EngineError {
+fn refused(doing: &'static str, error: ClientError) -> EngineError {
     match error {
-        Error::DockerResponseServerError { status_code, message } => {
-            EngineError::Refused { doing, status: Some(status_code), reason: message.trim().into() }
+        ClientError::Refused { status, reason } => {
+            EngineError::Refused { doing, status: Some(status), reason }
         }
-        Error::RequestTimeoutError => EngineError::Silent { doing },
         other => EngineError::Refused { doing, status: None, reason: other.to_string() },
     }
 }

@@ -9,7 +9,7 @@ use crate::oci::access::Access;
 use crate::oci::freezer::Freezer;
 use crate::process_tracker::{ended_children_cpu_ns, parent_of};
 use crate::{GuestRequest, Host, PlatformError, Result, Session};
-use bollard::models::ContainerCreateBody;
+use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
     engine: &Engine,
-    body: ContainerCreateBody,
+    body: Value,
     access: Access,
     network: Option<(String, Ipv4Addr)>,
 ) -> Result<CoreGuest<DockerContainer>> {
@@ -68,7 +68,7 @@ impl DockerContainer {
         core: &mut GuestCore,
         host: &Host,
         engine: &Engine,
-        body: ContainerCreateBody,
+        body: Value,
         network: Option<(String, Ipv4Addr)>,
     ) -> Result<()> {
         let for_channel = Engine::connect_to(&self.socket)?;

@@ -1,10 +1,9 @@
 //! What the engine makes beside containers and images: networks and volumes; and what it tells of
 //! itself.
 
-use super::engine::{Engine, EngineError, was_there};
-use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest, VolumeCreateRequest};
-use bollard::query_parameters::{InspectNetworkOptions, RemoveVolumeOptions};
-use std::collections::HashMap;
+use super::client::Content;
+use super::engine::{Engine, EngineError};
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 /// What the engine tells of itself.
@@ -20,21 +19,23 @@ pub(super) struct Described {
 impl Engine {
     /// What it can do.
     pub(super) fn abilities(&self) -> Result<Described, EngineError> {
-        let info = self.call("describe itself", self.docker().info())?;
-        let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+        let info = self.get("describe itself", "/info")?;
+        let mut runtimes: Vec<String> =
+            info["Runtimes"].as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
         runtimes.sort();
+        let mut options = info["SecurityOptions"].as_array().into_iter().flatten();
         let remaps =
-            info.security_options.unwrap_or_default().iter().any(|option| option.contains("name=userns"));
-        Ok(Described { runtimes, remaps, experimental: info.experimental_build.unwrap_or(false) })
+            options.any(|option| option.as_str().is_some_and(|option| option.contains("name=userns")));
+        let experimental = info["ExperimentalBuild"].as_bool().unwrap_or(false);
+        Ok(Described { runtimes, remaps, experimental })
     }
 
     /// The gateway of a network, if it is there.
     pub(super) fn gateway(&self, name: &str) -> Result<Option<Ipv4Addr>, EngineError> {
-        let options = None::<InspectNetworkOptions>;
-        match self.call("describe a network", self.docker().inspect_network(name, options)) {
+        match self.get("describe a network", &format!("/networks/{name}")) {
             Ok(found) => {
-                let pools = found.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
-                Ok(pools.into_iter().find_map(|pool| pool.gateway?.parse().ok()))
+                let mut pools = found["IPAM"]["Config"].as_array().into_iter().flatten();
+                Ok(pools.find_map(|pool| pool["Gateway"].as_str()?.parse().ok()))
             }
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -49,36 +50,33 @@ impl Engine {
         gateway: Ipv4Addr,
     ) -> Result<(), EngineError> {
         let [a, b, c, _] = gateway.octets();
-        let pool = IpamConfig {
-            subnet: Some(format!("{a}.{b}.{c}.0/24")),
-            ip_range: Some(format!("{a}.{b}.{c}.0/25")),
-            gateway: Some(gateway.to_string()),
-            ..Default::default()
-        };
-        let request = NetworkCreateRequest {
-            name: name.into(),
-            driver: Some("bridge".into()),
-            ipam: Some(Ipam { config: Some(vec![pool]), ..Default::default() }),
-            options: Some(HashMap::from([("com.docker.network.bridge.name".into(), bridge.into())])),
-            ..Default::default()
-        };
-        self.call("make a network", self.docker().create_network(request)).map(|_| ())
+        let pool = json!({
+            "Subnet": format!("{a}.{b}.{c}.0/24"),
+            "IPRange": format!("{a}.{b}.{c}.0/25"),
+            "Gateway": gateway,
+        });
+        let network = json!({
+            "Name": name,
+            "Driver": "bridge",
+            "IPAM": { "Config": [pool] },
+            "Options": { "com.docker.network.bridge.name": bridge },
+        });
+        self.post("make a network", "/networks/create", Content::Json(network)).map(|_| ())
     }
 
     /// Removes a network; whether there was one.
     pub(super) fn remove_network(&self, name: &str) -> Result<bool, EngineError> {
-        was_there(self.call("remove a network", self.docker().remove_network(name)))
+        self.delete("remove a network", &format!("/networks/{name}"))
     }
 
     /// Makes a volume in the engine's own place.
     pub(super) fn make_volume(&self, name: &str) -> Result<(), EngineError> {
-        let request = VolumeCreateRequest { name: Some(name.into()), ..Default::default() };
-        self.call("make a volume", self.docker().create_volume(request)).map(|_| ())
+        let volume = Content::Json(json!({ "Name": name }));
+        self.post("make a volume", "/volumes/create", volume).map(|_| ())
     }
 
     /// Removes a volume; whether there was one.
     pub(super) fn remove_volume(&self, name: &str) -> Result<bool, EngineError> {
-        let options = Some(RemoveVolumeOptions { force: true });
-        was_there(self.call("remove a volume", self.docker().remove_volume(name, options)))
+        self.delete("remove a volume", &format!("/volumes/{name}?force=true"))
     }
 }
