@@ -105,35 +105,45 @@ fn compile(scratch: &Path, source: &str, flags: &[&str]) -> Result<PathBuf, Fail
     Ok(program)
 }
 
-/// A program of ours, whose result is its JSON line.
-fn our_program(ours: &Path, line: &str) -> Program {
-    let (ours, arguments) = (ours.to_owned(), line.split(' ').map(str::to_owned).collect::<Vec<_>>());
-    let run = move || {
-        let output = Command::new(&ours).args(&arguments).timeout(DEADLINE).ok()?;
-        let line: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-        let metrics = line["metrics"].as_object().ok_or("no metrics")?;
-        Ok(metrics
-            .iter()
-            .filter_map(|(name, metric)| Some((name.clone(), metric["value"].as_f64()?)))
-            .collect())
-    };
-    Program { name: "ours".into(), run: Box::new(run) }
+/// Makes the programs of contests.
+struct Makers<'a> {
+    ours: &'a Path,
+    /// For what is compiled and written.
+    scratch: &'a Path,
 }
 
-/// A program of theirs, whose result is lines of name and value.
-fn c_program(scratch: &Path, source: &str, flags: &[&str], line: &str) -> Result<Program, Failure> {
-    let (program, arguments) =
-        (compile(scratch, source, flags)?, line.split(' ').map(str::to_owned).collect::<Vec<_>>());
-    let run = move || {
-        let output = Command::new(&program).args(&arguments).envs(ENVIRONMENT).timeout(DEADLINE).ok()?;
-        let mut metrics = Metrics::new();
-        for line in String::from_utf8(output.stdout)?.lines() {
-            let (name, value) = line.split_once(' ').ok_or("a line without a value")?;
-            metrics.insert(name.to_owned(), value.parse()?);
-        }
-        Ok(metrics)
-    };
-    Ok(Program { name: format!("gcc {}", flags.join(" ")), run: Box::new(run) })
+impl Makers<'_> {
+    /// A program of ours, whose result is its JSON line.
+    fn ours(&self, line: &str) -> Program {
+        let (ours, arguments) =
+            (self.ours.to_owned(), line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let run = move || {
+            let output = Command::new(&ours).args(&arguments).timeout(DEADLINE).ok()?;
+            let line: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+            let metrics = line["metrics"].as_object().ok_or("no metrics")?;
+            Ok(metrics
+                .iter()
+                .filter_map(|(name, metric)| Some((name.clone(), metric["value"].as_f64()?)))
+                .collect())
+        };
+        Program { name: "ours".into(), run: Box::new(run) }
+    }
+
+    /// A program of theirs, whose result is lines of name and value.
+    fn theirs(&self, source: &str, flags: &[&str], line: &str) -> Result<Program, Failure> {
+        let program = compile(self.scratch, source, flags)?;
+        let arguments = line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let run = move || {
+            let output = Command::new(&program).args(&arguments).envs(ENVIRONMENT).timeout(DEADLINE).ok()?;
+            let mut metrics = Metrics::new();
+            for line in String::from_utf8(output.stdout)?.lines() {
+                let (name, value) = line.split_once(' ').ok_or("a line without a value")?;
+                metrics.insert(name.to_owned(), value.parse()?);
+            }
+            Ok(metrics)
+        };
+        Ok(Program { name: format!("gcc {}", flags.join(" ")), run: Box::new(run) })
+    }
 }
 
 /// `xz` on the text that our kernel makes, timed from outside as a user would.
@@ -154,82 +164,91 @@ fn xz(scratch: &Path) -> Result<Program, Failure> {
     Ok(Program { name: format!("xz -T{threads} -2"), run: Box::new(run) })
 }
 
+/// Makes a contest.
+type Make = fn(&Makers<'_>) -> Result<Contest, Failure>;
+
+/// All contests by name.
+const CONTESTS: [(&str, Make); 7] = [
+    ("stream", stream),
+    ("gups", gups),
+    ("lzma", lzma),
+    ("lu", lu),
+    ("noploop", noploop),
+    ("memory-latency", memory_latency),
+    ("syscall", syscall),
+];
+
 fn all(ours: &Path, scratch: &Path, only: Option<&[String]>) -> Result<Vec<Contest>, Failure> {
     let wanted = |name: &str| only.is_none_or(|only| only.iter().any(|wanted| wanted == name));
-    let ours = |line: &str| our_program(ours, line);
-    let theirs = |source: &str, flags: &[&str], line: &str| c_program(scratch, source, flags, line);
+    let makers = Makers { ours, scratch };
     let mut contests = Vec::new();
-    if wanted("stream") {
-        let bytes = STREAM_ELEMENTS * 8;
-        let mut programs =
-            vec![ours(&format!("stream --array-bytes {bytes} --repetitions {STREAM_REPETITIONS}"))];
-        for flags in [NATIVE, WIDE, PLAIN] {
-            programs.push(theirs("stream", flags, STREAM_REPETITIONS)?);
-        }
-        contests.push(rates("stream", 0.97, programs));
-    }
-    if wanted("gups") {
-        let mut programs = vec![ours(&format!("gups --table-bytes {TABLE_BYTES} --updates {UPDATES}"))];
-        for flags in [NATIVE, PLAIN] {
-            programs.push(theirs("gups", flags, &format!("{TABLE_BYTES} {UPDATES}"))?);
-        }
-        contests.push(rates("gups", 0.97, programs));
-    }
-    if wanted("lzma") {
-        let programs = vec![ours(&format!("lzma --bytes {TEXT_BYTES}")), xz(scratch)?];
-        contests.push(rates("lzma", 0.98, programs));
-    }
-    if wanted("lu") {
-        match theirs("dgesv", BLAS, &format!("{ORDER} 1")) {
-            Ok(program) => {
-                let programs = vec![
-                    ours(&format!("lu --n {ORDER} --threads 1 --repetitions 1")),
-                    Program { name: "OpenBLAS dgesv, one thread".into(), ..program },
-                ];
-                contests.push(rates("lu", 0.90, programs));
-            }
-            Err(error) if only.is_some() => return Err(error),
-            Err(_) => writeln!(
+    for (name, make) in CONTESTS.into_iter().filter(|(name, _)| wanted(name)) {
+        match make(&makers) {
+            Ok(contest) => contests.push(contest),
+            Err(_) if name == "lu" && only.is_none() => writeln!(
                 std::io::stderr(),
                 "SKIPPED lu: benches-c/dgesv.c does not link here; install libopenblas-dev"
             )?,
+            Err(error) => return Err(error),
         }
     }
-    if wanted("noploop") {
-        let programs = vec![
-            ours("noploop --nops 1000000000 --repetitions 5"),
-            theirs("noploop", NATIVE, "1000000000 5")?,
-        ];
-        contests.push(times("noploop", 0.97, programs));
-    }
-    if wanted("memory-latency") {
-        let programs = vec![
-            renamed(
-                ours("memory-latency --sizes 256MiB --loads 50000 --batches 11"),
-                "latency_256MiB",
-                "latency",
-            ),
-            theirs("chase", NATIVE, "268435456 50000 11")?,
-        ];
-        contests.push(times("memory-latency", 0.97, programs));
-    }
-    if wanted("syscall") {
-        let operations = "syscall --operations getpid,read,mmap_munmap,context_switch";
-        let programs = vec![
-            ours(&format!(
-                "{operations} --getpid 1000000 --read 500000 --mmap 50000 --switch 50000 --batches 40"
-            )),
-            theirs("syscall", NATIVE, "1000000 500000 50000 50000 40")?,
-        ];
-        contests.push(times("syscall", 0.97, programs));
-    }
     if contests.is_empty() {
-        return Err(
-            "`--only` names no contest; there are stream, gups, lzma, lu, noploop, memory-latency, syscall"
-                .into(),
-        );
+        let names = CONTESTS.map(|(name, _)| name).join(", ");
+        return Err(format!("`--only` names no contest; there are {names}").into());
     }
     Ok(contests)
+}
+
+fn stream(makers: &Makers<'_>) -> Result<Contest, Failure> {
+    let bytes = STREAM_ELEMENTS * 8;
+    let line = format!("stream --array-bytes {bytes} --repetitions {STREAM_REPETITIONS}");
+    let mut programs = vec![makers.ours(&line)];
+    for flags in [NATIVE, WIDE, PLAIN] {
+        programs.push(makers.theirs("stream", flags, STREAM_REPETITIONS)?);
+    }
+    Ok(rates("stream", 0.97, programs))
+}
+
+fn gups(makers: &Makers<'_>) -> Result<Contest, Failure> {
+    let mut programs = vec![makers.ours(&format!("gups --table-bytes {TABLE_BYTES} --updates {UPDATES}"))];
+    for flags in [NATIVE, PLAIN] {
+        programs.push(makers.theirs("gups", flags, &format!("{TABLE_BYTES} {UPDATES}"))?);
+    }
+    Ok(rates("gups", 0.97, programs))
+}
+
+fn lzma(makers: &Makers<'_>) -> Result<Contest, Failure> {
+    let programs = vec![makers.ours(&format!("lzma --bytes {TEXT_BYTES}")), xz(makers.scratch)?];
+    Ok(rates("lzma", 0.98, programs))
+}
+
+fn lu(makers: &Makers<'_>) -> Result<Contest, Failure> {
+    let dgesv = makers.theirs("dgesv", BLAS, &format!("{ORDER} 1"))?;
+    let programs = vec![
+        makers.ours(&format!("lu --n {ORDER} --threads 1 --repetitions 1")),
+        Program { name: "OpenBLAS dgesv, one thread".into(), ..dgesv },
+    ];
+    Ok(rates("lu", 0.90, programs))
+}
+
+fn noploop(makers: &Makers<'_>) -> Result<Contest, Failure> {
+    let ours = makers.ours("noploop --nops 1000000000 --repetitions 5");
+    Ok(times("noploop", 0.97, vec![ours, makers.theirs("noploop", NATIVE, "1000000000 5")?]))
+}
+
+fn memory_latency(makers: &Makers<'_>) -> Result<Contest, Failure> {
+    let ours = makers.ours("memory-latency --sizes 256MiB --loads 50000 --batches 11");
+    let ours = renamed(ours, "latency_256MiB", "latency");
+    let theirs = makers.theirs("chase", NATIVE, "268435456 50000 11")?;
+    Ok(times("memory-latency", 0.97, vec![ours, theirs]))
+}
+
+fn syscall(makers: &Makers<'_>) -> Result<Contest, Failure> {
+    let operations = "syscall --operations getpid,read,mmap_munmap,context_switch";
+    let numbers = "--getpid 1000000 --read 500000 --mmap 50000 --switch 50000 --batches 40";
+    let ours = makers.ours(&format!("{operations} {numbers}"));
+    let theirs = makers.theirs("syscall", NATIVE, "1000000 500000 50000 50000 40")?;
+    Ok(times("syscall", 0.97, vec![ours, theirs]))
 }
 
 /// A contest of rates. Ratios of which the whole interval lies below the target fail.

@@ -36,27 +36,16 @@ fn a_command_takes_little_longer_than_it_runs() {
 #[test]
 fn it_sleeps_while_a_command_runs() {
     let mut probe = Driver::start();
-    let pid = probe.pid().as_raw_nonzero().get();
-    let cpu_ns = || {
-        // First field: time on a CPU, nanoseconds (scheduler documentation, sched-stats).
-        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-        text.split(' ').next().unwrap().parse::<u64>().unwrap()
-    };
-    let switches = || {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let of = |name: &str| -> u64 {
-            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-            line.split_whitespace().nth(1).unwrap().parse().unwrap()
-        };
-        of("voluntary_ctxt_switches")
-    };
+    // First field: time on a CPU, nanoseconds (scheduler documentation, sched-stats).
+    let cpu_ns = |probe: &Driver| probe.number("schedstat", "");
+    let switches = |probe: &Driver| probe.number("status", "voluntary_ctxt_switches:");
     let (id, _) = probe.begin(command(&["sleep", "2"]));
     std::thread::sleep(Duration::from_millis(200));
-    let (before_ns, before) = (cpu_ns(), switches());
+    let (before_ns, before) = (cpu_ns(&probe), switches(&probe));
     std::thread::sleep(Duration::from_millis(1500));
-    let (asleep_ns, woken) = (cpu_ns() - before_ns, switches() - before);
+    let (asleep_ns, woken) = (cpu_ns(&probe) - before_ns, switches(&probe) - before);
     probe.finish(id);
-    let whole_ns = cpu_ns() - before_ns;
+    let whole_ns = cpu_ns(&probe) - before_ns;
     eprintln!(
         "CPU within 1.5 s of `sleep 2`: {asleep_ns} ns, woken {woken} times; with its end {whole_ns} ns"
     );
@@ -68,10 +57,7 @@ fn it_sleeps_while_a_command_runs() {
 fn it_is_small_when_idle() {
     let mut probe = Driver::start();
     probe.run(command(&["true"]));
-    let pid = probe.pid().as_raw_nonzero().get();
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = rollup.lines().find(|line| line.starts_with("Pss:")).unwrap();
-    let kibibytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let kibibytes = probe.number("smaps_rollup", "Pss:");
     eprintln!("proportional set size, idle: {kibibytes} KiB");
-    assert!(kibibytes < 5 << 10, "{line}");
+    assert!(kibibytes < 5 << 10, "{kibibytes} KiB");
 }

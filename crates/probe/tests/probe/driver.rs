@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use weigh_protocol::{Command, Decoder, EndOfCommand, Reply, Request, Status, Stream, VERSION, encode};
+use weigh_protocol::{
+    Command, Decoder, EndOfCommand, GuestFacts, Questions, Reply, Request, Status, Stream, VERSION, encode,
+};
 
 /// The program that is tested.
 pub fn probe_path() -> String {
@@ -62,6 +64,13 @@ pub fn shell(script: &str) -> Command {
 #[expect(clippy::disallowed_methods, reason = "the tests start the probe as a platform would, without any")]
 pub fn program(path: impl AsRef<Path>) -> std::process::Command {
     std::process::Command::new(path.as_ref())
+}
+
+/// The message with which the probe refuses a command line.
+pub fn refused(words: &[&str]) -> String {
+    let output = program(probe_path()).args(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{words:?}");
+    String::from_utf8(output.stderr).unwrap()
 }
 
 impl Driver {
@@ -194,6 +203,31 @@ impl Driver {
             Reply::Refused { id: of, reason, errno } if of == id => (reason, errno),
             other => panic!("not refused: {other:?}"),
         }
+    }
+
+    /// Requests the shutdown, which the probe answers before it ends.
+    pub fn shut_down(&mut self) {
+        let id = self.id();
+        self.send(&Request::Shutdown { id });
+        assert_eq!(self.next(), Reply::Done { id });
+        assert_eq!(self.exit_code(), Some(0));
+    }
+
+    /// The facts of the guest.
+    pub fn facts(&mut self, about: Questions) -> GuestFacts {
+        let id = self.id();
+        self.send(&Request::Facts { id, about });
+        match self.next() {
+            Reply::Facts { id: of, facts } if of == id => *facts,
+            other => panic!("no facts: {other:?}"),
+        }
+    }
+
+    /// A number of the probe's process: the one after `name` in a file of its directory in /proc.
+    pub fn number(&self, file: &str, name: &str) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.pid().as_raw_nonzero())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
     }
 
     /// Waits until the probe has ended.

@@ -1,6 +1,6 @@
 //! How a probe ends, and other ways to talk to it.
 
-use crate::driver::{Driver, command, eventually, is_alive, kill, probe_path, program, shell};
+use crate::driver::{Driver, command, eventually, is_alive, kill, probe_path, program, refused, shell};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::time::Duration;
@@ -9,10 +9,7 @@ use weigh_protocol::{CREDIT, Questions, Reply, Request, Status};
 #[test]
 fn shutdown_is_answered_first() {
     let mut probe = Driver::start();
-    let id = probe.id();
-    probe.send(&Request::Shutdown { id });
-    assert_eq!(probe.next(), Reply::Done { id });
-    assert_eq!(probe.exit_code(), Some(0));
+    probe.shut_down();
 }
 
 #[test]
@@ -92,17 +89,12 @@ fn a_terminal_as_the_channel() {
     let (before, long) = (probe.taken, "x".repeat(3000));
     assert_eq!(probe.output_of(shell(&format!("echo {long} | wc -c"))), "3001\n");
     assert!((CREDIT..2 * 3000).contains(&(probe.taken - before)), "{} and {before}", probe.taken);
-    let id = probe.id();
-    probe.send(&Request::Shutdown { id });
-    assert_eq!(probe.next(), Reply::Done { id });
-    assert_eq!(probe.exit_code(), Some(0));
+    probe.shut_down();
 }
 
 #[test]
 fn a_channel_that_is_not_there_is_named() {
-    let output = program(probe_path()).args(["--channel", "/dev/no-such-port"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("/dev/no-such-port"));
+    assert!(refused(&["--channel", "/dev/no-such-port"]).contains("/dev/no-such-port"));
 }
 
 /// As PID 1 it reaps what others leave, and its end is the end of the namespace, not of the
@@ -116,9 +108,7 @@ fn as_pid_1_of_a_container() {
     let mut unshare = program("unshare");
     unshare.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--net", &probe_path()]);
     let mut probe = Driver::start_as(unshare);
-    let id = probe.id();
-    probe.send(&Request::Facts { id, about: Questions::default() });
-    let Reply::Facts { facts, .. } = probe.next() else { panic!("no facts") };
+    let facts = probe.facts(Questions::default());
     assert!(facts.init);
     assert_eq!(facts.network_interfaces, ["lo"]);
     assert_eq!(
@@ -133,10 +123,7 @@ fn as_pid_1_of_a_container() {
         probe.output_of(shell("for p in /proc/[0-9]*; do [ -e $p/exe ] && echo ${p#/proc/}; done; true"));
     assert_eq!(numbers.lines().count(), 2, "{numbers}");
     assert_eq!(probe.wait(Duration::from_millis(50)), None);
-    let id = probe.id();
-    probe.send(&Request::Shutdown { id });
-    assert_eq!(probe.next(), Reply::Done { id });
-    assert_eq!(probe.exit_code(), Some(0));
+    probe.shut_down();
 }
 
 /// In an empty root: it mounts what it needs, works without devices, and finds the program beside
@@ -155,9 +142,7 @@ fn as_pid_1_of_an_empty_root() {
     let mut unshare = program("unshare");
     unshare.args(["--pid", "--mount", "--fork", "--kill-child", "chroot"]).arg(root.path()).arg("/probe");
     let mut probe = Driver::start_as(unshare);
-    let id = probe.id();
-    probe.send(&Request::Facts { id, about: Questions::default() });
-    let Reply::Facts { facts, .. } = probe.next() else { panic!("no facts") };
+    let facts = probe.facts(Questions::default());
     assert!(facts.init && facts.boot.is_some() && facts.memory_total_bytes.is_some(), "{facts:?}");
     assert!(facts.clock_source.is_some(), "/sys is mounted too");
     assert_eq!(facts.operating_system, None);
@@ -165,25 +150,19 @@ fn as_pid_1_of_an_empty_root() {
     assert!(ended.text().starts_with("weigh-probe "), "{ended:?}");
     assert_eq!(probe.refusal_of(command(&["sh"])).1, 2);
     assert!(!root.path().join("dev").exists(), "devices are the platform's to give");
-    let id = probe.id();
-    probe.send(&Request::Shutdown { id });
-    assert_eq!(probe.next(), Reply::Done { id });
-    assert_eq!(probe.exit_code(), Some(0));
+    probe.shut_down();
 }
 
 #[test]
 fn a_port_that_does_not_appear_is_named() {
-    let output = program(probe_path()).args(["--channel", "port:no.such.name"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("there is no virtio port `no.such.name`"));
+    let said = refused(&["--channel", "port:no.such.name"]);
+    assert!(said.contains("there is no virtio port `no.such.name`"), "{said}");
 }
 
 #[test]
 fn what_is_for_machines_alone_is_refused() {
     for words in [["--root", "/dev/vda"], ["--init", "/sbin/init"]] {
-        let output = program(probe_path()).args(words).output().unwrap();
-        assert_eq!(output.status.code(), Some(2));
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = refused(&words);
         assert!(said.contains(words[0]) && said.contains("the init of a machine"), "{said}");
     }
 }

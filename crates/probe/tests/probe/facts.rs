@@ -4,17 +4,11 @@ use crate::driver::{Driver, command, shell};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use weigh_protocol::{Command, GuestFacts, ProgramFacts, Questions, Reply, Request};
+use weigh_protocol::{Command, GuestFacts, ProgramFacts, Questions, Request};
 
 fn facts(probe: &mut Driver, programs: &[&str], paths: &[&str]) -> GuestFacts {
-    let id = probe.id();
     let texts = |all: &[&str]| all.iter().map(ToString::to_string).collect();
-    let about = Questions { programs: texts(programs), paths: texts(paths), ..Questions::default() };
-    probe.send(&Request::Facts { id, about });
-    match probe.next() {
-        Reply::Facts { id: of, facts } if of == id => *facts,
-        other => panic!("no facts: {other:?}"),
-    }
+    probe.facts(Questions { programs: texts(programs), paths: texts(paths), ..Questions::default() })
 }
 
 fn sha256(path: &str) -> String {
@@ -122,17 +116,11 @@ fn describing_a_large_program_takes_little_memory() {
     let directory = tempfile::tempdir().unwrap();
     let path = executable(directory.path(), "large", &vec![7u8; 64 << 20]);
     let mut probe = Driver::start();
-    let peak_kib = |probe: &Driver| -> u64 {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", probe.pid().as_raw_nonzero())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.split_whitespace().next().unwrap().parse().unwrap()
-    };
-    let before = peak_kib(&probe);
+    let before = probe.number("status", "VmHWM:");
     let started = std::time::Instant::now();
     let described = facts(&mut probe, &[&path], &["/"]);
     eprintln!("64 MiB described in {:?}", started.elapsed());
-    let grown = peak_kib(&probe) - before;
+    let grown = probe.number("status", "VmHWM:") - before;
     eprintln!("peak memory grew by {grown} KiB");
     assert!(described.programs[0].digest.is_some());
     assert!(grown < 2 << 10, "{grown} KiB");

@@ -81,9 +81,7 @@ fn clocks_lie_between_two_readings_of_the_host() {
 #[test]
 fn facts_are_those_of_this_machine() {
     let mut probe = Driver::start();
-    let id = probe.id();
-    probe.send(&Request::Facts { id, about: Questions::default() });
-    let Reply::Facts { facts, .. } = probe.next() else { panic!("no facts") };
+    let facts = probe.facts(Questions::default());
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_string());
     assert_eq!(facts.boot, read("/proc/sys/kernel/random/boot_id"));
     assert_eq!(Some(facts.kernel), read("/proc/sys/kernel/osrelease"));

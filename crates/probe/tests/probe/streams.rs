@@ -36,11 +36,8 @@ fn a_slow_host_slows_the_command() {
     much.output_limit_bytes = 16 << 20;
     let (id, _) = probe.begin(much);
     std::thread::sleep(Duration::from_millis(300));
-    let pid = probe.pid().as_raw_nonzero().get();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
-    let kibibytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    assert!(kibibytes < 3 << 10, "{line}");
+    let kibibytes = probe.number("status", "RssAnon:");
+    assert!(kibibytes < 3 << 10, "{kibibytes} KiB");
     let ended = probe.finish(id);
     assert_eq!((ended.output.len() as u64, ended.end.output_bytes), (8 << 20, 8 << 20));
 }
