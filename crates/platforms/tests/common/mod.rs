@@ -285,6 +285,21 @@ pub fn says(guest: &mut dyn Guest, script: &str) -> String {
     String::from_utf8(done.output).unwrap().trim().into()
 }
 
+/// The threads of a guest's processes on the host: their names, and the CPUs that each may run on,
+/// asked of the kernel and not of weigh.
+pub fn threads(guest: &dyn Guest) -> Vec<(String, Vec<u32>)> {
+    let tasks = guest.processes().into_iter().flat_map(|process| {
+        std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten()
+    });
+    let thread = |task: std::fs::DirEntry| {
+        let name = std::fs::read_to_string(task.path().join("comm")).ok()?.trim().to_string();
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some((name, weigh_model::parse_cpu_list(list.trim()).ok()?))
+    };
+    tasks.filter_map(thread).collect()
+}
+
 /// Whether a process is there. One that has ended and waits for the system's init to reap it is
 /// gone as far as anyone here can do something about it; one that waits for this process is not.
 pub fn is_left(process: u32) -> bool {

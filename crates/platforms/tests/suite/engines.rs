@@ -2,7 +2,7 @@
 //! crash at any instant leaves nothing of them.
 
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, benches, ready, says, turn};
+use crate::common::{Bench, benches, ready, says, stop_at_once, turn};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -131,28 +131,14 @@ fn several_guests_come_and_go_at_once() {
             let environment = format!("{engine}:net={net}");
             let requests: Vec<GuestRequest> = (0..4).map(|_| published(&bench, &environment)).collect();
             bench.launch(&requests[0]).unwrap().stop().unwrap();
-            std::thread::scope(|scope| {
-                let guests: Vec<_> = requests
-                    .iter()
-                    .map(|request| {
-                        let bench = &bench;
-                        scope.spawn(move || {
-                            let guest = bench.launch(request).unwrap();
-                            visitor_of(guest.as_ref(), PORT);
-                            guest
-                        })
-                    })
-                    .collect();
-                let mut guests: Vec<_> = guests.into_iter().map(|guest| guest.join().unwrap()).collect();
-                let addresses: BTreeSet<_> =
-                    guests.iter().map(|guest| guest.reach(PORT).unwrap().address).collect();
-                assert_eq!(addresses.len(), 4, "{environment}");
-                std::thread::scope(|scope| {
-                    for guest in &mut guests {
-                        scope.spawn(|| guest.stop().unwrap());
-                    }
-                });
-            });
+            let guests = bench.launch_at_once(requests.into_iter());
+            for guest in &guests {
+                visitor_of(guest.as_ref(), PORT);
+            }
+            let addresses: BTreeSet<_> =
+                guests.iter().map(|guest| guest.reach(PORT).unwrap().address).collect();
+            assert_eq!(addresses.len(), 4, "{environment}");
+            stop_at_once(guests);
         }
         drop(bench);
         assert_eq!(of_engines(), before, "{engine}");

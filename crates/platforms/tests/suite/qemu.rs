@@ -105,18 +105,10 @@ fn number(path: &str) -> u64 {
     std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
 }
 
-/// The CPUs to which threads of a guest's processes are pinned, asked of the kernel and not of
-/// weigh.
+/// The CPUs to which threads of a guest's processes are pinned.
 fn pinned(guest: &dyn Guest) -> Vec<u32> {
-    let tasks = guest.processes().into_iter().flat_map(|process| {
-        std::fs::read_dir(format!("/proc/{process}/task")).unwrap().map(|entry| entry.unwrap().path())
-    });
-    let list = |task: PathBuf| {
-        let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-        line.trim().parse().ok()
-    };
-    let mut cpus: Vec<u32> = tasks.filter_map(list).collect();
+    let allowed = common::threads(guest).into_iter().map(|(_, cpus)| cpus);
+    let mut cpus: Vec<u32> = allowed.filter(|cpus| cpus.len() == 1).flatten().collect();
     cpus.sort_unstable();
     cpus
 }

@@ -1,6 +1,7 @@
 //! Limits as they are seen from inside.
 
 use super::bench::{Bench, MINUTE, command, run, shell};
+use crate::common::threads;
 use weigh_platforms::{RunOptions, SessionError};
 use weigh_protocol::Status;
 
@@ -34,15 +35,8 @@ pub fn cpus(bench: &Bench) {
 /// As many threads of what executes a machine as it has CPUs run on those that were asked for,
 /// whatever numbers the machine gives to its own. Its helpers may run elsewhere.
 fn confined(guest: &dyn weigh_platforms::Guest, cpus: &[u32]) {
-    let threads = guest.processes().into_iter().flat_map(|process| {
-        std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten()
-    });
-    let allowed = threads.filter_map(|thread| {
-        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-        weigh_model::parse_cpu_list(list.trim()).ok()
-    });
-    let confined = allowed.filter(|allowed| allowed.iter().all(|cpu| cpus.contains(cpu))).count();
+    let within = |(_, allowed): &(String, Vec<u32>)| allowed.iter().all(|cpu| cpus.contains(cpu));
+    let confined = threads(guest).iter().filter(|thread| within(thread)).count();
     assert!(confined >= cpus.len(), "{confined} threads are confined to {cpus:?}");
 }
 

@@ -1,7 +1,7 @@
 //! A machine's life, and what the monitor was asked for it.
 
-use super::{KINDS, Place, affinities, is_cpu, last_cpu, line_told};
-use crate::common::{MINUTE, command, says, shell};
+use super::{KINDS, Place, is_cpu, last_cpu, line_told};
+use crate::common::{MINUTE, command, says, shell, threads};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, GuestRequest, resolve};
 use weigh_protocol::Status;
@@ -51,7 +51,7 @@ fn a_whole_life() {
 
 fn check_placed(guest: &dyn Guest) {
     let all = weigh_host::facts::allowed_cpus();
-    let (cpus, others): (Vec<_>, Vec<_>) = affinities(guest).into_iter().partition(|(name, _)| is_cpu(name));
+    let (cpus, others): (Vec<_>, Vec<_>) = threads(guest).into_iter().partition(|(name, _)| is_cpu(name));
     assert_eq!(cpus.len(), 1, "{cpus:?}");
     assert_eq!(cpus[0].1, [last_cpu()]);
     // The probe is the guest's own, and was started by a thread that stood for the monitor's.

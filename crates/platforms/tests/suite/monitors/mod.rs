@@ -11,7 +11,7 @@ mod told;
 use crate::common::Bench;
 use fake_monitor::Program;
 use weigh_model::ImageSpec;
-use weigh_platforms::{Guest, GuestRequest};
+use weigh_platforms::GuestRequest;
 
 /// The monitors: name of the platform, requests that bring a machine up, those that bring a saved
 /// one up, and how it is named by requests that a fault can be put to.
@@ -107,20 +107,6 @@ fn is_greeting(request: &str) -> bool {
 
 fn last_cpu() -> u32 {
     *weigh_host::facts::allowed_cpus().last().unwrap()
-}
-
-/// CPUs that each thread of the guest's monitor may run on, by the thread's name.
-fn affinities(guest: &dyn Guest) -> Vec<(String, Vec<u32>)> {
-    let mut found = Vec::new();
-    for process in guest.processes() {
-        for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
-            let name = std::fs::read_to_string(task.path().join("comm")).unwrap().trim().to_string();
-            let status = std::fs::read_to_string(task.path().join("status")).unwrap();
-            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
-            found.push((name, weigh_model::parse_cpu_list(list.trim()).unwrap()));
-        }
-    }
-    found
 }
 
 fn is_cpu(name: &str) -> bool {

@@ -1,6 +1,7 @@
 //! What a monitor is told of the machine is what was asked for.
 
-use super::{KINDS, Place, affinities, is_cpu, line_told};
+use super::{KINDS, Place, is_cpu, line_told};
+use crate::common::threads;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ fn the_machine_is_as_asked() {
 
 /// Every CPU of the guest is on its own CPU of the host.
 fn check_cpus(guest: &dyn Guest, name: &str) {
-    let mut of_guest: Vec<_> = affinities(guest).into_iter().filter(|(name, _)| is_cpu(name)).collect();
+    let mut of_guest: Vec<_> = threads(guest).into_iter().filter(|(name, _)| is_cpu(name)).collect();
     of_guest.sort();
     let all = weigh_host::facts::allowed_cpus();
     let expected: Vec<_> =
