@@ -210,66 +210,86 @@ fn sigterm_is_pending() -> bool {
     }
 }
 
-/// [`Marks`] of work that a team does together: the first member prints them.
+/// [`Marks`] of work that a team does together: the first member prints them, with the work that
+/// all have finished by then. Members do not wait for each other after each piece.
 pub(crate) struct TeamMarks<'a> {
     marks: Mutex<&'a mut Marks>,
-    /// Work of the current piece, all members together.
+    /// Finished work that is not reported yet.
     amount: AtomicU64,
     total: AtomicU64,
+    /// Whether a mark was printed since all met.
     printed: AtomicBool,
     stopped: AtomicBool,
+    /// What all members are told when they met; it changes when they meet again.
+    turn_is_over: AtomicBool,
+    work_is_over: AtomicBool,
 }
 
-/// What all members of a team know after a piece of work.
+/// What all members of a team are told when they met.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AfterPiece {
-    /// Whether a mark was printed.
-    pub(crate) printed: bool,
-    /// Whether the work is to end.
-    pub(crate) stopped: bool,
+pub(crate) struct Met {
+    /// A mark was printed in this turn, or the work is over.
+    pub(crate) turn_is_over: bool,
+    /// The work is to end.
+    pub(crate) work_is_over: bool,
 }
 
 impl<'a> TeamMarks<'a> {
     pub(crate) fn new(marks: &'a mut Marks) -> Self {
-        Self {
-            marks: Mutex::new(marks),
-            amount: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-            printed: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
-        }
+        let [printed, stopped, turn_is_over, work_is_over] = [const { AtomicBool::new(false) }; 4];
+        let [amount, total] = [const { AtomicU64::new(0) }; 2];
+        Self { marks: Mutex::new(marks), amount, total, printed, stopped, turn_is_over, work_is_over }
     }
 
     /// [`Marks::ready`], when all members have come here. None goes on before.
     pub(crate) fn ready(&self, member: &Member<'_>) {
-        self.together(member, Marks::ready);
+        self.together(member, |marks| marks.ready());
     }
 
-    /// [`Marks::flush`], when all members have come here. None goes on before.
-    pub(crate) fn flush(&self, member: &Member<'_>) {
-        self.together(member, Marks::flush);
-    }
-
-    /// Reports a piece of work: `amount` is that of `member` alone. None goes on before all have
-    /// come here.
-    pub(crate) fn done(&self, member: &Member<'_>, metric: &str, amount: u64) -> AfterPiece {
+    /// Reports a piece of work of `member`. Returns whether the work is to end.
+    pub(crate) fn done(&self, member: &Member<'_>, metric: &str, amount: u64) -> bool {
         self.amount.fetch_add(amount, Ordering::Relaxed);
+        if member.index == 0 {
+            let mut marks = self.lock();
+            self.report(&mut marks, metric);
+            if marks.stopped() {
+                self.stopped.store(true, Ordering::Relaxed);
+            }
+        }
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Waits for all members. If the turn of `metric` is over then, its pending work is printed.
+    pub(crate) fn meet(&self, member: &Member<'_>, metric: &str) -> Met {
         self.together(member, |marks| {
-            let amount = self.amount.swap(0, Ordering::Relaxed);
-            self.total.fetch_add(amount, Ordering::Relaxed);
-            self.printed.store(marks.done(&[(metric, amount as f64)]), Ordering::Relaxed);
-            self.stopped.store(marks.stopped(), Ordering::Relaxed);
+            self.report(marks, metric);
+            let stopped = self.stopped.load(Ordering::Relaxed);
+            let over = stopped || self.printed.load(Ordering::Relaxed);
+            self.turn_is_over.store(over, Ordering::Relaxed);
+            self.work_is_over.store(stopped, Ordering::Relaxed);
+            if over {
+                marks.flush();
+                self.printed.store(false, Ordering::Relaxed);
+            }
         });
-        // They change when all members have come to the next barrier, not before.
-        AfterPiece {
-            printed: self.printed.load(Ordering::Relaxed),
-            stopped: self.stopped.load(Ordering::Relaxed),
+        Met {
+            turn_is_over: self.turn_is_over.load(Ordering::Relaxed),
+            work_is_over: self.work_is_over.load(Ordering::Relaxed),
         }
     }
 
     /// All work that was reported.
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
+    }
+
+    /// Passes on what all members have finished by now.
+    fn report(&self, marks: &mut Marks, metric: &str) {
+        let amount = self.amount.swap(0, Ordering::Relaxed);
+        self.total.fetch_add(amount, Ordering::Relaxed);
+        if amount > 0 && marks.done(&[(metric, amount as f64)]) {
+            self.printed.store(true, Ordering::Relaxed);
+        }
     }
 
     fn together(&self, member: &Member<'_>, report: impl FnOnce(&mut Marks)) {
@@ -356,15 +376,22 @@ pub(crate) mod tests {
 
     #[test]
     fn a_team_reports_as_one() {
-        let (mut marks, printed) = marks_of(Duration::ZERO, 3);
+        let (mut marks, printed) = marks_of(Duration::from_secs(1000), 3);
         let marks = TeamMarks::new(&mut marks);
         let pieces = crate::team::Team::new(3).unwrap().run(|member| {
             marks.ready(&member);
-            (1..).find(|_| marks.done(&member, "rate", member.index as u64 + 1).stopped)
+            let pieces = (1u64..).find(|_| marks.done(&member, "rate", 1)).unwrap();
+            assert!(marks.meet(&member, "rate").work_is_over);
+            pieces
         });
-        assert_eq!(pieces.unwrap(), [Some(3); 3]);
-        assert_eq!(printed.text(), "mark\nmark rate=6\nmark rate=6\nmark rate=6\n");
-        assert_eq!(marks.total(), 18);
+        let pieces = pieces.unwrap();
+        assert_eq!(pieces[0], 3);
+        assert_eq!(marks.total(), pieces.iter().sum::<u64>());
+        // What the first member knew when it was told to end, and what the others finished after.
+        let printed = printed.text();
+        let amounts = printed.lines().filter_map(|line| line.strip_prefix("mark rate="));
+        assert_eq!(amounts.map(|amount| amount.parse::<u64>().unwrap()).sum::<u64>(), marks.total());
+        assert!(printed.starts_with("mark\nmark rate="));
     }
 
     #[test]

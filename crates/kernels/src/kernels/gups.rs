@@ -299,10 +299,11 @@ impl Job {
                 walk = Walk::new(range.clone());
                 laps += 1;
             }
-            if marks.done(member, "rate", done).stopped {
+            if marks.done(member, "rate", done) {
                 break;
             }
         }
+        marks.meet(member, "rate");
         // Now every update is to stand, so that the check has all of them to undo.
         if laps.is_multiple_of(2) {
             walk.go(u64::MAX, updating(words));
