@@ -112,13 +112,7 @@ fn unknown_keys_are_underlined_with_the_nearest() {
 #[test]
 fn amounts_and_quantiles_are_underlined() {
     wrong("[operations]", "[operation]", "operation", "no key `operation`", "`operations`");
-    wrong(
-        "[tool_duration]",
-        "[tool_durations]",
-        "tool_durations",
-        "a manifest has no key",
-        "`tool_duration`",
-    );
+    wrong("[tool_duration]", "[tool_durations]", "tool_durations", "no key", "`tool_duration`");
     wrong("name = \"hash\"", "nam = \"hash\"", "nam", "`[operations]` has no key `nam`", "`name`");
     wrong("name = \"hash\"", "name = \"a hash\"", "\"a hash\"", "name of an operation", "letters");
     wrong("regex = '^in ", "regx = '^in ", "regx", "`[tool_duration]` has no key `regx`", "`regex`");
@@ -197,28 +191,12 @@ fn metrics_have_one_name_and_one_source() {
     wrong("name = \"user\"", "name = \"rate\"", "\"rate\"", "`rate` is there twice", "rename");
     wrong("name = \"rate\"", "name = \"p99.9\"", "\"p99.9\"", "cannot be the name of a metric", "letters");
     wrong("unit = \"MB/s\"", "unit = \"\"", "\"\"", "the unit is empty", "`1`");
-    wrong(
-        "([0-9.]+)$'",
-        "([0-9.]+$'",
-        "'^\\+F:([0-9.]+$'",
-        "regular expression is not valid: unclosed group",
-        "quotes",
-    );
+    wrong("([0-9.]+)$'", "([0-9.]+$'", "'^\\+F:([0-9.]+$'", "is not valid: unclosed group", "quotes");
     wrong("([0-9.]+)$'", "[0-9.]+$'", "'^\\+F:[0-9.]+$'", "has no group", "parentheses");
-    wrong(
-        "primary = true",
-        "primary = false",
-        "",
-        "no metric is primary at the size quick",
-        "primary = true",
-    );
-    wrong(
-        "primary = true",
-        "primary = true\nsizes = [\"quick\", \"standard\"]",
-        "",
-        "no metric is primary at the size paper",
-        "",
-    );
+    let primary = "primary = true";
+    wrong(primary, "primary = false", "", "no metric is primary at the size quick", primary);
+    let at_two_sizes = "primary = true\nsizes = [\"quick\", \"standard\"]";
+    wrong(primary, at_two_sizes, "", "no metric is primary at the size paper", "");
     wrong("unit = \"s\"", "unit = \"ms\"", "\"ms\"", "this source gives `s`, not `ms`", "unit = \"s\"");
     let source = |to: &str, at: &str, message: &str| wrong("user_time = true", to, at, message, "");
     source("user_time = false", "false", "has no source");
@@ -247,29 +225,20 @@ fn a_manifest_says_how_a_wrong_result_is_caught() {
     let error = read_text(&without).unwrap_err();
     assert!(error.message.contains("no `[check]`") && error.help.unwrap().contains("exit status 0"));
     wrong("statement = \"a rate is reported\"", "statement = \" \"", "\" \"", "the statement is empty", "");
-    let by_status = GOOD.replace("regex = '^\\+F:'\n", "");
+    let regex = "regex = '^\\+F:'\n";
+    let by_status = GOOD.replace(regex, "");
     assert_eq!(read_text(&by_status).unwrap().check, None);
-    let by_parser = GOOD.replace("regex = '^\\+F:'\n", "parser = \"stream\"\nfield = \"validates\"\n");
+    let by_parser = GOOD.replace(regex, "parser = \"stream\"\nfield = \"validates\"\n");
     assert!(matches!(read_text(&by_parser).unwrap().check, Some(Extraction::Parser { .. })));
-    wrong(
-        "regex = '^\\+F:'\n",
-        "parser = \"stream\"\nfield = \"triad\"\n",
-        "\"triad\"",
-        "no field `triad`",
-        "validates",
-    );
+    let a_number = "parser = \"stream\"\nfield = \"triad\"\n";
+    wrong(regex, a_number, "\"triad\"", "no field `triad`", "validates");
 }
 
 #[test]
 fn names_and_texts_are_sound() {
-    wrong(
-        "\"openssl\"\nsum",
-        "\"open ssl\"\nsum",
-        "\"open ssl\"",
-        "cannot be the name of a workload",
-        "letters",
-    );
-    wrong("\"openssl\"\nsum", "\"\"\nsum", "\"\"", "cannot be the name of a workload", "");
+    let (name, no_name) = ("\"openssl\"\nsum", "cannot be the name of a workload");
+    wrong(name, "\"open ssl\"\nsum", "\"open ssl\"", no_name, "letters");
+    wrong(name, "\"\"\nsum", "\"\"", no_name, "");
     wrong("\"SHA-256 of zeros\"", "\"\"", "\"\"", "this text is empty", "");
     wrong("\"SHA-256 of zeros\"", "\"a\\nb\"", "\"a\\nb\"", "several lines", "");
     wrong("[\"mkdir\", \"/tmp/{label}\"]", "[]", "[]", "the command has no program", "");
@@ -376,18 +345,8 @@ fn words_of_the_run_have_their_side() {
         )
     };
     for (from, to, at, says) in [
-        (
-            "{listen}:{port}\", \"{scratch}",
-            "{address}:{port}\", \"{scratch}",
-            "{address}",
-            "only the loader's commands",
-        ),
-        (
-            "{address}:{port}\", \"--control",
-            "{listen}:{port}\", \"--control",
-            "{listen}",
-            "only the server's commands",
-        ),
+        ("{listen}:{port}\", \"{s", "{address}:{port}\", \"{s", "{address}", "only the loader's commands"),
+        ("{address}:{port}\", \"--c", "{listen}:{port}\", \"--c", "{listen}", "only the server's commands"),
         ("{port2}", "{port3}", "{port3}", "how many ports"),
         ("ports = 2", "ports = 4", "4", "how many it listens on"),
         ("felter-2014/fig-8", "felter-2014", "\"felter-2014\"", "felter-2014/fig-6"),

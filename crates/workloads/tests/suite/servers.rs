@@ -6,62 +6,34 @@ use std::collections::BTreeSet;
 use weigh_model::{Extraction, LoadLoop};
 use weigh_workloads::{Library, Size};
 
-/// A workload, what its tool printed, and outputs of it that are no measurement.
-struct Recorded {
-    workload: &'static str,
-    good: &'static str,
-    /// Each with the status with which the tool ended.
-    bad: &'static [(&'static str, i32)],
-}
+/// A workload, what its tool printed, and outputs of it that are no measurement, each with the status
+/// with which the tool ended.
+type Recorded = (&'static str, &'static str, &'static [(&'static str, i32)]);
 
 const RECORDED: &[Recorded] = &[
-    Recorded { workload: "echo-remote", good: "echo-remote.json", bad: &[] },
-    Recorded { workload: "echo-remote-udp", good: "echo-remote-udp.json", bad: &[] },
-    Recorded { workload: "bulk-remote", good: "bulk-remote.json", bad: &[] },
-    Recorded { workload: "redis", good: "redis.json", bad: &[] },
-    Recorded { workload: "redis-open", good: "redis-open.json", bad: &[] },
-    Recorded { workload: "nginx", good: "nginx.json", bad: &[] },
-    Recorded { workload: "nginx-open", good: "nginx-open.json", bad: &[] },
-    Recorded { workload: "nuttcp-transmit", good: "nuttcp-transmit.txt", bad: &[("nuttcp-refused.txt", 1)] },
-    Recorded {
-        workload: "nuttcp-receive",
-        good: "nuttcp-receive.txt",
-        bad: &[("nuttcp-refused.txt", 1), ("nuttcp-server-died.txt", 1)],
-    },
-    Recorded {
-        workload: "netperf-tcp-rr",
-        good: "netperf-tcp-rr.txt",
-        bad: &[("netperf-refused.txt", 255), ("netperf-server-died.txt", 1)],
-    },
-    Recorded { workload: "netperf-udp-rr", good: "netperf-udp-rr.txt", bad: &[("netperf-refused.txt", 255)] },
-    Recorded {
-        workload: "netperf-tcp-stream",
-        good: "netperf-tcp-stream.txt",
-        bad: &[("netperf-refused.txt", 255)],
-    },
-    Recorded {
-        workload: "netperf-udp-stream",
-        good: "netperf-udp-stream.txt",
-        bad: &[("netperf-refused.txt", 255)],
-    },
-    Recorded { workload: "sockperf-tcp", good: "sockperf-tcp.txt", bad: &[("sockperf-refused.txt", 0)] },
-    Recorded { workload: "sockperf-udp", good: "sockperf-udp.txt", bad: &[("sockperf-no-server.txt", 0)] },
-    Recorded { workload: "sockperf-load", good: "sockperf-load.txt", bad: &[("sockperf-no-server.txt", 0)] },
-    Recorded { workload: "qperf-tcp-lat", good: "qperf-tcp-lat.txt", bad: &[("qperf-refused.txt", 1)] },
-    Recorded { workload: "qperf-udp-lat", good: "qperf-udp-lat.txt", bad: &[("qperf-refused.txt", 1)] },
-    Recorded { workload: "qperf-tcp-bw", good: "qperf-tcp-bw.txt", bad: &[("qperf-refused.txt", 1)] },
-    Recorded { workload: "qperf-udp-bw", good: "qperf-udp-bw.txt", bad: &[("qperf-refused.txt", 1)] },
-    Recorded {
-        workload: "redis-benchmark",
-        good: "redis-benchmark.txt",
-        bad: &[("redis-benchmark-error.txt", 1)],
-    },
-    Recorded { workload: "mariadb", good: "sysbench.txt", bad: &[("sysbench-refused.txt", 1)] },
-    Recorded {
-        workload: "nginx-wrk",
-        good: "wrk.txt",
-        bad: &[("wrk-refused.txt", 1), ("wrk-not-found.txt", 0), ("wrk-server-died.txt", 0)],
-    },
+    ("echo-remote", "echo-remote.json", &[]),
+    ("echo-remote-udp", "echo-remote-udp.json", &[]),
+    ("bulk-remote", "bulk-remote.json", &[]),
+    ("redis", "redis.json", &[]),
+    ("redis-open", "redis-open.json", &[]),
+    ("nginx", "nginx.json", &[]),
+    ("nginx-open", "nginx-open.json", &[]),
+    ("nuttcp-transmit", "nuttcp-transmit.txt", &[("nuttcp-refused.txt", 1)]),
+    ("nuttcp-receive", "nuttcp-receive.txt", &[("nuttcp-refused.txt", 1), ("nuttcp-server-died.txt", 1)]),
+    ("netperf-tcp-rr", "netperf-tcp-rr.txt", &[("netperf-refused.txt", 255), ("netperf-server-died.txt", 1)]),
+    ("netperf-udp-rr", "netperf-udp-rr.txt", &[("netperf-refused.txt", 255)]),
+    ("netperf-tcp-stream", "netperf-tcp-stream.txt", &[("netperf-refused.txt", 255)]),
+    ("netperf-udp-stream", "netperf-udp-stream.txt", &[("netperf-refused.txt", 255)]),
+    ("sockperf-tcp", "sockperf-tcp.txt", &[("sockperf-refused.txt", 0)]),
+    ("sockperf-udp", "sockperf-udp.txt", &[("sockperf-no-server.txt", 0)]),
+    ("sockperf-load", "sockperf-load.txt", &[("sockperf-no-server.txt", 0)]),
+    ("qperf-tcp-lat", "qperf-tcp-lat.txt", &[("qperf-refused.txt", 1)]),
+    ("qperf-udp-lat", "qperf-udp-lat.txt", &[("qperf-refused.txt", 1)]),
+    ("qperf-tcp-bw", "qperf-tcp-bw.txt", &[("qperf-refused.txt", 1)]),
+    ("qperf-udp-bw", "qperf-udp-bw.txt", &[("qperf-refused.txt", 1)]),
+    ("redis-benchmark", "redis-benchmark.txt", &[("redis-benchmark-error.txt", 1)]),
+    ("mariadb", "sysbench.txt", &[("sysbench-refused.txt", 1)]),
+    ("nginx-wrk", "wrk.txt", &[("wrk-refused.txt", 1), ("wrk-not-found.txt", 0), ("wrk-server-died.txt", 0)]),
 ];
 
 fn recorded(name: &str) -> String {
@@ -71,7 +43,7 @@ fn recorded(name: &str) -> String {
 #[test]
 fn recorded_outputs_give_every_metric() {
     let library = Library::load(&[], &[]).unwrap();
-    for Recorded { workload: name, good, .. } in RECORDED {
+    for (name, good, _) in RECORDED {
         let workload = library.get(name).unwrap();
         let plan = plan(workload, Size::Quick);
         let found = read(&plan, &recorded(good), 0).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -94,7 +66,7 @@ fn recorded_outputs_give_every_metric() {
 #[test]
 fn what_is_no_measurement_gives_no_numbers() {
     let library = Library::load(&[], &[]).unwrap();
-    for Recorded { workload: name, good, bad } in RECORDED {
+    for (name, good, bad) in RECORDED {
         let plan = plan(library.get(name).unwrap(), Size::Quick);
         for (output, status) in *bad {
             assert!(read(&plan, &recorded(output), *status).is_err(), "{name}: {output}");
