@@ -34,7 +34,7 @@ fn another_machine_is_compared_and_not_charged() {
     }
     let stage = Stage::new();
     let machine = Machine::start(None);
-    let report = run(&stage, &format!("--on {} --size quick noploop", machine.environment()));
+    let report = run(&stage, &format!("--on '{}' --size quick noploop", machine.environment()));
     assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     let name = of(&report, "environments", "name", "ssh:")[0];
     assert!(name["name"].as_str().unwrap().starts_with("ssh:by=probe,"), "{name}");
@@ -50,7 +50,7 @@ fn another_machine_is_compared_and_not_charged() {
     assert_eq!(of(&report, "charges", "environment", "ssh:").len(), 0, "{}", report["charges"]);
 
     let shell = machine.environment_but(&[("by", "shell")]);
-    let report = run(&stage, &format!("--on {shell} -- sleep 0.2"));
+    let report = run(&stage, &format!("--on '{shell}' -- sleep 0.2"));
     let states = &of(&report, "environments", "name", "ssh:")[0]["clock"]["states"];
     assert_eq!(states, &serde_json::json!({ "bracket": 2 }));
     let duration = of(&report, "cells", "environment", "ssh:")[0]["median"].as_f64().unwrap();
@@ -88,7 +88,7 @@ fn a_unikernel_runs_the_builtin_workloads_alone() {
     let kernels = target.join("guest").join(triple).join("kernels/weigh-kernels");
     let fake = Fake::new(Some(&kernels));
     let on = fake.environment("runs", "usr.img");
-    let report = run(&stage, &format!("--on {on} --size quick --memory 512MiB noploop"));
+    let report = run(&stage, &format!("--on '{on}' --size quick --memory 512MiB noploop"));
     assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     let environment = of(&report, "environments", "name", "osv:")[0];
     assert_eq!(environment["facts"]["kernel"], "OSv v0.57.0-fake");
@@ -96,7 +96,7 @@ fn a_unikernel_runs_the_builtin_workloads_alone() {
     assert!(environment["clock"]["states"]["bracket"].is_u64(), "{environment}");
     let cells = of(&report, "cells", "environment", "osv:");
     assert!(!cells.is_empty() && cells.iter().all(|cell| cell["n"] == 2), "{cells:?}");
-    stage.run(&format!("run --on native --on {on} --blocks 1 -- true")).says(&["one program"]);
+    stage.run(&format!("run --on native --on '{on}' --blocks 1 -- true")).says(&["one program"]);
     drop(fake);
     stage.host_is_as_before();
 }

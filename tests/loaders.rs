@@ -30,7 +30,7 @@ fn machine(test: &str) -> Option<Machine> {
 
 fn line(on: &str, loader: &str, more: &str) -> String {
     format!(
-        "run little --workload little.toml --size quick --no-void --out r --on {on} --loader {loader} {more}"
+        "run little --workload little.toml --size quick --no-void --out r --on '{on}' --loader '{loader}' {more}"
     )
 }
 
