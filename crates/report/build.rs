@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let level = if env::var("PROFILE")? == "release" { Compression::best() } else { Compression::fast() };
     let mut packed = GzEncoder::new(Vec::new(), level);
     packed.write_all(library.as_bytes())?;
-    fs::write(out.join("plotly.js.gz.base64"), BASE64_STANDARD.encode(packed.finish()?))?;
+    fs::write(out.join("plotly.js.gz"), packed.finish()?)?;
     digest(&out, "plotly.js.sha256", library)?;
     digest(&out, "live.js.sha256", &fs::read_to_string(LIVE_SCRIPT)?)?;
     let parts: Vec<String> = SCRIPTS.into_iter().map(fs::read_to_string).collect::<Result<_, _>>()?;

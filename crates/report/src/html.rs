@@ -55,7 +55,7 @@ pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     page.own("</main>\n");
     let data = embed::data(&document.plots)?;
     page.own(&format!("<script type=\"application/json\" id=\"data\">{data}</script>\n"));
-    page.own(&format!("<script type=\"text/plain\" id=\"library\">{}</script>\n", embed::LIBRARY));
+    page.own(&format!("<script type=\"text/plain\" id=\"library\">{}</script>\n", embed::library()));
     page.own(&format!("<script>{}</script>\n", embed::SCRIPT));
     if live.is_some() {
         page.own(&format!("<script>{}</script>\n", live::SCRIPT));
