@@ -38,6 +38,7 @@ mod reanalyse;
 mod run;
 mod selftest;
 mod servers;
+mod slices;
 mod soak;
 mod start;
 mod studies;

@@ -5,11 +5,13 @@
 //! `Documentation/admin-guide/cgroup-v1` and `cgroup-v2` of the kernel.
 
 mod create;
+mod freezer;
 mod group;
 mod layout;
 mod share;
 mod view;
 
+pub use freezer::Freezer;
 pub use group::Cgroup;
 pub use layout::{Hierarchy, Layout};
 pub use share::{CpuShare, ShareBefore};

@@ -1,6 +1,9 @@
 //! `plan.json`: everything that decides a run.
 
-use crate::{Better, EnvironmentSpec, Iteration, MetricSpec, Neighbours, NoiseLimits, Staging, StartPlan};
+use crate::{
+    Better, EnvironmentSpec, Iteration, MetricSpec, Neighbours, NoiseLimits, SliceChoice, SlicedWork,
+    Staging, StartPlan,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,8 +11,9 @@ use std::path::PathBuf;
 
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables
 /// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
-/// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it.
-pub const PLAN_FORMAT: u32 = 8;
+/// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it; 9,
+/// slices.
+pub const PLAN_FORMAT: u32 = 9;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -50,6 +54,9 @@ pub struct Plan {
     /// When noise warns and when it voids.
     #[serde(default)]
     pub noise: NoiseLimits,
+    /// Whether workloads that can be are measured in slices.
+    #[serde(default, skip_serializing_if = "SliceChoice::is_off")]
+    pub slices: SliceChoice,
     /// The machine on which the load generators of servers run, as an environment; this host when
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,6 +90,7 @@ impl Plan {
             allow_unequal: Vec::new(),
             noise: NoiseLimits::default(),
             loader: None,
+            slices: SliceChoice::Off,
             digests: BTreeMap::new(),
         }
     }
@@ -282,6 +290,9 @@ pub struct WorkloadPlan {
     /// a cache was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_read_bytes: Option<Extraction>,
+    /// How its work can be told apart while it runs, where it may be measured in slices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sliced: Option<SlicedWork>,
     /// What is started, where it is the coming up of guests that is measured and not a command in
     /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,6 +327,7 @@ impl WorkloadPlan {
             operations: None,
             tool_duration: None,
             random_read_bytes: None,
+            sliced: None,
             start: None,
             staging: Staging::default(),
             neighbours: None,

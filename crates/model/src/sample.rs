@@ -1,14 +1,15 @@
 //! `samples.jsonl`: one line per measured trial.
 
-use crate::{ClockCheck, Observed};
+use crate::{ClockCheck, Observed, Slices, Slicing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks,
 /// facts from inside, noisy hosts, the environment of a wrong clock, operations, histograms; 3,
 /// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
-/// the machines of load generators. Files of earlier versions can be read: they lack these.
-pub const SAMPLES_FORMAT: u32 = 5;
+/// the machines of load generators; 6, slices. Files of earlier versions can be read: they lack
+/// these.
+pub const SAMPLES_FORMAT: u32 = 6;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,8 @@ pub enum Record {
     /// The machine on which load generators run, where it is another one. Again when it has
     /// changed.
     Loader(LoaderMachine),
+    /// What the pilot decided about slices for a workload.
+    Slicing(Slicing),
 }
 
 /// A machine on which load generators run, as its probe describes it.
@@ -186,6 +189,9 @@ pub struct Trial {
     /// in files of version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockCheck>,
+    /// The slices of a trial that was not whole; absent in files of versions before 6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slices: Option<Box<Slices>>,
 }
 
 /// What came of a trial.

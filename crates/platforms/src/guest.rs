@@ -30,7 +30,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
-use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::cgroup::{Cgroup, Freezer, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_host::ledger::{Change, EntryId, Ledger};
@@ -287,6 +287,11 @@ pub(crate) trait Backend: Send + Sized {
         Ok(self.cgroup(core).map_or(Ok(()), set)?)
     }
 
+    /// [`Guest::freezer`].
+    fn freezer(&self, core: &GuestCore) -> Option<Freezer> {
+        self.cgroup(core)?.freezer()
+    }
+
     /// Ends all that runs.
     ///
     /// # Errors
@@ -426,6 +431,10 @@ impl<B: Backend> Guest for CoreGuest<B> {
 
     fn thaw(&mut self) -> Result<()> {
         self.set_frozen(false)
+    }
+
+    fn freezer(&self) -> Option<Freezer> {
+        self.backend.freezer(&self.core).filter(|_| !self.core.stopped)
     }
 
     fn stop(&mut self) -> Result<()> {

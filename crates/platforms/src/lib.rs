@@ -47,7 +47,7 @@ pub use platform::{
     PlatformError, Reach, Result, Values,
 };
 pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
-pub use session::{Arrival, Completed, RunOptions, Session, SessionError};
+pub use session::{Arrival, Completed, Progress, RunOptions, Session, SessionError};
 pub use vm::vmm::Vmm;
 
 /// Every platform, in the order in which tables show them. One word each.

@@ -22,7 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weigh_host::accounts::Accounts;
-use weigh_host::cgroup::{Cgroup, CgroupError, Hierarchy};
+use weigh_host::cgroup::{Cgroup, CgroupError, Freezer, Hierarchy};
 use weigh_host::command::CommandError;
 use weigh_host::ledger::{Ledger, LedgerError};
 use weigh_images::{ImageError, Programs, Root};
@@ -270,6 +270,13 @@ pub trait Guest: Send {
     /// # Errors
     /// It stays frozen.
     fn thaw(&mut self) -> Result<()>;
+
+    /// What freezes and thaws all processes of the guest hundreds of times a second: the control group
+    /// that holds them, of a virtual machine its monitor. None where the platform has no such group on
+    /// this host. Whoever uses it leaves the group thawed; [`Guest::stop`] thaws it in any case.
+    fn freezer(&self) -> Option<Freezer> {
+        None
+    }
 
     /// Ends a guest in any state, frozen, hung or dead: asks the probe, waits a little, kills, and
     /// removes the guest's traces with their ledger entries. Idempotent. Dropping a guest does the

@@ -77,6 +77,20 @@ pub struct Completed {
     pub host_ended_ns: u64,
 }
 
+/// Something that a running command did.
+#[derive(Debug)]
+pub enum Progress {
+    /// It wrote.
+    Output {
+        /// Where to.
+        stream: Stream,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// It ended.
+    Ended(Box<Completed>),
+}
+
 /// A request of a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -131,6 +145,17 @@ impl Running {
         match stream {
             Stream::Output => self.output.extend_from_slice(bytes),
             Stream::Error => self.error.extend_from_slice(bytes),
+        }
+    }
+
+    /// The command, which has ended just now.
+    fn completed(&mut self, end: EndOfCommand) -> Completed {
+        Completed {
+            end,
+            output: std::mem::take(&mut self.output),
+            error: std::mem::take(&mut self.error),
+            host_started_ns: self.host_started_ns,
+            host_ended_ns: monotonic_ns(),
         }
     }
 }
@@ -318,6 +343,31 @@ impl Session {
             self.running = None;
         }
         Ok(ended)
+    }
+
+    /// Waits for the next thing that the running command does, until a moment; none when it does
+    /// nothing until then. What it writes is kept for its [`Completed`] as well.
+    ///
+    /// # Errors
+    /// [`SessionError::Refused`] when no such command runs, [`SessionError::Lost`].
+    pub fn next_progress(&mut self, id: u32, until: Instant) -> Result<Option<Progress>, SessionError> {
+        self.running_as(id)?;
+        while let Some(reply) = self.wire.receive(until)? {
+            let Some(running) = &mut self.running else { break };
+            match reply {
+                Reply::Output { id: of, stream, bytes } if of == id => {
+                    running.take(stream, &bytes);
+                    return Ok(Some(Progress::Output { stream, bytes }));
+                }
+                Reply::Ended { id: of, end } if of == id => {
+                    let completed = running.completed(end);
+                    self.running = None;
+                    return Ok(Some(Progress::Ended(Box::new(completed))));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
     }
 
     /// Writes a file in the guest; missing directories are made.
@@ -513,15 +563,7 @@ impl Session {
                 Reply::InputTaken { id: of, bytes } if of == id => {
                     feed.under_way = feed.under_way.saturating_sub(bytes as usize);
                 }
-                Reply::Ended { id: of, end } if of == id => {
-                    return Ok(Some(Completed {
-                        end,
-                        output: std::mem::take(&mut running.output),
-                        error: std::mem::take(&mut running.error),
-                        host_started_ns: running.host_started_ns,
-                        host_ended_ns: monotonic_ns(),
-                    }));
-                }
+                Reply::Ended { id: of, end } if of == id => return Ok(Some(running.completed(end))),
                 _ => {}
             }
         }

@@ -4,9 +4,9 @@ use crate::Report;
 use crate::quantity::{duration_ns, plain_percent, share};
 use crate::text::join;
 use weigh_model::{ClockState, HostSettings, NoiseLimits};
-use weigh_stats::{ClockSummary, LoaderSummary, NoiseSummary};
+use weigh_stats::{ClockSummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell};
 
-/// What is known of an environment's clock, in words (METHOD: clocks).
+/// What is known of an environment's clock, in words (method specification, "Clocks").
 pub(crate) fn clock_words(clock: &ClockSummary) -> String {
     let total: u32 = clock.states.values().sum();
     let parts: Vec<String> = clock
@@ -103,6 +103,7 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
     ));
     lines.extend(machine(report).map(|words| ("load generators".to_string(), words)));
     lines.extend(report.circumstances.loaders.iter().map(|l| ("load generator".to_string(), loader(l))));
+    lines.extend(report.circumstances.slices.iter().map(|s| ("slices".to_string(), slices(s))));
     lines.push((
         "kernel log".into(),
         match noise.kernel_log.len() {
@@ -113,6 +114,21 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
     ));
     lines.extend(noise.kernel_log.iter().map(|line| ("kernel log".to_string(), line.clone())));
     lines
+}
+
+/// How a workload was measured in slices, or why it was not.
+fn slices(summary: &SliceSummary) -> String {
+    let SliceSummary { workload, length_us, reason, cells } = summary;
+    let Some(length_us) = length_us else { return format!("{workload}: whole trials: {reason}") };
+    let cell = |cell: &SlicedCell| {
+        let SlicedCell { environment, freeze_us, freeze_p95_us, gain, .. } = cell;
+        let gain = gain.map(|gain| format!(", whole trials would spread {gain:.1} times as much"));
+        let gain = gain.unwrap_or_default();
+        format!("{environment} froze within {freeze_us:.0} us (95 %: {freeze_p95_us:.0} us){gain}")
+    };
+    let cells: Vec<String> = cells.iter().map(cell).collect();
+    let length = duration_ns(f64::from(*length_us) * 1000.0);
+    format!("{workload}: {length}, {reason}; {}", cells.join("; "))
 }
 
 /// The machine of the load generators, where it is another one than the host.

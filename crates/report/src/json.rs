@@ -54,6 +54,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "sums": report.sums,
         "courses": report.courses,
         "duplicates": circumstances.duplicates,
+        "slices": circumstances.slices,
     });
     root.extend(object(further).into_iter().filter(|(_, found)| *found != json!([])));
     if let Some(machine) = &circumstances.loader_machine {

@@ -46,13 +46,13 @@ fn record_alone(workload: &WorkloadPlan, measured: &mut Measured) {
 
 /// Where a trial belongs. Environment and workload are places in the plan.
 #[derive(Clone, Copy)]
-struct Place {
-    block: u32,
-    attempt: u32,
-    workload: usize,
+pub(crate) struct Place {
+    pub(crate) block: u32,
+    pub(crate) attempt: u32,
+    pub(crate) workload: usize,
     environment: usize,
-    padding_bytes: usize,
-    seed: u64,
+    pub(crate) padding_bytes: usize,
+    pub(crate) seed: u64,
 }
 
 impl Runner<'_> {
@@ -136,6 +136,10 @@ impl Runner<'_> {
     /// One workload in every environment, back to back. A trial with a signal that voids ends the
     /// unit: what is left of it could not count.
     fn unit(&mut self, place: Place, environments: &[usize]) -> Result<Ended, RunnerError> {
+        let work = self.plan.workloads[place.workload].sliced;
+        if let Some((work, length_us)) = work.zip(self.journal.history().slice_us(place.workload)) {
+            return self.sliced_unit(place, environments, work, length_us);
+        }
         for (done, environment) in environments.iter().enumerate() {
             if self.interrupted() {
                 if done > 0 {
@@ -155,7 +159,7 @@ impl Runner<'_> {
         Ok(Ended::Done)
     }
 
-    fn void_interrupted(&mut self, place: Place) -> Result<(), RunnerError> {
+    pub(crate) fn void_interrupted(&mut self, place: Place) -> Result<(), RunnerError> {
         self.void(VoidUnit {
             block: place.block,
             attempt: place.attempt,
@@ -234,11 +238,12 @@ impl Runner<'_> {
             outcome,
             observed,
             clock,
+            slices: None,
         })
     }
 
     /// Writes a trial down, counts it, and reports what it is the first to show.
-    fn record_trial(&mut self, trial: Trial) -> Result<(), RunnerError> {
+    pub(crate) fn record_trial(&mut self, trial: Trial) -> Result<(), RunnerError> {
         let took_s = (trial.host_ended_ns - trial.host_started_ns) as f64 / 1e9;
         self.count(&trial.outcome, took_s);
         let notices = self.notices(&trial);
@@ -500,7 +505,7 @@ impl Runner<'_> {
 
     /// Samples matter more than logs: the run warns of the first log that it cannot write, and goes
     /// on.
-    fn complain_about_logs(&mut self, error: Option<std::io::Error>) -> Result<(), RunnerError> {
+    pub(crate) fn complain_about_logs(&mut self, error: Option<std::io::Error>) -> Result<(), RunnerError> {
         match error {
             Some(error) if self.logs.complain() => {
                 self.journal.warn(format!("raw output could not be written to the run's logs: {error}"))

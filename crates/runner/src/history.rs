@@ -47,6 +47,8 @@ pub(crate) struct History<'a> {
     noisy: bool,
     /// The rate of an open loop, operations a second, by workload id.
     paces: BTreeMap<String, f64>,
+    /// What the pilot decided about slices, by workload id: their length in microseconds.
+    slices: BTreeMap<String, Option<u32>>,
     trials: u64,
     next_instance: u64,
     measured: bool,
@@ -82,6 +84,7 @@ impl<'a> History<'a> {
             shown: BTreeSet::new(),
             noisy: false,
             paces: BTreeMap::new(),
+            slices: BTreeMap::new(),
             trials: 0,
             next_instance: 0,
             measured: false,
@@ -103,6 +106,9 @@ impl<'a> History<'a> {
             Record::Paced(paced) => {
                 self.paces.insert(paced.workload.clone(), paced.rate_per_s);
             }
+            Record::Slicing(slicing) => {
+                self.slices.insert(slicing.workload.clone(), slicing.length_us);
+            }
             Record::NoisyHost(_) => self.noisy = true,
             Record::Facts(facts) => self.next_instance = self.next_instance.max(facts.instance + 1),
             Record::Trial(trial) => self.add_trial(trial),
@@ -118,7 +124,11 @@ impl<'a> History<'a> {
     fn add_trial(&mut self, trial: &Trial) {
         self.trials = self.trials.max(trial.sequence + 1);
         self.next_instance = self.next_instance.max(trial.instance + 1);
-        self.trial_s += trial.host_ended_ns.saturating_sub(trial.host_started_ns) as f64 / 1e9;
+        self.trial_s += match &trial.slices {
+            // All trials of a unit have the same begin and end.
+            Some(slices) => slices.thawed_us.iter().map(|us| f64::from(*us)).sum::<f64>() / 1e6,
+            None => trial.host_ended_ns.saturating_sub(trial.host_started_ns) as f64 / 1e9,
+        };
         let Some(cell @ (environment, workload)) = self.cell(&trial.environment, &trial.workload) else {
             return;
         };
@@ -181,6 +191,11 @@ impl<'a> History<'a> {
     /// The rate of a workload's requests, operations per second, if a pilot has chosen it.
     pub(crate) fn pace(&self, workload: &str) -> Option<f64> {
         self.paces.get(workload).copied()
+    }
+
+    /// The length of the slices of a workload, microseconds; none where its trials are whole.
+    pub(crate) fn slice_us(&self, workload: usize) -> Option<u32> {
+        *self.slices.get(&self.plan.workloads[workload].id)?
     }
 
     /// Whether a pilot has yet to choose the rate of an open loop.

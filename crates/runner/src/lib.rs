@@ -6,6 +6,7 @@
 //!   workload                   in random order
 //!     environment              in random order, back to back: thaw, clock exchange, warm-up, iterations within a window of the
 //!                              sensors, clock exchange, freeze; one record, synced; then: is the unit void?
+//!     or in slices             all environments under way at once, one thawed at a time for some milliseconds (`slices.rs`)
 //!   all instances stopped      then intervals, then: enough?
 //! ```
 //!
@@ -63,6 +64,7 @@ mod pool;
 mod progress;
 mod run;
 mod serve;
+mod slices;
 mod staging;
 mod start;
 mod stop;

@@ -20,6 +20,8 @@ pub(crate) struct Signals {
     throttled_periods: u64,
     throttled_ns: u64,
     clock: Option<ClockCheck>,
+    /// The trial was sliced: what others took of the CPUs, they took from all environments alike.
+    sliced: bool,
 }
 
 /// A kind of warning about a trial, given once per environment.
@@ -47,6 +49,7 @@ impl Signals {
                 throttled_periods: observed.throttled_periods,
                 throttled_ns: observed.throttled_ns,
                 clock,
+                sliced: trial.slices.is_some(),
             },
             None => Self { clock, ..Self::default() },
         }
@@ -63,7 +66,7 @@ impl Signals {
         if let Some(clock) = self.clock.filter(|clock| clock.state == ClockState::Wrong) {
             return Some((VoidCause::Clock, describe_clock(&clock)));
         }
-        if !voiding {
+        if !voiding || self.sliced {
             return None;
         }
         for (cause, time) in [(VoidCause::Steal, self.steal), (VoidCause::ForeignCpu, self.foreign)] {

@@ -41,6 +41,7 @@ enum Purpose {
     Environments(usize),
     Padding,
     Seed,
+    Slices(usize),
 }
 
 /// The order of `block`. It is a pure function, the same on every machine and in every version.
@@ -58,6 +59,33 @@ pub fn block_order(seed: u64, block: u32, workloads: usize, environments: usize)
     }
 }
 
+/// The order of the slices of one unit: random, and the reverse of it in the next round, so that an
+/// even drift adds as much to every arm (method specification, "Slices").
+#[derive(Debug)]
+pub struct SliceOrder {
+    random: Pcg64,
+    reversed: Option<Vec<usize>>,
+}
+
+impl SliceOrder {
+    /// The order of a unit: a pure function of the numbers.
+    pub fn new(seed: u64, block: u32, workload: usize) -> Self {
+        Self { random: generator(seed, block, Purpose::Slices(workload)), reversed: None }
+    }
+
+    /// The order of the arms in the next round, and by how much its slices differ from their nominal
+    /// length, from -1 to 1, the same for all arms.
+    pub fn next_round(&mut self, arms: usize) -> (Vec<usize>, f64) {
+        let order = self.reversed.take().unwrap_or_else(|| {
+            let order = shuffled(arms, &mut self.random);
+            self.reversed = Some(order.iter().rev().copied().collect());
+            order
+        });
+        let share = below(2001, &mut self.random) as f64 / 1000.0 - 1.0;
+        (order, share)
+    }
+}
+
 fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
     let purpose = match purpose {
         Purpose::Launches => 0,
@@ -66,6 +94,7 @@ fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
         Purpose::Environments(workload) => 3 + workload as u64,
         // Not the number of any workload.
         Purpose::Seed => u64::MAX,
+        Purpose::Slices(workload) => u64::MAX / 2 + workload as u64,
     };
     let mut key = 0;
     for word in [seed, u64::from(block), purpose] {

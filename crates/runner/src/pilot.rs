@@ -1,6 +1,8 @@
 //! The pilot: every workload once in every environment, unmeasured, to see that it works and how
 //! long it takes.
 
+mod slices;
+
 use crate::pool::{Instance, State};
 use crate::run::{Ended, Runner};
 use crate::serve::TrialInput;
@@ -25,6 +27,8 @@ struct Found {
     saturated: BTreeMap<(usize, usize), Once>,
     /// What ends the run when all environments have been looked at.
     unequal: Vec<UnequalEnvironment>,
+    /// What decides about slices.
+    slices: slices::Seen,
 }
 
 /// One run of a workload.
@@ -37,6 +41,10 @@ struct Once {
     /// What was counted, and how many of them a second.
     reached: Option<(String, f64)>,
     headroom: Option<Headroom>,
+    /// CPU time of the command, seconds, by the guest's account of it.
+    cpu_s: f64,
+    /// The command lost the CPU to others more often than it gave it up.
+    preempted: bool,
 }
 
 impl Runner<'_> {
@@ -60,6 +68,7 @@ impl Runner<'_> {
             self.journal.append(Record::Excluded(exclusion))?;
         }
         self.settle_paces(&found)?;
+        self.settle_slices(&found.slices)?;
         self.clock.expect_block(found.block_s);
         self.tell_estimate(found.block_s)?;
         Ok(Ended::Done)
@@ -78,6 +87,9 @@ impl Runner<'_> {
             if takes_part && self.journal.history().active(0, environment, workload) {
                 self.pilot_cell(environment, workload, found)?;
             }
+        }
+        if let State::Running(instance) = &mut self.pool.entries[environment].state {
+            found.slices.add_freezer(environment, instance);
         }
         if let Some(message) = self.pool.stop(environment, State::Empty, &mut self.statistics) {
             self.journal.warn(message)?;
@@ -143,6 +155,10 @@ impl Runner<'_> {
         }
         let name = self.plan.environments[environment].name.clone();
         let plan = &self.plan.workloads[workload];
+        if let Ok(once) = &result {
+            let Once { command_s: wall_s, cpu_s, preempted, .. } = *once;
+            found.slices.add_run(workload, slices::RunSeen { wall_s, cpu_s, preempted });
+        }
         match &result {
             Ok(once) if plan.staging.server.is_some() => {
                 // A server comes up and is filled once for all runs of a trial.
@@ -213,9 +229,12 @@ impl Runner<'_> {
         match outcome.flatten() {
             Ok((iteration, _)) => {
                 let command_ns = iteration.host_ended_ns.saturating_sub(iteration.host_started_ns);
-                let reached = self.plan.workloads[workload].reached(&[iteration]);
+                let reached = self.plan.workloads[workload].reached(std::slice::from_ref(&iteration));
                 let reached = reached.map(|(operation, rate_per_s)| (operation.to_string(), rate_per_s));
-                Ok(Ok(Once { command_s: command_ns as f64 / 1e9, whole_s, reached, headroom: None }))
+                let cpu_s = (iteration.user_ns + iteration.system_ns) as f64 / 1e9;
+                let command_s = command_ns as f64 / 1e9;
+                let preempted = iteration.involuntary_switches > iteration.voluntary_switches;
+                Ok(Ok(Once { command_s, whole_s, reached, headroom: None, cpu_s, preempted }))
             }
             Err(failure) => {
                 let failure = failure.because(end.exit_reason).in_guest(guest_log);
@@ -237,7 +256,9 @@ impl Runner<'_> {
         let started = Instant::now();
         let (_, result) = self.start_trial(environment, workload, start, "pilot")?;
         let whole_s = started.elapsed().as_secs_f64();
-        Ok(result.map(|_| Once { command_s: whole_s, whole_s, reached: None, headroom: None }))
+        let once =
+            Once { command_s: whole_s, whole_s, reached: None, headroom: None, cpu_s: 0.0, preempted: false };
+        Ok(result.map(|_| once))
     }
 
     /// Whether a workload's rate is to be found out.

@@ -15,11 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weigh_host::accounts::Process;
+use weigh_host::cgroup::Freezer;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, FailureKind, HostFacts, ImageSpec, LoaderMachine, Plan};
 use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::{
-    Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, common_keys, resolve,
+    Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, Session, common_keys,
+    resolve,
 };
 
 /// For a guest's own init to bring its services up; an emulated machine is slow.
@@ -153,16 +155,36 @@ impl Instance {
         &mut self,
         work: impl FnOnce(&mut dyn Guest) -> R,
     ) -> (Result<R, Failure>, GuestEnd) {
-        let thawed = if self.freezes { self.guest.thaw() } else { Ok(()) };
-        let failed = |error| Failure::new(FailureKind::GuestDied, describe(&error));
-        let value = thawed.map_err(failed).map(|()| work(&mut *self.guest));
-        let end = if value.is_err() || self.guest.session().is_lost() {
-            GuestEnd { lost: true, exit_reason: self.guest.exit_reason(), complaint: None }
-        } else {
-            let complaint = self.rest().err().map(|error| describe(&error));
-            GuestEnd { lost: complaint.is_some(), complaint, exit_reason: None }
-        };
+        let value = self.wake().map(work);
+        let end = self.settle(value.is_err());
         (value, end)
+    }
+
+    /// Thaws the guest. The error says why that cannot be.
+    pub(crate) fn wake(&mut self) -> Result<&mut dyn Guest, Failure> {
+        if self.freezes {
+            self.guest.thaw().map_err(|error| Failure::new(FailureKind::GuestDied, describe(&error)))?;
+        }
+        Ok(&mut *self.guest)
+    }
+
+    /// Freezes the guest again, or says that it is `lost` or found to be.
+    pub(crate) fn settle(&mut self, lost: bool) -> GuestEnd {
+        if lost || self.guest.session().is_lost() {
+            return GuestEnd { lost: true, exit_reason: self.guest.exit_reason(), complaint: None };
+        }
+        let complaint = self.rest().err().map(|error| describe(&error));
+        GuestEnd { lost: complaint.is_some(), complaint, exit_reason: None }
+    }
+
+    /// The session with the guest's probe.
+    pub(crate) fn session(&mut self) -> &mut Session {
+        self.guest.session()
+    }
+
+    /// What freezes the guest quickly, where it can be measured in slices.
+    pub(crate) fn freezer(&self) -> Option<Freezer> {
+        self.guest.freezer().filter(|_| self.freezes)
     }
 
     /// Counts what the guest moves of its disks, where it has any of its own.

@@ -334,44 +334,22 @@ impl<'a> WorkloadCommands<'a> {
 
     fn measured(&self, session: &mut Session) -> Result<(Iteration, Completed), Failure> {
         let completed = self.execute(session, &self.command, self.deadline)?;
-        let resources = completed.end.resources;
-        let result = RawResult {
-            status: match completed.end.status {
-                Status::Exited(status) => Ended::Exited(status),
-                Status::Signalled(signal) => Ended::Signalled(signal),
-            },
-            output: &completed.output,
-            error: &completed.error,
-            duration_ns: completed.end.duration_ns,
-            resources: Resources {
-                user_ns: resources.user_ns,
-                system_ns: resources.system_ns,
-                maximum_resident_set_bytes: resources.maximum_resident_set_bytes,
-            },
-        };
-        let extracted = match extract(self.workload, &result) {
-            Ok(extracted) => extracted,
-            Err(error) => return Err(Failure::new(error.kind(), describe(&error)).with(completed)),
-        };
-        let iteration = Iteration {
-            host_started_ns: completed.host_started_ns,
-            host_ended_ns: completed.host_ended_ns,
-            guest_duration_ns: completed.end.duration_ns,
-            user_ns: resources.user_ns,
-            system_ns: resources.system_ns,
-            maximum_resident_set_bytes: resources.maximum_resident_set_bytes,
-            minor_faults: resources.minor_faults,
-            major_faults: resources.major_faults,
-            voluntary_switches: resources.voluntary_switches,
-            involuntary_switches: resources.involuntary_switches,
-            values: extracted.values,
-            operations: extracted.operations,
-            tool_duration_ns: extracted.tool_duration_ns,
-            random_read_bytes: extracted.random_read_bytes,
-            histograms: extracted.histograms,
-            absent: extracted.refused,
-        };
-        Ok((iteration, completed))
+        self.iteration_of(completed)
+    }
+
+    /// What a command that has ended says of itself.
+    pub(crate) fn iteration_of(&self, completed: Completed) -> Result<(Iteration, Completed), Failure> {
+        read(self.workload, completed)
+    }
+
+    /// The same without its metrics, where they are taken otherwise.
+    pub(crate) fn checked(&self, completed: Completed) -> Result<(Iteration, Completed), Failure> {
+        read(&WorkloadPlan { metrics: Vec::new(), ..self.workload.clone() }, completed)
+    }
+
+    /// How long the command may take.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     fn execute(
@@ -403,6 +381,48 @@ impl<'a> WorkloadCommands<'a> {
             lost => Failure::lost(&lost),
         }
     }
+}
+
+/// Reads what a command printed and used.
+fn read(workload: &WorkloadPlan, completed: Completed) -> Result<(Iteration, Completed), Failure> {
+    let resources = completed.end.resources;
+    let result = RawResult {
+        status: match completed.end.status {
+            Status::Exited(status) => Ended::Exited(status),
+            Status::Signalled(signal) => Ended::Signalled(signal),
+        },
+        output: &completed.output,
+        error: &completed.error,
+        duration_ns: completed.end.duration_ns,
+        resources: Resources {
+            user_ns: resources.user_ns,
+            system_ns: resources.system_ns,
+            maximum_resident_set_bytes: resources.maximum_resident_set_bytes,
+        },
+    };
+    let extracted = match extract(workload, &result) {
+        Ok(extracted) => extracted,
+        Err(error) => return Err(Failure::new(error.kind(), describe(&error)).with(completed)),
+    };
+    let iteration = Iteration {
+        host_started_ns: completed.host_started_ns,
+        host_ended_ns: completed.host_ended_ns,
+        guest_duration_ns: completed.end.duration_ns,
+        user_ns: resources.user_ns,
+        system_ns: resources.system_ns,
+        maximum_resident_set_bytes: resources.maximum_resident_set_bytes,
+        minor_faults: resources.minor_faults,
+        major_faults: resources.major_faults,
+        voluntary_switches: resources.voluntary_switches,
+        involuntary_switches: resources.involuntary_switches,
+        values: extracted.values,
+        operations: extracted.operations,
+        tool_duration_ns: extracted.tool_duration_ns,
+        random_read_bytes: extracted.random_read_bytes,
+        histograms: extracted.histograms,
+        absent: extracted.refused,
+    };
+    Ok((iteration, completed))
 }
 
 /// A run on the clocks that timed it.

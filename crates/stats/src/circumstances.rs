@@ -7,6 +7,7 @@ pub(crate) mod latency;
 pub(crate) mod loader;
 pub(crate) mod noise;
 pub(crate) mod parity;
+pub(crate) mod slices;
 
 use crate::Interval;
 use serde::{Deserialize, Serialize};
@@ -37,12 +38,47 @@ pub struct Circumstances {
     /// for which no scan was asked.
     #[serde(default)]
     pub duplicates: Vec<DuplicateSummary>,
+    /// Slices, by workload in the order of the plan; without workloads about which nothing was
+    /// decided.
+    #[serde(default)]
+    pub slices: Vec<SliceSummary>,
     /// The machine of the load generators, if it is not the host of the guests.
     pub loader_machine: Option<LoaderMachine>,
     /// The clock of that machine, which times the trials of servers in place of the guests' clocks.
     pub loader_clock: Option<ClockSummary>,
     /// The point from which noise voids no unit, if most units would have been void.
     pub noisy_host: Option<NoisyHost>,
+}
+
+/// How a workload was measured in slices, or why it was not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SliceSummary {
+    /// Workload id.
+    pub workload: String,
+    /// Nominal length of a slice, microseconds; absent where trials are whole.
+    pub length_us: Option<u32>,
+    /// Why trials are whole, or why the slices have this length.
+    pub reason: String,
+    /// By environment in the order of the plan; without environments that have no sliced trial.
+    pub cells: Vec<SlicedCell>,
+}
+
+/// The slices of a workload in an environment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlicedCell {
+    /// Environment name.
+    pub environment: String,
+    /// Sliced trials that count.
+    pub trials: u32,
+    /// From the order to freeze until the guest stood still, microseconds: median over trials of
+    /// their medians.
+    pub freeze_us: f64,
+    /// The same of their 95th percentiles.
+    pub freeze_p95_us: f64,
+    /// How many times as much the ratios to the baseline would spread from block to block if trials
+    /// were whole and half as long ([`crate::slices::back_to_back`]); absent for the baseline and
+    /// where there are too few blocks.
+    pub gain: Option<f64>,
 }
 
 /// The load generator of a server in an environment.

@@ -3,7 +3,7 @@
 use crate::analyse::SHORT_S;
 use crate::analysis::{CellFlag, Flag};
 use crate::circumstances::{Circumstances, DisturbedTrial, LoaderSummary};
-use crate::circumstances::{charge, clock, duplicates, latency, loader, noise, parity};
+use crate::circumstances::{charge, clock, duplicates, latency, loader, noise, parity, slices};
 use crate::estimate::count;
 use crate::quantile::{self, Quantile};
 use crate::samples::{is_cost, median_iteration};
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
     Better, Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration, MetricSource,
-    MetricSpec, Observation, Outcome, Paced, Plan, Record, Series, Trial, TrialFailure, Unit as UnitOf,
-    VoidUnit, WorkloadKey, WorkloadPlan, neighbours,
+    MetricSpec, Observation, Outcome, Paced, Plan, Record, Series, Slicing, Trial, TrialFailure,
+    Unit as UnitOf, VoidUnit, WorkloadKey, WorkloadPlan, neighbours,
 };
 
 /// What the records of a run come to.
@@ -120,6 +120,7 @@ struct Collector<'a> {
     facts: Vec<&'a InstanceFacts>,
     headroom: Vec<&'a Headroom>,
     paces: Vec<&'a Paced>,
+    slicing: Vec<&'a Slicing>,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
     /// The result so far.
@@ -136,6 +137,7 @@ impl<'a> Collector<'a> {
             facts: Vec::new(),
             headroom: Vec::new(),
             paces: Vec::new(),
+            slicing: Vec::new(),
             counting: Vec::new(),
             collected: Collected::default(),
         };
@@ -145,6 +147,7 @@ impl<'a> Collector<'a> {
         for record in records {
             match record {
                 Record::Header { .. } => {}
+                Record::Slicing(slicing) => collector.slicing.push(slicing),
                 Record::Trial(trial) => {
                     let known = environments.contains(trial.environment.as_str())
                         && workloads.contains(trial.workload.as_str());
@@ -308,6 +311,8 @@ impl<'a> Collector<'a> {
     fn look_around(&mut self, workload: &WorkloadPlan, units: &[CountingUnit<'a>]) {
         let plan = self.plan;
         self.counting.extend(units.iter().flat_map(|(_, trials)| trials.values().copied()));
+        let found = slices::summary(plan, workload, &self.slicing, units);
+        self.collected.circumstances.slices.extend(found);
         for environment in &plan.environments {
             let name = environment.name.as_str();
             let trials = || units.iter().filter_map(|(_, trials)| trials.get(name).copied());

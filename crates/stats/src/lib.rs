@@ -63,6 +63,7 @@ mod pelt;
 mod quantile;
 mod rank;
 mod samples;
+pub mod slices;
 mod smooth;
 mod steady;
 mod stop;
@@ -78,7 +79,7 @@ pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, p
 pub use circumstances::loader::LOADER_BOUND_SHARE;
 pub use circumstances::{
     ChargeSummary, Circumstances, ClockSummary, DisturbedTrial, DuplicateAmount, DuplicateSummary,
-    LatencySummary, LoaderSummary, NoiseSummary,
+    LatencySummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell,
 };
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;

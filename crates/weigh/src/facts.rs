@@ -168,6 +168,7 @@ mod tests {
             outcome: Outcome::Failed(failure),
             observed: None,
             clock: None,
+            slices: None,
         })
     }
 

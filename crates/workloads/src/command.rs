@@ -1,7 +1,7 @@
 //! A command of the user's own as a workload.
 
 use std::path::Path;
-use weigh_model::{Better, Extraction, MetricSource, MetricSpec, Unit, WorkloadPlan};
+use weigh_model::{Better, Extraction, MetricSource, MetricSpec, SlicedWork, Unit, WorkloadPlan};
 
 /// Unmeasured runs when the user does not say: one (method specification, "Warm-up").
 const WARMUP: u32 = 1;
@@ -58,6 +58,7 @@ pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPl
         cleanup: options.cleanup.as_ref().map(shell),
         warmup: options.warmup.unwrap_or(WARMUP),
         iterations: options.iterations.unwrap_or(ITERATIONS),
+        sliced: (options.prepare.is_none() && options.cleanup.is_none()).then_some(SlicedWork::Iterations),
         deadline_s: options.deadline_s.unwrap_or(DEADLINE_S),
         ..WorkloadPlan::of(name, argv.to_vec(), metrics)
     }

@@ -89,6 +89,8 @@ const EMBEDDED: &[(&str, &str)] = embedded![
 /// # stand_in = "lzma"                             # the free workload, where the program may not be given away
 /// warmup = 1                                      # unmeasured runs in a fresh instance (1)
 /// iterations = 1                                  # measured runs per block (1), summarised by the median
+/// # sliced = "iterations"                         # work that computes and does not wait may be measured in slices, run by run;
+///                                                 # "marks": with --marks TIME the command works without end and reports it
 /// deadline = "2m"                                 # default: 30 x expected, at least 1m; without expected 10m
 /// expected = { quick = 1, standard = 3, paper = 3 }          # seconds
 ///

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
-use weigh_model::{Better, LoadLoop, Transport};
+use weigh_model::{Better, LoadLoop, SlicedWork, Transport};
 
 /// A manifest that cannot be used, with the place of the fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +80,7 @@ struct Manifest {
     server: Option<Spanned<ManifestServer>>,
     warmup: Option<Spanned<u32>>,
     iterations: Option<Spanned<u32>>,
+    sliced: Option<SlicedWork>,
     deadline: Option<Spanned<String>>,
     expected: Option<PerSize<Spanned<f64>>>,
     #[serde(default)]

@@ -135,6 +135,7 @@ impl Workload {
             cleanup: self.cleanup.as_deref().map(fill_all),
             warmup: self.warmup,
             iterations: self.iterations,
+            sliced: self.sliced,
             deadline_s: self.deadline_s(size),
             expected_s,
             check: self.check.clone(),

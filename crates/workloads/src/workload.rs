@@ -1,7 +1,7 @@
 //! A workload, read and found valid.
 
 use std::fmt;
-use weigh_model::{Extraction, MetricSource, Operations, Staging};
+use weigh_model::{Extraction, MetricSource, Operations, SlicedWork, Staging};
 
 /// How much work: seconds, a proper measurement, or what the papers did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
@@ -51,6 +51,7 @@ pub struct Workload {
     pub(crate) cleanup: Option<Vec<String>>,
     pub(crate) warmup: u32,
     pub(crate) iterations: u32,
+    pub(crate) sliced: Option<SlicedWork>,
     pub(crate) deadline_s: Option<f64>,
     pub(crate) expected_s: [Option<f64>; 3],
     pub(crate) default_set: bool,

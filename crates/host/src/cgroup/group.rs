@@ -1,6 +1,7 @@
 //! An existing control group: freezing, counting, killing, removing.
 
 use super::CgroupError;
+use super::freezer::Freezer;
 use super::layout::{Hierarchy, Kind, Layout};
 use super::view::CgroupView;
 use crate::ledger::{EntryId, Ledger};
@@ -113,6 +114,12 @@ impl Cgroup {
     /// As [`Cgroup::freeze`].
     pub fn thaw(&self) -> Result<(), CgroupError> {
         self.hierarchy.set_frozen(&self.relative, false, STATE_DEADLINE)
+    }
+
+    /// What freezes and thaws the group quickly and often; none where no hierarchy of the host
+    /// freezes.
+    pub fn freezer(&self) -> Option<Freezer> {
+        self.hierarchy.freezer(&self.relative)
     }
 
     /// CPU time of all processes that were ever in the group, user and kernel, nanoseconds.
@@ -266,37 +273,27 @@ impl Hierarchy {
         processes
     }
 
+    /// The freezer of a group; none where no hierarchy of the host freezes.
+    fn freezer(&self, relative: &Path) -> Option<Freezer> {
+        let version_2 = self.layout() == Layout::V2;
+        let mount = if version_2 { self.used().next() } else { self.v1("freezer") };
+        let freezer = Freezer::of(mount?.path.join(relative), version_2);
+        freezer.control().exists().then_some(freezer)
+    }
+
     fn set_frozen(&self, relative: &Path, frozen: bool, deadline: Duration) -> Result<(), CgroupError> {
-        let freezer = match self.layout() {
-            Layout::V2 => self.used().next().map(|mount| (mount, "cgroup.freeze", ["0", "1"])),
-            _ => self.v1("freezer").map(|mount| (mount, "freezer.state", ["THAWED", "FROZEN"])),
-        };
         let missing = || CgroupError::Missing { path: relative.into(), what: "freezer" };
-        let (mount, file, words) = freezer.ok_or_else(missing)?;
-        let group = mount.path.join(relative);
-        if !group.join(file).exists() {
-            return Err(missing());
-        }
-        write_control(&group.join(file), words[usize::from(frozen)])?;
-        let reached = || match mount.kind {
-            Kind::V2 => fs::read_to_string(group.join("cgroup.events"))
-                .is_ok_and(|text| text.lines().any(|line| line == format!("frozen {}", u8::from(frozen)))),
-            Kind::V1(_) => {
-                let word = words[usize::from(frozen)];
-                let there = fs::read_to_string(group.join(file)).is_ok_and(|text| text.trim() == word);
-                // Version 1 does not count a process in vfork(2) as frozen, and the group stays
-                // FREEZING until the state is written again.
-                if !there {
-                    let _ = write_control(&group.join(file), word);
-                }
-                there
-            }
-        };
-        if deadline.is_zero() || until(deadline, reached) {
-            return Ok(());
-        }
-        let wanted = if frozen { "frozen" } else { "thawed" };
-        Err(CgroupError::State { path: relative.into(), wanted, after: deadline })
+        let freezer = self.freezer(relative).ok_or_else(missing)?;
+        let reached =
+            if deadline.is_zero() { freezer.request(frozen) } else { freezer.reach(frozen, deadline) };
+        reached.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => CgroupError::State {
+                path: relative.into(),
+                wanted: if frozen { "frozen" } else { "thawed" },
+                after: deadline,
+            },
+            _ => CgroupError::io("write", &freezer.control())(error),
+        })
     }
 }
 

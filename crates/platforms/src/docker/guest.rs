@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
-use weigh_host::cgroup::{CgroupView, Hierarchy};
+use weigh_host::cgroup::{self, CgroupView, Hierarchy};
 
 /// From the engine's answer that the container runs to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -135,6 +135,10 @@ impl Backend for DockerContainer {
 
     fn network<'a>(&'a self, _: &'a GuestCore) -> Option<&'a dyn NetworkEnd> {
         Some(&self.access)
+    }
+
+    fn freezer(&self, _: &GuestCore) -> Option<cgroup::Freezer> {
+        self.freezer.as_ref().map(Freezer::group)
     }
 
     fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {

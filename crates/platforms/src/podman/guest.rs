@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
-use weigh_host::cgroup::{Cgroup, CgroupView, Hierarchy, Limits};
+use weigh_host::cgroup::{self, Cgroup, CgroupView, Hierarchy, Limits};
 use weigh_host::clock::process_cpu_ns;
 
 /// From the start of the client to the probe's hello; half a second on an idle machine.
@@ -154,6 +154,10 @@ impl Backend for PodmanContainer {
 
     fn network<'a>(&'a self, _: &'a GuestCore) -> Option<&'a dyn NetworkEnd> {
         Some(&self.access)
+    }
+
+    fn freezer(&self, _: &GuestCore) -> Option<cgroup::Freezer> {
+        self.freezer.as_ref().map(Freezer::group)
     }
 
     fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {

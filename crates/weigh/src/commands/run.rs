@@ -25,13 +25,13 @@ pub fn request(args: RunArgs) -> PlanRequest {
         return PlanRequest::new(args.common, move |_, host| request::read_plan(&file, host)).of_plan_file();
     }
     PlanRequest::new(args.common.clone(), move |facts, host| {
-        let RunArgs { work, trial, common, reuse, plan: _ } = &args;
+        let RunArgs { work, trial, common, reuse, slices, plan: _ } = &args;
         let library = request::library(&work.workload)?;
         let loader = request::loader::parse(&trial.loader)?;
         let size = common.default_size();
         let workloads = |facts: &HostFacts| request::workloads(work, trial, size, &library, facts);
         let plan = request::plan(common, loader, facts, host, &workloads)?;
-        Ok(Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, ..plan })
+        Ok(Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, slices: *slices, ..plan })
     })
 }
 

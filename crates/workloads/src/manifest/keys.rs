@@ -21,6 +21,7 @@ const TOP: &[&str] = &[
     "server",
     "warmup",
     "iterations",
+    "sliced",
     "deadline",
     "expected",
     "default_set",

@@ -65,6 +65,7 @@ pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, F
         cleanup: manifest.cleanup.map(words),
         warmup: manifest.warmup.map_or(1, Spanned::into_inner),
         iterations: iterations.into_inner(),
+        sliced: manifest.sliced,
         deadline_s,
         expected_s,
         default_set: manifest.default_set,

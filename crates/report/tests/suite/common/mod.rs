@@ -153,6 +153,7 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
             .into(),
         noise: weigh_model::NoiseLimits::default(),
         loader: None,
+        slices: weigh_model::SliceChoice::Off,
     }
 }
 

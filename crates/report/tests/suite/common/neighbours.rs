@@ -166,6 +166,7 @@ pub fn soak() -> Report {
             outcome: weigh_model::Outcome::Measured { iterations: Vec::new() },
             observed: None,
             clock: None,
+            slices: None,
         })
     };
     let records: Vec<Record> = (0..QUARTERS)

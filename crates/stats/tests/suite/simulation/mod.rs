@@ -11,6 +11,7 @@ mod effects;
 mod families;
 mod grades;
 mod neighbours;
+mod slices;
 mod stopping;
 
 use crate::build::*;

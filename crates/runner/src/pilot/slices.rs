@@ -1,0 +1,192 @@
+//! Which workloads are measured in slices, and how long those are (method specification, "Slices").
+
+use crate::pool::Instance;
+use crate::run::Runner;
+use crate::{RunnerError, trial};
+use std::collections::BTreeMap;
+use weigh_model::{Record, SliceChoice, SlicedWork, Slicing, WorkloadPlan};
+
+/// A slice is at least this many times as long as it takes to freeze a guest, so that guests of
+/// which one takes twice as long to freeze as the other differ by half a per cent at most.
+const FREEZES_PER_SLICE: f64 = 100.0;
+/// Bounds of the length that is chosen, microseconds.
+const CHOSEN_US: (f64, f64) = (5_000.0, 20_000.0);
+/// How often a guest is frozen to see how long that takes.
+const LOOKS: usize = 9;
+/// A command that uses less than this share of its time on a CPU, and did not lose the CPU to others
+/// more often than it gave it up, waits for something. What it waits for goes on while it is frozen.
+const LEAST_CPU_SHARE: f64 = 0.9;
+/// Where one environment takes this many times as long for a command as another, most slices of the
+/// faster one would go to runs that nobody asked for.
+const MOST_UNEQUAL: f64 = 8.0;
+
+/// What the pilot saw that decides about slices.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// How long it takes to freeze a guest, microseconds, by environment; why it cannot be done.
+    freeze_us: BTreeMap<usize, Result<f64, String>>,
+    runs: BTreeMap<usize, Vec<RunSeen>>,
+}
+
+/// One run of a workload.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunSeen {
+    pub(super) wall_s: f64,
+    pub(super) cpu_s: f64,
+    /// It lost the CPU to others more often than it gave it up.
+    pub(super) preempted: bool,
+}
+
+impl Seen {
+    /// Freezes and thaws a guest a few times.
+    pub(super) fn add_freezer(&mut self, environment: usize, instance: &mut Instance) {
+        let latency = freeze_us(instance);
+        let _settled_or_stopped_next = instance.settle(false);
+        self.freeze_us.insert(environment, latency);
+    }
+
+    pub(super) fn add_run(&mut self, workload: usize, run: RunSeen) {
+        self.runs.entry(workload).or_default().push(run);
+    }
+
+    /// Why a command that is run again and again cannot be sliced.
+    fn objection_to_runs(&self, workload: usize) -> Option<String> {
+        let runs = self.runs.get(&workload)?;
+        let waiting = runs.iter().filter(|run| !run.preempted).map(|run| run.cpu_s / run.wall_s);
+        let least = waiting.fold(f64::INFINITY, f64::min);
+        if least < LEAST_CPU_SHARE {
+            return Some(format!("it used a CPU for {:.0} % of its time only: it waits", least * 100.0));
+        }
+        let seconds = runs.iter().map(|run| run.wall_s);
+        let (shortest, longest) = seconds.fold((f64::INFINITY, 0.0f64), |(a, b), s| (a.min(s), b.max(s)));
+        (longest > MOST_UNEQUAL * shortest)
+            .then(|| format!("one environment takes {:.0} times as long as another", longest / shortest))
+    }
+
+    /// The length that fits the slowest freezer, microseconds; why there is none.
+    fn length_us(&self, environments: &[usize], names: &[&str]) -> Result<u32, String> {
+        let mut slowest: f64 = 0.0;
+        for environment in environments {
+            match self.freeze_us.get(environment) {
+                Some(Ok(us)) => slowest = slowest.max(*us),
+                Some(Err(reason)) => return Err(format!("{}: {reason}", names[*environment])),
+                None => return Err(format!("{} was not tried", names[*environment])),
+            }
+        }
+        let (shortest, longest) = CHOSEN_US;
+        if slowest * FREEZES_PER_SLICE > longest * 4.0 {
+            return Err(format!("it takes {:.1} ms to freeze a guest", slowest / 1000.0));
+        }
+        // A whole number of half milliseconds reads well.
+        Ok((((slowest * FREEZES_PER_SLICE).clamp(shortest, longest) / 500.0).ceil() * 500.0) as u32)
+    }
+}
+
+/// The median time to freeze a guest that is idle, microseconds.
+fn freeze_us(instance: &mut Instance) -> Result<f64, String> {
+    let freezer = instance.freezer().ok_or("it has no control group that freezes it")?;
+    instance.wake().map_err(|failure| failure.reason)?;
+    let mut looks = Vec::with_capacity(LOOKS);
+    for _ in 0..LOOKS {
+        let (freeze_ns, _) = freezer.latency_ns().map_err(|error| trial::describe(&error))?;
+        looks.push(freeze_ns as f64 / 1000.0);
+    }
+    looks.sort_by(f64::total_cmp);
+    Ok(looks[LOOKS / 2])
+}
+
+/// Why a workload is never sliced, whatever the pilot sees; none where it may be.
+fn objection(plan: &WorkloadPlan) -> Option<&'static str> {
+    if plan.start.is_some() {
+        return Some("a start cannot be frozen");
+    }
+    if plan.staging.server.is_some() {
+        return Some("it has a server and its clients, which wait for one another");
+    }
+    if plan.neighbours.is_some() {
+        return Some("its guest has neighbours, which go on");
+    }
+    if plan.prepare.is_some() || plan.cleanup.is_some() {
+        return Some("it is prepared before every run");
+    }
+    plan.sliced.is_none().then_some("its manifest does not say `sliced`")
+}
+
+impl Runner<'_> {
+    /// Decides which workloads are sliced, and puts that on record where the user wants slices.
+    pub(super) fn settle_slices(&mut self, seen: &Seen) -> Result<(), RunnerError> {
+        if self.plan.slices.is_off() {
+            return Ok(());
+        }
+        for workload in 0..self.plan.workloads.len() {
+            let (length_us, reason) = match self.decide_slices(workload, seen) {
+                Ok((length_us, reason)) => (Some(length_us), reason),
+                Err(reason) => (None, reason),
+            };
+            let workload = self.plan.workloads[workload].id.clone();
+            self.journal.append(Record::Slicing(Slicing { workload, length_us, reason }))?;
+        }
+        Ok(())
+    }
+
+    fn decide_slices(&self, workload: usize, seen: &Seen) -> Result<(u32, String), String> {
+        let plan = &self.plan.workloads[workload];
+        if let Some(objection) = objection(plan) {
+            return Err(objection.into());
+        }
+        let environments: Vec<usize> = (0..self.plan.environments.len())
+            .filter(|environment| self.journal.history().active(0, *environment, workload))
+            .collect();
+        if environments.len() < 2 {
+            return Err("there is nothing to compare it with".into());
+        }
+        let names: Vec<&str> = self.plan.environments.iter().map(|e| e.name.as_str()).collect();
+        let fitting = seen.length_us(&environments, &names)?;
+        if let (Some(SlicedWork::Iterations), Some(objection)) =
+            (plan.sliced, seen.objection_to_runs(workload))
+        {
+            return Err(objection);
+        }
+        Ok(match self.plan.slices {
+            SliceChoice::Length(us) => (us, "as the user asks".into()),
+            _ => (fitting, "the shortest that freezing does not distort".into()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(freeze_us: &[Result<f64, String>], runs: &[(f64, f64, bool)]) -> Seen {
+        let run = |&(wall_s, cpu_s, preempted): &(f64, f64, bool)| RunSeen { wall_s, cpu_s, preempted };
+        Seen {
+            freeze_us: freeze_us.iter().cloned().enumerate().collect(),
+            runs: BTreeMap::from([(0, runs.iter().map(run).collect())]),
+        }
+    }
+
+    #[test]
+    fn slices_are_long_beside_freezing() {
+        let length = |us: &[f64]| {
+            let all: Vec<_> = us.iter().map(|us| Ok(*us)).collect();
+            let environments: Vec<usize> = (0..us.len()).collect();
+            seen(&all, &[]).length_us(&environments, &["a", "b"])
+        };
+        assert_eq!(length(&[10.0, 20.0]), Ok(5_000));
+        assert_eq!(length(&[10.0, 73.0]), Ok(7_500));
+        assert_eq!(length(&[400.0, 20.0]), Ok(20_000));
+        assert!(length(&[900.0]).unwrap_err().contains("0.9 ms to freeze"));
+        let stuck = seen(&[Ok(5.0), Err("no group".into())], &[]);
+        assert_eq!(stuck.length_us(&[0, 1], &["a", "b"]), Err("b: no group".into()));
+    }
+
+    #[test]
+    fn commands_that_wait_or_differ_too_much_are_whole() {
+        assert_eq!(seen(&[], &[(1.0, 0.98, false), (3.0, 1.2, true)]).objection_to_runs(0), None);
+        let waits = seen(&[], &[(1.0, 0.98, false), (1.0, 0.5, false)]).objection_to_runs(0).unwrap();
+        assert!(waits.contains("50 %"), "{waits}");
+        let unequal = seen(&[], &[(1.0, 1.0, false), (90.0, 90.0, false)]).objection_to_runs(0).unwrap();
+        assert!(unequal.contains("90 times"), "{unequal}");
+    }
+}

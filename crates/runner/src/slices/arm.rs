@@ -1,0 +1,388 @@
+//! One environment of a sliced unit.
+
+use super::Design;
+use crate::pool::{GuestEnd, Instance};
+use crate::trial::{Failure, WorkloadCommands, describe};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use weigh_host::cgroup::Freezer;
+use weigh_host::clock::monotonic_ns;
+use weigh_model::{FailureKind, Iteration, SliceMark, SlicedWork, Slices};
+use weigh_platforms::{Completed, Progress};
+use weigh_protocol::{Command, Stream};
+use weigh_stats::slices::ITERATION;
+
+/// Time for a command to end after it was asked to.
+const END_DEADLINE: Duration = Duration::from_secs(60);
+/// Signals of Linux, whatever runs in the guest (`signal(7)`).
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+/// Most of a line that a command may write before it is no mark.
+const LONGEST_LINE: usize = 4096;
+
+/// Something that works while it is thawed.
+pub(crate) trait Arm {
+    /// Whether it takes slices.
+    fn is_open(&self) -> bool;
+
+    /// Whether it has had its time and finished its work.
+    fn has(&self, design: Design) -> bool;
+
+    /// Lets it work for so long. With `last` it begins nothing new: it is closed when its piece of
+    /// work is finished.
+    fn slice(&mut self, length: Duration, last: bool);
+}
+
+/// The median and the 95th percentile of some durations, microseconds.
+fn median_and_p95(ns: &mut [u64]) -> [f32; 2] {
+    ns.sort_unstable();
+    let at = |share: f64| ns.get((share * ns.len() as f64) as usize).copied().unwrap_or(0) as f32 / 1000.0;
+    [at(0.5), at(0.95)]
+}
+
+/// The guest of an environment, with the command that is measured in it.
+pub(crate) struct GuestArm<'u> {
+    instance: &'u mut Instance,
+    freezer: Option<Freezer>,
+    commands: WorkloadCommands<'u>,
+    work: SlicedWork,
+    command: Command,
+    /// The command that is under way.
+    running: Option<u32>,
+    /// The begin of a line that the command has not ended yet.
+    line: Vec<u8>,
+    thawed_ns: u64,
+    slices: Slices,
+    freeze_ns: Vec<u64>,
+    thaw_ns: Vec<u64>,
+    finished: Vec<(Iteration, Completed)>,
+    closed: bool,
+    failure: Option<Failure>,
+    warm_ups: u32,
+}
+
+impl<'u> GuestArm<'u> {
+    /// Wakes the guest, warms it up, and leaves it frozen by its group. An arm for which that fails
+    /// is closed from the beginning.
+    pub(crate) fn begin(
+        instance: &'u mut Instance,
+        commands: WorkloadCommands<'u>,
+        (work, length_us): (SlicedWork, u32),
+        warm_up: u32,
+    ) -> Self {
+        let mut command = commands.command().clone();
+        command.argv.extend(super::further_arguments(work));
+        let mut arm = Self {
+            freezer: instance.freezer(),
+            instance,
+            commands,
+            work,
+            command,
+            running: None,
+            line: Vec::new(),
+            thawed_ns: 0,
+            slices: Slices { length_us, ..Slices::default() },
+            freeze_ns: Vec::new(),
+            thaw_ns: Vec::new(),
+            finished: Vec::new(),
+            closed: false,
+            failure: None,
+            warm_ups: 0,
+        };
+        let begun = arm.try_begin(warm_up);
+        arm.settle(begun);
+        arm
+    }
+
+    fn try_begin(&mut self, warm_up: u32) -> Result<(), Failure> {
+        self.instance.wake()?;
+        self.commands.set_up(self.instance.session())?;
+        match self.work {
+            SlicedWork::Iterations => {
+                for _ in 0..warm_up {
+                    self.commands
+                        .once(self.instance.session(), None)
+                        .map_err(|failure| failure.during("in the warm-up"))?;
+                    self.warm_ups += 1;
+                }
+            }
+            SlicedWork::Marks => self.await_ready()?,
+        }
+        self.set_frozen(true)
+    }
+
+    /// Freezes or thaws the guest by its group.
+    fn set_frozen(&self, frozen: bool) -> Result<(), Failure> {
+        let Some(freezer) = &self.freezer else {
+            let reason = "it has no control group that freezes it; --slices off measures whole trials";
+            return Err(Failure::new(FailureKind::Check, reason));
+        };
+        let (set, wanted) = if frozen { (freezer.freeze(), "frozen") } else { (freezer.thaw(), "thawed") };
+        set.map_err(|error| {
+            let reason = format!("the guest could not be {wanted}: {}", describe(&error));
+            Failure::new(FailureKind::GuestDied, reason)
+        })
+    }
+
+    /// Starts the endless work and waits until it has set itself up.
+    fn await_ready(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.commands.deadline();
+        let id = self.start()?;
+        while self.slices.marks.is_empty() {
+            match self.instance.session().next_progress(id, deadline) {
+                Ok(Some(Progress::Output { stream: Stream::Output, bytes })) => self.read(&bytes, 0),
+                Ok(Some(Progress::Output { .. })) => {}
+                Ok(Some(Progress::Ended(completed))) => {
+                    self.running = None;
+                    return Err(self.ended_early(*completed));
+                }
+                Ok(None) => return Err(self.overdue("did not set itself up")),
+                Err(error) => return Err(Failure::lost(&error)),
+            }
+        }
+        // Work begins with the first mark within the rounds: what went before is the warm-up.
+        self.slices.marks.clear();
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<u32, Failure> {
+        let started = self.instance.session().start(&self.command);
+        let id = started.map_err(|error| self.commands.not_executed(&self.command, error))?;
+        self.running = Some(id);
+        Ok(id)
+    }
+
+    /// Ends the arm where something failed.
+    fn settle(&mut self, result: Result<(), Failure>) {
+        if let Err(failure) = result {
+            self.closed = true;
+            self.failure = Some(failure);
+        }
+    }
+
+    /// One slice. The guest is frozen again even where something went wrong in it.
+    fn try_slice(&mut self, length: Duration, last: bool) -> Result<(), Failure> {
+        let began_ns = monotonic_ns();
+        self.set_frozen(false)?;
+        self.thaw_ns.push(monotonic_ns() - began_ns);
+        let mut idle_ns = 0;
+        let worked = self.work_until(Instant::now() + length, began_ns, &mut idle_ns, last);
+        let ordered_ns = monotonic_ns();
+        let frozen = self.set_frozen(true);
+        let ended_ns = monotonic_ns();
+        self.freeze_ns.push(ended_ns - ordered_ns);
+        let before_us = self.thawed_ns / 1000;
+        self.thawed_ns += (ended_ns - began_ns).saturating_sub(idle_ns);
+        self.slices.thawed_us.push((self.thawed_ns / 1000 - before_us) as u32);
+        worked.and(frozen)
+    }
+
+    /// Reads what the command does until a moment. `idle_ns` is the time between commands, which is
+    /// nobody's.
+    fn work_until(
+        &mut self,
+        until: Instant,
+        began_ns: u64,
+        idle_ns: &mut u64,
+        last: bool,
+    ) -> Result<(), Failure> {
+        let at_us = |arm: &Self, idle_ns: u64| {
+            (arm.thawed_ns + (monotonic_ns() - began_ns).saturating_sub(idle_ns)) / 1000
+        };
+        let mut ended_ns = began_ns;
+        while Instant::now() < until {
+            let id = match self.running {
+                Some(id) => id,
+                None if last || self.work == SlicedWork::Marks => {
+                    self.closed = true;
+                    return Ok(());
+                }
+                None => {
+                    *idle_ns += monotonic_ns() - ended_ns;
+                    if self.slices.marks.is_empty() {
+                        self.mark(at_us(self, *idle_ns), BTreeMap::new());
+                    }
+                    self.start()?
+                }
+            };
+            match self.instance.session().next_progress(id, until) {
+                Ok(None) => {}
+                Ok(Some(Progress::Output { stream: Stream::Output, bytes }))
+                    if self.work == SlicedWork::Marks =>
+                {
+                    self.read(&bytes, at_us(self, *idle_ns));
+                }
+                Ok(Some(Progress::Output { .. })) => {}
+                Ok(Some(Progress::Ended(completed))) => {
+                    self.running = None;
+                    if self.work == SlicedWork::Marks {
+                        return Err(self.ended_early(*completed));
+                    }
+                    self.mark(at_us(self, *idle_ns), BTreeMap::from([(ITERATION.into(), 1.0)]));
+                    ended_ns = monotonic_ns();
+                    self.finished.push(self.commands.iteration_of(*completed)?);
+                }
+                Err(error) => return Err(Failure::lost(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, at_us: u64, amounts: BTreeMap<String, f64>) {
+        self.slices.marks.push(SliceMark { at_us, amounts });
+    }
+
+    /// Takes the lines that begin with `mark` from what a command wrote.
+    fn read(&mut self, bytes: &[u8], at_us: u64) {
+        for byte in bytes {
+            if *byte != b'\n' {
+                if self.line.len() < LONGEST_LINE {
+                    self.line.push(*byte);
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if let Some(amounts) = amounts_of(&line) {
+                self.mark(at_us, amounts);
+            }
+        }
+    }
+
+    fn ended_early(&self, completed: Completed) -> Failure {
+        match self.commands.checked(completed) {
+            Ok((_, completed)) => {
+                Failure::new(FailureKind::Check, "it ended although its work is without end").with(completed)
+            }
+            Err(failure) => failure,
+        }
+    }
+
+    /// Kills a command that takes too long.
+    fn overdue(&mut self, what: &str) -> Failure {
+        let killed = self.running.take().and_then(|id| {
+            let session = self.instance.session();
+            session.signal(id, SIGKILL).ok()?;
+            session.finish(id, END_DEADLINE).ok()
+        });
+        let reason = format!("it {what} in time and was killed");
+        let failure = Failure::new(FailureKind::Deadline, reason);
+        match killed {
+            Some(completed) => failure.with(completed),
+            None => failure,
+        }
+    }
+
+    /// Thaws the guest for good, ends its command, and checks what it did. With `give_up` the command
+    /// is killed and its result does not matter.
+    pub(crate) fn end(mut self, give_up: bool) -> ArmResult {
+        let thawed = self.freezer.as_ref().map_or(Ok(()), |_| self.set_frozen(false));
+        let ended = match self.failure.take() {
+            None if !give_up => thawed.and_then(|()| self.try_end()),
+            failure => {
+                if let Some(id) = self.running.take() {
+                    self.kill(id);
+                }
+                failure.map_or(Ok(()), Err)
+            }
+        };
+        let finished = self.commands.torn_down(self.instance.session(), ended);
+        let lost = finished.as_ref().is_err_and(|failure| failure.kind == FailureKind::GuestDied);
+        let end = self.instance.settle(lost);
+        self.slices.freeze_us = median_and_p95(&mut self.freeze_ns);
+        self.slices.thaw_us = median_and_p95(&mut self.thaw_ns);
+        let outcome = finished.map(|()| self.finished);
+        ArmResult { slices: self.slices, outcome, warm_ups: self.warm_ups, end }
+    }
+
+    fn kill(&mut self, id: u32) {
+        let session = self.instance.session();
+        let _gone_or_lost = session.signal(id, SIGKILL).and_then(|()| session.finish(id, END_DEADLINE));
+    }
+
+    fn try_end(&mut self) -> Result<(), Failure> {
+        let Some(id) = self.running.take() else { return Ok(()) };
+        let session = self.instance.session();
+        session.signal(id, SIGTERM).map_err(|error| Failure::lost(&error))?;
+        let ended = session.finish(id, END_DEADLINE);
+        let completed = ended.map_err(|error| self.commands.not_executed(&self.command, error))?;
+        self.finished.push(self.commands.checked(completed)?);
+        Ok(())
+    }
+}
+
+/// What came of an arm.
+pub(crate) struct ArmResult {
+    pub(crate) slices: Slices,
+    /// Every run of the command with its output.
+    pub(crate) outcome: Result<Vec<(Iteration, Completed)>, Failure>,
+    pub(crate) warm_ups: u32,
+    /// How the guest was left.
+    pub(crate) end: GuestEnd,
+}
+
+impl Arm for GuestArm<'_> {
+    fn is_open(&self) -> bool {
+        !self.closed
+    }
+
+    fn has(&self, design: Design) -> bool {
+        // The first mark finishes nothing.
+        let pieces = self.slices.marks.len().saturating_sub(1);
+        self.thawed_ns >= design.each.as_nanos() as u64 && pieces >= design.pieces
+    }
+
+    fn slice(&mut self, length: Duration, last: bool) {
+        if last && self.work == SlicedWork::Marks {
+            self.closed = true;
+            return;
+        }
+        let mut result = self.try_slice(length, last);
+        if result.is_ok() && Duration::from_nanos(self.thawed_ns) > self.commands.deadline() {
+            result =
+                Err(self.set_frozen(false).map_or_else(|failure| failure, |()| self.overdue("did not end")));
+        }
+        self.settle(result);
+    }
+}
+
+/// The amounts of a line such as `mark rate=1e6`; none where it is no mark.
+fn amounts_of(line: &[u8]) -> Option<BTreeMap<String, f64>> {
+    let line = std::str::from_utf8(line).ok()?;
+    let mut words = line.split_ascii_whitespace();
+    if words.next()? != "mark" {
+        return None;
+    }
+    words
+        .map(|word| {
+            let (name, amount) = word.split_once('=')?;
+            let amount = amount.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0)?;
+            Some((name.to_string(), amount))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_told_from_other_lines() {
+        let amounts = |line: &str| amounts_of(line.as_bytes());
+        assert_eq!(amounts("mark"), Some(BTreeMap::new()));
+        assert_eq!(
+            amounts("mark rate=1e6 duration=0.5"),
+            Some(BTreeMap::from([("duration".into(), 0.5), ("rate".into(), 1e6)]))
+        );
+        for line in ["", "marks", "mark rate", "mark rate=x", "mark rate=NaN", "mark rate=-1", "{\"mark\":1}"]
+        {
+            assert_eq!(amounts(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn latencies_are_summarised() {
+        let mut ns: Vec<u64> = (0..100).rev().map(|n| n * 1000).collect();
+        assert_eq!(median_and_p95(&mut ns), [50.0, 95.0]);
+        assert_eq!(median_and_p95(&mut []), [0.0, 0.0]);
+    }
+}

@@ -1,0 +1,297 @@
+//! A sliced unit of a block, from its instances to its records.
+
+use super::{Arm, ArmResult, Design, GuestArm, Rounds, rounds};
+use crate::RunnerError;
+use crate::block::Place;
+use crate::order::SliceOrder;
+use crate::pool::{EnvironmentPool, Instance, State};
+use crate::run::{Ended, Runner};
+use crate::trial::{Failure, Measured, WorkloadCommands};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use weigh_host::clock::{monotonic_ns, utc_now};
+use weigh_model::{
+    Better, Event, Extraction, FailureKind, Iteration, Observed, Outcome, SlicedWork, Slices, Trial,
+    TrialFailure, WorkloadPlan,
+};
+use weigh_observe::InstanceId;
+use weigh_stats::slices::{ITERATION, common_rounds, work_in};
+
+/// An environment of the unit whose guest takes part.
+struct Part {
+    environment: usize,
+    sequence: u64,
+    instance: u64,
+    guest_log: Option<PathBuf>,
+}
+
+/// What came of a part.
+struct PartResult {
+    part: Part,
+    result: ArmResult,
+    observed: Option<Observed>,
+}
+
+impl Runner<'_> {
+    /// One workload in every environment at once, in slices.
+    pub(crate) fn sliced_unit(
+        &mut self,
+        place: Place,
+        environments: &[usize],
+        work: SlicedWork,
+        length_us: u32,
+    ) -> Result<Ended, RunnerError> {
+        let (started, host_started_ns) = (utc_now(), monotonic_ns());
+        let first = self.journal.history().trials();
+        let mut failed: BTreeMap<usize, (u64, TrialFailure)> = BTreeMap::new();
+        let mut parts = Vec::new();
+        for (sequence, environment) in (first..).zip(environments.iter().copied()) {
+            self.journal.event(Event::TrialStarted {
+                block: place.block,
+                workload: self.plan.workloads[place.workload].id.clone(),
+                environment: self.plan.environments[environment].name.clone(),
+            })?;
+            match self.ready_instance(environment)? {
+                Ok((instance, guest_log)) => {
+                    parts.push(Part { environment, sequence, instance, guest_log });
+                }
+                Err(failure) => {
+                    failed.insert(environment, failure);
+                }
+            }
+        }
+        let (rounds, results) = self.run_parts(place, parts, work, length_us);
+        if rounds == Rounds::Interrupted {
+            for PartResult { part, result, .. } in results.into_iter().filter(|part| part.result.end.lost) {
+                self.retire(part.environment, result.end.complaint)?;
+            }
+            self.void_interrupted(place)?;
+            return Ok(Ended::Interrupted);
+        }
+        let mut measured = self.values_of(place, results)?;
+        let host_ended_ns = monotonic_ns();
+        for (sequence, environment) in (first..).zip(environments.iter().copied()) {
+            let (instance, outcome, slices) = match measured.remove(&environment) {
+                Some((instance, outcome, slices)) => (instance, outcome, Some(Box::new(slices))),
+                None => {
+                    let Some((instance, failure)) = failed.remove(&environment) else { continue };
+                    (instance, Err(failure), None)
+                }
+            };
+            let (outcome, observed) = match outcome {
+                Ok(Measured { iterations, observed, .. }) => (Outcome::Measured { iterations }, observed),
+                Err(failure) => (Outcome::Failed(failure), None),
+            };
+            self.record_trial(Trial {
+                sequence,
+                block: place.block,
+                attempt: place.attempt,
+                workload: self.plan.workloads[place.workload].id.clone(),
+                environment: self.plan.environments[environment].name.clone(),
+                host: self.host.clone(),
+                instance,
+                started: started.clone(),
+                host_started_ns,
+                host_ended_ns,
+                outcome,
+                observed,
+                clock: None,
+                slices,
+            })?;
+        }
+        Ok(Ended::Done)
+    }
+
+    /// The instance of an environment, launched again where it has died, with its number and log; or
+    /// why it cannot take part.
+    #[expect(clippy::type_complexity, reason = "a number with a log or with a failure, used once")]
+    fn ready_instance(
+        &mut self,
+        environment: usize,
+    ) -> Result<Result<(u64, Option<PathBuf>), (u64, TrialFailure)>, RunnerError> {
+        let dead = matches!(self.pool.entries[environment].state, State::Dead);
+        if dead {
+            self.launch(environment)?;
+            self.judge(environment)?;
+        }
+        Ok(match &self.pool.entries[environment].state {
+            State::Running(instance) => match self.parity.unequal(environment) {
+                Some(unequal) => Err((instance.number, unequal.clone())),
+                None => Ok((instance.number, instance.log())),
+            },
+            State::Failed(failure) => {
+                let failure = (failure.instance, self.launch_failure(failure));
+                if dead {
+                    self.pool.entries[environment].state = State::Dead; // the next trial tries again
+                }
+                Err(failure)
+            }
+            State::Empty | State::Dead => unreachable!("a launch leaves an instance or a failure"),
+        })
+    }
+
+    /// Begins all parts, gives them their slices, and ends them.
+    fn run_parts(
+        &mut self,
+        place: Place,
+        parts: Vec<Part>,
+        work: SlicedWork,
+        length_us: u32,
+    ) -> (Rounds, Vec<PartResult>) {
+        let workload = &self.plan.workloads[place.workload];
+        let design = design(workload, work, length_us);
+        let mut order = SliceOrder::new(self.plan.seed, place.block, place.workload);
+        let interrupt = self.interrupt;
+        let interrupted = || interrupt.load(std::sync::atomic::Ordering::Relaxed);
+        let directories: Vec<_> =
+            (0..self.pool.entries.len()).map(|e| self.pool.working_directory(e)).collect();
+        let EnvironmentPool { entries, sensors, .. } = &mut self.pool;
+        let mut instances: BTreeMap<usize, (&mut Instance, bool)> = entries
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(environment, entry)| match &mut entry.state {
+                State::Running(instance) => Some((environment, (instance, entry.bare))),
+                _ => None,
+            })
+            .collect();
+        let mut under_way = Vec::new();
+        for part in parts {
+            let (instance, bare) = instances.remove(&part.environment).expect("its instance runs");
+            let attached = instance.attached;
+            if let Some(attached) = attached {
+                sensors.begin(attached);
+            }
+            let placeholders = instance.placeholders(bare, part.sequence, place.seed);
+            let commands = WorkloadCommands::new(
+                workload,
+                directories[part.environment],
+                place.padding_bytes,
+                &self.plan.environments[part.environment].variables,
+                placeholders,
+            );
+            let warm_up = if instance.warm.contains(&place.workload) { 0 } else { workload.warmup };
+            instance.warm.insert(place.workload);
+            under_way.push((part, attached, GuestArm::begin(instance, commands, (work, length_us), warm_up)));
+        }
+        let mut arms: Vec<&mut dyn Arm> =
+            under_way.iter_mut().map(|(_, _, arm)| arm as &mut dyn Arm).collect();
+        let outcome = rounds(&mut arms, design, &mut order, &interrupted);
+        let end = |(part, attached, arm): (Part, Option<InstanceId>, GuestArm)| {
+            let result = arm.end(outcome == Rounds::Interrupted);
+            let observed = attached.map(|attached| sensors.end(attached));
+            PartResult { part, result, observed }
+        };
+        (outcome, under_way.into_iter().map(end).collect())
+    }
+
+    /// The values of all parts over the rounds that they have in common.
+    #[expect(clippy::type_complexity, reason = "the parts of a record, used once")]
+    fn values_of(
+        &mut self,
+        place: Place,
+        results: Vec<PartResult>,
+    ) -> Result<BTreeMap<usize, (u64, Result<Measured, TrialFailure>, Slices)>, RunnerError> {
+        let arms: Vec<&Slices> = results
+            .iter()
+            .filter(|part| part.result.outcome.is_ok())
+            .map(|part| &part.result.slices)
+            .collect();
+        let common = common_rounds(&arms);
+        let used: u64 = results.iter().map(|part| charged_ns(part.observed.as_ref())).sum();
+        let mut values = BTreeMap::new();
+        for PartResult { part, result, observed } in results {
+            let Part { environment, sequence, instance, guest_log } = part;
+            let end = result.end;
+            self.statistics.warm_ups += u64::from(result.warm_ups);
+            if end.lost {
+                self.retire(environment, end.complaint)?;
+            }
+            let workload = &self.plan.workloads[place.workload];
+            let outcome = result.outcome.and_then(|finished| {
+                let work = common.clone().map(|rounds| work_in(&result.slices, rounds));
+                let work = work.filter(|work| !work.is_empty()).ok_or_else(too_short)?;
+                let costs = work.iter().filter_map(|(name, work)| Some((*name, work.cost()?))).collect();
+                Ok(finished.into_iter().map(|(i, c)| (valued(workload, i, &costs), c)).collect::<Vec<_>>())
+            });
+            let outcome = match outcome {
+                Ok(finished) => {
+                    let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
+                    let mut iterations = Vec::new();
+                    let log = self.logs.cell(environment, place.workload);
+                    let mut written = Ok(());
+                    for (number, (iteration, completed)) in finished.into_iter().enumerate() {
+                        iterations.push(iteration);
+                        written = written.and(log.hold(&format!("{label}, iteration {number}"), &completed));
+                    }
+                    let written = written.and_then(|()| log.write());
+                    self.complain_about_logs(written.err())?;
+                    let observed = observed.map(|seen| Box::new(alone(seen, used)));
+                    Ok(Measured { iterations, observed, clock: None })
+                }
+                Err(failure) => {
+                    let failure = failure.because(end.exit_reason).in_guest(guest_log);
+                    let when = format!("trial-{sequence}");
+                    Err(self.file_failure(environment, place.workload, &when, failure)?)
+                }
+            };
+            values.insert(environment, (instance, outcome, result.slices));
+        }
+        Ok(values)
+    }
+}
+
+fn too_short() -> Failure {
+    let reason = "there were no rounds in which all environments were at work; give it longer slices by \
+                  --slices, or whole trials by --slices off";
+    Failure::new(FailureKind::Check, reason)
+}
+
+/// CPU time that was charged to a guest in its window.
+fn charged_ns(observed: Option<&Observed>) -> u64 {
+    observed.map_or(0, |observed| observed.charge.total_ns())
+}
+
+/// What was observed of a guest, where what the other guests of the unit used is nobody else's.
+fn alone(mut observed: Observed, all_used_ns: u64) -> Observed {
+    let others_ns = all_used_ns.saturating_sub(observed.charge.total_ns());
+    observed.foreign.ns = observed.foreign.ns.saturating_sub(others_ns);
+    observed.charge.unattributed_ns -= others_ns as i64;
+    observed
+}
+
+/// How a unit of a workload is cut: half a second for each arm, of the larger sizes a whole one.
+fn design(workload: &WorkloadPlan, work: SlicedWork, length_us: u32) -> Design {
+    let each = Duration::from_millis(if workload.size == "quick" { 500 } else { 1000 });
+    let pieces = match work {
+        // What is reported in turn is reported twice.
+        SlicedWork::Marks => 2 * workload.metrics.len(),
+        SlicedWork::Iterations => workload.iterations as usize,
+    };
+    Design { length: Duration::from_micros(length_us.into()), each, pieces }
+}
+
+/// A run of the command with the values that its slices say.
+fn valued(workload: &WorkloadPlan, mut iteration: Iteration, costs: &BTreeMap<&str, f64>) -> Iteration {
+    for metric in &workload.metrics {
+        let name = &metric.spec.name;
+        let cost = match (workload.sliced, &metric.from) {
+            (Some(SlicedWork::Iterations), Extraction::Duration) => {
+                costs.get(ITERATION).map(|seconds| seconds * metric.factor)
+            }
+            (Some(SlicedWork::Marks), _) => costs.get(name.as_str()).copied(),
+            _ => continue,
+        };
+        match cost {
+            Some(cost) => {
+                let value = if metric.spec.better == Better::Higher { 1.0 / cost } else { cost };
+                iteration.values.insert(name.clone(), value);
+            }
+            None => {
+                let why = "it is not among what the command reports in slices; --slices off measures it";
+                iteration.absent.insert(name.clone(), why.into());
+            }
+        }
+    }
+    iteration
+}

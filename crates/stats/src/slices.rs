@@ -1,0 +1,149 @@
+//! From slices to the time that a piece of work takes (method specification, "Slices").
+//!
+//! Every arm of a unit is thawed once in every round, in random order. Marks say how much work was
+//! done by which moment of the arm's own thawed time; between two marks the work is taken to go on
+//! evenly. All arms are compared over the same rounds: from the first in which all of them are at
+//! work to the last in which none has made its last mark yet. So a slice of one arm always has
+//! neighbours in all others, and what is slow for a while is slow for all of them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use weigh_model::Slices;
+
+/// The name of the amounts of work of which every run is a piece.
+pub const ITERATION: &str = "iteration";
+
+/// Work and the thawed time that it took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Work {
+    /// Seconds.
+    pub seconds: f64,
+    /// Amount, in the unit of the metric's marks.
+    pub amount: f64,
+}
+
+impl Work {
+    /// Seconds for one of what is counted; none where nothing was done.
+    pub fn cost(&self) -> Option<f64> {
+        (self.amount > 0.0 && self.seconds > 0.0).then(|| self.seconds / self.amount)
+    }
+}
+
+/// Thawed time at the end of every round, microseconds, with 0 before the first.
+fn boundaries(slices: &Slices) -> Vec<u64> {
+    let mut at = vec![0];
+    for us in &slices.thawed_us {
+        at.push(at[at.len() - 1] + u64::from(*us));
+    }
+    at
+}
+
+/// The rounds in which every arm was at work from begin to end; none where there are no such
+/// rounds.
+pub fn common_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
+    let mut common = 0..usize::MAX;
+    for arm in arms {
+        let boundaries = boundaries(arm);
+        let (first, last) = (arm.marks.first()?.at_us, arm.marks.last()?.at_us);
+        common.start = common.start.max(boundaries.iter().position(|at| *at >= first)?);
+        common.end = common.end.min(boundaries.iter().rposition(|at| *at <= last)?);
+    }
+    (common.start < common.end).then_some(common)
+}
+
+/// What an arm did in some rounds, by metric: the sum over its marks, those at the edges in
+/// proportion.
+pub fn work_in(arm: &Slices, rounds: Range<usize>) -> BTreeMap<&str, Work> {
+    let boundaries = boundaries(arm);
+    let edge = |round: usize| boundaries.get(round).copied().unwrap_or(u64::MAX) as f64;
+    let (from, to) = (edge(rounds.start), edge(rounds.end));
+    let mut work: BTreeMap<&str, Work> = BTreeMap::new();
+    for pair in arm.marks.windows(2) {
+        let (begin, end) = (pair[0].at_us as f64, pair[1].at_us as f64);
+        let inside = end.min(to) - begin.max(from);
+        if inside <= 0.0 {
+            continue;
+        }
+        for (metric, amount) in &pair[1].amounts {
+            let work = work.entry(metric).or_default();
+            work.seconds += inside * 1e-6;
+            work.amount += amount * inside / (end - begin);
+        }
+    }
+    work
+}
+
+/// What trials would have said that are whole and come one after the other: the log ratio of the
+/// cost of `arm` to that of `baseline`, one taken from the first half of the rounds and the other
+/// from the second. The order is the caller's, who draws it at random. A whole trial of all the
+/// rounds lies in the same way beside its neighbour, so the spread of this over blocks is that of
+/// whole trials of half the length.
+pub fn back_to_back(arm: &Slices, baseline: &Slices, metric: &str, arm_first: bool) -> Option<f64> {
+    let rounds = common_rounds(&[arm, baseline])?;
+    let middle = rounds.start + rounds.len() / 2;
+    let (first, second) = (rounds.start..middle, middle..rounds.end);
+    let (of_arm, of_baseline) = if arm_first { (first, second) } else { (second, first) };
+    let cost = |slices, rounds| work_in(slices, rounds).get(metric)?.cost();
+    Some((cost(arm, of_arm)? / cost(baseline, of_baseline)?).ln())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::SliceMark;
+
+    /// An arm thawed for so long in each round, with marks at some moments.
+    fn arm(thawed_us: &[u32], marks: &[(u64, &[(&str, f64)])]) -> Slices {
+        let mark = |(at_us, amounts): &(u64, &[(&str, f64)])| SliceMark {
+            at_us: *at_us,
+            amounts: amounts.iter().map(|(name, amount)| (name.to_string(), *amount)).collect(),
+        };
+        let marks = marks.iter().map(mark).collect();
+        Slices { length_us: 10, thawed_us: thawed_us.into(), marks, ..Slices::default() }
+    }
+
+    #[test]
+    fn arms_are_compared_over_the_rounds_in_which_all_are_at_work() {
+        let early = arm(&[10; 10], &[(5, &[]), (95, &[("rate", 90.0)])]);
+        let late = arm(&[20; 10], &[(20, &[]), (45, &[("rate", 1.0)]), (170, &[("rate", 9.0)])]);
+        assert_eq!(common_rounds(&[&early, &late]), Some(1..8));
+        assert_eq!(common_rounds(&[&early]), Some(1..9));
+        let work = work_in(&early, 1..8)["rate"];
+        assert!((work.seconds - 70e-6).abs() < 1e-12 && (work.amount - 70.0).abs() < 1e-9, "{work:?}");
+        let work = work_in(&late, 1..8)["rate"];
+        assert!((work.seconds - 140e-6).abs() < 1e-12, "{work:?}");
+        assert!((work.amount - (1.0 + 9.0 * 115.0 / 125.0)).abs() < 1e-9, "{work:?}");
+    }
+
+    #[test]
+    fn metrics_have_the_time_between_their_marks() {
+        let phases =
+            arm(&[50; 2], &[(0, &[]), (40, &[("copy", 4.0)]), (100, &[("triad", 12.0), ("all", 1.0)])]);
+        let work = work_in(&phases, 0..2);
+        let copy = work["copy"];
+        assert!((copy.seconds - 40e-6).abs() < 1e-12 && (copy.amount - 4.0).abs() < 1e-9, "{copy:?}");
+        assert_eq!(work["triad"].seconds, work["all"].seconds);
+        assert!((work["triad"].cost().unwrap() - 5e-6).abs() < 1e-15);
+    }
+
+    #[test]
+    fn arms_without_common_rounds_have_no_value() {
+        let none = arm(&[10; 3], &[]);
+        let begun = arm(&[10; 3], &[(5, &[])]);
+        let short = arm(&[10; 3], &[(1, &[]), (9, &[("rate", 1.0)])]);
+        for arms in [vec![&none], vec![&begun], vec![&short], vec![&short, &none]] {
+            assert_eq!(common_rounds(&arms), None, "{arms:?}");
+        }
+        assert_eq!(Work { seconds: 1.0, amount: 0.0 }.cost(), None);
+    }
+
+    /// An arm that slows down by a half in the second half of the rounds.
+    #[test]
+    fn back_to_back_sees_what_slices_do_not() {
+        let slowing = arm(&[10; 10], &[(0, &[]), (50, &[("rate", 20.0)]), (100, &[("rate", 10.0)])]);
+        let seen = back_to_back(&slowing, &slowing, "rate", true).unwrap();
+        assert!((seen - 0.5f64.ln()).abs() < 1e-9, "{seen}");
+        let seen = back_to_back(&slowing, &slowing, "rate", false).unwrap();
+        assert!((seen - 2.0f64.ln()).abs() < 1e-9, "{seen}");
+    }
+}

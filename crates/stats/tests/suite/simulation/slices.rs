@@ -1,0 +1,196 @@
+//! Slices on hosts that change while they measure (method specification, "Slices"): coverage, false
+//! findings, and what whole trials make of the same hosts.
+
+use super::*;
+use weigh_model::{SliceMark, Slices};
+use weigh_stats::slices::{common_rounds, work_in};
+
+/// Nominal length of a slice, seconds.
+const SLICE: f64 = 0.005;
+const ROUNDS: usize = 100;
+const BLOCKS: usize = 10;
+/// Work between two marks, seconds of an undisturbed CPU.
+const MARK: f64 = 0.025;
+/// Between two slices nobody works, seconds.
+const GAP: f64 = 0.0001;
+
+/// How fast the host is, as a share of its best speed, on average between two moments.
+type Host<'h> = dyn FnMut(f64, f64) -> f64 + 'h;
+
+/// An arm at work: its true cost, and what is known of it.
+struct Worker {
+    cost: f64,
+    thawed_s: f64,
+    done: f64,
+    marked: f64,
+    slices: Slices,
+}
+
+impl Worker {
+    fn new(cost: f64) -> Self {
+        Self { cost, thawed_s: 0.0, done: 0.0, marked: 0.0, slices: Slices::default() }
+    }
+
+    fn mark(&mut self, at_s: f64) {
+        let amounts = match self.slices.marks.is_empty() {
+            true => Default::default(),
+            false => [("work".to_string(), self.marked)].into(),
+        };
+        self.slices.marks.push(SliceMark { at_us: (at_s * 1e6) as u64, amounts });
+    }
+
+    fn work(&mut self, seconds: f64, speed: f64) {
+        let (begin, rate) = (self.thawed_s, speed / self.cost);
+        let mut left = seconds * rate;
+        // Marks come when enough work is done, in the middle of slices.
+        while self.done + left >= MARK {
+            left -= MARK - self.done;
+            self.done = 0.0;
+            self.marked = MARK;
+            self.mark(begin + seconds - left / rate);
+        }
+        self.done += left;
+        self.thawed_s += seconds;
+        let us = (self.thawed_s * 1e6) as u64 - (begin * 1e6) as u64;
+        self.slices.thawed_us.push(us as u32);
+    }
+}
+
+/// The log ratio that a block gives in slices, and the one of two whole trials of the same length.
+fn block(random: &mut Random, host: &mut Host, now: &mut f64, truth: f64) -> (f64, f64) {
+    // The instances are launched.
+    *now += 0.1 + random.uniform();
+    let mut arms = [Worker::new(1.0), Worker::new(truth.exp())];
+    let mut first = 0;
+    for round in 0..ROUNDS {
+        // A random order, and its reverse in the next round; a random length.
+        first = if round % 2 == 0 { usize::from(random.happens(0.5)) } else { 1 - first };
+        let length = SLICE * (0.5 + random.uniform());
+        for place in [first, 1 - first] {
+            arms[place].work(length, host(*now, *now + length));
+            *now += length + GAP;
+        }
+    }
+    let [a, b] = [&arms[0].slices, &arms[1].slices];
+    let rounds = common_rounds(&[a, b]).expect("both work from begin to end");
+    let cost = |arm: &Slices| work_in(arm, rounds.clone())["work"].cost().expect("work was done");
+    let sliced = (cost(b) / cost(a)).ln();
+    let length = ROUNDS as f64 * SLICE;
+    let mut whole = || {
+        let speed = host(*now, *now + length);
+        *now += length + 0.05;
+        speed
+    };
+    let (one, other) = (whole(), whole());
+    let back_to_back =
+        if random.happens(0.5) { truth + (one / other).ln() } else { truth + (other / one).ln() };
+    (sliced, back_to_back)
+}
+
+/// How often the interval misses the truth: at no effect, and at 2 %; and how much narrower it is
+/// than that of whole trials.
+fn judge(what: &str, seed: u64, make: impl Fn(&mut Random) -> Box<Host<'static>> + Sync) -> f64 {
+    let truth = 0.02f64.ln_1p();
+    let narrower = std::sync::Mutex::new((0.0, 0.0));
+    let [same, different, whole] = rates(4_000, seed, |random| {
+        let mut run = |truth| -> (Vec<f64>, Vec<f64>) {
+            let (mut host, mut now) = (make(random), 0.0);
+            (0..BLOCKS).map(|_| block(random, &mut *host, &mut now, truth)).unzip()
+        };
+        let (null, null_whole) = run(0.0);
+        let (effect, _) = run(truth);
+        let interval = |logs: Vec<f64>| described(with_logs(&[logs])).overhead;
+        let (sliced, back_to_back) = (interval(null), interval(null_whole));
+        let width = |interval: Option<Interval>| interval.map_or(0.0, |i| i.high - i.low);
+        let mut sums = narrower.lock().expect("no experiment panics");
+        sums.0 += width(sliced);
+        sums.1 += width(back_to_back);
+        [!holds(sliced, 0.0), !holds(interval(effect), truth), !holds(back_to_back, 0.0)]
+    });
+    let sums = narrower.into_inner().expect("no experiment panics");
+    let gain = sums.1 / sums.0;
+    tell(&format!("{what}: whole trials miss the truth in {whole:.4}; slices are {gain:.1} times narrower"));
+    near(&format!("{what}: false findings in slices"), same, 0.05, 0.012);
+    near(&format!("{what}: intervals in slices that miss 2 %"), different, 0.05, 0.012);
+    gain
+}
+
+#[test]
+fn slices_hold_their_level_under_white_noise() {
+    judge("white", 201, |random| {
+        let mut random = Random::new((random.uniform() * 1e9) as u64);
+        Box::new(move |begin, end| (-0.05 * (SLICE / (end - begin)).sqrt() * random.normal()).exp())
+    });
+}
+
+/// A sum of autoregressive processes with time constants of 4 ms to 16 s: 1/f over four decades.
+#[test]
+fn slices_hold_their_level_under_pink_noise_and_are_narrow() {
+    let gain = judge("1/f", 202, |random| {
+        let mut random = Random::new((random.uniform() * 1e9) as u64);
+        let mut at = 0.0;
+        let mut states = [0.0f64; 7].map(|_| random.normal());
+        Box::new(move |begin, end| {
+            let middle = (begin + end) / 2.0;
+            for (state, power) in states.iter_mut().zip(0..) {
+                let keep = (-(middle - at) / (0.004 * 4.0f64.powi(power))).exp();
+                *state = keep * *state + (1.0 - keep * keep).sqrt() * random.normal();
+            }
+            at = middle;
+            (-0.03 * states.iter().sum::<f64>()).exp()
+        })
+    });
+    assert!(gain > 1.5, "{gain}");
+}
+
+/// Somebody takes the CPU for 30 ms on average, a tenth of the time.
+#[test]
+fn slices_hold_their_level_under_bursts_and_are_narrow() {
+    let gain = judge("bursts", 203, |random| {
+        let mut random = Random::new((random.uniform() * 1e9) as u64);
+        let (mut begins, mut ends) = (0.0, 0.0);
+        Box::new(move |begin, end| {
+            let mut taken = 0.0;
+            loop {
+                while ends <= begin {
+                    begins = ends + 0.27 * random.exponential();
+                    ends = begins + 0.03 * random.exponential();
+                }
+                taken += (ends.min(end) - begins.max(begin)).max(0.0);
+                if ends >= end {
+                    break;
+                }
+                begins = ends + 0.27 * random.exponential();
+                ends = begins + 0.03 * random.exponential();
+            }
+            (1.0 - taken / (end - begin)).max(1e-3)
+        })
+    });
+    assert!(gain > 1.2, "{gain}");
+}
+
+#[test]
+fn slices_hold_their_level_under_a_drift() {
+    let gain = judge("drift", 204, |random| {
+        let mut random = Random::new((random.uniform() * 1e9) as u64);
+        let slope = 0.01 * random.normal();
+        Box::new(move |begin, end| (-slope * (begin + end) / 2.0 - 0.01 * random.normal()).exp())
+    });
+    assert!(gain > 1.0, "{gain}");
+}
+
+/// A disturbance whose period is the slice's, twice that (a round), or near either.
+#[test]
+fn slices_hold_their_level_under_periods_near_their_own() {
+    for (seed, period) in [(205, SLICE), (206, 2.0 * SLICE), (207, 2.1 * SLICE), (208, 4.0 * SLICE)] {
+        judge(&format!("a period of {:.1} ms", period * 1e3), seed, |random| {
+            let mut random = Random::new((random.uniform() * 1e9) as u64);
+            let phase = TAU * random.uniform();
+            Box::new(move |begin, end| {
+                let wave = |at: f64| (TAU * at / period + phase).cos();
+                let mean = (wave(begin) - wave(end)) * period / (TAU * (end - begin));
+                (-0.2 * mean - 0.005 * random.normal()).exp()
+            })
+        });
+    }
+}
