@@ -50,7 +50,7 @@ impl Client {
     /// A client on an existing bridge, with an unused address of its subnet: number 254.
     ///
     /// # Errors
-    /// [`NetworkError`]; then all changes have been undone.
+    /// [`NetworkError`](crate::NetworkError); then all changes have been undone.
     pub fn on_bridge(run: Run<'_>, bridge: &str, gateway: Ipv4Addr) -> Result<Self> {
         let shared = Shared::join(run, bridge, |shared, alias| {
             let outside = [format!("link set dev {} master {bridge}", shared.link)];
@@ -121,7 +121,7 @@ impl Client {
     /// Removes the client if no other guest uses it.
     ///
     /// # Errors
-    /// [`NetworkError::Ledger`] with changes that could not be undone; they stay in the ledger.
+    /// [`NetworkError::Ledger`](crate::NetworkError::Ledger) with changes that could not be undone; they stay in the ledger.
     pub fn remove(&mut self) -> Result<()> {
         let Some(shared) = self.shared.take() else { return Ok(()) };
         if let Some((number, _)) = self.published.take() {
@@ -178,7 +178,7 @@ impl FirewallOpening {
     /// `guest` is the number of the guest in the run.
     ///
     /// # Errors
-    /// [`NetworkError`]; then all changes have been undone.
+    /// [`NetworkError`](crate::NetworkError); then all changes have been undone.
     pub fn to_bridge(run: Run<'_>, bridge: &str, guest: u64) -> Result<Self> {
         let mut changes = RecordedChanges::new(run.ledger);
         let of_state = |direction, state| [direction, bridge, "-m", "conntrack", "--ctstate", state];
@@ -191,7 +191,7 @@ impl FirewallOpening {
     /// Closes the opening.
     ///
     /// # Errors
-    /// [`NetworkError::Ledger`] with changes that could not be undone; they stay in the ledger.
+    /// [`NetworkError::Ledger`](crate::NetworkError::Ledger) with changes that could not be undone; they stay in the ledger.
     pub fn close(&mut self) -> Result<()> {
         self.0.undo()
     }
@@ -200,7 +200,7 @@ impl FirewallOpening {
 /// The host's address in an unused private subnet of [`PREFIX_BITS`], for a network of an engine.
 ///
 /// # Errors
-/// [`NetworkError::NoSubnet`], or `ip` fails.
+/// [`NetworkError::NoSubnet`](crate::NetworkError::NoSubnet), or `ip` fails.
 pub fn unused_subnet(run: &str) -> Result<Ipv4Addr> {
     let seed = crate::seed(&format!("{run}\nengine"));
     Ok(choose(&NetworkState::now()?.taken(""), seed)?.host(GATEWAY_HOST))
