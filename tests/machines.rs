@@ -152,11 +152,11 @@ fn killed_with_machines_clean_restores_the_host() {
         found.map_or(platform, |(_, environment)| environment).to_string()
     };
     let on: Vec<String> = machines.iter().map(|platform| with_network(platform)).collect();
-    let on = format!("native,{}", on.join(","));
+    let on = format!("native;{}", on.join(";"));
     let all = [2, 5, 9, 14].map(Changes).into_iter().chain([Trials(1)]);
     // Each second one in the default tests.
     let step = if is_long() { 1 } else { 2 };
-    killed_at(&stage, &format!("run --no-void --on {on} --blocks 50 -- sleep 0.02"), all.step_by(step));
+    killed_at(&stage, &format!("run --no-void --on '{on}' --blocks 50 -- sleep 0.02"), all.step_by(step));
 }
 
 /// SIGKILL for a machine in the middle of a trial: the trial has failed and says so, and everything

@@ -1,7 +1,7 @@
 //! Noise and clocks in words: what disturbed the trials, and by which clock they were timed.
 
 use crate::Report;
-use crate::quantity::{duration_ns, plain_percent, share};
+use crate::quantity::{Effect, duration_ns, plain_percent, share};
 use crate::text::join;
 use weigh_model::{ClockState, HostSettings, NoiseLimits};
 use weigh_stats::{ClockSummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell};
@@ -121,10 +121,12 @@ fn slices(summary: &SliceSummary) -> String {
     let SliceSummary { workload, length_us, reason, cells } = summary;
     let Some(length_us) = length_us else { return format!("{workload}: whole trials: {reason}") };
     let cell = |cell: &SlicedCell| {
-        let SlicedCell { environment, freeze_us, freeze_p95_us, gain, .. } = cell;
+        let SlicedCell { environment, freeze_us, freeze_p95_us, gain, longer, .. } = cell;
         let gain = gain.map(|gain| format!(", whole trials would spread {gain:.1} times as much"));
-        let gain = gain.unwrap_or_default();
-        format!("{environment} froze within {freeze_us:.0} us (95 %: {freeze_p95_us:.0} us){gain}")
+        let longer =
+            longer.map(|found| format!(", slices four times as long find {} more", Effect::from(found)));
+        let (gain, longer) = (gain.unwrap_or_default(), longer.unwrap_or_default());
+        format!("{environment} froze within {freeze_us:.0} us (95 %: {freeze_p95_us:.0} us){gain}{longer}")
     };
     let cells: Vec<String> = cells.iter().map(cell).collect();
     let length = duration_ns(f64::from(*length_us) * 1000.0);

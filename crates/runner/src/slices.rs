@@ -20,6 +20,17 @@ use crate::order::SliceOrder;
 use std::time::Duration;
 use weigh_model::SlicedWork;
 
+/// In every fourth block slices are this many times as long, so that every run shows whether their
+/// length changes what is found.
+const LONG: u32 = 4;
+const LONG_BLOCKS: u32 = 4;
+
+/// The length of the slices of a block, microseconds.
+pub(crate) fn length_in_block_us(length_us: u32, block: u32) -> u32 {
+    let is_long = block % LONG_BLOCKS == LONG_BLOCKS - 1;
+    if is_long { length_us.saturating_mul(LONG) } else { length_us }
+}
+
 /// Share of the nominal length by which a slice is longer or shorter, at most: a disturbance whose
 /// period is that of the slices would otherwise meet the same arm again and again.
 const JITTER: f64 = 0.5;

@@ -79,6 +79,9 @@ pub struct SlicedCell {
     /// were whole and half as long ([`crate::slices::back_to_back`]); absent for the baseline and
     /// where there are too few blocks.
     pub gain: Option<f64>,
+    /// What slices four times as long find beyond the others, as an effect; absent for the baseline
+    /// and where there are too few blocks.
+    pub longer: Option<Interval>,
 }
 
 /// The load generator of a server in an environment.

@@ -312,6 +312,7 @@ impl<'a> Collector<'a> {
         let plan = self.plan;
         self.counting.extend(units.iter().flat_map(|(_, trials)| trials.values().copied()));
         let found = slices::summary(plan, workload, &self.slicing, units);
+        self.collected.warnings.extend(found.iter().flat_map(|found| slices::warnings(found, plan.margin)));
         self.collected.circumstances.slices.extend(found);
         for environment in &plan.environments {
             let name = environment.name.as_str();

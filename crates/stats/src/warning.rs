@@ -1,5 +1,6 @@
 //! Warnings as values: what was seen, where, and what to do next.
 
+use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -100,6 +101,12 @@ pub enum WarningKind {
     /// All ratios are exactly alike.
     #[error("all ratios are exactly alike, as counted or rounded values are")]
     NoSpread,
+    /// Slices of another length find another effect.
+    #[error("slices four times as long find {:+.1} % [{:+.1}, {:+.1}] beyond the others, more than a quarter of the margin", .longer.estimate * 100.0, .longer.low * 100.0, .longer.high * 100.0)]
+    SlicesDiffer {
+        /// The difference as an effect.
+        longer: Interval,
+    },
     /// A timed interval below 1 ms.
     #[error("an interval of {:.3} ms was timed, and below 1 ms starting and timing weigh in", *.shortest_s * 1e3)]
     ShortMeasurement {
@@ -333,6 +340,9 @@ impl WarningKind {
                 "quieten the host (see `weigh doctor`) or give every iteration more work"
             }
             Self::NoSpread => "do not read the interval as precision unless the value is a count",
+            Self::SlicesDiffer { .. } => {
+                "measure it in longer slices, as in --slices 50ms, or whole by --slices off"
+            }
             Self::ShortMeasurement { .. } => "give every iteration more work",
             Self::InOneRunOnly { .. } => "measure it in both",
             Self::MetricChanged => "measure both with one version of the workload",

@@ -88,6 +88,12 @@ fn a_slow_arm_keeps_the_others_at_work_and_a_dead_one_does_not() {
 }
 
 #[test]
+fn every_fourth_block_has_slices_four_times_as_long() {
+    let lengths: Vec<u32> = (0..8).map(|block| length_in_block_us(5000, block)).collect();
+    assert_eq!(lengths, [5000, 5000, 5000, 20_000, 5000, 5000, 5000, 20_000]);
+}
+
+#[test]
 fn an_interrupt_ends_the_rounds() {
     let (ended, [a, b], _) = run([(1, 999), (1, 999)], |slices| slices >= 10);
     assert_eq!((ended, a.len(), b.len()), (Rounds::Interrupted, 5, 5));

@@ -1,6 +1,6 @@
 //! A sliced unit of a block, from its instances to its records.
 
-use super::{Arm, ArmResult, Design, GuestArm, Rounds, rounds};
+use super::{Arm, ArmResult, Design, GuestArm, Rounds, length_in_block_us, rounds};
 use crate::RunnerError;
 use crate::block::Place;
 use crate::order::SliceOrder;
@@ -42,6 +42,7 @@ impl Runner<'_> {
         work: SlicedWork,
         length_us: u32,
     ) -> Result<Ended, RunnerError> {
+        let length_us = length_in_block_us(length_us, place.block);
         let (started, host_started_ns) = (utc_now(), monotonic_ns());
         let first = self.journal.history().trials();
         let mut failed: BTreeMap<usize, (u64, TrialFailure)> = BTreeMap::new();

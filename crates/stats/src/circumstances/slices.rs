@@ -2,14 +2,18 @@
 
 use super::{SliceSummary, SlicedCell};
 use crate::collect::CountingUnit;
-use crate::estimate::count;
+use crate::estimate::{Estimate, count};
 use crate::rank;
 use crate::slices::back_to_back;
+use crate::warning::{Warning, WarningKind};
 use std::collections::BTreeMap;
-use weigh_model::{MetricSource, Plan, Slices, Slicing, Trial, WorkloadPlan};
+use weigh_model::{MetricSource, Outcome, Plan, Slices, Slicing, Trial, WorkloadPlan};
 
 /// Fewest blocks of which a spread is told.
 const FEWEST: usize = 4;
+/// A difference between lengths of slices matters where its interval lies beyond this share of the
+/// margin.
+const BIAS_SHARE: f64 = 0.25;
 
 /// The slices of a workload; none where nothing was decided about them.
 pub(crate) fn summary(
@@ -25,12 +29,14 @@ pub(crate) fn summary(
         trials.peek()?;
         let (freeze, late): (Vec<f64>, Vec<f64>) =
             trials.map(|slices| (f64::from(slices.freeze_us[0]), f64::from(slices.freeze_us[1]))).unzip();
+        let pairs = Pairs::of(plan, workload, name, units);
         Some(SlicedCell {
             environment: name.into(),
             trials: count(freeze.len()),
             freeze_us: rank::median_of(freeze)?,
             freeze_p95_us: rank::median_of(late)?,
-            gain: (name != plan.baseline).then(|| gain(plan, workload, name, units)).flatten(),
+            gain: pairs.as_ref().and_then(Pairs::gain),
+            longer: pairs.as_ref().and_then(Pairs::longer).map(|longer| longer.interval()),
         })
     };
     Some(SliceSummary {
@@ -41,32 +47,71 @@ pub(crate) fn summary(
     })
 }
 
+/// Warnings of cells in which the length of the slices decides what is found.
+pub(crate) fn warnings(summary: &SliceSummary, margin: f64) -> Vec<Warning> {
+    let bound = BIAS_SHARE * margin;
+    let beyond = summary.cells.iter().filter_map(|cell| {
+        let longer = cell.longer.filter(|longer| longer.low > bound || longer.high < -bound)?;
+        let kind = WarningKind::SlicesDiffer { longer };
+        Some(Warning::of(Some(&summary.workload), Some(&cell.environment), kind))
+    });
+    beyond.collect()
+}
+
 fn slices_of<'t>(trial: &&'t Trial) -> Option<&'t Slices> {
     trial.slices.as_deref()
 }
 
-/// How many times as much the log ratios of whole trials would spread from block to block, by the
-/// first primary metric.
-fn gain(plan: &Plan, workload: &WorkloadPlan, environment: &str, units: &[CountingUnit<'_>]) -> Option<f64> {
-    let metric = workload.metrics.iter().find(|metric| metric.spec.primary)?;
-    let (mut sliced, mut whole) = (Vec::new(), Vec::new());
-    for (block, trials) in units {
-        let (Some(arm), Some(baseline)) = (trials.get(environment), trials.get(plan.baseline.as_str()))
-        else {
-            continue;
-        };
-        let Some((arm_slices, baseline_slices)) = slices_of(arm).zip(slices_of(baseline)) else { continue };
-        let (Some(arm_cost), Some(baseline_cost)) = (cost(metric, arm), cost(metric, baseline)) else {
-            continue;
-        };
-        let name = mark_name(metric, arm_slices);
-        // Which of the two comes first alternates: any rule does that looks at no value.
-        let Some(apart) = back_to_back(arm_slices, baseline_slices, &name, block % 2 == 0) else { continue };
-        sliced.push(arm_cost - baseline_cost);
-        whole.push(apart);
+/// The log ratios of an environment to the baseline, block by block, by the first primary metric.
+#[derive(Default)]
+struct Pairs {
+    nominal: Vec<f64>,
+    /// Of the blocks whose slices are longer.
+    longer: Vec<f64>,
+    /// What whole trials would have found.
+    whole: Vec<f64>,
+}
+
+impl Pairs {
+    fn of(
+        plan: &Plan,
+        workload: &WorkloadPlan,
+        environment: &str,
+        units: &[CountingUnit<'_>],
+    ) -> Option<Self> {
+        let metric = workload.metrics.iter().find(|metric| metric.spec.primary)?;
+        let trials = units.iter().filter_map(|(block, trials)| {
+            Some((*block, *trials.get(environment)?, *trials.get(plan.baseline.as_str())?))
+        });
+        let trials: Vec<(u32, &Trial, &Trial)> = trials.collect();
+        let lengths = trials.iter().filter_map(|(_, arm, _)| Some(slices_of(arm)?.length_us));
+        let nominal_us = lengths.min().filter(|_| environment != plan.baseline)?;
+        let mut pairs = Self::default();
+        for (block, arm, baseline) in &trials {
+            let Some((of_arm, of_baseline)) = slices_of(arm).zip(slices_of(baseline)) else { continue };
+            let Some((arm, baseline)) = cost(metric, arm).zip(cost(metric, baseline)) else { continue };
+            if of_arm.length_us > nominal_us {
+                pairs.longer.push(arm - baseline);
+                continue;
+            }
+            pairs.nominal.push(arm - baseline);
+            // Which of the two comes first alternates: any rule does that looks at no value.
+            pairs.whole.extend(back_to_back(of_arm, of_baseline, &mark_name(metric, of_arm), block % 2 == 0));
+        }
+        Some(pairs)
     }
-    let spread = deviation(&sliced)?;
-    (spread > 0.0).then(|| deviation(&whole).map(|whole| whole / spread)).flatten()
+
+    /// How many times as much whole trials would spread.
+    fn gain(&self) -> Option<f64> {
+        let spread = |logs: &[f64]| Estimate::of(logs).filter(|_| logs.len() >= FEWEST);
+        let (sliced, whole) = (spread(&self.nominal)?, spread(&self.whole)?);
+        (!sliced.has_no_spread()).then(|| whole.standard_error / sliced.standard_error)
+    }
+
+    /// What longer slices find beyond the others.
+    fn longer(&self) -> Option<Estimate> {
+        Some(Estimate::of(&self.longer)?.less(&Estimate::of(&self.nominal)?))
+    }
 }
 
 /// The name of a metric's amounts: its own, or that of iterations.
@@ -77,16 +122,82 @@ fn mark_name(metric: &MetricSource, slices: &Slices) -> String {
 }
 
 fn cost(metric: &MetricSource, trial: &Trial) -> Option<f64> {
-    let weigh_model::Outcome::Measured { iterations } = &trial.outcome else { return None };
+    let Outcome::Measured { iterations } = &trial.outcome else { return None };
     let value = iterations.first()?.values.get(&metric.spec.name)?;
     (*value > 0.0).then(|| metric.spec.better.log_cost(*value))
 }
 
-fn deviation(logs: &[f64]) -> Option<f64> {
-    if logs.len() < FEWEST {
-        return None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interval::Interval;
+    use std::collections::HashMap;
+    use weigh_model::{Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, SliceMark};
+
+    /// A trial of a second's work, which took so long in slices of that length.
+    fn trial(environment: &str, block: u32, length_us: u32, seconds: f64) -> Trial {
+        let values = BTreeMap::from([("time".to_string(), seconds)]);
+        let mark = |at_us: u64| SliceMark {
+            at_us,
+            amounts: if at_us == 0 { BTreeMap::new() } else { BTreeMap::from([("time".into(), 0.01)]) },
+        };
+        let each = (seconds * 1e4) as u64;
+        Trial {
+            environment: environment.into(),
+            block,
+            workload: "w".into(),
+            outcome: Outcome::Measured { iterations: vec![Iteration { values, ..Iteration::default() }] },
+            slices: Some(Box::new(Slices {
+                length_us,
+                thawed_us: vec![each as u32; 20],
+                marks: (0..=20).map(|n| mark(n * each)).collect(),
+                freeze_us: [40.0, 70.0],
+                thaw_us: [6.0, 9.0],
+            })),
+            ..Trial::default()
+        }
     }
-    let n = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / n;
-    Some((logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt())
+
+    /// Ten blocks in which `e` costs so much more in slices of the nominal length, and in longer ones.
+    fn found(short: f64, long: f64) -> SliceSummary {
+        let environments = ["native", "e"].map(|name| EnvironmentSpec::new(name, BTreeMap::new()).into());
+        let metric = MetricSource {
+            spec: MetricSpec { primary: true, ..MetricSpec::time("time") },
+            from: Extraction::Duration,
+            factor: 1.0,
+        };
+        let workload = WorkloadPlan::of("w", Vec::new(), vec![metric]);
+        let plan = Plan::of("p", environments.into(), vec![workload.clone()], Effort::Fixed { blocks: 10 });
+        let trials: Vec<Trial> = (0..10u32)
+            .flat_map(|block| {
+                let (length, effect) = if block % 4 == 3 { (20_000, long) } else { (5000, short) };
+                let noise = 1.0 + f64::from(block % 3) * 1e-4;
+                [trial("native", block, length, 1.0), trial("e", block, length, effect * noise)]
+            })
+            .collect();
+        let units: Vec<CountingUnit<'_>> = trials
+            .chunks(2)
+            .map(|pair| {
+                (pair[0].block, pair.iter().map(|t| (t.environment.as_str(), t)).collect::<HashMap<_, _>>())
+            })
+            .collect();
+        let slicing = Slicing { workload: "w".into(), length_us: Some(5000), reason: "so".into() };
+        summary(&plan, &workload, &[&slicing], &units).unwrap()
+    }
+
+    #[test]
+    fn slices_whose_length_decides_are_warned_of() {
+        let alike = found(1.03, 1.03);
+        assert_eq!(warnings(&alike, 0.02), []);
+        let cell = &alike.cells[1];
+        assert_eq!((cell.trials, cell.freeze_us, cell.freeze_p95_us), (10, 40.0, 70.0));
+        let Interval { low, high, .. } = cell.longer.unwrap();
+        assert!(low < 0.0 && high > 0.0, "{cell:?}");
+        assert!(alike.cells[0].longer.is_none() && alike.cells[0].gain.is_none());
+        let biased = found(1.03, 1.05);
+        let warned = warnings(&biased, 0.02);
+        assert!(matches!(warned[..], [Warning { kind: WarningKind::SlicesDiffer { .. }, .. }]), "{warned:?}");
+        assert_eq!(warned[0].environment.as_deref(), Some("e"));
+        assert_eq!(warnings(&biased, 0.5), [], "within a quarter of a margin of 50 %");
+    }
 }
