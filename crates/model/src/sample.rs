@@ -194,6 +194,17 @@ pub struct Trial {
     pub slices: Option<Box<Slices>>,
 }
 
+impl Trial {
+    /// How long the trial had the host, seconds: of a sliced one the time for which its guest was
+    /// thawed, because all trials of its unit have the same begin and end.
+    pub fn took_s(&self) -> f64 {
+        match &self.slices {
+            Some(slices) => slices.thawed_us.iter().map(|us| f64::from(*us)).sum::<f64>() / 1e6,
+            None => self.host_ended_ns.saturating_sub(self.host_started_ns) as f64 / 1e9,
+        }
+    }
+}
+
 /// What came of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", try_from = "OutcomeFields")]

@@ -244,7 +244,7 @@ impl Runner<'_> {
 
     /// Writes a trial down, counts it, and reports what it is the first to show.
     pub(crate) fn record_trial(&mut self, trial: Trial) -> Result<(), RunnerError> {
-        let took_s = (trial.host_ended_ns - trial.host_started_ns) as f64 / 1e9;
+        let took_s = trial.took_s();
         self.count(&trial.outcome, took_s);
         let notices = self.notices(&trial);
         let finished = Event::TrialFinished {

@@ -124,11 +124,7 @@ impl<'a> History<'a> {
     fn add_trial(&mut self, trial: &Trial) {
         self.trials = self.trials.max(trial.sequence + 1);
         self.next_instance = self.next_instance.max(trial.instance + 1);
-        self.trial_s += match &trial.slices {
-            // All trials of a unit have the same begin and end.
-            Some(slices) => slices.thawed_us.iter().map(|us| f64::from(*us)).sum::<f64>() / 1e6,
-            None => trial.host_ended_ns.saturating_sub(trial.host_started_ns) as f64 / 1e9,
-        };
+        self.trial_s += trial.took_s();
         let Some(cell @ (environment, workload)) = self.cell(&trial.environment, &trial.workload) else {
             return;
         };
