@@ -70,11 +70,23 @@ pub fn requested(
     Ok((every, others))
 }
 
+/// CPU time after which the clock is read and the signal looked for again, at the latest. Both are
+/// system calls, which some platforms answer a hundred times as slowly as the host: after every piece
+/// of work they would be part of what is measured.
+const LOOK_NS: u64 = 12_000_000;
+
 /// What a kernel in its endless form reports to, and learns from when to end.
 pub(crate) struct Marks {
     every_ns: u64,
+    /// [`LOOK_NS`], or 0 to look after every piece.
+    look_ns: u64,
     /// CPU time of the process at the last mark.
     last_ns: u64,
+    /// CPU time of the process when the clock was read last.
+    looked_ns: u64,
+    /// Pieces since then, and how many there may be until it is read again.
+    unseen: u64,
+    until_look: u64,
     /// Work that no mark has reported yet.
     pending: Vec<(String, f64)>,
     output: Box<dyn Write + Send>,
@@ -88,16 +100,28 @@ impl Marks {
     /// those that it starts, leave SIGTERM pending.
     pub(crate) fn new(every: Duration) -> Result<Self, KernelError> {
         block_sigterm().map_err(KernelError::system("block SIGTERM"))?;
-        Ok(Self::with(every, Box::new(std::io::stdout()), Box::new(sigterm_is_pending)))
+        Ok(Self::with((every, LOOK_NS), Box::new(std::io::stdout()), Box::new(sigterm_is_pending)))
     }
 
     fn with(
-        every: Duration,
+        (every, look_ns): (Duration, u64),
         output: Box<dyn Write + Send>,
         end_requested: Box<dyn FnMut() -> bool + Send>,
     ) -> Self {
         let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
-        Self { every_ns, last_ns: cpu_ns(), pending: Vec::new(), output, end_requested, failure: None }
+        let now_ns = cpu_ns();
+        Self {
+            every_ns,
+            look_ns,
+            last_ns: now_ns,
+            looked_ns: now_ns,
+            unseen: 0,
+            until_look: 1,
+            pending: Vec::new(),
+            output,
+            end_requested,
+            failure: None,
+        }
     }
 
     /// Says that the time since the last mark belongs to no work: work begins now.
@@ -121,11 +145,22 @@ impl Marks {
         for ((_, pending), (_, amount)) in self.pending.iter_mut().zip(amounts) {
             *pending += amount;
         }
-        let due = cpu_ns().saturating_sub(self.last_ns) >= self.every_ns;
-        if due {
-            self.flush();
+        self.unseen += 1;
+        if self.unseen < self.until_look {
+            return false;
         }
-        due
+        let now_ns = cpu_ns();
+        let pieces = self.unseen;
+        let piece_ns = (now_ns.saturating_sub(self.looked_ns) / pieces).max(1);
+        (self.looked_ns, self.unseen) = (now_ns, 0);
+        let left_ns = self.every_ns.saturating_sub(now_ns.saturating_sub(self.last_ns));
+        if left_ns == 0 {
+            self.flush();
+            return true;
+        }
+        // At most twice as many as before: the clock may have ticks of 10 ms and stand still meanwhile.
+        self.until_look = (left_ns.min(self.look_ns) / piece_ns).clamp(1, 2 * pieces);
+        false
     }
 
     /// Prints the mark of the work that is pending: what comes next is something else.
@@ -143,7 +178,7 @@ impl Marks {
 
     /// Whether the work is to end. Prints the work that is pending if so.
     pub(crate) fn stopped(&mut self) -> bool {
-        let stopped = self.failure.is_some() || (self.end_requested)();
+        let stopped = self.failure.is_some() || (self.unseen == 0 && (self.end_requested)());
         if stopped {
             self.flush();
         }
@@ -176,6 +211,8 @@ impl Marks {
         let written = self.output.write_all(line.as_bytes()).and_then(|()| self.output.flush());
         self.failure = self.failure.take().or(written.err());
         self.last_ns = cpu_ns();
+        // What comes next may be of another kind, with longer pieces.
+        (self.looked_ns, self.unseen, self.until_look) = (self.last_ns, 0, 1);
     }
 }
 
@@ -336,7 +373,7 @@ pub(crate) mod tests {
             asked += 1;
             asked >= pieces
         };
-        (Marks::with(every, Box::new(printed.clone()), Box::new(end)), printed)
+        (Marks::with((every, 0), Box::new(printed.clone()), Box::new(end)), printed)
     }
 
     #[test]
@@ -367,11 +404,34 @@ pub(crate) mod tests {
                 Ok(())
             }
         }
-        let mut marks = Marks::with(Duration::ZERO, Box::new(Closed), Box::new(|| false));
+        let mut marks = Marks::with((Duration::ZERO, 0), Box::new(Closed), Box::new(|| false));
         assert!(!marks.stopped());
         marks.ready();
         assert!(marks.stopped());
         assert!(marks.finish().unwrap_err().to_string().starts_with("cannot write a mark"));
+    }
+
+    /// Pieces of microseconds are looked at every few milliseconds only.
+    #[test]
+    fn short_pieces_are_not_slowed_down_by_looking() {
+        let (printed, asked) = (Printed::default(), Arc::new(AtomicU64::new(0)));
+        let count = Arc::clone(&asked);
+        let end = move || count.fetch_add(1, Ordering::Relaxed) > 1000;
+        let every = Duration::from_millis(20);
+        let mut marks = Marks::with((every, LOOK_NS), Box::new(printed.clone()), Box::new(end));
+        marks.ready();
+        let mut pieces = 0u64;
+        while printed.text().lines().count() < 4 {
+            std::hint::black_box((0..1000u64).fold(pieces, |sum, n| sum ^ n.wrapping_mul(sum)));
+            marks.done(&[("rate", 1.0)]);
+            assert!(!marks.stopped());
+            pieces += 1;
+        }
+        let asked = asked.load(Ordering::Relaxed);
+        assert!(pieces > 100 && asked < pieces / 4, "asked {asked} times in {pieces} pieces");
+        let printed = printed.text();
+        let amounts = printed.lines().filter_map(|line| line.strip_prefix("mark rate="));
+        assert_eq!(amounts.map(|amount| amount.parse::<u64>().unwrap()).sum::<u64>(), pieces);
     }
 
     #[test]
