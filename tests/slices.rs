@@ -70,7 +70,7 @@ fn slices_find_a_known_difference() {
     let once = |turns: &str, out: &str| {
         let work = format!("WEIGH_TEST_TURNS={turns} exec {}", work.display());
         stage.stdout(&format!(
-            "run --slices 5ms --on native,namespaces --blocks 3 --out {out} -- sh -c '{work}'"
+            "run --slices 5ms --on native,namespaces --blocks 3 --warmup 6 --out {out} -- sh -c '{work}'"
         ));
         let trials = of_kind(&records(&stage.here().join(out)), "trial");
         let mut seconds: Vec<f64> = trials
@@ -78,6 +78,15 @@ fn slices_find_a_known_difference() {
             .map(|trial| trial["outcome"]["iterations"][0]["values"]["time"].as_f64().unwrap())
             .collect();
         assert_eq!(seconds.len(), 6);
+        for trial in &trials {
+            // The warm-up is charged to no run.
+            let iterations = trial["outcome"]["iterations"].as_array().unwrap();
+            let ns = |value: &Value| value.as_u64().unwrap() as f64;
+            let used: f64 = iterations.iter().map(|i| ns(&i["user_ns"]) + ns(&i["system_ns"])).sum();
+            let charged = ns(&trial["observed"]["charge"]["guest_ns"]);
+            let most = 1.0 + 3.0 / iterations.len() as f64;
+            assert!(charged < most * used, "{charged} ns charged, {used} ns used: {trial}");
+        }
         seconds.sort_by(f64::total_cmp);
         // The least disturbed ones: other work on this machine only adds.
         seconds[0]

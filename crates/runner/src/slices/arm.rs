@@ -177,8 +177,8 @@ impl<'u> GuestArm<'u> {
         worked.and(frozen)
     }
 
-    /// Reads what the command does until a moment. `idle_ns` is the time between commands, which is
-    /// nobody's.
+    /// Reads what the command does until a moment. Adds to `idle_ns` the time between two runs of a
+    /// command, which counts for neither.
     fn work_until(
         &mut self,
         until: Instant,

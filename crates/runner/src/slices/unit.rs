@@ -160,7 +160,9 @@ impl Runner<'_> {
         for part in parts {
             let (instance, bare) = instances.remove(&part.environment).expect("its instance runs");
             let attached = instance.attached;
-            if let Some(attached) = attached {
+            // A kernel counts its operations from its start, a command those of its measured runs.
+            let counts_from_start = work == SlicedWork::Marks;
+            if let Some(attached) = attached.filter(|_| counts_from_start) {
                 sensors.begin(attached);
             }
             let placeholders = instance.placeholders(bare, part.sequence, place.seed);
@@ -173,7 +175,11 @@ impl Runner<'_> {
             );
             let warm_up = if instance.warm.contains(&place.workload) { 0 } else { workload.warmup };
             instance.warm.insert(place.workload);
-            under_way.push((part, attached, GuestArm::begin(instance, commands, (work, length_us), warm_up)));
+            let arm = GuestArm::begin(instance, commands, (work, length_us), warm_up);
+            if let Some(attached) = attached.filter(|_| !counts_from_start) {
+                sensors.begin(attached);
+            }
+            under_way.push((part, attached, arm));
         }
         let mut arms: Vec<&mut dyn Arm> =
             under_way.iter_mut().map(|(_, _, arm)| arm as &mut dyn Arm).collect();
