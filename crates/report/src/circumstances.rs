@@ -121,12 +121,11 @@ fn slices(summary: &SliceSummary) -> String {
     let SliceSummary { workload, length_us, reason, cells } = summary;
     let Some(length_us) = length_us else { return format!("{workload}: whole trials: {reason}") };
     let cell = |cell: &SlicedCell| {
-        let SlicedCell { environment, freeze_us, freeze_p95_us, gain, longer, .. } = cell;
-        let gain = gain.map(|gain| format!(", whole trials would spread {gain:.1} times as much"));
+        let SlicedCell { environment, freeze_us, freeze_p95_us, longer, .. } = cell;
         let longer =
             longer.map(|found| format!(", slices four times as long find {} more", Effect::from(found)));
-        let (gain, longer) = (gain.unwrap_or_default(), longer.unwrap_or_default());
-        format!("{environment} froze within {freeze_us:.0} us (95 %: {freeze_p95_us:.0} us){gain}{longer}")
+        let longer = longer.unwrap_or_default();
+        format!("{environment} froze within {freeze_us:.0} us (95 %: {freeze_p95_us:.0} us){longer}")
     };
     let cells: Vec<String> = cells.iter().map(cell).collect();
     let length = duration_ns(f64::from(*length_us) * 1000.0);

@@ -55,6 +55,8 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "courses": report.courses,
         "duplicates": circumstances.duplicates,
         "slices": circumstances.slices,
+        "spreads": circumstances.spreads,
+        "sliced_units": circumstances.sliced_units,
     });
     root.extend(object(further).into_iter().filter(|(_, found)| *found != json!([])));
     if let Some(machine) = &circumstances.loader_machine {

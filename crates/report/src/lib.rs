@@ -39,6 +39,7 @@ mod results;
 mod rows;
 mod run;
 mod sheet;
+mod spread;
 pub mod study;
 mod terminal;
 mod text;

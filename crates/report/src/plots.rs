@@ -11,7 +11,7 @@ use crate::quantity::Scale;
 use crate::results::{Group, Row, Table};
 use crate::study::charts::Chart;
 use crate::text::shown_name;
-use crate::{Report, notes, rows};
+use crate::{Report, notes, rows, spread};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use sweeps::Sweep;
@@ -44,6 +44,8 @@ pub(crate) struct Plots {
     pub isolations: Vec<IsolationPlot>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<CoursePlot>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<SlicePlot>,
     /// Figures of studies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub charts: Vec<Chart>,
@@ -199,6 +201,24 @@ impl CourseRow {
     }
 }
 
+/// One unit in slices.
+#[derive(Debug, Serialize)]
+pub(crate) struct SlicePlot {
+    /// Where each window begins, and the last ends, seconds.
+    pub windows: Vec<f64>,
+    pub rows: Vec<SliceRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct SliceRow {
+    #[serde(rename = "e")]
+    pub environment: usize,
+    /// Begin and end, seconds, and the cost as a share of the baseline's mean.
+    pub pieces: Vec<[f64; 3]>,
+    /// Ratio to the baseline, window by window; none of the baseline.
+    pub ratios: Vec<f64>,
+}
+
 /// An interval as a plot draws it.
 pub(crate) fn three(interval: Interval) -> [f64; 3] {
     [interval.estimate, interval.low, interval.high].map(rounded)
@@ -217,6 +237,7 @@ impl Plots {
             charges: charges(report, names, groups),
             sweeps: sweeps::find(groups, names),
             starts: waterfall::find(groups, names),
+            slices: spread::plots(report, names),
             environments: names.0.iter().map(|name| shown_name(name)).collect(),
             tables,
             ..Self::default()

@@ -15,7 +15,7 @@ use crate::results::{self, Group, Median};
 use crate::text::shown_name;
 use crate::troubles::{self, Advice};
 use crate::{
-    LogEnd, Report, answer, circumstances, course, differences, duplicates, limits, neighbours, notes,
+    LogEnd, Report, answer, circumstances, course, differences, duplicates, limits, neighbours, notes, spread,
 };
 use weigh_model::format_bytes;
 
@@ -72,6 +72,7 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
     troubles.iter().for_each(|section| document.add(section.clone().on(Audience::PAGE)));
     document.add(reading(report, &groups));
     document.add(environments(report));
+    document.add(spread::section(report));
     document.add(
         Section::new("Noise on the host").with(Audience::ALL, Block::facts(circumstances::noise(report))),
     );
@@ -245,6 +246,7 @@ fn workload(
     main.extend(latencies(group, plots));
     main.extend(charges(group, plots));
     section.push(Audience::PAGE, Block::Figures(main));
+    section.push(Audience::PAGE, spread::one_unit(report, &group.workload, plots));
     section.push(Audience::PAGE, behind_plots(group, plots, first));
     section
 }

@@ -422,6 +422,47 @@
     };
   }
 
+  // Steps over the time of a unit in slices, on a scale of logarithms: pieces of begin, end and ratio.
+  function steps(look, rows, title) {
+    const logs = rows.flatMap(({ pieces }) => pieces.map(([, , ratio]) => Math.log(ratio)));
+    let [low, high] = [logs.reduce((a, b) => Math.min(a, b), 0), logs.reduce((a, b) => Math.max(a, b), 0)];
+    const pad = 0.05 * Math.max(high - low, 1e-3);
+    [low, high] = [low - pad, high + pad];
+    const traces = rows.map(({ e, pieces }) => {
+      const points = pieces.flatMap(([from, to, ratio], at) => {
+        // Where an environment was at other work than this metric's, its line is broken.
+        const before = at > 0 && from - pieces[at - 1][1] > 1e-5 ? [[null, null]] : [];
+        return [...before, [from, ratio], [to, ratio]];
+      });
+      return {
+        type: "scatter", mode: "lines", name: axisName(data.environments[e]), connectgaps: false,
+        x: points.map(([x]) => x), y: points.map(([, ratio]) => (ratio === null ? null : Math.log(ratio))),
+        line: { color: colour(look, e), width: 1.5, dash: DASHES[e % DASHES.length] },
+        text: points.map(([, ratio]) => (ratio === null ? "" : percent(ratio - 1))),
+        hovertemplate: `${environment(e)}<br>after %{x:.3f} s: %{text}<extra></extra>`,
+      };
+    });
+    return {
+      traces,
+      height: 320 + (narrow() ? 16 * traces.length : 0),
+      layout: {
+        showlegend: true,
+        xaxis: axis(look, { title: { text: narrow() ? "seconds of the unit" : "seconds of the unit, all environments in turn", standoff: 8 }, zeroline: false, rangemode: "nonnegative" }),
+        yaxis: axis(look, { range: [low, high], ...percentTicks(low, high), title: { text: title, standoff: 8 } }),
+      },
+    };
+  }
+
+  const sliceCosts = (look, index) =>
+    steps(look, data.slices[index].rows, narrow() ? "cost" : `cost against the mean of ${environment(0)}`);
+
+  function sliceRatios(look, index) {
+    const { rows, windows } = data.slices[index];
+    const pieces = (ratios) => ratios.map((ratio, at) => [windows[at], windows[at + 1], ratio]);
+    const others = rows.filter(({ ratios }) => ratios.length > 0).map(({ e, ratios }) => ({ e, pieces: pieces(ratios) }));
+    return steps(look, others, narrow() ? "ratio" : `cost relative to ${environment(0)}, less 1`);
+  }
+
   function forestTools(figure) {
     const rows = data.tables.flatMap((table) => table.rows.filter((row) => row.effect).map(() => table.primary));
     const filter = document.createElement("input");

@@ -156,7 +156,7 @@
   }
 
   const KINDS = {
-    forest, box, trace, latency, charge, sweep, waterfall, among, isolation, five, course, lines, cdf, bars, boxes, costs,
+    forest, box, trace, latency, charge, sweep, waterfall, among, isolation, five, course, sliceCosts, sliceRatios, lines, cdf, bars, boxes, costs,
   };
   const TOOLS = { forest: forestTools };
 

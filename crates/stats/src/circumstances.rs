@@ -8,8 +8,10 @@ pub(crate) mod loader;
 pub(crate) mod noise;
 pub(crate) mod parity;
 pub(crate) mod slices;
+pub(crate) mod spread;
 
 use crate::Interval;
+use crate::spread::{Pays, Spread, UnitTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, Paced, Trial};
@@ -42,6 +44,14 @@ pub struct Circumstances {
     /// decided.
     #[serde(default)]
     pub slices: Vec<SliceSummary>,
+    /// Where the spread of effects comes from, by workload and environment in the order of the plan;
+    /// without cells of too few blocks, or whose units have one part only.
+    #[serde(default)]
+    pub spreads: Vec<SpreadSummary>,
+    /// One unit of every workload that was measured in slices, from begin to end; without workloads
+    /// whose units have too few marks to show a course.
+    #[serde(default)]
+    pub sliced_units: Vec<SlicedUnit>,
     /// The machine of the load generators, if it is not the host of the guests.
     pub loader_machine: Option<LoaderMachine>,
     /// The clock of that machine, which times the trials of servers in place of the guests' clocks.
@@ -82,6 +92,84 @@ pub struct SlicedCell {
     /// What slices four times as long find beyond the others, as an effect; absent for the baseline
     /// and where there are too few blocks.
     pub longer: Option<Interval>,
+}
+
+/// Where the spread of an environment's ratio to the baseline comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpreadSummary {
+    /// Workload id.
+    pub workload: String,
+    /// Environment name.
+    pub environment: String,
+    /// Name of the metric: the first primary one.
+    pub metric: String,
+    /// What the parts of a unit are.
+    pub parts: SpreadParts,
+    /// How many there are, median over units.
+    pub parts_per_unit: f64,
+    /// The decomposition.
+    pub spread: Spread,
+    /// What a unit of all environments takes, median over units, with its share of the launches.
+    pub time: UnitTime,
+    /// How many times as long a unit would best be ([`Spread::best_length`]).
+    pub best_length: Interval,
+    /// What makes the interval narrower at the same expense of time.
+    pub pays: Pays,
+}
+
+/// What the parts of a unit are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpreadParts {
+    /// Windows of equally many rounds of slices, as many as the environment with fewer marks has.
+    Windows,
+    /// Iterations of whole trials.
+    Iterations,
+}
+
+/// A unit in slices from begin to end. Its time is the thawed time of all its environments.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlicedUnit {
+    /// Workload id.
+    pub workload: String,
+    /// Name of the metric: the first primary one.
+    pub metric: String,
+    /// Its block: the middle one of those that could be chosen.
+    pub block: u32,
+    /// How many could be chosen.
+    pub units: u32,
+    /// Where each window of equally many rounds begins, and the last ends, seconds.
+    pub windows_s: Vec<f64>,
+    /// By environment in the order of the plan.
+    pub courses: Vec<SlicedCourse>,
+}
+
+/// An environment of such a unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlicedCourse {
+    /// Environment name.
+    pub environment: String,
+    /// From mark to mark, in order.
+    pub pieces: Vec<SlicedPiece>,
+    /// Standard deviation of the logarithm of its cost over the windows.
+    pub moved: f64,
+    /// The same of its ratio to the baseline; absent for the baseline.
+    pub ratio_moved: Option<f64>,
+    /// Correlation of its log cost with the baseline's over the windows; absent for the baseline.
+    pub together: Option<f64>,
+    /// Its ratio to the baseline, window by window; empty for the baseline.
+    pub ratios: Vec<f64>,
+}
+
+/// The work between two marks, or between marks further apart where there are many.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SlicedPiece {
+    /// Where it begins, seconds.
+    pub from_s: f64,
+    /// Where it ends, seconds.
+    pub to_s: f64,
+    /// Its cost as a share of the baseline's mean cost in the unit.
+    pub cost: f64,
 }
 
 /// The load generator of a server in an environment.

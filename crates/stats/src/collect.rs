@@ -3,7 +3,7 @@
 use crate::analyse::SHORT_S;
 use crate::analysis::{CellFlag, Flag};
 use crate::circumstances::{Circumstances, DisturbedTrial, LoaderSummary};
-use crate::circumstances::{charge, clock, duplicates, latency, loader, noise, parity, slices};
+use crate::circumstances::{charge, clock, duplicates, latency, loader, noise, parity, slices, spread};
 use crate::estimate::count;
 use crate::quantile::{self, Quantile};
 use crate::samples::{is_cost, median_iteration};
@@ -121,6 +121,8 @@ struct Collector<'a> {
     headroom: Vec<&'a Headroom>,
     paces: Vec<&'a Paced>,
     slicing: Vec<&'a Slicing>,
+    /// What goes by from the last trial of a block to the first of the next.
+    between_blocks_s: f64,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
     /// The result so far.
@@ -138,6 +140,7 @@ impl<'a> Collector<'a> {
             headroom: Vec::new(),
             paces: Vec::new(),
             slicing: Vec::new(),
+            between_blocks_s: spread::between_blocks_s(records),
             counting: Vec::new(),
             collected: Collected::default(),
         };
@@ -314,6 +317,9 @@ impl<'a> Collector<'a> {
         let found = slices::summary(plan, workload, &self.slicing, units);
         self.collected.warnings.extend(found.iter().flat_map(|found| slices::warnings(found, plan.margin)));
         self.collected.circumstances.slices.extend(found);
+        let spreads = spread::summaries(plan, workload, units, self.between_blocks_s);
+        self.collected.circumstances.spreads.extend(spreads);
+        self.collected.circumstances.sliced_units.extend(spread::unit(plan, workload, units));
         for environment in &plan.environments {
             let name = environment.name.as_str();
             let trials = || units.iter().filter_map(|(_, trials)| trials.get(name).copied());

@@ -65,6 +65,7 @@ mod rank;
 mod samples;
 pub mod slices;
 mod smooth;
+mod spread;
 mod steady;
 mod stop;
 mod student;
@@ -79,7 +80,8 @@ pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, p
 pub use circumstances::loader::LOADER_BOUND_SHARE;
 pub use circumstances::{
     ChargeSummary, Circumstances, ClockSummary, DisturbedTrial, DuplicateAmount, DuplicateSummary,
-    LatencySummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell,
+    LatencySummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell, SlicedCourse, SlicedPiece,
+    SlicedUnit, SpreadParts, SpreadSummary,
 };
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
@@ -91,5 +93,6 @@ pub use neighbours::Known;
 pub use neighbours::degradation::{Degradation, DegradationStep, Knee, degradations};
 pub use neighbours::isolation::{Isolation, Reference, isolations};
 pub use neighbours::sum::{Evenness, Sum, SumStep, sums};
+pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};
 pub use stop::precise_enough;
 pub use warning::{Notice, Warning, WarningKind};

@@ -30,7 +30,7 @@ impl Work {
 }
 
 /// Thawed time at the end of every round, microseconds, with 0 before the first.
-fn boundaries(slices: &Slices) -> Vec<u64> {
+pub(crate) fn boundaries(slices: &Slices) -> Vec<u64> {
     let mut at = vec![0];
     for us in &slices.thawed_us {
         at.push(at[at.len() - 1] + u64::from(*us));

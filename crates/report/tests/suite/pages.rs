@@ -140,6 +140,7 @@ fn place(kind: &str) -> &'static str {
         "among" => "among",
         "isolation" => "isolations",
         "five" | "course" => "courses",
+        "sliceCosts" | "sliceRatios" => "slices",
         "lines" | "cdf" | "bars" | "boxes" | "costs" => "charts",
         other => panic!("no data of a {other}"),
     }

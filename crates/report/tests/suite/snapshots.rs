@@ -88,7 +88,7 @@ fn csv_and_markdown_of_runs() {
 
 #[test]
 fn latex_and_junit_of_runs() {
-    let kinds = ["standard", "sequential", "machines", "density", "nothing"];
+    let kinds = ["standard", "sequential", "machines", "density", "nothing", "sliced"];
     for (name, report) in runs().into_iter().filter(|(name, _)| kinds.contains(name)) {
         insta::assert_snapshot!(format!("{name}.tex"), report.text(Format::Latex));
         insta::assert_snapshot!(format!("{name}.xml"), report.text(Format::Junit));
@@ -97,7 +97,7 @@ fn latex_and_junit_of_runs() {
 
 #[test]
 fn outlines_of_pages() {
-    let kinds = ["standard", "sequential", "machines", "starts", "density", "soak"];
+    let kinds = ["standard", "sequential", "machines", "starts", "density", "soak", "sliced"];
     for (name, report) in runs().into_iter().filter(|(name, _)| kinds.contains(name)) {
         let page = Element::parse(&report.text(Format::Html));
         insta::assert_snapshot!(format!("{name}.outline"), page.outline());

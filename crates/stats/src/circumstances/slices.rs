@@ -115,7 +115,7 @@ impl Pairs {
 }
 
 /// The name of a metric's amounts: its own, or that of iterations.
-fn mark_name(metric: &MetricSource, slices: &Slices) -> String {
+pub(super) fn mark_name(metric: &MetricSource, slices: &Slices) -> String {
     let own = |amounts: &BTreeMap<String, f64>| amounts.contains_key(&metric.spec.name);
     let marked = slices.marks.iter().any(|mark| own(&mark.amounts));
     if marked { metric.spec.name.clone() } else { crate::slices::ITERATION.into() }

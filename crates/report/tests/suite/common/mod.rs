@@ -5,6 +5,7 @@
 pub mod machines;
 pub mod neighbours;
 pub mod page;
+pub mod sliced;
 pub mod starts;
 pub mod study;
 pub mod texts;
@@ -417,6 +418,7 @@ pub fn all() -> Vec<(&'static str, Report)> {
         ("sequential", sequential()),
         ("nothing", nothing()),
         ("machines", machines::report()),
+        ("sliced", sliced::report()),
         ("starts", starts::report()),
         ("density", neighbours::density()),
         ("soak", neighbours::soak()),

@@ -12,6 +12,7 @@ mod families;
 mod grades;
 mod neighbours;
 mod slices;
+mod spread;
 mod stopping;
 
 use crate::build::*;

@@ -1,0 +1,416 @@
+//! Where the spread of the effects of a run comes from, and one unit of slices from begin to end
+//! (method specification, "Where the spread comes from").
+
+use super::slices::mark_name;
+use super::{SlicedCourse, SlicedPiece, SlicedUnit, SpreadParts, SpreadSummary};
+use crate::collect::CountingUnit;
+use crate::estimate::{Estimate, count};
+use crate::rank;
+use crate::slices::{Work, boundaries, common_rounds, work_in};
+use crate::spread::{Spread, UnitTime};
+use std::ops::Range;
+use weigh_model::{MetricSource, Outcome, Plan, Record, Slices, Trial, WorkloadPlan};
+
+/// A unit is cut into no more windows than these, and an environment's course has no more pieces.
+const MOST_WINDOWS: usize = 120;
+/// Windows of which a course can be seen.
+const FEWEST_WINDOWS: usize = 6;
+
+/// The spread of every environment's ratio to the baseline, by the first primary metric. Between
+/// two blocks `launches_s` go by.
+pub(crate) fn summaries(
+    plan: &Plan,
+    workload: &WorkloadPlan,
+    units: &[CountingUnit<'_>],
+    launches_s: f64,
+) -> Vec<SpreadSummary> {
+    let Some(metric) = first_primary(workload) else { return Vec::new() };
+    let share_s = launches_s / plan.workloads.len().max(1) as f64;
+    let Some(time) = unit_time(units, share_s) else { return Vec::new() };
+    let summary = |environment: &str| {
+        let pairs = units.iter().filter_map(|(_, trials)| {
+            Some((*trials.get(environment)?, *trials.get(plan.baseline.as_str())?))
+        });
+        let pairs: Vec<(&Trial, &Trial)> = pairs.collect();
+        let sliced = sliced_units(metric, &pairs);
+        let (parts, number, spread) = match sliced.is_empty() {
+            false => {
+                (SpreadParts::Windows, sliced.iter().map(Vec::len).collect(), Spread::of_pairs(&sliced)?)
+            }
+            true => {
+                let whole: Vec<(Vec<f64>, Vec<f64>)> = pairs
+                    .iter()
+                    .filter_map(|(arm, baseline)| Some((logs(metric, arm)?, logs(metric, baseline)?)))
+                    .collect();
+                let number: Vec<usize> = whole.iter().map(|(arm, _)| arm.len()).collect();
+                (SpreadParts::Iterations, number, Spread::of_two(&whole)?)
+            }
+        };
+        Some(SpreadSummary {
+            workload: workload.id.clone(),
+            environment: environment.into(),
+            metric: metric.spec.name.clone(),
+            parts,
+            parts_per_unit: rank::median_of(number.into_iter().map(|number| number as f64))?,
+            spread,
+            time,
+            best_length: spread.best_length(time),
+            pays: spread.pays(time),
+        })
+    };
+    let others = plan.environments.iter().filter(|environment| environment.name != plan.baseline);
+    others.filter_map(|environment| summary(&environment.name)).collect()
+}
+
+fn first_primary(workload: &WorkloadPlan) -> Option<&MetricSource> {
+    workload.metrics.iter().find(|metric| metric.spec.primary)
+}
+
+fn slices_of(trial: &Trial) -> Option<&Slices> {
+    trial.slices.as_deref().filter(|_| matches!(trial.outcome, Outcome::Measured { .. }))
+}
+
+/// The log ratios of the windows of every unit that is cut in slices of the nominal length.
+fn sliced_units(metric: &MetricSource, pairs: &[(&Trial, &Trial)]) -> Vec<Vec<f64>> {
+    let sliced = pairs.iter().filter_map(|(arm, baseline)| slices_of(arm).zip(slices_of(baseline)));
+    let sliced: Vec<(&Slices, &Slices)> = sliced.collect();
+    let nominal_us = sliced.iter().map(|(arm, _)| arm.length_us).min();
+    let nominal = sliced.into_iter().filter(|(arm, _)| Some(arm.length_us) == nominal_us);
+    let ratios = nominal.filter_map(|(arm, baseline)| {
+        let windows = windows(metric, &[arm, baseline])?;
+        Some(ratios(metric, arm, baseline, &windows))
+    });
+    ratios.collect()
+}
+
+/// The log costs of the iterations of a trial.
+fn logs(metric: &MetricSource, trial: &Trial) -> Option<Vec<f64>> {
+    let Outcome::Measured { iterations } = &trial.outcome else { return None };
+    let value = |values: &std::collections::BTreeMap<String, f64>| {
+        let value = *values.get(&metric.spec.name)?;
+        (value > 0.0 && value.is_finite()).then(|| metric.spec.better.log_cost(value))
+    };
+    iterations.iter().map(|iteration| value(&iteration.values)).collect()
+}
+
+/// The common rounds in windows of equally many, as many as the arm with the fewest marks has
+/// pieces of work; none where there is no common round.
+fn windows(metric: &MetricSource, arms: &[&Slices]) -> Option<Vec<Range<usize>>> {
+    let rounds = common_rounds(arms)?;
+    let fewest = arms.iter().map(|arm| pieces(metric, arm).count()).min()?;
+    let number = fewest.min(rounds.len()).min(MOST_WINDOWS);
+    let edge = |at: usize| rounds.start + at * rounds.len() / number;
+    Some((0..number).map(|at| edge(at)..edge(at + 1)).collect())
+}
+
+/// Log ratios of two arms, window by window, without windows in which either did nothing.
+fn ratios(metric: &MetricSource, arm: &Slices, baseline: &Slices, windows: &[Range<usize>]) -> Vec<f64> {
+    let cost = |slices, window: &Range<usize>| cost_in(metric, slices, window.clone());
+    windows.iter().filter_map(|window| Some((cost(arm, window)? / cost(baseline, window)?).ln())).collect()
+}
+
+fn cost_in(metric: &MetricSource, slices: &Slices, rounds: Range<usize>) -> Option<f64> {
+    work_in(slices, rounds).get(mark_name(metric, slices).as_str()).copied().and_then(|work| work.cost())
+}
+
+/// The pieces of work between marks: begin and end on the arm's clock of thawed time, microseconds,
+/// and what was done.
+fn pieces<'s>(metric: &MetricSource, slices: &'s Slices) -> impl Iterator<Item = (u64, u64, Work)> + 's {
+    let name = mark_name(metric, slices);
+    slices.marks.windows(2).filter_map(move |pair| {
+        let (begin, end) = (pair[0].at_us, pair[1].at_us);
+        let seconds = end.saturating_sub(begin) as f64 * 1e-6;
+        Some((begin, end, Work { seconds, amount: *pair[1].amounts.get(&name)? }))
+    })
+}
+
+/// What a unit takes, as the median over the units.
+fn unit_time(units: &[CountingUnit<'_>], share_s: f64) -> Option<UnitTime> {
+    let times = units.iter().map(|(_, trials)| {
+        let span = |trial: &&Trial| trial.host_ended_ns.saturating_sub(trial.host_started_ns) as f64 / 1e9;
+        let (mut measured, mut spans, mut sliced) = (0.0, 0.0, 0.0f64);
+        for trial in trials.values() {
+            match (&trial.slices, &trial.outcome) {
+                // All of them have the begin and the end of their unit.
+                (Some(_), _) => {
+                    measured += trial.took_s();
+                    sliced = sliced.max(span(trial));
+                }
+                (None, Outcome::Measured { iterations }) => {
+                    let ns = iterations.iter().map(|i| i.host_ended_ns.saturating_sub(i.host_started_ns));
+                    measured += ns.sum::<u64>() as f64 / 1e9;
+                    spans += span(trial);
+                }
+                (None, Outcome::Failed(_)) => spans += span(trial),
+            }
+        }
+        (measured, (spans + sliced - measured).max(0.0))
+    });
+    let (measured, other): (Vec<f64>, Vec<f64>) = times.unzip();
+    Some(UnitTime {
+        measured_s: rank::median_of(measured).filter(|seconds| *seconds > 0.0)?,
+        other_s: rank::median_of(other)? + share_s,
+    })
+}
+
+/// What goes by between the last trial of a block and the first of the next: its launches; the
+/// median over the blocks of a run.
+pub(crate) fn between_blocks_s(records: &[Record]) -> f64 {
+    let mut last: Option<(u32, u64)> = None;
+    let mut gaps = Vec::new();
+    for record in records {
+        let Record::Trial(trial) = record else { continue };
+        if let Some((block, ended_ns)) = last
+            && block != trial.block
+            // The clock begins anew with the host.
+            && let Some(gap_ns) = trial.host_started_ns.checked_sub(ended_ns)
+        {
+            gaps.push(gap_ns as f64 / 1e9);
+        }
+        last = Some((trial.block, trial.host_ended_ns));
+    }
+    rank::median_of(gaps).unwrap_or(0.0)
+}
+
+/// One unit in slices from begin to end: the middle one of those in which all environments of the
+/// first of them have slices, of the nominal length. What it found has no part in the choice.
+pub(crate) fn unit(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'_>]) -> Option<SlicedUnit> {
+    let metric = first_primary(workload)?;
+    let arms = |trials: &std::collections::HashMap<&str, &Trial>| -> Vec<(String, Slices)> {
+        let arm = |name: &String| Some((name.clone(), slices_of(trials.get(name.as_str())?)?.clone()));
+        let names = plan.environments.iter().map(|environment| &environment.name);
+        names.filter_map(arm).collect()
+    };
+    let sliced = units.iter().map(|(block, trials)| (*block, arms(trials)));
+    let sliced: Vec<_> = sliced.filter(|(_, arms)| arms.iter().any(|arm| arm.0 == plan.baseline)).collect();
+    let most = sliced.iter().map(|(_, arms)| arms.len()).max().filter(|most| *most > 1)?;
+    let nominal_us = sliced.iter().filter_map(|(_, arms)| Some(arms.first()?.1.length_us)).min()?;
+    let fit = |(_, arms): &&(u32, Vec<(String, Slices)>)| {
+        arms.len() == most && arms.iter().all(|(_, slices)| slices.length_us == nominal_us)
+    };
+    let fitting: Vec<_> = sliced.iter().filter(fit).collect();
+    let (block, arms) = fitting.get(fitting.len() / 2)?;
+    let slices: Vec<&Slices> = arms.iter().map(|(_, slices)| slices).collect();
+    let baseline = arms.iter().find(|(name, _)| *name == plan.baseline).map(|(_, slices)| slices)?;
+    let windows = windows(metric, &slices).filter(|windows| windows.len() >= FEWEST_WINDOWS)?;
+    let rounds = windows.first()?.start..windows.last()?.end;
+    let mean = cost_in(metric, baseline, rounds.clone())?;
+    let clock = UnitClock::new(&slices, rounds);
+    let of_baseline = window_logs(metric, baseline, &windows)?;
+    let course = |(name, slices): &(String, Slices)| {
+        let own = window_logs(metric, slices, &windows)?;
+        let ratios: Vec<f64> = own.iter().zip(&of_baseline).map(|(own, other)| own - other).collect();
+        let is_baseline = *name == plan.baseline;
+        Some(SlicedCourse {
+            environment: name.clone(),
+            pieces: clock.pieces(metric, slices, mean),
+            moved: spread(&own)?,
+            ratio_moved: if is_baseline { None } else { spread(&ratios) },
+            together: if is_baseline { None } else { correlation(&own, &of_baseline) },
+            ratios: if is_baseline { Vec::new() } else { ratios.into_iter().map(f64::exp).collect() },
+        })
+    };
+    Some(SlicedUnit {
+        workload: workload.id.clone(),
+        metric: metric.spec.name.clone(),
+        block: *block,
+        units: count(fitting.len()),
+        windows_s: windows.iter().map(|window| clock.at(window.start)).chain([clock.end()]).collect(),
+        courses: arms.iter().map(course).collect::<Option<_>>()?,
+    })
+}
+
+/// The log costs of an arm in all windows.
+fn window_logs(metric: &MetricSource, slices: &Slices, windows: &[Range<usize>]) -> Option<Vec<f64>> {
+    windows.iter().map(|window| cost_in(metric, slices, window.clone()).map(f64::ln)).collect()
+}
+
+/// Standard deviation.
+fn spread(values: &[f64]) -> Option<f64> {
+    Estimate::of(values).map(|estimate| estimate.standard_error * f64::from(estimate.n).sqrt())
+}
+
+/// Correlation of two series of the same length; none where one of them does not move.
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let sum: Vec<f64> = a.iter().zip(b).map(|(a, b)| a + b).collect();
+    let [of_a, of_b, of_sum] = [a, b, &sum].map(spread);
+    let (of_a, of_b) = (of_a?, of_b?);
+    let covariance = (of_sum?.powi(2) - of_a.powi(2) - of_b.powi(2)) / 2.0;
+    (of_a > 0.0 && of_b > 0.0).then(|| (covariance / (of_a * of_b)).clamp(-1.0, 1.0))
+}
+
+/// The time of a unit: the thawed time of all its arms, one after the other.
+struct UnitClock {
+    rounds: Range<usize>,
+    /// At the begin of every round, microseconds since the first.
+    all_us: Vec<u64>,
+}
+
+impl UnitClock {
+    fn new(arms: &[&Slices], rounds: Range<usize>) -> Self {
+        let each: Vec<Vec<u64>> = arms.iter().map(|arm| boundaries(arm)).collect();
+        let last = each.iter().map(Vec::len).min().unwrap_or(0);
+        Self { rounds, all_us: (0..last).map(|round| each.iter().map(|at| at[round]).sum()).collect() }
+    }
+
+    /// Seconds from the first common round to this one.
+    fn at(&self, round: usize) -> f64 {
+        (self.all_us[round] - self.all_us[self.rounds.start]) as f64 * 1e-6
+    }
+
+    fn end(&self) -> f64 {
+        self.at(self.rounds.end)
+    }
+
+    /// Where a moment of an arm's own thawed time lies, as far as it is in the common rounds.
+    fn place(&self, own_us: &[u64], at_us: u64) -> f64 {
+        let Range { start, end } = self.rounds;
+        let round = own_us.partition_point(|boundary| *boundary <= at_us).saturating_sub(1);
+        if round < start {
+            return 0.0;
+        }
+        if round >= end {
+            return self.end();
+        }
+        let within = (at_us - own_us[round]) as f64 / (own_us[round + 1] - own_us[round]).max(1) as f64;
+        self.at(round) + within * (self.at(round + 1) - self.at(round))
+    }
+
+    /// The pieces of an arm against a mean cost; neighbouring ones together where there are too
+    /// many to be told apart.
+    fn pieces(&self, metric: &MetricSource, slices: &Slices, mean: f64) -> Vec<SlicedPiece> {
+        let own_us = boundaries(slices);
+        let all: Vec<(u64, u64, Work)> = pieces(metric, slices).collect();
+        let piece = |some: &[(u64, u64, Work)]| {
+            let (first, last) = (some.first()?, some.last()?);
+            let seconds = some.iter().map(|(.., work)| work.seconds).sum();
+            let work = Work { seconds, amount: some.iter().map(|(.., work)| work.amount).sum() };
+            let (from_s, to_s) = (self.place(&own_us, first.0), self.place(&own_us, last.1));
+            let cost = work.cost()? / mean;
+            (from_s < to_s).then_some(SlicedPiece { from_s, to_s, cost })
+        };
+        all.chunks(all.len().div_ceil(MOST_WINDOWS).max(1)).filter_map(piece).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect;
+    use crate::spread::Pays;
+    use std::collections::BTreeMap;
+    use weigh_model::{Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, SliceMark, Slicing};
+
+    fn metric() -> MetricSource {
+        MetricSource {
+            spec: MetricSpec { primary: true, ..MetricSpec::time("time") },
+            from: Extraction::Duration,
+            factor: 1.0,
+        }
+    }
+
+    fn plan() -> Plan {
+        let environments = ["native", "e"].map(|name| EnvironmentSpec::new(name, BTreeMap::new()).into());
+        let workload = WorkloadPlan::of("w", Vec::new(), vec![metric()]);
+        Plan::of("p", environments.into(), vec![workload], Effort::Fixed { blocks: 8 })
+    }
+
+    /// Work of 1 in every 10 ms of thawed time at the cost 1, in rounds of 5 ms.
+    fn sliced(block: u32, environment: &str, costs: &[f64]) -> Trial {
+        let mut at_us = 0;
+        let mut marks = vec![SliceMark { at_us, amounts: BTreeMap::new() }];
+        for cost in costs {
+            at_us += (cost * 10_000.0) as u64;
+            marks.push(SliceMark { at_us, amounts: BTreeMap::from([("time".into(), 1.0)]) });
+        }
+        let thawed_us = vec![5_000; at_us.div_ceil(5_000) as usize + 1];
+        let slices = Slices { length_us: 5_000, thawed_us, marks, ..Slices::default() };
+        let mean = costs.iter().sum::<f64>() / costs.len() as f64;
+        Trial { slices: Some(Box::new(slices)), ..whole(block, environment, &[mean]) }
+    }
+
+    fn whole(block: u32, environment: &str, values: &[f64]) -> Trial {
+        let iteration = |value: &f64| Iteration {
+            host_ended_ns: 1_000_000_000,
+            values: BTreeMap::from([("time".to_string(), *value)]),
+            ..Iteration::default()
+        };
+        let begin = u64::from(block) * 10_000_000_000;
+        Trial {
+            environment: environment.into(),
+            block,
+            workload: "w".into(),
+            host_started_ns: begin,
+            host_ended_ns: begin + 4_000_000_000,
+            outcome: Outcome::Measured { iterations: values.iter().map(iteration).collect() },
+            ..Trial::default()
+        }
+    }
+
+    fn collected(trials: impl IntoIterator<Item = Trial>) -> crate::Circumstances {
+        let slicing = Slicing { workload: "w".into(), length_us: Some(5_000), reason: "so".into() };
+        let records = [Record::Slicing(slicing)].into_iter().chain(trials.into_iter().map(Record::Trial));
+        collect::collect(&plan(), &records.collect::<Vec<_>>()).circumstances
+    }
+
+    /// Iterations that differ by 10 %, in blocks that do not differ at all.
+    #[test]
+    fn whole_trials_have_their_iterations_as_parts() {
+        let trials =
+            (0..8).flat_map(|block| [whole(block, "native", &[1.0, 1.1]), whole(block, "e", &[1.1, 1.0])]);
+        let found = collected(trials);
+        let [SpreadSummary { parts, parts_per_unit, spread, time, pays, .. }] = found.spreads[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!((parts, parts_per_unit, spread.between.estimate), (SpreadParts::Iterations, 2.0, 0.0));
+        // The standard error of two parts is half their distance, and there are two environments.
+        assert!((spread.within - 1.1f64.ln() / 2.0 * 2.0f64.sqrt()).abs() < 1e-9, "{spread:?}");
+        // Of four seconds each trial measures for two; six go by until the next block.
+        assert_eq!((time.measured_s, time.other_s), (4.0, 4.0 + 6.0));
+        assert_eq!(pays, Pays::LongerUnits);
+        assert_eq!(found.sliced_units, []);
+    }
+
+    /// Noise of the first half meets both environments; one instance of `e` costs 2 % more than
+    /// the other.
+    #[test]
+    fn noise_of_all_is_neither_within_nor_between() {
+        let costs: Vec<f64> = (0..20).map(|at| if at < 10 { 1.5 } else { 1.0 }).collect();
+        let trials = (0..8).flat_map(|block| {
+            let own: Vec<f64> = costs.iter().map(|cost| cost * (1.0 + 0.02 * f64::from(block % 2))).collect();
+            [sliced(block, "native", &costs), sliced(block, "e", &own)]
+        });
+        let found = collected(trials);
+        let [SpreadSummary { parts, spread, .. }] = found.spreads[..] else { panic!("{found:?}") };
+        assert_eq!(parts, SpreadParts::Windows);
+        assert!(spread.within < 0.004, "{spread:?}");
+        assert!((0.007..0.015).contains(&spread.between.estimate), "{spread:?}");
+        let [unit] = &found.sliced_units[..] else { panic!("{found:?}") };
+        assert_eq!((unit.block, unit.units, unit.courses.len()), (4, 8, 2));
+        let [native, e] = &unit.courses[..] else { panic!("{unit:?}") };
+        assert_eq!(
+            (native.environment.as_str(), native.ratio_moved, native.ratios.len()),
+            ("native", None, 0)
+        );
+        assert!(native.moved > 0.15 && e.ratio_moved.unwrap() < 0.03, "{unit:?}");
+        assert!(e.together.unwrap() > 0.98, "{unit:?}");
+        // Against the mean of the baseline, 1.25.
+        let (first, last) = (native.pieces[2], native.pieces[native.pieces.len() - 2]);
+        assert!((first.cost - 1.2).abs() < 0.02 && (last.cost - 0.8).abs() < 0.02, "{native:?}");
+        assert!(native.pieces.windows(2).all(|pair| pair[0].to_s <= pair[1].from_s + 1e-9));
+        let end = unit.windows_s.last().unwrap();
+        assert!((0.4..0.51).contains(end), "both arms have a quarter of a second: {end}");
+    }
+
+    #[test]
+    fn many_pieces_are_gathered() {
+        let trials = (0..5).flat_map(|block| {
+            ["native", "e"].map(|environment| sliced(block, environment, &vec![1.0; 1_000]))
+        });
+        let found = collected(trials);
+        let course = &found.sliced_units[0].courses[1];
+        assert!(course.pieces.len() <= MOST_WINDOWS && course.ratios.len() <= MOST_WINDOWS);
+        assert!(course.pieces.len() > MOST_WINDOWS / 2);
+        assert_eq!(collected([sliced(0, "native", &[1.0; 3]), sliced(0, "e", &[1.0; 3])]).sliced_units, []);
+    }
+}
