@@ -28,6 +28,11 @@ impl Freezer {
         Self { directory, version_2 }
     }
 
+    /// The freezer of another group of the same hierarchy.
+    pub(super) fn in_group(&self, directory: PathBuf) -> Self {
+        Self { directory, version_2: self.version_2 }
+    }
+
     /// The group's directory in the hierarchy that freezes.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -79,12 +84,14 @@ impl Freezer {
     pub(super) fn reach(&self, frozen: bool, deadline: Duration) -> io::Result<()> {
         self.request(frozen)?;
         let began = Instant::now();
-        while !self.is(frozen)? {
+        loop {
+            // Taken before the look: this process may be frozen itself meanwhile, for any time.
             let waited = began.elapsed();
+            if self.is(frozen)? {
+                return Ok(());
+            }
             if waited > deadline {
-                let state = if frozen { "frozen" } else { "thawed" };
-                let what = format!("the control group did not become {state} within {deadline:?}");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, self.why_not(frozen, deadline)));
             }
             if waited > IMPATIENT {
                 std::thread::sleep(PAUSE);
@@ -93,7 +100,27 @@ impl Freezer {
             // until the state is written again.
             self.request(frozen)?;
         }
-        Ok(())
+    }
+
+    /// What keeps the group from a state.
+    fn why_not(&self, frozen: bool, deadline: Duration) -> String {
+        if frozen {
+            return format!(
+                "some of its processes did not stop within {deadline:?}, as one that waits for a disk or a \
+                 file system may not"
+            );
+        }
+        let above = if self.is_frozen_above() { ": a group above it is frozen" } else { "" };
+        format!("the control group did not become thawed within {deadline:?}{above}")
+    }
+
+    /// Whether a group above this one is frozen, and so this one whatever its own state.
+    fn is_frozen_above(&self) -> bool {
+        let says = |file: PathBuf| fs::read_to_string(file).is_ok_and(|text| text.trim() == "1");
+        if self.version_2 {
+            return self.directory.ancestors().skip(1).any(|group| says(group.join("cgroup.freeze")));
+        }
+        says(self.directory.join("freezer.parent_freezing"))
     }
 
     fn is(&self, frozen: bool) -> io::Result<bool> {
@@ -120,18 +147,4 @@ impl Freezer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_that_does_not_obey_is_thawed() {
-        let base = tempfile::tempdir().unwrap();
-        let freezer = Freezer::of(base.path().into(), true);
-        assert!(freezer.freeze().is_err(), "there is no such group");
-        fs::write(base.path().join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
-        let error = freezer.freeze().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(fs::read_to_string(freezer.control()).unwrap(), "0");
-        freezer.thaw().unwrap();
-    }
-}
+mod tests;

@@ -227,8 +227,9 @@ impl Hierarchy {
                 self.kill_members(relative);
                 first = false;
             }
-            // SIGKILL acts on a frozen process of version 1 only after it is thawed.
-            let _ = self.set_frozen(relative, false, Duration::ZERO);
+            // SIGKILL acts on a frozen process of version 1 only after it is thawed, also by a guest
+            // that froze a group of its own.
+            self.thaw_tree(relative);
             false
         });
         if empty {
@@ -236,6 +237,14 @@ impl Hierarchy {
         }
         let pids = self.processes_of(relative).iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         Err(CgroupError::StillAlive { pids, path: relative.into(), after: DEATH_DEADLINE })
+    }
+
+    /// Asks for a group and all below it to be thawed.
+    fn thaw_tree(&self, relative: &Path) {
+        let Some(freezer) = self.freezer(relative) else { return };
+        for group in tree(freezer.directory()) {
+            let _ = freezer.in_group(group).request(false);
+        }
     }
 
     fn kill_members(&self, relative: &Path) {

@@ -12,12 +12,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-fn ledger(base: &tempfile::TempDir, run: &str) -> Ledger {
+pub(super) fn ledger(base: &tempfile::TempDir, run: &str) -> Ledger {
     Ledger::create(&StateDirectory::at(base.path().join("state")), run).unwrap()
 }
 
 /// A run name that no other test, and no other process of the tests, uses.
-fn run_name(test: &str) -> String {
+pub(super) fn run_name(test: &str) -> String {
     format!("test-{test}-{}", std::process::id())
 }
 
@@ -154,7 +154,7 @@ fn controllers_are_switched_off_again_but_for_those_that_were_on() {
 }
 
 /// This host's control groups, if tests may use them.
-fn usable(test: &str) -> Option<Hierarchy> {
+pub(super) fn usable(test: &str) -> Option<Hierarchy> {
     let hierarchy = Hierarchy::detect();
     match hierarchy.usable() {
         Ok(()) => Some(hierarchy),
@@ -170,7 +170,7 @@ fn usable(test: &str) -> Option<Hierarchy> {
 }
 
 /// A version 2 tree of this host, with or without controllers.
-fn version_2(test: &str) -> Option<Hierarchy> {
+pub(super) fn version_2(test: &str) -> Option<Hierarchy> {
     let detected = usable(test)?;
     let mount = detected.mounts.iter().find(|mount| mount.kind == layout::Kind::V2);
     match mount {
@@ -182,11 +182,11 @@ fn version_2(test: &str) -> Option<Hierarchy> {
     }
 }
 
-fn shell(cgroup: &Cgroup, script: &str) -> Running {
+pub(super) fn shell(cgroup: &Cgroup, script: &str) -> Running {
     Invocation::new("sh").args(["-c", script]).pre_exec_cgroup(cgroup).spawn().unwrap()
 }
 
-fn read_line(running: &mut Running) -> String {
+pub(super) fn read_line(running: &mut Running) -> String {
     let mut output = fs::File::from(running.take_output().unwrap());
     let mut line = Vec::new();
     let mut byte = [0];
