@@ -52,8 +52,9 @@ fn kernels_and_commands_are_measured_in_slices() {
         let thawed: Vec<u64> =
             slices["thawed_us"].as_array().unwrap().iter().map(|us| us.as_u64().unwrap()).collect();
         assert!(thawed.iter().sum::<u64>() >= 500_000, "half a second each: {trial}");
-        assert!(slices["marks"].as_array().unwrap().len() >= 4, "{trial}");
-        assert!(trial.to_string().len() < 20_000, "a record is small: {}", trial.to_string().len());
+        assert!(slices["marks"]["after_us"].as_array().unwrap().len() >= 4, "{trial}");
+        // So the record of a block of three environments has less than 20 kB.
+        assert!(trial.to_string().len() < 6_500, "a record is small: {}", trial.to_string().len());
         let values = trial["outcome"]["iterations"][0]["values"].as_object().unwrap();
         assert!(values.values().all(|value| value.as_f64().unwrap() > 0.0), "{trial}");
     }

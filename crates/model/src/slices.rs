@@ -117,7 +117,9 @@ pub struct Slices {
     pub length_us: u32,
     /// How long the guest was thawed in each round, microseconds.
     pub thawed_us: Vec<u32>,
-    /// What was finished, and when on the guest's clock of thawed time.
+    /// What was finished, and when on the guest's clock of thawed time. In files by columns, as
+    /// [`MarkColumns`] says; lists of marks are read as well.
+    #[serde(with = "columns")]
     pub marks: Vec<SliceMark>,
     /// Median and 95th percentile of the time from the order to freeze until the guest stood still,
     /// microseconds. It counts as thawed: the guest works in most of it.
@@ -135,9 +137,122 @@ pub struct SliceMark {
     pub amounts: BTreeMap<String, f64>,
 }
 
+/// Marks as files hold them: by columns, because the names of metrics are longer than most numbers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MarkColumns {
+    /// Thawed time since the mark before, microseconds; of the first, since the first slice.
+    pub after_us: Vec<u64>,
+    /// Amounts of every mark, by metric; none where a mark has no amount of it.
+    pub amounts: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+impl From<&[SliceMark]> for MarkColumns {
+    fn from(marks: &[SliceMark]) -> Self {
+        let before = [0].into_iter().chain(marks.iter().map(|mark| mark.at_us));
+        let after_us = marks.iter().zip(before).map(|(mark, before)| mark.at_us.saturating_sub(before));
+        let mut amounts: BTreeMap<String, Vec<Option<f64>>> = BTreeMap::new();
+        for (at, mark) in marks.iter().enumerate() {
+            for (metric, amount) in &mark.amounts {
+                let column = amounts.entry(metric.clone()).or_insert_with(|| vec![None; marks.len()]);
+                column[at] = Some(*amount);
+            }
+        }
+        Self { after_us: after_us.collect(), amounts }
+    }
+}
+
+impl From<MarkColumns> for Vec<SliceMark> {
+    fn from(MarkColumns { after_us, amounts }: MarkColumns) -> Self {
+        let mut at_us = 0;
+        let mark = |(at, after_us): (usize, u64)| {
+            at_us += after_us;
+            let amount = |(metric, column): (&String, &Vec<Option<f64>>)| {
+                Some((metric.clone(), column.get(at).copied().flatten()?))
+            };
+            SliceMark { at_us, amounts: amounts.iter().filter_map(amount).collect() }
+        };
+        after_us.into_iter().enumerate().map(mark).collect()
+    }
+}
+
+/// Writes marks by columns, and reads them so or as a list.
+mod columns {
+    use super::{MarkColumns, SliceMark};
+    use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+    use serde::de::{MapAccess, SeqAccess, Visitor};
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use std::fmt;
+
+    pub(super) fn serialize<S: Serializer>(marks: &[SliceMark], serializer: S) -> Result<S::Ok, S::Error> {
+        MarkColumns::from(marks).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SliceMark>, D::Error> {
+        struct Marks;
+        impl<'de> Visitor<'de> for Marks {
+            type Value = Vec<SliceMark>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("marks by columns, or a list of them")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+                MarkColumns::deserialize(MapAccessDeserializer::new(fields)).map(Vec::from)
+            }
+        }
+        from.deserialize_any(Marks)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn mark(at_us: u64, amounts: &[(&str, f64)]) -> SliceMark {
+        SliceMark { at_us, amounts: amounts.iter().map(|(name, x)| (name.to_string(), *x)).collect() }
+    }
+
+    #[test]
+    fn marks_are_written_by_columns_and_read_from_lists_too() {
+        let marks =
+            vec![mark(7, &[]), mark(40, &[("copy", 4.5)]), mark(100, &[("all", 1.0), ("triad", 0.0)])];
+        let slices = Slices { length_us: 5, thawed_us: vec![60, 60], marks, ..Slices::default() };
+        let text = serde_json::to_string(&slices).unwrap();
+        let columns = concat!(
+            r#""marks":{"after_us":[7,33,60],"amounts":{"all":[null,null,1.0],"#,
+            r#""copy":[null,4.5,null],"triad":[null,null,0.0]}}"#
+        );
+        assert!(text.contains(columns), "{text}");
+        assert_eq!(serde_json::from_str::<Slices>(&text).unwrap(), slices);
+        let list = r#"[{"at_us":7,"amounts":{}},{"at_us":40,"amounts":{"copy":4.5}},
+            {"at_us":100,"amounts":{"all":1.0,"triad":0.0}}]"#;
+        let before = text.replace(columns, &format!(r#""marks":{list}"#));
+        assert_eq!(serde_json::from_str::<Slices>(&before).unwrap(), slices);
+        for wrong in ["7", "[7]", r#"{"after_us":7}"#, r#"{"amounts":{}}"#] {
+            let wrong = text.replace(columns, &format!(r#""marks":{wrong}"#));
+            assert!(serde_json::from_str::<Slices>(&wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// A second of a kernel that reports two metrics, in slices of 5 ms: the slices of a unit of six
+    /// environments are less than 20 kB.
+    #[test]
+    fn slices_are_kept_compactly() {
+        let amounts = [("duration", 0.110_000_000_000_000_08), ("rate", 1_100_000_000.0)];
+        let slices = Slices {
+            length_us: 5_000,
+            thawed_us: (0..200).map(|round| 2_500 + 25 * round).collect(),
+            marks: (0..40).map(|at| mark(25_000 * (at + 1), &amounts)).collect(),
+            freeze_us: [48.125, 91.5],
+            thaw_us: [9.25, 15.75],
+        };
+        let bytes = serde_json::to_string(&slices).unwrap().len();
+        assert!(6 * bytes < 20_000, "{bytes} bytes for an environment");
+    }
 
     #[test]
     fn choices_are_read_as_they_are_written() {

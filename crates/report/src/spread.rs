@@ -20,8 +20,7 @@ const NOTE: &str = "standard deviations of the ratio to the baseline from block 
 /// nothing is known.
 pub(crate) fn section(report: &Report) -> Section {
     let all = &report.circumstances.spreads;
-    let title = "Where the spread comes from";
-    let section = Section::new(title).id("spread");
+    let section = Section::new("Where the spread comes from").id("spread");
     if all.is_empty() {
         return section;
     }
@@ -36,13 +35,9 @@ pub(crate) fn section(report: &Report) -> Section {
     };
     let list = |short| Block::list(ListKind::Named, workloads.iter().map(|of| sentence(of, short)));
     let columns = ["within a unit", "between units", "best length"].map(String::from);
-    let table = own::table(
-        title.into(),
-        NOTE.into(),
-        "workload, environment",
-        &columns,
-        all.iter().map(row).collect(),
-    );
+    let rows = all.iter().map(row).collect();
+    let caption = "Spread within units and between them".into();
+    let table = own::table(caption, NOTE.into(), "workload, environment", &columns, rows);
     section
         .with(Audience::TERMINAL, list(true))
         .with(Audience::FULL, Block::table(table))

@@ -423,8 +423,9 @@
   }
 
   // Steps over the time of a unit in slices, on a scale of logarithms: pieces of begin, end and ratio.
-  function steps(look, rows, title) {
-    const logs = rows.flatMap(({ pieces }) => pieces.map(([, , ratio]) => Math.log(ratio)));
+  // Both figures of a unit have one scale, that of `ratios`, so that what is flat in one of them is flat.
+  function steps(look, rows, ratios, title) {
+    const logs = ratios.map(Math.log);
     let [low, high] = [logs.reduce((a, b) => Math.min(a, b), 0), logs.reduce((a, b) => Math.max(a, b), 0)];
     const pad = 0.05 * Math.max(high - low, 1e-3);
     [low, high] = [low - pad, high + pad];
@@ -453,14 +454,18 @@
     };
   }
 
-  const sliceCosts = (look, index) =>
-    steps(look, data.slices[index].rows, narrow() ? "cost" : `cost against the mean of ${environment(0)}`);
+  const ofUnit = ({ rows }) => rows.flatMap(({ pieces, ratios }) => [...pieces.map(([, , cost]) => cost), ...ratios]);
+
+  function sliceCosts(look, index) {
+    const unit = data.slices[index];
+    return steps(look, unit.rows, ofUnit(unit), narrow() ? "cost" : `cost against the mean of ${environment(0)}`);
+  }
 
   function sliceRatios(look, index) {
-    const { rows, windows } = data.slices[index];
-    const pieces = (ratios) => ratios.map((ratio, at) => [windows[at], windows[at + 1], ratio]);
-    const others = rows.filter(({ ratios }) => ratios.length > 0).map(({ e, ratios }) => ({ e, pieces: pieces(ratios) }));
-    return steps(look, others, narrow() ? "ratio" : `cost relative to ${environment(0)}, less 1`);
+    const unit = data.slices[index];
+    const pieces = (ratios) => ratios.map((ratio, at) => [unit.windows[at], unit.windows[at + 1], ratio]);
+    const others = unit.rows.filter(({ ratios }) => ratios.length > 0).map(({ e, ratios }) => ({ e, pieces: pieces(ratios) }));
+    return steps(look, others, ofUnit(unit), narrow() ? "ratio" : `cost relative to ${environment(0)}, less 1`);
   }
 
   function forestTools(figure) {
