@@ -1,7 +1,7 @@
 //! `weigh selftest` from outside: exit codes, the JSON, Ctrl-C, and, in the slow lane, this host
 //! itself with a neighbour.
 
-use crate::support::{Said, Stage, interrupt, is_long, listed, shown, wait_until};
+use crate::support::{Said, Stage, interrupt, is_long, listed, ready, shown, wait_until, with_native};
 use serde_json::Value;
 use std::process::Child;
 use std::time::Duration;
@@ -12,15 +12,20 @@ fn fakes_without_a_fault_are_inside_and_the_json_is_as_documented() {
     let line = "selftest --fake sd=0.01,drift=ar0.9-0.02 --seed 3 --format json --out it";
     let printed = stage.json(line);
     assert_eq!(printed, stage.read_json("it/selftest.json"));
-    assert_eq!((&printed["format"], &printed["verdict"]), (&1.into(), &"inside".into()));
-    assert_eq!(printed["no_effect"]["of"], 40);
-    let effects = listed(&printed, "effects");
-    let sizes: Vec<f64> = effects.iter().map(|e| e["effect"].as_f64().unwrap()).collect();
-    assert_eq!(sizes, [0.005, 0.01, 0.02, 0.05]);
-    for effect in effects {
-        let found = &effect["found"];
-        assert!(found["allowed"]["low"].as_u64() <= found["observed"].as_u64());
-        assert!(found["observed"].as_u64() <= found["allowed"]["high"].as_u64());
+    assert_eq!((&printed["format"], &printed["verdict"]), (&2.into(), &"inside".into()));
+    let forms = listed(&printed, "forms");
+    let names: Vec<&str> = forms.iter().map(|of| of["form"].as_str().unwrap()).collect();
+    assert_eq!(names, ["slices", "whole"]);
+    for of in forms {
+        assert_eq!((&of["done"], &of["no_effect"]["of"]), (&40.into(), &20.into()));
+        let effects = listed(of, "effects");
+        let sizes: Vec<f64> = effects.iter().map(|e| e["effect"].as_f64().unwrap()).collect();
+        assert_eq!(sizes, [0.005, 0.01, 0.02, 0.05]);
+        for effect in effects {
+            let found = &effect["found"];
+            assert!(found["allowed"]["low"].as_u64() <= found["observed"].as_u64());
+            assert!(found["observed"].as_u64() <= found["allowed"]["high"].as_u64());
+        }
     }
     // Every comparison is an ordinary run that can be shown.
     let comparisons = listed(&printed, "comparisons");
@@ -41,9 +46,83 @@ fn a_label_that_costs_something_exits_with_1_and_says_what_is_outside() {
     let stage = Stage::with_fakes();
     let said = stage.run("selftest --fake sd=0.01 --fake-other time=10.06ms --seed 3");
     let said = said.ends_saying(1, &["the method does not keep its promises on this host"]);
-    said.says(&["OUTSIDE: equal environments were called different"]);
+    said.says(&["OUTSIDE: in slices: ", "in whole trials: the label alone changes the result by +0.5"]);
     // Its directory is no run, so `last` does not lead there.
     stage.refuses("show last", &[]);
+}
+
+#[test]
+fn one_form_can_be_chosen() {
+    let stage = Stage::with_fakes();
+    for (slices, form) in [("off", "whole"), ("auto", "slices"), ("5ms", "slices")] {
+        let out = format!("it-{slices}");
+        let line = format!("selftest --fake sd=0.01 --seed 3 --slices {slices} --format json --out {out}");
+        let printed = stage.json(&line);
+        let forms = listed(&printed, "forms");
+        assert_eq!((forms.len(), &forms[0]["form"], &forms[0]["done"]), (1, &form.into(), &80.into()));
+    }
+    stage.refuses("selftest --slices 5", &["such as 5ms"]);
+}
+
+/// Each platform against itself, and with 3 % more work, in slices and whole.
+fn platforms_are_inside(stage: &Stage, platforms: &str) {
+    let said = living(stage, &format!("--platforms {platforms} --seed 7 --format json --out it"));
+    let judgement: Value = serde_json::from_str(&said.stdout).unwrap();
+    eprintln!("{judgement:#}");
+    said.ends_with(0);
+    assert_eq!(judgement, stage.read_json("it/platforms.json"));
+    let of = listed(&judgement, "platforms");
+    let names: Vec<&str> = of.iter().map(|of| of["platform"].as_str().unwrap()).collect();
+    assert_eq!(names.join(","), platforms);
+    for of in of {
+        let whole = [("whole", 0.0), ("whole", 0.03)];
+        let kinds: Vec<(&str, f64)> = listed(of, "comparisons")
+            .iter()
+            .map(|judged| (judged["form"].as_str().unwrap(), judged["injected"].as_f64().unwrap()))
+            .collect();
+        match of["unsliced"].as_str() {
+            None => {
+                assert_eq!(kinds, [&[("slices", 0.0), ("slices", 0.03)][..], &whole].concat());
+                assert!(of["slices_us"].as_u64() > Some(0), "{of}");
+            }
+            // A machine that is busy with other tests may freeze too slowly.
+            Some(reason) => {
+                assert!(reason.contains("to freeze a guest"), "{reason}");
+                assert_eq!(kinds, whole);
+            }
+        }
+    }
+    stage.host_is_as_before();
+}
+
+#[test]
+fn a_known_effect_is_found_on_native_and_in_namespaces() {
+    let stage = Stage::new();
+    let on = with_native(&stage, &["namespaces"], "a_known_effect_is_found_on_native_and_in_namespaces");
+    platforms_are_inside(&stage, &on);
+}
+
+#[test]
+fn a_known_effect_is_found_in_containers_and_machines() {
+    const TEST: &str = "a_known_effect_is_found_in_containers_and_machines";
+    if !is_slow_lane(TEST) {
+        return;
+    }
+    let stage = Stage::new();
+    let on: Vec<&str> =
+        ["runc", "docker", "uml"].into_iter().filter(|platform| ready(&stage, platform, TEST)).collect();
+    if !on.is_empty() {
+        platforms_are_inside(&stage, &on.join(","));
+    }
+}
+
+#[test]
+fn platforms_that_make_no_sense_are_refused() {
+    let stage = Stage::new();
+    stage.refuses("selftest --platforms dokcer", &["dokcer", "docker"]);
+    stage.refuses("selftest --platforms native:label=x", &["has a label", "leave it out"]);
+    stage.refuses("selftest --platforms native,native", &["named twice"]);
+    assert!(!stage.here().join("weigh-runs").exists());
 }
 
 #[test]

@@ -25,13 +25,18 @@ struct Endless {
 }
 
 impl Endless {
+    fn start(line: &str) -> Self {
+        Self::start_with(line, &[])
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "it is signalled while it runs, which assert_cmd cannot do"
     )]
-    fn start(line: &str) -> Self {
+    fn start_with(line: &str, variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weigh-kernels"))
             .args(line.split_whitespace())
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -180,6 +185,21 @@ fn every_endless_kernel_ends_well_when_it_is_asked_to_in_its_set_up() {
         assert_eq!((code, &result["check"]["passed"]), (Some(0), &true.into()), "{result}");
         assert!(result["operations"].as_u64().unwrap() > 0, "{result}");
     }
+}
+
+/// The variable that `weigh selftest` injects effects by: more steps for as much reported work.
+#[test]
+fn an_endless_spin_has_more_steps_in_every_piece() {
+    let kernel = Endless::start_with("spin --work 1e6 --marks 1ms", &[("WEIGH_SPIN", "0.030")]);
+    let mut reported: f64 = (0..5).map(|_| kernel.mark()["duration"]).sum();
+    kernel.ask_to_end();
+    let (last, result, code) = kernel.end();
+    assert_eq!(code, Some(0), "{result}");
+    assert_eq!(result["check"]["passed"], true, "{result}");
+    reported += last.iter().filter_map(|amounts| amounts.get("duration")).sum::<f64>();
+    let operations = result["operations"].as_f64().unwrap();
+    assert!((reported * 1e6 - operations).abs() < 1.0, "{reported} of 1e6 steps against {operations}");
+    assert_eq!(result["facts"]["steps"].as_f64().unwrap(), (operations * 1.03).round());
 }
 
 #[test]

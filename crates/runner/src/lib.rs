@@ -79,6 +79,7 @@ extern crate self as weigh_runner;
 pub use run::run;
 
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use weigh_model::{Event, FinishReason, HostFacts, Plan, SpecError};
 use weigh_observe::Sensors;
 use weigh_platforms::{Host, PlatformError};
@@ -116,6 +117,9 @@ pub struct RunOptions {
     /// Leave out an environment with unintended differences instead of ending the run: for runs
     /// whose environments the user did not name.
     pub leave_out_unequal: bool,
+    /// Thawed time that every environment of a sliced unit gets at least, beside that of a few rounds;
+    /// as the size of the workload says when absent.
+    pub sliced_time: Option<Duration>,
 }
 
 /// How a run ended.

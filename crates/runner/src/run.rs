@@ -11,7 +11,7 @@ use crate::stop::{Clock, block_limit, next_look};
 use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weigh_model::{Effort, Event, Exclusion, FinishReason, LoaderMachine, NoisyHost, Plan, Record};
 
 /// A run under way.
@@ -28,6 +28,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) statistics: RunStatistics,
     /// The last trial was given up because the user wants it.
     pub(crate) given_up: bool,
+    /// [`RunOptions::sliced_time`].
+    pub(crate) sliced_time: Option<Duration>,
 }
 
 /// Work within a run came to its end, or the user wants it to.
@@ -141,6 +143,7 @@ impl<'a> Runner<'a> {
             clock: Clock::new(run.plan.budget_s, spent_s),
             statistics: RunStatistics::default(),
             given_up: false,
+            sliced_time: run.options.sliced_time,
         })
     }
 

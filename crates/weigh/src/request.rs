@@ -17,6 +17,7 @@ use weigh_model::{
 };
 use weigh_platforms::loader::Elsewhere;
 
+pub use environments::settle;
 pub use file::read_plan;
 pub use workloads::{first_repeated, library, workloads};
 

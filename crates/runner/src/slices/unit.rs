@@ -18,6 +18,10 @@ use weigh_model::{
 use weigh_observe::InstanceId;
 use weigh_stats::slices::{ITERATION, common_rounds, work_in};
 
+/// Rounds that a unit has at least, however short it is to be: in fewer, arms that work at different
+/// speed may have none in common.
+const FEWEST_ROUNDS: u32 = 8;
+
 /// An environment of the unit whose guest takes part.
 struct Part {
     environment: usize,
@@ -141,7 +145,7 @@ impl Runner<'_> {
         length_us: u32,
     ) -> (Rounds, Vec<PartResult>) {
         let workload = &self.plan.workloads[place.workload];
-        let design = design(workload, work, length_us);
+        let design = design(workload, work, length_us, self.sliced_time);
         let mut order = SliceOrder::new(self.plan.seed, place.block, place.workload);
         let interrupt = self.interrupt;
         let interrupted = || interrupt.load(std::sync::atomic::Ordering::Relaxed);
@@ -267,15 +271,18 @@ fn alone(mut observed: Observed, all_used_ns: u64) -> Observed {
     observed
 }
 
-/// How a unit of a workload is cut: half a second for each arm, of the larger sizes a whole one.
-fn design(workload: &WorkloadPlan, work: SlicedWork, length_us: u32) -> Design {
-    let each = Duration::from_millis(if workload.size == "quick" { 500 } else { 1000 });
+/// How a unit of a workload is cut: half a second for each arm, of the larger sizes a whole one,
+/// unless the run wants it otherwise.
+fn design(workload: &WorkloadPlan, work: SlicedWork, length_us: u32, each: Option<Duration>) -> Design {
+    let by_size = Duration::from_millis(if workload.size == "quick" { 500 } else { 1000 });
+    let length = Duration::from_micros(length_us.into());
+    let each = each.map_or(by_size, |each| each.max(FEWEST_ROUNDS * length));
     let pieces = match work {
         // What is reported in turn is reported twice.
         SlicedWork::Marks => 2 * workload.metrics.len(),
         SlicedWork::Iterations => workload.iterations as usize,
     };
-    Design { length: Duration::from_micros(length_us.into()), each, pieces }
+    Design { length, each, pieces }
 }
 
 /// A run of the command with the values that its slices say.
@@ -301,4 +308,24 @@ fn valued(workload: &WorkloadPlan, mut iteration: Iteration, costs: &BTreeMap<&s
         }
     }
     iteration
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_unit_is_that_of_its_size_or_what_the_run_wants() {
+        let ms = Duration::from_millis;
+        let workload = |size: &str| {
+            let plan = WorkloadPlan::of("w", vec!["w".into()], Vec::new());
+            WorkloadPlan { size: size.into(), ..plan }
+        };
+        let each = |size: &str, length_us, wanted: Option<Duration>| {
+            design(&workload(size), SlicedWork::Marks, length_us, wanted).each
+        };
+        assert_eq!((each("quick", 5000, None), each("paper", 5000, None)), (ms(500), ms(1000)));
+        assert_eq!(each("quick", 5000, Some(ms(100))), ms(100));
+        assert_eq!(each("quick", 20_000, Some(ms(100))), ms(160), "enough rounds");
+    }
 }

@@ -14,6 +14,7 @@ mod man;
 mod resume;
 pub mod run;
 mod selftest;
+mod selftest_platforms;
 mod selftest_tools;
 mod show;
 mod soak;

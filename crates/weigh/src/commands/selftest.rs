@@ -5,16 +5,19 @@ use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostSession;
 use crate::selftest::conduct::{Conductor, Constant, by_the_method, nothing_measured};
-use crate::selftest::design::{Design, Subject};
+use crate::selftest::design::{Design, Form, Subject};
 use crate::selftest::judgement::{Verdict, document, judge};
 use crate::{embedded, request, ui};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use weigh_host::{clock, facts};
-use weigh_model::{HostFacts, parse_duration};
+use weigh_model::{HostFacts, SliceChoice, parse_duration};
 use weigh_observe::{Observer, Sensors};
+use weigh_report::Document;
 
-/// Comparisons without an effect and with each effect: two to three minutes, or a quarter of an
-/// hour.
+/// Comparisons without an effect and with each effect, of all forms together: two to three minutes,
+/// or a quarter of an hour.
 const SHORT: (u32, u32) = (40, 10);
 const LONG: (u32, u32) = (200, 50);
 
@@ -27,16 +30,22 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     if args.tools {
         return super::selftest_tools::run(args, &facts);
     }
+    if !args.platforms.is_empty() {
+        return super::selftest_platforms::run(args, &facts);
+    }
+    let (forms, slices) = forms(args.slices);
+    let share = forms.len() as u32;
     let (no_effect, per_effect) = if args.long { LONG } else { SHORT };
     let design = Design {
         seed: args.seed.unwrap_or_else(request::random_seed),
-        no_effect,
-        per_effect,
+        no_effect: no_effect / share,
+        per_effect: per_effect / share,
+        forms,
+        slices,
         subject: subject(args, &facts),
         digests: embedded::digests(),
     };
-    let budget = args.budget.as_deref().map(parse_duration).transpose();
-    let budget = budget.map_err(|error| Failure::of_size("--budget", &error))?;
+    let budget = budget(args)?;
     let directory = directory(args.out.as_deref())?;
     let interrupt = catch_signals()?;
     let logs = directory.join("logs");
@@ -63,13 +72,8 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     }
 
     let judgement = judge(&design, conducted);
-    let json = serde_json::to_string_pretty(&judgement).expect("a judgement has only strings as keys");
-    let file = directory.join("selftest.json");
-    std::fs::write(&file, format!("{json}\n")).map_err(|error| file_failure("write", &file, error))?;
-    match args.format {
-        SelftestFormat::Table => ui::print(&ui::shown(&document(&judgement))),
-        SelftestFormat::Json => ui::print(&json),
-    }
+    let json = write(&directory.join("selftest.json"), &judgement)?;
+    said(args.format, &json, &document(&judgement));
     ui::note(&format!("every comparison is a run below {}", directory.display()));
     match judgement.verdict {
         Verdict::Inside => Ok(()),
@@ -78,8 +82,38 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
             format!("the method does not keep its promises on this host: {}", judgement.statement),
         )
         .hint(
-            "chance does this in at most one selftest of a hundred: run it again with --long; if it fails again, trust no verdict of this host",
+            "chance does this in at most two selftests of a hundred: run it again with --long; if it fails again, trust no verdict of this host",
         )),
+    }
+}
+
+/// The forms to measure, and the length of slices.
+pub(super) fn forms(slices: Option<SliceChoice>) -> (Vec<Form>, SliceChoice) {
+    match slices {
+        None => (vec![Form::Slices, Form::Whole], SliceChoice::Auto),
+        Some(SliceChoice::Off) => (vec![Form::Whole], SliceChoice::Off),
+        Some(slices) => (vec![Form::Slices], slices),
+    }
+}
+
+/// The time limit.
+pub(super) fn budget(args: &SelftestArgs) -> Result<Option<Duration>, Failure> {
+    let budget = args.budget.as_deref().map(parse_duration).transpose();
+    budget.map_err(|error| Failure::of_size("--budget", &error))
+}
+
+/// Writes a judgement, and returns its JSON.
+pub(super) fn write(file: &Path, judgement: &impl Serialize) -> Result<String, Failure> {
+    let json = serde_json::to_string_pretty(judgement).expect("a judgement has only strings as keys");
+    std::fs::write(file, format!("{json}\n")).map_err(|error| file_failure("write", file, error))?;
+    Ok(json)
+}
+
+/// Prints a judgement.
+pub(super) fn said(format: SelftestFormat, json: &str, document: &Document) {
+    match format {
+        SelftestFormat::Table => ui::print(&ui::shown(document)),
+        SelftestFormat::Json => ui::print(json),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `weigh selftest --tools`: whether the built-in kernels do what the canonical tools do.
 
 use super::run::{catch_signals, stay_off};
-use super::selftest::directory;
+use super::selftest::{directory, said, write};
 use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostSession;
@@ -111,13 +111,8 @@ impl Conduct<'_> {
 }
 
 fn say(outcomes: &[Outcome], blocks: u32, format: SelftestFormat, directory: &Path) -> Result<(), Failure> {
-    let json = serde_json::to_string_pretty(outcomes).expect("outcomes have only strings as keys");
-    let file = directory.join("tools.json");
-    std::fs::write(&file, format!("{json}\n")).map_err(|error| file_failure("write", &file, error))?;
-    match format {
-        SelftestFormat::Table => ui::print(&ui::shown(&document(outcomes, blocks))),
-        SelftestFormat::Json => ui::print(&json),
-    }
+    let json = write(&directory.join("tools.json"), &outcomes)?;
+    said(format, &json, &document(outcomes, blocks));
     ui::note(&format!("every pair is a run below {}", directory.display()));
     let with_found = |outcome: &'_ Outcome| outcome.found.as_ref().ok().map(|found| found.met);
     let met: Vec<bool> = outcomes.iter().filter_map(with_found).collect();

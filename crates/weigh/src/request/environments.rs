@@ -75,7 +75,10 @@ pub fn environments(
 
 /// The name and the settled form of an environment; none if it cannot be settled and the user did
 /// not name it, after a note.
-fn settle(
+///
+/// # Errors
+/// It cannot be settled and the user named it; the host cannot be used.
+pub fn settle(
     spec: &EnvironmentSpec,
     named: bool,
     host: &mut dyn HostView,

@@ -1,6 +1,6 @@
 //! Runs the comparisons of a selftest, each through the whole pipeline, and reads their results.
 
-use super::design::{Comparison, Design};
+use super::design::{Comparison, Design, Form, SLICED_TIME};
 use crate::error::{Failure, Kind, file_failure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,18 +8,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weigh_host::accounts::Accounts;
-use weigh_model::{FinishReason, HostFacts, HostSettings, Observed, Plan, Record};
+use weigh_model::{FinishReason, HostFacts, HostSettings, Observed, Plan, Record, Slicing};
 use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::Host;
+use weigh_runner::RunOptions;
 use weigh_stats::{Cell, Interval, Options, analyse, collect};
 use weigh_store::RunDirectory;
 
-/// Turns the records of a run into its one compared cell. The real analysis is [`by_the_method`];
-/// tests replace it by broken ones.
-pub type Analyse = fn(&Plan, &[Record]) -> Option<Cell>;
+/// Turns the records of a comparison of some form into its one compared cell. The real analysis is
+/// [`by_the_method`]; tests replace it by broken ones.
+pub type Analyse = fn(Form, &Plan, &[Record]) -> Option<Cell>;
 
-/// The analysis of `weigh run`.
-pub fn by_the_method(plan: &Plan, records: &[Record]) -> Option<Cell> {
+/// The analysis of `weigh run`, which treats both forms alike.
+pub fn by_the_method(_: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
     let collected = collect(plan, records);
     let analysis = analyse(&collected.comparisons, &Options::for_plan(plan));
     analysis.cells.into_iter().find(|cell| cell.primary && cell.environment != plan.baseline)
@@ -30,6 +31,8 @@ pub fn by_the_method(plan: &Plan, records: &[Record]) -> Option<Cell> {
 pub struct Measured {
     /// Position in the selftest, from 1; the name of its run directory begins with it.
     pub comparison: u32,
+    /// How it was measured.
+    pub form: Form,
     /// The effect that was injected, a fraction.
     pub injected: f64,
     /// Pairs of blocks.
@@ -57,7 +60,16 @@ pub struct Conducted {
     pub noisy_hosts: u32,
     /// Why some were not made, if so.
     pub cut_short: Option<&'static str>,
+    /// The length of the slices, microseconds, or why nothing can be sliced here; none where nothing
+    /// was to be sliced.
+    pub sliced: Option<Result<u32, String>>,
+    /// Pilots that found that nothing can be sliced.
+    pub refusals: u32,
 }
+
+/// Pilots that may find that nothing can be sliced before no more is tried: on a busy host one of
+/// them may happen to see a guest that freezes slowly.
+const MOST_REFUSALS: u32 = 3;
 
 /// Where and how comparisons are run.
 pub struct Conductor<'a> {
@@ -100,6 +112,9 @@ impl Conductor<'_> {
                 conducted.cut_short = Some("the budget is used up");
                 break;
             }
+            if comparison.form == Form::Slices && conducted.refusals >= MOST_REFUSALS {
+                continue;
+            }
             let began = Instant::now();
             self.compare(design, comparison, sensors, &mut patience, &mut conducted)?;
             longest = longest.max(began.elapsed());
@@ -117,52 +132,85 @@ impl Conductor<'_> {
         conducted: &mut Conducted,
     ) -> Result<(), Failure> {
         let mut plan = design.plan(comparison, self.facts)?;
-        plan.noise.voiding = patience.voids();
-        let path = self.directory.join(comparison.name());
-        let mut store = RunDirectory::create_at(&path, &plan, self.facts)?;
-        let host = self.host_of(comparison)?;
-        let finish = weigh_runner::run(weigh_runner::Run {
-            plan: &plan,
-            host: &host,
-            host_facts: self.facts,
-            store: &mut store,
-            sensors,
-            interrupt: self.interrupt,
-            emit: &mut |_| {},
-            options: weigh_runner::RunOptions { skip_pilot: true, ..Default::default() },
-        })?;
-        let records = store.records()?.records;
-        let noisy =
-            !plan.noise.voiding || records.iter().any(|record| matches!(record, Record::NoisyHost(_)));
-        patience.learn(noisy);
-        conducted.noisy_hosts += u32::from(noisy);
+        // What disturbs a sliced comparison disturbs both sides of it, and voids nothing.
+        let is_whole = comparison.form == Form::Whole;
+        plan.noise.voiding = !is_whole || patience.voids();
+        let name = comparison.name();
+        let mut store = RunDirectory::create_at(&self.directory.join(&name), &plan, self.facts)?;
+        // The first pilot that finds how to slice decides for all.
+        let workload = plan.workloads[0].id.clone();
+        let pilots = !plan.slices.is_off() && !matches!(conducted.sliced, Some(Ok(_)));
+        if let Some(Ok(us)) = conducted.sliced
+            && !plan.slices.is_off()
+        {
+            let reason = "as the first sliced comparison found".into();
+            let workload = workload.clone();
+            store.append(&Record::Slicing(Slicing { workload, length_us: Some(us), reason }))?;
+        }
+        let options = RunOptions { skip_pilot: !pilots, ..RunOptions::default() };
+        let (finish, records) = self.run(&plan, &mut store, &name, sensors, options)?;
+        if is_whole {
+            let noisy =
+                !plan.noise.voiding || records.iter().any(|record| matches!(record, Record::NoisyHost(_)));
+            patience.learn(noisy);
+            conducted.noisy_hosts += u32::from(noisy);
+        }
         count_voids(&records, conducted);
-        if finish.reason == FinishReason::Interrupted {
+        if finish == FinishReason::Interrupted {
             // Its values are on disk but do not count, because somebody chose the moment of its
             // end.
             conducted.cut_short = Some("interrupted");
             return Ok(());
         }
-        match read(comparison, (self.analyse)(&plan, &records)) {
+        if pilots && let Err(reason) = conducted.sliced.insert(slicing(&records, &workload)) {
+            conducted.refusals += 1;
+            conducted.failed.push((comparison.number, reason.clone()));
+            return Ok(());
+        }
+        match read(comparison, (self.analyse)(comparison.form, &plan, &records)) {
             Ok(measured) => conducted.measured.push(measured),
             Err(reason) => conducted.failed.push((comparison.number, reason.to_string())),
         }
         Ok(())
     }
-}
 
-impl Conductor<'_> {
-    /// The host for one comparison. Its scratch directory is within that of the selftest, which is
+    /// Runs a plan in scratch and run directories of that name, and reads what it recorded.
+    ///
+    /// # Errors
+    /// A plan that makes no sense, a directory that cannot be written.
+    pub fn run(
+        &self,
+        plan: &Plan,
+        store: &mut RunDirectory,
+        name: &str,
+        sensors: &mut dyn Sensors,
+        options: RunOptions,
+    ) -> Result<(FinishReason, Vec<Record>), Failure> {
+        let host = self.host_of(name)?;
+        let finish = weigh_runner::run(weigh_runner::Run {
+            plan,
+            host: &host,
+            host_facts: self.facts,
+            store,
+            sensors,
+            interrupt: self.interrupt,
+            emit: &mut |_| {},
+            options: RunOptions { sliced_time: Some(SLICED_TIME), ..options },
+        })?;
+        Ok((finish.reason, store.records()?.records))
+    }
+
+    /// The host for one run. Its scratch directory is within that of the selftest, which is
     /// in the ledger.
-    fn host_of(&self, comparison: &Comparison) -> Result<Host, Failure> {
-        let work = self.host.work.join(comparison.name());
+    fn host_of(&self, name: &str) -> Result<Host, Failure> {
+        let work = self.host.work.join(name);
         std::fs::create_dir(&work).map_err(|error| file_failure("make the directory", &work, error))?;
         Ok(Host {
             ledger: self.host.ledger.clone(),
             hierarchy: self.host.hierarchy.clone(),
             work,
             logs: self.host.logs.clone(),
-            run: format!("{}-{:03}", self.host.run, comparison.number),
+            run: format!("{}-{}", self.host.run, name.split('-').next().unwrap_or(name)),
             programs: self.host.programs.clone(),
             is_root: self.host.is_root,
         })
@@ -218,6 +266,20 @@ impl Patience {
     }
 }
 
+/// What the pilot decided about slices for a workload: their length, microseconds, or why there are
+/// none.
+pub fn slicing(records: &[Record], workload: &str) -> Result<u32, String> {
+    let decided = records.iter().rev().find_map(|record| match record {
+        Record::Slicing(slicing) if slicing.workload == workload => Some(slicing),
+        _ => None,
+    });
+    match decided {
+        Some(Slicing { length_us: Some(us), .. }) => Ok(*us),
+        Some(Slicing { reason, .. }) => Err(reason.clone()),
+        None => Err("the pilot did not come to decide it".into()),
+    }
+}
+
 /// Counts void units by cause.
 fn count_voids(records: &[Record], conducted: &mut Conducted) {
     for record in records {
@@ -234,7 +296,7 @@ fn name(cause: &impl Serialize) -> String {
 
 /// Why a comparison has no result.
 #[derive(Debug, thiserror::Error)]
-enum NoResult {
+pub(super) enum NoResult {
     #[error("there is no cell to read")]
     NoCell,
     #[error("{failed} of {tried} trials failed")]
@@ -244,7 +306,7 @@ enum NoResult {
 }
 
 /// The result in a cell.
-fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measured, NoResult> {
+pub(super) fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measured, NoResult> {
     let cell = cell.ok_or(NoResult::NoCell)?;
     if cell.failed > 0 {
         return Err(NoResult::Failed { failed: cell.failed, tried: cell.tried });
@@ -252,6 +314,7 @@ fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measured, NoResul
     match (cell.p_diff, cell.overhead, cell.smallest_detectable) {
         (Some(p), Some(found), Some(smallest_detectable)) => Ok(Measured {
             comparison: comparison.number,
+            form: comparison.form,
             injected: comparison.effect,
             pairs: cell.n,
             p,
@@ -266,6 +329,8 @@ fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measured, NoResul
 /// The failure of a selftest that measured nothing.
 pub fn nothing_measured(conducted: &Conducted) -> Failure {
     let reason = conducted.failed.first().map(|(number, reason)| format!("comparison {number}: {reason}"));
+    let unsliced = conducted.sliced.as_ref().and_then(|sliced| sliced.as_ref().err());
     let reason = reason.or(conducted.cut_short.map(str::to_owned));
+    let reason = reason.or(unsliced.map(|reason| format!("nothing can be sliced here: {reason}")));
     Failure::new(Kind::NothingMeasured, "no comparison of the selftest gave a number").maybe_hint(reason)
 }

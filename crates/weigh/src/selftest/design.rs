@@ -3,10 +3,12 @@
 use crate::error::{Failure, Kind};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use weigh_model::{
     Effort, EnvironmentPlan, EnvironmentSpec, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource,
-    MetricSpec, Plan, WorkloadPlan,
+    MetricSpec, Plan, SliceChoice, WorkloadPlan,
 };
 use weigh_workloads::Library;
 
@@ -22,8 +24,35 @@ pub const EFFECTS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
 /// enough for 1,600 of them in two minutes.
 const WORK: &str = "75000000";
 
+/// Thawed time of a spin in slices in one block: as long as a whole one, so that both forms have as
+/// much of the machine.
+pub const SLICED_TIME: Duration = Duration::from_millis(100);
+
 /// The name of the environment that may be slower.
 pub const OTHER_LABEL: &str = "b";
+
+/// The variable that makes a spin longer.
+const VARIABLE: &str = "WEIGH_SPIN";
+
+/// How comparisons are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// Both environments at once, each thawed for some milliseconds in turn.
+    Slices,
+    /// One trial after the other.
+    Whole,
+}
+
+impl Form {
+    /// The form within a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Slices => "in slices",
+            Self::Whole => "in whole trials",
+        }
+    }
+}
 
 /// What is compared with itself.
 #[derive(Debug, Clone)]
@@ -48,9 +77,13 @@ pub enum Subject {
 pub struct Design {
     /// Seed of orders and generated data.
     pub seed: u64,
-    /// Comparisons without an effect.
+    /// The forms of comparisons, each with its share of every kind.
+    pub forms: Vec<Form>,
+    /// The length of slices: as the pilot finds, or so long.
+    pub slices: SliceChoice,
+    /// Comparisons without an effect in each form.
     pub no_effect: u32,
-    /// Comparisons for each of [`EFFECTS`].
+    /// Comparisons for each of [`EFFECTS`] in each form.
     pub per_effect: u32,
     /// What is compared.
     pub subject: Subject,
@@ -63,16 +96,22 @@ pub struct Design {
 pub struct Comparison {
     /// Position in the selftest, from 1.
     pub number: u32,
+    /// How it is measured.
+    pub form: Form,
     /// The effect that is injected, a fraction; 0 for none.
     pub effect: f64,
 }
 
 impl Comparison {
-    /// Name of its run directory: `012-none`, `013-0.5`.
+    /// Name of its run directory: `012-whole-none`, `013-slices-0.5`.
     pub fn name(&self) -> String {
+        let form = match self.form {
+            Form::Slices => "slices",
+            Form::Whole => "whole",
+        };
         match self.effect {
-            0.0 => format!("{:03}-none", self.number),
-            effect => format!("{:03}-{}", self.number, effect * 100.0),
+            0.0 => format!("{:03}-{form}-none", self.number),
+            effect => format!("{:03}-{form}-{}", self.number, effect * 100.0),
         }
     }
 }
@@ -82,14 +121,16 @@ impl Design {
     /// all kinds alike.
     pub fn comparisons(&self) -> Vec<Comparison> {
         let of_each = EFFECTS.iter().flat_map(|effect| vec![*effect; self.per_effect as usize]);
-        let mut effects: Vec<f64> = vec![0.0; self.no_effect as usize].into_iter().chain(of_each).collect();
+        let effects: Vec<f64> = vec![0.0; self.no_effect as usize].into_iter().chain(of_each).collect();
+        let in_form = |form: &Form| effects.iter().map(|effect| (*form, *effect)).collect::<Vec<_>>();
+        let mut kinds: Vec<(Form, f64)> = self.forms.iter().flat_map(in_form).collect();
         let mut random = Pcg64::seed_from_u64(self.seed);
-        for last in (1..effects.len()).rev() {
+        for last in (1..kinds.len()).rev() {
             // Fisher and Yates; the bias of the multiplication is below 2^-50.
             let other = ((u128::from(random.next_u64()) * (last as u128 + 1)) >> 64) as usize;
-            effects.swap(last, other);
+            kinds.swap(last, other);
         }
-        (1..).zip(effects).map(|(number, effect)| Comparison { number, effect }).collect()
+        (1..).zip(kinds).map(|(number, (form, effect))| Comparison { number, form, effect }).collect()
     }
 
     /// The plan of a comparison.
@@ -99,25 +140,36 @@ impl Design {
     pub fn plan(&self, comparison: &Comparison, facts: &HostFacts) -> Result<Plan, Failure> {
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(comparison.number));
         let (environments, workload, cpus) = match &self.subject {
-            Subject::Native { cpus } => (natives(comparison.effect)?, spin(facts)?, cpus.clone()),
+            Subject::Native { cpus } => {
+                (natives(comparison.effect)?, spin(facts, comparison.form)?, cpus.clone())
+            }
+            // Nothing freezes a fake: its trials are whole, whatever they stand for.
             Subject::Fake { keys, other } => {
                 (fakes(keys, other, comparison.effect, seed & 0xFFFF_FFFF)?, fake_work(), Vec::new())
             }
         };
+        let slices = match (comparison.form, &self.subject) {
+            (Form::Slices, Subject::Native { .. }) => self.slices,
+            _ => SliceChoice::Off,
+        };
         let name = format!("selftest-{}", comparison.name());
         let plan = Plan::of(name, environments, vec![workload], Effort::Fixed { blocks: BLOCKS });
         let guest = GuestPlan { image: ImageSpec::Probe, cpus, ..plan.guest };
-        Ok(Plan { seed, guest, digests: self.digests.clone(), ..plan })
+        Ok(Plan { seed, guest, slices, digests: self.digests.clone(), ..plan })
     }
 }
 
-/// Native twice. Both have the variable, with values of the same length, so that nothing but the
-/// work differs.
+/// An environment that spins so much longer. The variable is there without an effect, too, with a
+/// value of the same length, so that nothing but the work differs.
+pub fn spinning(name: String, spec: EnvironmentSpec, effect: f64) -> EnvironmentPlan {
+    let variables = BTreeMap::from([(VARIABLE.to_string(), format!("{effect:.3}"))]);
+    EnvironmentPlan { name, spec, variables }
+}
+
+/// Native twice.
 fn natives(effect: f64) -> Result<Vec<EnvironmentPlan>, Failure> {
     let environment = |text: &str, effect: f64| -> Result<EnvironmentPlan, Failure> {
-        let spec = EnvironmentSpec::parse(text)?;
-        let variables = BTreeMap::from([("WEIGH_SPIN".to_string(), format!("{effect:.3}"))]);
-        Ok(EnvironmentPlan { name: text.into(), spec, variables })
+        Ok(spinning(text.into(), EnvironmentSpec::parse(text)?, effect))
     };
     Ok(vec![environment("native", 0.0)?, environment(&format!("native:label={OTHER_LABEL}"), effect)?])
 }
@@ -136,9 +188,9 @@ fn fakes(keys: &str, other: &str, effect: f64, seed: u64) -> Result<Vec<Environm
 }
 
 /// The workload `spin` of the library, without warm-up: it touches no memory and no file but the
-/// program, so the time is better spent on more comparisons. Its metrics are filed as cold, like
-/// all metrics without warm-up.
-fn spin(facts: &HostFacts) -> Result<WorkloadPlan, Failure> {
+/// program, so the time is better spent on more comparisons. The metrics of whole trials are filed
+/// as cold, like all metrics without warm-up; in slices the kernel sets itself up first.
+pub fn spin(facts: &HostFacts, form: Form) -> Result<WorkloadPlan, Failure> {
     let missing = || Failure::new(Kind::Failed, "the workload `spin` is not in the library");
     let library = Library::load(&[], &[])?;
     let workload = library.get("spin").map_err(|_| missing())?;
@@ -146,8 +198,11 @@ fn spin(facts: &HostFacts) -> Result<WorkloadPlan, Failure> {
     let plans = workload.plan("quick", &chosen, facts).map_err(|error| missing().because(error))?;
     let mut plan = plans.into_iter().next().ok_or_else(missing)?;
     plan.warmup = 0;
-    for metric in &mut plan.metrics {
-        metric.spec.name = format!("{}_cold", metric.spec.name);
+    if form == Form::Whole {
+        plan.sliced = None;
+        for metric in &mut plan.metrics {
+            metric.spec.name = format!("{}_cold", metric.spec.name);
+        }
     }
     Ok(plan)
 }

@@ -1,9 +1,10 @@
 //! Judges whether the comparisons found what the method promises.
 
 use super::conduct::{Conducted, Measured};
-use super::design::{BLOCKS, Design, EFFECTS};
+use super::design::{BLOCKS, Design, EFFECTS, Form};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use weigh_model::SliceChoice;
 use weigh_report::Document;
 use weigh_report::document::{Audience, Block, Column, Entry, Item, ListKind, Row, Section, Table, Tone};
 use weigh_stats::{Band, binomial_band, poisson_binomial_band, power, rejection_by_chance};
@@ -12,7 +13,7 @@ use weigh_stats::{Band, binomial_band, poisson_binomial_band, power, rejection_b
 const LEVEL: f64 = 0.05;
 
 /// Version of the JSON.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The result of a selftest: the JSON of `--format json` and of `selftest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,15 +32,12 @@ pub struct Judgement {
     pub done: u32,
     /// Why some were not made, if so.
     pub cut_short: Option<String>,
-    /// Comparisons without an effect in which a difference was found.
-    pub no_effect: Count,
-    /// Comparisons with an effect in which a difference was found, by effect.
-    pub effects: Vec<EffectCount>,
-    /// Intervals, of all comparisons, that hold the truth.
-    pub coverage: Count,
-    /// The mean log ratio of all comparisons without an effect, as a fraction, with its 99.9 %
-    /// interval: does the label alone change a result?
-    pub label: Option<LabelEffect>,
+    /// Length of the slices, microseconds; absent where nothing was sliced.
+    pub slices_us: Option<u32>,
+    /// Why nothing was sliced although it was to be.
+    pub unsliced: Option<String>,
+    /// The judgement of each form that was to be measured and could be.
+    pub forms: Vec<OfForm>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
     /// Comparisons that continued with voiding off because most of their units would have been
@@ -53,6 +51,26 @@ pub struct Judgement {
     pub statement: String,
     /// Every comparison.
     pub comparisons: Vec<Measured>,
+}
+
+/// The judgement of the comparisons of one form.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OfForm {
+    /// The form.
+    pub form: Form,
+    /// Comparisons that gave a number.
+    pub done: u32,
+    /// Comparisons without an effect in which a difference was found.
+    pub no_effect: Count,
+    /// Comparisons with an effect in which a difference was found, by effect.
+    pub effects: Vec<EffectCount>,
+    /// Intervals, of all comparisons, that hold the truth.
+    pub coverage: Count,
+    /// The mean log ratio of all comparisons without an effect, as a fraction, with its 99.9 %
+    /// interval: does the label alone change a result?
+    pub label: Option<LabelEffect>,
+    /// The median of the smallest effects that the comparisons could have found with 80 % power.
+    pub smallest_detectable: Option<f64>,
 }
 
 /// How often something happened, and how often it may happen.
@@ -125,20 +143,16 @@ pub enum Verdict {
 /// Judges what was measured.
 pub fn judge(design: &Design, conducted: Conducted) -> Judgement {
     let measured = &conducted.measured;
-    let without: Vec<&Measured> = measured.iter().filter(|m| m.injected == 0.0).collect();
-    let no_effect = false_positives(&without);
-    let effects: Vec<EffectCount> = EFFECTS
-        .iter()
-        .map(|effect| {
-            let with: Vec<&Measured> = measured.iter().filter(|m| m.injected == *effect).collect();
-            EffectCount { effect: *effect, found: found(&with), covered: coverage(&with) }
-        })
-        .collect();
-    let all: Vec<&Measured> = measured.iter().collect();
-    let coverage = coverage(&all);
-    let label = label_effect(&without);
-    let problems = problems(&no_effect, &effects, &coverage, label.as_ref());
-    let planned = design.comparisons().len() as u32;
+    let (slices_us, unsliced) = match conducted.sliced {
+        None => (None, None),
+        Some(Ok(us)) => (Some(us), None),
+        Some(Err(reason)) => (None, Some(reason)),
+    };
+    let could = |form: Form| unsliced.is_none() || form == Form::Whole;
+    let forms: Vec<OfForm> =
+        design.forms.iter().filter(|form| could(**form)).map(|form| of_form(*form, measured)).collect();
+    let problems: Vec<String> = forms.iter().flat_map(problems).collect();
+    let planned = design.comparisons().iter().filter(|comparison| could(comparison.form)).count() as u32;
     let done = measured.len() as u32;
     Judgement {
         format: FORMAT,
@@ -148,10 +162,9 @@ pub fn judge(design: &Design, conducted: Conducted) -> Judgement {
         planned,
         done,
         cut_short: conducted.cut_short.map(str::to_owned),
-        no_effect,
-        effects,
-        coverage,
-        label,
+        slices_us,
+        unsliced,
+        forms,
         voids: conducted.voids,
         noisy_hosts: conducted.noisy_hosts,
         failed: conducted
@@ -165,6 +178,27 @@ pub fn judge(design: &Design, conducted: Conducted) -> Judgement {
     }
 }
 
+fn of_form(form: Form, measured: &[Measured]) -> OfForm {
+    let all: Vec<&Measured> = measured.iter().filter(|m| m.form == form).collect();
+    let with = |effect: f64| all.iter().copied().filter(|m| m.injected == effect).collect::<Vec<_>>();
+    let of_effect = |effect: &f64| {
+        let with = with(*effect);
+        EffectCount { effect: *effect, found: found(&with), covered: coverage(&with) }
+    };
+    let without = with(0.0);
+    let mut smallest: Vec<f64> = all.iter().map(|m| m.smallest_detectable).collect();
+    smallest.sort_by(f64::total_cmp);
+    OfForm {
+        form,
+        done: all.len() as u32,
+        no_effect: false_positives(&without),
+        effects: EFFECTS.iter().map(of_effect).collect(),
+        coverage: coverage(&all),
+        label: label_effect(&without),
+        smallest_detectable: smallest.get(smallest.len() / 2).copied(),
+    }
+}
+
 fn statement(problems: &[String], done: u32, planned: u32) -> String {
     match (problems, done < planned) {
         ([], false) => "everything lies within its band".into(),
@@ -175,18 +209,14 @@ fn statement(problems: &[String], done: u32, planned: u32) -> String {
     }
 }
 
-fn problems(
-    no_effect: &Count,
-    effects: &[EffectCount],
-    coverage: &Count,
-    label: Option<&LabelEffect>,
-) -> Vec<String> {
+fn problems(of: &OfForm) -> Vec<String> {
+    let OfForm { no_effect, effects, coverage, label, .. } = of;
     let said = |what: String, count: &Count| {
         let Count { of, observed, allowed: Band { low, high }, .. } = count;
         (!count.is_inside()).then(|| format!("{what} {observed} of {of} times, {low} to {high} are allowed"))
     };
     let percent = |effect: f64| format!("{} %", effect * 100.0);
-    let label = label.filter(|label| !label.is_inside()).map(|label| {
+    let label = label.as_ref().filter(|label| !label.is_inside()).map(|label| {
         format!(
             "the label alone changes the result by {:+.3} % ({:+.3} to {:+.3} %)",
             label.estimate * 100.0,
@@ -204,10 +234,11 @@ fn problems(
         .chain(of_effects)
         .chain(ends)
         .flatten()
+        .map(|problem| format!("{}: {problem}", of.form.words()))
         .collect()
 }
 
-fn is_found(measured: &Measured) -> bool {
+pub(super) fn is_found(measured: &Measured) -> bool {
     measured.p < LEVEL
 }
 
@@ -273,14 +304,30 @@ fn label_effect(without: &[&Measured]) -> Option<LabelEffect> {
 
 /// What is shown of a judgement.
 pub fn document(judgement: &Judgement) -> Document {
-    let cut_short = judgement.cut_short.as_ref();
-    let caption = format!(
-        "{} comparisons of {} blocks each, seed {}{}",
-        judgement.done,
-        judgement.blocks,
-        judgement.seed,
-        cut_short.map_or(String::new(), |why| format!(" ({} were planned: {why})", judgement.planned))
-    );
+    let (word, tone) = match judgement.verdict {
+        Verdict::Inside => ("INSIDE", Tone::Same),
+        Verdict::Outside => ("OUTSIDE", Tone::Worse),
+    };
+    let verdict = Item::new(word, vec![judgement.statement.clone()]).tone(tone);
+    let mut document = Document::default();
+    for of in &judgement.forms {
+        document.add(Section::plain().with(Audience::ALL, Block::table(table(judgement, of))));
+        document.add(Section::plain().with(Audience::ALL, Block::bullets(beside(of))));
+    }
+    document.add(Section::plain().with(Audience::ALL, Block::bullets(beside_all(judgement))));
+    document.add(Section::plain().with(Audience::ALL, Block::list(ListKind::Labels, [verdict])));
+    document
+}
+
+fn table(judgement: &Judgement, of: &OfForm) -> Table {
+    let form = match (of.form, judgement.slices_us) {
+        (Form::Slices, Some(us)) => format!("slices of {}", SliceChoice::Length(us)),
+        (Form::Slices, None) => "slices".into(),
+        (Form::Whole, _) => "whole trials".into(),
+    };
+    let OfForm { done, .. } = of;
+    let Judgement { blocks, seed, .. } = judgement;
+    let caption = format!("{form}: {done} comparisons of {blocks} blocks each, seed {seed}");
     let texts = ["effect", "expected", "allowed", "", "intervals hold it", "allowed", ""].map(Column::text);
     let [effect, expected, allowed, inside, held, range, holds] = texts;
     let found = |count: &Count| {
@@ -299,40 +346,30 @@ pub fn document(judgement: &Judgement) -> Document {
     let row = |effect: String, count: &Count, held: Option<&Count>| {
         Row::new([Entry::text(effect)].into_iter().chain(found(count)).chain(covered(held)))
     };
-    let effects = judgement
+    let effects = of
         .effects
         .iter()
         .map(|count| row(format!("{} %", count.effect * 100.0), &count.found, Some(&count.covered)));
-    let (of, hits) = (Column::number("of"), Column::number("found"));
-    let columns = vec![effect, of, hits, expected, allowed, inside, held, range, holds];
-    let rows = [row("none".into(), &judgement.no_effect, None)].into_iter().chain(effects).collect();
-    let table = Table::new(caption, columns, rows);
-    let (word, tone) = match judgement.verdict {
-        Verdict::Inside => ("INSIDE", Tone::Same),
-        Verdict::Outside => ("OUTSIDE", Tone::Worse),
-    };
-    let verdict = Item::new(word, vec![judgement.statement.clone()]).tone(tone);
-    let mut document = Document::default();
-    document.add(Section::plain().with(Audience::ALL, Block::table(table)));
-    document.add(Section::plain().with(Audience::ALL, Block::bullets(beside(judgement))));
-    document.add(Section::plain().with(Audience::ALL, Block::list(ListKind::Labels, [verdict])));
-    document
+    let (number, hits) = (Column::number("of"), Column::number("found"));
+    let columns = vec![effect, number, hits, expected, allowed, inside, held, range, holds];
+    let rows = [row("none".into(), &of.no_effect, None)].into_iter().chain(effects).collect();
+    Table::new(caption, columns, rows)
 }
 
 fn mark(count: &Count) -> Entry {
     if count.is_inside() { Entry::flag(Tone::Same, "ok") } else { Entry::flag(Tone::Worse, "OUTSIDE") }
 }
 
-/// What was found beside the counts.
-fn beside(judgement: &Judgement) -> Vec<String> {
-    let coverage = &judgement.coverage;
+/// What was found beside the counts of a form.
+fn beside(of: &OfForm) -> Vec<String> {
+    let coverage = &of.coverage;
     let mut lines = vec![format!(
         "coverage: {} of {} 95 % intervals hold the truth; {} are allowed",
         coverage.observed,
         coverage.of,
         band(coverage.allowed)
     )];
-    lines.extend(judgement.label.as_ref().map(|label| {
+    lines.extend(of.label.as_ref().map(|label| {
         format!(
             "label: without an effect the second environment differs by {:+.3} % ({:+.3} to {:+.3} %, 99.9 %)",
             label.estimate * 100.0,
@@ -340,6 +377,21 @@ fn beside(judgement: &Judgement) -> Vec<String> {
             label.high * 100.0
         )
     }));
+    lines.extend(of.smallest_detectable.map(|smallest| {
+        format!("smallest effect: half of the comparisons find {:.2} % with 80 % power", smallest * 100.0)
+    }));
+    lines
+}
+
+/// What was found beside the forms.
+fn beside_all(judgement: &Judgement) -> Vec<String> {
+    let unsliced = judgement.unsliced.iter();
+    let mut lines: Vec<String> =
+        unsliced.map(|reason| format!("slices: nothing can be sliced here: {reason}")).collect();
+    let Judgement { done, planned, .. } = judgement;
+    let cut_short = judgement.cut_short.iter();
+    lines
+        .extend(cut_short.map(|why| format!("cut short: {done} comparisons, {planned} were planned: {why}")));
     lines.push(noise_line(judgement));
     let failed = judgement.failed.iter().take(3);
     lines.extend(failed.map(|failed| format!("failed: comparison {}: {}", failed.comparison, failed.reason)));

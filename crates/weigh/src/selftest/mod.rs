@@ -2,15 +2,18 @@
 //! method keeps its promises on this host.
 //!
 //! ```text
-//! design      comparisons of native with itself, some with an effect of a known size, in random order
+//! design      comparisons of native with itself, some with an effect of a known size, in slices and
+//!             whole, in random order
 //! conduct     each is a run of its own: plan, blocks, records on disk, statistics
 //! judgement   false positives, power and coverage against the bands that chance explains
+//! platforms   any platform with itself, without and with an effect, in slices and whole
 //! tools       apart from these: the built-in kernels against the tools that they stand for
 //! ```
 
 pub mod conduct;
 pub mod design;
 pub mod judgement;
+pub mod platforms;
 pub mod tools;
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! that cannot fail is worth nothing, so most of these tests break the method and expect a failure.
 
 use super::conduct::{Analyse, Conducted, Conductor, Constant, by_the_method};
-use super::design::{BLOCKS, Design, EFFECTS, Subject};
-use super::judgement::{Judgement, Verdict, document, judge};
+use super::design::{BLOCKS, Design, EFFECTS, Form, Subject};
+use super::judgement::{Judgement, OfForm, Verdict, document, judge};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use weigh_host::facts::host_facts;
 use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
-use weigh_model::{Comparison, CpuTime, Observed, Plan, Record};
+use weigh_model::{Comparison, CpuTime, Observed, Plan, Record, SliceChoice, SlicedWork};
 use weigh_observe::Sensors;
 use weigh_platforms::Host;
 use weigh_stats::{Cell, Options, analyse, collect};
@@ -24,14 +24,27 @@ fn table(judgement: &Judgement) -> String {
     weigh_report::render_document(&document(judgement), weigh_report::Format::Table, &options).unwrap()
 }
 
+/// Fakes whose trials are whole.
 fn fakes(no_effect: u32, per_effect: u32, keys: &str, other: &str) -> Design {
     Design {
         seed: 3,
+        forms: vec![Form::Whole],
+        slices: SliceChoice::Auto,
         no_effect,
         per_effect,
         subject: Subject::Fake { keys: keys.into(), other: other.into() },
         digests: BTreeMap::new(),
     }
+}
+
+/// Fakes half of whose comparisons stand for sliced ones.
+fn fakes_in_both_forms(no_effect: u32, per_effect: u32, keys: &str) -> Design {
+    Design { forms: vec![Form::Slices, Form::Whole], ..fakes(no_effect, per_effect, keys, "") }
+}
+
+/// The judgement of one form.
+fn of(judgement: &Judgement, form: Form) -> &OfForm {
+    judgement.forms.iter().find(|of| of.form == form).unwrap()
 }
 
 /// Runs a selftest in memory.
@@ -96,7 +109,8 @@ fn the_method_stays_inside_its_bands_under_every_drift() {
         assert_eq!((judgement.planned, judgement.done), (80, 80));
         assert_eq!(judgement.failed, []);
         // The bands are no excuse: what is large is found, and what is small is not.
-        let found: Vec<u32> = judgement.effects.iter().map(|count| count.found.observed).collect();
+        let found: Vec<u32> =
+            of(&judgement, Form::Whole).effects.iter().map(|count| count.found.observed).collect();
         assert!(found[3] >= 9 && found[0] <= 5, "{drift}: {found:?}");
     }
 }
@@ -111,16 +125,16 @@ fn a_label_that_changes_the_result_is_told() {
 }
 
 /// The same records, analysed after their comparison was changed.
-fn changed(plan: &Plan, records: &[Record], change: fn(&mut Comparison)) -> Option<Cell> {
+fn changed(plan: &Plan, records: &[Record], change: impl Fn(&mut Comparison)) -> Option<Cell> {
     let mut comparisons = collect(plan, records).comparisons;
-    comparisons.iter_mut().for_each(change);
+    comparisons.iter_mut().for_each(&change);
     let analysis = analyse(&comparisons, &Options::for_plan(plan));
     analysis.cells.into_iter().find(|cell| cell.primary && cell.environment != plan.baseline)
 }
 
 #[test]
 fn a_method_that_ignores_pairs_is_told() {
-    fn without_pairs(plan: &Plan, records: &[Record]) -> Option<Cell> {
+    fn without_pairs(_: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
         changed(plan, records, |comparison| {
             let series = comparison.series.iter_mut();
             series
@@ -135,20 +149,25 @@ fn a_method_that_ignores_pairs_is_told() {
     assert!(statement.contains("intervals held the truth 200 of 200 times"), "{statement}");
 }
 
+/// An analysis that takes what is no unit of replication for one.
+fn with_every_block_four_times(plan: &Plan, records: &[Record]) -> Option<Cell> {
+    changed(plan, records, |comparison| {
+        for series in &mut comparison.series {
+            let blocks = series.observations.clone();
+            for copy in 1..4 {
+                series.observations.extend(blocks.iter().map(|observation| {
+                    let block = observation.block.map(|block| block + 1000 * copy);
+                    weigh_model::Observation { block, ..*observation }
+                }));
+            }
+        }
+    })
+}
+
 #[test]
 fn a_method_that_takes_repetitions_for_samples_is_told() {
-    fn every_block_four_times(plan: &Plan, records: &[Record]) -> Option<Cell> {
-        changed(plan, records, |comparison| {
-            for series in &mut comparison.series {
-                let blocks = series.observations.clone();
-                for copy in 1..4 {
-                    series.observations.extend(blocks.iter().map(|observation| {
-                        let block = observation.block.map(|block| block + 1000 * copy);
-                        weigh_model::Observation { block, ..*observation }
-                    }));
-                }
-            }
-        })
+    fn every_block_four_times(_: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
+        with_every_block_four_times(plan, records)
     }
     let judgement = judged(&fakes(40, 10, "sd=0.01", ""), every_block_four_times);
     assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
@@ -156,10 +175,77 @@ fn a_method_that_takes_repetitions_for_samples_is_told() {
     assert!(statement.contains("equal environments were called different"), "{statement}");
 }
 
+/// The error that lies near where there are slices: every block has many.
+#[test]
+fn slices_that_are_taken_for_samples_are_told() {
+    fn slices_for_samples(form: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
+        match form {
+            Form::Slices => with_every_block_four_times(plan, records),
+            Form::Whole => by_the_method(form, plan, records),
+        }
+    }
+    let judgement = judged(&fakes_in_both_forms(40, 10, "sd=0.01"), slices_for_samples);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    let statement = &judgement.statement;
+    assert!(statement.contains("in slices: equal environments were called different"), "{statement}");
+    assert!(!statement.contains("whole"), "{statement}");
+}
+
+/// Marks that report the work that was done instead of the work that was asked for would lose the
+/// effect.
+#[test]
+fn slices_that_lose_the_effect_are_told() {
+    fn lost(form: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
+        let spec = &plan.environments[1].spec;
+        let effect: f64 = spec.get("effect").unwrap().parse().unwrap();
+        let share = if form == Form::Slices { 1.0 + effect } else { 1.0 };
+        changed(plan, records, |comparison| {
+            let slower = comparison.series.iter_mut().filter(|series| series.environment != plan.baseline);
+            slower
+                .flat_map(|series| &mut series.observations)
+                .for_each(|observation| observation.value /= share);
+        })
+    }
+    let judgement = judged(&fakes_in_both_forms(10, 10, "sd=0.003"), lost);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    let statement = &judgement.statement;
+    for effect in ["1 %", "2 %", "5 %"] {
+        let said = format!("in slices: an effect of {effect} was found ");
+        assert!(statement.contains(&said), "{effect}: {statement}");
+    }
+    assert!(!statement.contains("whole"), "{statement}");
+    assert_eq!(of(&judgement, Form::Whole).effects[3].found.observed, 10);
+}
+
+#[test]
+fn both_forms_are_judged_apart_and_shown_apart() {
+    let judgement = judged(&fakes_in_both_forms(20, 5, "sd=0.01"), by_the_method);
+    assert_eq!(judgement.verdict, Verdict::Inside, "{}", table(&judgement));
+    assert_eq!((judgement.planned, judgement.done), (80, 80));
+    for form in [Form::Slices, Form::Whole] {
+        let of = of(&judgement, form);
+        assert_eq!((of.done, of.no_effect.of, of.effects[3].found.of, of.coverage.of), (40, 20, 5, 40));
+        assert!(of.smallest_detectable.unwrap() > 0.0);
+    }
+    let shown = table(&judgement);
+    assert!(shown.contains("slices: 40 comparisons") && shown.contains("whole trials: 40 comparisons"));
+}
+
+#[test]
+fn where_nothing_can_be_sliced_whole_trials_are_judged_alone() {
+    let design = fakes_in_both_forms(6, 1, "sd=0.01");
+    let mut conducted = conduct(&design, by_the_method, &AtomicBool::new(false), None);
+    conducted.measured.retain(|measured| measured.form == Form::Whole);
+    conducted.sliced = Some(Err("there is no group".into()));
+    let judgement = judge(&design, conducted);
+    assert_eq!((judgement.planned, judgement.done, judgement.forms.len()), (10, 10, 1));
+    assert!(table(&judgement).contains("nothing can be sliced here: there is no group"));
+}
+
 #[test]
 fn a_smallest_effect_that_promises_too_much_is_told() {
-    fn boastful(plan: &Plan, records: &[Record]) -> Option<Cell> {
-        let mut cell = by_the_method(plan, records)?;
+    fn boastful(form: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
+        let mut cell = by_the_method(form, plan, records)?;
         cell.smallest_detectable = cell.smallest_detectable.map(|smallest| smallest / 3.0);
         Some(cell)
     }
@@ -185,7 +271,7 @@ fn an_end_before_the_end_is_judged_by_what_is_there() {
     let judgement = judge(&design, some);
     assert_eq!(judgement.cut_short.as_deref(), Some("the budget is used up"));
     assert!(judgement.statement.contains("as far as 0 of 10 comparisons say"));
-    assert!(table(&judgement).contains("10 were planned: the budget is used up"));
+    assert!(table(&judgement).contains("0 comparisons, 10 were planned: the budget is used up"));
 }
 
 #[test]
@@ -221,11 +307,19 @@ fn comparisons_come_in_a_random_order_that_the_seed_decides() {
     // Interleaved: neither half has all of a kind.
     let first = order(1)[..40].iter().filter(|effect| **effect == 0.0).count();
     assert!((10..=30).contains(&first), "{first}");
+    // The forms, too.
+    let both = fakes_in_both_forms(20, 5, "").comparisons();
+    for form in [Form::Slices, Form::Whole] {
+        let kinds = both.iter().filter(|comparison| comparison.form == form);
+        assert_eq!(kinds.clone().filter(|comparison| comparison.effect == 0.0).count(), 20);
+        let first = kinds.filter(|comparison| comparison.number <= 40).count();
+        assert!((10..=30).contains(&first), "{first}");
+    }
 }
 
 #[test]
 fn both_natives_have_variables_of_the_same_length() {
-    let design = Design { subject: Subject::Native { cpus: vec![1] }, ..fakes(1, 1, "", "") };
+    let design = Design { subject: Subject::Native { cpus: vec![1] }, ..fakes_in_both_forms(1, 1, "") };
     for comparison in design.comparisons() {
         let plan = design.plan(&comparison, &host_facts()).unwrap();
         let values: Vec<&String> = plan.environments.iter().map(|e| &e.variables["WEIGH_SPIN"]).collect();
@@ -233,6 +327,11 @@ fn both_natives_have_variables_of_the_same_length() {
         assert_eq!(values[1].len(), values[0].len());
         assert_eq!(values[1].parse::<f64>().unwrap(), comparison.effect);
         assert_eq!(plan.workloads[0].command[..2], ["weigh-kernels", "spin"]);
+        let (slices, work) = (plan.slices, plan.workloads[0].sliced);
+        match comparison.form {
+            Form::Slices => assert_eq!((slices, work), (SliceChoice::Auto, Some(SlicedWork::Marks))),
+            Form::Whole => assert_eq!((slices, work), (SliceChoice::Off, None)),
+        }
     }
 }
 
@@ -241,5 +340,5 @@ fn the_json_reads_back_as_it_was() {
     let judgement = judged(&fakes(2, 1, "sd=0.01", ""), by_the_method);
     let json = serde_json::to_string(&judgement).unwrap();
     assert_eq!(serde_json::from_str::<Judgement>(&json).unwrap(), judgement);
-    assert!(json.starts_with("{\"format\":1,"));
+    assert!(json.starts_with("{\"format\":2,"));
 }

@@ -1,0 +1,551 @@
+//! Known truths on any platform: one run for each, in which the platform is compared with itself and
+//! with itself with more work, in slices and whole.
+//!
+//! ```text
+//! environments   the platform; the same under another label; the same with 3 % more work
+//! workloads      a spin in slices, the same spin whole
+//! ```
+
+use super::conduct::{Conductor, Measured, read, slicing};
+use super::design::{Comparison, Form, spin, spinning};
+use super::judgement::is_found;
+use crate::error::{Failure, Kind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use weigh_model::{
+    Effort, EnvironmentSpec, FinishReason, GuestPlan, HostFacts, ImageSpec, Plan, Record, SliceChoice,
+};
+use weigh_observe::Sensors;
+use weigh_report::Document;
+use weigh_report::document::{Audience, Block, Column, Entry, Item, ListKind, Row, Section, Table, Tone};
+use weigh_runner::RunOptions;
+use weigh_stats::{Interval, Options, analyse, collect, mean_within};
+use weigh_store::RunDirectory;
+
+/// The injected effect, a fraction.
+pub const EFFECT: f64 = 0.03;
+
+/// Blocks of each run, and of each with `--long`.
+pub const BLOCKS: u32 = 10;
+/// See [`BLOCKS`].
+pub const LONG_BLOCKS: u32 = 30;
+
+/// Labels of the environments beside the platform itself, and what is injected in each.
+pub const OTHERS: [(&str, f64); 2] = [("b", 0.0), ("c", EFFECT)];
+
+/// How often all truths of a selftest lie within their bounds, where the method keeps its promises.
+const CONFIDENCE: f64 = 0.999;
+
+/// Version of the JSON.
+const FORMAT: u32 = 1;
+
+/// A platform, with the environments of [`OTHERS`]: names and specifications.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The platform itself, which is the baseline.
+    pub itself: (String, EnvironmentSpec),
+    /// The others.
+    pub others: [(String, EnvironmentSpec); 2],
+}
+
+/// A selftest of platforms.
+#[derive(Debug, Clone)]
+pub struct Design {
+    /// Seed of every choice.
+    pub seed: u64,
+    /// Blocks of each run.
+    pub blocks: u32,
+    /// The forms to measure.
+    pub forms: Vec<Form>,
+    /// The length of slices.
+    pub slices: SliceChoice,
+    /// CPUs of all guests.
+    pub cpus: Vec<u32>,
+    /// The platforms.
+    pub targets: Vec<Target>,
+    /// Digests of the guest programs, for the plans.
+    pub digests: BTreeMap<String, String>,
+}
+
+/// The id of the workload that is measured in a form.
+fn workload_id(form: Form) -> &'static str {
+    match form {
+        Form::Slices => "spin-slices",
+        Form::Whole => "spin-whole",
+    }
+}
+
+impl Design {
+    /// The plan of a platform.
+    ///
+    /// # Errors
+    /// The library lacks the workload.
+    pub fn plan(&self, target: &Target, facts: &HostFacts) -> Result<Plan, Failure> {
+        let (name, spec) = target.itself.clone();
+        let mut environments = vec![spinning(name, spec, 0.0)];
+        for ((name, spec), (_, effect)) in target.others.iter().zip(OTHERS) {
+            environments.push(spinning(name.clone(), spec.clone(), effect));
+        }
+        let workload = |form: &Form| -> Result<_, Failure> {
+            Ok(weigh_model::WorkloadPlan { id: workload_id(*form).into(), ..spin(facts, *form)? })
+        };
+        let workloads = self.forms.iter().map(workload).collect::<Result<Vec<_>, _>>()?;
+        let effort = Effort::Fixed { blocks: self.blocks };
+        let plan = Plan::of(format!("selftest-{}", target.itself.0), environments, workloads, effort);
+        let slices = if self.forms.contains(&Form::Slices) { self.slices } else { SliceChoice::Off };
+        let guest = GuestPlan { image: ImageSpec::Probe, cpus: self.cpus.clone(), ..plan.guest };
+        Ok(Plan { seed: self.seed, guest, slices, digests: self.digests.clone(), ..plan })
+    }
+}
+
+/// What was measured on a platform.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OfPlatform {
+    /// The platform as it was named.
+    pub platform: String,
+    /// The comparisons that gave a number.
+    pub measured: Vec<Measured>,
+    /// Length of the slices, microseconds, or why nothing can be sliced; none where nothing was to
+    /// be.
+    pub sliced: Option<Result<u32, String>>,
+    /// Comparisons that gave no number, in words.
+    pub failed: Vec<String>,
+}
+
+impl Conductor<'_> {
+    /// Runs all platforms, telling `progress` after each how many are done. Returns why some were
+    /// not measured, if so.
+    ///
+    /// # Errors
+    /// A plan that makes no sense, a directory that cannot be written.
+    pub fn conduct_platforms(
+        &self,
+        design: &Design,
+        sensors: &mut dyn Sensors,
+        progress: &mut dyn FnMut(u32, u32),
+    ) -> Result<(Vec<OfPlatform>, Option<&'static str>), Failure> {
+        let mut done = Vec::new();
+        let (started, mut longest) = (Instant::now(), Duration::ZERO);
+        for (number, target) in (1..).zip(&design.targets) {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Ok((done, Some("interrupted")));
+            }
+            if self.budget.is_some_and(|budget| started.elapsed() + longest > budget) {
+                return Ok((done, Some("the budget is used up")));
+            }
+            let began = Instant::now();
+            let Some(of) = self.of_platform(design, number, target, sensors)? else {
+                return Ok((done, Some("interrupted")));
+            };
+            done.push(of);
+            longest = longest.max(began.elapsed());
+            progress(number, design.targets.len() as u32);
+        }
+        Ok((done, None))
+    }
+
+    /// Runs one platform; none if it was interrupted.
+    fn of_platform(
+        &self,
+        design: &Design,
+        number: u32,
+        target: &Target,
+        sensors: &mut dyn Sensors,
+    ) -> Result<Option<OfPlatform>, Failure> {
+        let plan = design.plan(target, self.facts)?;
+        let name = format!("{number:03}-{}", target.itself.1.platform);
+        let mut store = RunDirectory::create_at(&self.directory.join(&name), &plan, self.facts)?;
+        let options = RunOptions { leave_out_unequal: true, ..RunOptions::default() };
+        let (finish, records) = self.run(&plan, &mut store, &name, sensors, options)?;
+        if finish == FinishReason::Interrupted {
+            return Ok(None);
+        }
+        Ok(Some(read_platform(design, target, &plan, &records)))
+    }
+}
+
+/// Reads the records of a platform's run.
+fn read_platform(design: &Design, target: &Target, plan: &Plan, records: &[Record]) -> OfPlatform {
+    let mut of = OfPlatform { platform: target.itself.0.clone(), ..OfPlatform::default() };
+    let excluded = records.iter().find_map(|record| match record {
+        Record::Excluded(excluded) => Some(&excluded.failure.reason),
+        _ => None,
+    });
+    if design.forms.contains(&Form::Slices) {
+        of.sliced = Some(slicing(records, workload_id(Form::Slices)));
+    }
+    let cells = analyse(&collect(plan, records).comparisons, &Options::for_plan(plan)).cells;
+    for form in design.forms.iter().copied() {
+        if form == Form::Slices && matches!(of.sliced, Some(Err(_))) {
+            continue;
+        }
+        for ((name, _), (number, (_, effect))) in target.others.iter().zip((1..).zip(OTHERS)) {
+            let is_it = |cell: &&weigh_stats::Cell| {
+                cell.primary && cell.workload == workload_id(form) && cell.environment == *name
+            };
+            let cell = cells.iter().find(is_it).cloned();
+            match read(&Comparison { number, form, effect }, cell) {
+                Ok(measured) => of.measured.push(measured),
+                Err(reason) => {
+                    let reason = excluded.map_or_else(|| reason.to_string(), String::clone);
+                    of.failed.push(format!("{name} {}: {reason}", form.words()));
+                }
+            }
+        }
+    }
+    of
+}
+
+/// The result of a selftest of platforms: the JSON of `--format json` and of `platforms.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlatformsJudgement {
+    /// Version of this structure.
+    pub format: u32,
+    /// Version of weighbridge.
+    pub tool_version: String,
+    /// Seed of every choice.
+    pub seed: u64,
+    /// Blocks of each run.
+    pub blocks: u32,
+    /// Why some platforms were not measured, if so.
+    pub cut_short: Option<String>,
+    /// By platform.
+    pub platforms: Vec<PlatformJudgement>,
+}
+
+/// The judgement of a platform.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlatformJudgement {
+    /// The platform as it was named.
+    pub platform: String,
+    /// What its comparisons say.
+    pub verdict: PlatformVerdict,
+    /// Length of the slices, microseconds.
+    pub slices_us: Option<u32>,
+    /// Why nothing was sliced although it was to be.
+    pub unsliced: Option<String>,
+    /// Comparisons that gave no number, in words.
+    pub failed: Vec<String>,
+    /// The comparisons.
+    pub comparisons: Vec<Judged>,
+}
+
+/// A comparison and whether it found the truth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// What was found.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// The effect with an interval as wide as chance explains in 99.9 % of selftests, for all
+    /// comparisons of a selftest together (Bonferroni).
+    pub bounds: Interval,
+    /// Whether the bounds hold the truth.
+    pub holds: bool,
+    /// Whether a difference was found, by the p of this comparison alone.
+    pub differs: bool,
+}
+
+/// What the comparisons of a platform say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlatformVerdict {
+    /// Every truth lies within its bounds, and the effect was found.
+    Inside,
+    /// Some truth does not.
+    Outside,
+    /// Every truth lies within its bounds, and the noise hid the effect in all forms.
+    Inconclusive,
+    /// No comparison gave a number.
+    Failed,
+}
+
+/// Judges what was measured on the platforms.
+pub fn judge(design: &Design, platforms: Vec<OfPlatform>, cut_short: Option<&str>) -> PlatformsJudgement {
+    let family = platforms.iter().map(|of| of.measured.len()).sum::<usize>().max(1);
+    let confidence = 1.0 - (1.0 - CONFIDENCE) / family as f64;
+    PlatformsJudgement {
+        format: FORMAT,
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        seed: design.seed,
+        blocks: design.blocks,
+        cut_short: cut_short.map(str::to_owned),
+        platforms: platforms.into_iter().map(|of| judge_platform(of, confidence)).collect(),
+    }
+}
+
+fn judge_platform(of: OfPlatform, confidence: f64) -> PlatformJudgement {
+    let OfPlatform { platform, measured, sliced, failed } = of;
+    let (slices_us, unsliced) = match sliced {
+        None => (None, None),
+        Some(Ok(us)) => (Some(us), None),
+        Some(Err(reason)) => (None, Some(reason)),
+    };
+    let comparisons: Vec<Judged> = measured.into_iter().map(|m| judge_comparison(m, confidence)).collect();
+    let finds = |judged: &Judged| judged.measured.injected > 0.0 && judged.differs;
+    let verdict = match comparisons.as_slice() {
+        [] => PlatformVerdict::Failed,
+        all if all.iter().any(|judged| !judged.holds) => PlatformVerdict::Outside,
+        all if all.iter().any(finds) => PlatformVerdict::Inside,
+        _ => PlatformVerdict::Inconclusive,
+    };
+    PlatformJudgement { platform, verdict, slices_us, unsliced, failed, comparisons }
+}
+
+fn judge_comparison(measured: Measured, confidence: f64) -> Judged {
+    // Without two pairs there is no interval, and no comparison either.
+    let (mean, half) = mean_within(&measured.log_ratios, confidence).unwrap_or((0.0, f64::INFINITY));
+    let bounds = Interval { estimate: mean, low: mean - half, high: mean + half }.map(f64::exp_m1);
+    let holds = (bounds.low..=bounds.high).contains(&measured.injected);
+    let differs = is_found(&measured);
+    Judged { measured, bounds, holds, differs }
+}
+
+impl PlatformsJudgement {
+    /// Whether the selftest succeeded.
+    ///
+    /// # Errors
+    /// A truth lies outside its bounds, a platform gave no number, or none did.
+    pub fn ended(&self) -> Result<(), Failure> {
+        let with = |verdict: PlatformVerdict| -> Vec<&str> {
+            let with = self.platforms.iter().filter(|of| of.verdict == verdict);
+            with.map(|of| of.platform.as_str()).collect()
+        };
+        let (outside, failed) = (with(PlatformVerdict::Outside), with(PlatformVerdict::Failed));
+        if failed.len() == self.platforms.len() {
+            let reason = self.platforms.iter().find_map(|of| of.failed.first().or(of.unsliced.as_ref()));
+            return Err(Failure::new(Kind::NothingMeasured, "no platform of the selftest gave a number")
+                .maybe_hint(reason.cloned().or_else(|| self.cut_short.clone())));
+        }
+        if !outside.is_empty() {
+            let failure = format!("the method does not keep its promises on {}", outside.join(", "));
+            return Err(Failure::new(Kind::Failed, failure).hint(
+                "chance does this in one selftest of a thousand: run it again with --long; if it fails again, trust no \
+                 verdict on these platforms",
+            ));
+        }
+        if !failed.is_empty() {
+            let failure = format!("not measured: {}", failed.join(", "));
+            return Err(Failure::new(Kind::Failed, failure)
+                .hint("the table says why; the logs are in the directory of the selftest"));
+        }
+        Ok(())
+    }
+}
+
+/// What is shown of a judgement.
+pub fn document(judgement: &PlatformsJudgement) -> Document {
+    let cut_short = judgement.cut_short.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+    let caption = format!(
+        "each platform against itself, and with {} % more work: {} blocks, seed {}{cut_short}",
+        EFFECT * 100.0,
+        judgement.blocks,
+        judgement.seed
+    );
+    let more = format!("{} % more", EFFECT * 100.0);
+    let columns = ["platform", "form", "the same", "", more.as_str(), ""].map(Column::text).into();
+    let rows = judgement.platforms.iter().flat_map(rows).collect();
+    let beside = judgement.platforms.iter().flat_map(|of| {
+        let unsliced = of.unsliced.iter().map(|reason| format!("{} is not sliced: {reason}", of.platform));
+        let failed = of.failed.iter().map(|failed| format!("failed: {failed}"));
+        unsliced.chain(failed).collect::<Vec<_>>()
+    });
+    let beside: Vec<String> = beside.collect();
+    let verdicts = judgement.platforms.iter().map(|of| {
+        let (word, tone, statement) = of.verdict.words();
+        Item::new(word, vec![format!("{}: {statement}", of.platform)]).tone(tone)
+    });
+    let mut document = Document::default();
+    document.add(Section::plain().with(Audience::ALL, Block::table(Table::new(caption, columns, rows))));
+    if !beside.is_empty() {
+        document.add(Section::plain().with(Audience::ALL, Block::bullets(beside)));
+    }
+    document.add(Section::plain().with(Audience::ALL, Block::list(ListKind::Labels, verdicts)));
+    document
+}
+
+impl PlatformVerdict {
+    fn words(self) -> (&'static str, Tone, &'static str) {
+        match self {
+            Self::Inside => ("INSIDE", Tone::Same, "every truth lies within its bounds"),
+            Self::Outside => ("OUTSIDE", Tone::Worse, "a truth lies outside its bounds"),
+            Self::Inconclusive => (
+                "INCONCLUSIVE",
+                Tone::Open,
+                "every truth lies within its bounds, but the noise hides the effect",
+            ),
+            Self::Failed => ("FAILED", Tone::Worse, "no comparison gave a number"),
+        }
+    }
+}
+
+/// A row for each form of a platform.
+fn rows(of: &PlatformJudgement) -> Vec<Row> {
+    let percent = |value: f64| format!("{:+.2}", value * 100.0);
+    let entries = |form: Form, effect: f64| {
+        let is_it = |judged: &&Judged| judged.measured.form == form && judged.measured.injected == effect;
+        let Some(judged) = of.comparisons.iter().find(is_it) else {
+            return [Entry::nothing(), Entry::nothing()];
+        };
+        let Interval { estimate, low, high } = judged.measured.found;
+        let found = format!("{} % [{}, {}]", percent(estimate), percent(low), percent(high));
+        let mark = match (judged.holds, effect > 0.0 && !judged.differs) {
+            (false, _) => Entry::flag(Tone::Worse, "OUTSIDE"),
+            (true, true) => Entry::flag(Tone::Open, "not found"),
+            (true, false) => Entry::flag(Tone::Same, "ok"),
+        };
+        [Entry::text(found), mark]
+    };
+    let forms = [Form::Slices, Form::Whole].into_iter();
+    let measured = forms.filter(|form| of.comparisons.iter().any(|judged| judged.measured.form == *form));
+    measured
+        .map(|form| {
+            let words = match (form, of.slices_us) {
+                (Form::Slices, Some(us)) => format!("slices of {}", SliceChoice::Length(us)),
+                _ => form.words().trim_start_matches("in ").to_owned(),
+            };
+            let head = [Entry::name(of.platform.clone()), Entry::text(words)];
+            Row::new(head.into_iter().chain(entries(form, 0.0)).chain(entries(form, EFFECT)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn design() -> Design {
+        let spec = |label: &str| EnvironmentSpec::parse(&format!("native{label}")).unwrap();
+        let named = |label: &str| (format!("native{label}"), spec(label));
+        Design {
+            seed: 3,
+            blocks: BLOCKS,
+            forms: vec![Form::Slices, Form::Whole],
+            slices: SliceChoice::Auto,
+            cpus: vec![0],
+            targets: vec![Target { itself: named(""), others: [named(":label=b"), named(":label=c")] }],
+            digests: BTreeMap::new(),
+        }
+    }
+
+    /// A comparison that found an effect, with ten pairs that spread evenly by so much.
+    fn measured(form: Form, injected: f64, found: f64, spread: f64) -> Measured {
+        let log_ratios: Vec<f64> =
+            (0..10).map(|block| found.ln_1p() + spread * (f64::from(block) - 4.5) / 4.5).collect();
+        let (mean, half) = mean_within(&log_ratios, 0.95).unwrap();
+        Measured {
+            comparison: 1,
+            form,
+            injected,
+            pairs: 10,
+            p: if half > mean.abs() { 0.5 } else { 0.001 },
+            found: Interval { estimate: mean, low: mean - half, high: mean + half }.map(f64::exp_m1),
+            smallest_detectable: spread,
+            log_ratios,
+        }
+    }
+
+    fn judged(measured: Vec<Measured>) -> PlatformsJudgement {
+        let of = OfPlatform {
+            platform: "native".into(),
+            measured,
+            sliced: Some(Ok(5000)),
+            ..OfPlatform::default()
+        };
+        judge(&design(), vec![of], None)
+    }
+
+    /// Both truths in both forms, found as these in slices.
+    fn all(same: f64, more: f64, spread: f64) -> Vec<Measured> {
+        let of = |form, same, more| [measured(form, 0.0, same, spread), measured(form, EFFECT, more, spread)];
+        [of(Form::Slices, same, more), of(Form::Whole, 0.0, EFFECT)].concat()
+    }
+
+    fn text(judgement: &PlatformsJudgement) -> String {
+        let options = weigh_report::Options::default();
+        weigh_report::render_document(&document(judgement), weigh_report::Format::Table, &options).unwrap()
+    }
+
+    #[test]
+    fn truths_that_are_found_are_inside() {
+        let judgement = judged(all(0.001, 0.029, 0.005));
+        assert_eq!(judgement.platforms[0].verdict, PlatformVerdict::Inside, "{}", text(&judgement));
+        assert!(judgement.ended().is_ok());
+        let shown = text(&judgement);
+        for words in ["slices of 5ms", "whole trials", "+2.90 % [", "INSIDE"] {
+            assert!(shown.contains(words), "{words}: {shown}");
+        }
+        assert!(!shown.contains("OUTSIDE"), "{shown}");
+    }
+
+    #[test]
+    fn slices_that_lose_an_effect_or_invent_one_are_told() {
+        for broken in [all(0.0, 0.0, 0.005), all(0.0, 0.02, 0.005), all(0.01, 0.03, 0.005)] {
+            let judgement = judged(broken);
+            assert_eq!(judgement.platforms[0].verdict, PlatformVerdict::Outside, "{}", text(&judgement));
+            let failure = judgement.ended().unwrap_err();
+            assert_eq!(failure.kind(), Kind::Failed);
+            assert!(text(&judgement).contains("OUTSIDE"));
+        }
+    }
+
+    #[test]
+    fn noise_that_hides_the_effect_proves_nothing() {
+        let judgement = judged(all(0.0, 0.03, 0.2));
+        assert_eq!(judgement.platforms[0].verdict, PlatformVerdict::Inconclusive, "{}", text(&judgement));
+        assert!(judgement.ended().is_ok());
+        assert!(text(&judgement).contains("not found"));
+    }
+
+    #[test]
+    fn the_bounds_are_those_of_all_comparisons_together() {
+        let one = judged(vec![measured(Form::Whole, 0.0, 0.0, 0.01)]);
+        let four = judged(all(0.0, EFFECT, 0.01));
+        let width = |judgement: &PlatformsJudgement| judgement.platforms[0].comparisons[0].bounds.high;
+        assert!(width(&four) > 1.2 * width(&one), "{} {}", width(&four), width(&one));
+        let judged = &one.platforms[0].comparisons[0];
+        assert!(judged.bounds.high > 1.5 * judged.measured.found.high);
+    }
+
+    #[test]
+    fn platforms_without_a_number_are_told() {
+        let broken = OfPlatform {
+            platform: "docker".into(),
+            failed: vec!["docker in slices: no daemon".into()],
+            ..OfPlatform::default()
+        };
+        let judgement = judge(&design(), vec![broken.clone()], None);
+        assert_eq!(judgement.ended().unwrap_err().kind(), Kind::NothingMeasured);
+        assert!(text(&judgement).contains("no daemon"));
+        let good = OfPlatform {
+            platform: "native".into(),
+            measured: all(0.0, EFFECT, 0.01),
+            ..OfPlatform::default()
+        };
+        let judgement = judge(&design(), vec![good, broken], None);
+        let failure = judgement.ended().unwrap_err();
+        assert_eq!(failure.kind(), Kind::Failed);
+    }
+
+    #[test]
+    fn a_plan_has_the_platform_three_times_and_the_work_in_both_forms() {
+        let design = design();
+        let plan = design.plan(&design.targets[0], &HostFacts::default()).unwrap();
+        let spins: Vec<&String> = plan.environments.iter().map(|e| &e.variables["WEIGH_SPIN"]).collect();
+        assert_eq!(spins, ["0.000", "0.000", "0.030"]);
+        assert_eq!((plan.baseline.as_str(), plan.slices), ("native", SliceChoice::Auto));
+        let sliced: Vec<bool> = plan.workloads.iter().map(|workload| workload.sliced.is_some()).collect();
+        assert_eq!(sliced, [true, false]);
+        let whole = Design { forms: vec![Form::Whole], ..design };
+        let plan = whole.plan(&whole.targets[0], &HostFacts::default()).unwrap();
+        assert_eq!((plan.workloads.len(), plan.slices), (1, SliceChoice::Off));
+    }
+
+    #[test]
+    fn the_json_reads_back_as_it_was() {
+        let judgement = judged(all(0.0, EFFECT, 0.01));
+        let json = serde_json::to_string(&judgement).unwrap();
+        assert_eq!(serde_json::from_str::<PlatformsJudgement>(&json).unwrap(), judgement);
+    }
+}
