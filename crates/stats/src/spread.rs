@@ -119,10 +119,12 @@ impl Spread {
         self.between.map_reversed(times)
     }
 
-    /// What the best length says, where its interval does not hold the present one.
+    /// What the best length says, where its interval does not hold the present one. Units that are
+    /// more alike than their parts can explain say nothing.
     pub fn pays(&self, time: UnitTime) -> Pays {
         let best = self.best_length(time);
         match () {
+            () if self.between.high == 0.0 => Pays::Either,
             () if best.low > 1.0 => Pays::LongerUnits,
             () if best.high < 1.0 => Pays::MoreBlocks,
             () => Pays::Either,
@@ -210,5 +212,6 @@ mod tests {
         assert!(cost(best.estimate) < cost(best.estimate * 1.1).min(cost(best.estimate / 1.1)));
         let nothing = Spread { between: Interval { estimate: 0.0, low: 0.0, high: 0.0 }, ..spread };
         assert_eq!(nothing.best_length(time).estimate, 100.0);
+        assert_eq!(nothing.pays(time), Pays::Either);
     }
 }

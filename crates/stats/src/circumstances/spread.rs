@@ -98,9 +98,13 @@ fn logs(metric: &MetricSource, trial: &Trial) -> Option<Vec<f64>> {
 fn windows(metric: &MetricSource, arms: &[&Slices]) -> Option<Vec<Range<usize>>> {
     let rounds = common_rounds(arms)?;
     let fewest = arms.iter().map(|arm| pieces(metric, arm).count()).min()?;
-    let number = fewest.min(rounds.len()).min(MOST_WINDOWS);
+    Some(cut(&rounds, fewest.min(rounds.len()).min(MOST_WINDOWS)))
+}
+
+/// Rounds in so many windows.
+fn cut(rounds: &Range<usize>, number: usize) -> Vec<Range<usize>> {
     let edge = |at: usize| rounds.start + at * rounds.len() / number;
-    Some((0..number).map(|at| edge(at)..edge(at + 1)).collect())
+    (0..number).map(|at| edge(at)..edge(at + 1)).collect()
 }
 
 /// Log ratios of two arms, window by window, without windows in which either did nothing.
@@ -192,7 +196,7 @@ pub(crate) fn unit(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'
     let (block, arms) = fitting.get(fitting.len() / 2)?;
     let slices: Vec<&Slices> = arms.iter().map(|(_, slices)| slices).collect();
     let baseline = arms.iter().find(|(name, _)| *name == plan.baseline).map(|(_, slices)| slices)?;
-    let windows = windows(metric, &slices).filter(|windows| windows.len() >= FEWEST_WINDOWS)?;
+    let windows = filled_windows(metric, &slices)?;
     let rounds = windows.first()?.start..windows.last()?.end;
     let mean = cost_in(metric, baseline, rounds.clone())?;
     let clock = UnitClock::new(&slices, rounds);
@@ -218,6 +222,15 @@ pub(crate) fn unit(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'
         windows_s: windows.iter().map(|window| clock.at(window.start)).chain([clock.end()]).collect(),
         courses: arms.iter().map(course).collect::<Option<_>>()?,
     })
+}
+
+/// The common rounds in as many windows as there can be with work of every arm in each.
+fn filled_windows(metric: &MetricSource, arms: &[&Slices]) -> Option<Vec<Range<usize>>> {
+    let rounds = common_rounds(arms)?;
+    let most = windows(metric, arms)?.len();
+    let numbers = std::iter::successors(Some(most), |number| Some(number / 2));
+    let mut cuts = numbers.take_while(|number| *number >= FEWEST_WINDOWS).map(|number| cut(&rounds, number));
+    cuts.find(|windows| arms.iter().all(|arm| window_logs(metric, arm, windows).is_some()))
 }
 
 /// The log costs of an arm in all windows.
@@ -367,7 +380,7 @@ mod tests {
         assert!((spread.within - 1.1f64.ln() / 2.0 * 2.0f64.sqrt()).abs() < 1e-9, "{spread:?}");
         // Of four seconds each trial measures for two; six go by until the next block.
         assert_eq!((time.measured_s, time.other_s), (4.0, 4.0 + 6.0));
-        assert_eq!(pays, Pays::LongerUnits);
+        assert_eq!(pays, Pays::Either, "blocks that are all alike are more so than their iterations explain");
         assert_eq!(found.sliced_units, []);
     }
 
@@ -400,6 +413,28 @@ mod tests {
         assert!(native.pieces.windows(2).all(|pair| pair[0].to_s <= pair[1].from_s + 1e-9));
         let end = unit.windows_s.last().unwrap();
         assert!((0.4..0.51).contains(end), "both arms have a quarter of a second: {end}");
+    }
+
+    /// Two kinds of work in turn: a window of one mark has work of one kind only.
+    #[test]
+    fn windows_are_long_enough_for_work_of_every_arm() {
+        let trials = (0..5).flat_map(|block| {
+            ["native", "e"].map(|environment| {
+                let mut trial = sliced(block, environment, &[1.0; 60]);
+                let slices = trial.slices.as_mut().unwrap();
+                for mark in slices.marks.iter_mut().skip(1).step_by(2) {
+                    mark.amounts = BTreeMap::from([("other".into(), 1.0)]);
+                }
+                for mark in slices.marks[20..30].iter_mut().step_by(2) {
+                    mark.amounts = BTreeMap::from([("time".into(), 0.0)]);
+                }
+                trial
+            })
+        });
+        let found = collected(trials);
+        let unit = &found.sliced_units[0];
+        assert!((FEWEST_WINDOWS..30).contains(&(unit.windows_s.len() - 1)), "{unit:?}");
+        assert!(unit.courses.iter().all(|course| course.moved.is_finite()), "{unit:?}");
     }
 
     #[test]
