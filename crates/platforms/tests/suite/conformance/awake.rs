@@ -2,8 +2,10 @@
 
 use super::bench::{Bench, MINUTE, command, output, refusal, run, shell};
 use std::time::{Duration, Instant};
+use weigh_host::cgroup::Freezer;
+use weigh_host::clock::monotonic_ns;
 use weigh_model::ImageSpec;
-use weigh_platforms::RunOptions;
+use weigh_platforms::{Guest, Progress, RunOptions};
 use weigh_protocol::{Command, Status};
 
 /// The monotonic clock never goes back; on the host's kernel it is the host's.
@@ -81,6 +83,126 @@ pub fn frozen_guests_stand_still(bench: &Bench) {
         guest.thaw().unwrap();
     }
     assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+    guest.stop().unwrap();
+}
+
+/// How often a guest is frozen by its freezer.
+const ROUNDS: usize = 20;
+/// What is not frozen shows within so long.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The freezer of a guest that counts; says why there is none.
+fn freezer_of(bench: &Bench, guest: &dyn Guest, check: &str) -> Option<Freezer> {
+    let reason = if !bench.capabilities.freeze {
+        "its guests cannot be frozen"
+    } else if !bench.executes() {
+        "its guests execute nothing that could be seen to stop"
+    } else if guest.freezer().is_none() {
+        "no control group of this host holds its guest and freezes"
+    } else {
+        return guest.freezer();
+    };
+    eprintln!("SKIPPED {check} on {}: {reason}", bench.environment);
+    None
+}
+
+/// Ticks of CPU time that the processes of a guest have used.
+fn ticks(guest: &dyn Guest) -> u64 {
+    let ticks_of = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+        Some(fields[11].parse::<u64>().ok()? + fields[12].parse::<u64>().ok()?)
+    };
+    guest.processes().into_iter().filter_map(ticks_of).sum()
+}
+
+/// The median and the 95th percentile, microseconds.
+fn quantiles(mut ns: Vec<u64>) -> (u64, u64) {
+    ns.sort_unstable();
+    (ns[ns.len() / 2] / 1000, ns[ns.len() * 95 / 100] / 1000)
+}
+
+/// What freezes a guest hundreds of times a second stops its work, each time, and lets it go on.
+pub fn the_freezer_stops_guests(bench: &Bench) {
+    let mut guest = bench.guest();
+    if let Some(freezer) = freezer_of(bench, &*guest, "the_freezer_stops_guests") {
+        let counter = shell("while :; do i=0; while [ $i -lt 100 ]; do i=$((i+1)); done; echo; done");
+        let id = guest.session().start(&counter).unwrap();
+        let (mut freeze_ns, mut thaw_ns) = (Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            let moved = guest.session().next_progress(id, Instant::now() + MINUTE).unwrap();
+            assert!(matches!(moved, Some(Progress::Output { .. })), "round {round}: {moved:?}");
+            let ordered_ns = monotonic_ns();
+            freezer.freeze().unwrap();
+            freeze_ns.push(monotonic_ns() - ordered_ns);
+            // What it had written before is still on its way.
+            let patience = Instant::now() + MINUTE;
+            while guest.session().next_progress(id, Instant::now() + LOOK).unwrap().is_some() {
+                assert!(Instant::now() < patience, "round {round}: it goes on although it is frozen");
+            }
+            let before = ticks(&*guest);
+            let still = guest.session().next_progress(id, Instant::now() + LOOK).unwrap();
+            assert!(still.is_none(), "round {round}: {still:?}");
+            assert!(ticks(&*guest) <= before + 1, "round {round}: some of its processes go on");
+            let ordered_ns = monotonic_ns();
+            freezer.thaw().unwrap();
+            thaw_ns.push(monotonic_ns() - ordered_ns);
+        }
+        guest.session().signal(id, 9).unwrap();
+        guest.session().finish(id, MINUTE).unwrap();
+        let ((freeze, freeze_most), (thaw, thaw_most)) = (quantiles(freeze_ns), quantiles(thaw_ns));
+        eprintln!(
+            "{}: {freeze} us to freeze (p95 {freeze_most}), {thaw} us to thaw (p95 {thaw_most})",
+            bench.environment
+        );
+        assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+    }
+    guest.stop().unwrap();
+}
+
+/// How long a guest works and stands still in turn, as in a unit of four environments.
+const SLICE: Duration = Duration::from_millis(5);
+const SLICES: u32 = 200;
+
+/// A guest survives being sliced, and its clock never runs ahead of the host's. What it makes of the
+/// time in which it was frozen is printed, with what its kernel complains of.
+pub fn clocks_survive_slices(bench: &Bench) {
+    let mut guest = bench.guest();
+    if let Some(freezer) = freezer_of(bench, &*guest, "clocks_survive_slices") {
+        let busy = "while :; do :; done </dev/null >/dev/null 2>&1 & echo $!";
+        let busy = output(&mut *guest, busy);
+        let (first, first_ns, _) = guest.session().clock().unwrap();
+        let mut thawed = Duration::ZERO;
+        for _ in 0..SLICES {
+            freezer.freeze().unwrap();
+            std::thread::sleep(SLICE * 3);
+            let began = Instant::now();
+            freezer.thaw().unwrap();
+            std::thread::sleep(SLICE);
+            thawed += began.elapsed();
+        }
+        let (last, _, last_ns) = guest.session().clock().unwrap();
+        run(&mut *guest, &shell(&format!("kill -9 {busy}")));
+        let (seen, passed) = (last.monotonic_ns - first.monotonic_ns, last_ns - first_ns);
+        assert!(last.monotonic_ns >= first.monotonic_ns && seen <= passed + passed / 100, "{seen} {passed}");
+        let log = output(&mut *guest, "dmesg 2>/dev/null | tail -n 200; true");
+        let console = guest.log().and_then(|log| std::fs::read_to_string(log).ok()).unwrap_or_default();
+        const COMPLAINTS: [&str; 5] = ["lockup", "unstable", "stall", "hung_task", "watchdog:"];
+        let is_complaint = |line: &&str| COMPLAINTS.iter().any(|word| line.contains(word));
+        let complaints: Vec<&str> = if bench.capabilities.shares_kernel {
+            Vec::new()
+        } else {
+            log.lines().chain(console.lines()).filter(is_complaint).collect()
+        };
+        eprintln!(
+            "{}: in {SLICES} slices {:.3} s passed, it was thawed for {:.3} s and saw {:.3} s; {complaints:?}",
+            bench.environment,
+            passed as f64 / 1e9,
+            thawed.as_secs_f64(),
+            seen as f64 / 1e9,
+        );
+        assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+    }
     guest.stop().unwrap();
 }
 

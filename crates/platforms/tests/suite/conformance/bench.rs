@@ -89,6 +89,8 @@ const TELLING: &[&str] = &[
     "clock_and_identity",
     "two_guests_at_once",
     "frozen_guests_stand_still",
+    "the_freezer_stops_guests",
+    "clocks_survive_slices",
     "cpus",
     "memory",
     "dropped",

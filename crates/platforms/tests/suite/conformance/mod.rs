@@ -31,7 +31,8 @@ macro_rules! environments {
             mod $module {
                 checks! { $environment;
                     commands: statuses surroundings refusals flood input files busy_guests;
-                    awake: clock_and_identity frozen_guests_stand_still two_guests_at_once the_probe_alone the_users_files;
+                    awake: clock_and_identity frozen_guests_stand_still the_freezer_stops_guests clocks_survive_slices
+                        two_guests_at_once the_probe_alone the_users_files;
                     limits: cpus memory;
                     ending: dropped busy hung dead frozen deadline availability_leaves_nothing;
                 }
