@@ -5,6 +5,7 @@ use crate::marks::Marks;
 use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
 use std::time::Duration;
+use weigh_model::PieceStatistic;
 
 /// A micro-benchmark: what it is, as data, and the function that runs it.
 pub struct Kernel {
@@ -21,7 +22,8 @@ pub struct Kernel {
     /// Metrics that the default options give, with their base units.
     pub metrics: &'static [(&'static str, &'static str)],
     pub(crate) run: fn(&Options) -> Result<Outcome, KernelError>,
-    pub(crate) endless: Option<Endless>,
+    /// The endless form, and which statistic of its repetitions the whole form reports.
+    pub(crate) endless: Option<(PieceStatistic, Endless)>,
 }
 
 /// The endless form of a kernel ([`crate::marks`]): it works until the marks say that it is to end.
@@ -44,8 +46,8 @@ impl Kernel {
     /// # Panics
     /// If the kernel has no endless form.
     pub fn run_endless(&self, options: &Options, every: Duration) -> Result<Outcome, KernelError> {
-        let endless = self.endless.expect("the caller looked whether there is one");
-        let mut marks = Marks::new(every)?;
+        let (statistic, endless) = self.endless.expect("the caller looked whether there is one");
+        let mut marks = Marks::new(every, statistic)?;
         let outcome = endless(options, &mut marks)?;
         marks.finish()?;
         Ok(outcome)

@@ -5,7 +5,8 @@
 //! again cannot time itself. With `--marks TIME` it prints lines to standard output, each at once:
 //!
 //! - `mark`: the time since the line before belongs to no work. The first one says that set-up is
-//!   over.
+//!   over. `mark median` and `mark best` say, too, what is to be reported of the pieces between marks:
+//!   what the whole form reports of its repetitions. Without such a word it is the mean.
 //! - `mark NAME=AMOUNT [NAME=AMOUNT...]`: the amount of work since the line before, for each metric
 //!   of the kernel that this work is measured by. A metric for which lower is better is the time
 //!   divided by the amount; a rate is the amount divided by the time.
@@ -22,6 +23,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use weigh_model::PieceStatistic;
 
 /// The option without its dashes.
 const OPTION: &str = "marks";
@@ -75,8 +77,13 @@ pub fn requested(
 /// of work they would be part of what is measured.
 const LOOK_NS: u64 = 12_000_000;
 
+/// CPU time between marks at most, where a statistic of the pieces is reported: a longer piece is more
+/// often disturbed than not where others use the CPU now and then.
+const PIECE_NS: u64 = 10_000_000;
+
 /// What a kernel in its endless form reports to, and learns from when to end.
 pub(crate) struct Marks {
+    statistic: PieceStatistic,
     every_ns: u64,
     /// [`LOOK_NS`], or 0 to look after every piece.
     look_ns: u64,
@@ -96,11 +103,18 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks on standard output, at least `every` of CPU time apart. From here on this thread, and
-    /// those that it starts, leave SIGTERM pending.
-    pub(crate) fn new(every: Duration) -> Result<Self, KernelError> {
+    /// Marks on standard output, at least `every` of CPU time apart, or [`PIECE_NS`] where that is
+    /// less and `statistic` is not the mean. From here on this thread, and those that it starts, leave
+    /// SIGTERM pending.
+    pub(crate) fn new(every: Duration, statistic: PieceStatistic) -> Result<Self, KernelError> {
         block_sigterm().map_err(KernelError::system("block SIGTERM"))?;
-        Ok(Self::with((every, LOOK_NS), Box::new(std::io::stdout()), Box::new(sigterm_is_pending)))
+        let marks = Self::with((every, LOOK_NS), Box::new(std::io::stdout()), Box::new(sigterm_is_pending));
+        Ok(marks.of(statistic))
+    }
+
+    fn of(self, statistic: PieceStatistic) -> Self {
+        let longest_ns = if statistic.is_mean() { u64::MAX } else { PIECE_NS };
+        Self { statistic, every_ns: self.every_ns.min(longest_ns), ..self }
     }
 
     fn with(
@@ -111,6 +125,7 @@ impl Marks {
         let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
         let now_ns = cpu_ns();
         Self {
+            statistic: PieceStatistic::Mean,
             every_ns,
             look_ns,
             last_ns: now_ns,
@@ -130,7 +145,10 @@ impl Marks {
             self.pending.is_empty(),
             "work that is pending is printed before other things are done"
         );
-        self.print("mark\n");
+        match self.statistic {
+            PieceStatistic::Mean => self.print("mark\n"),
+            other => self.print(&format!("mark {}\n", other.as_str())),
+        }
     }
 
     /// Reports a piece of work: its amount for each metric. Returns whether a mark was printed.
@@ -210,6 +228,8 @@ impl Marks {
     fn print(&mut self, line: &str) {
         let written = self.output.write_all(line.as_bytes()).and_then(|()| self.output.flush());
         self.failure = self.failure.take().or(written.err());
+        // Who passes the line on may wait for this CPU, and the line has no date until then.
+        std::thread::yield_now();
         self.last_ns = cpu_ns();
         // What comes next may be of another kind, with longer pieces.
         (self.looked_ns, self.unseen, self.until_look) = (self.last_ns, 0, 1);
@@ -294,6 +314,12 @@ impl<'a> TeamMarks<'a> {
             }
         }
         self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Waits for all members and prints all pending work. Returns whether the work is to end.
+    pub(crate) fn settle(&self, member: &Member<'_>, metric: &str) -> bool {
+        self.printed.store(true, Ordering::Relaxed);
+        self.meet(member, metric).work_is_over
     }
 
     /// Waits for all members. If the turn of `metric` is over then, its pending work is printed.
@@ -384,6 +410,11 @@ pub(crate) mod tests {
         assert!(marks.done(&[("rate", 1.0)]));
         marks.flush();
         assert_eq!(printed.text(), "mark\nmark duration=0.025 rate=25000000\nmark rate=1\n");
+
+        let mut marks = marks.of(PieceStatistic::Median);
+        marks.ready();
+        assert_eq!(printed.text().lines().last(), Some("mark median"));
+        assert_eq!(marks_of(Duration::from_secs(1), 1).0.of(PieceStatistic::Best).every_ns, PIECE_NS);
 
         let (mut marks, printed) = marks_of(Duration::from_secs(1000), 3);
         assert!(!marks.done(&[("rate", 1e18)]) && !marks.done(&[("rate", 1e18)]));

@@ -96,7 +96,7 @@ fn amounts(line: &str) -> Option<Amounts> {
         let (name, amount) = word.split_once('=').unwrap();
         (name.to_owned(), amount.parse().unwrap())
     };
-    Some(words.map(amount).collect())
+    Some(words.filter(|word| !["median", "best"].contains(word)).map(amount).collect())
 }
 
 /// Kernel and options, the metrics of its marks, and the operations that so much reported work is,
@@ -133,7 +133,7 @@ const CASES: &[Case] = &[
 fn every_endless_kernel_reports_its_work_and_ends_when_it_is_asked_to() {
     for (line, metrics, operations) in CASES {
         let kernel = Endless::start(&format!("{line} --marks 5ms"));
-        assert_eq!(kernel.line(), "mark", "{line}: set-up is over");
+        assert!(kernel.line().starts_with("mark"), "{line}: set-up is over");
         let mut marks = Vec::new();
         let mut seen = Amounts::new();
         // All metrics have their turn.
@@ -219,12 +219,12 @@ fn marks_agree_with_the_time_that_a_kernel_measures_itself() {
             if is_rate { value } else { 1.0 / value }
         };
         let timed = std::iter::repeat_with(timed).take(10).fold(0.0, f64::max);
-        let kernel = Endless::start(&format!("{line} --marks 20ms"));
+        let kernel = Endless::start(&format!("{line} --marks 10ms"));
         let amounts: Vec<f64> = (0..6).map(|_| kernel.mark()[metric]).collect();
         kernel.ask_to_end();
         assert_eq!(kernel.end().2, Some(0));
-        // The best of six: an amount is the work of 20 ms of CPU time, and of one piece more at most.
-        let rate = amounts.into_iter().fold(0.0, f64::max) / 0.020;
+        // The best of six: an amount is the work of 10 ms of CPU time, and of one piece more at most.
+        let rate = amounts.into_iter().fold(0.0, f64::max) / 0.010;
         assert!((0.5..2.0).contains(&(rate / timed)), "{line}: {rate} {timed}");
     }
 }

@@ -49,7 +49,9 @@ pub use sample::{
 };
 pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};
-pub use slices::{MarkColumns, SLICE_BOUNDS_US, SliceChoice, SliceMark, SlicedWork, Slices, Slicing};
+pub use slices::{
+    MarkColumns, PieceStatistic, SLICE_BOUNDS_US, SliceChoice, SliceMark, SlicedWork, Slices, Slicing,
+};
 pub use spelling::nearest;
 pub use staging::{LoadLoop, Pace, RUN_WORDS, ServerPlan, Staging, Transport};
 pub use start::{Caches, StartPlan, Started, stamps, weights};

@@ -20,6 +20,41 @@ pub enum SlicedWork {
     Iterations,
 }
 
+/// What a trial in slices reports of the costs of its pieces of work. It is what the whole form of the
+/// same work reports of its repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PieceStatistic {
+    /// All time over all work.
+    #[default]
+    Mean,
+    /// The median piece.
+    Median,
+    /// The lower quartile of the costs, for work of which the whole form reports the best
+    /// repetition. The smallest cost of all would say how late marks can be dated: a piece whose first
+    /// mark is late seems short.
+    Best,
+}
+
+impl PieceStatistic {
+    /// Every statistic.
+    pub const ALL: [Self; 3] = [Self::Mean, Self::Median, Self::Best];
+
+    /// Its word in the first line of marks.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Median => "median",
+            Self::Best => "best",
+        }
+    }
+
+    /// Whether it is the mean.
+    pub fn is_mean(&self) -> bool {
+        *self == Self::Mean
+    }
+}
+
 /// Whether a run measures in slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -121,6 +156,9 @@ pub struct Slices {
     /// [`MarkColumns`] says; lists of marks are read as well.
     #[serde(with = "columns")]
     pub marks: Vec<SliceMark>,
+    /// What is reported of the pieces of work between the marks.
+    #[serde(default, skip_serializing_if = "PieceStatistic::is_mean")]
+    pub statistic: PieceStatistic,
     /// Median and 95th percentile of the time from the order to freeze until the guest stood still,
     /// microseconds. It counts as thawed: the guest works in most of it.
     pub freeze_us: [f32; 2],

@@ -6,12 +6,16 @@
 //! work to the last in which none has made its last mark yet. So a slice of one arm always has
 //! neighbours in all others, and what is slow for a while is slow for all of them.
 
+use crate::rank;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use weigh_model::Slices;
+use weigh_model::{PieceStatistic, Slices};
 
 /// The name of the amounts of work of which every run is a piece.
 pub const ITERATION: &str = "iteration";
+
+/// The quantile of the costs of pieces that stands for the best repetition.
+const BEST_QUANTILE: f64 = 0.25;
 
 /// Work and the thawed time that it took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -20,12 +24,16 @@ pub struct Work {
     pub seconds: f64,
     /// Amount, in the unit of the metric's marks.
     pub amount: f64,
+    /// Seconds for one of what is counted, by the statistic of the slices: of the pieces that lie wholly
+    /// within the rounds. None for the mean, and where there are no such pieces.
+    pub by_piece: Option<f64>,
 }
 
 impl Work {
-    /// Seconds for one of what is counted; none where nothing was done.
+    /// Seconds for one of what is counted, by the statistic of the slices; none where nothing was done.
     pub fn cost(&self) -> Option<f64> {
-        (self.amount > 0.0 && self.seconds > 0.0).then(|| self.seconds / self.amount)
+        let mean = (self.amount > 0.0 && self.seconds > 0.0).then(|| self.seconds / self.amount)?;
+        Some(self.by_piece.filter(|cost| *cost > 0.0).unwrap_or(mean))
     }
 }
 
@@ -52,23 +60,37 @@ pub fn common_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
 }
 
 /// What an arm did in some rounds, by metric: the sum over its marks, those at the edges in
-/// proportion.
+/// proportion. Marks of one moment are work of no time, which belongs to the rounds of that moment.
 pub fn work_in(arm: &Slices, rounds: Range<usize>) -> BTreeMap<&str, Work> {
     let boundaries = boundaries(arm);
     let edge = |round: usize| boundaries.get(round).copied().unwrap_or(u64::MAX) as f64;
     let (from, to) = (edge(rounds.start), edge(rounds.end));
     let mut work: BTreeMap<&str, Work> = BTreeMap::new();
+    let mut pieces: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for pair in arm.marks.windows(2) {
         let (begin, end) = (pair[0].at_us as f64, pair[1].at_us as f64);
         let inside = end.min(to) - begin.max(from);
-        if inside <= 0.0 {
+        let share = if end > begin { inside / (end - begin) } else { f64::from(begin > from && begin <= to) };
+        if share <= 0.0 {
             continue;
         }
         for (metric, amount) in &pair[1].amounts {
             let work = work.entry(metric).or_default();
             work.seconds += inside * 1e-6;
-            work.amount += amount * inside / (end - begin);
+            work.amount += amount * share;
+            if share == 1.0 && *amount > 0.0 {
+                pieces.entry(metric).or_default().push((end - begin) * 1e-6 / amount);
+            }
         }
+    }
+    for (metric, costs) in pieces {
+        let costs = rank::sorted(costs);
+        let by_piece = match arm.statistic {
+            PieceStatistic::Mean => None,
+            PieceStatistic::Median => Some(rank::median(&costs)),
+            PieceStatistic::Best => Some(rank::quantile(&costs, BEST_QUANTILE)),
+        };
+        work.entry(metric).or_default().by_piece = by_piece;
     }
     work
 }
@@ -134,7 +156,31 @@ mod tests {
         for arms in [vec![&none], vec![&begun], vec![&short], vec![&short, &none]] {
             assert_eq!(common_rounds(&arms), None, "{arms:?}");
         }
-        assert_eq!(Work { seconds: 1.0, amount: 0.0 }.cost(), None);
+        assert_eq!(Work { seconds: 1.0, ..Work::default() }.cost(), None);
+    }
+
+    /// Ten pieces, of which two are disturbed and the ones at the edges are cut.
+    #[test]
+    fn a_statistic_of_the_pieces_is_that_of_whole_ones() {
+        let ends = [10u64, 21, 30, 90, 100, 110, 121, 200, 210];
+        let mut marks: Vec<(u64, &[(&str, f64)])> = vec![(0, &[])];
+        marks.extend(ends.map(|at| (at, &[("rate", 2.0)] as &[_])));
+        let cost = |statistic| {
+            let slices = Slices { statistic, ..arm(&[5, 95, 105, 5], &marks) };
+            work_in(&slices, 1..3)["rate"].cost().unwrap() * 2e6
+        };
+        assert!((cost(PieceStatistic::Mean) - 200.0 / 8.0).abs() < 1e-9);
+        // 9, 10, 10, 11, 11, 60, 79
+        assert!((cost(PieceStatistic::Median) - 11.0).abs() < 1e-9);
+        assert!((cost(PieceStatistic::Best) - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn marks_of_one_moment_lose_no_work() {
+        let piece: &[(&str, f64)] = &[("rate", 1.0)];
+        let arm = arm(&[10; 3], &[(0, &[]), (10, piece), (20, piece), (20, piece), (30, piece)]);
+        assert_eq!(work_in(&arm, 0..3)["rate"].amount, 4.0);
+        assert_eq!(work_in(&arm, 0..2)["rate"].amount + work_in(&arm, 2..3)["rate"].amount, 4.0);
     }
 
     /// An arm that slows down by a half in the second half of the rounds.

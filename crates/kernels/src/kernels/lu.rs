@@ -22,6 +22,7 @@ use faer::{MatMut, Par, Spec};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use rayon::prelude::*;
+use weigh_model::PieceStatistic;
 
 /// Residuals from here on fail, as in HPL.dat.
 const THRESHOLD: f64 = 16.0;
@@ -59,7 +60,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("rate", "FLOP/s")],
     run,
-    endless: Some(endless),
+    endless: Some((PieceStatistic::Median, endless)),
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {

@@ -13,6 +13,7 @@ use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::team::{THREADS, Team};
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, MtStreamBuilder, Status, Stream};
+use weigh_model::PieceStatistic;
 
 /// Room for text that does not compress, as liblzma bounds it: a little for each 64 KiB, and the
 /// headers.
@@ -36,7 +37,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     ],
     metrics: &[("rate", "B/s")],
     run,
-    endless: Some(endless),
+    endless: Some((PieceStatistic::Mean, endless)),
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {

@@ -13,6 +13,7 @@ use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+use weigh_model::PieceStatistic;
 
 /// A cache line of x-86 and of most aarch64.
 const LINE: usize = 64;
@@ -54,7 +55,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         ("latency_256MiB", "s"),
     ],
     run,
-    endless: Some(endless),
+    endless: Some((PieceStatistic::Median, endless)),
 };
 
 /// One cache line: where the chase goes next, and whether a walker of the check starts here.

@@ -26,6 +26,7 @@ use crate::team::{THREADS, Team};
 use decimal::Decimals;
 use series::Pi;
 use verify::Verdict;
+use weigh_model::PieceStatistic;
 
 /// With fewer digits there is nothing to share out, and no room for the binary digits that are
 /// verified.
@@ -47,7 +48,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     options: &[OptionSpec::count("digits", "1e6").help("digits after the decimal point"), THREADS],
     metrics: &[("computation_time", "s"), ("total_time", "s"), ("efficiency", "1")],
     run,
-    endless: Some(endless),
+    endless: Some((PieceStatistic::Mean, endless)),
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {

@@ -11,6 +11,7 @@ use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use std::hint::black_box;
+use weigh_model::PieceStatistic;
 
 /// The variable that adds work: a fraction, such as `0.050` for five per cent more.
 const VARIABLE: &str = "WEIGH_SPIN";
@@ -34,7 +35,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     options: &[OptionSpec::count("work", "5e7").help("steps, without those that WEIGH_SPIN adds")],
     metrics: &[("duration", "s")],
     run,
-    endless: Some(endless),
+    endless: Some((PieceStatistic::Mean, endless)),
 };
 
 /// The state after `steps` steps from `state`, one by one.

@@ -12,6 +12,7 @@ use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use operations::{Forker, MapAndUnmap, PingPong, Reader, Way, get_pid};
+use weigh_model::PieceStatistic;
 
 /// First argument with which `weigh-kernels` ends at once and with success: what `fork_exec`
 /// starts.
@@ -44,7 +45,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         ("context_switch", "s"),
     ],
     run,
-    endless: Some(endless),
+    endless: Some((PieceStatistic::Median, endless)),
 };
 
 fn run(options: &Options) -> Result<Outcome, KernelError> {

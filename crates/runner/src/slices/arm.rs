@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::Freezer;
 use weigh_host::clock::monotonic_ns;
-use weigh_model::{FailureKind, Iteration, SliceMark, SlicedWork, Slices};
+use weigh_model::{FailureKind, Iteration, PieceStatistic, SliceMark, SlicedWork, Slices};
 use weigh_platforms::{Completed, Progress};
 use weigh_protocol::{Command, Stream};
 use weigh_stats::slices::ITERATION;
@@ -242,7 +242,10 @@ impl<'u> GuestArm<'u> {
                 continue;
             }
             let line = std::mem::take(&mut self.line);
-            if let Some(amounts) = amounts_of(&line) {
+            if let Some(statistic) = statistic_of(&line) {
+                self.slices.statistic = statistic;
+                self.mark(at_us, BTreeMap::new());
+            } else if let Some(amounts) = amounts_of(&line) {
                 self.mark(at_us, amounts);
             }
         }
@@ -345,6 +348,12 @@ impl Arm for GuestArm<'_> {
     }
 }
 
+/// The statistic of a line such as `mark median`; none where it names none.
+fn statistic_of(line: &[u8]) -> Option<PieceStatistic> {
+    let word = line.strip_prefix(b"mark ")?;
+    PieceStatistic::ALL.into_iter().find(|statistic| statistic.as_str().as_bytes() == word)
+}
+
 /// The amounts of a line such as `mark rate=1e6`; none where it is no mark.
 fn amounts_of(line: &[u8]) -> Option<BTreeMap<String, f64>> {
     let line = std::str::from_utf8(line).ok()?;
@@ -376,6 +385,16 @@ mod tests {
         for line in ["", "marks", "mark rate", "mark rate=x", "mark rate=NaN", "mark rate=-1", "{\"mark\":1}"]
         {
             assert_eq!(amounts(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_mark_may_name_a_statistic() {
+        let statistic = |line: &str| statistic_of(line.as_bytes());
+        assert_eq!(statistic("mark median"), Some(PieceStatistic::Median));
+        assert_eq!(statistic("mark best"), Some(PieceStatistic::Best));
+        for line in ["mark", "mark rate=1", "mark mode", "median", "mark median=1"] {
+            assert_eq!(statistic(line), None, "{line}");
         }
     }
 

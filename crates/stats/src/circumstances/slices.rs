@@ -132,7 +132,9 @@ mod tests {
     use super::*;
     use crate::interval::Interval;
     use std::collections::HashMap;
-    use weigh_model::{Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, SliceMark};
+    use weigh_model::{
+        Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, PieceStatistic, SliceMark,
+    };
 
     /// A trial of a second's work, which took so long in slices of that length.
     fn trial(environment: &str, block: u32, length_us: u32, seconds: f64) -> Trial {
@@ -151,6 +153,7 @@ mod tests {
                 length_us,
                 thawed_us: vec![each as u32; 20],
                 marks: (0..=20).map(|n| mark(n * each)).collect(),
+                statistic: PieceStatistic::Mean,
                 freeze_us: [40.0, 70.0],
                 thaw_us: [6.0, 9.0],
             })),
