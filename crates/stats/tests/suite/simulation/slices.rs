@@ -211,7 +211,8 @@ fn slices_hold_their_level_under_a_drift() {
 #[test]
 fn slices_hold_their_level_under_periods_near_their_own() {
     for (seed, period) in [(205, SLICE), (206, 2.0 * SLICE), (207, 2.1 * SLICE), (208, 4.0 * SLICE)] {
-        judge(&format!("a period of {:.1} ms", period * 1e3), seed, |random| {
+        let what = format!("a period of {:.1} ms", period * 1e3);
+        judge_statistic(&what, seed, PieceStatistic::Mean, &|random: &mut Random| -> Box<Host<'static>> {
             let mut random = Random::new((random.uniform() * 1e9) as u64);
             let phase = TAU * random.uniform();
             Box::new(move |begin, end| {
