@@ -124,7 +124,7 @@ fn pieces<'s>(metric: &MetricSource, slices: &'s Slices) -> impl Iterator<Item =
     slices.marks.windows(2).filter_map(move |pair| {
         let (begin, end) = (pair[0].at_us, pair[1].at_us);
         let seconds = end.saturating_sub(begin) as f64 * 1e-6;
-        Some((begin, end, Work { seconds, amount: *pair[1].amounts.get(&name)? }))
+        Some((begin, end, Work { seconds, amount: *pair[1].amounts.get(&name)?, ..Work::default() }))
     })
 }
 
@@ -297,7 +297,8 @@ impl UnitClock {
         let piece = |some: &[(u64, u64, Work)]| {
             let (first, last) = (some.first()?, some.last()?);
             let seconds = some.iter().map(|(.., work)| work.seconds).sum();
-            let work = Work { seconds, amount: some.iter().map(|(.., work)| work.amount).sum() };
+            let work =
+                Work { seconds, amount: some.iter().map(|(.., work)| work.amount).sum(), ..Work::default() };
             let (from_s, to_s) = (self.place(&own_us, first.0), self.place(&own_us, last.1));
             let cost = work.cost()? / mean;
             (from_s < to_s).then_some(SlicedPiece { from_s, to_s, cost })
