@@ -367,7 +367,7 @@ impl VoidUnit {
     }
 }
 
-/// Host signals that void a unit; nothing else does.
+/// What voids a unit; nothing else does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VoidCause {
@@ -381,4 +381,6 @@ pub enum VoidCause {
     Throttle,
     /// A guest's clock is proven wrong.
     Clock,
+    /// Slices of the unit's length were found to change the result; longer ones replace them.
+    SliceLength,
 }

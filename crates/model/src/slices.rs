@@ -152,6 +152,10 @@ pub struct Slices {
     pub length_us: u32,
     /// How long the guest was thawed in each round, microseconds.
     pub thawed_us: Vec<u32>,
+    /// The first of the rounds whose slices are four times as long, which show whether the length
+    /// matters; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longer_from: Option<u32>,
     /// What was finished, and when on the guest's clock of thawed time. In files by columns, as
     /// [`MarkColumns`] says; lists of marks are read as well.
     #[serde(with = "columns")]

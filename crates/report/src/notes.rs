@@ -505,6 +505,10 @@ pub(crate) fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {
         VoidCause::Throttle => {
             ("throttling", "a CPU limit applied that no environment asks for; look for a quota above the run")
         }
+        VoidCause::SliceLength => (
+            "the length of its slices",
+            "it changed the result, and longer slices or whole trials replace it",
+        ),
         VoidCause::Clock => ("clock", "a guest's clock is proven wrong; see the log of the environment"),
     }
 }

@@ -35,6 +35,12 @@ struct GuestTrial {
     guest_log: Option<PathBuf>,
 }
 
+/// The instance for a trial, or why the trial fails without one.
+pub(crate) enum Ready {
+    Instance { number: u64, log: Option<PathBuf> },
+    Not { number: u64, failure: TrialFailure },
+}
+
 /// Records that the guest was alone, where the workload counts guests.
 fn record_alone(workload: &WorkloadPlan, measured: &mut Measured) {
     if workload.neighbours.is_some() {
@@ -138,7 +144,7 @@ impl Runner<'_> {
     fn unit(&mut self, place: Place, environments: &[usize]) -> Result<Ended, RunnerError> {
         let work = self.plan.workloads[place.workload].sliced;
         if let Some((work, length_us)) = work.zip(self.journal.history().slice_us(place.workload)) {
-            return self.sliced_unit(place, environments, work, length_us);
+            return self.sliced_unit(place, environments, (work, length_us));
         }
         for (done, environment) in environments.iter().enumerate() {
             if self.interrupted() {
@@ -205,19 +211,18 @@ impl Runner<'_> {
             workload: self.plan.workloads[place.workload].id.clone(),
             environment: self.plan.environments[place.environment].name.clone(),
         })?;
-        let is_start = self.plan.workloads[place.workload].start.is_some();
-        let dead = !is_start && matches!(self.pool.entries[place.environment].state, State::Dead);
-        if dead {
-            self.launch(place.environment)?;
-            self.judge(place.environment)?;
-        }
+        let start = self.plan.workloads[place.workload].start;
+        let ready = if start.is_none() { Some(self.ready_instance(place.environment)?) } else { None };
         let (started, host_started_ns) = (utc_now(), monotonic_ns());
-        let (instance, result) = self.measure(place, sequence)?;
+        let (instance, result) = match (ready, start) {
+            (Some(Ready::Instance { number, .. }), _) => (number, self.measure(place, sequence)?),
+            (Some(Ready::Not { number, failure }), _) => (number, Err(failure)),
+            (None, start) => {
+                let start = start.expect("a start has no instance to make ready");
+                self.start_trial(place.environment, place.workload, start, &format!("trial-{sequence}"))?
+            }
+        };
         let host_ended_ns = monotonic_ns();
-        let entry = &mut self.pool.entries[place.environment];
-        if dead && matches!(entry.state, State::Failed(_)) {
-            entry.state = State::Dead; // the next trial tries again
-        }
         let (outcome, observed, clock) = match result {
             Ok(Measured { iterations, observed, clock }) => {
                 (Outcome::Measured { iterations }, observed, clock)
@@ -286,29 +291,41 @@ impl Runner<'_> {
         }
     }
 
-    /// The trial itself, with the number of its instance.
+    /// The instance of an environment, launched again where it has died.
+    pub(crate) fn ready_instance(&mut self, environment: usize) -> Result<Ready, RunnerError> {
+        let dead = matches!(self.pool.entries[environment].state, State::Dead);
+        if dead {
+            self.launch(environment)?;
+            self.judge(environment)?;
+        }
+        Ok(match &self.pool.entries[environment].state {
+            State::Running(instance) => match self.parity.unequal(environment) {
+                Some(unequal) => Ready::Not { number: instance.number, failure: unequal.clone() },
+                None => Ready::Instance { number: instance.number, log: instance.log() },
+            },
+            State::Failed(failure) => {
+                let ready = Ready::Not { number: failure.instance, failure: self.launch_failure(failure) };
+                if dead {
+                    self.pool.entries[environment].state = State::Dead; // the next trial tries again
+                }
+                ready
+            }
+            State::Empty | State::Dead => {
+                unreachable!("the block launches what it needs, and a trial launches what died")
+            }
+        })
+    }
+
+    /// The trial itself, in an instance that is ready.
     fn measure(
         &mut self,
         place: Place,
         sequence: u64,
-    ) -> Result<(u64, Result<Measured, TrialFailure>), RunnerError> {
-        let Place { environment, workload, .. } = place;
-        if let Some(start) = self.plan.workloads[workload].start {
-            return self.start_trial(environment, workload, start, &format!("trial-{sequence}"));
-        }
-        let number = match &self.pool.entries[environment].state {
-            State::Running(instance) => instance.number,
-            State::Failed(failure) => return Ok((failure.instance, Err(self.launch_failure(failure)))),
-            State::Empty | State::Dead => {
-                unreachable!("the block launches what it needs, and a trial launches what died")
-            }
-        };
-        if let Some(unequal) = self.parity.unequal(environment) {
-            return Ok((number, Err(unequal.clone())));
-        }
+    ) -> Result<Result<Measured, TrialFailure>, RunnerError> {
+        let Place { environment, .. } = place;
         let mut beside = match self.gather(place, sequence)? {
             Gathered::Neighbours(beside) => beside,
-            Gathered::Instead(result) => return Ok((number, result)),
+            Gathered::Instead(result) => return Ok(result),
         };
         let mut trial = self.run_in_guest(place, sequence, beside.as_deref_mut());
         self.file_progress(place, std::mem::take(&mut trial.progress))?;
@@ -322,7 +339,7 @@ impl Runner<'_> {
                 self.journal.warn(message)?;
             }
         }
-        Ok((number, outcome))
+        Ok(outcome)
     }
 
     /// Wakes the guest, runs the workload in it beside its neighbours, and freezes it again.

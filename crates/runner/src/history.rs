@@ -63,6 +63,8 @@ pub(crate) struct History<'a> {
 struct Attempt {
     number: u32,
     environments: BTreeSet<usize>,
+    /// Nominal length of its slices, microseconds, where it has any.
+    slice_us: Option<u32>,
     void: Option<VoidCause>,
 }
 
@@ -134,6 +136,7 @@ impl<'a> History<'a> {
         }
         if trial.attempt == unit.number {
             unit.environments.insert(environment);
+            unit.slice_us = unit.slice_us.or(trial.slices.as_ref().map(|slices| slices.length_us));
         }
         let notices = Signals::of(trial).notices(&self.plan.noise);
         self.shown.extend(notices.into_iter().map(|notice| (environment, notice)));
@@ -192,6 +195,11 @@ impl<'a> History<'a> {
     /// The length of the slices of a workload, microseconds; none where its trials are whole.
     pub(crate) fn slice_us(&self, workload: usize) -> Option<u32> {
         *self.slices.get(&self.plan.workloads[workload].id)?
+    }
+
+    /// Whether any workload is measured in slices.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.slices.values().any(Option::is_some)
     }
 
     /// Whether a pilot has yet to choose the rate of an open loop.
@@ -258,6 +266,17 @@ impl<'a> History<'a> {
             _ => None,
         });
         cut.collect()
+    }
+
+    /// Units that count, but whose slices have another length than the workload has by now.
+    pub(crate) fn superseded_units(&self) -> Vec<VoidUnit> {
+        let superseded = self.units.iter().filter_map(|(&(block, workload), unit)| {
+            let other = unit.slice_us.is_some() && unit.slice_us != self.slice_us(workload);
+            let plan = &self.plan.workloads[workload];
+            (other && unit.void.is_none())
+                .then(|| VoidUnit::of(block, unit.number, &plan.id, VoidCause::SliceLength))
+        });
+        superseded.collect()
     }
 
     /// Whether noise no longer voids units.

@@ -216,7 +216,7 @@ pub(crate) fn is_noisy(void_units: u32, units: u32, planned_blocks_over: bool) -
 pub(crate) fn is_noise(cause: VoidCause) -> bool {
     match cause {
         VoidCause::Steal | VoidCause::ForeignCpu | VoidCause::Throttle => true,
-        VoidCause::Interrupted | VoidCause::Clock => false,
+        VoidCause::Interrupted | VoidCause::Clock | VoidCause::SliceLength => false,
     }
 }
 

@@ -165,6 +165,7 @@ impl<'a> Runner<'a> {
     fn go(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
         self.void_last_trial()?;
         self.void_cut_units()?;
+        self.void_superseded_units()?;
         let history = self.journal.history();
         if let Some(last) = history.last_block() {
             self.clock.expect_block(history.trial_s() / (f64::from(last) + 1.0));
@@ -264,6 +265,7 @@ impl<'a> Runner<'a> {
         }
         if ended == Ended::Done {
             self.clock.add_block(started.elapsed());
+            self.lengthen_slices()?;
             self.tell_progress(look)?;
         }
         self.journal.flush()?;

@@ -92,6 +92,9 @@ pub struct SlicedCell {
     /// What slices four times as long find beyond the others, as an effect; absent for the baseline
     /// and where there are too few blocks.
     pub longer: Option<Interval>,
+    /// Whether that is shown to be more than a quarter of the margin (level .01).
+    #[serde(default)]
+    pub too_short: bool,
 }
 
 /// Where the spread of an environment's ratio to the baseline comes from.

@@ -315,7 +315,7 @@ impl<'a> Collector<'a> {
         let plan = self.plan;
         self.counting.extend(units.iter().flat_map(|(_, trials)| trials.values().copied()));
         let found = slices::summary(plan, workload, &self.slicing, units);
-        self.collected.warnings.extend(found.iter().flat_map(|found| slices::warnings(found, plan.margin)));
+        self.collected.warnings.extend(found.iter().flat_map(slices::warnings));
         self.collected.circumstances.slices.extend(found);
         let spreads = spread::summaries(plan, workload, units, self.between_blocks_s);
         self.collected.circumstances.spreads.extend(spreads);

@@ -46,13 +46,30 @@ pub(crate) fn boundaries(slices: &Slices) -> Vec<u64> {
     at
 }
 
-/// The rounds in which every arm was at work from begin to end; none where there are no such
-/// rounds.
+/// The rounds, with slices of the nominal length, in which every arm was at work from begin to end;
+/// none where there are no such rounds.
 pub fn common_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
-    let mut common = 0..usize::MAX;
+    let end = arms.iter().filter_map(|arm| arm.longer_from).min();
+    rounds_at_work(arms, 0..end.map_or(usize::MAX, |end| end as usize))
+}
+
+/// The same of the rounds with longer slices. A piece of work that was begun before them does not
+/// count.
+pub fn longer_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
+    let start = arms.iter().map(|arm| arm.longer_from).collect::<Option<Vec<_>>>()?.into_iter().max()?;
+    rounds_at_work(arms, start as usize..usize::MAX)
+}
+
+/// Of `within`, the rounds from the first in which every arm has made a mark to the last in which
+/// none has made its last mark.
+fn rounds_at_work(arms: &[&Slices], within: Range<usize>) -> Option<Range<usize>> {
+    let mut common = within;
+    let begin = common.start;
     for arm in arms {
         let boundaries = boundaries(arm);
-        let (first, last) = (arm.marks.first()?.at_us, arm.marks.last()?.at_us);
+        let from = *boundaries.get(begin)?;
+        let first = arm.marks.iter().find(|mark| mark.at_us >= from)?.at_us;
+        let last = arm.marks.last()?.at_us;
         common.start = common.start.max(boundaries.iter().position(|at| *at >= first)?);
         common.end = common.end.min(boundaries.iter().rposition(|at| *at <= last)?);
     }
@@ -135,6 +152,22 @@ mod tests {
         let work = work_in(&late, 1..8)["rate"];
         assert!((work.seconds - 140e-6).abs() < 1e-12, "{work:?}");
         assert!((work.amount - (1.0 + 9.0 * 115.0 / 125.0)).abs() < 1e-9, "{work:?}");
+    }
+
+    #[test]
+    fn longer_slices_are_apart_from_the_others() {
+        let marks: Vec<(u64, &[(&str, f64)])> =
+            vec![(0, &[]), (50, &[("rate", 5.0)]), (110, &[("rate", 9.0)]), (170, &[("rate", 6.0)])];
+        let steady = Slices { longer_from: Some(6), ..arm(&[10, 10, 10, 10, 10, 10, 40, 40, 40], &marks) };
+        assert_eq!(common_rounds(&[&steady]), Some(0..6));
+        // The mark at 110 finishes what was begun in short slices, and the last round has no end.
+        assert_eq!(longer_rounds(&[&steady]), None);
+        let marks = [marks.as_slice(), &[(180, &[("rate", 1.0)])]].concat();
+        let longer = Slices { longer_from: Some(6), ..arm(&[10, 10, 10, 10, 10, 10, 40, 40, 40], &marks) };
+        assert_eq!(longer_rounds(&[&longer]), Some(8..9));
+        assert_eq!(longer_rounds(&[&longer, &steady]), None);
+        let without = Slices { longer_from: None, ..longer.clone() };
+        assert_eq!((longer_rounds(&[&without]), common_rounds(&[&without])), (None, Some(0..9)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One environment of a sliced unit.
 
-use super::Design;
+use super::Stretch;
 use crate::pool::{GuestEnd, Instance};
 use crate::trial::{Failure, WorkloadCommands, describe};
 use std::collections::BTreeMap;
@@ -25,8 +25,11 @@ pub(crate) trait Arm {
     /// Whether it takes slices.
     fn is_open(&self) -> bool;
 
-    /// Whether it has had its time and finished its work.
-    fn has(&self, design: Design) -> bool;
+    /// Whether it has had its time and finished its work since the stretch began.
+    fn has(&self, stretch: Stretch) -> bool;
+
+    /// The stretch with longer slices begins.
+    fn begin_longer(&mut self);
 
     /// Lets it work for so long. With `last` it begins nothing new: it is closed when its piece of
     /// work is finished.
@@ -52,6 +55,8 @@ pub(crate) struct GuestArm<'u> {
     /// The begin of a line that the command has not ended yet.
     line: Vec<u8>,
     thawed_ns: u64,
+    /// Thawed time and marks before the stretch that is under way.
+    before: (u64, usize),
     slices: Slices,
     freeze_ns: Vec<u64>,
     thaw_ns: Vec<u64>,
@@ -81,6 +86,7 @@ impl<'u> GuestArm<'u> {
             running: None,
             line: Vec::new(),
             thawed_ns: 0,
+            before: (0, 0),
             slices: Slices { length_us, ..Slices::default() },
             freeze_ns: Vec::new(),
             thaw_ns: Vec::new(),
@@ -328,10 +334,16 @@ impl Arm for GuestArm<'_> {
         !self.closed
     }
 
-    fn has(&self, design: Design) -> bool {
-        // The first mark finishes nothing.
-        let pieces = self.slices.marks.len().saturating_sub(1);
-        self.thawed_ns >= design.each.as_nanos() as u64 && pieces >= design.pieces
+    fn has(&self, stretch: Stretch) -> bool {
+        let (thawed_ns, marks) = self.before;
+        // The first mark finishes nothing, or what was begun before.
+        let pieces = (self.slices.marks.len() - marks).saturating_sub(1);
+        self.thawed_ns - thawed_ns >= stretch.each.as_nanos() as u64 && pieces >= stretch.pieces
+    }
+
+    fn begin_longer(&mut self) {
+        self.before = (self.thawed_ns, self.slices.marks.len());
+        self.slices.longer_from = Some(self.slices.thawed_us.len() as u32);
     }
 
     fn slice(&mut self, length: Duration, last: bool) {

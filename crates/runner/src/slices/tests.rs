@@ -11,6 +11,7 @@ struct Counter<'l> {
     dies: usize,
     open: bool,
     lengths: Vec<Duration>,
+    longer_from: Option<usize>,
     log: &'l RefCell<Vec<usize>>,
 }
 
@@ -19,9 +20,13 @@ impl Arm for Counter<'_> {
         self.open
     }
 
-    fn has(&self, design: Design) -> bool {
-        self.lengths.iter().sum::<Duration>() >= design.each
-            && self.lengths.len() / self.every >= design.pieces
+    fn has(&self, stretch: Stretch) -> bool {
+        let lengths = &self.lengths[self.longer_from.unwrap_or(0)..];
+        lengths.iter().sum::<Duration>() >= stretch.each && lengths.len() / self.every >= stretch.pieces
+    }
+
+    fn begin_longer(&mut self) {
+        assert_eq!(self.longer_from.replace(self.lengths.len()), None, "once");
     }
 
     fn slice(&mut self, length: Duration, last: bool) {
@@ -36,25 +41,41 @@ impl Arm for Counter<'_> {
     }
 }
 
-const DESIGN: Design =
-    Design { length: Duration::from_millis(5), each: Duration::from_millis(200), pieces: 3 };
+const NOMINAL: Stretch =
+    Stretch { length: Duration::from_millis(5), each: Duration::from_millis(200), pieces: 3 };
+const DESIGN: Design = Design { nominal: NOMINAL, longer: None };
 
 /// The arms after their rounds, and who had which slice.
 fn run<const N: usize>(
     arms: [(usize, usize); N],
     interrupted: impl Fn(usize) -> bool,
 ) -> (Rounds, [Vec<Duration>; N], Vec<usize>) {
+    let (ended, arms, log) = run_in(DESIGN, arms, interrupted);
+    (ended, arms.map(|arm| arm.lengths), log)
+}
+
+/// What an arm had: its slices, and the first of the longer ones.
+struct Had {
+    lengths: Vec<Duration>,
+    longer_from: Option<usize>,
+}
+
+fn run_in<const N: usize>(
+    design: Design,
+    arms: [(usize, usize); N],
+    interrupted: impl Fn(usize) -> bool,
+) -> (Rounds, [Had; N], Vec<usize>) {
     let log = RefCell::new(Vec::new());
     let mut name = 0;
     let mut arms = arms.map(|(every, dies)| {
         name += 1;
-        Counter { name: name - 1, every, dies, open: true, lengths: Vec::new(), log: &log }
+        Counter { name: name - 1, every, dies, open: true, lengths: Vec::new(), longer_from: None, log: &log }
     });
     let mut list: Vec<&mut dyn Arm> = arms.iter_mut().map(|arm| arm as &mut dyn Arm).collect();
     let mut order = SliceOrder::new(7, 1, 2);
-    let ended = rounds(&mut list, DESIGN, &mut order, &|| interrupted(log.borrow().len()));
-    let lengths = arms.map(|arm| arm.lengths);
-    (ended, lengths, log.into_inner())
+    let ended = rounds(&mut list, design, &mut order, &|| interrupted(log.borrow().len()));
+    let had = arms.map(|arm| Had { lengths: arm.lengths, longer_from: arm.longer_from });
+    (ended, had, log.into_inner())
 }
 
 #[test]
@@ -62,9 +83,12 @@ fn every_arm_has_one_slice_of_the_same_length_in_every_round() {
     let (ended, [a, b, c], log) = run([(1, 999), (1, 999), (1, 999)], |_| false);
     assert_eq!(ended, Rounds::Done);
     assert_eq!((&a, &a), (&b, &c));
-    assert!(a.iter().sum::<Duration>() >= DESIGN.each, "{a:?}");
+    assert!(a.iter().sum::<Duration>() >= NOMINAL.each, "{a:?}");
     let (shortest, longest) = (a.iter().min().unwrap(), a.iter().max().unwrap());
-    assert!(*shortest >= DESIGN.length / 2 && *longest <= DESIGN.length * 3 / 2, "{shortest:?} {longest:?}");
+    assert!(
+        *shortest >= NOMINAL.length / 2 && *longest <= NOMINAL.length * 3 / 2,
+        "{shortest:?} {longest:?}"
+    );
     assert!(*longest > *shortest * 2, "lengths vary: {shortest:?} {longest:?}");
     let rounds: Vec<&[usize]> = log.chunks(3).collect();
     for pair in rounds.chunks_exact(2) {
@@ -84,13 +108,30 @@ fn a_slow_arm_keeps_the_others_at_work_and_a_dead_one_does_not() {
     assert!(fast.len() >= 120, "{}", fast.len());
     let (ended, [survivor, dead], _) = run([(1, 999), (1, 4)], |_| false);
     assert_eq!((ended, dead.len()), (Rounds::Done, 4));
-    assert!(survivor.iter().sum::<Duration>() >= DESIGN.each);
+    assert!(survivor.iter().sum::<Duration>() >= NOMINAL.each);
 }
 
 #[test]
-fn every_fourth_block_has_slices_four_times_as_long() {
-    let lengths: Vec<u32> = (0..8).map(|block| length_in_block_us(5000, block)).collect();
-    assert_eq!(lengths, [5000, 5000, 5000, 20_000, 5000, 5000, 5000, 20_000]);
+fn a_unit_ends_with_longer_slices() {
+    let longer = Stretch { length: NOMINAL.length * 4, each: Duration::from_millis(100), pieces: 1 };
+    let (ended, [a, b], _) =
+        run_in(Design { longer: Some(longer), ..DESIGN }, [(1, 999), (2, 999)], |_| false);
+    assert_eq!((ended, a.longer_from), (Rounds::Done, b.longer_from));
+    let (short, long) = a.lengths.split_at(a.longer_from.unwrap());
+    assert!(short.iter().sum::<Duration>() >= NOMINAL.each && long.iter().sum::<Duration>() >= longer.each);
+    assert!(short.iter().max() <= Some(&(NOMINAL.length * 3 / 2)), "{short:?}");
+    assert!(long.iter().min() >= Some(&(longer.length / 2)), "{long:?}");
+    assert!(long.len() >= 4 && long.len() < short.len() / 4, "{long:?}");
+}
+
+#[test]
+fn runs_of_a_command_have_longer_slices_in_every_second_block() {
+    let workload =
+        WorkloadPlan { size: "quick".into(), iterations: 3, ..WorkloadPlan::of("w", Vec::new(), Vec::new()) };
+    let has = |work, block| design(&workload, work, 5000, (block, None)).longer.map(|longer| longer.length);
+    let four = Some(Duration::from_millis(20));
+    assert_eq!([0, 1, 2, 3].map(|block| has(SlicedWork::Iterations, block)), [None, four, None, four]);
+    assert_eq!([0, 1].map(|block| has(SlicedWork::Marks, block)), [four, four]);
 }
 
 #[test]

@@ -1,15 +1,14 @@
 //! A sliced unit of a block, from its instances to its records.
 
-use super::{Arm, ArmResult, Design, GuestArm, Rounds, length_in_block_us, rounds};
+use super::{Arm, ArmResult, GuestArm, Rounds, design, rounds};
 use crate::RunnerError;
-use crate::block::Place;
+use crate::block::{Place, Ready};
 use crate::order::SliceOrder;
 use crate::pool::{EnvironmentPool, Instance, State};
 use crate::run::{Ended, Runner};
 use crate::trial::{Failure, Measured, WorkloadCommands};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 use weigh_host::clock::{monotonic_ns, utc_now};
 use weigh_model::{
     Better, Event, Extraction, FailureKind, Iteration, Observed, Outcome, SlicedWork, Slices, Trial,
@@ -17,10 +16,6 @@ use weigh_model::{
 };
 use weigh_observe::InstanceId;
 use weigh_stats::slices::{ITERATION, common_rounds, work_in};
-
-/// Rounds that a unit has at least, however short it is to be: in fewer, arms that work at different
-/// speed may have none in common.
-const FEWEST_ROUNDS: u32 = 8;
 
 /// An environment of the unit whose guest takes part.
 struct Part {
@@ -43,10 +38,8 @@ impl Runner<'_> {
         &mut self,
         place: Place,
         environments: &[usize],
-        work: SlicedWork,
-        length_us: u32,
+        sliced: (SlicedWork, u32),
     ) -> Result<Ended, RunnerError> {
-        let length_us = length_in_block_us(length_us, place.block);
         let (started, host_started_ns) = (utc_now(), monotonic_ns());
         let first = self.journal.history().trials();
         let mut failed: BTreeMap<usize, (u64, TrialFailure)> = BTreeMap::new();
@@ -58,15 +51,15 @@ impl Runner<'_> {
                 environment: self.plan.environments[environment].name.clone(),
             })?;
             match self.ready_instance(environment)? {
-                Ok((instance, guest_log)) => {
-                    parts.push(Part { environment, sequence, instance, guest_log });
+                Ready::Instance { number, log } => {
+                    parts.push(Part { environment, sequence, instance: number, guest_log: log });
                 }
-                Err(failure) => {
-                    failed.insert(environment, failure);
+                Ready::Not { number, failure } => {
+                    failed.insert(environment, (number, failure));
                 }
             }
         }
-        let (rounds, results) = self.run_parts(place, parts, work, length_us);
+        let (rounds, results) = self.run_parts(place, parts, sliced);
         if rounds == Rounds::Interrupted {
             for PartResult { part, result, .. } in results.into_iter().filter(|part| part.result.end.lost) {
                 self.retire(part.environment, result.end.complaint)?;
@@ -108,44 +101,15 @@ impl Runner<'_> {
         Ok(Ended::Done)
     }
 
-    /// The instance of an environment, launched again where it has died, with its number and log; or
-    /// why it cannot take part.
-    #[expect(clippy::type_complexity, reason = "a number with a log or with a failure, used once")]
-    fn ready_instance(
-        &mut self,
-        environment: usize,
-    ) -> Result<Result<(u64, Option<PathBuf>), (u64, TrialFailure)>, RunnerError> {
-        let dead = matches!(self.pool.entries[environment].state, State::Dead);
-        if dead {
-            self.launch(environment)?;
-            self.judge(environment)?;
-        }
-        Ok(match &self.pool.entries[environment].state {
-            State::Running(instance) => match self.parity.unequal(environment) {
-                Some(unequal) => Err((instance.number, unequal.clone())),
-                None => Ok((instance.number, instance.log())),
-            },
-            State::Failed(failure) => {
-                let failure = (failure.instance, self.launch_failure(failure));
-                if dead {
-                    self.pool.entries[environment].state = State::Dead; // the next trial tries again
-                }
-                Err(failure)
-            }
-            State::Empty | State::Dead => unreachable!("a launch leaves an instance or a failure"),
-        })
-    }
-
     /// Begins all parts, gives them their slices, and ends them.
     fn run_parts(
         &mut self,
         place: Place,
         parts: Vec<Part>,
-        work: SlicedWork,
-        length_us: u32,
+        (work, length_us): (SlicedWork, u32),
     ) -> (Rounds, Vec<PartResult>) {
         let workload = &self.plan.workloads[place.workload];
-        let design = design(workload, work, length_us, self.sliced_time);
+        let design = design(workload, work, length_us, (place.block, self.sliced_time));
         let mut order = SliceOrder::new(self.plan.seed, place.block, place.workload);
         let interrupt = self.interrupt;
         let interrupted = || interrupt.load(std::sync::atomic::Ordering::Relaxed);
@@ -269,20 +233,6 @@ fn alone(mut observed: Observed, all_used_ns: u64) -> Observed {
     observed.foreign.ns = observed.foreign.ns.saturating_sub(others_ns);
     observed.charge.unattributed_ns -= others_ns as i64;
     observed
-}
-
-/// How a unit of a workload is cut: half a second for each arm, of the larger sizes a whole one,
-/// unless the run wants it otherwise.
-fn design(workload: &WorkloadPlan, work: SlicedWork, length_us: u32, each: Option<Duration>) -> Design {
-    let by_size = Duration::from_millis(if workload.size == "quick" { 500 } else { 1000 });
-    let length = Duration::from_micros(length_us.into());
-    let each = each.map_or(by_size, |each| each.max(FEWEST_ROUNDS * length));
-    let pieces = match work {
-        // What is reported in turn is reported twice.
-        SlicedWork::Marks => 2 * workload.metrics.len(),
-        SlicedWork::Iterations => workload.iterations as usize,
-    };
-    Design { length, each, pieces }
 }
 
 /// A run of the command with the values that its slices say.

@@ -4,16 +4,19 @@ use super::{SliceSummary, SlicedCell};
 use crate::collect::CountingUnit;
 use crate::estimate::{Estimate, count};
 use crate::rank;
-use crate::slices::back_to_back;
+use crate::slices::{back_to_back, common_rounds, longer_rounds, work_in};
+use crate::student;
 use crate::warning::{Warning, WarningKind};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use weigh_model::{MetricSource, Outcome, Plan, Slices, Slicing, Trial, WorkloadPlan};
 
 /// Fewest blocks of which a spread is told.
 const FEWEST: usize = 4;
-/// A difference between lengths of slices matters where its interval lies beyond this share of the
-/// margin.
+/// A difference between lengths of slices matters where it is beyond this share of the margin.
 const BIAS_SHARE: f64 = 0.25;
+/// The level at which that is tested. It is looked at after every block.
+const BIAS_LEVEL: f64 = 0.01;
 
 /// The slices of a workload; none where nothing was decided about them.
 pub(crate) fn summary(
@@ -30,13 +33,15 @@ pub(crate) fn summary(
         let (freeze, late): (Vec<f64>, Vec<f64>) =
             trials.map(|slices| (f64::from(slices.freeze_us[0]), f64::from(slices.freeze_us[1]))).unzip();
         let pairs = Pairs::of(plan, workload, name, units);
+        let longer = pairs.as_ref().and_then(|pairs| Estimate::of(&pairs.longer));
         Some(SlicedCell {
             environment: name.into(),
             trials: count(freeze.len()),
             freeze_us: rank::median_of(freeze)?,
             freeze_p95_us: rank::median_of(late)?,
             gain: pairs.as_ref().and_then(Pairs::gain),
-            longer: pairs.as_ref().and_then(Pairs::longer).map(|longer| longer.interval()),
+            longer: longer.map(|longer| longer.interval()),
+            too_short: longer.is_some_and(|longer| matters(&longer, plan.margin)),
         })
     };
     Some(SliceSummary {
@@ -47,11 +52,17 @@ pub(crate) fn summary(
     })
 }
 
+/// Whether what longer slices find beyond the others is shown to be more than a quarter of the
+/// margin.
+fn matters(longer: &Estimate, margin: f64) -> bool {
+    let beyond = longer.mean.abs() - (BIAS_SHARE * margin).ln_1p();
+    beyond > 0.0 && beyond > longer.half_width(student::quantile(1.0 - BIAS_LEVEL / 2.0, longer.df))
+}
+
 /// Warnings of cells in which the length of the slices decides what is found.
-pub(crate) fn warnings(summary: &SliceSummary, margin: f64) -> Vec<Warning> {
-    let bound = BIAS_SHARE * margin;
+pub(crate) fn warnings(summary: &SliceSummary) -> Vec<Warning> {
     let beyond = summary.cells.iter().filter_map(|cell| {
-        let longer = cell.longer.filter(|longer| longer.low > bound || longer.high < -bound)?;
+        let longer = cell.longer.filter(|_| cell.too_short)?;
         let kind = WarningKind::SlicesDiffer { longer };
         Some(Warning::of(Some(&summary.workload), Some(&cell.environment), kind))
     });
@@ -66,7 +77,7 @@ fn slices_of<'t>(trial: &&'t Trial) -> Option<&'t Slices> {
 #[derive(Default)]
 struct Pairs {
     nominal: Vec<f64>,
-    /// Of the blocks whose slices are longer.
+    /// What the longer slices of a block find beyond its others.
     longer: Vec<f64>,
     /// What whole trials would have found.
     whole: Vec<f64>,
@@ -84,19 +95,18 @@ impl Pairs {
             Some((*block, *trials.get(environment)?, *trials.get(plan.baseline.as_str())?))
         });
         let trials: Vec<(u32, &Trial, &Trial)> = trials.collect();
-        let lengths = trials.iter().filter_map(|(_, arm, _)| Some(slices_of(arm)?.length_us));
-        let nominal_us = lengths.min().filter(|_| environment != plan.baseline)?;
+        if environment == plan.baseline {
+            return None;
+        }
         let mut pairs = Self::default();
         for (block, arm, baseline) in &trials {
             let Some((of_arm, of_baseline)) = slices_of(arm).zip(slices_of(baseline)) else { continue };
             let Some((arm, baseline)) = cost(metric, arm).zip(cost(metric, baseline)) else { continue };
-            if of_arm.length_us > nominal_us {
-                pairs.longer.push(arm - baseline);
-                continue;
-            }
             pairs.nominal.push(arm - baseline);
+            let name = mark_name(metric, of_arm);
+            pairs.longer.extend(beyond(of_arm, of_baseline, &name));
             // Which of the two comes first alternates: any rule does that looks at no value.
-            pairs.whole.extend(back_to_back(of_arm, of_baseline, &mark_name(metric, of_arm), block % 2 == 0));
+            pairs.whole.extend(back_to_back(of_arm, of_baseline, &name, block % 2 == 0));
         }
         Some(pairs)
     }
@@ -107,11 +117,16 @@ impl Pairs {
         let (sliced, whole) = (spread(&self.nominal)?, spread(&self.whole)?);
         (!sliced.has_no_spread()).then(|| whole.standard_error / sliced.standard_error)
     }
+}
 
-    /// What longer slices find beyond the others.
-    fn longer(&self) -> Option<Estimate> {
-        Some(Estimate::of(&self.longer)?.less(&Estimate::of(&self.nominal)?))
-    }
+/// The log ratio of an arm to the baseline in the longer slices of a unit, less that in the others.
+fn beyond(arm: &Slices, baseline: &Slices, metric: &str) -> Option<f64> {
+    let arms = [arm, baseline];
+    let ratio = |rounds: Range<usize>| {
+        let cost = |slices| work_in(slices, rounds.clone()).get(metric)?.cost();
+        Some((cost(arm)? / cost(baseline)?).ln())
+    };
+    Some(ratio(longer_rounds(&arms)?)? - ratio(common_rounds(&arms)?)?)
 }
 
 /// The name of a metric's amounts: its own, or that of iterations.
@@ -136,23 +151,25 @@ mod tests {
         Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, PieceStatistic, SliceMark,
     };
 
-    /// A trial of a second's work, which took so long in slices of that length.
-    fn trial(environment: &str, block: u32, length_us: u32, seconds: f64) -> Trial {
+    /// A trial whose work takes so long in slices of the nominal length, and in longer ones.
+    fn trial(environment: &str, block: u32, seconds: f64, longer_seconds: f64) -> Trial {
         let values = BTreeMap::from([("time".to_string(), seconds)]);
         let mark = |at_us: u64| SliceMark {
             at_us,
             amounts: if at_us == 0 { BTreeMap::new() } else { BTreeMap::from([("time".into(), 0.01)]) },
         };
-        let each = (seconds * 1e4) as u64;
+        let [each, longer] = [seconds, longer_seconds].map(|seconds| (seconds * 1e4) as u64);
+        let marks = (0..=20).map(|n| n * each).chain((1..=3).map(|n| 20 * each + n * longer));
         Trial {
             environment: environment.into(),
             block,
             workload: "w".into(),
             outcome: Outcome::Measured { iterations: vec![Iteration { values, ..Iteration::default() }] },
             slices: Some(Box::new(Slices {
-                length_us,
-                thawed_us: vec![each as u32; 20],
-                marks: (0..=20).map(|n| mark(n * each)).collect(),
+                length_us: 5000,
+                thawed_us: [vec![each as u32; 20], vec![longer as u32; 3]].concat(),
+                longer_from: Some(20),
+                marks: marks.map(mark).collect(),
                 statistic: PieceStatistic::Mean,
                 freeze_us: [40.0, 70.0],
                 thaw_us: [6.0, 9.0],
@@ -162,7 +179,7 @@ mod tests {
     }
 
     /// Ten blocks in which `e` costs so much more in slices of the nominal length, and in longer ones.
-    fn found(short: f64, long: f64) -> SliceSummary {
+    fn found(short: f64, long: f64, margin: f64) -> SliceSummary {
         let environments = ["native", "e"].map(|name| EnvironmentSpec::new(name, BTreeMap::new()).into());
         let metric = MetricSource {
             spec: MetricSpec { primary: true, ..MetricSpec::time("time") },
@@ -170,12 +187,12 @@ mod tests {
             factor: 1.0,
         };
         let workload = WorkloadPlan::of("w", Vec::new(), vec![metric]);
-        let plan = Plan::of("p", environments.into(), vec![workload.clone()], Effort::Fixed { blocks: 10 });
+        let effort = Effort::Fixed { blocks: 10 };
+        let plan = Plan { margin, ..Plan::of("p", environments.into(), vec![workload.clone()], effort) };
         let trials: Vec<Trial> = (0..10u32)
             .flat_map(|block| {
-                let (length, effect) = if block % 4 == 3 { (20_000, long) } else { (5000, short) };
-                let noise = 1.0 + f64::from(block % 3) * 1e-4;
-                [trial("native", block, length, 1.0), trial("e", block, length, effect * noise)]
+                let noise = 1.0 + (f64::from(block % 3) - 1.0) * 1e-3;
+                [trial("native", block, 1.0, 1.0), trial("e", block, short, long * noise)]
             })
             .collect();
         let units: Vec<CountingUnit<'_>> = trials
@@ -190,17 +207,18 @@ mod tests {
 
     #[test]
     fn slices_whose_length_decides_are_warned_of() {
-        let alike = found(1.03, 1.03);
-        assert_eq!(warnings(&alike, 0.02), []);
+        let alike = found(1.03, 1.03, 0.02);
+        assert_eq!(warnings(&alike), []);
         let cell = &alike.cells[1];
         assert_eq!((cell.trials, cell.freeze_us, cell.freeze_p95_us), (10, 40.0, 70.0));
         let Interval { low, high, .. } = cell.longer.unwrap();
-        assert!(low < 0.0 && high > 0.0, "{cell:?}");
+        assert!(low < 0.0 && high > 0.0 && !cell.too_short, "{cell:?}");
         assert!(alike.cells[0].longer.is_none() && alike.cells[0].gain.is_none());
-        let biased = found(1.03, 1.05);
-        let warned = warnings(&biased, 0.02);
+        let biased = found(1.03, 1.05, 0.02);
+        assert!((biased.cells[1].longer.unwrap().estimate - 0.0194).abs() < 1e-3, "{biased:?}");
+        let warned = warnings(&biased);
         assert!(matches!(warned[..], [Warning { kind: WarningKind::SlicesDiffer { .. }, .. }]), "{warned:?}");
         assert_eq!(warned[0].environment.as_deref(), Some("e"));
-        assert_eq!(warnings(&biased, 0.5), [], "within a quarter of a margin of 50 %");
+        assert_eq!(warnings(&found(1.03, 1.05, 0.5)), [], "within a quarter of a margin of 50 %");
     }
 }

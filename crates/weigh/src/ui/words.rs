@@ -119,6 +119,7 @@ pub(super) fn cause(cause: VoidCause) -> &'static str {
         VoidCause::ForeignCpu => "foreign CPU",
         VoidCause::Throttle => "throttled",
         VoidCause::Clock => "wrong clock",
+        VoidCause::SliceLength => "slices too short",
     }
 }
 

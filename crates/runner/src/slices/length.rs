@@ -1,0 +1,94 @@
+//! Longer slices where those of a workload are shown to be too short (method specification,
+//! "Slices").
+
+use super::LONGER;
+use crate::RunnerError;
+use crate::run::Runner;
+use weigh_model::{Effort, Record, SliceChoice, Slicing};
+use weigh_stats::{SliceSummary, collect};
+
+/// Longer slices than these give way to whole trials, microseconds.
+const LONGEST_US: u32 = 20_000;
+
+/// What replaces the slices of a workload; none where they are long enough, or not known not to be.
+fn replacement(summary: &SliceSummary) -> Option<Slicing> {
+    let length_us = summary.length_us?;
+    let cell = summary.cells.iter().find(|cell| cell.too_short)?;
+    let found = cell.longer?.estimate * 100.0;
+    let reason = format!(
+        "in {} slices four times as long as {} ms find {found:+.1} % beyond those",
+        cell.environment,
+        f64::from(length_us) / 1000.0,
+    );
+    let length_us = length_us.checked_mul(LONGER).filter(|us| *us <= LONGEST_US);
+    Some(Slicing { workload: summary.workload.clone(), length_us, reason })
+}
+
+impl Runner<'_> {
+    /// Looks at what the blocks so far say of the length of their slices. Where it is too short the
+    /// workload gets longer ones, or whole trials, and its units so far are replaced. A length that
+    /// the user asked for stays; the report warns of it.
+    pub(crate) fn lengthen_slices(&mut self) -> Result<(), RunnerError> {
+        // All that was measured so far, looked at after each of ten thousand blocks, would be most of
+        // the work of a day.
+        let lasts = matches!(self.plan.effort, Effort::Lasting { .. });
+        if self.plan.slices != SliceChoice::Auto || lasts || !self.journal.history().has_slices() {
+            return Ok(());
+        }
+        let found = collect(self.plan, self.journal.records()).circumstances.slices;
+        for slicing in found.iter().filter_map(replacement) {
+            let instead = match slicing.length_us {
+                Some(us) => format!("slices of {} ms", us / 1000),
+                None => "whole trials".into(),
+            };
+            self.journal.warn(format!(
+                "{}: {}; {instead} replace its units so far",
+                slicing.workload, slicing.reason
+            ))?;
+            self.journal.append(Record::Slicing(slicing))?;
+        }
+        self.void_superseded_units()
+    }
+
+    /// Declares units void whose slices have another length than their workload has by now.
+    pub(crate) fn void_superseded_units(&mut self) -> Result<(), RunnerError> {
+        for void in self.journal.history().superseded_units() {
+            self.void(void)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_stats::{Interval, SlicedCell};
+
+    fn summary(length_us: Option<u32>, too_short: bool) -> SliceSummary {
+        let cell = |environment: &str, too_short| SlicedCell {
+            environment: environment.into(),
+            trials: 6,
+            freeze_us: 40.0,
+            freeze_p95_us: 70.0,
+            gain: None,
+            longer: Some(Interval { estimate: -0.021, low: -0.023, high: -0.019 }),
+            too_short,
+        };
+        SliceSummary {
+            workload: "spin".into(),
+            length_us,
+            reason: "so".into(),
+            cells: vec![cell("native", false), cell("uml", too_short)],
+        }
+    }
+
+    #[test]
+    fn slices_that_are_too_short_become_longer_and_then_whole() {
+        let longer = replacement(&summary(Some(5000), true)).unwrap();
+        assert_eq!((longer.workload.as_str(), longer.length_us), ("spin", Some(20_000)));
+        assert_eq!(longer.reason, "in uml slices four times as long as 5 ms find -2.1 % beyond those");
+        assert_eq!(replacement(&summary(Some(20_000), true)).unwrap().length_us, None);
+        assert_eq!(replacement(&summary(Some(5000), false)), None);
+        assert_eq!(replacement(&summary(None, true)), None);
+    }
+}
