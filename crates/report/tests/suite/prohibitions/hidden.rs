@@ -12,6 +12,7 @@ fn cause_words(cause: VoidCause) -> (&'static str, &'static str) {
         VoidCause::ForeignCpu => ("foreign CPU", "foreign-cpu"),
         VoidCause::Throttle => ("throttling", "throttle"),
         VoidCause::Clock => ("clock", "clock"),
+        VoidCause::SliceLength => ("the length of its slices", "slice-length"),
     }
 }
 
