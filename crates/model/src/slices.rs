@@ -288,6 +288,7 @@ mod tests {
         let slices = Slices {
             length_us: 5_000,
             thawed_us: (0..200).map(|round| 2_500 + 25 * round).collect(),
+            longer_from: Some(150),
             marks: (0..40).map(|at| mark(25_000 * (at + 1), &amounts)).collect(),
             statistic: PieceStatistic::Median,
             freeze_us: [48.125, 91.5],
