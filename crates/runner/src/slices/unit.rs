@@ -263,6 +263,7 @@ fn valued(workload: &WorkloadPlan, mut iteration: Iteration, costs: &BTreeMap<&s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_time_of_a_unit_is_that_of_its_size_or_what_the_run_wants() {
@@ -272,7 +273,7 @@ mod tests {
             WorkloadPlan { size: size.into(), ..plan }
         };
         let each = |size: &str, length_us, wanted: Option<Duration>| {
-            design(&workload(size), SlicedWork::Marks, length_us, wanted).each
+            design(&workload(size), SlicedWork::Marks, length_us, (0, wanted)).nominal.each
         };
         assert_eq!((each("quick", 5000, None), each("paper", 5000, None)), (ms(500), ms(1000)));
         assert_eq!(each("quick", 5000, Some(ms(100))), ms(100));
