@@ -213,8 +213,8 @@ pub(crate) struct SlicePlot {
 pub(crate) struct SliceRow {
     #[serde(rename = "e")]
     pub environment: usize,
-    /// Begin and end, seconds, and the cost as a share of the baseline's mean.
-    pub pieces: Vec<[f64; 3]>,
+    /// Cost as a share of the baseline's mean, window by window.
+    pub costs: Vec<f64>,
     /// Ratio to the baseline, window by window; none of the baseline.
     pub ratios: Vec<f64>,
 }

@@ -134,10 +134,9 @@ fn gained(report: &Report, of: &[&SpreadSummary]) -> Option<String> {
 /// What the courses of the units in slices are drawn from.
 pub(crate) fn plots(report: &Report, names: &Names) -> Vec<SlicePlot> {
     let row = |course: &SlicedCourse| {
-        let pieces = course.pieces.iter().map(|piece| [piece.from_s, piece.to_s, piece.cost].map(rounded));
         Some(SliceRow {
             environment: names.number(&course.environment)?,
-            pieces: pieces.collect(),
+            costs: course.costs.iter().copied().map(rounded).collect(),
             ratios: course.ratios.iter().copied().map(rounded).collect(),
         })
     };
@@ -159,7 +158,7 @@ pub(crate) fn one_unit(report: &Report, workload: &str, plots: &Plots) -> Block 
     let SlicedUnit { block, units, .. } = unit;
     let name = shown_name(&format!("{} {}", unit.workload, unit.metric));
     let baseline = shown_name(&report.analysis.baseline);
-    let costs = format!("{name}: cost from mark to mark");
+    let costs = format!("{name}: cost, window by window");
     let seen =
         format!("steps over the time of the unit, one line per environment, against the mean of {baseline}");
     let ratios = format!("{name}: ratio to {baseline}, window by window");

@@ -422,25 +422,20 @@
     };
   }
 
-  // Steps over the time of a unit in slices, on a scale of logarithms: pieces of begin, end and ratio.
-  // Both figures of a unit have one scale, that of `ratios`, so that what is flat in one of them is flat.
-  function steps(look, rows, ratios, title) {
-    const logs = ratios.map(Math.log);
+  // Steps over the windows of a unit in slices, on a scale of logarithms, of what `of` takes from an environment. Both figures of a
+  // unit have one scale, so that what is flat in one of them is flat.
+  function steps(look, { rows, windows }, of, title) {
+    const logs = rows.flatMap(({ costs, ratios }) => [...costs, ...ratios]).map(Math.log);
     let [low, high] = [logs.reduce((a, b) => Math.min(a, b), 0), logs.reduce((a, b) => Math.max(a, b), 0)];
     const pad = 0.05 * Math.max(high - low, 1e-3);
     [low, high] = [low - pad, high + pad];
-    const traces = rows.map(({ e, pieces }) => {
-      const points = pieces.flatMap(([from, to, ratio], at) => {
-        // Where an environment was at other work than this metric's, its line is broken.
-        const before = at > 0 && from - pieces[at - 1][1] > 1e-5 ? [[null, null]] : [];
-        return [...before, [from, ratio], [to, ratio]];
-      });
+    const traces = rows.filter((row) => of(row).length > 0).map((row) => {
+      // The last window ends where it began.
+      const values = [...of(row), of(row)[of(row).length - 1]];
       return {
-        type: "scatter", mode: "lines", name: axisName(data.environments[e]), connectgaps: false,
-        x: points.map(([x]) => x), y: points.map(([, ratio]) => (ratio === null ? null : Math.log(ratio))),
-        line: { color: colour(look, e), width: 1.5, dash: DASHES[e % DASHES.length] },
-        text: points.map(([, ratio]) => (ratio === null ? "" : percent(ratio - 1))),
-        hovertemplate: `${environment(e)}<br>after %{x:.3f} s: %{text}<extra></extra>`,
+        type: "scatter", mode: "lines", name: axisName(data.environments[row.e]), x: windows, y: values.map(Math.log),
+        line: { color: colour(look, row.e), width: 1.5, dash: DASHES[row.e % DASHES.length], shape: "hv" },
+        text: values.map((value) => percent(value - 1)), hovertemplate: `${environment(row.e)}<br>after %{x:.3f} s: %{text}<extra></extra>`,
       };
     });
     return {
@@ -454,19 +449,11 @@
     };
   }
 
-  const ofUnit = ({ rows }) => rows.flatMap(({ pieces, ratios }) => [...pieces.map(([, , cost]) => cost), ...ratios]);
+  const sliceCosts = (look, index) =>
+    steps(look, data.slices[index], ({ costs }) => costs, narrow() ? "cost" : `cost against the mean of ${environment(0)}`);
 
-  function sliceCosts(look, index) {
-    const unit = data.slices[index];
-    return steps(look, unit.rows, ofUnit(unit), narrow() ? "cost" : `cost against the mean of ${environment(0)}`);
-  }
-
-  function sliceRatios(look, index) {
-    const unit = data.slices[index];
-    const pieces = (ratios) => ratios.map((ratio, at) => [unit.windows[at], unit.windows[at + 1], ratio]);
-    const others = unit.rows.filter(({ ratios }) => ratios.length > 0).map(({ e, ratios }) => ({ e, pieces: pieces(ratios) }));
-    return steps(look, others, ofUnit(unit), narrow() ? "ratio" : `cost relative to ${environment(0)}, less 1`);
-  }
+  const sliceRatios = (look, index) =>
+    steps(look, data.slices[index], ({ ratios }) => ratios, narrow() ? "ratio" : `cost relative to ${environment(0)}, less 1`);
 
   function forestTools(figure) {
     const rows = data.tables.flatMap((table) => table.rows.filter((row) => row.effect).map(() => table.primary));

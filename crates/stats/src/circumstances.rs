@@ -152,8 +152,8 @@ pub struct SlicedUnit {
 pub struct SlicedCourse {
     /// Environment name.
     pub environment: String,
-    /// From mark to mark, in order.
-    pub pieces: Vec<SlicedPiece>,
+    /// Its cost in every window, as a share of the baseline's mean cost in the unit.
+    pub costs: Vec<f64>,
     /// Standard deviation of the logarithm of its cost over the windows.
     pub moved: f64,
     /// The same of its ratio to the baseline; absent for the baseline.
@@ -162,17 +162,6 @@ pub struct SlicedCourse {
     pub together: Option<f64>,
     /// Its ratio to the baseline, window by window; empty for the baseline.
     pub ratios: Vec<f64>,
-}
-
-/// The work between two marks, or between marks further apart where there are many.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct SlicedPiece {
-    /// Where it begins, seconds.
-    pub from_s: f64,
-    /// Where it ends, seconds.
-    pub to_s: f64,
-    /// Its cost as a share of the baseline's mean cost in the unit.
-    pub cost: f64,
 }
 
 /// The load generator of a server in an environment.

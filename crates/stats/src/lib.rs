@@ -80,8 +80,8 @@ pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, p
 pub use circumstances::loader::LOADER_BOUND_SHARE;
 pub use circumstances::{
     ChargeSummary, Circumstances, ClockSummary, DisturbedTrial, DuplicateAmount, DuplicateSummary,
-    LatencySummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell, SlicedCourse, SlicedPiece,
-    SlicedUnit, SpreadParts, SpreadSummary,
+    LatencySummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell, SlicedCourse, SlicedUnit,
+    SpreadParts, SpreadSummary,
 };
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;

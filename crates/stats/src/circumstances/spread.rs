@@ -2,16 +2,16 @@
 //! (method specification, "Where the spread comes from").
 
 use super::slices::mark_name;
-use super::{SlicedCourse, SlicedPiece, SlicedUnit, SpreadParts, SpreadSummary};
+use super::{SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary};
 use crate::collect::CountingUnit;
 use crate::estimate::{Estimate, count};
 use crate::rank;
-use crate::slices::{Work, boundaries, common_rounds, work_in};
+use crate::slices::{boundaries, common_rounds, work_in};
 use crate::spread::{Spread, UnitTime};
 use std::ops::Range;
 use weigh_model::{MetricSource, Outcome, Plan, Record, Slices, Trial, WorkloadPlan};
 
-/// A unit is cut into no more windows than these, and an environment's course has no more pieces.
+/// A unit is cut into no more windows than these.
 const MOST_WINDOWS: usize = 120;
 /// Windows of which a course can be seen.
 const FEWEST_WINDOWS: usize = 6;
@@ -97,7 +97,7 @@ fn logs(metric: &MetricSource, trial: &Trial) -> Option<Vec<f64>> {
 /// pieces of work; none where there is no common round.
 fn windows(metric: &MetricSource, arms: &[&Slices]) -> Option<Vec<Range<usize>>> {
     let rounds = common_rounds(arms)?;
-    let fewest = arms.iter().map(|arm| pieces(metric, arm).count()).min()?;
+    let fewest = arms.iter().map(|arm| pieces(metric, arm)).min()?;
     Some(cut(&rounds, fewest.min(rounds.len()).min(MOST_WINDOWS)))
 }
 
@@ -117,15 +117,10 @@ fn cost_in(metric: &MetricSource, slices: &Slices, rounds: Range<usize>) -> Opti
     work_in(slices, rounds).get(mark_name(metric, slices).as_str()).copied().and_then(|work| work.cost())
 }
 
-/// The pieces of work between marks: begin and end on the arm's clock of thawed time, microseconds,
-/// and what was done.
-fn pieces<'s>(metric: &MetricSource, slices: &'s Slices) -> impl Iterator<Item = (u64, u64, Work)> + 's {
+/// How many pieces of work there are between marks.
+fn pieces(metric: &MetricSource, slices: &Slices) -> usize {
     let name = mark_name(metric, slices);
-    slices.marks.windows(2).filter_map(move |pair| {
-        let (begin, end) = (pair[0].at_us, pair[1].at_us);
-        let seconds = end.saturating_sub(begin) as f64 * 1e-6;
-        Some((begin, end, Work { seconds, amount: *pair[1].amounts.get(&name)?, ..Work::default() }))
-    })
+    slices.marks.iter().skip(1).filter(|mark| mark.amounts.contains_key(&name)).count()
 }
 
 /// What a unit takes, as the median over the units.
@@ -207,7 +202,7 @@ pub(crate) fn unit(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'
         let is_baseline = *name == plan.baseline;
         Some(SlicedCourse {
             environment: name.clone(),
-            pieces: clock.pieces(metric, slices, mean),
+            costs: own.iter().map(|log| log.exp() / mean).collect(),
             moved: spread(&own)?,
             ratio_moved: if is_baseline { None } else { spread(&ratios) },
             together: if is_baseline { None } else { correlation(&own, &of_baseline) },
@@ -273,37 +268,6 @@ impl UnitClock {
 
     fn end(&self) -> f64 {
         self.at(self.rounds.end)
-    }
-
-    /// Where a moment of an arm's own thawed time lies, as far as it is in the common rounds.
-    fn place(&self, own_us: &[u64], at_us: u64) -> f64 {
-        let Range { start, end } = self.rounds;
-        let round = own_us.partition_point(|boundary| *boundary <= at_us).saturating_sub(1);
-        if round < start {
-            return 0.0;
-        }
-        if round >= end {
-            return self.end();
-        }
-        let within = (at_us - own_us[round]) as f64 / (own_us[round + 1] - own_us[round]).max(1) as f64;
-        self.at(round) + within * (self.at(round + 1) - self.at(round))
-    }
-
-    /// The pieces of an arm against a mean cost; neighbouring ones together where there are too
-    /// many to be told apart.
-    fn pieces(&self, metric: &MetricSource, slices: &Slices, mean: f64) -> Vec<SlicedPiece> {
-        let own_us = boundaries(slices);
-        let all: Vec<(u64, u64, Work)> = pieces(metric, slices).collect();
-        let piece = |some: &[(u64, u64, Work)]| {
-            let (first, last) = (some.first()?, some.last()?);
-            let seconds = some.iter().map(|(.., work)| work.seconds).sum();
-            let work =
-                Work { seconds, amount: some.iter().map(|(.., work)| work.amount).sum(), ..Work::default() };
-            let (from_s, to_s) = (self.place(&own_us, first.0), self.place(&own_us, last.1));
-            let cost = work.cost()? / mean;
-            (from_s < to_s).then_some(SlicedPiece { from_s, to_s, cost })
-        };
-        all.chunks(all.len().div_ceil(MOST_WINDOWS).max(1)).filter_map(piece).collect()
     }
 }
 
@@ -409,9 +373,8 @@ mod tests {
         assert!(native.moved > 0.15 && e.ratio_moved.unwrap() < 0.03, "{unit:?}");
         assert!(e.together.unwrap() > 0.98, "{unit:?}");
         // Against the mean of the baseline, 1.25.
-        let (first, last) = (native.pieces[2], native.pieces[native.pieces.len() - 2]);
-        assert!((first.cost - 1.2).abs() < 0.02 && (last.cost - 0.8).abs() < 0.02, "{native:?}");
-        assert!(native.pieces.windows(2).all(|pair| pair[0].to_s <= pair[1].from_s + 1e-9));
+        let (first, last) = (native.costs[1], native.costs[native.costs.len() - 2]);
+        assert!((first - 1.2).abs() < 0.02 && (last - 0.8).abs() < 0.02, "{native:?}");
         let end = unit.windows_s.last().unwrap();
         assert!((0.4..0.51).contains(end), "both arms have a quarter of a second: {end}");
     }
@@ -439,14 +402,13 @@ mod tests {
     }
 
     #[test]
-    fn many_pieces_are_gathered() {
+    fn windows_are_not_too_many_to_see_nor_too_few() {
         let trials = (0..5).flat_map(|block| {
             ["native", "e"].map(|environment| sliced(block, environment, &vec![1.0; 1_000]))
         });
         let found = collected(trials);
         let course = &found.sliced_units[0].courses[1];
-        assert!(course.pieces.len() <= MOST_WINDOWS && course.ratios.len() <= MOST_WINDOWS);
-        assert!(course.pieces.len() > MOST_WINDOWS / 2);
+        assert_eq!((course.costs.len(), course.ratios.len()), (MOST_WINDOWS, MOST_WINDOWS));
         assert_eq!(collected([sliced(0, "native", &[1.0; 3]), sliced(0, "e", &[1.0; 3])]).sliced_units, []);
     }
 }
