@@ -38,6 +38,7 @@ mod reanalyse;
 mod run;
 mod selftest;
 mod servers;
+mod slice_cases;
 mod slices;
 mod soak;
 mod start;

@@ -1,0 +1,292 @@
+//! `weigh run --slices` where a guest does not obey, dies while it stands frozen, or has two hundred
+//! threads, and where weigh itself is frozen or killed.
+
+use crate::support::{Stage, interrupt, kill, records, trials, wait_for, wait_until, with_native};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+use stuck_files::StuckFiles;
+
+#[path = "support/stuck_files.rs"]
+mod stuck_files;
+
+/// The control groups of a kind of guest that runs now, in the hierarchy of version 1 that freezes
+/// or in that of version 2.
+fn groups(stage: &Stage, platform: &str) -> Vec<PathBuf> {
+    let ledgers = std::fs::read_dir(stage.state().join("ledger")).into_iter().flatten().flatten();
+    let run = ledgers.filter_map(|it| Some(it.path().file_stem()?.to_str()?.to_string())).next();
+    let Some(run) = run else { return Vec::new() };
+    let mut found: Vec<PathBuf> = if platform == "docker" {
+        let named = format!("name={run}");
+        let mut docker = std::process::Command::new("docker");
+        let said = docker.args(["ps", "--no-trunc", "-q", "-f", &named]).output().unwrap().stdout;
+        let id = String::from_utf8(said).unwrap().trim().to_string();
+        below(&root()).into_iter().filter(|group| !id.is_empty() && group.ends_with(&id)).collect()
+    } else {
+        let parent = root().join(format!("weighbridge-{run}"));
+        let named = |group: &PathBuf| {
+            let name = group.file_name().unwrap_or_default().to_string_lossy();
+            group.parent() == Some(&parent) && name.starts_with(platform) && !name.ends_with("-monitor")
+        };
+        below(&parent).into_iter().filter(named).collect()
+    };
+    found.sort();
+    found
+}
+
+fn root() -> PathBuf {
+    let v1 = PathBuf::from("/sys/fs/cgroup/freezer");
+    if v1.is_dir() { v1 } else { "/sys/fs/cgroup".into() }
+}
+
+/// A group and all below it.
+fn below(group: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
+    let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    std::iter::once(group.to_path_buf()).chain(inner.flat_map(|entry| below(&entry.path()))).collect()
+}
+
+fn is_frozen(group: &Path) -> bool {
+    let read = |file: &str| std::fs::read_to_string(group.join(file)).unwrap_or_default();
+    read("freezer.state").trim() == "FROZEN" || read("cgroup.events").contains("frozen 1")
+}
+
+/// Sends SIGKILL to all processes of a group and of those below it.
+fn kill_all(group: &Path) {
+    let read = |group: PathBuf| std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let text: String = below(group).into_iter().map(read).collect();
+    for process in
+        text.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw)
+    {
+        let _gone_already = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+    }
+}
+
+/// Waits until a guest of a platform is being sliced: it has been frozen and thawed again and again,
+/// faster than between units. Returns its group, which stood frozen at the last look.
+fn sliced(stage: &Stage, child: &mut Child, platform: &str) -> PathBuf {
+    const CHANGES: usize = 8;
+    const AT_MOST: Duration = Duration::from_secs(1);
+    let mut group = wait_for(&format!("a guest of {platform}"), || groups(stage, platform).pop());
+    let mut changes: Vec<Instant> = Vec::new();
+    let mut was = is_frozen(&group);
+    wait_until(&format!("slices of {platform}"), || {
+        assert!(child.try_wait().unwrap().is_none(), "the run is over: {}", stage.spawned_said());
+        if !group.exists()
+            && let Some(next) = groups(stage, platform).pop()
+        {
+            (group, changes) = (next, Vec::new());
+        }
+        let until = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < until {
+            let now = is_frozen(&group);
+            if now != was {
+                changes.push(Instant::now());
+                was = now;
+            }
+        }
+        was && changes.len() >= CHANGES && changes[changes.len() - CHANGES].elapsed() < AT_MOST
+    });
+    group
+}
+
+/// A command that counts; `before` goes first.
+fn work(stage: &Stage, name: &str, before: &str) -> PathBuf {
+    stage.write(name, format!("#!/bin/sh\n{before}\ni=0; while [ $i -lt 20000 ]; do i=$((i+1)); done\n"));
+    let path = stage.here().join(name);
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+/// How the trials of each environment ended, in the order of the blocks.
+fn outcomes(run: &Path) -> BTreeMap<String, Vec<Value>> {
+    let mut outcomes: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for trial in trials(run) {
+        outcomes.entry(trial["environment"].as_str().unwrap().into()).or_default().push(trial);
+    }
+    outcomes
+}
+
+fn is_failure(trial: &Value) -> bool {
+    trial["outcome"]["kind"] == "failed"
+}
+
+/// Where one environment failed, the others of its unit were measured, and it was measured itself in
+/// a later block.
+fn failed_alone_and_came_back(run: &Path, environment: &str) -> Value {
+    let all = trials(run);
+    let of = |trial: &&Value| trial["environment"] == *environment;
+    let failure = all.iter().filter(of).find(|trial| is_failure(trial)).expect("it failed").clone();
+    let unit = |trial: &&Value| ["block", "workload", "attempt"].iter().all(|key| trial[key] == failure[key]);
+    let others: Vec<&Value> = all.iter().filter(unit).filter(|trial| !of(trial)).collect();
+    assert!(!others.is_empty() && !others.iter().any(|trial| is_failure(trial)), "{others:?}");
+    let block = |trial: &Value| trial["block"].as_u64().unwrap();
+    let later = all.iter().filter(of).any(|trial| !is_failure(trial) && block(trial) > block(&failure));
+    assert!(later, "{environment} was not launched again");
+    failure
+}
+
+/// Waits until an environment has been measured in a block after one in which it failed, then ends
+/// the run.
+fn until_back(stage: &Stage, child: &mut Child, environment: &str, failed: impl FnOnce()) {
+    let run = stage.here().join("r");
+    let of = |run: &Path| outcomes(run).remove(environment).unwrap_or_default();
+    wait_until("a trial that failed", || of(&run).iter().any(is_failure));
+    failed();
+    wait_until("a trial after that", || {
+        of(&run).iter().skip_while(|trial| !is_failure(trial)).any(|trial| !is_failure(trial))
+    });
+    interrupt(child);
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_guest_that_cannot_be_frozen_fails_alone() {
+    let stage = Stage::new();
+    let (files, flag) = (stage.here().join("files"), stage.here().join("stuck"));
+    std::fs::create_dir(&files).unwrap();
+    let Some(mounted) = StuckFiles::mount(&files) else {
+        eprintln!("SKIPPED a_guest_that_cannot_be_frozen_fails_alone: no FUSE");
+        return;
+    };
+    // In a namespace of its own the shell has a small number.
+    let stuck = format!("cat {}/x </dev/null >/dev/null 2>&1 &", files.display());
+    let stuck = format!("[ $$ -lt 100 ] || [ ! -e {} ] || {stuck}", flag.display());
+    let command = work(&stage, "work", &stuck);
+    let line = "run --slices 5ms --no-void --on native,namespaces --blocks 60 --out r --";
+    let mut child = stage.spawn(&format!("{line} {}", command.display()));
+    sliced(&stage, &mut child, "native");
+    std::fs::write(&flag, "").unwrap();
+    until_back(&stage, &mut child, "native", || std::fs::remove_file(&flag).unwrap());
+    drop(mounted);
+    stage.host_is_as_before();
+    let failure = failed_alone_and_came_back(&stage.here().join("r"), "native");
+    let reason = failure["outcome"]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("could not be frozen") && reason.contains("did not stop within 2s"), "{failure}");
+}
+
+#[test]
+fn a_guest_that_is_killed_while_it_stands_frozen_fails_alone() {
+    const TEST: &str = "a_guest_that_is_killed_while_it_stands_frozen_fails_alone";
+    let stage = Stage::new();
+    for platform in ["namespaces", "runc"] {
+        if with_native(&stage, &[platform], TEST) == "native" {
+            continue;
+        }
+        killed_while_frozen(&stage, platform);
+    }
+}
+
+fn killed_while_frozen(stage: &Stage, platform: &str) {
+    let run = stage.here().join("r");
+    let line = format!("run --slices 5ms --no-void --on native,{platform} --blocks 60 --out r");
+    let mut child = stage.spawn(&format!("{line} noploop --size quick"));
+    kill_all(&sliced(stage, &mut child, platform));
+    until_back(stage, &mut child, platform, || {});
+    stage.host_is_as_before();
+    let failure = failed_alone_and_came_back(&run, platform);
+    assert_eq!(failure["outcome"]["failure"], "guest-died", "{failure}");
+    assert!(!failure["outcome"]["reason"].as_str().unwrap().is_empty(), "{failure}");
+    std::fs::remove_dir_all(&run).unwrap();
+}
+
+const THREADS: usize = 200;
+
+/// The command of [`two_hundred_threads_are_sliced`]: each thread counts for a few milliseconds.
+#[test]
+#[ignore = "run by another test, in guests"]
+fn count_in_two_hundred_threads() {
+    let count = || (0..2_000_000u64).fold(0, |sum, n| std::hint::black_box(sum + n));
+    let threads: Vec<_> = (0..THREADS).map(|_| std::thread::spawn(count)).collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+/// All threads stand still when their guest does: otherwise more CPU time would be used than the
+/// thawed time has.
+#[test]
+fn two_hundred_threads_are_sliced() {
+    let stage = Stage::new();
+    let itself = std::env::current_exe().unwrap();
+    let command = format!("{} --exact --ignored slice_cases::count_in_two_hundred_threads", itself.display());
+    let line = "run --slices 5ms --no-void --on native,namespaces --blocks 2 --warmup 0 --out r --";
+    stage.stdout(&format!("{line} {command}"));
+    let run = stage.here().join("r");
+    let slicing = records(&run, "slicing");
+    assert_eq!(slicing[0]["length_us"], 5000, "{slicing:?}");
+    let trials = trials(&run);
+    assert_eq!(trials.len(), 4);
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    for trial in trials {
+        assert_eq!(trial["outcome"]["kind"], "measured", "{trial}");
+        let seconds = |value: &Value| value.as_f64().unwrap() / 1e9;
+        let thawed = trial["slices"]["thawed_us"].as_array().unwrap();
+        let thawed: f64 = thawed.iter().map(|us| us.as_f64().unwrap() / 1e6).sum();
+        let iterations = trial["outcome"]["iterations"].as_array().unwrap();
+        let used = |run: &Value| seconds(&run["user_ns"]) + seconds(&run["system_ns"]);
+        let all: f64 = iterations.iter().map(used).sum();
+        assert!(all < 1.1 * cpus * thawed, "{all} s of CPU time in {thawed} s: {trial}");
+        // The value is the time of one run: no less than its CPU time takes on all CPUs.
+        let value = iterations[0]["values"]["time_cold"].as_f64().unwrap_or_else(|| panic!("{trial}"));
+        let least = all / iterations.len() as f64 / cpus;
+        assert!(value > 0.8 * least && value < 20.0 * least, "{value} s, at least {least} s: {trial}");
+    }
+    stage.host_is_as_before();
+}
+
+/// Whoever froze weigh itself finds the run going on when they thaw it, after any time.
+#[test]
+fn weigh_may_be_frozen_itself() {
+    let stage = Stage::new();
+    let v1 = root().join("tasks").exists();
+    let parent = root().join(format!("weigh-test-above-{}", std::process::id()));
+    if std::fs::create_dir(&parent).is_err() {
+        eprintln!("SKIPPED weigh_may_be_frozen_itself: no control group can be made");
+        return;
+    }
+    let (file, words) =
+        if v1 { ("freezer.state", ["FROZEN", "THAWED"]) } else { ("cgroup.freeze", ["1", "0"]) };
+    let line = "run --slices 5ms --no-void --on native,namespaces --blocks 3 --out r noploop --size quick";
+    let mut child = stage.spawn(line);
+    std::fs::write(parent.join("cgroup.procs"), child.id().to_string()).unwrap();
+    sliced(&stage, &mut child, "namespaces");
+    // The longest of these is longer than any guest may take to freeze.
+    for ms in [20, 50, 100, 2500] {
+        std::fs::write(parent.join(file), words[0]).unwrap();
+        wait_until("weigh is frozen", || is_frozen(&parent));
+        std::thread::sleep(Duration::from_millis(ms));
+        std::fs::write(parent.join(file), words[1]).unwrap();
+        wait_until("weigh goes on", || !is_frozen(&parent));
+    }
+    assert!(child.wait().unwrap().success(), "{}", stage.spawned_said());
+    std::fs::remove_dir(&parent).unwrap();
+    let outcomes = trials(&stage.here().join("r"));
+    assert!(outcomes.len() >= 6 && !outcomes.iter().any(is_failure), "{outcomes:?}");
+    stage.host_is_as_before();
+}
+
+/// Groups that an engine made are thawed and removed by the ledger as well.
+#[test]
+fn clean_thaws_what_a_killed_run_left_frozen() {
+    const TEST: &str = "clean_thaws_what_a_killed_run_left_frozen";
+    let stage = Stage::new();
+    for platform in ["namespaces", "docker", "podman", "lxc"] {
+        if with_native(&stage, &[platform], TEST) == "native" {
+            continue;
+        }
+        let line =
+            format!("run --slices 20ms --no-void --on native,{platform} --blocks 60 --out r-{platform}");
+        let mut child = stage.spawn(&format!("{line} noploop --size quick"));
+        // Podman names the group of a container itself.
+        sliced(&stage, &mut child, if platform == "podman" { "native" } else { platform });
+        kill(&mut child);
+        // Of two guests in a unit one is frozen at any time.
+        let left = [groups(&stage, "native"), groups(&stage, platform)].concat();
+        assert!(left.iter().any(|group| is_frozen(group)), "{platform}: {left:?}");
+        stage.stdout("clean");
+        stage.host_is_as_before();
+    }
+}
