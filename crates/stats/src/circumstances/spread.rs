@@ -97,7 +97,7 @@ fn logs(metric: &MetricSource, trial: &Trial) -> Option<Vec<f64>> {
 /// pieces of work; none where there is no common round.
 fn windows(metric: &MetricSource, arms: &[&Slices]) -> Option<Vec<Range<usize>>> {
     let rounds = common_rounds(arms)?;
-    let fewest = arms.iter().map(|arm| pieces(metric, arm)).min()?;
+    let fewest = arms.iter().map(|arm| pieces(metric, arm, &rounds)).min()?;
     Some(cut(&rounds, fewest.min(rounds.len()).min(MOST_WINDOWS)))
 }
 
@@ -117,10 +117,12 @@ fn cost_in(metric: &MetricSource, slices: &Slices, rounds: Range<usize>) -> Opti
     work_in(slices, rounds).get(mark_name(metric, slices).as_str()).copied().and_then(|work| work.cost())
 }
 
-/// How many pieces of work there are between marks.
-fn pieces(metric: &MetricSource, slices: &Slices) -> usize {
-    let name = mark_name(metric, slices);
-    slices.marks.iter().skip(1).filter(|mark| mark.amounts.contains_key(&name)).count()
+/// How many pieces of work end in these rounds.
+fn pieces(metric: &MetricSource, slices: &Slices, rounds: &Range<usize>) -> usize {
+    let (name, at_us) = (mark_name(metric, slices), boundaries(slices));
+    let within = at_us[rounds.start]..=at_us[rounds.end];
+    let ends = slices.marks.iter().skip(1).filter(|mark| within.contains(&mark.at_us));
+    ends.filter(|mark| mark.amounts.contains_key(&name)).count()
 }
 
 /// What a unit takes, as the median over the units.
@@ -399,6 +401,20 @@ mod tests {
         let unit = &found.sliced_units[0];
         assert!((FEWEST_WINDOWS..30).contains(&(unit.windows_s.len() - 1)), "{unit:?}");
         assert!(unit.courses.iter().all(|course| course.moved.is_finite()), "{unit:?}");
+    }
+
+    /// Forty pieces in eighty rounds, of which the last forty are of longer slices.
+    #[test]
+    fn longer_slices_have_no_part_in_the_windows() {
+        let trials = (0..5).flat_map(|block| {
+            ["native", "e"].map(|environment| {
+                let mut trial = sliced(block, environment, &[1.0; 40]);
+                trial.slices.as_mut().unwrap().longer_from = Some(40);
+                trial
+            })
+        });
+        let unit = &collected(trials).sliced_units[0];
+        assert!((18..=20).contains(&(unit.windows_s.len() - 1)), "{unit:?}");
     }
 
     #[test]
