@@ -171,7 +171,7 @@ pub fn spawn(
     let prepared = Prepared::new(
         &steps,
         [argv, variables],
-        wait.as_fd(),
+        (wait.as_fd(), go.as_fd()),
         input_read.as_fd(),
         if request.quiet { log.as_fd() } else { output_write.as_fd() },
         log.as_fd(),

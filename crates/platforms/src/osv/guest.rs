@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::cgroup::{Cgroup, Freezer, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_protocol::{Command, GuestFacts, ResourceUse, Status};
@@ -303,6 +303,11 @@ impl Backend for OsvPlace {
 
     fn cgroup<'a>(&'a self, _: &'a GuestCore) -> Option<&'a Cgroup> {
         Some(&self.cgroup)
+    }
+
+    /// None: every program boots a machine of its own, whose output comes when it has ended.
+    fn freezer(&self, _: &GuestCore) -> Option<Freezer> {
+        None
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

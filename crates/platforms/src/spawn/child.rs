@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 /// Index in a report: not a step but the exec.
@@ -26,6 +26,8 @@ pub(super) struct Prepared<'a> {
     argv: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     wait: BorrowedFd<'a>,
+    /// The other end of `wait`, which is the parent's.
+    go: BorrowedFd<'a>,
     input: BorrowedFd<'a>,
     output: BorrowedFd<'a>,
     error: BorrowedFd<'a>,
@@ -38,7 +40,7 @@ impl<'a> Prepared<'a> {
     pub(super) fn new(
         steps: &'a [Step<'a>],
         [words, variables]: [Vec<CString>; 2],
-        wait: BorrowedFd<'a>,
+        (wait, go): (BorrowedFd<'a>, BorrowedFd<'a>),
         input: BorrowedFd<'a>,
         output: BorrowedFd<'a>,
         error: BorrowedFd<'a>,
@@ -50,7 +52,7 @@ impl<'a> Prepared<'a> {
         let variables_too = variables.iter().map(|word| word.as_ptr());
         let environment = list(&mut ENVIRONMENT.iter().map(|word| word.as_ptr()).chain(variables_too));
         let _words = [words, variables];
-        Self { steps, program: argv[0], argv, environment, wait, input, output, error, report, _words }
+        Self { steps, program: argv[0], argv, environment, wait, go, input, output, error, report, _words }
     }
 
     /// The child's whole life until its exec.
@@ -68,6 +70,9 @@ impl<'a> Prepared<'a> {
         // Should weighbridge die while this goes on. The signal comes at the death of the thread
         // that called, which waits for the exec.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+        // SAFETY: this process never uses its copy of the parent's end again; it would keep the end
+        // of file away, and the parent may have died before the line above.
+        unsafe { rustix::io::close(self.go.as_raw_fd()) };
         // An end of file: whoever should have said "go" is gone, and with it the reason to exist.
         let mut word = [0_u8; 1];
         loop {

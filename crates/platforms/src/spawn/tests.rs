@@ -151,6 +151,30 @@ fn the_step_that_failed_is_told_and_no_process_is_left() {
     assert!(!Path::new(&format!("/proc/{number}")).exists() && !marker.exists());
 }
 
+/// Its parent may die before the child has asked for a signal at its death.
+#[test]
+fn a_child_that_nobody_starts_ends() {
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let [(input, _input_write), (_output_read, output), (_report_read, report), (wait, go)] =
+        [pipe(), pipe(), pipe(), pipe()];
+    let argv = vec![c_string(&"/bin/true".into()).unwrap()];
+    let ends = (wait.as_fd(), go.as_fd());
+    let prepared = Prepared::new(
+        &[],
+        [argv, Vec::new()],
+        ends,
+        input.as_fd(),
+        output.as_fd(),
+        output.as_fd(),
+        report.as_fd(),
+    );
+    let (_, pidfd) = clone(UnshareFlags::empty(), None, &prepared).unwrap();
+    let child = UnstartedChild { pidfd: Some(pidfd) };
+    drop(prepared);
+    drop(go);
+    assert!(is_readable(child.pidfd.as_ref().unwrap(), EXEC_DEADLINE), "it waits for ever");
+}
+
 #[test]
 fn a_guest_has_a_root_and_namespaces_of_its_own() {
     if skipped("a_guest_has_a_root_and_namespaces_of_its_own") {
