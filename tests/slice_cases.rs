@@ -212,7 +212,7 @@ fn two_hundred_threads_are_sliced() {
     let stage = Stage::new();
     let itself = std::env::current_exe().unwrap();
     let command = format!("{} --exact --ignored slice_cases::count_in_two_hundred_threads", itself.display());
-    let line = "run --slices 5ms --no-void --on native,namespaces --blocks 2 --warmup 0 --out r --";
+    let line = "run --slices 5ms --no-void --on native,namespaces --blocks 2 --warmup 1 --out r --";
     stage.stdout(&format!("{line} {command}"));
     let run = stage.here().join("r");
     let slicing = records(&run, "slicing");

@@ -104,6 +104,7 @@ fn what_cannot_be_sliced_is_whole_and_says_why() {
         ("-- sleep 0.05", "it waits"),
         ("--prepare true -- true", "prepared before every run"),
         ("spawn --size quick", "does not say `sliced`"),
+        ("--warmup 0 noploop --size quick", "measured cold"),
     ] {
         let out = format!("r-{}", reason.split(' ').next().unwrap());
         stage.stdout(&format!(

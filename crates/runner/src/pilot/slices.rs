@@ -110,7 +110,11 @@ fn objection(plan: &WorkloadPlan) -> Option<&'static str> {
     if plan.prepare.is_some() || plan.cleanup.is_some() {
         return Some("it is prepared before every run");
     }
-    plan.sliced.is_none().then_some("its manifest does not say `sliced`")
+    match plan.sliced {
+        Some(_) => None,
+        None if plan.warmup == 0 => Some("it is measured cold, and in slices most of its work is warm"),
+        None => Some("its manifest does not say `sliced`"),
+    }
 }
 
 impl Runner<'_> {

@@ -100,6 +100,8 @@ fn apply_options(plan: &mut WorkloadPlan, work: &WorkArgs, trial: &TrialArgs) ->
         for metric in &mut plan.metrics {
             metric.spec.name = format!("{}_cold", metric.spec.name);
         }
+        // In slices all runs but the first are warm.
+        plan.sliced = None;
     }
     Ok(())
 }
