@@ -198,7 +198,7 @@ const THREADS: usize = 200;
 #[test]
 #[ignore = "run by another test, in guests"]
 fn count_in_two_hundred_threads() {
-    let count = || (0..2_000_000u64).fold(0, |sum, n| std::hint::black_box(sum + n));
+    let count = || (0..500_000u64).fold(0, |sum, n| std::hint::black_box(sum + n));
     let threads: Vec<_> = (0..THREADS).map(|_| std::thread::spawn(count)).collect();
     for thread in threads {
         thread.join().unwrap();
@@ -230,7 +230,7 @@ fn two_hundred_threads_are_sliced() {
         let all: f64 = iterations.iter().map(used).sum();
         assert!(all < 1.1 * cpus * thawed, "{all} s of CPU time in {thawed} s: {trial}");
         // The value is the time of one run: no less than its CPU time takes on all CPUs.
-        let value = iterations[0]["values"]["time_cold"].as_f64().unwrap_or_else(|| panic!("{trial}"));
+        let value = iterations[0]["values"]["time"].as_f64().unwrap_or_else(|| panic!("{trial}"));
         let least = all / iterations.len() as f64 / cpus;
         assert!(value > 0.8 * least && value < 20.0 * least, "{value} s, at least {least} s: {trial}");
     }
