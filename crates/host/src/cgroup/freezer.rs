@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 /// How long freezing and thawing may take before the group is given up.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// A group freezes within tens of microseconds as a rule; only after this long does the caller
-/// sleep between two looks.
-const IMPATIENT: Duration = Duration::from_millis(2);
-const PAUSE: Duration = Duration::from_micros(200);
+/// sleep between two looks. It must be short: a process of the group that waits for the caller's own
+/// CPU stands still only once the caller leaves it.
+const IMPATIENT: Duration = Duration::from_micros(60);
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// The files by which the kernel freezes a group and all groups below it: `freezer.state` of version
 /// 1 (kernel documentation, `cgroup-v1/freezer-subsystem`), `cgroup.freeze` of version 2
