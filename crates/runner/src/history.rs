@@ -375,6 +375,34 @@ mod tests {
     }
 
     #[test]
+    fn units_in_slices_of_another_length_are_superseded() {
+        let plan = plan(&ENVIRONMENTS, &["u"], fixed(2));
+        let id = plan.workloads[0].id.clone();
+        let decided = |length_us| {
+            Record::Slicing(weigh_model::Slicing { workload: id.clone(), length_us, reason: "so".into() })
+        };
+        let sliced = |sequence, environment: &str| {
+            let outcome = Outcome::Measured { iterations: Vec::new() };
+            let Record::Trial(trial) = trial(sequence, 0, 0, environment, outcome) else { unreachable!() };
+            let slices = weigh_model::Slices { length_us: 5_000, ..Default::default() };
+            Record::Trial(Trial { slices: Some(Box::new(slices)), ..trial })
+        };
+        let mut history = History::new(&plan, &[decided(Some(5_000))]);
+        for (sequence, environment) in (0..).zip(ENVIRONMENTS) {
+            history.add(&sliced(sequence, environment));
+        }
+        assert_eq!((history.superseded_units(), history.valid(0)), (Vec::new(), 1));
+        for instead in [Some(20_000), None] {
+            history.add(&decided(instead));
+            let void = VoidUnit::of(0, 0, &id, VoidCause::SliceLength);
+            assert_eq!(history.superseded_units(), [void], "{instead:?}");
+        }
+        history.add(&void(0, 0, VoidCause::SliceLength));
+        assert_eq!((history.superseded_units(), history.valid(0)), (Vec::new(), 0));
+        assert_eq!(history.unit(0, 0), Unit::Void, "another block replaces it");
+    }
+
+    #[test]
     fn a_unit_goes_from_open_to_complete_or_void() {
         let plan = plan(&ENVIRONMENTS, &["u"], fixed(3));
         let mut history = History::new(&plan, &[]);
