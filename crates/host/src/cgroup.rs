@@ -11,7 +11,7 @@ mod layout;
 mod share;
 mod view;
 
-pub use freezer::Freezer;
+pub use freezer::{Freezer, OpenFreezer};
 pub use group::Cgroup;
 pub use layout::{Hierarchy, Layout};
 pub use share::{CpuShare, ShareBefore};

@@ -2,7 +2,8 @@
 
 use crate::clock::monotonic_ns;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,9 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// CPU stands still only once the caller leaves it.
 const IMPATIENT: Duration = Duration::from_micros(60);
 const PAUSE: Duration = Duration::from_micros(20);
+/// Only after this long is a request repeated. The kernel then signals every process again, which
+/// takes as long as the first request: a tenth of a millisecond on a virtual machine.
+const REPEAT_AFTER: Duration = Duration::from_micros(300);
 
 /// The files by which the kernel freezes a group and all groups below it: `freezer.state` of version
 /// 1 (kernel documentation, `cgroup-v1/freezer-subsystem`), `cgroup.freeze` of version 2
@@ -44,17 +48,31 @@ impl Freezer {
         self.directory.join(if self.version_2 { "cgroup.freeze" } else { "freezer.state" })
     }
 
+    /// Opens the files of the group. On a virtual machine, opening them takes as long as freezing a
+    /// group does.
+    ///
+    /// # Errors
+    /// The group is gone, or may not be written to.
+    pub fn open(&self) -> io::Result<OpenFreezer> {
+        // Tests use ordinary files, which a control group never needs to have created.
+        let control = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.control())?;
+        let events =
+            self.version_2.then(|| fs::File::open(self.directory.join("cgroup.events"))).transpose()?;
+        Ok(OpenFreezer { group: self.clone(), control, events })
+    }
+
     /// Freezes the group and returns when it is frozen.
     ///
     /// # Errors
     /// The group is gone, or some of it still ran after 2 s ([`io::ErrorKind::TimedOut`]); then it is
     /// thawed.
     pub fn freeze(&self) -> io::Result<()> {
-        let frozen = self.reach(true, DEADLINE);
-        if frozen.is_err() {
-            let _ = self.request(false);
-        }
-        frozen
+        self.open()?.freeze()
     }
 
     /// Thaws the group and returns when the kernel counts it as thawed. Its processes may run from
@@ -63,7 +81,7 @@ impl Freezer {
     /// # Errors
     /// As [`Freezer::freeze`].
     pub fn thaw(&self) -> io::Result<()> {
-        self.reach(false, DEADLINE)
+        self.open()?.thaw()
     }
 
     /// Asks for a state without waiting for it.
@@ -71,36 +89,7 @@ impl Freezer {
     /// # Errors
     /// The group is gone, or may not be written to.
     pub fn request(&self, frozen: bool) -> io::Result<()> {
-        // The flags are those of a shell's `>`, so that tests can use ordinary files.
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).open(self.control())?;
-        file.write_all(match (self.version_2, frozen) {
-            (true, true) => b"1",
-            (true, false) => b"0",
-            (false, true) => b"FROZEN",
-            (false, false) => b"THAWED",
-        })
-    }
-
-    /// Asks for a state and waits until it is reached.
-    pub(super) fn reach(&self, frozen: bool, deadline: Duration) -> io::Result<()> {
-        self.request(frozen)?;
-        let began = Instant::now();
-        loop {
-            // Taken before the look: this process may be frozen itself meanwhile, for any time.
-            let waited = began.elapsed();
-            if self.is(frozen)? {
-                return Ok(());
-            }
-            if waited > deadline {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, self.why_not(frozen, deadline)));
-            }
-            if waited > IMPATIENT {
-                std::thread::sleep(PAUSE);
-            }
-            // Version 1 does not count a process in vfork(2) as frozen, and the group stays FREEZING
-            // until the state is written again.
-            self.request(frozen)?;
-        }
+        self.open()?.request(frozen)
     }
 
     /// What keeps the group from a state.
@@ -124,26 +113,93 @@ impl Freezer {
         says(self.directory.join("freezer.parent_freezing"))
     }
 
-    fn is(&self, frozen: bool) -> io::Result<bool> {
-        if self.version_2 {
-            let events = fs::read_to_string(self.directory.join("cgroup.events"))?;
-            let wanted = format!("frozen {}", u8::from(frozen));
-            return Ok(events.lines().any(|line| line == wanted));
-        }
-        let state = fs::read_to_string(self.control())?;
-        Ok(state.trim() == if frozen { "FROZEN" } else { "THAWED" })
-    }
-
     /// How long freezing and thawing take now, nanoseconds: the group is frozen and thawed once.
     ///
     /// # Errors
     /// As [`Freezer::freeze`].
     pub fn latency_ns(&self) -> io::Result<(u64, u64)> {
+        let files = self.open()?;
         let began = monotonic_ns();
-        self.freeze()?;
+        files.freeze()?;
         let frozen = monotonic_ns();
-        self.thaw()?;
+        files.thaw()?;
         Ok((frozen - began, monotonic_ns() - frozen))
+    }
+}
+
+/// The open files of a group's freezer, for many changes of its state.
+#[derive(Debug)]
+pub struct OpenFreezer {
+    group: Freezer,
+    control: fs::File,
+    /// Of version 2: the file that says whether the group is frozen.
+    events: Option<fs::File>,
+}
+
+impl OpenFreezer {
+    /// As [`Freezer::freeze`].
+    ///
+    /// # Errors
+    /// As [`Freezer::freeze`].
+    pub fn freeze(&self) -> io::Result<()> {
+        let frozen = self.reach(true, DEADLINE);
+        if frozen.is_err() {
+            let _ = self.request(false);
+        }
+        frozen
+    }
+
+    /// As [`Freezer::thaw`].
+    ///
+    /// # Errors
+    /// As [`Freezer::freeze`].
+    pub fn thaw(&self) -> io::Result<()> {
+        self.reach(false, DEADLINE)
+    }
+
+    fn request(&self, frozen: bool) -> io::Result<()> {
+        let state: &[u8] = match (self.group.version_2, frozen) {
+            (true, true) => b"1",
+            (true, false) => b"0",
+            (false, true) => b"FROZEN",
+            (false, false) => b"THAWED",
+        };
+        self.control.write_all_at(state, 0)
+    }
+
+    /// Asks for a state and waits until it is reached.
+    pub(super) fn reach(&self, frozen: bool, deadline: Duration) -> io::Result<()> {
+        self.request(frozen)?;
+        let began = Instant::now();
+        loop {
+            // Taken before the look: this process may be frozen itself meanwhile, for any time.
+            let waited = began.elapsed();
+            if self.is(frozen)? {
+                return Ok(());
+            }
+            if waited > deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, self.group.why_not(frozen, deadline)));
+            }
+            if waited > IMPATIENT {
+                std::thread::sleep(PAUSE);
+            }
+            // Version 1 does not count a process in vfork(2) as frozen, and the group stays FREEZING
+            // until the state is written again.
+            if waited > REPEAT_AFTER {
+                self.request(frozen)?;
+            }
+        }
+    }
+
+    fn is(&self, frozen: bool) -> io::Result<bool> {
+        let mut buffer = [0; 256];
+        let length = self.events.as_ref().unwrap_or(&self.control).read_at(&mut buffer, 0)?;
+        let text = buffer[..length].trim_ascii();
+        if self.events.is_none() {
+            return Ok(text == if frozen { b"FROZEN" } else { b"THAWED" });
+        }
+        let wanted: &[u8] = if frozen { b"frozen 1" } else { b"frozen 0" };
+        Ok(text.split(|byte| *byte == b'\n').any(|line| line == wanted))
     }
 }
 

@@ -293,8 +293,11 @@ impl Hierarchy {
     fn set_frozen(&self, relative: &Path, frozen: bool, deadline: Duration) -> Result<(), CgroupError> {
         let missing = || CgroupError::Missing { path: relative.into(), what: "freezer" };
         let freezer = self.freezer(relative).ok_or_else(missing)?;
-        let reached =
-            if deadline.is_zero() { freezer.request(frozen) } else { freezer.reach(frozen, deadline) };
+        let reached = if deadline.is_zero() {
+            freezer.request(frozen)
+        } else {
+            freezer.open().and_then(|files| files.reach(frozen, deadline))
+        };
         reached.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => CgroupError::State {
                 path: relative.into(),

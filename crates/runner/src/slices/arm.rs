@@ -5,7 +5,7 @@ use crate::pool::{GuestEnd, Instance};
 use crate::trial::{Failure, WorkloadCommands, describe};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use weigh_host::cgroup::Freezer;
+use weigh_host::cgroup::OpenFreezer;
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{FailureKind, Iteration, PieceStatistic, SliceMark, SlicedWork, Slices};
 use weigh_platforms::{Completed, Progress};
@@ -46,7 +46,7 @@ fn median_and_p95(ns: &mut [u64]) -> [f32; 2] {
 /// The guest of an environment, with the command that is measured in it.
 pub(crate) struct GuestArm<'u> {
     instance: &'u mut Instance,
-    freezer: Option<Freezer>,
+    freezer: Option<OpenFreezer>,
     commands: WorkloadCommands<'u>,
     work: SlicedWork,
     command: Command,
@@ -78,7 +78,7 @@ impl<'u> GuestArm<'u> {
         let mut command = commands.command().clone();
         command.argv.extend(super::further_arguments(work));
         let mut arm = Self {
-            freezer: instance.freezer(),
+            freezer: None,
             instance,
             commands,
             work,
@@ -114,6 +114,13 @@ impl<'u> GuestArm<'u> {
             }
             SlicedWork::Marks => self.await_ready()?,
         }
+        self.freezer = match self.instance.freezer().map(|freezer| freezer.open()).transpose() {
+            Ok(freezer) => freezer,
+            Err(error) => {
+                let reason = format!("its control group cannot be frozen: {}", describe(&error));
+                return Err(Failure::new(FailureKind::GuestDied, reason));
+            }
+        };
         self.set_frozen(true)
     }
 

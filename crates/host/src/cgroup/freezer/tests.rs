@@ -94,7 +94,7 @@ fn what_a_guest_froze_itself_stays_frozen_until_it_is_killed() {
             freezer.thaw().unwrap();
             assert!(works(cgroup), "the rest goes on");
         }
-        assert!(inner.is(true).unwrap(), "it was thawed with the group above it");
+        assert!(inner.open().unwrap().is(true).unwrap(), "it was thawed with the group above it");
         assert_eq!(ticks(), before);
         // Killing does not wait for somebody to thaw it.
         cgroup.kill_all().unwrap();
@@ -111,7 +111,7 @@ fn a_group_below_a_frozen_one_says_so() {
         let above = freezer.in_group(freezer.directory().parent().unwrap().into());
         above.freeze().unwrap();
         freezer.freeze().unwrap();
-        let error = freezer.reach(false, LOOK).unwrap_err();
+        let error = freezer.open().unwrap().reach(false, LOOK).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(error.to_string().contains("a group above it is frozen"), "{error}");
         above.thaw().unwrap();
