@@ -1,5 +1,9 @@
 //! The host's side of the session with a probe, over two file descriptors.
 //!
+//! The guest is not believed: whatever runs in it may write to the channel. Every call has one
+//! deadline and takes no more bytes than it asked for, and a guest that sends more, or sends what
+//! nobody asked for, is lost.
+//!
 //! One thread, no timers: every call writes and reads in turns with `poll(2)` until its answer is
 //! there or its time is up, so that neither a long input nor a long output can stop it. The host's
 //! clock is read before a command is asked for and after its end is known.
@@ -22,6 +26,13 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 const KILL_GRACE: Duration = Duration::from_secs(5);
 /// Files and input travel in pieces of this many bytes.
 const PIECE: usize = 64 << 10;
+/// The slowest channel that files are moved over: a serial line of an emulated machine, bytes a
+/// second.
+const SLOWEST_BYTES_PER_S: u64 = 32 << 10;
+/// Messages beside the answer that are passed over for each request.
+const MOST_STRAYS: u32 = 1000;
+/// What is kept of a guest's words for a refusal, bytes.
+const REASON_BYTES: usize = 2 << 10;
 /// Output kept by default, of each stream.
 pub const OUTPUT_LIMIT_BYTES: u64 = 4 << 20;
 
@@ -32,6 +43,8 @@ pub struct Session {
     last_id: u32,
     arrival: Option<Arrival>,
     running: Option<Running>,
+    /// Messages that were passed over since the last request.
+    strays: u32,
 }
 
 /// How the probe came up.
@@ -135,17 +148,25 @@ pub enum SessionError {
 struct Running {
     id: u32,
     host_started_ns: u64,
+    /// Of each stream, bytes: [`Command::output_limit_bytes`], to which the probe keeps.
+    limit: u64,
     output: Vec<u8>,
     error: Vec<u8>,
 }
 
 impl Running {
-    /// Keeps a piece of the command's output.
-    fn take(&mut self, stream: Stream, bytes: &[u8]) {
-        match stream {
-            Stream::Output => self.output.extend_from_slice(bytes),
-            Stream::Error => self.error.extend_from_slice(bytes),
+    /// Keeps a piece of the command's output; `false` when it is none, or more than the command may
+    /// have sent.
+    fn take(&mut self, stream: Stream, bytes: &[u8]) -> bool {
+        let kept = match stream {
+            Stream::Output => &mut self.output,
+            Stream::Error => &mut self.error,
+        };
+        let fits = !bytes.is_empty() && (kept.len() + bytes.len()) as u64 <= self.limit;
+        if fits {
+            kept.extend_from_slice(bytes);
         }
+        fits
     }
 
     /// The command, which has ended just now.
@@ -171,7 +192,7 @@ impl Session {
     /// Talks over these ends of two pipes, or over two descriptors of one socket or device. Both
     /// become non-blocking.
     pub fn new(read: OwnedFd, write: OwnedFd) -> Self {
-        Self { wire: Wire::new(read, write), last_id: 0, arrival: None, running: None }
+        Self { wire: Wire::new(read, write), last_id: 0, arrival: None, running: None, strays: 0 }
     }
 
     /// The same, where the probe reads a terminal: it loses what is not taken in time, so that only
@@ -209,7 +230,7 @@ impl Session {
                 Some(Reply::Hello { version, .. }) => {
                     return Err(SessionError::Version { host: VERSION, probe: version });
                 }
-                Some(_) => {}
+                Some(_) => self.pass_over()?,
                 None => {
                     return Err(self.wire.lose(format!("no hello within {:.1} s", deadline.as_secs_f64())));
                 }
@@ -264,7 +285,9 @@ impl Session {
         self.wire.send(&Request::Run { id, command: command.clone() })?;
         match self.answer(id)? {
             Reply::Started { .. } => {
-                self.running = Some(Running { id, host_started_ns, output: Vec::new(), error: Vec::new() });
+                let limit = command.output_limit_bytes;
+                let (output, error) = (Vec::new(), Vec::new());
+                self.running = Some(Running { id, host_started_ns, limit, output, error });
                 Ok(id)
             }
             other => Err(self.unexpected(&other)),
@@ -289,7 +312,11 @@ impl Session {
                 return Ok(monotonic_ns());
             }
             match self.wire.receive(until)? {
-                Some(Reply::Output { id: of, stream, bytes }) if of == id => running.take(stream, &bytes),
+                Some(Reply::Output { id: of, stream, bytes }) if of == id => {
+                    if !running.take(stream, &bytes) {
+                        return Err(self.too_much());
+                    }
+                }
                 Some(Reply::Ended { id: of, .. }) if of == id => {
                     let said = [running.output.as_slice(), running.error.as_slice()].concat();
                     let said = String::from_utf8_lossy(&said).trim().to_string();
@@ -298,7 +325,7 @@ impl Session {
                         format!("the command ended before it said `{}`: {said}", text.escape_ascii());
                     return Err(SessionError::Refused { reason, errno: 0 });
                 }
-                Some(_) => {}
+                Some(_) => self.pass_over()?,
                 None => {
                     let killed = self.kill(id, deadline);
                     self.running = None;
@@ -356,7 +383,9 @@ impl Session {
             let Some(running) = &mut self.running else { break };
             match reply {
                 Reply::Output { id: of, stream, bytes } if of == id => {
-                    running.take(stream, &bytes);
+                    if !running.take(stream, &bytes) {
+                        return Err(self.too_much());
+                    }
                     return Ok(Some(Progress::Output { stream, bytes }));
                 }
                 Reply::Ended { id: of, end } if of == id => {
@@ -364,24 +393,26 @@ impl Session {
                     self.running = None;
                     return Ok(Some(Progress::Ended(Box::new(completed))));
                 }
-                _ => {}
+                _ => self.pass_over()?,
             }
         }
         Ok(None)
     }
 
-    /// Writes a file in the guest; missing directories are made.
+    /// Writes a file in the guest; missing directories are made. It has half a minute, and as long
+    /// again as the slowest channel takes for its length.
     ///
     /// # Errors
     /// [`SessionError::Refused`] with the error number of what failed.
     pub fn put(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), SessionError> {
+        let until = Instant::now() + transfer_time(bytes.len() as u64);
         let mut pieces = bytes.chunks(PIECE);
         let mut piece = pieces.next().unwrap_or_default();
         let mut first = true;
         loop {
             let id = self.begin()?;
             self.wire.send(&Request::Put { id, path: path.into(), mode, first, bytes: piece.to_vec() })?;
-            match self.answer(id)? {
+            match self.answer_by(id, until)? {
                 Reply::Done { .. } => {}
                 other => return Err(self.unexpected(&other)),
             }
@@ -390,18 +421,24 @@ impl Session {
         }
     }
 
-    /// Reads a file of the guest.
+    /// Reads a file of the guest. It has half a minute, and as long again as the slowest channel
+    /// takes for the limit.
     ///
     /// # Errors
     /// [`SessionError::Refused`] with the error number of what failed: EFBIG (27) when it is longer
-    /// than the limit.
+    /// than the limit. [`SessionError::Lost`] when the guest sends more than that.
     pub fn get(&mut self, path: &str, limit_bytes: u64) -> Result<Vec<u8>, SessionError> {
         let id = self.begin()?;
         self.wire.send(&Request::Get { id, path: path.into(), limit_bytes })?;
+        let until = Instant::now() + transfer_time(limit_bytes);
         let mut content = Vec::new();
         loop {
-            match self.answer(id)? {
-                Reply::File { bytes, .. } => content.extend_from_slice(&bytes),
+            match self.answer_by(id, until)? {
+                Reply::File { bytes, .. } if bytes.is_empty() => self.pass_over()?,
+                Reply::File { bytes, .. } if (content.len() + bytes.len()) as u64 <= limit_bytes => {
+                    content.extend_from_slice(&bytes);
+                }
+                Reply::File { .. } => return Err(self.too_much()),
                 Reply::Done { .. } => return Ok(content),
                 other => return Err(self.unexpected(&other)),
             }
@@ -480,25 +517,47 @@ impl Session {
             return Err(SessionError::Refused { reason, errno: libc::EBUSY });
         }
         self.last_id += 1;
+        self.strays = 0;
         Ok(self.last_id)
     }
 
     /// The next reply to request `id`; a refusal is an error.
     fn answer(&mut self, id: u32) -> Result<Reply, SessionError> {
-        let until = Instant::now() + ANSWER_DEADLINE;
+        self.answer_by(id, Instant::now() + ANSWER_DEADLINE)
+    }
+
+    /// The same for a request that has time until a moment.
+    fn answer_by(&mut self, id: u32, until: Instant) -> Result<Reply, SessionError> {
+        let asked = Instant::now();
         loop {
             match self.wire.receive(until)? {
-                Some(Reply::Refused { id: of, reason, errno }) if of == id => {
+                Some(Reply::Refused { id: of, mut reason, errno }) if of == id => {
+                    reason.truncate(reason.floor_char_boundary(REASON_BYTES));
                     return Err(SessionError::Refused { reason, errno });
                 }
                 Some(reply) if wire::id_of(&reply) == Some(id) => return Ok(reply),
-                Some(_) => {}
+                Some(_) => self.pass_over()?,
                 None => {
-                    let reason = format!("no answer within {} s", ANSWER_DEADLINE.as_secs());
+                    let reason = format!("no answer within {:.0} s", asked.elapsed().as_secs_f64());
                     return Err(self.wire.lose(reason));
                 }
             }
         }
+    }
+
+    /// Passes over a message that nobody asked for. A few come late, of commands that were killed.
+    fn pass_over(&mut self) -> Result<(), SessionError> {
+        self.strays += 1;
+        if self.strays > MOST_STRAYS {
+            return Err(self.wire.lose("it sends what nobody asked for".into()));
+        }
+        Ok(())
+    }
+
+    /// The guest sent more than was asked for.
+    fn too_much(&mut self) -> SessionError {
+        self.running = None;
+        self.wire.lose("it sent more than it was asked for".into())
     }
 
     fn unexpected(&mut self, reply: &Reply) -> SessionError {
@@ -559,12 +618,16 @@ impl Session {
             let Some(reply) = self.wire.receive(until)? else { return Ok(None) };
             let Some(running) = &mut self.running else { return Ok(None) };
             match reply {
-                Reply::Output { id: of, stream, bytes } if of == id => running.take(stream, &bytes),
+                Reply::Output { id: of, stream, bytes } if of == id => {
+                    if !running.take(stream, &bytes) {
+                        return Err(self.too_much());
+                    }
+                }
                 Reply::InputTaken { id: of, bytes } if of == id => {
                     feed.under_way = feed.under_way.saturating_sub(bytes as usize);
                 }
                 Reply::Ended { id: of, end } if of == id => return Ok(Some(running.completed(end))),
-                _ => {}
+                _ => self.pass_over()?,
             }
         }
     }
@@ -583,4 +646,9 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// The time for a transfer of so many bytes.
+fn transfer_time(bytes: u64) -> Duration {
+    ANSWER_DEADLINE + Duration::from_secs(bytes.min(1 << 30) / SLOWEST_BYTES_PER_S)
 }

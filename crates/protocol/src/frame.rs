@@ -8,12 +8,19 @@
 //!
 //! A serial console also carries messages of the kernel. The decoder therefore searches for the mark,
 //! accepts a frame only if its check sum is right, and returns the bytes between frames.
+//!
+//! A peer may send headers without end, each of which claims a payload that holds the next headers.
+//! What the decoder reads for wrong check sums is therefore bounded by what it received.
 
 use alloc::vec::Vec;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Largest payload, bytes. Files and output are split into much smaller pieces.
 pub const MAX_PAYLOAD: usize = 1 << 20;
+
+/// Bytes that may be read for wrong check sums beyond those that were received. A damaged frame is
+/// read once, so that damage alone never comes near.
+const MISREAD_ALLOWANCE: u64 = 2 * MAX_PAYLOAD as u64;
 
 /// Not valid UTF-8, so that no text contains it.
 const MARK: [u8; 4] = [0xF5, b'W', b'B', 0xFE];
@@ -30,6 +37,9 @@ pub enum FrameError {
     /// The check sum is right, but the content is not a message: the peer has another version.
     #[error("a frame holds no message of this version; host and probe were built from different sources")]
     NotAMessage,
+    /// Most of what comes looks like frames and is none.
+    #[error("what comes is full of frames with wrong check sums")]
+    Rubbish,
 }
 
 /// Appends a message to `out` as a frame.
@@ -54,6 +64,9 @@ pub struct Decoder {
     buffer: Vec<u8>,
     start: usize,
     noise: Vec<u8>,
+    /// Bytes received, and bytes read for wrong check sums.
+    received: u64,
+    misread: u64,
 }
 
 impl Decoder {
@@ -72,12 +85,19 @@ impl Decoder {
             self.buffer.shrink_to(IDLE_CAPACITY);
         }
         self.buffer.extend_from_slice(bytes);
+        self.received += bytes.len() as u64;
+    }
+
+    /// Bytes that were received and belong to no message yet.
+    pub fn pending(&self) -> usize {
+        self.buffer.len() - self.start
     }
 
     /// The next complete message, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`FrameError::NotAMessage`] if a valid frame contains something else.
+    /// [`FrameError::NotAMessage`] if a valid frame contains something else, [`FrameError::Rubbish`]
+    /// if the peer sends false frames on purpose.
     pub fn next_message<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         loop {
             let bytes = &self.buffer[self.start..];
@@ -106,6 +126,10 @@ impl Decoder {
             }
             let payload = &bytes[HEADER..HEADER + length];
             if crc32fast::hash(payload) != sum {
+                self.misread += length as u64;
+                if self.misread > self.received + MISREAD_ALLOWANCE {
+                    return Err(FrameError::Rubbish);
+                }
                 self.skip_false_mark();
                 continue;
             }
@@ -152,6 +176,49 @@ mod tests {
         decoder.push(&bytes);
         assert_eq!(decoder.next_message(), Ok(Some(Request::Clock { id: 2 })));
         assert!(!decoder.take_noise().is_empty());
+    }
+
+    /// Every header claims a payload of 64 KiB, in which there are thousands of further headers: read to
+    /// the end each, 4 MiB of them would be read as 20 GiB.
+    #[test]
+    fn overlapping_false_frames_are_given_up() {
+        let mut header = MARK.to_vec();
+        header.extend_from_slice(&(64u32 << 10).to_le_bytes());
+        header.extend_from_slice(&[0; 4]);
+        let garbage = header.repeat((4 << 20) / HEADER);
+        let mut decoder = Decoder::new();
+        let mut received = 0;
+        let error = garbage.chunks(16 << 10).find_map(|piece| {
+            decoder.push(piece);
+            received += piece.len();
+            loop {
+                match decoder.next_message::<Request>() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return None,
+                    Err(error) => return Some(error),
+                }
+            }
+        });
+        assert_eq!(error, Some(FrameError::Rubbish));
+        assert!(decoder.misread <= received as u64 + 3 * MAX_PAYLOAD as u64, "{}", decoder.misread);
+    }
+
+    /// One frame in two is damaged: that is no reason to give up.
+    #[test]
+    fn damage_alone_is_no_rubbish() {
+        let (mut decoder, mut seen) = (Decoder::new(), 0);
+        for id in 0..400u32 {
+            let mut bytes = Vec::new();
+            encode(&Reply::File { id, bytes: vec![7; 64 << 10] }, &mut bytes).unwrap();
+            if id % 2 == 0 {
+                bytes[1000] ^= 1;
+            }
+            decoder.push(&bytes);
+            while let Some(Reply::File { .. }) = decoder.next_message().unwrap() {
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 200);
     }
 
     #[test]

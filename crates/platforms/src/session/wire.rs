@@ -6,13 +6,20 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
-use weigh_protocol::{CREDIT, Decoder, FrameError, Reply, Request, encode};
+use weigh_protocol::{CREDIT, Decoder, FrameError, MAX_PAYLOAD, Reply, Request, encode};
 
 /// Read at once. Hundreds of guests have one of these each, so it is not larger than it takes to be
 /// quick.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Noise kept for people.
 const NOISE_KEPT: usize = 8 << 10;
+/// Bytes that are read of what came before a deadline and was not read by then. Beyond it a guest
+/// that never stops sending has no more time.
+const LATE_BYTES: usize = 2 * MAX_PAYLOAD;
+/// Bytes that may wait to be taken while a request is written: nothing that was asked for is longer.
+const UNTAKEN_BYTES: usize = 2 * MAX_PAYLOAD;
+/// Messages that may wait to be taken.
+const UNTAKEN_REPLIES: usize = 4096;
 
 /// Frames over two descriptors.
 #[derive(Debug)]
@@ -31,6 +38,8 @@ pub(super) struct Wire {
     window: Option<usize>,
     /// Bytes written that the probe has not said it took; counted with a window only.
     under_way: usize,
+    /// The deadline that has passed, and the bytes that were read since.
+    late: Option<(Instant, usize)>,
     lost: Option<String>,
 }
 
@@ -46,6 +55,7 @@ impl Wire {
             replies: VecDeque::new(),
             window: None,
             under_way: 0,
+            late: None,
             lost: None,
         };
         let non_blocking = |end: &OwnedFd| rustix::io::ioctl_fionbio(end, true);
@@ -101,7 +111,8 @@ impl Wire {
         Ok(true)
     }
 
-    /// The next reply; `None` when the time is up.
+    /// The next reply; `None` when the time is up and what had come by then is taken. That a guest
+    /// goes on sending gives it no more time.
     pub(super) fn receive(&mut self, until: Instant) -> Result<Option<Reply>, SessionError> {
         loop {
             while self.replies.is_empty() && self.sort_one() {}
@@ -111,8 +122,22 @@ impl Wire {
                     self.lose("it sent something that is no message".into());
                     return Err(error.into());
                 }
-                None if !self.step(until)? => return Ok(None),
+                None if self.is_over(until) || !self.step(until)? => return Ok(None),
                 None => {}
+            }
+        }
+    }
+
+    /// Whether the time is up for good.
+    fn is_over(&mut self, until: Instant) -> bool {
+        if Instant::now() < until {
+            return false;
+        }
+        match self.late {
+            Some((deadline, bytes)) if deadline == until => bytes > LATE_BYTES,
+            _ => {
+                self.late = Some((until, 0));
+                false
             }
         }
     }
@@ -174,8 +199,14 @@ impl Wire {
             }
             Ok(n) => {
                 self.decoder.push(&self.buffer[..n]);
+                if let Some((_, bytes)) = &mut self.late {
+                    *bytes += n;
+                }
                 // Whoever waits for room waits for what the probe says of it.
                 while self.room() == 0 && self.sort_one() {}
+                if self.decoder.pending() > UNTAKEN_BYTES || self.replies.len() > UNTAKEN_REPLIES {
+                    return Err(self.lose("it sends what nobody asked for".into()));
+                }
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(()),

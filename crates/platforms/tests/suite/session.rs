@@ -334,6 +334,104 @@ fn answers_to_others_are_passed_over() {
     assert!(matches!(error, SessionError::Refused { errno: libc::ESRCH, .. }), "{error}");
 }
 
+/// Writes until the other side has had enough.
+fn flood(peer: &mut Peer, bytes: &[u8]) {
+    while peer.stream.write_all(bytes).is_ok() {}
+}
+
+fn frame(reply: &Reply) -> Vec<u8> {
+    let mut frame = Vec::new();
+    encode(reply, &mut frame).unwrap();
+    frame
+}
+
+/// Root in a guest writes to the channel what it likes: only as much is taken as the command may
+/// say.
+#[test]
+fn a_flood_of_output_loses_the_guest() {
+    let mut session = talk_after_hello(|mut peer| {
+        let id = peer.started();
+        let piece = frame(&Reply::Output { id, stream: Stream::Error, bytes: vec![0; 64 << 10] });
+        flood(&mut peer, &piece);
+    });
+    let command = Command { output_limit_bytes: 1 << 20, ..command() };
+    let started = Instant::now();
+    let reason = lost(session.run(&command, RunOptions::within(LONG)).unwrap_err());
+    assert!(reason.contains("more than it was asked for"), "{reason}");
+    assert!(started.elapsed() < LONG);
+}
+
+/// What a guest sends without an end gives it no more time, be it output that it may send, or
+/// noise.
+#[test]
+fn a_deadline_holds_while_a_guest_goes_on_sending() {
+    for noise in [false, true] {
+        let mut session = talk_after_hello(move |mut peer| {
+            let id = peer.started();
+            let piece = frame(&Reply::Output { id, stream: Stream::Output, bytes: vec![0; 16] });
+            let piece = if noise { b"[ 0.0] said again and again\r\n".to_vec() } else { piece };
+            flood(&mut peer, &piece.repeat(64));
+        });
+        let started = Instant::now();
+        let reason = lost(session.run(&command(), RunOptions::within(SHORT)).unwrap_err());
+        assert!(reason.contains("5 s more"), "{reason}");
+        assert!(started.elapsed() < Duration::from_secs(12), "{:?}", started.elapsed());
+        session.take_noise();
+    }
+}
+
+#[test]
+fn a_file_is_no_longer_than_was_asked_for() {
+    let mut session = talk_after_hello(|mut peer| {
+        let Some(Request::Get { id, limit_bytes: 100, .. }) = peer.receive() else { panic!("no request") };
+        peer.send(&Reply::File { id, bytes: vec![1; 60] });
+        peer.send(&Reply::File { id, bytes: vec![1; 60] });
+        peer.receive();
+    });
+    let reason = lost(session.get("/x", 100).unwrap_err());
+    assert!(reason.contains("more than it was asked for"), "{reason}");
+}
+
+/// Neither answers to nobody's question nor answers without content go on for ever.
+#[test]
+fn a_flood_of_answers_to_nobody_loses_the_guest() {
+    for empty in [false, true] {
+        let mut session = talk_after_hello(move |mut peer| {
+            let Some(Request::Get { id, .. }) = peer.receive() else { panic!("no request") };
+            let stray = if empty { Reply::File { id, bytes: Vec::new() } } else { Reply::Done { id: id + 1 } };
+            flood(&mut peer, &frame(&stray).repeat(64));
+        });
+        let reason = lost(session.get("/x", 100).unwrap_err());
+        assert!(reason.contains("nobody asked for"), "{reason}");
+    }
+}
+
+/// Headers that claim the headers after them as their payload: each would be read again and again.
+#[test]
+fn false_frames_lose_the_guest_before_its_deadline() {
+    let mut session = talk_after_hello(|mut peer| {
+        peer.started();
+        let mut header = frame(&Reply::Taken { bytes: 1 })[..4].to_vec();
+        header.extend_from_slice(&(1u32 << 20).to_le_bytes());
+        header.extend_from_slice(&[0; 4]);
+        flood(&mut peer, &header.repeat(1000));
+    });
+    let started = Instant::now();
+    let error = session.run(&command(), RunOptions::within(LONG)).unwrap_err();
+    assert!(error.to_string().contains("wrong check sums"), "{error}");
+    assert!(session.is_lost() && started.elapsed() < LONG);
+}
+
+#[test]
+fn the_reason_of_a_refusal_is_cut() {
+    let mut session = talk_after_hello(|mut peer| {
+        let Some(Request::Get { id, .. }) = peer.receive() else { panic!("no request") };
+        peer.send(&Reply::Refused { id, reason: "\u{e9}".repeat(100_000), errno: 1 });
+    });
+    let error = session.get("/x", 100).unwrap_err();
+    assert!(matches!(&error, SessionError::Refused { reason, .. } if reason.len() <= 2048), "{error:.100}");
+}
+
 /// A run, and a request for a fake guest.
 fn fake(environment: &str) -> (Bench, GuestRequest) {
     let bench = Bench::new("fakes");
