@@ -195,8 +195,82 @@ fn logs_that_cannot_be_shown_are_named() {
         assert!(!page.contains("nobody else's business"), "a link led out of the run");
         assert!(page.contains("</html>"));
     }
+    // Opening a pipe would wait for whoever writes to it.
+    std::fs::remove_dir(&log).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert!(page().contains("it broke"));
+    // The directory of logs leads elsewhere, where a file of that name is.
+    let logs = log.parent().unwrap();
+    std::fs::remove_dir_all(logs).unwrap();
+    let elsewhere = stage.here().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::copy(&secret, elsewhere.join(log.file_name().unwrap())).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, logs).unwrap();
+    assert!(!page().contains("nobody else's business"), "the logs of the run led out of it");
+    stage.run("resume r").ends_with(1).says(&["logs"]);
     stage.write("r/samples.jsonl", stage.read("r/samples.jsonl").replace(&name, "../secret"));
     assert!(!page().contains("nobody else's business"), "a path led out of the run");
+    stage.host_is_as_before();
+}
+
+/// A study of one experiment.
+const STUDY: &str = r#"
+name = "mine"
+title = "What fakes cost"
+authors = "we"
+published = "internal note"
+host = "a machine"
+method = "by hand"
+[[experiment]]
+name = "one"
+title = "Fakes"
+source = "table 1"
+statistic = "mean"
+baseline = "a"
+measure = { command = "run", arguments = ["--", "true"] }
+arm = [{ id = "a", label = "A", on = "null" }, { id = "b", label = "B", on = "null:label=b" }]
+view = [{ id = "table-1", title = "Table 1", form = "table", quantities = ["time"] }]
+[[experiment.quantity]]
+id = "time"
+label = "Time (ms)"
+workload = "true"
+metric = "time"
+unit = "ms"
+better = "lower"
+[[experiment.published]]
+quantity = "time"
+source = "table 1"
+values = { a = 20, b = 22 }
+"#;
+
+/// The state of a study names the runs of its experiments: none of them is elsewhere.
+#[test]
+fn a_study_shows_no_run_of_another_directory() {
+    let stage = Stage::with_fakes();
+    run_fakes(&stage, "private", 2);
+    let private = stage.here().join("private").display().to_string();
+    std::fs::create_dir(stage.here().join("s")).unwrap();
+    std::os::unix::fs::symlink(&private, stage.here().join("s/link")).unwrap();
+    for run in [private.as_str(), "../private", "link", "."] {
+        let state = serde_json::json!({
+            "format": 1, "tool_version": "1", "study": STUDY, "size": "quick", "options": [], "arms": {}, "on": [],
+            "experiments": [{"name": "one", "run": run, "done": true}],
+        });
+        stage.write("s/study.json", state.to_string());
+        for command in ["show s", "resume s"] {
+            let said = stage.run(command).ends_saying(2, &["study.json", run]);
+            assert!(!said.all().contains("median"), "{run}: {}", said.all());
+        }
+    }
+    stage.write("s/study.json", "{}");
+    std::fs::File::options()
+        .append(true)
+        .open(stage.here().join("s/study.json"))
+        .unwrap()
+        .set_len(40 << 30)
+        .unwrap();
+    stage.run("show s").ends_with(1).says(&["study.json", "MiB"]);
     stage.host_is_as_before();
 }
 

@@ -24,6 +24,13 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How much of the end of an output is quoted in an error message, bytes.
 const TAIL: usize = 2000;
+/// The most that a program may write to its standard output or error in [`Invocation::run`], bytes.
+/// One that writes more is killed.
+pub const MOST_OUTPUT_BYTES: u64 = 64 << 20;
+/// How often the length of the output is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// What a log takes of each output of a program that has ended, bytes: its end.
+const LOGGED_BYTES: usize = 1 << 20;
 
 /// Why a program did not run to a successful end.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +58,12 @@ pub enum CommandError {
         after: Duration,
         /// End of its standard error.
         error: String,
+    },
+    /// It wrote more than [`MOST_OUTPUT_BYTES`]; the process group was killed.
+    #[error("`{command}` wrote more than {} MiB and was killed", MOST_OUTPUT_BYTES >> 20)]
+    Output {
+        /// The command line.
+        command: String,
     },
     /// The program ended with a status other than 0.
     #[error("`{command}` failed ({status}){}", tail_clause(.error))]
@@ -255,19 +268,31 @@ impl Invocation {
         let (stdout, stderr) = (clone(&output)?, clone(&error)?);
         let started = Instant::now();
         let mut group = self.start(&line, input, stdout, stderr)?;
-        let status = group.wait(self.deadline);
+        let within_bounds = || {
+            let length = |file: &File| file.metadata().map_or(0, |found| found.len());
+            length(&output).max(length(&error)) <= MOST_OUTPUT_BYTES
+        };
+        let status = loop {
+            let left = self.deadline.saturating_sub(started.elapsed());
+            match group.wait(left.min(LOOK)) {
+                Ok(None) if !left.is_zero() && within_bounds() => {}
+                status => break status,
+            }
+        };
         let took = started.elapsed();
         if !matches!(status, Ok(Some(_))) {
             group.kill();
         }
         group.reap();
         let status = status.map_err(failed("wait"))?;
+        let is_bounded = within_bounds();
         let output = contents(&mut output).map_err(failed("read the output"))?;
         let error = contents(&mut error).map_err(failed("read the output"))?;
         if let Some(path) = &self.log {
             log(path, &line, &output, &error, status, took).map_err(failed("write the log"))?;
         }
         match status {
+            _ if !is_bounded => Err(CommandError::Output { command: line }),
             Some(status) => Ok(Finished { status, output, error, took }),
             None => Err(CommandError::Deadline { command: line, after: self.deadline, error: tail(&error) }),
         }
@@ -288,7 +313,7 @@ impl Invocation {
     }
 
     /// Starts the program without waiting for it. Standard input and output are pipes, standard
-    /// error is appended to the log.
+    /// error is appended to the log, whose length is bounded ([`crate::log`]).
     ///
     /// # Errors
     /// [`CommandError::NotFound`], [`CommandError::Start`] or [`CommandError::Io`].
@@ -296,8 +321,8 @@ impl Invocation {
         let line = self.command_line();
         let streams = || -> io::Result<(Stdio, Stdio)> {
             let Some(path) = &self.log else { return Ok((Stdio::piped(), Stdio::null())) };
-            let mut log = append(path)?;
-            writeln!(log, "$ {line}")?;
+            crate::log::append(path, format!("$ {line}\n").as_bytes())?;
+            let log = crate::log::pipe(path)?;
             let output = if self.output_to_log { log.try_clone()?.into() } else { Stdio::piped() };
             Ok((output, log.into()))
         };
@@ -305,7 +330,7 @@ impl Invocation {
         let mut group = self.start(&line, Stdio::piped(), stdout, stderr)?;
         let input = group.child.stdin.take().map(OwnedFd::from);
         let output = group.child.stdout.take().map(OwnedFd::from);
-        Ok(Running { group, input, output })
+        Ok(Running { group, input, output, log: self.log })
     }
 
     fn start(&self, line: &str, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<Group, CommandError> {
@@ -443,6 +468,7 @@ pub struct Running {
     group: Group,
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
+    log: Option<PathBuf>,
 }
 
 impl Running {
@@ -487,6 +513,10 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.group.kill();
         self.group.reap();
+        // What it said last is in its log from here on.
+        if let Some(log) = &self.log {
+            crate::log::settle(log);
+        }
     }
 }
 
@@ -513,15 +543,8 @@ fn memory_file(name: &str) -> io::Result<File> {
 fn contents(file: &mut File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.rewind()?;
-    file.read_to_end(&mut bytes)?;
+    file.take(MOST_OUTPUT_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    OpenOptions::new().append(true).create(true).open(path)
 }
 
 fn log(
@@ -534,7 +557,11 @@ fn log(
 ) -> io::Result<()> {
     let mut text = format!("$ {line}\n").into_bytes();
     for stream in [output, error] {
-        text.extend_from_slice(stream);
+        let cut = stream.len().saturating_sub(LOGGED_BYTES);
+        if cut > 0 {
+            text.extend_from_slice(format!("=== {cut} bytes were left out\n").as_bytes());
+        }
+        text.extend_from_slice(&stream[cut..]);
         if stream.last().is_some_and(|last| *last != b'\n') {
             text.push(b'\n');
         }
@@ -542,7 +569,7 @@ fn log(
     let end = status.map_or("killed at its deadline".into(), |status| status.to_string());
     text.extend_from_slice(format!("# {end} after {:.3} s\n", took.as_secs_f64()).as_bytes());
     // One write, so that the entries of two programs do not mix.
-    append(path)?.write_all(&text)
+    crate::log::append(path, &text)
 }
 
 /// The end of an output, on one line.

@@ -12,6 +12,7 @@ pub mod command;
 pub mod facts;
 pub mod ledger;
 pub mod lock;
+pub mod log;
 pub mod noise;
 pub mod settings;
 pub mod state;

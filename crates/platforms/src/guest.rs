@@ -25,7 +25,6 @@ use crate::{
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,7 +36,7 @@ use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_network::Hop;
 
 /// How much of a log's end an error message repeats, bytes.
-const TAIL: usize = 600;
+const TAIL: u64 = 600;
 
 /// What all guests have.
 pub(crate) struct GuestCore {
@@ -207,8 +206,7 @@ pub(crate) fn platform_change(platform: &str, what: &str, id: &str, detail: Valu
 
 /// An error with the end of what the log says.
 pub(crate) fn with_tail(error: &str, log: &Path) -> String {
-    let text = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned();
+    let text = String::from_utf8_lossy(&weigh_host::log::tail(log, TAIL)).into_owned();
     // Command lines, and that one ended well, are for those who read the log.
     let says = |line: &&str| {
         !line.is_empty() && !line.starts_with("$ ") && !line.starts_with("# exit status: 0 after")
@@ -459,6 +457,7 @@ impl<B: Backend> Guest for CoreGuest<B> {
             error => PlatformError::Stop { platform: core.platform, reason: with_causes(&error) },
         })?;
         core.program = None;
+        weigh_host::log::settle(&core.log);
         removed?;
         core.cgroup = None;
         backend.release(core)?;

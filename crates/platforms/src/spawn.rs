@@ -65,7 +65,7 @@ pub struct SpawnRequest<'a> {
     pub argv: &'a [OsString],
     /// Environment variables beside `PATH`, as `NAME=value`.
     pub variables: &'a [OsString],
-    /// File that standard error is appended to.
+    /// The log that standard error is appended to, bounded.
     pub log: &'a Path,
     /// Standard output goes to the log as well, and the pipe of it is at its end from the
     /// beginning.
@@ -159,11 +159,7 @@ pub fn spawn(
     let (output, output_write) = pipe("the output")?;
     let (report_read, report) = pipe("the report of the start")?;
     let (wait, go) = pipe("the word to start")?;
-    let log = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(request.log)
-        .map_err(SpawnError::at(format!("open {}", request.log.display())))?;
+    let log = weigh_host::log::pipe(request.log).map_err(SpawnError::at("make a pipe for the log"))?;
     let argv = request.argv.iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
     let (joins, into) = open_groups(request)?;
     let steps = step::all(request, &joins)?;
@@ -189,7 +185,7 @@ pub fn spawn(
     let mut unstarted = UnstartedChild { pidfd: Some(pidfd) };
     drop(prepared);
     // The child's ends: an end of file must be seen when it alone closes them.
-    drop((wait, input_read, output_write, report));
+    drop((wait, input_read, output_write, report, log));
     if request.namespaces.contains(UnshareFlags::NEWUSER) {
         map_users(pid).map_err(SpawnError::at("map the user into a user namespace"))?;
     }

@@ -3,9 +3,11 @@
 //! Nothing is written while a trial is measured, and nothing is synced: a log that a crash cuts
 //! short costs an explanation, not a sample.
 
+use rustix::fs::OFlags;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use weigh_model::{Effort, Plan};
 use weigh_platforms::Completed;
@@ -153,7 +155,7 @@ impl CellLog {
             self.held.extend_from_slice(note.as_bytes());
         }
         let held = std::mem::take(&mut self.held);
-        OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(&held)
+        to_append(&self.path)?.write_all(&held)
     }
 
     /// Writes what is held to the later of the two files of what was said last, and begins anew
@@ -168,7 +170,7 @@ impl CellLog {
         if length > 0 && length + held.len() as u64 > most {
             std::fs::rename(&last, self.path.with_file_name(format!("{}-last-before.log", self.stem)))?;
         }
-        OpenOptions::new().create(true).append(true).open(&last)?.write_all(&held)
+        to_append(&last)?.write_all(&held)
     }
 
     /// Writes the whole output of a failed command into a file of its own and returns the file.
@@ -196,9 +198,17 @@ impl CellLog {
             }
             bounds.failures -= 1;
         }
-        std::fs::write(&path, content)?;
+        // One of an earlier run of the same trial.
+        let _ = std::fs::remove_file(&path);
+        to_append(&path)?.write_all(&content)?;
         Ok(path)
     }
+}
+
+/// A log to append to: never one that a link in the directory leads to.
+fn to_append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    OpenOptions::new().create(true).append(true).custom_flags(flags.bits() as i32).open(path)
 }
 
 fn append_section(to: &mut Vec<u8>, label: &str, completed: &Completed) {

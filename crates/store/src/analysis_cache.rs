@@ -8,7 +8,6 @@
 use crate::durable::write_whole;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::Read as _;
 use std::path::Path;
 use twox_hash::XxHash3_128;
 
@@ -76,14 +75,7 @@ pub(crate) fn load<T: DeserializeOwned>(
     if samples_bytes < WORTH_CACHING_BYTES {
         return None;
     }
-    let path = directory.join(FILE);
-    let found = path.symlink_metadata().ok()?;
-    // Opening something else, such as a pipe, could wait for ever.
-    if !found.is_file() || found.len() > samples_bytes as u64 {
-        return None;
-    }
-    let mut text = Vec::with_capacity(found.len() as usize);
-    std::fs::File::open(path).ok()?.take(samples_bytes as u64).read_to_end(&mut text).ok()?;
+    let text = crate::files::read(directory, FILE, samples_bytes as u64).ok()?;
     let made_at = text.iter().position(|byte| *byte == b'\n')? + 1 + "\"made\":".len();
     let (label, rest) = text.split_at_checked(made_at)?;
     let made = rest.strip_suffix(END)?;

@@ -5,12 +5,13 @@ use crate::analysis_cache::{self, CacheKey};
 use crate::durable::{sync_directory, write_whole};
 use crate::error::no_room;
 use crate::naming::{directory_name, safe_file_name};
-use crate::samples;
+use crate::{files, samples};
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
+use std::fs::{File, TryLockError};
+use std::io::{BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_model::{HostFacts, PLAN_FORMAT, Plan, Record, SAMPLES_FORMAT, Timestamped};
@@ -132,8 +133,8 @@ impl RunDirectory {
     /// samples are read by [`Self::records`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         require_run_directory(path)?;
-        let (plan, plan_digest) = read_versioned(&path.join(PLAN), Some(PLAN_FORMAT))?;
-        let (host, _) = read_versioned(&path.join(HOST), None)?;
+        let (plan, plan_digest) = read_versioned(path, PLAN, Some(PLAN_FORMAT))?;
+        let (host, _) = read_versioned(path, HOST, None)?;
         Ok(Self { path: path.into(), plan, plan_digest, host, recovered: None, writer: None })
     }
 
@@ -145,13 +146,14 @@ impl RunDirectory {
     /// writes to it.
     pub fn open_for_append(path: &Path) -> Result<Self, StoreError> {
         let mut run = Self::open(path)?;
+        require_own_logs(&run.logs())?;
         let file = path.join(SAMPLES);
-        let samples = open_file(OpenOptions::new().read(true).append(true), &file)?;
+        let samples = open_file(path, SAMPLES, OFlags::RDWR | OFlags::APPEND)?;
         lock(&samples, path)?;
-        let bytes = std::fs::read(&file).map_err(|error| StoreError::io("read", &file, error))?;
+        let bytes = run.samples()?;
         let whole_bytes = samples::parse(&file, &bytes)?.whole_bytes;
         run.recovered = run.set_cut_line_aside(&samples, &bytes, whole_bytes)?;
-        drop_cut_event(&path.join(EVENTS))?;
+        drop_cut_event(path)?;
         // The lock belongs to the open file: the writer must keep this one.
         run.writer = Some(Writer::with(samples, path, whole_bytes as u64)?);
         Ok(run)
@@ -160,7 +162,7 @@ impl RunDirectory {
     /// Whether another process, or another value in this one, writes to it: then the run is still
     /// going on.
     pub fn is_going_on(&self) -> bool {
-        let samples = File::open(self.path.join(SAMPLES));
+        let samples = files::open(&self.path, SAMPLES, OFlags::RDONLY);
         self.writer.is_none()
             && samples.is_ok_and(|samples| matches!(samples.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
@@ -184,6 +186,14 @@ impl RunDirectory {
     pub fn name(&self) -> String {
         let whole = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// Opens a file that records name by its path relative to the run directory.
+    ///
+    /// # Errors
+    /// As [`files::read`].
+    pub fn open_file(&self, name: &str) -> std::io::Result<File> {
+        files::open(&self.path, name, OFlags::RDONLY)
     }
 
     /// Where raw output goes.
@@ -290,7 +300,7 @@ impl RunDirectory {
 
     fn samples(&self) -> Result<Vec<u8>, StoreError> {
         let file = self.path.join(SAMPLES);
-        samples::bytes_of(&file).map_err(|error| StoreError::io("read", &file, error))
+        samples::bytes_of(&self.path, SAMPLES).map_err(|error| StoreError::io("read", &file, error))
     }
 
     fn records_of(&self, bytes: &[u8]) -> Result<Records, StoreError> {
@@ -310,7 +320,7 @@ impl RunDirectory {
     /// What the file system refuses; a missing file is no event.
     pub fn events(&self) -> Result<Events, StoreError> {
         let file = self.path.join(EVENTS);
-        let bytes = match std::fs::read(&file) {
+        let bytes = match files::read(&self.path, EVENTS, files::LONGEST_SAMPLES_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(StoreError::io("read", &file, error)),
@@ -336,7 +346,6 @@ impl RunDirectory {
             return Ok(None);
         }
         let logs = self.logs();
-        std::fs::create_dir_all(&logs).map_err(|error| StoreError::io("make", &logs, error))?;
         // The offset makes the name unique: no two crashes cut at the same place without a record
         // between them being lost.
         let name = format!("cut-line-at-{whole_bytes}.txt");
@@ -362,13 +371,14 @@ impl Drop for RunDirectory {
 
 impl Writer {
     fn open(directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
-        let samples = open_file(OpenOptions::new().append(true), &directory.join(SAMPLES))?;
+        let samples = open_file(directory, SAMPLES, OFlags::WRONLY | OFlags::APPEND)?;
         lock(&samples, directory)?;
         Self::with(samples, directory, whole_bytes)
     }
 
     fn with(samples: File, directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
-        let events = open_file(OpenOptions::new().create(true).append(true), &directory.join(EVENTS))?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+        let events = open_file(directory, EVENTS, flags)?;
         Ok(Self { samples, whole_bytes, broken: false, events: BufWriter::new(events) })
     }
 
@@ -434,8 +444,21 @@ fn make_unique(parent: &Path, name: &str) -> Result<PathBuf, StoreError> {
     Ok(path)
 }
 
-fn open_file(options: &OpenOptions, path: &Path) -> Result<File, StoreError> {
-    options.open(path).map_err(|error| StoreError::io("open", path, error))
+fn open_file(directory: &Path, name: &str, flags: OFlags) -> Result<File, StoreError> {
+    let opened = files::open(directory, name, flags);
+    opened.map_err(|error| StoreError::io("open", &directory.join(name), error))
+}
+
+/// Refuses to write logs to wherever a link leads; missing ones are made.
+fn require_own_logs(logs: &Path) -> Result<(), StoreError> {
+    match logs.symlink_metadata() {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(StoreError::io("write to", logs, ErrorKind::NotADirectory.into())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            std::fs::create_dir(logs).map_err(|error| StoreError::io("make", logs, error))
+        }
+        Err(error) => Err(StoreError::io("look at", logs, error)),
+    }
 }
 
 fn lock(samples: &File, directory: &Path) -> Result<(), StoreError> {
@@ -483,8 +506,14 @@ fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {
 }
 
 /// A file and the digest of its bytes.
-fn read_versioned<T: DeserializeOwned>(path: &Path, supported: Option<u32>) -> Result<(T, u128), StoreError> {
-    let bytes = std::fs::read(path).map_err(|error| StoreError::io("read", path, error))?;
+fn read_versioned<T: DeserializeOwned>(
+    directory: &Path,
+    name: &str,
+    supported: Option<u32>,
+) -> Result<(T, u128), StoreError> {
+    let path = &directory.join(name);
+    let bytes = files::read(directory, name, files::LONGEST_BYTES);
+    let bytes = bytes.map_err(|error| StoreError::io("read", path, error))?;
     const REMEDY: &str =
         "restore the file from a copy of the run; without it nobody knows what the samples mean";
     let damaged = |error: serde_json::Error| StoreError::damaged(path, error.line() as u64, &error, REMEDY);
@@ -499,17 +528,19 @@ fn read_versioned<T: DeserializeOwned>(path: &Path, supported: Option<u32>) -> R
 }
 
 /// A cut event would glue itself to the next one.
-fn drop_cut_event(path: &Path) -> Result<(), StoreError> {
-    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+fn drop_cut_event(directory: &Path) -> Result<(), StoreError> {
+    let path = &directory.join(EVENTS);
+    let mut file = match files::open(directory, EVENTS, OFlags::RDWR | OFlags::APPEND) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(StoreError::io("open", path, error)),
     };
-    let bytes = std::fs::read(path).map_err(|error| StoreError::io("read", path, error))?;
-    if bytes.last().is_some_and(|byte| *byte != b'\n') {
-        file.seek(SeekFrom::End(0))
-            .and_then(|_| file.write_all(b"\n"))
-            .map_err(|error| StoreError::io("append to", path, error))?;
+    let mut last = [b'\n'];
+    if file.seek(SeekFrom::End(-1)).is_ok() {
+        file.read_exact(&mut last).map_err(|error| StoreError::io("read", path, error))?;
+    }
+    if last != *b"\n" {
+        file.write_all(b"\n").map_err(|error| StoreError::io("append to", path, error))?;
     }
     Ok(())
 }

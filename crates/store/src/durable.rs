@@ -13,16 +13,17 @@ use std::path::Path;
 pub fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = directory.join(format!(".{name}.new"));
     let path = directory.join(name);
+    // What a try before this one has left, or somebody else put there.
+    let _ = std::fs::remove_file(&temporary);
     let written = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .open(&temporary)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&temporary, &path));
     if let Err(error) = written {
-        // The error of the write is what the user needs; a temporary file that stays is overwritten
-        // by the next try.
+        // The error of the write is what the user needs; a temporary file that stays is removed by
+        // the next try.
         let _ = std::fs::remove_file(&temporary);
         return Err(StoreError::io("write", &path, error));
     }

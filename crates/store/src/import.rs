@@ -127,7 +127,7 @@ pub fn read(path: &Path) -> Result<Vec<Comparison>, ImportError> {
 /// (environment, workload, metric, block) twice, a block for some rows and none for others, units
 /// of one metric that do not convert into each other, directions of one metric that disagree.
 pub fn read_with_notes(path: &Path) -> Result<Imported, ImportError> {
-    let bytes = std::fs::read(path)
+    let bytes = crate::files::read_named(path, crate::files::LONGEST_SAMPLES_BYTES)
         .map_err(|error| ImportError::of_file(path, format!("cannot read it: {error}"), ""))?;
     parse(path, &bytes)
 }

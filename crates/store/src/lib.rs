@@ -52,6 +52,7 @@ mod directory;
 mod durable;
 mod error;
 pub mod export;
+pub mod files;
 #[cfg(test)]
 mod fixtures;
 pub mod import;

@@ -1,7 +1,9 @@
 //! Reading `samples.jsonl` back, whatever a crash left of it.
 
-use crate::StoreError;
+use crate::{StoreError, files};
+use rustix::fs::OFlags;
 use serde_json::Value;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -23,13 +25,17 @@ pub(crate) struct Parsed {
 /// The bytes of a samples file; of a long one each CPU reads a part.
 ///
 /// # Errors
-/// Whatever the file system says.
-pub(crate) fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {
-    let file = std::fs::File::open(path)?;
-    let length = file.metadata().map_or(0, |of| of.len()) as usize;
+/// Whatever the file system says; it is longer than files of samples are, or no file of its own.
+pub(crate) fn bytes_of(directory: &Path, name: &str) -> std::io::Result<Vec<u8>> {
+    let file = files::open(directory, name, OFlags::RDONLY)?;
+    let length = file.metadata()?.len();
+    files::check_length(length, files::LONGEST_SAMPLES_BYTES)?;
+    let length = length as usize;
     let workers = workers_for(length);
     if workers == 1 {
-        return std::fs::read(path);
+        let mut bytes = Vec::with_capacity(length);
+        file.take(files::LONGEST_SAMPLES_BYTES).read_to_end(&mut bytes)?;
+        return Ok(bytes);
     }
     let mut bytes = vec![0; length];
     let part_bytes = length.div_ceil(workers);
@@ -216,9 +222,9 @@ mod tests {
         for length in [0, 1, WORTH_A_THREAD_BYTES - 1, WORTH_A_THREAD_BYTES, 3 * WORTH_A_THREAD_BYTES + 17] {
             let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             std::fs::write(&path, &bytes).unwrap();
-            assert!(bytes_of(&path).unwrap() == bytes, "{length}");
+            assert!(bytes_of(directory.path(), "file").unwrap() == bytes, "{length}");
         }
-        assert!(bytes_of(&directory.path().join("none")).is_err());
+        assert!(bytes_of(directory.path(), "none").is_err());
     }
 
     #[test]

@@ -14,13 +14,15 @@ use crate::study::{Experiment, Study};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use weigh_model::{EnvironmentSpec, SpecError};
 use weigh_store::StoreError;
 
 /// Version of `study.json`.
 const FORMAT: u32 = 1;
 const STATE: &str = "study.json";
+/// The longest state, bytes.
+const LONGEST_BYTES: u64 = 64 << 20;
 
 /// What was asked for, and how far it came.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -108,6 +110,14 @@ pub enum DirectoryError {
         /// The name.
         name: String,
     },
+    /// The state names a run that is not in the directory.
+    #[error("{}: `{run}` is no run directory in the study's own", file.display())]
+    Outside {
+        /// The file.
+        file: PathBuf,
+        /// As it is named.
+        run: String,
+    },
     /// The study in the state is wrong.
     #[error(transparent)]
     Study(#[from] StudyError),
@@ -130,7 +140,9 @@ impl DirectoryError {
                 Some("the runs of its experiments are whole: `weigh show DIR/EXPERIMENT` shows each")
             }
             Self::Newer { .. } => Some("use the version of weigh that made it, or a newer one"),
-            Self::NoExperiment { .. } => Some("restore study.json from a copy, or measure the study again"),
+            Self::NoExperiment { .. } | Self::Outside { .. } => {
+                Some("restore study.json from a copy, or measure the study again")
+            }
             _ => None,
         }
     }
@@ -172,7 +184,9 @@ impl StudyDirectory {
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         let file = path.join(STATE);
         let failed = |source| DirectoryError::Io { action: "read", path: file.clone(), source };
-        let text = std::fs::read_to_string(&file).map_err(failed)?;
+        let text = weigh_store::files::read(path, STATE, LONGEST_BYTES)
+            .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
+            .map_err(failed)?;
         let damaged = |source| DirectoryError::Damaged { file: file.clone(), source };
         // A newer format may have another shape, which is no damage.
         let loose: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
@@ -180,6 +194,12 @@ impl StudyDirectory {
             return Err(DirectoryError::Newer { file, found });
         }
         let state: StudyState = serde_json::from_str(&text).map_err(damaged)?;
+        for one in &state.experiments {
+            let run = run_name(&one.name);
+            if let Some(run) = one.run.iter().chain([&run]).find(|run| !is_below(path, run)) {
+                return Err(DirectoryError::Outside { file, run: run.clone() });
+            }
+        }
         let study = read_study(Path::new(STATE), &state.study)?;
         Ok(Self { path: path.into(), state, study })
     }
@@ -255,6 +275,13 @@ impl StudyState {
             experiments: Vec::new(),
         }
     }
+}
+
+/// Whether a name is one of an entry of the directory, and no link if it is there.
+fn is_below(directory: &Path, name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+    is_plain && !directory.join(name).is_symlink()
 }
 
 /// The name of the run directory of an experiment: a slash becomes a hyphen.

@@ -7,7 +7,7 @@ use crate::error::{Failure, Kind};
 use crate::{facts, ui};
 use read::Read;
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::Path;
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Started, WorkloadPlan};
 use weigh_report::{ComparedRuns, EnvironmentFacts, LogEnd, Report};
 use weigh_stats::{
@@ -92,15 +92,12 @@ fn logs(directory: &RunDirectory, failures: &[Failed]) -> BTreeMap<String, LogEn
     /// Nobody reads more logs than these on a page.
     const MOST: usize = 40;
     let names = failures.iter().filter_map(|failure| failure.log.as_deref()).take(MOST);
-    // Samples may come from somebody else, so only files of the run's own directory are shown.
-    let own = |name: &&str| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    // Samples may come from somebody else, so only files of the run's own directory are opened.
     let read = |name: &str| {
-        let path = directory.path().join(name);
-        let plain = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
-        let end = std::fs::File::open(path).and_then(|mut file| LogEnd::read(&mut file));
-        end.ok().filter(|_| plain).map(|end| (name.to_string(), end))
+        let end = directory.open_file(name).and_then(|mut file| LogEnd::read(&mut file));
+        end.ok().map(|end| (name.to_string(), end))
     };
-    names.filter(own).filter_map(read).collect()
+    names.filter_map(read).collect()
 }
 
 fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {

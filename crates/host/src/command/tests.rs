@@ -89,6 +89,34 @@ fn the_log_holds_the_command_line_and_how_it_ended() {
 }
 
 #[test]
+fn a_program_that_writes_without_end_is_killed() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("x.log");
+    let started = Instant::now();
+    for script in ["yes", "yes >&2", "yes & sleep 60"] {
+        let result = shell(script).log_to(&path).deadline(Duration::from_secs(60)).run();
+        let Err(error) = result else { panic!("{script} ended") };
+        assert!(matches!(error, CommandError::Output { .. }), "{error}");
+        assert!(error.to_string().contains("wrote more than 64 MiB"), "{error}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(40));
+    assert!(path.metadata().unwrap().len() < 4 << 20, "the log has the end of it");
+}
+
+#[test]
+fn a_program_that_runs_fills_no_disk_by_its_log() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("x.log");
+    let mut running = shell("yes >&2").log_to(&path).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(running.try_wait().unwrap().is_none(), "it goes on");
+    drop(running);
+    let length = path.metadata().unwrap().len();
+    assert!(length <= crate::log::LONGEST_BYTES, "{length}");
+    assert!(length > 1 << 20, "{length}");
+}
+
+#[test]
 fn programs_are_found_and_words_quoted() {
     assert!(find_program("sh").unwrap().is_absolute());
     assert_eq!(find_program("no-such-program-here"), None);

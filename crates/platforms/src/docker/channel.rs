@@ -8,11 +8,10 @@
 use super::client::Client;
 use super::engine::{Engine, EngineError, call};
 use futures_util::future::select;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -23,6 +22,9 @@ use tokio::net::UnixStream;
 /// After the session's side is closed nobody reads any more; this long the container may still say
 /// something to the log.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// Copied at once.
+const PIECE: usize = 64 << 10;
 
 /// The number of standard error in the header of a frame.
 const STANDARD_ERROR: u8 = 2;
@@ -47,7 +49,7 @@ impl Channel {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let write = theirs.try_clone()?;
-        let log = OpenOptions::new().append(true).create(true).open(log)?;
+        let log = log.to_path_buf();
         let (report, attached) = mpsc::channel();
         let name = container.to_string();
         let thread = std::thread::Builder::new().name("docker attach".into()).spawn(move || {
@@ -75,7 +77,7 @@ async fn serve(
     client: &Client,
     container: &str,
     ours: StdUnixStream,
-    log: File,
+    log: PathBuf,
     report: &mpsc::Sender<Result<(), EngineError>>,
 ) {
     let path = format!("/containers/{container}/attach?stream=true&stdin=true&stdout=true&stderr=true");
@@ -102,13 +104,14 @@ async fn serve(
         tokio::time::sleep(LAST_WORDS).await;
     };
     let outward = async {
-        let mut log = log;
         let mut listening = true;
-        while let Ok((stream, piece)) = frame(&mut output).await {
-            match stream {
-                STANDARD_ERROR => drop(log.write_all(&piece)),
-                _ if listening => listening = to_session.write_all(&piece).await.is_ok(),
-                _ => {}
+        while let Ok((stream, mut left)) = frame(&mut output).await {
+            while let Some(piece) = piece(&mut output, &mut left).await {
+                match stream {
+                    STANDARD_ERROR => drop(weigh_host::log::append(&log, &piece)),
+                    _ if listening => listening = to_session.write_all(&piece).await.is_ok(),
+                    _ => {}
+                }
             }
         }
         let _ = to_session.shutdown().await;
@@ -117,16 +120,20 @@ async fn serve(
     select(pin!(inward), pin!(outward)).await;
 }
 
-/// The next frame: a header of 8 bytes, which names the stream in the first and the length in the
-/// last four, and the bytes themselves.
-async fn frame(output: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, Vec<u8>)> {
+/// The head of the next frame, 8 bytes: the stream is in the first, the length of what follows in
+/// the last four.
+async fn frame(output: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u32)> {
     let mut header = [0; 8];
     output.read_exact(&mut header).await?;
     let [stream, _, _, _, length @ ..] = header;
-    let length = u32::from_be_bytes(length);
-    let mut piece = Vec::new();
-    if output.take(length.into()).read_to_end(&mut piece).await? < length as usize {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok((stream, piece))
+    Ok((stream, u32::from_be_bytes(length)))
+}
+
+/// The next piece of a frame of which so much is left; none at its end and at that of the stream.
+async fn piece(output: &mut (impl AsyncRead + Unpin), left: &mut u32) -> Option<Vec<u8>> {
+    let mut piece = vec![0; (*left as usize).min(PIECE)];
+    let read = output.read(&mut piece).await.ok().filter(|read| *read > 0)?;
+    piece.truncate(read);
+    *left -= read as u32;
+    Some(piece)
 }

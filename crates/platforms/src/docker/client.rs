@@ -1,6 +1,6 @@
 //! HTTP to the engine behind one unix socket: a connection for every request.
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, UPGRADE};
@@ -15,6 +15,9 @@ use tokio::net::UnixStream;
 /// The newest version of the engine's interface that these requests are written for, and whose
 /// answers are understood.
 const NEWEST: (u32, u32) = (1, 53);
+
+/// Longest answer that is read, bytes: what loading an image reports may be long.
+const LONGEST: usize = 64 << 20;
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,8 @@ pub(super) enum ClientError {
     Json(#[from] serde_json::Error),
     #[error("the answer has no version of the interface")]
     Version,
+    #[error("the answer cannot be read: {0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// What a request carries.
@@ -85,7 +90,7 @@ impl Client {
             Content::Archive(bytes) => (request.header(CONTENT_TYPE, "application/x-tar"), bytes.into()),
         };
         let answer = self.send(request.body(Full::new(bytes))?).await?;
-        let said = answer.into_body().collect().await?.to_bytes();
+        let said = bytes(answer).await?;
         let mut last = Value::Null;
         for value in serde_json::Deserializer::from_slice(&said).into_iter() {
             last = value?;
@@ -121,13 +126,19 @@ impl Client {
         {
             return Ok(answer);
         }
-        let said = answer.into_body().collect().await?.to_bytes();
+        let said = bytes(answer).await?;
         let message = serde_json::from_slice(&said)
             .ok()
             .and_then(|value: Value| value["message"].as_str().map(String::from));
         let reason = message.unwrap_or_else(|| String::from_utf8_lossy(&said).into_owned());
         Err(ClientError::Refused { status: status.as_u16(), reason: reason.trim().into() })
     }
+}
+
+/// The body of an answer.
+async fn bytes(answer: Response<Incoming>) -> Result<Bytes, ClientError> {
+    let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+    Ok(body.map_err(ClientError::Body)?.to_bytes())
 }
 
 fn parse_version(text: &str) -> Option<(u32, u32)> {

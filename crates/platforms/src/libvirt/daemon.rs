@@ -145,7 +145,7 @@ impl Daemon {
     /// The last that the daemon of a run's own has written of a domain's QEMU.
     pub(super) fn logged_end(&self, domain: &str) -> Option<String> {
         let log = self.own.as_ref()?.directory.join(format!("log/qemu/{domain}.log"));
-        let text = fs::read_to_string(log).ok()?;
+        let text = String::from_utf8_lossy(&weigh_host::log::tail(&log, 16 << 10)).into_owned();
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
         // As in `2026-01-01 00:00:00.000+0000: shutting down, reason=crashed`.
         Some(line.split_once("+0000: ").map_or(line, |(_, words)| words).trim().into())

@@ -25,6 +25,7 @@ use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::Running;
+use weigh_host::log::NamedPipe;
 
 /// From the first call of the client to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
@@ -57,6 +58,8 @@ pub(super) struct LibvirtMachine {
     /// What could not be had as it was asked for.
     notes: Vec<String>,
     storage: Option<Storage>,
+    /// What QEMU takes for the file of the serial console.
+    console: Option<NamedPipe>,
     /// Serves this guest's shared files.
     file_daemon: Option<Running>,
     qemu: Option<u32>,
@@ -66,6 +69,7 @@ pub(super) struct LibvirtMachine {
 struct Files {
     document: PathBuf,
     channel: PathBuf,
+    console: PathBuf,
     /// Socket of the daemon that serves shared files.
     shared: PathBuf,
 }
@@ -73,7 +77,7 @@ struct Files {
 impl Files {
     fn of(host: &Host, instance: u64) -> Self {
         let file = |ending: &str| host.work.join(format!("lv{instance}.{ending}"));
-        Self { document: file("xml"), channel: file("sock"), shared: file("fs") }
+        Self { document: file("xml"), channel: file("sock"), console: file("console"), shared: file("fs") }
     }
 
     /// One that is left costs a few bytes until the end of the run.
@@ -110,6 +114,7 @@ pub(super) fn launch(
         large_pages: None,
         notes: Vec::new(),
         storage: None,
+        console: None,
         file_daemon: None,
         qemu: None,
     };
@@ -138,6 +143,16 @@ impl LibvirtMachine {
         let share = self.shared_files(prepared);
         let storage = self.storage.insert(Storage::take(host, request, prepared)?);
         let tap = net::of_guest(host, request)?;
+        // The log daemon of a user's libvirt takes only regular files, and bounds them itself.
+        let console = match self.daemon.is_own() {
+            true => {
+                let pipe = NamedPipe::make(&self.files.console, &core.log)
+                    .map_err(PlatformError::at("make the pipe", &self.files.console))?;
+                self.console = Some(pipe);
+                self.files.console.clone()
+            }
+            false => core.log.clone(),
+        };
         let card = tap.as_ref().map(|tap| net::card(&request.environment, tap));
         let disks = storage.disks();
         let of_tap = tap.as_ref().map(Tap::probe_arguments).unwrap_or_default();
@@ -153,7 +168,7 @@ impl LibvirtMachine {
             kernel: &prepared.kernel,
             initramfs: &prepared.initramfs,
             probe_words: format!("{} {of_tap}", storage.probe_words()).trim(),
-            console: &core.log,
+            console: &console,
             channel: &self.files.channel,
             share: share.as_ref(),
             card: card.as_ref(),
@@ -377,6 +392,7 @@ impl Backend for LibvirtMachine {
 
     fn release(&mut self, _: &mut GuestCore) -> Result<()> {
         self.qemu = None;
+        self.console = None;
         self.files.remove();
         self.storage.as_mut().map_or(Ok(()), |storage| storage.give_back())?;
         self.storage = None;

@@ -45,6 +45,8 @@ impl Config<'_> {
         set("uts.name", "weighbridge");
         if plan.system {
             set("console.logfile", &self.console.display().to_string());
+            // LXC begins it anew beyond that.
+            set("console.size", "16MB");
             set("init.cmd", "/sbin/init");
         } else {
             set("console.path", "none");

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::{Invocation, Running};
@@ -48,6 +48,8 @@ const SLACK_BYTES: u64 = 1536 << 20;
 /// For a machine's state to be written to a disk.
 const SAVE_DEADLINE: Duration = Duration::from_secs(120);
 
+/// What is looked at of a console, bytes: its kernel's last words, or all of a boot.
+const CONSOLE_BYTES: u64 = 256 << 10;
 /// Lines of the log that an error repeats.
 const LAST_WORDS: usize = 4;
 
@@ -143,6 +145,8 @@ impl QemuMachine {
         storage.served_by(tune.iothread());
         core.make_machine_cgroup(host, options.bytes().saturating_add(SLACK_BYTES))?;
         let (monitor, monitor_of_qemu) = pair()?;
+        let console =
+            weigh_host::log::pipe(&core.log).map_err(PlatformError::io("make a pipe for the console"))?;
         let parts = self.parts.insert(Parts {
             tune,
             memory: Memory::make(host, options)?,
@@ -159,7 +163,8 @@ impl QemuMachine {
             acceleration,
             kernel: &prepared.kernel,
             initramfs: &prepared.initramfs,
-            console: &core.log,
+            // QEMU opens the pipe anew by the number that it has there.
+            console: &PathBuf::from(format!("/proc/self/fd/{}", console.as_raw_fd())),
             qmp: monitor_of_qemu.as_raw_fd(),
             restored: saved.is_some(),
             parts: parts.all().to_vec(),
@@ -170,7 +175,7 @@ impl QemuMachine {
         }
         let of_parts = parts.all_mut().into_iter().flat_map(Part::passed);
         let state = saved.as_mut().and_then(Saved::passed);
-        for descriptor in [monitor_of_qemu].into_iter().chain(of_parts).chain(state) {
+        for descriptor in [monitor_of_qemu, console].into_iter().chain(of_parts).chain(state) {
             command = command.pass(descriptor);
         }
         core.program = Some(command.spawn()?);
@@ -350,9 +355,9 @@ impl Backend for QemuMachine {
     }
 }
 
-/// What the log has of this machine.
+/// What the end of the log has of this machine.
 fn console_of(core: &GuestCore) -> String {
-    let log = std::fs::read(&core.log).unwrap_or_default();
+    let log = weigh_host::log::tail(&core.log, CONSOLE_BYTES);
     of_this_machine(&String::from_utf8_lossy(&log))
 }
 

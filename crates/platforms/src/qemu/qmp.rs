@@ -14,6 +14,8 @@ use weigh_host::clock::monotonic_ns;
 
 /// Largest line that is read, bytes.
 const LONGEST: usize = 1 << 20;
+/// Events that are kept for those who ask for them later; a guest can cause some without end.
+const MOST_EVENTS: usize = 1000;
 
 /// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
@@ -165,6 +167,8 @@ impl Qmp {
                     .map_err(|_| QmpError::Lost("said something that is not JSON".into()))?;
                 if let Some(name) = message.get("event").and_then(Value::as_str) {
                     let data = message.get("data").cloned().unwrap_or_default();
+                    let excess = (self.events.len() + 1).saturating_sub(MOST_EVENTS);
+                    self.events.drain(..excess);
                     self.events.push(Event { name: name.into(), data, seen_ns: monotonic_ns() });
                 }
                 return Ok(message);

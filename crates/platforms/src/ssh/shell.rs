@@ -147,7 +147,8 @@ impl RemoteJob {
                 break std::mem::replace(&mut self.seen, rest);
             }
             let left = until.saturating_duration_since(Instant::now());
-            if !is_readable(&self.output, left) || matches!(self.read(), Read::End) {
+            let is_endless = self.seen.len() > PIECE;
+            if is_endless || !is_readable(&self.output, left) || matches!(self.read(), Read::End) {
                 let _ = self.running.wait(EXIT_DEADLINE);
                 let said = String::from_utf8_lossy(&self.errors()).into_owned();
                 return Err(Refusal::new(target.unreachable(&said).to_string(), Errno::HOSTUNREACH));
@@ -187,7 +188,7 @@ impl RemoteJob {
 
     /// Standard error: that of the command, and of `ssh`.
     fn errors(&self) -> Vec<u8> {
-        let said = std::fs::read(&self.log).unwrap_or_default();
+        let said = weigh_host::log::tail(&self.log, weigh_host::log::LONGEST_BYTES);
         said.strip_prefix(self.header.as_bytes()).map_or_else(|| said.clone(), <[u8]>::to_vec)
     }
 

@@ -20,6 +20,8 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 /// The first serial line in the guest.
 const CHANNEL: &str = "/dev/ttyS0";
+/// What is looked at of a console, bytes: all of a boot.
+const CONSOLE_BYTES: u64 = 256 << 10;
 
 /// A machine to start.
 pub(super) struct Machine<'a> {
@@ -70,7 +72,7 @@ impl Machine<'_> {
         }
         let announced = core.open_session(Session::over_terminal)?.announced(HELLO_DEADLINE);
         announced.map_err(|error| core.failed(&error))?;
-        let console = std::fs::read(&core.log).unwrap_or_default();
+        let console = weigh_host::log::tail(&core.log, CONSOLE_BYTES);
         match tap::missing_network(&String::from_utf8_lossy(&console)) {
             Some(reason) => Err(core.failed(&reason)),
             None => Ok(()),

@@ -398,7 +398,8 @@ fn a_flood_of_answers_to_nobody_loses_the_guest() {
     for empty in [false, true] {
         let mut session = talk_after_hello(move |mut peer| {
             let Some(Request::Get { id, .. }) = peer.receive() else { panic!("no request") };
-            let stray = if empty { Reply::File { id, bytes: Vec::new() } } else { Reply::Done { id: id + 1 } };
+            let stray =
+                if empty { Reply::File { id, bytes: Vec::new() } } else { Reply::Done { id: id + 1 } };
             flood(&mut peer, &frame(&stray).repeat(64));
         });
         let reason = lost(session.get("/x", 100).unwrap_err());

@@ -51,6 +51,67 @@ fn what_is_stored_is_read_back() {
     assert_eq!(left_over, [""; 0], "no temporary file stays");
 }
 
+/// A run directory of somebody else's, in which one of the files leads elsewhere.
+#[test]
+fn no_file_of_a_run_leads_out_of_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let victim = parent.path().join("victim");
+    let secret = "secret without a newline";
+    fs::write(&victim, secret).unwrap();
+    for name in [PLAN, HOST, SAMPLES, EVENTS, analysis_cache::FILE, ".collected.json.new"] {
+        let path = stored(parent.path(), &[measured(0, 1.0)]);
+        let _ = fs::remove_file(path.join(name));
+        std::os::unix::fs::symlink(&victim, path.join(name)).unwrap();
+        let opened = RunDirectory::open(&path);
+        let shown = opened.and_then(|run| run.records().map(drop).and_then(|()| run.events().map(drop)));
+        assert_eq!(shown.is_err(), [PLAN, HOST, SAMPLES, EVENTS].contains(&name), "{name}");
+        let appended = RunDirectory::open_for_append(&path);
+        let appended =
+            appended.and_then(|mut run| run.append_event(&event("x")).and_then(|()| run.flush_events()));
+        assert_eq!(appended.is_err(), [PLAN, HOST, SAMPLES, EVENTS].contains(&name), "{name}");
+        if let Err(error) = appended {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            assert!(source.unwrap().contains("no regular file of this directory"), "{name}: {error}");
+        }
+        write_whole(&path, "collected.json", b"{}").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), secret, "{name}");
+    }
+}
+
+/// The directory of logs leads elsewhere: nothing is read or written there.
+#[test]
+fn logs_are_in_the_run() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = stored(parent.path(), &[measured(0, 1.0)]);
+    let victim = parent.path().join("victim");
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("shadow"), "secret").unwrap();
+    fs::remove_dir(path.join(LOGS)).unwrap();
+    std::os::unix::fs::symlink(&victim, path.join(LOGS)).unwrap();
+    assert!(RunDirectory::open(&path).unwrap().open_file("logs/shadow").is_err());
+    let error = RunDirectory::open_for_append(&path).unwrap_err();
+    assert!(error.to_string().contains("logs"), "{error}");
+    fs::remove_file(path.join(LOGS)).unwrap();
+    RunDirectory::open_for_append(&path).unwrap();
+    assert!(path.join(LOGS).is_dir(), "missing ones are made");
+}
+
+/// Files that are long without taking room.
+#[test]
+fn a_sparse_file_is_refused_and_not_read() {
+    let parent = tempfile::tempdir().unwrap();
+    for name in [PLAN, HOST, SAMPLES, EVENTS] {
+        let path = stored(parent.path(), &[measured(0, 1.0)]);
+        let file = fs::OpenOptions::new().append(true).open(path.join(name)).unwrap();
+        file.set_len(40 << 30).unwrap();
+        let opened = RunDirectory::open(&path);
+        let shown = opened.and_then(|run| run.records().map(drop).and_then(|()| run.events().map(drop)));
+        let error = std::error::Error::source(&shown.unwrap_err()).map(ToString::to_string);
+        assert!(error.unwrap().contains("MiB"), "{name}");
+        assert!(RunDirectory::open_for_append(&path).is_err() || name == EVENTS, "{name}");
+    }
+}
+
 #[test]
 fn two_runs_of_one_second_get_two_directories() {
     let parent = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ pub fn measure(
 pub fn write_page(report: &Report, run: &Path) -> Result<PathBuf, Failure> {
     let page = run.join("report.html");
     let html = outcome::render(report, OutputFormat::Html, None)?;
-    std::fs::write(&page, html).map_err(|error| file_failure("write", &page, error))?;
+    weigh_store::write_whole(run, "report.html", html.as_bytes())?;
     Ok(page)
 }
 

@@ -152,8 +152,7 @@ fn carry_on(mut directory: StudyDirectory, format: OutputFormat) -> Result<(), F
     let report = study::report(&directory)?;
     let path = directory.path();
     let page = path.join("report.html");
-    std::fs::write(&page, study::render(&report, OutputFormat::Html)?)
-        .map_err(|error| file_failure("write", &page, error))?;
+    weigh_store::write_whole(path, "report.html", study::render(&report, OutputFormat::Html)?.as_bytes())?;
     measured?;
     ui::print(&study::render(&report, format)?);
     ui::note(&format!("study: {}\nreport: {}", path.display(), page.display()));

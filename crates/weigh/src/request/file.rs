@@ -7,12 +7,17 @@ use std::path::Path;
 use weigh_model::{PLAN_FORMAT, Plan};
 use weigh_platforms as platforms;
 
+/// The longest plan, bytes.
+const LONGEST_BYTES: u64 = 64 << 20;
+
 /// Reads a plan and checks what may be wrong in one that was edited by hand.
 ///
 /// # Errors
 /// It cannot be read, has a newer format, or names what does not exist.
 pub fn read_plan(file: &Path, host: &mut dyn HostView) -> Result<Plan, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| file_failure("read the plan", file, error))?;
+    let text = weigh_store::files::read_named(file, LONGEST_BYTES)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
+        .map_err(|error| file_failure("read the plan", file, error))?;
     let name = file.display().to_string();
     let damaged = |error: serde_json::Error| {
         let offset = offset_of(&text, error.line(), error.column());

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
+use weigh_host::log::NamedPipe;
 
 /// From the start of the monitor to the probe's hello. It takes well under a second; the host may
 /// be busy.
@@ -40,6 +41,8 @@ const LONGEST_NAME: usize = 64;
 pub(crate) struct VmmMachine {
     monitor: &'static dyn Monitor,
     api: Option<Api>,
+    /// What the monitor takes for the file of the console.
+    console: Option<NamedPipe>,
     parts: Parts,
 }
 
@@ -82,7 +85,7 @@ pub(crate) fn launch(
         card: parts.card(),
         console: CONSOLE.into(),
     };
-    CoreGuest::launch(core, VmmMachine { monitor, api: None, parts }, |vmm, core| {
+    CoreGuest::launch(core, VmmMachine { monitor, api: None, console: None, parts }, |vmm, core| {
         vmm.spawn(core, host, settings, &machine, until)?;
         let up = vmm.bring_up(core, &machine, saved, until);
         up.map_err(|reason| failed(core, &reason))
@@ -108,11 +111,9 @@ impl VmmMachine {
         let place = &core.directories[0];
         let making = format!("make the directory {}", place.display());
         std::fs::create_dir_all(place).map_err(PlatformError::io(making))?;
-        // The monitor truncates it, so that it must not be the log.
         let console = core.log.with_extension("console.log");
-        let linked = std::path::absolute(&console)
-            .and_then(|console| std::os::unix::fs::symlink(console, place.join(CONSOLE)));
-        linked.map_err(PlatformError::io("give the guest's console a file"))?;
+        let console = NamedPipe::make(&place.join(CONSOLE), &console);
+        self.console = Some(console.map_err(PlatformError::io("make a pipe for the guest's console"))?);
         let api = Api::new(place, API_SOCKET).map_err(PlatformError::io("prepare to ask the monitor"))?;
         core.make_machine_cgroup(host, machine.memory_bytes.saturating_add(SLACK_BYTES))?;
         core.start_clock();
