@@ -19,12 +19,21 @@ fn line(blocks: u32) -> String {
     )
 }
 
-/// The port that a spawned run has told.
-fn port(stage: &Stage) -> u16 {
+/// The address that a spawned run has told.
+#[derive(Clone)]
+struct Address {
+    port: u16,
+    /// Without which nothing is shown.
+    secret: String,
+}
+
+fn address(stage: &Stage) -> Address {
     wait_for("the address", || {
         let said = stage.spawned_said();
         let (_, rest) = said.split_once("live: http://127.0.0.1:")?;
-        rest.split_once('/')?.0.parse().ok()
+        let (port, rest) = rest.split_once('/')?;
+        let (secret, _) = rest.split_once("/ (")?;
+        Some(Address { port: port.parse().ok()?, secret: secret.into() })
     })
 }
 
@@ -38,14 +47,16 @@ fn ask(port: u16, request: &str) -> std::io::Result<(String, String)> {
     Ok((head.into(), body.into()))
 }
 
-fn get(port: u16, path: &str) -> std::io::Result<String> {
-    let (head, body) = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"))?;
+fn get(address: &Address, path: &str) -> std::io::Result<String> {
+    let Address { port, secret } = address;
+    let request = format!("GET /{secret}{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+    let (head, body) = ask(*port, &request)?;
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {head}");
     Ok(body)
 }
 
-fn state(port: u16) -> Value {
-    serde_json::from_str(&get(port, "/state").unwrap()).unwrap()
+fn state(address: &Address) -> Value {
+    serde_json::from_str(&get(address, "/state").unwrap()).unwrap()
 }
 
 fn ended(run: &mut Child) -> std::process::ExitStatus {
@@ -75,10 +86,11 @@ fn listening(port: u16) -> Vec<String> {
 fn the_report_is_served_while_the_run_goes_on() {
     let stage = Stage::with_fakes();
     let mut run = stage.spawn(&line(20));
-    let port = port(&stage);
+    let live = address(&stage);
+    let port = live.port;
     // Somebody who connects and says nothing is there all the time.
     let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-    let first = get(port, "/").unwrap();
+    let first = get(&live, "/").unwrap();
     assert!(
         first.contains("data-version=\"1\"") && first.contains("<strong>GOING ON</strong>: 0 of 20 blocks"),
         "{first:.2000}"
@@ -94,21 +106,26 @@ fn the_report_is_served_while_the_run_goes_on() {
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
     let (head, _) = ask(port, "GET /plan.json HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    // Every user of the machine can connect; only who has seen the address sees the run.
+    for path in ["/", "/state", &format!("/{}/", "0".repeat(live.secret.len()))] {
+        let (head, _) = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+        assert!(head.starts_with("HTTP/1.1 404 "), "{path}: {head}");
+    }
     let (head, _) = ask(port, "nonsense\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
 
     // Somebody has asked: the next block gives a new page, of the blocks so far.
-    let told = wait_for("the second page", || Some(state(port)).filter(|state| state["version"] == 2));
+    let told = wait_for("the second page", || Some(state(&live)).filter(|state| state["version"] == 2));
     assert!(told["finished"] == false && told["blocks"] == 20, "{told}");
-    let second = get(port, "/").unwrap();
+    let second = get(&live, "/").unwrap();
     assert!(second.contains("data-version=\"2\""), "{second:.2000}");
     let (_, rest) = second.split_once("<strong>GOING ON</strong>: ").unwrap();
     let done: u64 = rest.split_once(" of 20 blocks").unwrap().0.parse().unwrap();
     assert!(done >= 1 && done <= told["blocks_done"].as_u64().unwrap(), "{done}: {told}");
     assert!(second.contains("null:effect=0.1,label=b") && second.contains("data-ended=\"no\""));
 
-    let last = wait_for("the end", || Some(state(port)).filter(|state| state["finished"] == true));
-    let page = get(port, "/").unwrap();
+    let last = wait_for("the end", || Some(state(&live)).filter(|state| state["finished"] == true));
+    let page = get(&live, "/").unwrap();
     assert!(last["version"].as_u64().unwrap() >= 3, "{last}");
     assert!(page.contains("data-ended=\"yes\"") && page.contains("The run has ended"), "{page:.2000}");
     assert!(ended(&mut run).success(), "{}", stage.spawned_said());
@@ -125,7 +142,7 @@ fn the_report_is_served_while_the_run_goes_on() {
 fn an_interrupted_run_ends_its_server_and_is_resumed_with_another() {
     let stage = Stage::with_fakes();
     let mut run = stage.spawn(&line(12));
-    let first = port(&stage);
+    let first = address(&stage).port;
     wait_for("a block", || stage.spawned_said().contains("block 1/12").then_some(()));
     interrupt(&run);
     ended(&mut run);
@@ -134,11 +151,11 @@ fn an_interrupted_run_ends_its_server_and_is_resumed_with_another() {
     assert!((1..12).contains(&done), "{done}");
 
     let mut run = stage.spawn("resume r --live");
-    let second = port(&stage);
-    let page = get(second, "/").unwrap();
+    let second = address(&stage);
+    let page = get(&second, "/").unwrap();
     assert!(page.contains(&format!("<strong>GOING ON</strong>: {done} of 12 blocks")), "{page:.2000}");
-    wait_for("the end", || Some(state(second)).filter(|state| state["finished"] == true));
-    get(second, "/").unwrap();
+    wait_for("the end", || Some(state(&second)).filter(|state| state["finished"] == true));
+    get(&second, "/").unwrap();
     assert!(ended(&mut run).success());
     assert_eq!(shown(&stage, "r")["blocks"]["done"], 12);
     // Fakes change nothing on the host; what others do there meanwhile is not the subject.

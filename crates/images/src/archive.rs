@@ -1,10 +1,14 @@
 //! Unpacking a user's tar archive.
 
+use crate::bounds::{Bounds, DEEPEST, Metered, named};
 use crate::{FileError, ImageError, compression};
 use std::fs;
 use std::io::{Cursor, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
+
+/// Directories that are held in memory until what is in them has been unpacked.
+const MOST_HELD: usize = 100_000;
 
 /// First bytes of a bzip2 file, a compression that is not supported.
 const BZIP2: &[u8] = b"BZh";
@@ -19,32 +23,49 @@ const CHECKSUM: std::ops::Range<usize> = 148..156;
 ///
 /// Device nodes, pipes and sockets are left out: guests get their own `/dev`.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
-    let reader = open(archive)?;
+    let packed = archive.metadata().map_err(FileError::of("look at", archive))?.len();
+    let (reader, allowance) = Metered::new(open(archive)?, packed);
     fs::create_dir_all(into).map_err(FileError::of("make the directory", into))?;
     let mut reader = tar::Archive::new(reader);
     reader.set_preserve_permissions(true);
     reader.set_preserve_ownerships(is_root(into)?);
     reader.set_preserve_mtime(true);
+    let bounds = Bounds::new();
     // Directories last, because one without write permission could not be filled.
     let mut directories = Vec::new();
     for entry in reader.entries().map_err(FileError::of("read", archive))? {
         let mut entry = entry.map_err(FileError::of("read", archive))?;
         let kind = entry.header().entry_type();
+        let counted = allowance.entry(&entry);
+        let counted = counted.and_then(|()| bounds.entry(&entry.path_bytes(), entry.size(), into));
+        counted.map_err(|source| ImageError::Excessive {
+            archive: archive.into(),
+            entry: name_of(&entry),
+            source,
+        })?;
         if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
             continue;
         }
         refuse_escape(archive, &entry)?;
         if kind.is_dir() {
             directories.push(entry);
+            if directories.len() > MOST_HELD {
+                unpack_directories(archive, &mut directories, into)?;
+            }
             continue;
         }
         unpack_entry(archive, &mut entry, into)?;
     }
+    unpack_directories(archive, &mut directories, into)
+}
+
+fn unpack_directories<R: Read>(
+    archive: &Path,
+    directories: &mut Vec<tar::Entry<'_, R>>,
+    into: &Path,
+) -> Result<(), ImageError> {
     directories.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
-    for mut entry in directories {
-        unpack_entry(archive, &mut entry, into)?;
-    }
-    Ok(())
+    directories.drain(..).try_for_each(|mut entry| unpack_entry(archive, &mut entry, into))
 }
 
 fn unpack_entry<R: Read>(
@@ -85,13 +106,15 @@ fn refuse_escape<R: Read>(archive: &Path, entry: &tar::Entry<'_, R>) -> Result<(
     Ok(())
 }
 
-/// Whether a component of the path is a symbolic link that leads out of the root or nowhere.
+/// Whether a component of the path is a symbolic link that leads out of the root, nowhere, or deeper
+/// than a path may be.
 fn leaves_through_link(path: &Path, root: &Path) -> bool {
     let mut reached = root.to_path_buf();
     path.components().filter(|part| matches!(part, Component::Normal(_))).any(|part| {
         reached.push(part);
         reached.is_symlink()
-            && !matches!((root.canonicalize(), reached.canonicalize()), (Ok(root), Ok(target)) if target.starts_with(&root))
+            && !matches!((root.canonicalize(), reached.canonicalize()), (Ok(root), Ok(target))
+                if target.strip_prefix(&root).is_ok_and(|below| below.components().count() < DEEPEST))
     })
 }
 
@@ -100,7 +123,7 @@ fn refuse(archive: &Path, entry: String, fault: &'static str) -> ImageError {
 }
 
 fn name_of<R: Read>(entry: &tar::Entry<'_, R>) -> String {
-    String::from_utf8_lossy(&entry.path_bytes()).into_owned()
+    named(&entry.path_bytes())
 }
 
 /// Opens an archive for reading, decompressed, and checks that it is one.

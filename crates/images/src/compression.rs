@@ -2,6 +2,7 @@
 
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
+use liblzma::stream::{CONCATENATED, Stream};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
@@ -14,6 +15,8 @@ const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const MAGIC: u64 = 6;
 /// Largest window of zstd, as a power of two: that of `zstd --ultra`.
 const ZSTD_WINDOW: u32 = 27;
+/// Memory that unpacking xz may take, bytes: four times what `xz -9` needs.
+pub(crate) const XZ_MEMORY: u64 = 256 << 20;
 /// How much is read at once, bytes.
 const BUFFER: usize = 1 << 17;
 
@@ -27,7 +30,8 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     if magic.starts_with(GZIP) {
         Ok(Box::new(MultiGzDecoder::new(file)))
     } else if magic.starts_with(XZ) {
-        Ok(Box::new(XzDecoder::new_multi_decoder(file)))
+        let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
+        Ok(Box::new(XzDecoder::new_stream(file, stream)))
     } else if magic.starts_with(ZSTD) {
         let mut decoder = zstd::Decoder::with_buffer(file)?;
         decoder.window_log_max(ZSTD_WINDOW)?;

@@ -85,6 +85,16 @@ pub enum ImageError {
         /// What is wrong with it.
         fault: &'static str,
     },
+    /// The archive would take more room than archives may.
+    #[error("{} is not unpacked, because of its entry `{entry}`: {source}", archive.display())]
+    Excessive {
+        /// The archive.
+        archive: PathBuf,
+        /// The beginning of the entry's path.
+        entry: String,
+        /// What is too much of it.
+        source: io::Error,
+    },
     /// A program that every guest needs is missing.
     #[error("{} does not exist, but every guest needs it", path.display())]
     ProgramMissing {

@@ -23,6 +23,7 @@
 //! holds the skeleton is the first of [`Root::binds`], when nothing but the skeleton can be copied.
 
 mod archive;
+mod bounds;
 mod compression;
 pub mod debian;
 mod digest;

@@ -26,6 +26,8 @@ use weigh_host::ledger::Ledger;
 
 /// How long a pull waits for another pull of the same image.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
+/// Layers of an image. Engines make 127 at most.
+const MOST_LAYERS: usize = 512;
 
 /// Why an image could not be pulled.
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +148,15 @@ fn fetch(
     staging: &Path,
     progress: &Progress<'_>,
 ) -> Result<(), PullError> {
+    if layers.len() > MOST_LAYERS || config.size > registry::LONGEST_DOCUMENT {
+        let text = format!(
+            "it has {} layers and a configuration of {} bytes, of at most {MOST_LAYERS} and {}",
+            layers.len(),
+            config.size,
+            registry::LONGEST_DOCUMENT
+        );
+        return Err(PullError::Manifest(text));
+    }
     let blob = staging.join("blob");
     registry.blob(config, &blob, progress)?;
     let text = fs::read(&blob).map_err(FileError::of("read", &blob))?;

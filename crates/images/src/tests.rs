@@ -202,6 +202,47 @@ fn archives_cannot_write_outside() {
     }
 }
 
+/// A user's archive takes no more than it may, and says which entry is too much.
+#[test]
+fn archives_that_are_too_much_are_refused() {
+    type Fill = fn(&mut tar::Builder<fs::File>);
+    fn claim(builder: &mut tar::Builder<fs::File>, kind: tar::EntryType, size: u64, content: &[u8]) {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..4].copy_from_slice(b"file");
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_cksum();
+        builder.get_mut().write_all(header.as_bytes()).unwrap();
+        builder.get_mut().write_all(content).unwrap();
+    }
+    let attacks: [(&str, Fill); 4] = [
+        ("256 GiB together", |builder| claim(builder, tar::EntryType::Regular, 1 << 50, &[0; 1024])),
+        ("headers of more than", |builder| {
+            claim(builder, tar::EntryType::GNULongName, 8 << 20, &vec![b'x'; 8 << 20]);
+        }),
+        ("headers of more than", |builder| {
+            claim(builder, tar::EntryType::XHeader, 8 << 20, &vec![b'x'; 8 << 20]);
+        }),
+        ("256 directories", |builder| {
+            let name = format!("{}x", "d/".repeat(300));
+            let mut header = tar::Header::new_gnu();
+            header.set_size(0);
+            builder.append_data(&mut header, &name, std::io::empty()).unwrap();
+        }),
+    ];
+    for (what, fill) in attacks {
+        let bench = Bench::new();
+        let archive = bench.archive("evil.tar", |builder| {
+            raw_entry(builder, "usr/first", tar::EntryType::Regular, "", b"");
+            fill(builder);
+        });
+        let error = bench.prepare(&ImageSpec::Path(archive), "work").unwrap_err();
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        let text = format!("{error}: {source}");
+        assert!(text.contains(what) && text.len() < 2000, "{text:.2000}");
+    }
+}
+
 #[test]
 fn hard_link_to_an_absolute_path_stays_inside() {
     let bench = Bench::new();

@@ -157,7 +157,8 @@ fn write_table(out: &mut String, table: &Table) {
     ));
     let head: Vec<String> =
         sheet.columns.iter().map(|column| column.heading.map(heading).unwrap_or_default()).collect();
-    out.push_str(&format!("\\toprule\n{} \\\\\n\\midrule\n\\endhead\n", head.join(" & ")));
+    // Braces keep a leading bracket or star from being read as the option of the command before it.
+    out.push_str(&format!("\\toprule\n{{}}{} \\\\\n\\midrule\n\\endhead\n", head.join(" & ")));
     for (at, row) in sheet.rows.iter().enumerate() {
         if at > 0 && row.first && !table.stack.is_empty() {
             out.push_str("\\addlinespace\n");
@@ -167,7 +168,6 @@ fn write_table(out: &mut String, table: &Table) {
             texts.join(", ")
         };
         let cells: Vec<String> = row.cells.iter().map(text).collect();
-        // Braces keep a leading bracket from being read as the option of the line break before it.
         out.push_str(&format!("{{}}{} \\\\\n", cells.join(" & ")));
     }
     out.push_str("\\bottomrule\n\\end{longtable}}\n");
@@ -225,6 +225,24 @@ mod tests {
     fn nothing_is_a_command() {
         assert_eq!(escape(r"\input{/etc} 5% _a_ --x"), r"\textbackslash{}input\{/etc\} 5\% \_a\_ {-}{-}x");
         assert_eq!(escape("é"), "[U+00E9]");
+    }
+
+    /// A star or a bracket after the end of a line, or after a rule, would be its option.
+    #[test]
+    fn no_row_begins_with_an_option() {
+        use crate::document::{Column, Row};
+        let evil = ["[1ex]a", "*b"].map(Entry::text);
+        let columns = vec![Column::text("[5ex]x"), Column::text("*y")];
+        let mut out = String::new();
+        let rows = vec![Row::new(evil.clone()), Row::new([evil[1].clone(), evil[0].clone()])];
+        write_table(&mut out, &Table::new("[c]", columns, rows));
+        let ends = |line: &str| line.ends_with(r"\\") || line.starts_with('\\') && !line.contains('{');
+        for (before, line) in out.lines().zip(out.lines().skip(1)).filter(|(before, _)| ends(before)) {
+            assert!(!line.starts_with(['[', '*']), "{before}\n{line}");
+        }
+        for row in ["{}[5ex]x & *y", "{}[1ex]a & *b", "{}*b & [1ex]a"] {
+            assert!(out.contains(row), "{out}");
+        }
     }
 
     #[test]

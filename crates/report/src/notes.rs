@@ -406,7 +406,7 @@ fn meaning(flag: Flag) -> &'static str {
             "the guest's clock is off by 200 to 1000 parts per million, or proven to half a per cent of the duration only"
         }
         Flag::ClockUnproven => {
-            "the tool timed itself by a clock of the guest that could not be proven; there is no verdict"
+            "the tool timed itself by a clock of the guest that could not be proven, or more CPU time was used than the stated times have room for; there is no verdict"
         }
         Flag::LoaderBound => {
             "a CPU of the load generator was busy for more than 70 % of the time, here or in the baseline; there is no verdict on throughput"

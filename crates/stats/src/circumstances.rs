@@ -1,6 +1,7 @@
 //! The circumstances of a run: noise of the host, clocks, and who used CPU time. Data only.
 
 pub(crate) mod charge;
+pub(crate) mod claims;
 pub(crate) mod clock;
 pub(crate) mod duplicates;
 pub(crate) mod latency;

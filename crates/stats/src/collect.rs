@@ -3,7 +3,9 @@
 use crate::analyse::SHORT_S;
 use crate::analysis::{CellFlag, Flag};
 use crate::circumstances::{Circumstances, DisturbedTrial, LoaderSummary};
-use crate::circumstances::{charge, clock, duplicates, latency, loader, noise, parity, slices, spread};
+use crate::circumstances::{
+    charge, claims, clock, duplicates, latency, loader, noise, parity, slices, spread,
+};
 use crate::estimate::count;
 use crate::quantile::{self, Quantile};
 use crate::samples::{is_cost, median_iteration};
@@ -338,9 +340,17 @@ impl<'a> Collector<'a> {
             if let Some(loader) = loader {
                 self.look_at_loader(workload, loader);
             }
+            let claims = claims::warning(workload, trials());
+            let is_impossible = matches!(claims, Some(WarningKind::ImpossibleTimes { .. }));
+            if let Some(kind) = claims {
+                self.warn(Some(&workload.id), Some(name), kind);
+            }
             for metric in &workload.metrics {
                 for flag in clock::flags(metric, trials()) {
                     self.flag(Some(workload), Some(&metric.spec.name), name, flag);
+                }
+                if is_impossible && clock::timed_by(metric) != clock::TimedBy::Nobody {
+                    self.flag(Some(workload), Some(&metric.spec.name), name, Flag::ClockUnproven);
                 }
                 if metric.spec.primary {
                     self.look_for_steady_state(workload, &metric.spec, name, trials());

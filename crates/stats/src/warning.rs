@@ -228,6 +228,28 @@ pub enum WarningKind {
         /// Trials with a check.
         trials: u32,
     },
+    /// The host charged a guest on its kernel more CPU time than its stated durations have room for,
+    /// or the guest states more.
+    #[error(
+        "in {impossible} of {trials} trials more CPU time was used than the durations that the guest states have room for"
+    )]
+    ImpossibleTimes {
+        /// Such trials.
+        impossible: u32,
+        /// Trials that can be told of.
+        trials: u32,
+    },
+    /// What a guest on the host's kernel states is much shorter than the time between request and
+    /// answer.
+    #[error(
+        "the durations that the guest states lack {} of the time between request and answer (median of {trials} trials)", percent(.missing_share)
+    )]
+    TimeMissing {
+        /// Median share of the time that is missing.
+        missing_share: f64,
+        /// Trials behind the median.
+        trials: u32,
+    },
     /// The same as [`WarningKind::ClockOff`] of the machine of the load generators.
     #[error(
         "the clock of the load generator's machine is off by {rate_ppm:+.0} ppm in {off} of {trials} trials"
@@ -368,6 +390,12 @@ impl WarningKind {
             Self::KernelLog { .. } => "read the others in `dmesg` and mend the cause",
             Self::ClockOff { .. } => "choose another clock source for the guest, or synchronise it",
             Self::ClockUnproven { .. } => "give every trial more work, so that its clock can be told",
+            Self::ImpossibleTimes { .. } => {
+                "do not believe the guest: what it states of time gets no verdict, see what answers in place of the probe"
+            }
+            Self::TimeMissing { .. } => {
+                "find what keeps the guest from answering, such as an overloaded host, or do not believe it"
+            }
             Self::LoaderClockOff { .. } => "choose another clock source there, or synchronise it",
             Self::LoaderClockUnproven { .. } => "load for longer, or from a machine that is nearer",
             Self::LoaderBound { .. } => {

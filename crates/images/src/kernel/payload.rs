@@ -6,6 +6,7 @@
 
 use super::KernelError;
 use crate::FileError;
+use crate::compression::XZ_MEMORY;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -91,7 +92,11 @@ pub(crate) fn decompress(packed: &[u8], path: &Path) -> Result<Vec<u8>, KernelEr
     let read = |reader: &mut dyn Read, into: &mut Vec<u8>| reader.take(LARGEST).read_to_end(into);
     match format {
         Some(Format::Gzip) => read(&mut flate2::bufread::GzDecoder::new(packed), &mut unpacked),
-        Some(Format::Xz) => read(&mut liblzma::bufread::XzDecoder::new(packed), &mut unpacked),
+        Some(Format::Xz) => {
+            liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, 0).map_err(io::Error::from).and_then(
+                |stream| read(&mut liblzma::bufread::XzDecoder::new_stream(packed, stream), &mut unpacked),
+            )
+        }
         Some(Format::Zstd) => zstd::stream::read::Decoder::with_buffer(packed)
             .and_then(|decoder| read(&mut decoder.single_frame(), &mut unpacked)),
         Some(Format::Lz4) => lz4(packed, &mut unpacked),
@@ -106,6 +111,9 @@ pub(crate) fn decompress(packed: &[u8], path: &Path) -> Result<Vec<u8>, KernelEr
 fn lz4(packed: &[u8], unpacked: &mut Vec<u8>) -> io::Result<usize> {
     let mut rest = &packed[4..];
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        if unpacked.len() as u64 > LARGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than kernels are"));
+        }
         let length = u32::from_le_bytes(*length) as usize;
         let Some(block) = after.get(..length).filter(|block| !block.is_empty()) else { break };
         let start = unpacked.len();

@@ -5,6 +5,7 @@
 //! a path is never followed.
 
 use super::PullError;
+use crate::bounds::{Bounds, DEEPEST, Metered, named, refused};
 use crate::{FileError, compression};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -30,6 +31,10 @@ pub(super) struct Layers {
     root: OwnedFd,
     /// Whether this user may set the owners of files.
     owners: bool,
+    /// What is left for further layers.
+    bounds: Bounds,
+    /// Number of directories above the root.
+    depth: usize,
 }
 
 /// The location of an entry: its open directory and its name.
@@ -51,7 +56,8 @@ impl Layers {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = rustix::fs::open(root, flags, Mode::empty()).map_err(io::Error::from);
         let open = open.map_err(FileError::of("open", root))?;
-        Ok(Self { root: open, owners: weigh_host::facts::is_root() })
+        let depth = depth_of(&open).map_err(FileError::of("look at", root))?;
+        Ok(Self { root: open, owners: weigh_host::facts::is_root(), bounds: Bounds::new(), depth })
     }
 
     /// Unpacks the next layer on top.
@@ -72,15 +78,18 @@ impl Layers {
     fn for_each_entry(
         &self,
         layer: &Path,
-        mut act: impl FnMut(&Path, Kind, &mut tar::Entry<'_, Box<dyn Read>>) -> io::Result<()>,
+        mut act: impl FnMut(&Path, Kind, &mut tar::Entry<'_, Metered<Box<dyn Read>>>) -> io::Result<()>,
     ) -> Result<(), PullError> {
-        let mut archive = tar::Archive::new(compression::open(layer).map_err(FileError::of("open", layer))?);
+        let packed = layer.metadata().map_err(FileError::of("look at", layer))?.len();
+        let bytes = compression::open(layer).map_err(FileError::of("open", layer))?;
+        let (bytes, allowance) = Metered::new(bytes, packed);
+        let mut archive = tar::Archive::new(bytes);
         for entry in archive.entries().map_err(FileError::of("read", layer))? {
             let mut entry = entry.map_err(FileError::of("read", layer))?;
-            let named = entry.path_bytes().into_owned();
-            let failed =
-                |source| PullError::Entry { entry: String::from_utf8_lossy(&named).into_owned(), source };
-            if let Some((path, kind)) = target(Path::new(OsStr::from_bytes(&named))).map_err(failed)? {
+            let name = entry.path_bytes().into_owned();
+            let failed = |source| PullError::Entry { entry: named(&name), source };
+            allowance.entry(&entry).map_err(failed)?;
+            if let Some((path, kind)) = target(Path::new(OsStr::from_bytes(&name))).map_err(failed)? {
                 act(&path, kind, &mut entry).map_err(failed)?;
             }
         }
@@ -99,6 +108,10 @@ impl Layers {
             }
             other => other?,
         };
+        // Links of lower entries may lead deeper than the path says.
+        if depth_of(&directory)? > self.depth + DEEPEST {
+            return Err(refused(format!("it lies below more than {DEEPEST} directories")));
+        }
         Ok(Some(Location { directory, name }))
     }
 
@@ -148,6 +161,8 @@ impl Layers {
     /// Unpacks an entry, which replaces an existing one.
     fn unpack<R: Read>(&self, name: &Path, entry: &mut tar::Entry<'_, R>) -> io::Result<()> {
         let kind = entry.header().entry_type();
+        let root = PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()));
+        self.bounds.entry(name.as_os_str().as_bytes(), entry.size(), &root)?;
         if name.as_os_str().is_empty() {
             return Ok(()); // the root itself
         }
@@ -240,6 +255,12 @@ fn plain(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(plain)
+}
+
+/// The number of directories above a directory.
+fn depth_of(directory: &OwnedFd) -> io::Result<usize> {
+    let path = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))?;
+    Ok(path.components().count())
 }
 
 fn fault(text: &'static str) -> io::Error {

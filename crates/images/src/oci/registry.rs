@@ -4,6 +4,7 @@ use super::PullError;
 use super::manifest::{ACCEPTED, Descriptor};
 use super::reference::{Reference, SHA256, is_loopback};
 use crate::FileError;
+use crate::bounds::has_room;
 use crate::make::{MakeError, Progress};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -24,7 +25,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 const BLOB: Duration = Duration::from_secs(30 * 60);
 /// Longest manifest (the specification requires registries to accept 4 MiB) and longest response of
 /// a token server, bytes.
-const LONGEST_DOCUMENT: u64 = 4 << 20;
+pub(super) const LONGEST_DOCUMENT: u64 = 4 << 20;
 
 /// One repository of a registry.
 pub(super) struct Registry<'a> {
@@ -77,9 +78,11 @@ impl<'a> Registry<'a> {
         into: &Path,
         progress: &Progress<'_>,
     ) -> Result<(), PullError> {
+        let directory = into.parent().unwrap_or(Path::new("."));
+        has_room(blob.size, directory).map_err(FileError::of("download a blob to", into))?;
         let answer = self.get(&format!("blobs/{}", blob.digest))?;
         // One byte more than allowed, so that a longer blob is noticed.
-        let mut body = answer.into_body().into_reader().take(blob.size + 1);
+        let mut body = answer.into_body().into_reader().take(blob.size.saturating_add(1));
         let mut file = File::create(into).map_err(FileError::of("write", into))?;
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 1 << 17];

@@ -76,6 +76,12 @@ impl Target {
     pub(super) fn invocation(&self, script: &Script<'_>) -> Invocation {
         let options = [
             "BatchMode=yes".to_string(),
+            // The first value of an option counts, and these come before those of any file: no
+            // setting of the user's makes ssh take, or learn, a key that is not known.
+            "StrictHostKeyChecking=yes".into(),
+            "VerifyHostKeyDNS=no".into(),
+            "UpdateHostKeys=no".into(),
+            "NoHostAuthenticationForLocalhost=no".into(),
             format!("ConnectTimeout={CONNECT_S}"),
             format!("ServerAliveInterval={ALIVE_S}"),
             format!("ServerAliveCountMax={ALIVE_COUNT}"),
@@ -207,6 +213,8 @@ mod tests {
         let line = target.invocation(&Script::Ask).command_line();
         assert!(line.contains(" -- me@there 'exec sh -c "), "{line}");
         assert!(line.contains("BatchMode=yes") && line.contains("ControlMaster=no"), "{line}");
+        let (strict, file) = (line.find("StrictHostKeyChecking=yes").unwrap(), line.find("-F").unwrap());
+        assert!(strict < file, "what ssh reads first counts: {line}");
         assert_eq!(Target::read(&target.detail()), Some(target));
         assert_eq!(Target::read(&json!({ "host": "x" })), None);
     }

@@ -95,7 +95,9 @@ impl Machine {
         let known = |key: String| format!("[{}]:{PORT} {key}", self.address);
         fs::write(self.path("known hosts"), known(public("host key"))).unwrap();
         fs::write(self.path("wrong hosts"), known(public("stranger"))).unwrap();
-        fs::write(self.path("client config"), "# nothing of the user's\n").unwrap();
+        // A user's settings that would take any machine for the right one.
+        let careless = "StrictHostKeyChecking no\nUpdateHostKeys yes\nVerifyHostKeyDNS yes\n";
+        fs::write(self.path("client config"), careless).unwrap();
         fs::create_dir(self.path("work here")).unwrap();
     }
 

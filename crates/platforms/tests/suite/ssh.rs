@@ -49,7 +49,8 @@ fn guests_run_there_and_leave_nothing() {
     machine.assert_empty();
 }
 
-/// What is wrong is named, with what to do, and nothing is begun.
+/// What is wrong is named, with what to do, and nothing is begun. Unknown keys and changed ones are
+/// refused although the user's configuration would take them.
 #[test]
 fn closed_doors_are_explained() {
     let Some((machine, bench)) = machine("ssh-doors") else { return };
@@ -73,6 +74,7 @@ fn closed_doors_are_explained() {
             assert!(error.contains(word), "{environment}: no `{word}` in: {error}");
         }
     }
+    assert_eq!(std::fs::read(&nobody).unwrap(), b"", "no key is learnt");
     drop(bench);
     machine.assert_empty();
 }

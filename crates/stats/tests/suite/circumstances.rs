@@ -367,3 +367,52 @@ fn what_was_allowed_to_differ_is_said_at_every_ratio() {
     let strict = time_plan();
     assert_eq!(unequal(&analysed_run(&strict, &collect(&strict, &records))), [false; 3]);
 }
+
+/// A run of containers whose guests state these times: durations, and CPU time. Each iteration took
+/// a second between request and answer, and the host charged as much CPU time as it says.
+fn stated(duration_ns: u64, user_ns: u64, charged_ns: u64) -> (Collected, Analysis) {
+    let records = file((0..8).map(|block| {
+        let trial = |e: &'static str| {
+            let forges = e == "e";
+            let x = if forges { 0.5 } else { 1.0 } + 0.001 * f64::from(block % 3);
+            let values = iteration(&[("time", x), ("rate", 1.0 / x), ("size", x)]);
+            let honest = Iteration { guest_duration_ns: 999_000_000, user_ns: 990_000_000, ..values.clone() };
+            let forged = Iteration { guest_duration_ns: duration_ns, user_ns, ..values };
+            let iterations = vec![if forges { forged } else { honest }];
+            let observed = quiet(if forges { charged_ns } else { 995_000_000 });
+            seen(trial_of(At(block, 0, "w", e), iterations), Some(observed), Some(clock(ClockState::Shared)))
+        };
+        ENVIRONMENTS.map(trial).to_vec()
+    }));
+    concluded(&three_metrics(), &records)
+}
+
+#[test]
+fn honest_times_of_a_container_are_believed() {
+    let (collected, analysis) = stated(998_000_000, 990_000_000, 996_000_000);
+    assert_eq!(kinds_of(&collected), []);
+    assert!(cell_in(&analysis, "time", "e").verdict.is_some());
+}
+
+/// Root in a container answers in place of the probe, and halves its times; the host's accounts of
+/// its CPU time say how long it worked.
+#[test]
+fn a_container_that_halves_its_times_is_found_out() {
+    let forged = stated(500_000_000, 495_000_000, 995_000_000);
+    let impossible = WarningKind::ImpossibleTimes { impossible: 8, trials: 8 };
+    assert_eq!(kinds_of(&forged.0), [impossible.clone()]);
+    for metric in ["time", "rate"] {
+        let cell = cell_in(&forged.1, metric, "e");
+        assert!(cell.flags.contains(&Flag::ClockUnproven) && cell.verdict.is_none(), "{metric}");
+    }
+    assert!(cell_in(&forged.1, "size", "e").flags.is_empty(), "no clock measures it");
+    assert!(cell_in(&forged.1, "time", "f").verdict.is_some());
+    // More CPU time than there was time contradicts itself.
+    assert_eq!(kinds_of(&stated(999_000_000, 1_500_000_000, 900_000_000).0), [impossible]);
+    // One that hardly works gives itself away by the time that is missing.
+    let kinds = kinds_of(&stated(500_000_000, 0, 1_000_000).0);
+    assert!(
+        matches!(kinds[..], [WarningKind::TimeMissing { missing_share, trials: 8 }] if (missing_share - 0.5).abs() < 1e-9),
+        "{kinds:?}"
+    );
+}

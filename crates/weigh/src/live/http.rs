@@ -1,5 +1,6 @@
 //! Requests and their replies: GET of three paths, with a host name of this machine's loopback
-//! interface, and nothing else.
+//! interface, and nothing else. The paths begin with a secret, because every user of this machine
+//! can connect.
 
 /// The largest head of a request, bytes.
 pub(super) const LONGEST_HEAD: usize = 8 << 10;
@@ -27,7 +28,6 @@ pub(super) enum Refusal {
     Method,
     Unknown,
     TooLong,
-    TooMany,
 }
 
 impl Refusal {
@@ -39,19 +39,19 @@ impl Refusal {
             // this one (DNS rebinding).
             Self::ForeignHost => ("403 Forbidden", "ask for 127.0.0.1 or localhost"),
             Self::Method => ("405 Method Not Allowed", "there is nothing to change here, only to GET"),
-            Self::Unknown => ("404 Not Found", "there are / and /state"),
+            Self::Unknown => {
+                ("404 Not Found", "nothing is here; weigh has printed the address of the report")
+            }
             Self::TooLong => {
                 ("431 Request Header Fields Too Large", "the head of a request has 8 KiB at most")
-            }
-            Self::TooMany => {
-                ("503 Service Unavailable", "so many connections are open that this one is not served")
             }
         }
     }
 }
 
-/// The request in a head; none if the head is not complete yet.
-pub(super) fn answer(head: &[u8]) -> Option<Answer> {
+/// The request in a head; none if the head is not complete yet. Pages are below `secret`, a
+/// directory.
+pub(super) fn answer(head: &[u8], secret: &str) -> Option<Answer> {
     let is_whole = head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n");
     if !is_whole {
         return (head.len() >= LONGEST_HEAD).then_some(Answer::Refused(Refusal::TooLong));
@@ -59,13 +59,13 @@ pub(super) fn answer(head: &[u8]) -> Option<Answer> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
-        Ok(httparse::Status::Complete(_)) => Some(answer_to(&request)),
+        Ok(httparse::Status::Complete(_)) => Some(answer_to(&request, secret)),
         Err(httparse::Error::TooManyHeaders) => Some(Answer::Refused(Refusal::TooLong)),
         Ok(httparse::Status::Partial) | Err(_) => Some(Answer::Refused(Refusal::NoHttp)),
     }
 }
 
-fn answer_to(request: &httparse::Request<'_, '_>) -> Answer {
+fn answer_to(request: &httparse::Request<'_, '_>, secret: &str) -> Answer {
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_own(host.value) => {}
@@ -75,12 +75,19 @@ fn answer_to(request: &httparse::Request<'_, '_>) -> Answer {
         return Answer::Refused(Refusal::Method);
     }
     let path = request.path.unwrap_or_default();
-    match path.split_once('?').map_or(path, |(path, _)| path) {
-        "/" => Answer::Page,
-        "/state" => Answer::State,
-        "/favicon.ico" => Answer::Nothing,
+    match below(path.split_once('?').map_or(path, |(path, _)| path), secret) {
+        Some("/") => Answer::Page,
+        Some("/state") => Answer::State,
+        None if path == "/favicon.ico" => Answer::Nothing,
         _ => Answer::Refused(Refusal::Unknown),
     }
+}
+
+/// What of a path is below `/secret`. How long it takes does not depend on how much is right.
+fn below<'a>(path: &'a str, secret: &str) -> Option<&'a str> {
+    let (given, rest) = path.strip_prefix('/')?.split_at_checked(secret.len())?;
+    let difference = given.bytes().zip(secret.bytes()).fold(0, |found, (a, b)| found | (a ^ b));
+    (difference == 0 && !secret.is_empty()).then_some(rest)
 }
 
 /// Whether a `Host` names the loopback interface. The port may be another one, that of a tunnel.
@@ -109,8 +116,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const SECRET: &str = "0123456789abcdef";
+
     fn asked(head: &str) -> Option<Answer> {
-        answer(head.replace('\n', "\r\n").as_bytes())
+        answer(head.replace('\n', "\r\n").as_bytes(), SECRET)
     }
 
     fn get(path: &str, host: &str) -> Option<Answer> {
@@ -121,13 +130,28 @@ mod tests {
 
     #[test]
     fn there_are_three_places() {
-        assert_eq!(get("/", "127.0.0.1:1234"), Some(Answer::Page));
-        assert_eq!(get("/?x=1", "localhost:9"), Some(Answer::Page));
-        assert_eq!(get("/state", "LocalHost"), Some(Answer::State));
+        let below = |path: &str| format!("/{SECRET}{path}");
+        assert_eq!(get(&below("/"), "127.0.0.1:1234"), Some(Answer::Page));
+        assert_eq!(get(&below("/?x=1"), "localhost:9"), Some(Answer::Page));
+        assert_eq!(get(&below("/state"), "LocalHost"), Some(Answer::State));
         assert_eq!(get("/favicon.ico", "127.0.0.1"), Some(Answer::Nothing));
-        for path in ["/state/", "/../etc/passwd", "/%2e%2e/x", "//", "*", "http://127.0.0.1/", "/logs/x"] {
-            assert_eq!(get(path, "127.0.0.1"), REFUSED(Refusal::Unknown), "{path}");
+        for path in ["", "/state/", "/../etc/passwd", "/%2e%2e/x", "//", "/logs/x"] {
+            assert_eq!(get(&below(path), "127.0.0.1"), REFUSED(Refusal::Unknown), "{path}");
         }
+    }
+
+    /// Every user of the machine can connect: whoever does not know the address learns nothing.
+    #[test]
+    fn nothing_is_shown_to_who_does_not_know_the_secret() {
+        let (almost, longer) = (format!("/{}/", &SECRET[1..]), format!("/{SECRET}0/state"));
+        let wrong = format!("/{}f/", &SECRET[..15]).replace("ff/", "fe/");
+        for path in
+            ["/", "/state", "*", "http://127.0.0.1/", "", "/x/state", "/\u{e9}", &almost, &longer, &wrong]
+        {
+            assert!(!matches!(get(path, "127.0.0.1"), Some(Answer::Page | Answer::State)), "{path}");
+        }
+        let head = format!("GET /{SECRET}/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(answer(head.as_bytes(), ""), REFUSED(Refusal::Unknown), "there is always a secret");
     }
 
     #[test]
@@ -147,7 +171,7 @@ mod tests {
             "127.0.0.1, example.org",
         ];
         for host in foreign {
-            assert_eq!(get("/", host), REFUSED(Refusal::ForeignHost), "{host}");
+            assert_eq!(get(&format!("/{SECRET}/"), host), REFUSED(Refusal::ForeignHost), "{host}");
         }
         assert_eq!(asked("GET / HTTP/1.1\n\n"), REFUSED(Refusal::ForeignHost));
         let two = "GET / HTTP/1.1\nHost: 127.0.0.1\nHost: example.org\n\n";
@@ -165,14 +189,14 @@ mod tests {
 
     #[test]
     fn heads_are_waited_for_and_have_an_end() {
-        let whole = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let whole = format!("GET /{SECRET}/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
         for length in 0..whole.len() {
-            assert_eq!(answer(&whole.as_bytes()[..length]), None, "{length}");
+            assert_eq!(answer(&whole.as_bytes()[..length], SECRET), None, "{length}");
         }
-        assert_eq!(answer(whole.as_bytes()), Some(Answer::Page));
+        assert_eq!(answer(whole.as_bytes(), SECRET), Some(Answer::Page));
         let with_body = format!("{whole}GET /state HTTP/1.1\r\n\r\n");
-        assert_eq!(answer(with_body.as_bytes()), Some(Answer::Page), "what follows is not looked at");
-        assert_eq!(answer(&[b'x'; LONGEST_HEAD]), REFUSED(Refusal::TooLong));
+        assert_eq!(answer(with_body.as_bytes(), SECRET), Some(Answer::Page), "what follows is not looked at");
+        assert_eq!(answer(&[b'x'; LONGEST_HEAD], SECRET), REFUSED(Refusal::TooLong));
         let many = "X: y\n".repeat(MOST_HEADERS + 1);
         assert_eq!(asked(&format!("GET / HTTP/1.1\n{many}\n")), REFUSED(Refusal::TooLong));
         assert_eq!(asked("\u{16}\u{3}\u{1} TLS hello\n\n"), REFUSED(Refusal::NoHttp));
@@ -184,7 +208,7 @@ mod tests {
         fn no_head_is_answered_by_accident(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let ended = [&bytes[..], b"\r\n\r\n"].concat();
             // Random words are refused, and nothing panics.
-            prop_assert!(matches!(answer(&ended), Some(Answer::Refused(_))));
+            prop_assert!(matches!(answer(&ended, SECRET), Some(Answer::Refused(_))));
         }
     }
 }

@@ -92,7 +92,8 @@ impl Live {
     /// # Errors
     /// The page cannot be rendered; no thread can be started.
     pub fn serve(port: Port, directory: &Path) -> Result<Self, Failure> {
-        let shared = Arc::new(Shared::default());
+        let refused = |error| Failure::new(Kind::Failed, "cannot serve the live report").because(error);
+        let shared = Arc::new(Shared::new().map_err(refused)?);
         let mut live = Self {
             shared: Arc::clone(&shared),
             address: port.address,
@@ -104,18 +105,18 @@ impl Live {
         live.publish(false, || read(directory))?;
         // The next one comes as soon as a browser asks, because this one usually has no values.
         live.next = Instant::now();
-        server::start(port.listener, shared)
-            .map_err(|error| Failure::new(Kind::Failed, "cannot serve the live report").because(error))?;
+        server::start(port.listener, shared).map_err(refused)?;
         Ok(live)
     }
 
-    /// The address, and how to look at it without disturbing the run.
+    /// The address, which is a secret, and how to look at it without disturbing the run.
     pub fn announcement(&self) -> String {
         let port = self.address.port();
         format!(
-            "live: http://{}/ (a browser on this machine takes CPU time from what is measured; from another one: ssh -L \
+            "live: http://{}{} (a browser on this machine takes CPU time from what is measured; from another one: ssh -L \
              {port}:127.0.0.1:{port} HOST)",
-            self.address
+            self.address,
+            self.shared.path()
         )
     }
 

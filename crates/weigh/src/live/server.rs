@@ -3,14 +3,16 @@
 use super::http::{self, Answer, LONGEST_HEAD, Refusal, answer};
 use super::{LOOKING, Standing, lower_priority};
 use serde_json::json;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The largest number of connections at a time. A browser has two or three.
-const MOST_CONNECTIONS: usize = 8;
+/// The largest number of connections at a time; one more ends the oldest. A browser has two or
+/// three, and each is over in a moment: what stays open is somebody who sends nothing.
+const MOST_CONNECTIONS: usize = 16;
 /// Time limit for the head of a request.
 const TO_ASK: Duration = Duration::from_secs(5);
 /// Time limit for a reply, which lets a page of a few megabytes through a slow tunnel.
@@ -24,9 +26,18 @@ const PART: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     content: Mutex<Content>,
-    connections: AtomicUsize,
+    /// The first part of every path: see [`http::answer`].
+    secret: String,
+    connections: Mutex<Connections>,
     /// Whether the server has stopped accepting connections.
     closed: AtomicBool,
+}
+
+/// The connections that are served, the oldest first.
+#[derive(Debug, Default)]
+struct Connections {
+    last: u64,
+    open: VecDeque<(u64, TcpStream)>,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +54,42 @@ struct Content {
 }
 
 impl Shared {
+    /// With a new secret.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut random = [0; 16];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let secret = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { secret, ..Self::default() })
+    }
+
+    /// The path of the page.
+    pub(super) fn path(&self) -> String {
+        format!("/{}/", self.secret)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a connection, and ends the oldest where there are too many. Returns its number.
+    fn connected(&self, stream: &TcpStream) -> io::Result<u64> {
+        let mut connections = self.connections();
+        connections.last += 1;
+        let number = connections.last;
+        connections.open.push_back((number, stream.try_clone()?));
+        if connections.open.len() > MOST_CONNECTIONS
+            && let Some((_, oldest)) = connections.open.pop_front()
+        {
+            // Its thread reads the end, and leaves.
+            let _gone_already = oldest.shutdown(Shutdown::Both);
+        }
+        Ok(number)
+    }
+
+    fn disconnected(&self, number: u64) {
+        self.connections().open.retain(|(other, _)| *other != number);
+    }
+
     fn content(&self) -> MutexGuard<'_, Content> {
         // Every change is one assignment, so a thread that panics leaves a consistent state.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,27 +179,23 @@ pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()
     std::thread::Builder::new().name("live".into()).spawn(accept).map(drop)
 }
 
-/// Replies in a thread of its own, unless there are too many already.
+/// Replies in a thread of its own.
 fn serve(mut stream: TcpStream, shared: &Arc<Shared>) {
-    if shared.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
-        let short = Duration::from_millis(100);
-        let _told_if_it_listens = refuse(&mut stream, Refusal::TooMany, Instant::now() + short);
-        return;
-    }
+    // Without a descriptor for it the connection is closed.
+    let Ok(number) = shared.connected(&stream) else { return };
     let mine = Arc::clone(shared);
     let talk = move || {
         // A browser that closes the connection early does not want the rest.
         let _gone = converse(&mut stream, &mine);
-        mine.connections.fetch_sub(1, Ordering::Relaxed);
+        mine.disconnected(number);
     };
     if std::thread::Builder::new().name("live answer".into()).spawn(talk).is_err() {
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        shared.disconnected(number);
     }
 }
 
 fn converse(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
-    let asked = read_request(stream)?;
+    let asked = read_request(stream, &shared.secret)?;
     let end = Instant::now() + TO_TAKE;
     match asked {
         Answer::Page => {
@@ -172,7 +215,7 @@ fn converse(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
     leave(stream)
 }
 
-fn read_request(stream: &mut TcpStream) -> io::Result<Answer> {
+fn read_request(stream: &mut TcpStream, secret: &str) -> io::Result<Answer> {
     let end = Instant::now() + TO_ASK;
     let mut head = Vec::with_capacity(1024);
     let mut part = [0; 1024];
@@ -183,7 +226,7 @@ fn read_request(stream: &mut TcpStream) -> io::Result<Answer> {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             read => head.extend_from_slice(&part[..read]),
         }
-        if let Some(answer) = answer(&head) {
+        if let Some(answer) = answer(&head, secret) {
             return Ok(answer);
         }
     }
@@ -232,7 +275,7 @@ mod tests {
     fn server() -> (Arc<Shared>, SocketAddr) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { secret: "secret".into(), ..Shared::default() });
         shared.publish(1, "the page".repeat(100_000));
         start(listener, Arc::clone(&shared)).unwrap();
         (shared, address)
@@ -247,8 +290,8 @@ mod tests {
         answer
     }
 
-    const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    const STATE: &str = "GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const GET: &str = "GET /secret/ HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const STATE: &str = "GET /secret/state HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
     #[test]
     fn pages_and_states_are_given_and_wants_are_noted() {
@@ -288,26 +331,35 @@ mod tests {
         shared.close(address);
     }
 
+    /// Any user of the machine can connect, and say nothing on any number of connections.
     #[test]
-    fn who_sends_nothing_holds_up_nobody_and_too_many_are_told() {
+    fn who_sends_nothing_holds_up_nobody() {
         let (shared, address) = server();
-        let open = |wanted: usize| {
-            let end = Instant::now() + Duration::from_secs(10);
-            while shared.connections.load(Ordering::Relaxed) != wanted {
-                assert!(Instant::now() < end, "{wanted} connections");
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        };
-        let mut silent: Vec<TcpStream> =
-            (1..MOST_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
-        assert!(ask(address, STATE).contains("200 OK"));
-        open(MOST_CONNECTIONS - 1);
-        silent.push(TcpStream::connect(address).unwrap());
-        open(MOST_CONNECTIONS);
-        assert!(ask(address, "").starts_with("HTTP/1.1 503 "));
+        let mut silent: Vec<TcpStream> = Vec::new();
+        for round in 1..=4 {
+            silent.extend((0..MOST_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()));
+            let started = Instant::now();
+            assert!(ask(address, STATE).contains("200 OK"), "{round}");
+            assert!(ask(address, GET).contains("200 OK"), "{round}");
+            assert!(started.elapsed() < TO_ASK, "nobody waited for their time to be up");
+        }
+        // The oldest were closed.
+        let mut end = [0];
+        silent[0].set_read_timeout(Some(TO_ASK)).unwrap();
+        assert_eq!(silent[0].read(&mut end).unwrap(), 0);
+        assert!(shared.connections().open.len() <= MOST_CONNECTIONS);
         drop(silent);
-        open(0);
-        assert!(ask(address, STATE).contains("200 OK"));
+        let until = Instant::now() + Duration::from_secs(10);
+        while !shared.connections().open.is_empty() {
+            assert!(Instant::now() < until, "connections are forgotten when they are closed");
+            std::thread::sleep(Duration::from_millis(2));
+        }
         shared.close(address);
+    }
+
+    #[test]
+    fn secrets_are_new_and_long() {
+        let (one, other) = (Shared::new().unwrap().path(), Shared::new().unwrap().path());
+        assert!(one != other && one.len() == 34, "{one} {other}");
     }
 }

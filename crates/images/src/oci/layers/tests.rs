@@ -160,3 +160,147 @@ fn every_compression_and_no_other_bytes() {
         assert!(bench.add_bytes(&packed[..packed.len() / 3]).is_err(), "cut off");
     }
 }
+
+fn excess(result: Result<(), PullError>) -> String {
+    match result.unwrap_err() {
+        PullError::Entry { source, .. } => source.to_string(),
+        other => {
+            let mut text = other.to_string();
+            text.push_str(&std::error::Error::source(&other).map(ToString::to_string).unwrap_or_default());
+            text
+        }
+    }
+}
+
+/// A header with a kind and a length, whatever follows it.
+fn header(kind: tar::EntryType, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[..1].copy_from_slice(b"a");
+    header.set_entry_type(kind);
+    header.set_mode(0o755);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(7);
+    header.set_size(size);
+    header.set_cksum();
+    header
+}
+
+/// Names and extensions are held in memory: a megabyte is enough for them.
+#[test]
+fn headers_that_fill_the_memory_are_refused() {
+    for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
+        let mut layer = header(kind, 64 << 20).as_bytes().to_vec();
+        layer.resize(layer.len() + (64 << 20), b'x');
+        layer.extend_from_slice(header(tar::EntryType::Regular, 0).as_bytes());
+        let packed = zstd::encode_all(&layer[..], 1).unwrap();
+        let text = excess(Bench::new().add_bytes(&packed));
+        assert!(text.contains("headers of more than 1024 KiB"), "{text}");
+    }
+}
+
+/// What does not fit is refused by the length that it claims, before anything is written.
+#[test]
+fn files_that_fill_the_disk_are_refused() {
+    let bench = Bench::new();
+    let claims = header(tar::EntryType::Regular, 200 << 30);
+    let text = excess(bench.add_bytes(&[claims.as_bytes(), &[0; 4096][..]].concat()));
+    assert!(text.contains("do not fit") || text.contains("GiB together"), "{text}");
+    let text = excess(
+        bench.add_bytes(&[header(tar::EntryType::Regular, 1 << 50).as_bytes(), &[0; 4096][..]].concat()),
+    );
+    assert!(text.contains("256 GiB together"), "{text}");
+    // A sparse file has its length without any content.
+    let mut sparse = header(tar::EntryType::GNUSparse, 0);
+    let gnu = sparse.as_gnu_mut().unwrap();
+    gnu.realsize = *b"77777777777\0";
+    gnu.sparse[0].offset = *b"77777777777\0";
+    gnu.sparse[0].numbytes = *b"00000000000\0";
+    sparse.set_cksum();
+    for _ in 0..40 {
+        // 8 GiB each: some may fit, not all of them.
+        let one = bench.layers.bounds.entry(b"a", 8 << 30, Path::new("/"));
+        if one.is_err() {
+            break;
+        }
+    }
+    let text = excess(bench.add_bytes(&[sparse.as_bytes(), &[0; 4096][..]].concat()));
+    assert!(text.contains("do not fit") || text.contains("GiB together"), "{text}");
+    assert_eq!(fs::read_dir(bench.path("")).unwrap().count(), 0, "nothing was unpacked");
+}
+
+/// Two gibibytes of zeros in 64 KiB.
+#[test]
+fn what_is_packed_too_well_is_refused() {
+    let mut packed = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    packed.write_all(header(tar::EntryType::Regular, 2 << 30).as_bytes()).unwrap();
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..2 << 10 {
+        packed.write_all(&zeros).unwrap();
+    }
+    let packed = packed.finish().unwrap();
+    assert!(packed.len() < 1 << 20, "{}", packed.len());
+    let text = excess(Bench::new().add_bytes(&packed));
+    assert!(text.contains("1100 times its length"), "{text}");
+}
+
+#[test]
+fn there_are_only_so_many_entries() {
+    let bounds = Bounds::new();
+    let place = Path::new("/proc/self");
+    let refused = (0..2_000_000).find_map(|n| Some((n, bounds.entry(b"a", 0, place).err()?)));
+    let (n, error) = refused.unwrap();
+    assert!(n == 1_000_000 && error.to_string().contains("more than 1000000 entries"), "{n}: {error}");
+}
+
+/// A tree so deep that nothing removes it, by its paths or by links into it.
+#[test]
+fn trees_have_a_bottom() {
+    let bench = Bench::new();
+    let deep = |levels: usize| "d/".repeat(levels);
+    let name = format!("{}x", deep(45));
+    bench.add(&[(name.as_str(), Text("x"))]).unwrap();
+    let link = deep(45);
+    let mut refused = None;
+    // Each link leads to the bottom of what there was before it.
+    let mut at = link.trim_end_matches('/').to_string();
+    for n in 0..10 {
+        let name = format!("l{n}");
+        bench.add(&[(name.as_str(), Link(&at))]).unwrap();
+        let deeper = format!("{name}/{}x", deep(45));
+        if let Err(error) = bench.add(&[(deeper.as_str(), Text("x"))]) {
+            refused = Some((n, excess(Err(error))));
+            break;
+        }
+        at = format!("{name}/{}", deep(45)).trim_end_matches('/').to_string();
+    }
+    let (n, text) = refused.unwrap();
+    assert!(n >= 3 && text.contains("below more than 256 directories"), "{n}: {text}");
+    let text = excess(
+        bench
+            .layers
+            .bounds
+            .entry(deep(300).as_bytes(), 0, Path::new("/"))
+            .map_err(|source| PullError::Entry { entry: String::new(), source }),
+    );
+    assert!(text.contains("256 directories"), "{text}");
+    let long = vec![b'x'; 5000];
+    assert!(bench.layers.bounds.entry(&long, 0, Path::new("/")).unwrap_err().to_string().contains("4095"));
+    fs::remove_dir_all(bench.path("d")).unwrap();
+}
+
+/// A dictionary that takes gigabytes to unpack a few bytes.
+#[test]
+fn a_large_dictionary_of_xz_is_refused() {
+    let mut options = liblzma::stream::LzmaOptions::new_preset(6).unwrap();
+    options.dict_size(1 << 30);
+    let mut filters = liblzma::stream::Filters::new();
+    filters.lzma2(&options);
+    let stream = liblzma::stream::Stream::new_stream_encoder(&filters, liblzma::stream::Check::Crc32);
+    // The encoder needs ten times the memory; without it there is nothing to unpack either.
+    let Ok(stream) = stream else { return };
+    let mut packed = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
+    packed.write_all(&layer(&[("a", Text("text"))])).unwrap();
+    let bench = Bench::new();
+    assert!(bench.add_bytes(&packed.finish().unwrap()).is_err());
+}
