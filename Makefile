@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run test test-platforms test-containers test-studies test-long lint bench figures book deny
+.PHONY: run test test-platforms test-containers test-studies test-long lint bench figures book deny fuzz
 
 run:
 	cargo run --release --package weigh
@@ -40,6 +40,16 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Five minutes for each of the fuzzers, or for those of FUZZ; what they find is in fuzz/artifacts. They need a nightly compiler and
+# cargo-fuzz (cargo install cargo-fuzz). The default tests replay fuzz/corpus.
+FUZZ = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+FUZZ_SECONDS = 300
+fuzz:
+	cd fuzz && for target in $(FUZZ); do \
+	  mkdir -p found/$$target && cargo +nightly fuzz run $$target found/$$target corpus/$$target \
+	    ../crates/workloads/manifests ../crates/studies/studies -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -timeout=20 || exit 1; \
+	done
 
 # Ratios of this tool against hyperfine, gcc, xz, runc and machines started by hand, each taken in one run; what the sensors cost.
 bench:

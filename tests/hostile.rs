@@ -215,7 +215,7 @@ fn logs_that_cannot_be_shown_are_named() {
 }
 
 /// A study of one experiment.
-const STUDY: &str = r#"
+pub const STUDY: &str = r#"
 name = "mine"
 title = "What fakes cost"
 authors = "we"

@@ -25,6 +25,7 @@ mod crash;
 mod density;
 mod elsewhere;
 mod footprint;
+mod fuzz;
 mod hostile;
 mod images;
 mod live;

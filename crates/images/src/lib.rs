@@ -47,6 +47,22 @@ pub use initramfs::Initramfs;
 pub use make::{MakeError, Progress};
 pub use root::{Bind, Mount, Programs, Root};
 
+/// What reads images that nobody vouches for, for fuzzing.
+#[doc(hidden)]
+pub mod fuzz {
+    use crate::ImageError;
+    pub use crate::oci::fuzz::{layers, manifest};
+    use std::path::Path;
+
+    /// Unpacks a user's archive into a new directory.
+    ///
+    /// # Errors
+    /// The archive is refused.
+    pub fn archive(archive: &Path, into: &Path) -> Result<(), ImageError> {
+        crate::archive::unpack(archive, into)
+    }
+}
+
 /// The probe inside every guest.
 pub const PROBE: &str = "/.weighbridge/probe";
 /// The kernels inside every guest, beside the probe.

@@ -187,5 +187,25 @@ fn fetch(
     Ok(fs::remove_file(&blob).map_err(FileError::of("remove", &blob))?)
 }
 
+pub(crate) mod fuzz {
+    use super::*;
+
+    /// Stacks layers in an empty directory.
+    ///
+    /// # Errors
+    /// A layer is refused.
+    pub fn layers(layers: &[&Path], root: &Path) -> Result<(), PullError> {
+        let unpacked = Layers::new(root)?;
+        layers.iter().try_for_each(|layer| unpacked.add(layer))
+    }
+
+    /// Reads a manifest and chooses an image from a list.
+    pub fn manifest(bytes: &[u8]) {
+        if let Ok(Manifest::List(list)) = Manifest::parse(bytes) {
+            let _ = manifest::choose(&list);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

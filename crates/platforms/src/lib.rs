@@ -50,6 +50,13 @@ pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Arrival, Completed, Progress, RunOptions, Session, SessionError};
 pub use vm::vmm::Vmm;
 
+/// What reads words of programs that carry guests, for fuzzing.
+#[doc(hidden)]
+pub mod fuzz {
+    pub use crate::osv::fuzz_console as console;
+    pub use crate::qemu::fuzz_qmp as qmp;
+}
+
 /// Every platform, in the order in which tables show them. One word each.
 const ALL: &[&dyn Platform] = &[
     &native::Native,

@@ -13,6 +13,9 @@ mod console;
 mod guest;
 mod image;
 
+#[doc(hidden)]
+pub use console::fuzz as fuzz_console;
+
 use crate::common_keys::{BINARY, CPUS, MEMORY};
 use crate::helpers::fnv_1a;
 use crate::qemu::accel::{self, Acceleration, Subject};

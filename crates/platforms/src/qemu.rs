@@ -41,6 +41,9 @@ mod state;
 pub(crate) mod storage;
 mod tune;
 
+#[doc(hidden)]
+pub use qmp::fuzz as fuzz_qmp;
+
 use crate::helpers::version_line;
 use crate::vm::boot;
 use crate::vm::disk::Wanted;

@@ -25,6 +25,8 @@ pub use command::{CommandOptions, command_workload};
 pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract};
 pub use library::{Library, UnknownWorkload};
 pub use manifest::ManifestError;
+#[doc(hidden)]
+pub use manifest::fuzz as fuzz_manifest;
 pub use neighbours::{LOADS, load, with_neighbours, without_neighbours};
 pub use planning::ParamError;
 pub use start::{start_workload, with_boot_metrics};

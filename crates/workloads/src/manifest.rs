@@ -206,6 +206,14 @@ pub(crate) fn read(file: &Path, text: &str) -> Result<Workload, ManifestError> {
         .map_err(|fault| fault.in_file(file, text))
 }
 
+/// Reads a manifest and plans it. For fuzzing.
+pub fn fuzz(text: &str, host: &weigh_model::HostFacts) {
+    if let Ok(workload) = read(Path::new("fuzz.toml"), text) {
+        let _ = workload.plan("quick", &Default::default(), host);
+        let _ = workload.plan("paper", &Default::default(), host);
+    }
+}
+
 /// An error about the value of a top-level key of a manifest that was read well.
 pub(crate) fn at_key(
     file: &Path,

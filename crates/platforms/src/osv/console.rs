@@ -109,6 +109,16 @@ fn value(line: &[u8]) -> Option<serde_json::Value> {
     Some(value)
 }
 
+/// Hears a console in pieces. For fuzzing.
+pub fn fuzz(said: &[u8]) {
+    let mut console = Console::default();
+    for (now_ns, piece) in (0..).zip(said.chunks(97)) {
+        console.hear(piece, now_ns);
+    }
+    let _ = (console.result(), console.duration_ns(), console.version(), console.status(), console.rest());
+    console.complaint();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

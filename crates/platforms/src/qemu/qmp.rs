@@ -207,6 +207,18 @@ fn failed(error: &io::Error, waiting: &str) -> QmpError {
     }
 }
 
+/// Talks with a monitor that says this, whatever it is told. For fuzzing.
+pub fn fuzz(said: &[u8]) {
+    let Ok((ours, mut theirs)) = UnixStream::pair() else { return };
+    let said = &said[..said.len().min(64 << 10)];
+    let until = Instant::now() + Duration::from_secs(5);
+    let is_said = theirs.write_all(said).and_then(|()| theirs.shutdown(std::net::Shutdown::Write));
+    let (Ok(()), Ok(mut qmp)) = (is_said, Qmp::new(ours, until)) else { return };
+    let _ = qmp.execute("query-kvm", json!({}), until);
+    let _ = qmp.event("RESUME", until);
+    qmp.last_events(until);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
