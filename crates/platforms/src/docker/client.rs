@@ -90,7 +90,7 @@ impl Client {
             Content::Archive(bytes) => (request.header(CONTENT_TYPE, "application/x-tar"), bytes.into()),
         };
         let answer = self.send(request.body(Full::new(bytes))?).await?;
-        let said = bytes(answer).await?;
+        let said = body_of(answer).await?;
         let mut last = Value::Null;
         for value in serde_json::Deserializer::from_slice(&said).into_iter() {
             last = value?;
@@ -126,7 +126,7 @@ impl Client {
         {
             return Ok(answer);
         }
-        let said = bytes(answer).await?;
+        let said = body_of(answer).await?;
         let message = serde_json::from_slice(&said)
             .ok()
             .and_then(|value: Value| value["message"].as_str().map(String::from));
@@ -136,7 +136,7 @@ impl Client {
 }
 
 /// The body of an answer.
-async fn bytes(answer: Response<Incoming>) -> Result<Bytes, ClientError> {
+async fn body_of(answer: Response<Incoming>) -> Result<Bytes, ClientError> {
     let body = Limited::new(answer.into_body(), LONGEST).collect().await;
     Ok(body.map_err(ClientError::Body)?.to_bytes())
 }

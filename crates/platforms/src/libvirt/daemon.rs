@@ -71,7 +71,7 @@ impl Daemon {
     pub(super) fn find(host: &Host, uri: &str) -> Result<Self> {
         let log = host.logs.join(format!("{PLATFORM}-daemon.log"));
         if !uri.is_empty() {
-            return Ok(Self { virsh: Virsh::find(uri, &log)?, own: None });
+            return Ok(Self { virsh: Virsh::find(uri, Some(&log))?, own: None });
         }
         if !host.is_root {
             return Err(PlatformError::missing(
@@ -102,7 +102,7 @@ impl Daemon {
             directory,
         };
         let uri = format!("qemu+unix:///system?socket={}", encoded(&own.socket()));
-        Ok(Self { virsh: Virsh::find(&uri, &log)?, own: Some(own) })
+        Ok(Self { virsh: Virsh::find(&uri, Some(&log))?, own: Some(own) })
     }
 
     /// Starts it where it is the run's own and does not run, and has it look what a QEMU can do.

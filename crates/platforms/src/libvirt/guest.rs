@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::Cgroup;
@@ -413,7 +413,7 @@ pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     let text = |key: &str| detail.get(key).and_then(Value::as_str).unwrap_or_default();
     // A client that has outlived weighbridge may still be asking for it.
     let asking = process::with_argument(text("document"));
-    let virsh = match Virsh::find(text("uri"), Path::new("/dev/null")) {
+    let virsh = match Virsh::find(text("uri"), None) {
         Ok(virsh) => virsh,
         // Nobody can ask a daemon for it any more.
         Err(_) => return process::end_domain(name),

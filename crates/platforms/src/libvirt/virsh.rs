@@ -47,7 +47,7 @@ impl From<VirshError> for MonitorError {
 pub(super) struct Virsh {
     program: PathBuf,
     uri: String,
-    log: PathBuf,
+    log: Option<PathBuf>,
 }
 
 /// What became of a command about a domain.
@@ -64,15 +64,15 @@ impl Virsh {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
-    pub(super) fn find(uri: &str, log: &Path) -> Result<Self> {
+    pub(super) fn find(uri: &str, log: Option<&Path>) -> Result<Self> {
         let missing = || PlatformError::missing("the program virsh", super::REMEDY);
         let program = find_program("virsh").ok_or_else(missing)?;
-        Ok(Self { program, uri: uri.into(), log: log.into() })
+        Ok(Self { program, uri: uri.into(), log: log.map(Into::into) })
     }
 
     /// The same client, logged elsewhere.
     pub(super) fn logged_to(&self, log: &Path) -> Self {
-        Self { log: log.into(), ..self.clone() }
+        Self { log: Some(log.into()), ..self.clone() }
     }
 
     /// What the ledger keeps to find the daemon again.
@@ -120,7 +120,10 @@ impl Virsh {
         deadline: Duration,
     ) -> Result<Finished, VirshError> {
         let command = Invocation::new(&self.program).args(["--connect", &self.uri, "--quiet"]);
-        let mut command = command.args(arguments).env("LC_ALL", "C").deadline(deadline).log_to(&self.log);
+        let mut command = command.args(arguments).env("LC_ALL", "C").deadline(deadline);
+        if let Some(log) = &self.log {
+            command = command.log_to(log);
+        }
         if let Some(cgroup) = cgroup {
             command = command.pre_exec_cgroup(cgroup);
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, SessionError, resolve};
-use weigh_protocol::{Command, Status};
+use weigh_protocol::{Command, Reply, Status, Stream, encode};
 
 /// The platforms of this file.
 const PLATFORMS: &[&str] = &["runc", "crun", "runsc", "docker"];
@@ -21,6 +21,63 @@ const PLATFORMS: &[&str] = &["runc", "crun", "runsc", "docker"];
 fn shares_kernel(platform: &str) -> bool {
     let (platform, environment) = resolve(&EnvironmentSpec::parse(platform).unwrap()).unwrap();
     platform.capabilities(&environment).shares_kernel
+}
+
+/// Root in a container writes to the standard error of the program that carries it: the log stays
+/// short, and the guest good.
+#[test]
+fn no_guest_fills_the_disk_by_its_log() {
+    for (platform, bench) in benches("flood", &["namespaces", "runc", "crun", "docker"]) {
+        let mut guest = bench.guest(platform);
+        let done =
+            shell(&mut *guest, "head -c 200000000 /dev/zero > /proc/1/fd/2; echo the end > /proc/1/fd/2");
+        assert_eq!(
+            done.end.status,
+            Status::Exited(0),
+            "{platform}: {}",
+            String::from_utf8_lossy(&done.error)
+        );
+        guest.stop().unwrap();
+        let logs = std::fs::read_dir(&bench.host.logs).unwrap().flatten().map(|entry| entry.path());
+        let (flooded, others): (Vec<_>, Vec<_>) =
+            logs.partition(|log| weigh_host::log::tail(log, 8) == b"the end\n");
+        assert_eq!(flooded.len(), 1, "{platform}: {others:?}");
+        let length = flooded[0].metadata().unwrap().len();
+        assert!((1 << 20..=weigh_host::log::LONGEST_BYTES).contains(&length), "{platform}: {length}");
+    }
+}
+
+/// Root in a container forges the frames of the probe, without end: it gets no more memory of the
+/// host than the command may say, and no more time.
+#[test]
+fn no_guest_fills_the_memory_with_forged_output() {
+    for (platform, bench) in benches("forged", &["namespaces", "runc", "crun", "docker"]) {
+        let mut guest = bench.guest(platform);
+        let forged = |id: u32| {
+            let bytes = vec![b'x'; 32 << 10];
+            let reply = Reply::Output { id, stream: Stream::Output, bytes };
+            let mut frame = Vec::new();
+            encode(&reply, &mut frame).unwrap();
+            frame
+        };
+        // The host numbers its requests; this one is among the next.
+        let frames: Vec<u8> = (1..50).flat_map(forged).collect();
+        guest.session().put("/tmp/frames", 0o644, &frames).unwrap();
+        let flood = "while cat /tmp/frames; do :; done > /proc/1/fd/1";
+        let flood = Command { output_limit_bytes: 4 << 20, ..command(&["sh", "-c", flood]) };
+        let started = Instant::now();
+        let error = guest.session().run(&flood, RunOptions::within(MINUTE)).unwrap_err().to_string();
+        assert!(
+            error.contains("more than it was asked for") || error.contains("nobody asked for"),
+            "{platform}: {error}"
+        );
+        assert!(started.elapsed() < MINUTE, "{platform}");
+        guest.stop().unwrap();
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().to_string();
+    let kib: u64 = peak.split(' ').next().unwrap().parse().unwrap();
+    assert!(kib < 200 << 10, "{peak} of memory");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::bounds::has_room;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use tempfile::TempDir;
@@ -199,34 +200,32 @@ fn headers_that_fill_the_memory_are_refused() {
     }
 }
 
-/// What does not fit is refused by the length that it claims, before anything is written.
+/// What does not fit is refused by the length that it claims, before anything is written. A sparse
+/// file has its length without any content.
 #[test]
 fn files_that_fill_the_disk_are_refused() {
     let bench = Bench::new();
-    let claims = header(tar::EntryType::Regular, 200 << 30);
-    let text = excess(bench.add_bytes(&[claims.as_bytes(), &[0; 4096][..]].concat()));
-    assert!(text.contains("do not fit") || text.contains("GiB together"), "{text}");
-    let text = excess(
-        bench.add_bytes(&[header(tar::EntryType::Regular, 1 << 50).as_bytes(), &[0; 4096][..]].concat()),
-    );
-    assert!(text.contains("256 GiB together"), "{text}");
-    // A sparse file has its length without any content.
-    let mut sparse = header(tar::EntryType::GNUSparse, 0);
-    let gnu = sparse.as_gnu_mut().unwrap();
-    gnu.realsize = *b"77777777777\0";
-    gnu.sparse[0].offset = *b"77777777777\0";
-    gnu.sparse[0].numbytes = *b"00000000000\0";
-    sparse.set_cksum();
-    for _ in 0..40 {
-        // 8 GiB each: some may fit, not all of them.
-        let one = bench.layers.bounds.entry(b"a", 8 << 30, Path::new("/"));
-        if one.is_err() {
-            break;
+    let sparse = |octal: &[u8; 11]| {
+        let mut header = header(tar::EntryType::GNUSparse, 0);
+        let gnu = header.as_gnu_mut().unwrap();
+        for field in [&mut gnu.realsize, &mut gnu.sparse[0].offset] {
+            field[..11].copy_from_slice(octal);
         }
-    }
-    let text = excess(bench.add_bytes(&[sparse.as_bytes(), &[0; 4096][..]].concat()));
-    assert!(text.contains("do not fit") || text.contains("GiB together"), "{text}");
-    assert_eq!(fs::read_dir(bench.path("")).unwrap().count(), 0, "nothing was unpacked");
+        gnu.sparse[0].numbytes = *b"00000000000\0";
+        header.set_cksum();
+        [header.as_bytes(), &[0; 1024][..]].concat()
+    };
+    bench.add_bytes(&sparse(b"00000010000")).unwrap();
+    assert_eq!(bench.path("a").metadata().unwrap().len(), 4096);
+    // Eight gibibytes again and again: some of them may fit, all together never do.
+    let refused = (0..40).find_map(|_| bench.layers.bounds.entry(b"b", 8 << 30, &bench.path("")).err());
+    let text = refused.unwrap().to_string();
+    assert!(text.contains("do not fit") || text.contains("256 GiB together"), "{text}");
+    let text = excess(bench.add_bytes(&sparse(b"77777777777")));
+    assert!(text.contains("do not fit") || text.contains("256 GiB together"), "{text}");
+    assert_eq!(bench.path("a").metadata().unwrap().len(), 4096, "it is as it was");
+    let text = has_room(u64::MAX, &bench.path("")).unwrap_err().to_string();
+    assert!(text.contains("do not fit") && text.contains("stay free"), "{text}");
 }
 
 /// Two gibibytes of zeros in 64 KiB.
