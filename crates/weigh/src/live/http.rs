@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn nothing_is_shown_to_who_does_not_know_the_secret() {
         let (almost, longer) = (format!("/{}/", &SECRET[1..]), format!("/{SECRET}0/state"));
-        let wrong = format!("/{}f/", &SECRET[..15]).replace("ff/", "fe/");
+        let wrong = format!("/{}e/", &SECRET[..15]);
         for path in
             ["/", "/state", "*", "http://127.0.0.1/", "", "/x/state", "/\u{e9}", &almost, &longer, &wrong]
         {
