@@ -2,6 +2,8 @@
 
 use crate::cgroup::CgroupView;
 use std::fs;
+use std::io;
+use std::path::Path;
 
 /// The control groups and processes of a guest.
 ///
@@ -41,16 +43,26 @@ impl Accounts {
     }
 }
 
+/// A file of `/proc` about a process, as text. Processes give themselves names of any bytes; those that
+/// are no UTF-8 are replaced, so that nobody escapes being counted by a name.
+///
+/// # Errors
+/// Those of reading a file.
+pub fn process_text(path: impl AsRef<Path>) -> io::Result<String> {
+    let bytes = fs::read(path)?;
+    Ok(String::from_utf8(bytes).unwrap_or_else(|other| String::from_utf8_lossy(other.as_bytes()).into()))
+}
+
 impl Process {
     /// The processes whose program has this name. Only its first 15 bytes count, because the kernel
     /// truncates names (`proc_pid_comm(5)`).
     pub fn named(name: &str) -> Vec<Self> {
-        let truncated = name.get(..15).unwrap_or(name);
+        let truncated = &name.as_bytes()[..name.len().min(15)];
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         entries
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter(|pid| {
-                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == truncated)
+                fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_ascii_end() == truncated)
             })
             .map(|pid| Self { name: name.into(), pid })
             .collect()

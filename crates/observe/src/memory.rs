@@ -9,7 +9,7 @@ use crate::files::field;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use weigh_host::accounts::{Accounts, Process};
+use weigh_host::accounts::{Accounts, Process, process_text};
 use weigh_host::cgroup::CgroupView;
 
 /// The files of kernel same-page merging (Documentation/admin-guide/mm/ksm.rst).
@@ -141,7 +141,7 @@ fn pss_bytes(pid: u32) -> Option<u64> {
 }
 
 fn page_tables_bytes(pid: u32) -> Option<u64> {
-    kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmPTE:")
+    kilobytes(&process_text(format!("/proc/{pid}/status")).ok()?, "VmPTE:")
 }
 
 /// A control group with its children, in one hierarchy.

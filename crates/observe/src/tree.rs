@@ -3,6 +3,7 @@
 use crate::cpu::{CpuUse, Placement, clock_tick_ns, process_ns};
 use std::collections::BTreeSet;
 use std::fs;
+use weigh_host::accounts::process_text;
 
 /// Process trees, given by their roots.
 ///
@@ -49,13 +50,13 @@ impl Tree {
 
 /// CPU time of the children of a process that ended and were waited for, nanoseconds in whole ticks.
 pub(crate) fn ended_children_ns(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let text = process_text(format!("/proc/{pid}/stat")).ok()?;
     Some(ProcessStat::parse(&text)?.children_ticks * clock_tick_ns())
 }
 
 impl TreeTime {
     fn count(&mut self, pid: u32, place: Placement) {
-        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return };
+        let Ok(text) = process_text(format!("/proc/{pid}/stat")) else { return };
         let Some(stat) = ProcessStat::parse(&text) else { return };
         let tick = clock_tick_ns();
         let ended = stat.children_ticks * tick;
@@ -112,6 +113,24 @@ mod tests {
         let stat = ProcessStat::parse(text).unwrap();
         assert_eq!(stat, ProcessStat { own_ticks: 300, children_ticks: 70, page_faults: 37 });
         assert_eq!(ProcessStat::parse("7 (x) S 1"), None);
+    }
+
+    /// A process that gives itself a name of no text is counted all the same.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test needs a process of its own")]
+    fn names_that_are_no_text_hide_nothing() {
+        use std::os::unix::ffi::OsStrExt;
+        let base = tempfile::tempdir().unwrap();
+        let program = base.path().join(std::ffi::OsStr::from_bytes(b"\xff) S 1 \xfe"));
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        let comm = fs::read(format!("/proc/{}/comm", child.id())).unwrap();
+        let seen = Tree::new(&[child.id()], &[]).read();
+        let ended = ended_children_ns(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(comm.starts_with(b"\xff"), "{comm:?}");
+        assert!(seen.page_faults > 0 && ended == Some(0), "{seen:?}, {ended:?}");
     }
 
     /// Children that ended are in the sum as much as those that live: the shells of the tree say

@@ -57,7 +57,7 @@ pub(crate) fn has_argument(process: u32, is_it: impl Fn(&[u8]) -> bool) -> bool 
 
 /// What a thread of a process may run on, as the kernel lists it: `0-3,8`.
 pub(crate) fn allowed_cpus(process: u32, thread: u32) -> Option<String> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).ok()?;
+    let status = weigh_host::accounts::process_text(format!("/proc/{process}/task/{thread}/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(list.trim().to_string())
 }

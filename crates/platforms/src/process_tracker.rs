@@ -1,11 +1,11 @@
 //! Processes of a guest, remembered with what tells them from later ones of the same number.
 
 use crate::{PlatformError, Result};
-use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use weigh_host::accounts::process_text;
 
 /// Processes that were seen.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ struct Stat {
 }
 
 fn stat(pid: u32) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let text = process_text(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything. The first field after it is the third of all.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
@@ -39,7 +39,7 @@ pub(crate) fn parent_of(pid: u32) -> Option<u32> {
 /// CPU time of the children that a process has waited for, and of theirs, nanoseconds; a multiple
 /// of a clock tick.
 pub(crate) fn ended_children_cpu_ns(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let text = process_text(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some((_, fields)) = text.rsplit_once(')') else { return 0 };
     // Fields 16 and 17 of all, user and system.
     let ticks: u64 =
@@ -102,6 +102,7 @@ impl ProcessTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use weigh_host::command::Invocation;
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::helpers::{allowed_cpus, has_argument, processes};
 use std::fs;
+use weigh_host::accounts::process_text;
 
 /// The word by which QEMU's command line names a domain.
 fn word_of(domain: &str) -> String {
@@ -28,7 +29,7 @@ fn with(is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
 /// Whether a process has a thread of this name.
 pub(super) fn has_thread(process: u32, name: &str) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let mut names = threads.map(|thread| fs::read_to_string(thread.path().join("comm")).unwrap_or_default());
+    let mut names = threads.map(|thread| process_text(thread.path().join("comm")).unwrap_or_default());
     names.any(|found| found.trim_end() == name)
 }
 

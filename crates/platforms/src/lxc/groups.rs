@@ -11,7 +11,7 @@ use crate::spawn::is_first;
 use crate::{GuestRequest, Host, PlatformError, Result};
 use std::fs;
 use std::time::Duration;
-use weigh_host::accounts::{Accounts, Process};
+use weigh_host::accounts::{Accounts, Process, process_text};
 use weigh_host::cgroup::{Cgroup, Layout, Limits};
 use weigh_host::clock::process_cpu_ns;
 use weigh_host::command::Invocation;
@@ -84,7 +84,7 @@ impl Groups {
     pub(crate) fn accounts(&self) -> Accounts {
         let mut accounts = Accounts::of_group(self.cgroup.view());
         let name = |pid: u32| {
-            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let comm = process_text(format!("/proc/{pid}/comm")).unwrap_or_default();
             Process { name: comm.trim_end().into(), pid }
         };
         accounts.helpers = self.monitor.processes().into_iter().map(name).collect();

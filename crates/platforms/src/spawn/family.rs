@@ -42,7 +42,7 @@ pub(super) fn of(first: u32) -> Vec<Member> {
 }
 
 fn processes() -> Vec<Process> {
-    let stat = |pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    let stat = |pid| weigh_host::accounts::process_text(format!("/proc/{pid}/stat")).ok();
     helpers::processes().filter_map(|pid| read(pid, &stat(pid)?)).collect()
 }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use weigh_host::accounts::process_text;
 use weigh_host::cgroup::Cgroup;
 
 /// Between two looks for the init of a system.
@@ -134,7 +135,7 @@ impl Drop for Entered {
 /// Whether a process is the first one of a PID namespace below the host's (`NSpid` of
 /// `proc_pid_status(5)`).
 pub(crate) fn is_first(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = process_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     let numbers: Vec<&str> = numbers.split_whitespace().collect();
     numbers.len() > 1 && numbers.last() == Some(&"1")
