@@ -363,7 +363,7 @@ pub fn ledger_file(data: &[u8]) {
     let state = StateDirectory::at(base.path());
     std::fs::create_dir_all(state.ledger_dir()).expect("there is room");
     std::fs::write(state.ledger_dir().join("a-run.jsonl"), data).expect("there is room");
-    for (_, changes) in ledger::pending(&state).expect("it can be read") {
+    for (_, changes) in ledger::pending(&state).expect("it can be listed").runs {
         changes.iter().for_each(|change| drop(change.to_string()));
     }
 }

@@ -8,8 +8,13 @@
 //! The directory may be removed while no run is active; later runs make it again. An entry is made
 //! in a staging directory, which is in the ledger, and is renamed when it is complete, so that an
 //! entry that exists is complete.
+//!
+//! What is in the cache is executed and booted, so no other user may own or write it
+//! ([`crate::private`]). Images hold programs with set-user-ID bits and owners of any number, so
+//! every entry is closed to others.
 
-use crate::ledger::{Change, Ledger, LedgerError};
+use crate::ledger::{Change, Ledger, LedgerError, remove_tree};
+use crate::private::{self, UnsafePath};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +36,9 @@ pub enum CacheError<E: std::error::Error> {
         "there is no place for weighbridge's cache: neither WEIGH_CACHE nor XDG_CACHE_HOME nor HOME is set to an absolute path; set WEIGH_CACHE to a directory"
     )]
     NoPlace,
+    /// Another user could change the cache.
+    #[error(transparent)]
+    Unsafe(#[from] UnsafePath),
     /// Another run has been making the same entry for too long.
     #[error("another run has held {path} for {after:?}; end it, or remove the file if there is none")]
     Held {
@@ -87,6 +95,30 @@ impl CacheDirectory {
         &self.path
     }
 
+    /// Checks that nobody else can change what is in the directory, if it exists.
+    ///
+    /// # Errors
+    /// [`UnsafePath`].
+    pub fn check(&self) -> Result<(), UnsafePath> {
+        private::check(&self.path)
+    }
+
+    /// Closes a directory of entries to others, if it exists: earlier versions left theirs open.
+    ///
+    /// # Errors
+    /// [`UnsafePath`].
+    pub fn close(&self, name: &str) -> Result<(), UnsafePath> {
+        let path = self.path.join(name);
+        if path.exists() { private::close(&path) } else { Ok(()) }
+    }
+
+    /// Makes a directory for entries, or closes it to others. The directory itself keeps its mode if
+    /// it exists, because it may be one of the user's.
+    fn prepare(&self, directory: &Path) -> Result<(), UnsafePath> {
+        private::prepare(&self.path)?;
+        if directory == self.path { Ok(()) } else { private::close(directory) }
+    }
+
     /// The path of an entry, if it exists. `name` is a path below the directory.
     pub fn get(&self, name: &str) -> Option<PathBuf> {
         Some(self.path.join(name)).filter(|path| path.exists())
@@ -124,20 +156,21 @@ impl CacheDirectory {
             return Ok(path);
         }
         let parent = path.parent().unwrap_or(&self.path).to_path_buf();
-        fs::create_dir_all(&parent).map_err(io("make the directory", &parent))?;
+        self.prepare(&parent)?;
         let _lock = lock(&with_suffix(&path, ".lock"), keep_waiting)?;
         if path.exists() {
             return Ok(path);
         }
         let staging = staging(&path, ledger)?;
         let entry = ledger.record(Change::Directory { path: staging.clone() })?;
-        let made = fs::create_dir(&staging).map_err(io("make the directory", &staging)).and_then(|()| {
+        let made = private::close(&staging).map_err(CacheError::Unsafe).and_then(|()| {
             make(&staging).map_err(CacheError::Make)?;
             sync_tree(&staging).map_err(io("sync", &staging))?;
-            fs::rename(&staging, &path).map_err(io("make", &path))
+            fs::rename(&staging, &path).map_err(io("make", &path))?;
+            sync_directory(&parent).map_err(io("sync", &parent))
         });
         if made.is_err() {
-            fs::remove_dir_all(&staging).map_err(io("remove", &staging))?;
+            remove(&staging)?;
         }
         ledger.forget(entry)?;
         made.map(|()| path)
@@ -160,7 +193,7 @@ impl CacheDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             renamed => renamed.map(|()| true).map_err(io("rename", &path))?,
         };
-        remove_tree(&staging)?;
+        remove(&staging)?;
         ledger.forget(entry)?;
         Ok(existed)
     }
@@ -172,11 +205,8 @@ fn io<E: std::error::Error>(doing: &'static str, path: &Path) -> impl FnOnce(io:
 }
 
 /// Removes a directory with everything in it, if it exists.
-fn remove_tree<E: std::error::Error>(path: &Path) -> Result<(), CacheError<E>> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io("remove", path)(error)),
-        _ => Ok(()),
-    }
+fn remove<E: std::error::Error>(path: &Path) -> Result<(), CacheError<E>> {
+    remove_tree(path).map_err(|error| io("remove", path)(io::Error::other(error)))
 }
 
 /// The staging directory of an entry. Its name contains that of the run, so that undoing the changes
@@ -190,7 +220,7 @@ fn staging<E: std::error::Error>(path: &Path, ledger: &Ledger) -> Result<PathBuf
     for entry in fs::read_dir(parent).map_err(io("read the directory", parent))?.flatten() {
         let name = entry.file_name();
         if name.to_string_lossy().strip_prefix(&prefix).is_some_and(|rest| rest.ends_with(STAGING)) {
-            remove_tree(&entry.path())?;
+            remove(&entry.path())?;
         }
     }
     Ok(with_suffix(path, &format!("{MADE_BY}{}{STAGING}", ledger.run())))
@@ -203,7 +233,7 @@ fn lock<E: std::error::Error>(
     keep_waiting: &mut dyn FnMut(Duration) -> bool,
 ) -> Result<File, CacheError<E>> {
     let failed = |source| CacheError::Io { doing: "lock", path: path.into(), source };
-    let file = File::options().create(true).append(true).open(path).map_err(failed)?;
+    let file = private::open_regular(path, File::options().create(true).append(true)).map_err(failed)?;
     let since = Instant::now();
     loop {
         match file.try_lock() {
@@ -217,6 +247,11 @@ fn lock<E: std::error::Error>(
             }
         }
     }
+}
+
+/// Makes new names in a directory durable.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 /// Syncs the file system, so that the files of an entry are not empty after a power failure.
@@ -316,6 +351,29 @@ mod tests {
             Ok::<_, io::Error>(())
         });
         result.unwrap();
+    }
+
+    #[test]
+    fn entries_are_closed_and_caches_of_others_are_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = tempfile::tempdir().unwrap();
+        let cache = CacheDirectory::at(base.path().join("cache"));
+        let ledger = ledger(base.path(), "run");
+        let set = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        // As an earlier version left them.
+        fs::create_dir_all(cache.path().join("images")).unwrap();
+        set(cache.path(), 0o755);
+        set(&cache.path().join("images"), 0o755);
+        let make = |staging: &Path| fs::write(staging.join("file"), "");
+        let entry = cache.directory("images/k", &ledger, make).unwrap();
+        assert_eq!((mode(&entry), mode(entry.parent().unwrap())), (0o700, 0o700));
+        assert_eq!(mode(&entry.with_extension("lock")), 0o600);
+        assert_eq!(mode(cache.path()), 0o755, "a directory of the user's keeps its mode");
+        set(cache.path(), 0o777);
+        assert!(matches!(cache.check(), Err(UnsafePath::Writable { .. })));
+        assert!(matches!(cache.directory("l", &ledger, make), Err(CacheError::Unsafe(_))));
+        assert!(!cache.path().join("l").exists());
     }
 
     #[test]

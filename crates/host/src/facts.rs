@@ -9,7 +9,7 @@ use weigh_model::{HostFacts, parse_bytes};
 pub fn host_facts() -> HostFacts {
     let uname = rustix::system::uname();
     let text = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
-    let boot = text("/proc/sys/kernel/random/boot_id").unwrap_or_else(|| "unknown".into());
+    let boot = Some(boot_id()).filter(|id| !id.is_empty()).unwrap_or_else(|| "unknown".into());
     // A host without a machine id (a minimal container) is identified only by its boot.
     let machine = text("/etc/machine-id")
         .or_else(|| text("/var/lib/dbus/machine-id"))
@@ -33,6 +33,11 @@ pub fn host_facts() -> HostFacts {
         boot,
         root: is_root(),
     }
+}
+
+/// The identity of this boot (`random(4)`); empty if it cannot be read.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().into()).unwrap_or_default()
 }
 
 /// Whether the effective user is root.

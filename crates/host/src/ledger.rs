@@ -7,18 +7,23 @@
 //!
 //! A live run holds the `flock(2)` of the file, which the kernel releases when the process dies. A
 //! sweep skips every ledger that it cannot lock.
+//!
+//! A sweep does as root what a ledger says. So no other user may own or write the directory or one
+//! above it ([`crate::private`]), and nothing in a ledger is ever executed.
 
 mod change;
 mod file;
 mod sweep;
 mod tree;
 
-pub use change::{Change, NoPlatforms, PlatformUndo, UndoError};
+pub use change::{Change, NoPlatforms, PlatformUndo, UndoError, Undone};
 #[cfg(test)]
 pub(crate) use sweep::sweep_dead;
-pub use sweep::{Sweep, is_live, pending, sweep};
+pub use sweep::{Pending, Sweep, is_live, pending, sweep};
+pub use tree::remove as remove_tree;
 
 use crate::lock::{Opened, lock_file};
+use crate::private::{self, UnsafePath};
 use crate::state::StateDirectory;
 use file::Line;
 use std::fs::{File, OpenOptions};
@@ -48,6 +53,9 @@ pub enum LedgerError {
         /// Why it failed.
         source: io::Error,
     },
+    /// Another user could change the state directory.
+    #[error(transparent)]
+    Unsafe(#[from] UnsafePath),
     /// A run of this name has a ledger: it is alive, or it left changes behind.
     #[error(
         "run `{run}` has a ledger already ({path}); run `weigh clean`, or wait for the run that holds it"
@@ -95,6 +103,7 @@ struct Inner {
     state: StateDirectory,
     path: PathBuf,
     open: Mutex<Option<Open>>,
+    left: Mutex<Vec<(Change, String)>>,
 }
 
 #[derive(Debug)]
@@ -135,7 +144,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::Exists`] when a run of this name has one, [`LedgerError::Name`],
-    /// [`LedgerError::Io`].
+    /// [`LedgerError::Unsafe`], [`LedgerError::Io`]; then no file is left.
     pub fn create(state: &StateDirectory, run: &str) -> Result<Self, LedgerError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if run.is_empty() || run.len() > 200 || run.starts_with('.') || !run.chars().all(allowed) {
@@ -144,21 +153,24 @@ impl Ledger {
         let directory = state.ledger_dir();
         let path = directory.join(format!("{run}.jsonl"));
         let failed = |doing, source| LedgerError::Io { doing, path: path.clone(), source };
-        let file = create_file(state, &path, run)?;
+        let (file, mut changed) = create_file(state, &path, run)?;
+        changed.extend([directory.clone(), state.path().into()]);
+        changed.sort();
+        changed.dedup();
         let mut open = Open { file, length: 0, next: 0, standing: Vec::new() };
-        open.append(&[Line::header(run)], true).map_err(|source| failed("write", source))?;
-        for directory in [directory.as_path(), state.path()] {
-            // The directory entry has to be on disk as well.
-            File::open(directory)
-                .and_then(|file| file.sync_all())
-                .map_err(|source| failed("sync the directory of", source))?;
+        let begun = open.append(&[Line::header(run)], true).map_err(|source| failed("write", source));
+        // The directory entries have to be on disk as well.
+        let begun = begun.and_then(|()| Ok(private::sync(&changed)?));
+        if let Err(error) = begun {
+            // What cannot be removed is an empty ledger, which costs nothing.
+            let _ = std::fs::remove_file(&path);
+            drop(open);
+            state.remove_if_empty();
+            return Err(error);
         }
-        Ok(Self(Arc::new(Inner {
-            run: run.into(),
-            state: state.clone(),
-            path,
-            open: Mutex::new(Some(open)),
-        })))
+        let (run, state) = (run.into(), state.clone());
+        let (open, left) = (Mutex::new(Some(open)), Mutex::default());
+        Ok(Self(Arc::new(Inner { run, state, path, open, left })))
     }
 
     /// Name of the run.
@@ -216,8 +228,22 @@ impl Ledger {
         let standing = self.lock().as_ref().and_then(|open| open.standing.iter().find(is_wanted).cloned());
         let Some((_, change)) = standing else { return Ok(()) };
         // The lock is not held here: a platform may be slow, and may itself use the ledger.
-        change.undo(platforms, true).map_err(|error| LedgerError::Undo(vec![(change, error)]))?;
+        match change.undo(platforms, true) {
+            Ok(undone) => self.note(change, undone),
+            Err(error) => return Err(LedgerError::Undo(vec![(change, error)])),
+        }
         self.forget(id)
+    }
+
+    /// The changes that were left as they are, because they are not this run's any more, and why.
+    pub fn left(&self) -> Vec<(Change, String)> {
+        self.0.left.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, change: Change, undone: Undone) {
+        if let Undone::Left(reason) = undone {
+            self.0.left.lock().unwrap_or_else(PoisonError::into_inner).push((change, reason));
+        }
     }
 
     /// Removes an entry whose change the caller has undone itself.
@@ -253,7 +279,10 @@ impl Ledger {
             match change.undo(platforms, true) {
                 // If the line cannot be written (a full disk) and we die before the end, the undo is
                 // only repeated.
-                Ok(()) => drop(self.forget(id)),
+                Ok(undone) => {
+                    self.note(change, undone);
+                    drop(self.forget(id));
+                }
                 Err(error) => failed.push((change, error)),
             }
         }
@@ -284,20 +313,26 @@ impl Ledger {
 /// directory at any time.
 ///
 /// The file is created and locked under another name and gets its own by `link(2)`, so that no sweep
-/// ever sees an unlocked ledger, and an existing one is never overwritten.
-fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, LedgerError> {
+/// ever sees an unlocked ledger, and an existing one is never overwritten. Returns the directories to
+/// sync as well.
+fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<(File, Vec<PathBuf>), LedgerError> {
     let failed = |doing, source| LedgerError::Io { doing, path: path.into(), source };
     let exists = || LedgerError::Exists { run: run.into(), path: path.into() };
     let staging = path.with_extension(STAGING);
     for _ in 0..ATTEMPTS {
-        match std::fs::create_dir_all(state.ledger_dir()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.map_err(|source| failed("make the directory of", source))?,
-        }
+        let changed = match state.prepare_ledgers() {
+            Err(error) if error.is_absent() => continue,
+            other => other?,
+        };
         let file = match lock_file(&staging, OpenOptions::new().read(true).append(true).create(true)) {
             Ok(file) => file,
             // A sweep removed the file, or the empty directory was removed.
             Err(Opened::Stale) => continue,
+            // Left by an earlier version, and held by whoever could open it.
+            Err(Opened::Exposed) => {
+                let _ = std::fs::remove_file(&staging);
+                continue;
+            }
             Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
             // A sweep is about to remove it.
             Err(Opened::Held) => {
@@ -309,7 +344,7 @@ fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, L
         let linked = std::fs::hard_link(&staging, path);
         let _ = std::fs::remove_file(&staging);
         match linked {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok((file, changed)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists()),
             Err(error) => return Err(failed("name", error)),
         }

@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod lock;
 pub mod log;
 pub mod noise;
+pub mod private;
 pub mod settings;
 pub mod state;
 

@@ -1,11 +1,12 @@
 //! The lock of the host: one run at a time.
 
+use crate::private::{self, UnsafePath};
 use crate::state::StateDirectory;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Why the lock could not be taken.
@@ -21,6 +22,9 @@ pub enum LockError {
         /// Start of that run, UTC.
         since: String,
     },
+    /// Another user could change the state directory.
+    #[error(transparent)]
+    Unsafe(#[from] UnsafePath),
     /// The lock file cannot be used.
     #[error("cannot use the lock file {path}: {source}")]
     Io {
@@ -49,22 +53,27 @@ impl HostLock {
     /// Takes the lock of the host for `run`.
     ///
     /// # Errors
-    /// [`LockError::Held`] with the holder, or [`LockError::Io`].
+    /// [`LockError::Held`] with the holder, [`LockError::Unsafe`] or [`LockError::Io`].
     pub fn acquire(state: &StateDirectory, run: &str) -> Result<Self, LockError> {
         let path = state.lock_path();
         let failed = |source| LockError::Io { path: path.clone(), source };
         for _ in 0..crate::ledger::ATTEMPTS {
-            match state.create() {
+            let changed = match state.prepare() {
                 // Another process removed the empty directory.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                other => other.map_err(failed)?,
-            }
+                Err(error) if error.is_absent() => continue,
+                other => other?,
+            };
             let file = match open_locked(&path) {
                 Ok(file) => file,
                 // The state directory was removed as empty in between.
                 Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(Opened::Io(error)) => return Err(failed(error)),
                 Err(Opened::Held) => return Err(holder(&path)),
+                // Whoever holds a file that everybody may open says nothing by it.
+                Err(Opened::Exposed) => {
+                    std::fs::remove_file(&path).map_err(failed)?;
+                    continue;
+                }
                 Err(Opened::Stale) => continue,
             };
             let lock = Self { file, state: state.clone() };
@@ -72,6 +81,7 @@ impl HostLock {
             let text = serde_json::to_string(&holder).map_err(|error| failed(error.into()))?;
             lock.file.set_len(0).map_err(failed)?;
             (&lock.file).write_all(text.as_bytes()).map_err(failed)?;
+            private::sync(&changed)?;
             return Ok(lock);
         }
         Err(failed(io::ErrorKind::ResourceBusy.into()))
@@ -98,6 +108,8 @@ pub(crate) fn remove_stale(state: &StateDirectory) {
 
 pub(crate) enum Opened {
     Held,
+    /// It is held, but other users may open the file, and so hold it.
+    Exposed,
     /// The file was unlinked between opening and locking it.
     Stale,
     Io(io::Error),
@@ -112,15 +124,21 @@ pub(crate) fn open_existing(path: &Path) -> Result<File, Opened> {
     lock_file(path, OpenOptions::new().read(true).write(true))
 }
 
-/// Opens a file, takes its exclusive `flock(2)`, and checks that the path still leads to it.
-pub(crate) fn lock_file(path: &Path, options: &OpenOptions) -> Result<File, Opened> {
-    let file = options.open(path).map_err(Opened::Io)?;
+/// Opens a regular file, takes its exclusive `flock(2)`, and checks that the path still leads to it.
+/// Other users cannot open it, or cannot any more.
+pub(crate) fn lock_file(path: &Path, options: &mut OpenOptions) -> Result<File, Opened> {
+    let file = private::open_regular(path, options).map_err(Opened::Io)?;
+    let exposed = private::is_exposed(&file);
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) if exposed => return Err(Opened::Exposed),
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(Opened::Held),
         Err(error) => return Err(Opened::Io(error.into())),
     }
-    let same = std::fs::metadata(path).and_then(|at_path| {
+    if exposed {
+        file.set_permissions(PermissionsExt::from_mode(0o600)).map_err(Opened::Io)?;
+    }
+    let same = std::fs::symlink_metadata(path).and_then(|at_path| {
         let ours = file.metadata()?;
         Ok(at_path.ino() == ours.ino() && at_path.dev() == ours.dev())
     });
@@ -133,9 +151,8 @@ pub(crate) fn lock_file(path: &Path, options: &OpenOptions) -> Result<File, Open
 }
 
 fn holder(path: &Path) -> LockError {
-    let mut text = String::new();
-    let _ = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
-    match serde_json::from_str::<Holder>(&text) {
+    let text = private::read_regular(path).unwrap_or_default();
+    match serde_json::from_slice::<Holder>(&text) {
         Ok(Holder { pid, run, since }) => LockError::Held { pid, run, since },
         // Between taking the lock and writing its name.
         Err(_) => LockError::Held { pid: 0, run: "unknown".into(), since: "a moment ago".into() },
@@ -179,5 +196,26 @@ mod tests {
         std::fs::write(state.lock_path(), "junk").unwrap();
         remove_stale(&state);
         assert!(!state.lock_path().exists());
+    }
+
+    /// Everybody could open the lock file of an earlier version.
+    #[test]
+    fn a_file_that_others_may_open_is_no_lock() {
+        let base = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(base.path());
+        std::fs::write(state.lock_path(), r#"{"pid":1,"run":"somebody","since":"x"}"#).unwrap();
+        let exposed = File::open(state.lock_path()).unwrap();
+        exposed.set_permissions(PermissionsExt::from_mode(0o644)).unwrap();
+        flock(&exposed, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let lock = HostLock::acquire(&state, "next").unwrap();
+        let mode = std::fs::metadata(state.lock_path()).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(matches!(HostLock::acquire(&state, "second"), Err(LockError::Held { .. })));
+        drop(lock);
+        std::fs::create_dir_all(state.path()).unwrap();
+        // A pipe is no lock either, and nobody waits for its other end.
+        rustix::fs::mkfifoat(rustix::fs::CWD, state.lock_path(), rustix::fs::Mode::RWXU).unwrap();
+        let error = HostLock::acquire(&state, "third").unwrap_err().to_string();
+        assert!(error.contains("regular file"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! The state directory, which survives crashes: ledgers and the lock of the host.
 
+use crate::private::{self, UnsafePath};
 use std::path::{Path, PathBuf};
 
 /// Why there is no state directory.
@@ -20,9 +21,11 @@ pub enum StateError {
     },
 }
 
-/// The directory of the ledgers and the lock.
+/// The directory of the ledgers and the lock, which nobody else may own or write
+/// ([`crate::private`]).
 ///
-/// Nothing is created before it is needed, and empty directories are removed again.
+/// Nothing is created before it is needed, what is created is closed to others, and empty
+/// directories are removed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDirectory {
     path: PathBuf,
@@ -75,9 +78,27 @@ impl StateDirectory {
         self.path.join("lock")
     }
 
-    /// Creates the directory.
-    pub(crate) fn create(&self) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.path)
+    /// Checks that nobody else can change what is in the directory, if it exists.
+    ///
+    /// # Errors
+    /// [`UnsafePath`].
+    pub fn check(&self) -> Result<(), UnsafePath> {
+        private::check(&self.path)?;
+        private::check(&self.ledger_dir())
+    }
+
+    /// Creates the directory, or checks it. Returns the directories to sync, as
+    /// [`Self::prepare_ledgers`].
+    pub(crate) fn prepare(&self) -> Result<Vec<PathBuf>, UnsafePath> {
+        private::prepare_in_memory(&self.path)
+    }
+
+    /// Creates the directory of the ledgers, or closes it to others. Returns the directories to sync
+    /// once it holds something: until then another process may remove it as empty.
+    pub(crate) fn prepare_ledgers(&self) -> Result<Vec<PathBuf>, UnsafePath> {
+        let mut changed = private::prepare_in_memory(&self.path)?;
+        changed.extend(private::close_in_memory(&self.ledger_dir())?);
+        Ok(changed)
     }
 
     /// Removes the ledger directory and the directory itself if they are empty; `rmdir(2)` refuses
@@ -97,7 +118,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(base.path().join("a/b"));
         assert!(!state.path().exists());
-        state.create().unwrap();
+        state.prepare().unwrap();
         std::fs::write(state.lock_path(), "x").unwrap();
         state.remove_if_empty();
         assert!(state.lock_path().exists());

@@ -57,7 +57,9 @@ pub enum KernelError {
     #[error("Debian's cloud kernel could not be fetched: {0}")]
     Fetch(#[from] CommandError),
     /// The cache cannot be used.
-    #[error("the cache of kernels cannot be used: {0}; set WEIGH_CACHE to a directory that you may write")]
+    #[error(
+        "the cache of kernels cannot be used: {0}; set WEIGH_CACHE to a directory of yours that nobody else may write"
+    )]
     Cache(String),
     /// The system refused an operation on a file, or a file is damaged.
     #[error(transparent)]

@@ -16,7 +16,9 @@ pub enum MakeError {
     #[error("it was interrupted; no part of it is kept")]
     Interrupted,
     /// The cache cannot be used.
-    #[error("the cache cannot be used: {0}; set WEIGH_CACHE to a directory that you may write")]
+    #[error(
+        "the cache cannot be used: {0}; set WEIGH_CACHE to a directory of yours that nobody else may write"
+    )]
     Cache(String),
 }
 

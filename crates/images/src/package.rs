@@ -40,7 +40,9 @@ pub enum PackageError {
     #[error(transparent)]
     Command(#[from] CommandError),
     /// The cache cannot be used.
-    #[error("the cache cannot be used: {0}; set WEIGH_CACHE to a directory that you may write")]
+    #[error(
+        "the cache cannot be used: {0}; set WEIGH_CACHE to a directory of yours that nobody else may write"
+    )]
     Cache(String),
     /// The system refused an operation on a file.
     #[error(transparent)]

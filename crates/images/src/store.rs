@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weigh_host::cache::CacheDirectory;
 use weigh_host::ledger::Ledger;
+use weigh_host::private::{UnsafePath, open_regular};
 use weigh_model::ImageSpec;
 
 /// Directory of the images in the cache.
@@ -61,6 +62,16 @@ impl Store {
     /// The images of this user; `None` if no directory is known for the cache.
     pub fn open() -> Option<Self> {
         CacheDirectory::open().map(Self::at)
+    }
+
+    /// Checks that nobody else can change the images, and closes them to others: they hold programs with
+    /// set-user-ID bits.
+    ///
+    /// # Errors
+    /// [`UnsafePath`].
+    pub fn secure(&self) -> Result<(), UnsafePath> {
+        self.cache.check()?;
+        [IMAGES, DISKS].iter().try_for_each(|name| self.cache.close(name))
     }
 
     pub(crate) fn cache(&self) -> &CacheDirectory {
@@ -222,12 +233,7 @@ fn lock_file(directory: &Path) -> PathBuf {
     directory.with_extension("use")
 }
 
-/// Opens a lock file, for reading only, so that a user can use what root has built.
+/// Opens a lock file, which nobody else can open.
 fn open_lock(path: &Path) -> io::Result<File> {
-    match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            File::options().create(true).append(true).open(path)
-        }
-        opened => opened,
-    }
+    open_regular(path, File::options().create(true).append(true))
 }

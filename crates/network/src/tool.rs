@@ -3,9 +3,8 @@
 use crate::subnet::Subnet;
 use crate::{NetworkError, Result};
 use serde::Deserialize;
+use std::fs::{File, TryLockError};
 use std::net::Ipv4Addr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 use weigh_host::command::{CommandError, Finished, Invocation};
 
@@ -53,8 +52,18 @@ pub(crate) struct Link {
     pub(crate) name: String,
     #[serde(rename = "ifalias", default)]
     pub(crate) alias: String,
+    /// Only of links that are no hardware.
+    #[serde(default)]
+    pub(crate) linkinfo: LinkInfo,
     #[serde(default)]
     addr_info: Vec<Address>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct LinkInfo {
+    /// `bridge`, `tun`.
+    #[serde(rename = "info_kind")]
+    pub(crate) kind: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,24 +137,30 @@ pub(crate) fn link_exists(name: &str) -> Result<bool> {
     Ok(finished.status.success())
 }
 
+/// A file that the kernel has in every network namespace and that only its root may open, so that
+/// nobody else can hold its lock (ip-sysctl.rst, "tcp_fastopen_key"). Its content is of no interest.
+const LOCK: &str = "/proc/sys/net/ipv4/tcp_fastopen_key";
+
 /// A lock of the network namespace, held while subnets are chosen and shared settings are changed. It
-/// is an abstract socket (`unix(7)`), which has exactly this scope, leaves no file, and is released
-/// when the process ends.
+/// is the flock(2) of a file of the kernel, which has exactly this scope, leaves nothing behind, and is
+/// released when the process ends.
 #[derive(Debug)]
-pub(crate) struct NetworkLock(#[expect(dead_code, reason = "held, not used")] UnixListener);
+pub(crate) struct NetworkLock(#[expect(dead_code, reason = "held, not used")] File);
 
 impl NetworkLock {
     /// Waits for the lock.
     pub(crate) fn take() -> Result<Self> {
-        let failed = || NetworkError::io("wait for the network lock");
-        let name = SocketAddr::from_abstract_name("weighbridge-network").map_err(failed())?;
+        let failed = || NetworkError::io(format!("lock {LOCK}"));
+        let file = File::open(LOCK).map_err(failed())?;
         let end = Instant::now() + LOCK_DEADLINE;
         loop {
-            match UnixListener::bind_addr(&name) {
-                Ok(socket) => return Ok(Self(socket)),
-                Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => return Err(failed()(error)),
-                Err(_) if Instant::now() > end => return Err(NetworkError::Busy(LOCK_DEADLINE)),
-                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::Error(error)) => return Err(failed()(error)),
+                Err(TryLockError::WouldBlock) if Instant::now() > end => {
+                    return Err(NetworkError::Busy(LOCK_DEADLINE));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::tool::{link_exists, nft, tool};
 use crate::{NetworkError, Result, firewall, nat};
 use serde_json::Value;
+use weigh_host::ledger::Undone;
 
 /// Undoes a `Change::Platform` of the platform [`crate::PLATFORM`]. It is no error if the change is
 /// undone already or was never made.
@@ -10,14 +11,15 @@ use serde_json::Value;
 /// # Errors
 /// [`NetworkError::Foreign`] for an entry that weighbridge did not make, or the error of the command
 /// that failed; then the change is still there.
-pub fn undo(what: &str, id: &str, detail: &Value) -> Result<()> {
+pub fn undo(what: &str, id: &str, detail: &Value) -> Result<Undone> {
     match what {
-        "link" => link(id),
-        "table" => table(id),
-        "rule" => firewall::undo(id, detail),
-        "forwarding" => nat::stop_forwarding(id, detail),
-        _ => Err(NetworkError::Foreign(format!("the {what} {id}"))),
+        "link" => link(id)?,
+        "table" => table(id)?,
+        "rule" => firewall::undo(id, detail)?,
+        "forwarding" => return nat::stop_forwarding(id, detail),
+        _ => return Err(NetworkError::Foreign(format!("the {what} {id}"))),
     }
+    Ok(Undone::Restored)
 }
 
 /// Deletes a link; its other end, addresses and routes go with it.
@@ -32,7 +34,9 @@ fn link(name: &str) -> Result<()> {
 }
 
 fn table(name: &str) -> Result<()> {
-    if !name.starts_with("weighbridge-") {
+    // It becomes part of a script.
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if !name.starts_with("weighbridge-") || !is_name {
         return Err(NetworkError::Foreign(format!("the table {name}")));
     }
     // Added first, so that deleting a missing table is no error.

@@ -275,7 +275,8 @@ impl Storage {
 
     /// Makes the directories of a guest's storage below the run's work directory, which is in the
     /// ledger already and must lie on a disk. A driver removes `<work>/<name>-storage` when the
-    /// guest has ended.
+    /// guest has ended. That directory is closed to others, because a guest's root may leave programs
+    /// with set-user-ID bits in it.
     ///
     /// # Errors
     /// They could not be made.
@@ -284,6 +285,7 @@ impl Storage {
         let base = work.join(format!("{name}-storage"));
         let make = |part: &str| {
             let path = base.join(part);
+            weigh_host::private::close(&base).map_err(std::io::Error::other)?;
             std::fs::create_dir_all(&path)?;
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o1777))?;
             Ok::<_, std::io::Error>(path)
@@ -393,5 +395,7 @@ mod tests {
         assert!(lower.is_dir() && upper.is_dir() && work.is_dir());
         let Storage::Volume(volume) = Storage::make("volume", base.path(), "a").unwrap() else { panic!() };
         assert!(volume.starts_with(base.path().join("a-storage")));
+        let mode = |path: &std::path::Path| std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
+        assert_eq!((mode(&base.path().join("a-storage")) & 0o7777, mode(&volume) & 0o7777), (0o700, 0o1777));
     }
 }

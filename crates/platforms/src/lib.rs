@@ -11,6 +11,7 @@ mod helpers;
 mod host_probe;
 mod link;
 pub mod loader;
+mod mapped;
 mod network;
 mod oci;
 mod platform;

@@ -244,7 +244,7 @@ at once; `qemu` saves and restores the same machine"
     fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
         match what {
             "domain" => guest::undo(id, detail),
-            other => crate::vm::setting::undo(PLATFORM, other, detail),
+            other => Err(PlatformError::never_made(PLATFORM, other)),
         }
     }
 }

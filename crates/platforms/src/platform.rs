@@ -655,10 +655,6 @@ impl PlatformError {
 /// # Errors
 /// Something of it could not be removed.
 pub(crate) fn remove_directory(directory: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(PlatformError::io(format!("remove {}", directory.display()))(error))
-        }
-        _ => Ok(()),
-    }
+    let removed = weigh_host::ledger::remove_tree(directory).map_err(std::io::Error::other);
+    removed.map_err(PlatformError::at("remove", directory))
 }

@@ -9,6 +9,7 @@ mod network;
 mod store;
 
 use crate::common_keys::{self, Storage};
+use crate::mapped::{MAPPED, admit};
 use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::oci::own_layer;
@@ -21,10 +22,6 @@ use serde_json::Value;
 use std::path::Path;
 use store::Store;
 use weigh_model::EnvironmentSpec;
-
-/// First of the host's user numbers that root of a user namespace is, and how many there are: what
-/// `/etc/subuid` gives first.
-const MAPPED: &str = "0:100000:65536";
 
 /// The platform `podman`.
 pub struct Podman;
@@ -75,6 +72,10 @@ impl Platform for Podman {
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let store = self.store(host, request)?;
+        if self.value(request, "user") == "mapped" {
+            // Podman would open every closed directory above as well, whosever it is.
+            admit(host, MAPPED.0, &store.directory)?;
+        }
         let network = self.network(host, request, &store)?;
         let bridge = network.as_ref().map(|network| network.name.as_str());
         let access = Access::before(host, request, self.value(request, "net"), bridge)?;
@@ -98,7 +99,7 @@ impl Platform for Podman {
             _ => "at a bridge of the run's own, which netavark makes with its rules in iptables",
         };
         vec![
-            "make a store of Podman's in the run's work directory and import an image of a few megabytes".into(),
+            "make a store of Podman's beside the run's work directory and import an image of a few megabytes".into(),
             "make control groups weighbridge-<run>/podman-<instance>, for the container and for Podman's client".into(),
             format!("run a container weighbridge-<run>-<instance> {network}"),
         ]
@@ -151,6 +152,9 @@ impl Podman {
             &format!("podman-{}", request.instance),
         )
         .map_err(PlatformError::io("make the directory of /var/tmp"))?;
+        if let (true, Some(directory)) = (mapped, storage.directory()) {
+            admit(host, MAPPED.0, directory)?;
+        }
         match &storage {
             Storage::Overlay { .. } => {}
             _ => words.extend(["--read-only".into(), "--read-only-tmpfs=false".into()]),
@@ -190,7 +194,12 @@ impl Podman {
             words.extend(["--security-opt".into(), "seccomp=unconfined".into()]);
         }
         if mapped {
-            words.extend(["--uidmap", MAPPED, "--gidmap", MAPPED].map(Into::into));
+            let (first, count) = MAPPED;
+            words.extend(
+                ["--uidmap", "--gidmap"]
+                    .iter()
+                    .flat_map(|word| [word.to_string(), format!("0:{first}:{count}")]),
+            );
         }
         words.extend([store::image_name(&root), weigh_images::PROBE.into()]);
         Ok(words)

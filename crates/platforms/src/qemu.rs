@@ -307,10 +307,10 @@ impl Platform for Qemu {
         changes
     }
 
-    fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
+    fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<()> {
         match what {
             "machine" => crate::vm::processes::end(id),
-            other => crate::vm::setting::undo(PLATFORM, other, detail),
+            other => Err(PlatformError::never_made(PLATFORM, other)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{ALL, KeySpec, Platform, Values};
 use std::path::Path;
-use weigh_host::ledger::{PlatformUndo, UndoError};
+use weigh_host::ledger::{PlatformUndo, UndoError, Undone};
 use weigh_model::{EnvironmentSpec, SpecError, nearest};
 
 /// Short names of environments.
@@ -143,16 +143,20 @@ impl PlatformUndo for Undoers {
         what: &str,
         id: &str,
         detail: &serde_json::Value,
-    ) -> Result<(), UndoError> {
+    ) -> Result<Undone, UndoError> {
+        use crate::vm::setting::{self, MERGING, PAGES};
         if platform == weigh_network::PLATFORM {
             return weigh_network::undo(what, id, detail)
                 .map_err(|error| UndoError::Platform(Box::new(error)));
         }
         let undone = if platform == crate::vm::disk::PLATFORM {
-            crate::vm::disk::undo(what, id)
+            crate::vm::disk::undo(what, id).map(|()| Undone::Restored)
+        } else if [PAGES, MERGING].contains(&what) {
+            setting::undo(what, detail)
         } else {
             let unknown = || format!("this version of weighbridge has no platform {platform}");
-            find(platform).ok_or_else(|| UndoError::Platform(unknown().into()))?.undo(what, id, detail)
+            let platform = find(platform).ok_or_else(|| UndoError::Platform(unknown().into()))?;
+            platform.undo(what, id, detail).map(|()| Undone::Restored)
         };
         undone.map_err(|error| UndoError::Platform(crate::with_causes(&error).into()))
     }

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::ledger::{self, Change, Ledger};
 use weigh_host::lock::{HostLock, LockError};
+use weigh_host::private::{self, UnsafePath};
 use weigh_host::state::StateDirectory;
 use weigh_host::{clock, facts};
-use weigh_images::ImageError;
 use weigh_images::store::Store;
+use weigh_images::{ImageError, Programs};
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::loader::Elsewhere;
 use weigh_platforms::{self as platforms, Availability, Host, Platform, PlatformError, Undoers};
@@ -39,29 +40,33 @@ impl HostSession {
                 format!("another run is going on: process {pid}, {run}, since {since}"),
             )
             .hint("one run at a time per host; wait for it to end or stop it with Ctrl-C"),
+            LockError::Unsafe(error) => unsafe_state(error),
             other => Failure::new(Kind::Failed, "cannot take the lock of this host")
                 .because(other)
                 .hint(STATE_DIRECTORY_HINT),
         })?;
+        check_cache()?;
         // Nobody else holds the lock, so every other ledger belongs to a run that died or to an
         // image that is being built.
-        let pending = ledger::pending(&state).map_err(ledger_failure)?.into_iter();
-        let dead = pending.filter(|(run, _)| !ledger::is_live(&state, run));
+        let pending = ledger::pending(&state).map_err(ledger_failure)?;
+        let dead = pending.runs.into_iter().filter(|(run, _)| !ledger::is_live(&state, run));
         let leftovers = dead.map(|(run, changes)| (run, changes.len())).collect();
-        let id = format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id());
-        let ledger = Ledger::create(&state, &id).map_err(ledger_failure)?;
-        let work = state.path().join(format!("work-{id}"));
-        ledger.record(Change::Directory { path: work.clone() }).map_err(ledger_failure)?;
-        // Absolute, because some tools change directory before they open their log.
-        let logs = logs.and_then(|logs| std::path::absolute(logs).ok()).unwrap_or_else(|| work.join("logs"));
-        for directory in [&work, &logs] {
-            fs::create_dir_all(directory)
-                .map_err(|error| file_failure("make the directory", directory, error))?;
+        for (path, error) in pending.unreadable {
+            ui::note(&format!("warning: the ledger {} cannot be read: {error}", path.display()));
         }
-        let programs = embedded::write_out(&work)?;
-        let hierarchy = Hierarchy::detect();
-        let host = Host { ledger, hierarchy, work, logs, run: id, programs, is_root: facts::is_root() };
-        Ok(Self { host, leftovers, lock })
+        let ledger = Ledger::create(&state, &run_id()).map_err(ledger_failure)?;
+        match scratch(&state, &ledger, logs) {
+            Ok((work, logs, programs)) => {
+                let (run, hierarchy) = (ledger.run().to_string(), Hierarchy::detect());
+                let host = Host { ledger, hierarchy, work, logs, run, programs, is_root: facts::is_root() };
+                Ok(Self { host, leftovers, lock })
+            }
+            Err(failure) => {
+                // What cannot be undone stays in the ledger; the first failure is the one to report.
+                let _ = ledger.close(&Undoers);
+                Err(failure)
+            }
+        }
     }
 
     /// Undoes the remaining changes, newest first.
@@ -69,10 +74,43 @@ impl HostSession {
     /// # Errors
     /// A change cannot be undone; it stays in the ledger for `weigh clean`.
     pub fn close(self) -> Result<(), Failure> {
-        let closed = self.host.ledger.close(&Undoers).map_err(ledger_failure);
+        let closed = close_ledger(&self.host.ledger);
         drop(self.lock);
         closed
     }
+}
+
+/// Undoes the remaining changes of a ledger, newest first, and tells the user which were left.
+///
+/// # Errors
+/// As [`HostSession::close`].
+pub fn close_ledger(ledger: &Ledger) -> Result<(), Failure> {
+    let closed = ledger.close(&Undoers).map_err(ledger_failure);
+    for (change, reason) in ledger.left() {
+        ui::note(&format!("note: left as it is: {change}: {reason}"));
+    }
+    closed
+}
+
+/// A name for a run, unique on this host.
+pub fn run_id() -> String {
+    format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id())
+}
+
+/// Makes the scratch directory of a run and that of its logs, and writes out the guest programs.
+fn scratch(
+    state: &StateDirectory,
+    ledger: &Ledger,
+    logs: Option<PathBuf>,
+) -> Result<(PathBuf, PathBuf, Programs), Failure> {
+    let work = state.path().join(format!("work-{}", ledger.run()));
+    ledger.record(Change::Directory { path: work.clone() }).map_err(ledger_failure)?;
+    private::close(&work).map_err(unsafe_state)?;
+    // Absolute, because some tools change directory before they open their log.
+    let logs = logs.and_then(|logs| std::path::absolute(logs).ok()).unwrap_or_else(|| work.join("logs"));
+    fs::create_dir_all(&logs).map_err(|error| file_failure("make the directory", &logs, error))?;
+    let programs = embedded::write_out(&work)?;
+    Ok((work, logs, programs))
 }
 
 /// The state directory of this user.
@@ -83,11 +121,39 @@ pub fn state_directory() -> Result<StateDirectory, Failure> {
     StateDirectory::open().map_err(|error| Failure::input(error.to_string()))
 }
 
-const STATE_DIRECTORY_HINT: &str =
-    "see who owns it and whether its disk is full, or set WEIGH_STATE to a directory that you may write";
+const STATE_DIRECTORY_HINT: &str = "see who owns it and whether its disk is full, or set WEIGH_STATE to a directory of your own that nobody else may \
+     write, such as /var/lib/weighbridge for root";
+
+fn unsafe_state(error: UnsafePath) -> Failure {
+    let message = match error {
+        UnsafePath::Io { .. } => "the state directory cannot be used",
+        _ => "the state directory is not used, because another user could write what weigh is to undo",
+    };
+    Failure::new(Kind::Failed, message).because(error).hint(STATE_DIRECTORY_HINT)
+}
+
+/// Refuses a cache that another user could change: what is in it is executed.
+///
+/// # Errors
+/// [`UnsafePath`], as a failure.
+pub fn check_cache() -> Result<(), Failure> {
+    let checked = Store::open().map_or(Ok(()), |store| store.secure());
+    checked.map_err(|error| {
+        let message = match error {
+            UnsafePath::Io { .. } => "the cache cannot be used",
+            _ => "the cache is not used, because another user could change what weigh starts from it",
+        };
+        let hint = "set WEIGH_CACHE to a directory of your own that nobody else may write, such as /var/cache/weighbridge for root";
+        Failure::new(Kind::Failed, message).because(error).hint(hint)
+    })
+}
 
 /// A failure of the ledger.
 pub fn ledger_failure(error: ledger::LedgerError) -> Failure {
+    let error = match error {
+        ledger::LedgerError::Unsafe(error) => return unsafe_state(error),
+        other => other,
+    };
     let hint = match error {
         ledger::LedgerError::Io { .. } => STATE_DIRECTORY_HINT,
         _ => "`weigh clean` undoes what is recorded; nothing is changed without a record",

@@ -121,14 +121,29 @@ impl UndoError {
     }
 }
 
+/// What became of a change that need not be undone again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undone {
+    /// The host is as it was before.
+    Restored,
+    /// It stays as it is, for this reason: since it was made, somebody else has changed it or come to
+    /// need it.
+    Left(String),
+}
+
 /// How the changes of platforms are undone.
 pub trait PlatformUndo {
     /// Undoes one [`Change::Platform`]. It is no error if the change is undone already.
     ///
     /// # Errors
     /// [`UndoError::Platform`].
-    fn undo(&self, platform: &str, what: &str, id: &str, detail: &serde_json::Value)
-    -> Result<(), UndoError>;
+    fn undo(
+        &self,
+        platform: &str,
+        what: &str,
+        id: &str,
+        detail: &serde_json::Value,
+    ) -> Result<Undone, UndoError>;
 }
 
 /// For ledgers that hold no change of a platform.
@@ -136,7 +151,7 @@ pub trait PlatformUndo {
 pub struct NoPlatforms;
 
 impl PlatformUndo for NoPlatforms {
-    fn undo(&self, platform: &str, _: &str, _: &str, _: &serde_json::Value) -> Result<(), UndoError> {
+    fn undo(&self, platform: &str, _: &str, _: &str, _: &serde_json::Value) -> Result<Undone, UndoError> {
         Err(UndoError::Platform(format!("there is no platform {platform} here").into()))
     }
 }
@@ -186,9 +201,10 @@ impl Change {
         }
     }
 
-    /// Undoes the change, if it was made. `this_boot`: whether it was recorded since the host
-    /// booted.
-    pub(super) fn undo(&self, platforms: &dyn PlatformUndo, this_boot: bool) -> Result<(), UndoError> {
+    /// Undoes the change, if it was made. `this_boot`: whether it was certainly recorded since the host
+    /// booted. Of an earlier boot only files are left: settings of a running kernel are those of
+    /// whoever has set them since.
+    pub(super) fn undo(&self, platforms: &dyn PlatformUndo, this_boot: bool) -> Result<Undone, UndoError> {
         match self {
             Self::Directory { path } => plain_absolute(path).and_then(|()| tree::remove(path)),
             Self::File { path } => {
@@ -202,13 +218,16 @@ impl Change {
             Self::Cgroup { path } => crate::cgroup::check_relative(path)
                 .and_then(|()| Hierarchy::detect().remove_tree(path))
                 .map_err(|error| Box::new(error).into()),
-            Self::SubtreeControl { file, added } => {
+            Self::SubtreeControl { file, added } if this_boot => {
                 check_subtree_control(file).and_then(|()| undo_subtree_control(file, added))
             }
             Self::Process { pid, start_ticks } if this_boot => undo_process(*pid, *start_ticks),
-            Self::Process { .. } => Ok(()),
-            Self::Platform { platform, what, id, detail } => platforms.undo(platform, what, id, detail),
+            Self::SubtreeControl { .. } | Self::Process { .. } => Ok(()),
+            Self::Platform { platform, what, id, detail } => {
+                return platforms.undo(platform, what, id, detail);
+            }
         }
+        .map(|()| Undone::Restored)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The lines of a ledger file.
 
 use super::{Change, EntryId, FORMAT};
+use crate::facts::boot_id;
 use serde::{Deserialize, Serialize};
 
 /// One line.
@@ -34,15 +35,10 @@ impl Line {
             run: run.into(),
             pid: std::process::id(),
             start_ticks: crate::process::start_ticks(std::process::id()),
-            boot: boot(),
+            boot: boot_id(),
             since: crate::clock::utc_now(),
         }
     }
-}
-
-/// Id of this boot (`random(4)`).
-pub(super) fn boot() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().into()).unwrap_or_default()
 }
 
 /// A ledger file, parsed.
@@ -50,7 +46,9 @@ pub(super) fn boot() -> String {
 pub(super) struct Contents {
     /// Changes that have not been undone, oldest first.
     pub(super) standing: Vec<(EntryId, Change)>,
-    /// Whether they were recorded in this boot.
+    /// Its first line, without which it is not known when the changes were made.
+    pub(super) header: Option<Line>,
+    /// Whether they were certainly recorded in this boot.
     pub(super) this_boot: bool,
     /// Numbers (from 1) of unreadable lines, except a truncated last one.
     pub(super) damaged: Vec<usize>,
@@ -60,22 +58,41 @@ pub(super) struct Contents {
     pub(super) newer: Option<u32>,
 }
 
+impl Contents {
+    fn begin(&mut self, header: Line) {
+        if let Line::Header { ledger, boot, pid, start_ticks, .. } = &header {
+            self.this_boot = *boot == boot_id();
+            let has_ended = |start| !crate::process::is_alive(*pid, start);
+            self.dead = !self.this_boot || start_ticks.is_some_and(has_ended);
+            self.newer = (*ledger > FORMAT).then_some(*ledger);
+        }
+        self.header = Some(header);
+    }
+
+    /// The lines of a ledger with only the changes that have not been undone.
+    pub(super) fn lines_of(&self, standing: &[(EntryId, Change)]) -> serde_json::Result<Vec<u8>> {
+        let changes =
+            standing.iter().map(|(id, change)| Line::Change { entry: id.0, change: change.clone() });
+        let mut text = Vec::new();
+        for line in self.header.iter().cloned().chain(changes) {
+            serde_json::to_writer(&mut text, &line)?;
+            text.push(b'\n');
+        }
+        Ok(text)
+    }
+}
+
 /// Parses a ledger. A last line without a line end was truncated by a crash before its change was
 /// made, and is ignored.
 pub(super) fn parse(text: &[u8]) -> Contents {
-    let mut contents = Contents { this_boot: true, ..Contents::default() };
+    let mut contents = Contents::default();
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
         if line.is_empty() {
             continue;
         }
         match serde_json::from_slice(line) {
-            Ok(Line::Header { ledger, boot: then, pid, start_ticks, .. }) => {
-                contents.this_boot = then == boot();
-                let lives = |start| crate::process::is_alive(pid, start);
-                contents.dead = !contents.this_boot || start_ticks.is_some_and(|start| !lives(start));
-                contents.newer = (ledger > FORMAT).then_some(ledger);
-            }
+            Ok(header @ Line::Header { .. }) => contents.begin(header),
             Ok(Line::Change { entry, change }) => contents.standing.push((EntryId(entry), change)),
             Ok(Line::Undone { undone }) => contents.standing.retain(|(id, _)| id.0 != undone),
             Err(_) => contents.damaged.push(number + 1),

@@ -1,10 +1,11 @@
 //! Undoing the changes of dead runs.
 
 use super::file::{Line, parse};
-use super::{Change, LedgerError, PlatformUndo, UndoError};
+use super::{Change, LedgerError, PlatformUndo, STAGING, UndoError, Undone};
 use crate::lock::{Opened, open_existing};
+use crate::private::{open_regular, read_regular};
 use crate::state::StateDirectory;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,13 +18,17 @@ const FORKED: Duration = Duration::from_secs(5);
 pub struct Sweep {
     /// Changes that were undone, in this order.
     pub undone: Vec<Change>,
+    /// Changes that were left as they are, because they are not weighbridge's any more, and why.
+    /// They are in no ledger any more.
+    pub left: Vec<(Change, String)>,
     /// Changes that could not be undone, and why. They stay in their ledgers.
     pub failed: Vec<(Change, UndoError)>,
     /// Runs that are alive; their ledgers were not touched.
     pub live: Vec<String>,
     /// Ledgers that could not be read completely, and what is wrong. The readable changes were
-    /// undone and the file was renamed. A ledger of a newer version of weighbridge is listed, too,
-    /// but was not touched.
+    /// undone, as far as they could be, and the whole file was kept under another name. A ledger that
+    /// could not be read at all and one of a newer version of weighbridge are listed, too, but were
+    /// not touched.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
@@ -31,26 +36,33 @@ pub struct Sweep {
 /// touched.
 ///
 /// # Errors
-/// [`LedgerError::Io`] when a ledger cannot be read. Changes that cannot be undone are part of the
-/// result, not errors.
+/// [`LedgerError::Unsafe`] when another user could have written the ledgers, or [`LedgerError::Io`]
+/// when they cannot be listed. Changes that cannot be undone and ledgers that cannot be read are part
+/// of the result, not errors.
 pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
     let mut result = Sweep::default();
     for (run, path) in ledgers(state)? {
-        match open_patiently(&path) {
-            Ok(file) => sweep_one(&path, file, platforms, &mut result).map_err(|source| LedgerError::Io {
-                doing: "sweep",
-                path: path.clone(),
-                source,
-            })?,
-            Err(Opened::Held) => result.live.push(run),
+        let swept = match open_patiently(&path) {
+            Err(Opened::Exposed) => replaced(&path),
+            opened => opened,
+        };
+        let swept = match swept {
+            Ok(file) => sweep_one(&path, file, platforms, &mut result),
+            Err(Opened::Held | Opened::Exposed) => {
+                result.live.push(run);
+                continue;
+            }
             // It was closed meanwhile.
-            Err(Opened::Stale) => {}
-            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(Opened::Io(source)) => return Err(LedgerError::Io { doing: "open", path, source }),
+            Err(Opened::Stale) => continue,
+            Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(Opened::Io(error)) => Err(error),
+        };
+        if let Err(error) = swept {
+            result.damaged.push((path, format!("it cannot be used: {error}")));
         }
     }
-    for staging in files(state, super::STAGING)? {
-        // Of a run that died before its first change.
+    for staging in files(state, STAGING)? {
+        // Of a run that died before its first change, or of a sweep that did.
         if let Ok(_locked) = open_existing(&staging) {
             let _ = std::fs::remove_file(&staging);
         }
@@ -61,17 +73,42 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
 }
 
 /// Opens a ledger. A child that a dead run had just forked still holds the lock until its exec, so
-/// this waits a while if the run is dead.
+/// this waits a while if the run is dead. [`Opened::Exposed`]: the run is dead, and somebody else
+/// holds the lock.
 fn open_patiently(path: &Path) -> Result<File, Opened> {
     let mut opened = open_existing(path);
-    let is_dead = || std::fs::read(path).is_ok_and(|text| parse(&text).dead);
-    if matches!(opened, Err(Opened::Held)) && is_dead() {
+    if matches!(opened, Err(Opened::Held | Opened::Exposed)) {
+        if !read_regular(path).is_ok_and(|text| parse(&text).dead) {
+            return Err(Opened::Held);
+        }
         crate::wait::until(FORKED, || {
-            opened = open_existing(path);
+            if matches!(opened, Err(Opened::Held)) {
+                opened = open_existing(path);
+            }
             !matches!(opened, Err(Opened::Held))
         });
     }
     opened
+}
+
+/// A copy of a ledger in its place, which others cannot open, and so not hold.
+fn replaced(path: &Path) -> Result<File, Opened> {
+    let copied = read_regular(path).and_then(|text| replace(path, &text));
+    copied.map_err(Opened::Io)?;
+    open_existing(path)
+}
+
+/// Writes a ledger anew, as a whole or not at all.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let staging = path.with_extension(STAGING);
+    write_new(&staging, text)?;
+    std::fs::rename(staging, path)
+}
+
+fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = open_regular(path, OpenOptions::new().write(true).create(true).truncate(true))?;
+    file.write_all(text)?;
+    file.sync_all()
 }
 
 fn sweep_one(
@@ -82,7 +119,7 @@ fn sweep_one(
 ) -> io::Result<()> {
     let mut text = Vec::new();
     file.read_to_end(&mut text)?;
-    let contents = parse(&text);
+    let mut contents = parse(&text);
     if let Some(format) = contents.newer {
         let problem = format!("a newer weighbridge wrote it (format {format}); clean with that version");
         result.damaged.push((path.into(), problem));
@@ -92,49 +129,67 @@ fn sweep_one(
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     file.set_len(whole as u64)?;
     file.seek(SeekFrom::End(0))?;
-    let mut left = false;
-    for (id, change) in contents.standing.into_iter().rev() {
+    let mut failed = Vec::new();
+    for (id, change) in std::mem::take(&mut contents.standing).into_iter().rev() {
         match change.undo(platforms, contents.this_boot) {
-            Ok(()) => {
+            Ok(undone) => {
                 let mut line = serde_json::to_vec(&Line::Undone { undone: id.0 })?;
                 line.push(b'\n');
                 // On a full disk the undo may have to be repeated, as in `Ledger::close`.
                 let _ = file.write_all(&line);
-                result.undone.push(change);
+                match undone {
+                    Undone::Restored => result.undone.push(change),
+                    Undone::Left(reason) => result.left.push((change, reason)),
+                }
             }
             Err(error) => {
-                left = true;
+                failed.push((id, change.clone()));
                 result.failed.push((change, error));
             }
         }
     }
-    if let Some(first) = contents.damaged.first() {
-        let aside = path.with_extension("damaged");
+    failed.reverse();
+    let Some(line) = contents.damaged.first() else {
+        return if failed.is_empty() { std::fs::remove_file(path) } else { Ok(()) };
+    };
+    // What is damaged is kept for people, and what is left to undo for the next sweep.
+    let aside = path.with_extension("damaged");
+    if failed.is_empty() {
         std::fs::rename(path, &aside)?;
-        result.damaged.push((aside, format!("line {first} cannot be read; look there for what may be left")));
-    } else if !left {
-        std::fs::remove_file(path)?;
+    } else {
+        write_new(&aside, &text)?;
+        replace(path, &contents.lines_of(&failed)?)?;
     }
+    result.damaged.push((aside, format!("line {line} cannot be read; look there for what may be left")));
     Ok(())
 }
 
-/// The changes on this host that have not been undone, run by run, oldest change first; of live
-/// runs, too. Nothing is changed.
+/// What runs have changed on this host and not undone yet.
+#[derive(Debug, Default)]
+pub struct Pending {
+    /// The changes run by run, oldest first; of live runs, too.
+    pub runs: Vec<(String, Vec<Change>)>,
+    /// Ledgers that cannot be read, and why.
+    pub unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+/// The changes on this host that have not been undone. Nothing is changed.
 ///
 /// # Errors
-/// [`LedgerError::Io`] when a ledger cannot be read.
-pub fn pending(state: &StateDirectory) -> Result<Vec<(String, Vec<Change>)>, LedgerError> {
-    let mut runs = Vec::new();
+/// As [`sweep`].
+pub fn pending(state: &StateDirectory) -> Result<Pending, LedgerError> {
+    let mut pending = Pending::default();
     for (run, path) in ledgers(state)? {
-        match std::fs::read(&path) {
+        match read_regular(&path) {
             Ok(text) => {
-                runs.push((run, parse(&text).standing.into_iter().map(|(_, change)| change).collect()))
+                let changes = parse(&text).standing.into_iter().map(|(_, change)| change);
+                pending.runs.push((run, changes.collect()));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(LedgerError::Io { doing: "read", path, source }),
+            Err(error) => pending.unreadable.push((path, error)),
         }
     }
-    Ok(runs)
+    Ok(pending)
 }
 
 /// Whether a run is alive, so that its changes are in use.
@@ -145,6 +200,7 @@ pub fn is_live(state: &StateDirectory, run: &str) -> bool {
 
 /// All ledgers with the names of their runs.
 fn ledgers(state: &StateDirectory) -> Result<Vec<(String, PathBuf)>, LedgerError> {
+    state.check()?;
     let run = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Ok(files(state, "jsonl")?.into_iter().map(|path| (run(&path), path)).collect())
 }

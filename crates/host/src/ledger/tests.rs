@@ -42,9 +42,13 @@ fn dead(ids: &[&str]) -> (tempfile::TempDir, StateDirectory, PathBuf) {
 struct Recorder(RefCell<Vec<String>>);
 
 impl PlatformUndo for Recorder {
-    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<(), UndoError> {
+    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<Undone, UndoError> {
         self.0.borrow_mut().push(id.into());
-        if id.starts_with("stuck") { Err(UndoError::Platform("it is stuck".into())) } else { Ok(()) }
+        match id {
+            _ if id.starts_with("stuck") => Err(UndoError::Platform("it is stuck".into())),
+            _ if id.starts_with("taken") => Ok(Undone::Left("somebody has it".into())),
+            _ => Ok(Undone::Restored),
+        }
     }
 }
 
@@ -119,7 +123,7 @@ fn the_newest_change_is_undone_first_and_what_fails_stays() {
     let [(change, error)] = &failed[..] else { panic!("{failed:?}") };
     assert_eq!((change, error.to_string().as_str()), (&of_platform("stuck"), "it is stuck"));
     assert_eq!(*recorder.0.borrow(), ["last", "stuck", "first"]);
-    assert_eq!(pending(&state).unwrap(), [("run".to_string(), vec![of_platform("stuck")])]);
+    assert_eq!(pending(&state).unwrap().runs, [("run".to_string(), vec![of_platform("stuck")])]);
     drop(ledger);
     let again = sweep_dead(&state, &Recorder::default()).unwrap();
     assert_eq!((again.undone.len(), again.failed.len()), (0, 1));
@@ -189,6 +193,176 @@ fn damage_is_reported_and_the_rest_is_undone() {
     assert_eq!(sweep.damaged.len(), 1);
     assert!(sweep.damaged[0].1.contains("line 2") && sweep.damaged[0].0.exists());
     assert!(sweep_dead(&state, &recorder).unwrap().damaged.is_empty(), "reported once");
+}
+
+#[test]
+fn what_is_left_to_undo_outlives_damage() {
+    let (_base, state, path) = dead(&["a", "stuck", "c"]);
+    let text = fs::read_to_string(&path).unwrap();
+    let damaged = text.replacen("\n", "\n{\"entry\":\n", 1);
+    fs::write(&path, &damaged).unwrap();
+    for round in 0..2 {
+        let recorder = Recorder::default();
+        let sweep = sweep_dead(&state, &recorder).unwrap();
+        assert_eq!(sweep.failed.len(), 1, "round {round}: {sweep:?}");
+        let (asked, reported) = [(&["c", "stuck", "a"][..], 1), (&["stuck"], 0)][round];
+        assert_eq!(*recorder.0.borrow(), asked, "round {round}");
+        assert_eq!(sweep.damaged.len(), reported, "round {round}: {sweep:?}");
+    }
+    assert_eq!(pending(&state).unwrap().runs, [("run".to_string(), vec![of_platform("stuck")])]);
+    assert_eq!(fs::read_to_string(path.with_extension("damaged")).unwrap(), damaged);
+    let header: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let kept = fs::read_to_string(&path).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(kept.lines().next().unwrap()).unwrap(), header);
+}
+
+/// Without its first line it is not known which boot a ledger is of.
+#[test]
+fn nothing_that_runs_is_touched_by_a_ledger_without_a_boot() {
+    let (_base, state, ledger) = begun();
+    let mut running = crate::command::Invocation::new("sleep").arg("60").spawn().unwrap();
+    ledger.record(Change::process(running.pid()).unwrap()).unwrap();
+    let path = ledger.path().to_path_buf();
+    abandon(ledger);
+    let text = fs::read_to_string(&path).unwrap();
+    let (_, rest) = text.split_once('\n').unwrap();
+    fs::write(&path, format!("junk\n{rest}")).unwrap();
+    let sweep = sweep_dead(&state, &NoPlatforms).unwrap();
+    assert_eq!((sweep.undone.len(), sweep.damaged.len()), (1, 1), "{sweep:?}");
+    assert!(running.try_wait().unwrap().is_none(), "it was killed");
+}
+
+#[test]
+fn what_cannot_be_read_keeps_nothing_else_from_being_undone() {
+    let (_base, state, path) = dead(&["thing"]);
+    let beside = |name: &str| state.ledger_dir().join(name);
+    // The first by name, so that all others come after one of them.
+    fs::create_dir(beside("a-directory.jsonl")).unwrap();
+    symlink("/etc/passwd", beside("a-link.jsonl")).unwrap();
+    symlink("nowhere", beside("a-loose-link.jsonl")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, beside("a-pipe.jsonl"), rustix::fs::Mode::RWXU).unwrap();
+    fs::write(beside("no-utf-8.jsonl"), b"\xff\xfe\n\0\n").unwrap();
+    let pending = pending(&state).unwrap();
+    let names: Vec<&str> = pending.runs.iter().map(|(run, _)| run.as_str()).collect();
+    assert_eq!((names, pending.unreadable.len()), (vec!["no-utf-8", "run"], 4), "{pending:?}");
+    let recorder = Recorder::default();
+    let sweep = sweep_dead(&state, &recorder).unwrap();
+    assert_eq!(*recorder.0.borrow(), ["thing"]);
+    assert!(!path.exists() && sweep.undone.len() == 1);
+    assert_eq!(sweep.damaged.len(), 5, "{sweep:?}");
+    assert!(fs::read_to_string("/etc/passwd").is_ok_and(|text| text.contains("root")));
+}
+
+#[test]
+fn what_is_not_ours_any_more_is_left_and_said() {
+    let (_base, state, ledger) = begun();
+    for id in ["a", "taken", "b", "taken again"] {
+        ledger.record(of_platform(id)).unwrap();
+    }
+    let recorder = Recorder::default();
+    ledger.close(&recorder).unwrap();
+    let reason = |id| (of_platform(id), "somebody has it".to_string());
+    assert_eq!(ledger.left(), [reason("taken again"), reason("taken")]);
+    assert!(!state.path().exists(), "it is in no ledger any more");
+    let (_base, state, _path) = dead(&["taken"]);
+    let sweep = sweep_dead(&state, &recorder).unwrap();
+    assert_eq!((sweep.undone.len(), sweep.left), (0, vec![reason("taken")]));
+    assert!(!state.path().exists());
+}
+
+/// Another user can hold the lock of a file that everybody may open, as those of earlier versions.
+#[test]
+fn a_lock_that_others_may_hold_keeps_nothing_from_being_undone() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_base, state, path) = dead(&["thing"]);
+    let text = fs::read_to_string(&path).unwrap();
+    let pid = format!("\"pid\":{}", std::process::id());
+    assert!(text.contains(&pid));
+    let ended = text.replace(&pid, "\"pid\":4294967295");
+    fs::write(&path, &ended).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+    let held = fs::File::open(&path).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert!(!is_live(&state, "run"), "the process that wrote it has ended");
+    let recorder = Recorder::default();
+    let swept = sweep(&state, &recorder).unwrap();
+    assert_eq!((swept.live, &*recorder.0.borrow()), (vec![], &vec!["thing".to_string()]));
+    // While its process lives it is left alone.
+    fs::create_dir_all(state.ledger_dir()).unwrap();
+    fs::write(&path, &text).unwrap();
+    let held = fs::File::open(&path).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(sweep(&state, &recorder).unwrap().live, ["run"]);
+}
+
+#[test]
+fn directories_that_others_may_write_are_not_believed() {
+    use std::os::unix::fs::PermissionsExt;
+    let (base, state, path) = dead(&["thing"]);
+    let recorder = Recorder::default();
+    for directory in [base.path(), state.path(), &state.ledger_dir()] {
+        let before = fs::metadata(directory).unwrap().permissions();
+        fs::set_permissions(directory, PermissionsExt::from_mode(0o777)).unwrap();
+        for refused in [
+            sweep(&state, &recorder).map(|_| ()),
+            pending(&state).map(|_| ()),
+            Ledger::create(&state, "new").map(|_| ()),
+        ] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, LedgerError::Unsafe(_)), "{}: {error}", directory.display());
+        }
+        fs::set_permissions(directory, before).unwrap();
+    }
+    assert!(recorder.0.borrow().is_empty() && path.exists());
+    assert_eq!(sweep_dead(&state, &recorder).unwrap().undone.len(), 1);
+}
+
+#[test]
+fn files_and_directories_are_closed_to_others() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_base, state) = state();
+    fs::create_dir_all(state.ledger_dir()).unwrap();
+    fs::set_permissions(state.ledger_dir(), PermissionsExt::from_mode(0o755)).unwrap();
+    let ledger = Ledger::create(&state, "run").unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&state.ledger_dir()), mode(ledger.path())), (0o700, 0o600));
+    ledger.close(&NoPlatforms).unwrap();
+}
+
+#[test]
+fn settings_of_an_earlier_boot_are_not_set_back() {
+    let base = tempfile::tempdir().unwrap();
+    let file = base.path().join("cgroup.subtree_control");
+    let change = Change::SubtreeControl { file: file.clone(), added: vec!["cpu".into()] };
+    for (this_boot, then) in [(false, "cpu memory"), (true, "-cpu")] {
+        fs::write(&file, "cpu memory").unwrap();
+        assert_eq!(change.undo(&NoPlatforms, this_boot).unwrap(), Undone::Restored);
+        assert_eq!(fs::read_to_string(&file).unwrap(), then, "this boot: {this_boot}");
+    }
+}
+
+/// A guest's user can make a tree deeper than a process may have files open.
+#[test]
+fn trees_of_any_depth_are_removed() {
+    let (base, _state, ledger) = begun();
+    let ours = base.path().join("ours");
+    ledger.record(Change::Directory { path: ours.clone() }).unwrap();
+    fs::create_dir(&ours).unwrap();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
+    let mut at = rustix::fs::open(&ours, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    // Beyond what is moved up in one round, and not a multiple of it.
+    for level in 0..limit.clamp(1500, 5000) {
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mkdirat(&at, "d", mode).unwrap();
+        if level % 7 == 0 {
+            rustix::fs::mkdirat(&at, "e", mode).unwrap();
+            rustix::fs::symlinkat("/etc", &at, "link").unwrap();
+        }
+        at = rustix::fs::openat(&at, "d", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    }
+    drop(at);
+    ledger.close(&NoPlatforms).unwrap();
+    assert!(!ours.exists());
 }
 
 #[test]
@@ -326,7 +500,7 @@ fn a_process_of_an_earlier_boot_is_gone() {
     ledger.record(Change::process(running.pid()).unwrap()).unwrap();
     let path = ledger.path().to_path_buf();
     abandon(ledger);
-    let text = fs::read_to_string(&path).unwrap().replace(&file::boot(), "another-boot");
+    let text = fs::read_to_string(&path).unwrap().replace(&crate::facts::boot_id(), "another-boot");
     fs::write(&path, text).unwrap();
     assert_eq!(sweep_dead(&state, &NoPlatforms).unwrap().undone.len(), 1);
     assert!(running.try_wait().unwrap().is_none(), "it was killed although the number is of another boot");
@@ -477,7 +651,7 @@ fn many_threads_share_a_ledger() {
             });
         }
     });
-    assert_eq!(pending(&state).unwrap()[0].1.len(), 40);
+    assert_eq!(pending(&state).unwrap().runs[0].1.len(), 40);
     let recorder = Recorder::default();
     ledger.close(&recorder).unwrap();
     assert_eq!(recorder.0.borrow().len(), 40);

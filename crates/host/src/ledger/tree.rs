@@ -1,63 +1,121 @@
 //! Removing a directory tree and nothing else.
 
 use super::UndoError;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+
+/// How many directories of a tree are open at a time, one below the other. A tree may be deeper than
+/// a process may have files open, if a guest made it.
+const OPEN: usize = 64;
+/// Prefix of the names by which deeper directories are moved up.
+const MOVED: &str = ".weighbridge-moved-";
 
 /// Removes the directory at `path` with everything in it. Symbolic links are removed, never
 /// followed, and other mounts are never entered: the removal stops with an error at a mount in the
 /// tree. A tree that does not exist is no error.
-pub(super) fn remove(path: &Path) -> Result<(), UndoError> {
+///
+/// # Errors
+/// [`UndoError`] with what is still there.
+pub fn remove(path: &Path) -> Result<(), UndoError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(UndoError::NotPlainPath);
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // The path to the tree may cross links and mounts of the host; inside the tree neither is
     // crossed.
-    match openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::empty()) {
-        Ok(parent) => remove_below(parent.as_fd(), name, path),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
-        Err(error) => Err(UndoError::io("open", parent)(error)),
+    let parent = match openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::empty()) {
+        Ok(parent) => parent,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        Err(error) => return Err(UndoError::io("open", parent)(error)),
+    };
+    let Some(top) = open(parent.as_fd(), name, path)? else { return Ok(()) };
+    let mut removal = Removal { top: &top, moved: 0 };
+    loop {
+        let moved = removal.moved;
+        removal.clear(top.as_fd(), path, 1)?;
+        if removal.moved == moved {
+            return remove_empty(parent.as_fd(), name, path);
+        }
     }
 }
 
-fn remove_below(
-    parent: BorrowedFd<'_>,
-    name: impl rustix::path::Arg + Copy,
-    path: &Path,
-) -> Result<(), UndoError> {
-    // openat2(2) refuses symbolic links and mount points.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-    let directory = match openat2(parent, name, flags, Mode::empty(), stay) {
-        Ok(directory) => directory,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::XDEV) => return Err(UndoError::MountedOn(path.into())),
-        Err(Errno::LOOP | Errno::NOTDIR) => return Err(UndoError::NotADirectory(path.into())),
-        Err(error) => return Err(UndoError::io("open", path)(error)),
-    };
-    for entry in Dir::read_from(&directory).map_err(UndoError::io("list", path))? {
-        let entry = entry.map_err(UndoError::io("list", path))?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
+struct Removal<'a> {
+    top: &'a OwnedFd,
+    /// How many directories have been moved to the top.
+    moved: u64,
+}
+
+impl Removal<'_> {
+    /// Removes everything in a directory, which is the last of so many that are open. What lies too
+    /// deep is moved to the top, where the next call finds it.
+    fn clear(&mut self, directory: BorrowedFd<'_>, path: &Path, open_now: usize) -> Result<(), UndoError> {
+        for entry in Dir::read_from(directory).map_err(UndoError::io("list", path))? {
+            let entry = entry.map_err(UndoError::io("list", path))?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let path = path.join(name.to_string_lossy().as_ref());
+            let removed = match entry.file_type() {
+                FileType::Directory => Err(Errno::ISDIR),
+                _ => unlinkat(directory, name, AtFlags::empty()),
+            };
+            match removed {
+                Ok(()) | Err(Errno::NOENT) => {}
+                // Also where the file system does not list the kinds of entries.
+                Err(Errno::ISDIR) if open_now == OPEN => self.move_up(directory, name, &path)?,
+                Err(Errno::ISDIR) => {
+                    if let Some(below) = open(directory, name, &path)? {
+                        self.clear(below.as_fd(), &path, open_now + 1)?;
+                        remove_empty(directory, name, &path)?;
+                    }
+                }
+                // EBUSY: something is mounted on a file.
+                Err(Errno::BUSY) => return Err(UndoError::MountedOn(path)),
+                Err(error) => return Err(UndoError::io("remove", &path)(error)),
+            }
         }
-        let path = path.join(name.to_string_lossy().as_ref());
-        let removed = match entry.file_type() {
-            FileType::Directory => Err(Errno::ISDIR),
-            _ => unlinkat(&directory, name, AtFlags::empty()),
-        };
-        match removed {
-            Ok(()) | Err(Errno::NOENT) => {}
-            // Also where the file system does not list the kinds of entries.
-            Err(Errno::ISDIR) => remove_below(directory.as_fd(), name, &path)?,
-            // EBUSY: something is mounted on a file.
-            Err(Errno::BUSY) => return Err(UndoError::MountedOn(path)),
-            Err(error) => return Err(UndoError::io("remove", &path)(error)),
+        Ok(())
+    }
+
+    fn move_up(&mut self, directory: BorrowedFd<'_>, name: &CStr, path: &Path) -> Result<(), UndoError> {
+        loop {
+            self.moved += 1;
+            let to = format!("{MOVED}{}", self.moved);
+            return match renameat_with(directory, name, self.top, to, RenameFlags::NOREPLACE) {
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(Errno::EXIST) => continue,
+                Err(Errno::BUSY | Errno::XDEV) => Err(UndoError::MountedOn(path.into())),
+                Err(error) => Err(UndoError::io("move", path)(error)),
+            };
         }
     }
+}
+
+/// Opens a directory of the tree; openat2(2) refuses symbolic links and mount points. `None` if it is
+/// gone.
+fn open(
+    parent: BorrowedFd<'_>,
+    name: impl rustix::path::Arg,
+    path: &Path,
+) -> Result<Option<OwnedFd>, UndoError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    match openat2(parent, name, flags, Mode::empty(), stay) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::XDEV) => Err(UndoError::MountedOn(path.into())),
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(UndoError::NotADirectory(path.into())),
+        Err(error) => Err(UndoError::io("open", path)(error)),
+    }
+}
+
+fn remove_empty(parent: BorrowedFd<'_>, name: impl rustix::path::Arg, path: &Path) -> Result<(), UndoError> {
     match unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(UndoError::io("remove", path)(error)),

@@ -114,6 +114,67 @@ fn another_boot_is_another_host() {
     });
 }
 
+/// Who came to rely on forwarding while a run had it on keeps it, and the user is told.
+#[test]
+fn forwarding_that_others_came_to_need_stays_on() {
+    on_a_host(ready, "forwarding_that_others_came_to_need_stays_on", || {
+        let switch = "/proc/sys/net/ipv4/ip_forward";
+        let forwarding = || std::fs::read_to_string(switch).unwrap().trim().to_string();
+        // They were there when nothing was forwarded, so they do not need it.
+        said("ip", &["link", "add", "idle0", "type", "bridge"]);
+        said(
+            "nft",
+            &[
+                "add table ip idle; add chain ip idle c { type nat hook postrouting priority 100; }; add rule ip idle c masquerade",
+            ],
+        );
+        for (needs, comes) in [
+            (None, None),
+            (Some("the bridge other0"), Some(("ip", vec!["link", "add", "other0", "type", "bridge"]))),
+            (Some("snat to 10.9.8.7"), Some(("nft", vec!["add rule ip idle c snat to 10.9.8.7"]))),
+        ] {
+            std::fs::write(switch, "0").unwrap();
+            let run = Run::new("needed");
+            let guest = run.guest(1, Mode::Nat);
+            assert_eq!(forwarding(), "1");
+            if let Some((program, arguments)) = comes {
+                said(program, &arguments);
+            }
+            drop(guest);
+            let left = run.ledger.left();
+            let told = left.first().map(|(change, why)| format!("{change}: {why}"));
+            match needs {
+                None => assert_eq!((forwarding().as_str(), told), ("0", None)),
+                Some(word) => {
+                    assert_eq!(forwarding(), "1", "{word}");
+                    assert!(told.as_ref().is_some_and(|told| told.contains(word)), "{word}: {told:?}");
+                }
+            }
+            run.close();
+        }
+    });
+}
+
+/// Another user cannot hold the lock that runs wait for.
+#[test]
+fn nobody_else_holds_the_lock_of_the_network() {
+    use std::os::linux::net::SocketAddrExt;
+    on_a_host(ready, "nobody_else_holds_the_lock_of_the_network", || {
+        // The name that was the lock once.
+        let name = std::os::unix::net::SocketAddr::from_abstract_name("weighbridge-network").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind_addr(&name).unwrap();
+        let lock = "/proc/sys/net/ipv4/tcp_fastopen_key";
+        let open = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &format!(": < {lock}")];
+        assert!(
+            !Invocation::new("setpriv").args(open).run().unwrap().status.success(),
+            "{lock} is open to others"
+        );
+        let run = Run::new("locked");
+        talk(&run.guest(1, Mode::Nat), 80);
+        run.close();
+    });
+}
+
 /// Guests of one run are made and taken away by many threads.
 #[test]
 fn many_threads_make_networks() {

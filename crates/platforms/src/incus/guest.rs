@@ -5,7 +5,8 @@ use super::daemon::{COPY_DEADLINE, Daemon, POOL, alias};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::{Link, Network};
 use crate::lxc::groups::Groups;
-use crate::lxc::rootfs::{KEEP_TMP, field, reachable};
+use crate::lxc::rootfs::{KEEP_TMP, field, first_of_range};
+use crate::mapped::admit;
 use crate::{GuestRequest, Host, Result, setting};
 use std::fmt::Write;
 use std::time::Duration;
@@ -53,7 +54,9 @@ impl ManagedContainer {
         let setting = |key: &str| setting(manager, &request.environment, key);
         let mapped = setting("user") == "mapped";
         if mapped {
-            reachable(&host.work.join("it"))?;
+            // The range that the daemon takes where the host gives it none.
+            let first = first_of_range().unwrap_or(1_000_000);
+            admit(host, first, &host.work)?;
         }
         let link = Link::make(core.platform, host, request, setting("net"), true)?;
         let probe = request.root.skeleton.join(".weighbridge");

@@ -90,7 +90,7 @@ impl Daemon {
                 "a working directory outside of {RUN}, which a daemon of the run's own has for itself,"
             );
             let remedy =
-                "set WEIGH_STATE to a directory on a disk: `export WEIGH_STATE=/var/tmp/weighbridge`"
+                "set WEIGH_STATE to a directory of root's on a disk: `export WEIGH_STATE=/var/lib/weighbridge`"
                     .to_string();
             return Err(PlatformError::missing(what, remedy));
         }
@@ -231,7 +231,7 @@ pub(super) fn check_length(socket: &Path) -> Result<()> {
     let what = format!("a shorter path than {} ({length} bytes, of {LONGEST_SOCKET})", socket.display());
     Err(PlatformError::missing(
         what,
-        "set WEIGH_STATE to a directory with a short path: `export WEIGH_STATE=/var/tmp/wb`",
+        "set WEIGH_STATE to a directory of root's with a short path: `export WEIGH_STATE=/var/lib/wb`",
     ))
 }
 

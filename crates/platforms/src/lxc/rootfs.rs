@@ -4,6 +4,7 @@
 use super::Plan;
 use super::config::MAPPED_USERS;
 use crate::common_keys::Storage;
+use crate::mapped::admit;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::{GuestRequest, Host};
 use crate::{PlatformError, Result};
@@ -63,7 +64,7 @@ pub(crate) fn field(path: &Path) -> String {
 ///
 /// # Errors
 /// No such range exists; the remedy says how to add one.
-pub(super) fn first_of_range() -> Result<u32> {
+pub(crate) fn first_of_range() -> Result<u32> {
     let first = |file: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
         text.lines().find_map(|line| {
@@ -174,7 +175,7 @@ impl Rootfs {
                 made.path = format!("dir:{}", base.display());
                 made.options.push("ro");
                 for part in ["etc", "var"] {
-                    let [upper, work] = layers(plan, &directory.join(part))?;
+                    let [upper, work] = layers(plan, host, &directory.join(part))?;
                     let below = base.join(part);
                     made.entries.push(overlay(part, &below, &upper, &work));
                 }
@@ -187,7 +188,7 @@ impl Rootfs {
             }
             (Some(base), Kind::Overlay) => {
                 // LXC takes the directory `work` beside the upper one for what the kernel needs.
-                let [upper, _] = layers(plan, directory)?;
+                let [upper, _] = layers(plan, host, directory)?;
                 made.path = format!("overlay:{}:{}", base.display(), upper.display());
             }
         }
@@ -229,31 +230,31 @@ impl Rootfs {
         for mount in &all {
             let below_scratch =
                 scratch.iter().any(|it| mount.target().starts_with(it) && mount.target() != it);
-            self.entries.push(entry(mount, plan, whole || below_scratch)?);
+            self.entries.push(entry(mount, plan, host, whole || below_scratch)?);
         }
         if plan.system {
             self.entries.push(KEEP_TMP.into());
         }
-        self.store(plan, root, &storage, whole)?;
+        self.store(plan, host, root, &storage, whole)?;
         for mount in &within {
-            self.entries.push(entry(mount, plan, true)?);
+            self.entries.push(entry(mount, plan, host, true)?);
         }
         Ok(())
     }
 
     /// Mounts what holds `/var/tmp`.
-    fn store(&mut self, plan: &Plan, root: &Root, storage: &Storage, whole: bool) -> Result<()> {
+    fn store(&mut self, plan: &Plan, host: &Host, root: &Root, storage: &Storage, whole: bool) -> Result<()> {
         let target = Path::new(Storage::TARGET);
         if !whole && !root.binds.iter().any(|bind| target.starts_with(&bind.target)) {
             let place = root.skeleton.join("var/tmp");
             fs::create_dir_all(&place).map_err(PlatformError::at("make", &place))?;
         }
         self.entries.push(match storage {
-            Storage::Tmpfs => entry(&GuestMount::Scratch(target.into()), plan, whole)?,
-            Storage::Volume(volume) => entry(&bind(volume, target, false), plan, whole)?,
+            Storage::Tmpfs => entry(&GuestMount::Scratch(target.into()), plan, host, whole)?,
+            Storage::Volume(volume) => entry(&bind(volume, target, false), plan, host, whole)?,
             Storage::Overlay { lower, upper, work } => {
                 give(plan, &[lower, upper, work])?;
-                enterable(plan, upper)?;
+                enterable(plan, host, upper)?;
                 overlay("var/tmp", lower, upper, work)
             }
         });
@@ -271,13 +272,13 @@ fn bind(source: &Path, target: &Path, read_only: bool) -> GuestMount {
 }
 
 /// A mount as LXC takes it. `create`: its mount point may have to be made, which LXC does.
-fn entry(mount: &GuestMount, plan: &Plan, create: bool) -> Result<String> {
+fn entry(mount: &GuestMount, plan: &Plan, host: &Host, create: bool) -> Result<String> {
     let target = mount.target().strip_prefix("/").unwrap_or(mount.target());
     let (source, kind, mut options, is_file) = match mount {
         GuestMount::Bind(bind) => {
-            enterable(plan, &bind.source)?;
+            enterable(plan, host, &bind.source)?;
             let how = if plan.mapped.is_some() { "rbind" } else { "bind" };
-            let access = if bind.read_only { "ro" } else { "rw" };
+            let access = if bind.read_only { "ro" } else { "rw,nosuid,nodev" };
             (field(&bind.source), "none", format!("{how},{access}"), bind.source.is_file())
         }
         GuestMount::Scratch(target) => {
@@ -297,13 +298,13 @@ fn overlay(target: &str, lower: &Path, upper: &Path, work: &Path) -> String {
 }
 
 /// Empty directories `upper` and `work` for an overlay, which belong to the container's root.
-fn layers(plan: &Plan, below: &Path) -> Result<[PathBuf; 2]> {
+fn layers(plan: &Plan, host: &Host, below: &Path) -> Result<[PathBuf; 2]> {
     let all = [below.join("upper"), below.join("work")];
     for path in &all {
         fs::create_dir_all(path).map_err(PlatformError::at("make", path))?;
     }
     give(plan, &[&all[0], &all[1]])?;
-    enterable(plan, &all[0])?;
+    enterable(plan, host, &all[0])?;
     Ok(all)
 }
 
@@ -318,26 +319,8 @@ fn give(plan: &Plan, paths: &[&Path]) -> Result<()> {
 }
 
 /// The root of a mapped container is an ordinary user of the host, who must come to what it mounts.
-fn enterable(plan: &Plan, path: &Path) -> Result<()> {
-    if plan.mapped.is_some() { reachable(path) } else { Ok(()) }
-}
-
-/// Whether the root of a mapped container comes to a path.
-///
-/// # Errors
-/// What keeps it away, and the remedy.
-pub(crate) fn reachable(path: &Path) -> Result<()> {
-    let closed = path.ancestors().skip(1).find(|it| it.metadata().is_ok_and(|it| it.mode() & 0o001 == 0));
-    closed.map_or(Ok(()), |closed| {
-        Err(PlatformError::missing(
-            format!("the right of other users to enter {}", closed.display()),
-            format!(
-                "run `chmod o+x {}`, so that the mapped root of a container comes to {}",
-                closed.display(),
-                path.display()
-            ),
-        ))
-    })
+fn enterable(plan: &Plan, host: &Host, path: &Path) -> Result<()> {
+    plan.mapped.map_or(Ok(()), |first| admit(host, first, path.parent().unwrap_or(path)))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::mounts::{self, GuestMount, scratch_mode};
 use super::seccomp;
 use crate::common_keys::Storage;
+use crate::mapped::MAPPED;
 use serde_json::{Value, json};
 use std::fs;
 use std::io;
@@ -79,10 +80,6 @@ pub(crate) enum Network<'a> {
     /// One that is there.
     At(&'a Path),
 }
-
-/// First user and group of the host that users and groups of a user namespace become, and how many.
-/// It is the range that Linux distributions leave free for that (`subuid(5)`).
-pub(crate) const MAPPED: (u32, u32) = (100_000, 65_536);
 
 /// Writes `config.json` into a new directory.
 ///

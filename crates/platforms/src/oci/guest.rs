@@ -1,15 +1,16 @@
 //! A container of a runtime, from its making to its end.
 
-use super::bundle::{self, Binds, Container, MAPPED, Network};
+use super::bundle::{self, Binds, Container, Network};
 use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::common_keys::Storage;
 use crate::guest::{Backend, CoreGuest, GuestCore, platform_change};
+use crate::mapped::{MAPPED, admit};
 use crate::process_tracker::ended_children_cpu_ns;
 use crate::{GuestRequest, Host, PlatformError, Result, network};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
@@ -61,7 +62,7 @@ pub(super) fn launch(
     let mut core = GuestCore { name, ..GuestCore::new(runtime.platform, host, request) };
     let cgroup_name = core.group_name(host);
     if options.mapped {
-        reachable(&request.root.skeleton)?;
+        admit(host, MAPPED.0, &request.root.skeleton)?;
     }
     let storage = storage(host, request, options, &core.short_name)?;
     let network = network::of_guest(host, request, options.network)?;
@@ -129,6 +130,9 @@ fn storage(
         fs::create_dir_all(request.root.skeleton.join(target))
             .map_err(PlatformError::io(format!("make {} in the guest's root", Storage::TARGET)))?;
     }
+    if let (true, Some(directory)) = (options.mapped, storage.directory()) {
+        admit(host, MAPPED.0, directory)?;
+    }
     if let (true, Storage::Overlay { lower, upper, work }) = (options.mapped, &storage) {
         for directory in [lower, upper, work] {
             chown(directory, Some(MAPPED.0), Some(MAPPED.0))
@@ -136,26 +140,6 @@ fn storage(
         }
     }
     Ok(storage)
-}
-
-/// Whether the root of a user namespace, who is nobody on the host, gets to a directory.
-fn reachable(directory: &Path) -> Result<()> {
-    let closed = directory
-        .ancestors()
-        .find(|path| path.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0));
-    match closed {
-        None => Ok(()),
-        Some(path) => Err(PlatformError::missing(
-            format!(
-                "a way to the guest's root for who is nobody on the host: {} is closed to others",
-                path.display()
-            ),
-            format!(
-                "run `chmod o+x {}`, or set WEIGH_STATE to a directory that all can reach",
-                path.display()
-            ),
-        )),
-    }
 }
 
 /// With control groups of version 2 a runtime switches on every controller on the way down from the

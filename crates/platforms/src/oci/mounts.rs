@@ -47,8 +47,8 @@ const NOT_SHOWN: [&str; 25] = [
 const ENGINES: [&str; 5] =
     ["/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/lxc", "/var/snap"];
 
-/// Name of the directory below a run's work directory where an engine keeps what is the run's
-/// alone. What it mounts there is no part of the host's root either, of whichever run it is.
+/// What the names of directories begin with, beside a run's work directory, where an engine keeps what
+/// is the run's alone. What it mounts there is no part of the host's root either, of whichever run it is.
 pub(crate) const OWN_STORE: &str = "weighbridge-engine";
 
 /// One mount of a guest.
@@ -125,7 +125,7 @@ fn mount_points(table: &[u8]) -> BTreeSet<PathBuf> {
             let kind = kind.split(|byte| *byte == b'.').next()?;
             let shown = !NOT_SHOWN.iter().any(|name| name.as_bytes() == kind)
                 && !ENGINES.iter().any(|directory| point.starts_with(directory))
-                && !point.iter().any(|part| part == OWN_STORE)
+                && !point.iter().any(|part| part.as_encoded_bytes().starts_with(OWN_STORE.as_bytes()))
                 && point.to_str().is_some();
             shown.then_some(point)
         })

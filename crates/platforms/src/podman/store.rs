@@ -15,12 +15,15 @@ use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::command::{Invocation, find_program};
 use weigh_host::ledger::Change;
+use weigh_host::private;
 use weigh_images::Root;
 
 /// For any command but `run`; an import of a large image on a loaded machine takes some seconds.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 /// Where programs of the system are, which Podman looks for: runtimes, `conmon`, `iptables`.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What the names of directories begin with that do not outlive a start of the host.
+const STATE: &str = "/run/weighbridge-podman-";
 /// Podman's directory of network namespaces, which it makes a mount point.
 const NAMESPACES: &str = "/run/netns";
 
@@ -55,19 +58,22 @@ impl Store {
         let runtime = program(if runtime.is_empty() { "runc" } else { runtime }, runc)?;
         // Another build may keep its records in another way.
         let build = number_of(&[binary.as_os_str(), runtime.as_os_str()]);
-        let directory = host.work.join(OWN_STORE).join(format!("podman-{:08x}", build >> 32));
+        // Beside the work directory, not in it: for a container whose root is mapped, Podman opens
+        // every directory on the way to its storage to all users.
+        let directory = host.work.with_file_name(format!("{OWN_STORE}-{}-{:08x}", host.run, build >> 32));
         Ok(Self { binary, runtime, directory })
     }
 
-    /// The store that a ledger entry names.
+    /// The store that a ledger entry names, for the programs that are installed: none is ever taken
+    /// from a ledger.
     pub(super) fn of_detail(detail: &Value) -> Option<Self> {
-        let path = |name: &str| Some(PathBuf::from(detail.get(name)?.as_str()?));
-        Some(Self { binary: path("binary")?, runtime: path("runtime")?, directory: path("directory")? })
+        let directory = PathBuf::from(detail.get("directory")?.as_str()?);
+        Some(Self { binary: "podman".into(), runtime: "runc".into(), directory })
     }
 
     /// What a ledger entry holds to find the store again.
     pub(super) fn detail(&self) -> Value {
-        json!({"binary": self.binary, "runtime": self.runtime, "directory": self.directory})
+        json!({"directory": self.directory})
     }
 
     /// A path below the store.
@@ -83,7 +89,7 @@ impl Store {
     /// Directory of what does not outlive a start of the host. Podman refuses one with a path of
     /// more than 50 bytes, so it does not lie with the rest.
     fn state(&self) -> PathBuf {
-        PathBuf::from(format!("/run/weighbridge-podman-{:016x}", self.number()))
+        PathBuf::from(format!("{STATE}{:016x}", self.number()))
     }
 
     /// A command of this Podman.
@@ -118,7 +124,9 @@ impl Store {
             return Ok(());
         }
         // Undone after what is mounted there.
-        host.ledger.record(Change::Directory { path: self.state() })?;
+        for path in [&self.directory, &self.state()] {
+            host.ledger.record(Change::Directory { path: path.clone() })?;
+        }
         let namespaces_mounted = is_mounted(Path::new(NAMESPACES));
         host.ledger.record(Change::Platform {
             platform: "podman".into(),
@@ -127,7 +135,9 @@ impl Store {
             detail: json!({"state": self.state(), "namespaces_mounted": namespaces_mounted}),
         })?;
         let write = || {
-            // Podman's own permissions for its root.
+            for directory in [&self.directory, &self.state()] {
+                private::close(directory).map_err(std::io::Error::other)?;
+            }
             fs::create_dir_all(self.path("networks"))?;
             fs::create_dir_all(self.path("guests"))?;
             fs::write(&configuration, CONFIGURATION)
@@ -209,9 +219,16 @@ impl Store {
 /// # Errors
 /// What could not be unmounted.
 pub(super) fn undo(directory: &str, detail: &Value) -> Result<()> {
-    let state = detail.get("state").and_then(Value::as_str);
+    let state = detail.get("state").and_then(Value::as_str).map(Path::new);
+    let directory = Path::new(directory);
+    let is_ours = directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OWN_STORE))
+        && state.is_none_or(|state| state.to_string_lossy().starts_with(STATE));
+    if !is_ours {
+        let what = format!("{} is no store of weighbridge's", directory.display());
+        return Err(PlatformError::StillThere(what));
+    }
     for directory in [Some(directory), state].into_iter().flatten() {
-        for point in mounted_below(Path::new(directory)) {
+        for point in mounted_below(directory) {
             // In use by a process that is ending: it goes with it.
             unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
                 .map_err(PlatformError::at("unmount", &point))?;
@@ -253,6 +270,6 @@ fn program(name: &str, install: &str) -> Result<PathBuf> {
             format!("install it with `{install}`, or name the file with a key"),
         )
     })?;
-    // What goes into the ledger is undone by another process, maybe in another directory.
+    // Podman is started in another directory.
     found.canonicalize().map_err(PlatformError::io(format!("resolve {name}")))
 }

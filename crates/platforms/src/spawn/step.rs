@@ -63,8 +63,11 @@ pub(super) enum Act<'a> {
     },
     Overlay {
         target: CString,
+        flags: MountFlags,
         data: CString,
     },
+    /// Takes their meaning from set-user-ID bits and device files of a mount.
+    Harmless(CString),
     /// The second is done where the first is not permitted.
     Permitted(Box<Act<'a>>, Box<Act<'a>>),
     Directory {
@@ -111,8 +114,11 @@ impl Act<'_> {
             Self::FileSystem { kind, target, flags, data } => {
                 mount(*kind, target.as_c_str(), *kind, *flags, *data)
             }
-            Self::Overlay { target, data } => {
-                mount(c"overlay", target.as_c_str(), c"overlay", MountFlags::empty(), data.as_c_str())
+            Self::Overlay { target, flags, data } => {
+                mount(c"overlay", target.as_c_str(), c"overlay", *flags, data.as_c_str())
+            }
+            Self::Harmless(path) => {
+                set_attributes(path, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, false)
             }
             Self::Permitted(first, second) => match first.run() {
                 Err(Errno::PERM | Errno::ACCESS) => second.run(),
@@ -147,8 +153,11 @@ fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
 }
 
 fn set_read_only(path: &CStr, recursive: bool) -> Result<(), Errno> {
-    let attributes =
-        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    set_attributes(path, libc::MOUNT_ATTR_RDONLY, recursive)
+}
+
+fn set_attributes(path: &CStr, attr_set: u64, recursive: bool) -> Result<(), Errno> {
+    let attributes = libc::mount_attr { attr_set, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = AtFlags::SYMLINK_NOFOLLOW.bits() | if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
     // SAFETY: the path and the attributes are valid for the call, and the size is that of the
     // attributes (mount_setattr(2)).
@@ -253,6 +262,9 @@ fn cpu_set(cpus: &[u32]) -> Result<CpuSet, SpawnError> {
     Ok(set)
 }
 
+/// Where a guest writes, nothing gains rights by its owner or is a device, as with other platforms.
+const SCRATCH: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+
 struct Steps<'a>(Vec<Step<'a>>);
 
 impl Steps<'_> {
@@ -274,7 +286,7 @@ impl Steps<'_> {
                 }
                 Mount::Scratch(path) => {
                     let data = if path.ends_with("tmp") { c"mode=1777" } else { c"mode=0755" };
-                    self.file_system(c"tmpfs", &target, MountFlags::empty(), data)?;
+                    self.file_system(c"tmpfs", &target, SCRATCH, data)?;
                 }
             }
         }
@@ -347,19 +359,23 @@ impl Steps<'_> {
     fn storage(&mut self, storage: &Storage, target: &Path) -> Result<(), SpawnError> {
         match storage {
             Storage::Tmpfs => Ok(()),
-            Storage::Volume(directory) => self.bind(directory, target, false),
-            Storage::Overlay { lower, upper, work } => self.overlay([lower, upper, work], target),
+            Storage::Volume(directory) => {
+                self.bind(directory, target, false)?;
+                self.add(format!("restrict {}", target.display()), Act::Harmless(path(target)?));
+                Ok(())
+            }
+            Storage::Overlay { lower, upper, work } => self.overlay([lower, upper, work], target, SCRATCH),
         }
     }
 
-    fn overlay(&mut self, layers: [&Path; 3], target: &Path) -> Result<(), SpawnError> {
+    fn overlay(&mut self, layers: [&Path; 3], target: &Path, flags: MountFlags) -> Result<(), SpawnError> {
         let mut data = Vec::new();
         for (name, directory) in ["lowerdir=", ",upperdir=", ",workdir="].iter().zip(layers) {
             data.extend_from_slice(name.as_bytes());
             data.extend_from_slice(directory.as_os_str().as_bytes());
         }
         let data = path(Path::new(std::ffi::OsStr::from_bytes(&data)))?;
-        let act = Act::Overlay { target: path(target)?, data };
+        let act = Act::Overlay { target: path(target)?, flags, data };
         self.add(format!("mount an overlay at {}", target.display()), act);
         Ok(())
     }
@@ -369,7 +385,9 @@ impl Steps<'_> {
             OwnMount::Empty(at) => self.file_system(c"tmpfs", at, MountFlags::NOSUID, c"mode=0755"),
             OwnMount::ReadOnly(at) => self.bind(at, at, true),
             OwnMount::Bind(source, target) => self.bind(source, target, true),
-            OwnMount::Overlay { lower, upper, work, target } => self.overlay([lower, upper, work], target),
+            OwnMount::Overlay { lower, upper, work, target } => {
+                self.overlay([lower, upper, work], target, MountFlags::empty())
+            }
         }
     }
 

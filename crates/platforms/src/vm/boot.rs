@@ -78,7 +78,7 @@ pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel> {
     let cache = CacheDirectory::open().ok_or_else(|| {
         PlatformError::missing(
             "a place for guest kernels",
-            "set WEIGH_CACHE to a directory: `export WEIGH_CACHE=/var/tmp/weighbridge-cache`",
+            "set WEIGH_CACHE to a directory that nobody else may write: `export WEIGH_CACHE=/var/cache/weighbridge`",
         )
     })?;
     let log = host.logs.join("kernel.log");

@@ -2,8 +2,9 @@
 //! the kernel's merging of equal pages.
 //!
 //! Both belong to all machines of a process together: what was there before the first is there
-//! again after the last. The ledger's entries say that as well, so that a sweep comes to the same,
-//! in whatever order and however often it undoes them.
+//! again after the last. The ledger has one entry for each, with the setting before and the one that
+//! weighbridge made of it. Only that one is ever put back, and only in the same boot: whatever else is
+//! found is somebody else's choice.
 
 use super::tune::Requirement;
 use crate::guest::platform_change;
@@ -11,9 +12,10 @@ use crate::{PlatformError, Result};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use weigh_host::ledger::{EntryId, Ledger};
+use weigh_host::facts::boot_id;
+use weigh_host::ledger::{Change, EntryId, Ledger, Undone};
 
-/// In the ledger: pages that were added to the pool.
+/// In the ledger: a pool to which pages were added.
 pub(crate) const PAGES: &str = "hugepages";
 /// In the ledger: merging that was switched on.
 pub(crate) const MERGING: &str = "ksm";
@@ -23,21 +25,55 @@ const USUAL_PAGE_BYTES: u64 = 2 << 20;
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 /// Where it has its merging (Documentation/admin-guide/mm/ksm.rst).
 const KSM: &str = "/sys/kernel/mm/ksm";
+/// Merging is on.
+const ON: u64 = 1;
 
-/// What the machines of this process have of the host now.
+/// A setting that the machines of this process have changed.
 #[derive(Debug, Default)]
 struct SettingUse {
     /// Machines that have it.
     machines: u64,
     /// The setting before the first of them.
     before: u64,
+    /// The setting that was made of it.
+    made: u64,
+    /// Its entry, and the ledger that has it.
+    entry: Option<(Ledger, EntryId)>,
 }
 
-static HELD_PAGES: Mutex<SettingUse> = Mutex::new(SettingUse { machines: 0, before: 0 });
-static HELD_MERGING: Mutex<SettingUse> = Mutex::new(SettingUse { machines: 0, before: 0 });
+static PAGES_IN_USE: Mutex<SettingUse> = Mutex::new(SettingUse::NONE);
+static MERGING_IN_USE: Mutex<SettingUse> = Mutex::new(SettingUse::NONE);
 
-fn held(of: &'static Mutex<SettingUse>) -> MutexGuard<'static, SettingUse> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+impl SettingUse {
+    const NONE: Self = Self { machines: 0, before: 0, made: 0, entry: None };
+
+    /// The setting, while no other thread changes it.
+    fn lock(of: &'static Mutex<Self>) -> MutexGuard<'static, Self> {
+        of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes who has set it now, if it is not what was made of it: from here on that is the setting
+    /// before.
+    fn observe(&mut self, now: u64) -> Result<()> {
+        if self.machines == 0 || now != self.made {
+            (self.before, self.made) = (now, now);
+            self.forget()?;
+        }
+        Ok(())
+    }
+
+    /// Records that the setting is about to be changed; a former entry is replaced.
+    fn record(&mut self, ledger: &Ledger, change: Change, made: u64) -> Result<()> {
+        let entry = ledger.record(change)?;
+        self.forget()?;
+        self.entry = Some((ledger.clone(), entry));
+        self.made = made;
+        Ok(())
+    }
+
+    fn forget(&mut self) -> Result<()> {
+        self.entry.take().map_or(Ok(()), |(ledger, entry)| Ok(ledger.forget(entry)?))
+    }
 }
 
 fn read(path: &Path) -> std::io::Result<u64> {
@@ -54,8 +90,10 @@ fn write(path: &Path, value: u64) -> std::io::Result<()> {
 pub(crate) struct LargePages {
     /// Of one page, bytes.
     pub(crate) page_bytes: u64,
-    added: Option<(EntryId, u64)>,
+    /// Pages that were added to the pool.
+    added: Option<u64>,
     ledger: Ledger,
+    platform: &'static str,
 }
 
 impl LargePages {
@@ -66,7 +104,7 @@ impl LargePages {
     /// They are required and cannot be had; as [`LargePages::reserve`].
     pub(crate) fn as_required(
         ledger: &Ledger,
-        platform: &str,
+        platform: &'static str,
         memory_bytes: u64,
         requirement: Requirement,
         notes: &mut Vec<String>,
@@ -87,7 +125,7 @@ impl LargePages {
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the reason and the remedy; nothing is changed then.
-    fn reserve(ledger: &Ledger, platform: &str, memory_bytes: u64) -> Result<Self> {
+    fn reserve(ledger: &Ledger, platform: &'static str, memory_bytes: u64) -> Result<Self> {
         let page_bytes = page_bytes()?;
         if !memory_bytes.is_multiple_of(page_bytes) {
             let mib = page_bytes >> 20;
@@ -102,33 +140,37 @@ impl LargePages {
             let number = |file: &str| read(&pool.join(file)).unwrap_or(0);
             number("free_hugepages").saturating_sub(number("resv_hugepages"))
         };
-        let mut held = held(&HELD_PAGES);
-        let before =
-            read(&pool.join("nr_hugepages")).map_err(PlatformError::io("read the pool of large pages"))?;
-        let floor = if held.machines == 0 { before } else { held.before };
-        let entry = ledger.record(platform_change(
-            platform,
-            PAGES,
-            &format!("{pages} pages of {} kB", page_bytes >> 10),
-            json!({"page_bytes": page_bytes, "pages": pages, "floor": floor}),
-        ))?;
-        let grown = write(&pool.join("nr_hugepages"), before + pages);
-        let after = read(&pool.join("nr_hugepages")).unwrap_or(before);
-        if grown.is_ok() && after >= before + pages {
-            (held.before, held.machines) = (floor, held.machines + 1);
-            return Ok(Self { page_bytes, added: Some((entry, pages)), ledger: ledger.clone() });
+        let mut used = SettingUse::lock(&PAGES_IN_USE);
+        let count = pool.join("nr_hugepages");
+        let now = read(&count).map_err(PlatformError::io("read the pool of large pages"))?;
+        used.observe(now)?;
+        let wanted = now + pages;
+        let change = pages_change(platform, page_bytes, used.before, [now, wanted]);
+        used.record(ledger, change, wanted)?;
+        let grown = write(&count, wanted);
+        let after = read(&count).unwrap_or(now);
+        if grown.is_ok() && after >= wanted {
+            used.machines += 1;
+            return Ok(Self { page_bytes, added: Some(pages), ledger: ledger.clone(), platform });
         }
-        if after != before {
-            let _ = write(&pool.join("nr_hugepages"), before);
+        if after != now {
+            let _ = write(&count, now);
         }
-        ledger.forget(entry)?;
+        used.made = now;
+        match used.machines {
+            0 => used.forget()?,
+            _ => {
+                let change = pages_change(platform, page_bytes, used.before, [now, now]);
+                used.record(ledger, change, now)?;
+            }
+        }
         // A pool that somebody made at boot serves as well.
         if free() >= pages {
-            return Ok(Self { page_bytes, added: None, ledger: ledger.clone() });
+            return Ok(Self { page_bytes, added: None, ledger: ledger.clone(), platform });
         }
         let why = match grown {
             Err(error) => format!("the pool cannot be made larger: {error}"),
-            Ok(()) => format!("the kernel found {} of them", after.saturating_sub(before)),
+            Ok(()) => format!("the kernel found {} of them", after.saturating_sub(now)),
         };
         let mib = page_bytes >> 20;
         Err(missing(
@@ -140,18 +182,32 @@ impl LargePages {
         ))
     }
 
-    /// Gives them back. Called again it does nothing.
+    /// Gives them back, unless somebody else has set the size of the pool since. Called again it does
+    /// nothing.
     ///
     /// # Errors
     /// The pool stays as large as it is.
     pub(crate) fn give_back(&mut self) -> Result<()> {
-        let Some((entry, pages)) = self.added else { return Ok(()) };
-        let mut held = held(&HELD_PAGES);
-        shrink(&pool(self.page_bytes), pages, held.before)
-            .map_err(PlatformError::io("make the pool of large pages as small as it was"))?;
-        held.machines = held.machines.saturating_sub(1);
+        let Some(pages) = self.added else { return Ok(()) };
+        let mut used = SettingUse::lock(&PAGES_IN_USE);
+        let failed = || PlatformError::io("make the pool of large pages as small as it was");
+        let count = pool(self.page_bytes).join("nr_hugepages");
+        let now = read(&count).map_err(failed())?;
+        let is_last = used.machines <= 1;
+        if now == used.made {
+            let wanted = if is_last { used.before } else { now.saturating_sub(pages).max(used.before) };
+            if !is_last {
+                let change = pages_change(self.platform, self.page_bytes, used.before, [now, wanted]);
+                used.record(&self.ledger, change, wanted)?;
+            }
+            write(&count, wanted).map_err(failed())?;
+        }
+        if is_last {
+            used.forget()?;
+        }
+        used.machines = used.machines.saturating_sub(1);
         self.added = None;
-        Ok(self.ledger.forget(entry)?)
+        Ok(())
     }
 }
 
@@ -184,19 +240,17 @@ fn page_bytes() -> Result<u64> {
         .ok_or_else(|| missing("a kernel with large pages".into(), "use hugepages=off on this host".into()))
 }
 
-/// Takes pages from the pool, but never more than were added since it had `floor`.
-fn shrink(pool: &Path, pages: u64, floor: u64) -> std::io::Result<()> {
-    let path = pool.join("nr_hugepages");
-    let now = read(&path)?;
-    let wanted = now.saturating_sub(pages).max(floor).min(now);
-    if wanted == now { Ok(()) } else { write(&path, wanted) }
+/// The entry of a pool whose size is about to be changed from the first of two sizes to the second. A
+/// crash may come before or after that.
+fn pages_change(platform: &str, page_bytes: u64, before: u64, made: [u64; 2]) -> Change {
+    let detail = json!({"page_bytes": page_bytes, "before": before, "made": made, "boot": boot_id()});
+    platform_change(platform, PAGES, &format!("pool of {} kB", page_bytes >> 10), detail)
 }
 
 /// The kernel's merging of equal pages, switched on for a machine.
 #[derive(Debug)]
 pub(crate) struct Merging {
-    entry: Option<EntryId>,
-    ledger: Ledger,
+    has_it: bool,
 }
 
 impl Merging {
@@ -206,38 +260,44 @@ impl Merging {
     /// [`PlatformError::Missing`] where the kernel has none, or lets nobody but root switch it on.
     pub(crate) fn start(ledger: &Ledger, platform: &str) -> Result<Self> {
         let path = Path::new(KSM).join("run");
-        let mut held = held(&HELD_MERGING);
+        let mut used = SettingUse::lock(&MERGING_IN_USE);
         let now = read(&path).map_err(|error| {
             let what = format!("a kernel that merges equal pages ({}: {error})", path.display());
             missing(what, "use a host whose kernel has CONFIG_KSM".into())
         })?;
-        let before = if held.machines == 0 { now } else { held.before };
-        let entry = ledger.record(platform_change(platform, MERGING, "run", json!({"before": before})))?;
-        if now != 1
-            && let Err(error) = write(&path, 1)
-        {
-            ledger.forget(entry)?;
-            let what = format!("the right to switch the merging of pages on ({}: {error})", path.display());
-            return Err(missing(what, crate::remedy::AS_ROOT.into()));
+        used.observe(now)?;
+        if now != ON {
+            let detail = json!({"before": now, "made": [ON], "boot": boot_id()});
+            used.record(ledger, platform_change(platform, MERGING, "run", detail), ON)?;
+            if let Err(error) = write(&path, ON) {
+                used.forget()?;
+                let what =
+                    format!("the right to switch the merging of pages on ({}: {error})", path.display());
+                return Err(missing(what, crate::remedy::AS_ROOT.into()));
+            }
         }
-        (held.before, held.machines) = (before, held.machines + 1);
-        Ok(Self { entry: Some(entry), ledger: ledger.clone() })
+        used.machines += 1;
+        Ok(Self { has_it: true })
     }
 
-    /// Puts the setting back when no machine needs it any more. Called again it does nothing.
+    /// Puts the setting back when no machine needs it any more, unless somebody else has set it since.
+    /// Called again it does nothing.
     ///
     /// # Errors
     /// It stays on.
     pub(crate) fn give_back(&mut self) -> Result<()> {
-        let Some(entry) = self.entry else { return Ok(()) };
-        let mut held = held(&HELD_MERGING);
-        if held.machines <= 1 && held.before != 1 {
-            write(&Path::new(KSM).join("run"), held.before)
-                .map_err(PlatformError::io("put the merging of pages back"))?;
+        if !self.has_it {
+            return Ok(());
         }
-        held.machines = held.machines.saturating_sub(1);
-        self.entry = None;
-        Ok(self.ledger.forget(entry)?)
+        let mut used = SettingUse::lock(&MERGING_IN_USE);
+        if used.machines <= 1 {
+            put_back(&Path::new(KSM).join("run"), used.before, &[used.made])
+                .map_err(PlatformError::io("put the merging of pages back"))?;
+            used.forget()?;
+        }
+        used.machines = used.machines.saturating_sub(1);
+        self.has_it = false;
+        Ok(())
     }
 }
 
@@ -255,24 +315,39 @@ pub(crate) fn merging() -> Option<String> {
     (number("run")? == 1).then_some(rate)
 }
 
+/// Puts a setting back if it is one of those that weighbridge made.
+fn put_back(path: &Path, before: u64, made: &[u64]) -> std::io::Result<Undone> {
+    let now = read(path)?;
+    if now == before {
+        return Ok(Undone::Restored);
+    }
+    if !made.contains(&now) {
+        let changed = format!("somebody else has set {} to {now} since", path.display());
+        return Ok(Undone::Left(changed));
+    }
+    write(path, before).map(|()| Undone::Restored)
+}
+
 /// Undoes an entry of the ledger, [`PAGES`] or [`MERGING`].
 ///
 /// # Errors
 /// The setting stays, or the entry is another one.
-pub(crate) fn undo(platform: &'static str, what: &str, detail: &Value) -> Result<()> {
-    let number = |name: &str| {
-        let number = detail.get(name).and_then(Value::as_u64);
-        number.ok_or_else(|| PlatformError::StillThere(format!("the ledger does not say its {name}")))
+pub(crate) fn undo(what: &str, detail: &Value) -> Result<Undone> {
+    let unknown = |name: &str| PlatformError::StillThere(format!("the ledger does not say its {name}"));
+    let number = |name: &str| detail.get(name).and_then(Value::as_u64).ok_or_else(|| unknown(name));
+    let before = number("before")?;
+    let made = detail.get("made").and_then(Value::as_array).ok_or_else(|| unknown("made"))?;
+    let made: Vec<u64> = made.iter().filter_map(Value::as_u64).collect();
+    let path = match what {
+        PAGES => pool(number("page_bytes")?).join("nr_hugepages"),
+        _ => Path::new(KSM).join("run"),
     };
-    let put_back = || PlatformError::io(format!("put the host's setting of {what} back"));
-    match what {
-        PAGES => {
-            let pool = pool(number("page_bytes")?);
-            shrink(&pool, number("pages")?, number("floor")?).map_err(put_back())
-        }
-        MERGING => write(&Path::new(KSM).join("run"), number("before")?).map_err(put_back()),
-        _ => Err(PlatformError::never_made(platform, what)),
+    // Since the host was started again, the setting is that of whoever made it.
+    if detail["boot"] != boot_id() {
+        return Ok(Undone::Restored);
     }
+    put_back(&path, before, &made)
+        .map_err(PlatformError::io(format!("put the host's setting of {what} back")))
 }
 
 #[cfg(test)]
@@ -280,29 +355,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_never_becomes_smaller_than_it_was() {
-        let pool = tempfile::tempdir().unwrap();
-        let path = pool.path().join("nr_hugepages");
-        for (now, pages, floor, then) in [
-            (300, 256, 44, 44),
+    fn only_what_weighbridge_made_is_put_back() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("setting");
+        for (now, before, made, then) in [
+            (300, 44, &[300, 556][..], 44),
+            (556, 44, &[300, 556], 44),
             // Undone twice.
-            (44, 256, 44, 44),
-            // Another machine has as many.
-            (556, 256, 44, 300),
-            // Somebody took them away.
-            (10, 256, 44, 10),
+            (44, 44, &[300, 556], 44),
+            // Somebody has enlarged or shrunk it since.
+            (1000, 44, &[300, 556], 1000),
+            (200, 44, &[300, 556], 200),
+            (10, 44, &[300, 556], 10),
+            // Merging: switched off again, or told to undo what was merged.
+            (1, 0, &[1], 0),
+            (2, 0, &[1], 2),
         ] {
             write(&path, now).unwrap();
-            shrink(pool.path(), pages, floor).unwrap();
-            assert_eq!(read(&path).unwrap(), then, "{now} - {pages}, at least {floor}");
+            let undone = put_back(&path, before, made).unwrap();
+            assert_eq!(read(&path).unwrap(), then, "{now}, {before}, {made:?}");
+            assert_eq!(undone == Undone::Restored, then == before, "{now}, {before}, {made:?}: {undone:?}");
         }
     }
 
     #[test]
+    fn settings_of_an_earlier_boot_are_not_put_back() {
+        for what in [PAGES, MERGING] {
+            // Written to, the file of no such pool would be an error.
+            let earlier = json!({"page_bytes": 1, "before": 7, "made": [9], "boot": "a former one"});
+            assert_eq!(undo(what, &earlier).unwrap(), Undone::Restored);
+            let unknown = json!({"page_bytes": 1, "before": 7, "made": [9]});
+            assert_eq!(undo(what, &unknown).unwrap(), Undone::Restored);
+        }
+    }
+
+    #[test]
+    fn the_pool_follows_its_machines_until_somebody_else_sets_it() {
+        let base = tempfile::tempdir().unwrap();
+        let state = weigh_host::state::StateDirectory::at(base.path().join("state"));
+        let ledger = Ledger::create(&state, "run").unwrap();
+        let change = |before, made| pages_change("qemu", 2 << 20, before, made);
+        let mut used = SettingUse::NONE;
+        // The first machine, and a second one.
+        for (now, made) in [(44, 300), (300, 556)] {
+            used.observe(now).unwrap();
+            used.record(&ledger, change(used.before, [now, made]), made).unwrap();
+            used.machines += 1;
+        }
+        assert_eq!(ledger.standing(), [change(44, [300, 556])], "one entry says all");
+        // Somebody sets it while both run: from then on that is the setting before.
+        used.observe(1000).unwrap();
+        assert_eq!((used.before, ledger.standing()), (1000, vec![]));
+    }
+
+    #[test]
     fn entries_without_numbers_change_nothing() {
-        let undo = |what, detail| undo("qemu", what, &detail).unwrap_err().to_string();
-        assert!(undo(PAGES, json!({"page_bytes": 1, "pages": 1})).contains("floor"));
+        let undo = |what, detail| undo(what, &detail).unwrap_err().to_string();
+        assert!(undo(PAGES, json!({"page_bytes": 1, "made": [1]})).contains("before"));
+        assert!(undo(PAGES, json!({"before": 1, "made": [1]})).contains("page_bytes"));
+        assert!(undo(MERGING, json!({"before": 1})).contains("made"));
         assert!(undo(MERGING, json!({})).contains("before"));
-        assert!(undo("machine", json!({})).contains("never makes a machine"));
     }
 }

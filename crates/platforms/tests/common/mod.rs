@@ -169,7 +169,7 @@ impl Bench {
         let ledger = Ledger::create(&state, run).unwrap();
         let work = state.path().join(format!("work-{run}"));
         ledger.record(Change::Directory { path: work.clone() }).unwrap();
-        std::fs::create_dir_all(&work).unwrap();
+        weigh_host::private::close(&work).unwrap();
         let logs = state.path().parent().unwrap().join("logs");
         std::fs::create_dir_all(&logs).unwrap();
         let host = Host {

@@ -193,11 +193,14 @@ fn storage_and_filter_are_as_asked() {
 #[test]
 fn podman_maps_users() {
     let Some(bench) = Bench::on("podman-mapped", "podman") else { return };
-    let mut guest = bench.guest("podman:net=none,user=mapped");
-    let map = says(guest.as_mut(), "cat /proc/self/uid_map; id -u");
-    let words: Vec<&str> = map.split_whitespace().collect();
-    assert_eq!(words, ["0", "100000", "65536", "0"]);
-    guest.stop().unwrap();
+    for storage in ["tmpfs", "volume", "overlay"] {
+        let mut guest = bench.guest(&format!("podman:net=none,user=mapped,storage={storage}"));
+        let map =
+            says(guest.as_mut(), "cat /proc/self/uid_map; id -u; echo written > /var/tmp/x; cat /var/tmp/x");
+        let words: Vec<&str> = map.split_whitespace().collect();
+        assert_eq!(words, ["0", "100000", "65536", "0", "written"], "{storage}");
+        guest.stop().unwrap();
+    }
 }
 
 #[test]

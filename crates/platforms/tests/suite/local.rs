@@ -175,9 +175,8 @@ fn an_ordinary_user_can_use_them() {
     let probe = place(crate::static_probe::path(), "probe");
     let home = base.path().join("home");
     fs::create_dir(&home).unwrap();
-    for directory in [base.path(), &home] {
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
-    }
+    fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
     let run = format!("test-user-{}", std::process::id());
     let done = Invocation::new(setpriv)
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])

@@ -105,7 +105,7 @@ fn a_mapped_root_that_cannot_reach_its_root_is_told_how() {
     for (platform, bench) in benches("closed", CONTAINERS) {
         let request = bench.request(&format!("{platform}:user=mapped"));
         let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        std::fs::set_permissions(bench.state.path(), closed).unwrap();
+        std::fs::set_permissions(bench.state.path().parent().unwrap(), closed).unwrap();
         let error = bench.launch(&request).err().unwrap().to_string();
         assert!(error.contains("closed to others") && error.contains("chmod o+x"), "{error}");
     }

@@ -13,7 +13,11 @@ use weigh_platforms::Undoers;
 pub fn run(dry_run: bool) -> Result<(), Failure> {
     let state = state_directory()?;
     if dry_run {
-        for (run, changes) in ledger::pending(&state).map_err(ledger_failure)? {
+        let pending = ledger::pending(&state).map_err(ledger_failure)?;
+        for (path, error) in &pending.unreadable {
+            ui::note(&format!("cannot be read: the ledger {}: {error}", path.display()));
+        }
+        for (run, changes) in pending.runs {
             if ledger::is_live(&state, &run) {
                 ui::note(&format!("would be left alone: {run} is going on"));
                 continue;
@@ -28,11 +32,18 @@ pub fn run(dry_run: bool) -> Result<(), Failure> {
     for change in &sweep.undone {
         ui::print(&format!("undone: {change}"));
     }
+    for (change, reason) in &sweep.left {
+        ui::print(&format!("left as it is: {change}: {reason}"));
+    }
     for run in &sweep.live {
         ui::note(&format!("left alone: {run} is going on"));
     }
     if sweep.failed.is_empty() && sweep.damaged.is_empty() {
-        ui::print(if sweep.undone.is_empty() { "nothing to undo" } else { "the host is as it was" });
+        ui::print(match (sweep.undone.is_empty(), sweep.left.is_empty()) {
+            (true, true) => "nothing to undo",
+            (_, true) => "the host is as it was",
+            (_, false) => "the host is as it was, but for what others have changed or need",
+        });
         return Ok(());
     }
     let failed = sweep.failed.iter().map(|(change, reason)| format!("{change}: {reason}"));

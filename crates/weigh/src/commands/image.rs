@@ -2,18 +2,16 @@
 
 use crate::cli::ImageCommand;
 use crate::error::{Failure, Kind};
-use crate::host::{ledger_failure, state_directory};
+use crate::host::{check_cache, close_ledger, ledger_failure, run_id, state_directory};
 use crate::ui;
 use serde::Serialize;
 use std::path::PathBuf;
-use weigh_host::clock;
 use weigh_host::ledger::Ledger;
 use weigh_images::debian::{BuildError, Recipe};
 use weigh_images::oci::{self, PullError, Reference, ReferenceError};
 use weigh_images::store::{CachedImage, Record, Store};
 use weigh_images::{ImageError, Progress};
 use weigh_model::{ImageSpec, nearest};
-use weigh_platforms::Undoers;
 
 /// Number of digits of a digest in lists for people.
 const SHOWN_DIGITS: usize = 12;
@@ -31,8 +29,12 @@ pub fn run(what: ImageCommand) -> Result<(), Failure> {
 }
 
 /// The images on this host.
-pub fn kept() -> Vec<CachedImage> {
-    Store::open().map(|store| store.list()).unwrap_or_default()
+///
+/// # Errors
+/// Another user could change the cache.
+pub fn kept() -> Result<Vec<CachedImage>, Failure> {
+    check_cache()?;
+    Ok(Store::open().map(|store| store.list()).unwrap_or_default())
 }
 
 /// An image in one line, without its name.
@@ -117,7 +119,7 @@ struct Listed<'a> {
 }
 
 fn list(json: bool) -> Result<(), Failure> {
-    let kept = kept();
+    let kept = kept()?;
     if json {
         let listed: Vec<Listed<'_>> = kept
             .iter()
@@ -149,6 +151,7 @@ fn remove(name: &str) -> Result<(), Failure> {
 }
 
 fn store() -> Result<Store, Failure> {
+    check_cache()?;
     Store::open().ok_or_else(|| {
         Failure::input("there is no place for weighbridge's cache: neither XDG_CACHE_HOME nor HOME is set")
             .hint("set WEIGH_CACHE to a directory")
@@ -158,10 +161,9 @@ fn store() -> Result<Store, Failure> {
 /// Does something with a ledger of its own, but without the host's lock: a build takes minutes, and
 /// disturbs runs no more than any other program.
 fn recorded<T>(act: impl FnOnce(&Ledger) -> Result<T, Failure>) -> Result<T, Failure> {
-    let id = format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id());
-    let ledger = Ledger::create(&state_directory()?, &id).map_err(ledger_failure)?;
+    let ledger = Ledger::create(&state_directory()?, &run_id()).map_err(ledger_failure)?;
     let done = act(&ledger);
-    let closed = ledger.close(&Undoers).map_err(ledger_failure);
+    let closed = close_ledger(&ledger);
     let done = done?;
     closed?;
     Ok(done)

@@ -37,7 +37,7 @@ pub fn run(what: Listed, json: bool) -> Result<(), Failure> {
         Listed::Platforms => platform_entries(),
         Listed::Workloads => workload_entries()?,
         Listed::Studies => study_entries()?,
-        Listed::Images => image_entries(),
+        Listed::Images => image_entries()?,
     };
     ui::print(&if json {
         serde_json::to_string_pretty(&entries).expect("plain data becomes JSON")
@@ -132,12 +132,12 @@ fn study_entries() -> Result<Vec<Entry>, Failure> {
     Ok(weigh_studies::library()?.studies().iter().map(entry).collect())
 }
 
-fn image_entries() -> Vec<Entry> {
+fn image_entries() -> Result<Vec<Entry>, Failure> {
     let image =
         |name: &str, summary: &str| Entry { name: name.into(), summary: summary.into(), details: Vec::new() };
-    let kept: Vec<Detail> = image::kept().iter().map(detail).collect();
+    let kept: Vec<Detail> = image::kept()?.iter().map(detail).collect();
     let of = |prefix: &str| kept.iter().filter(|detail| detail.name.starts_with(prefix)).cloned().collect();
-    vec![
+    Ok(vec![
         image("host", "a read-only view of this host's own root, with private /tmp and /run (the default)"),
         image("probe", "the probe and the kernels alone"),
         Entry {
@@ -156,7 +156,7 @@ fn image_entries() -> Vec<Entry> {
             "TAR",
             "a tar archive of a root file system, as it is or compressed by gzip, xz or zstd; unpacked for the run",
         ),
-    ]
+    ])
 }
 
 fn detail(kept: &CachedImage) -> Detail {
