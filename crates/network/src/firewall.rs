@@ -95,12 +95,36 @@ struct Rule {
     rule: Vec<String>,
 }
 
+/// Whether a rule has the comment of a run and no other options than those of [`accept`]: some would
+/// have iptables start a program or load a library (`--modprobe`, `-m` with a path).
+fn is_ours(rule: &[String]) -> bool {
+    let mut words = rule.iter().map(String::as_str);
+    let mut has_comment = false;
+    while let Some(option) = words.next() {
+        let Some(value) = words.next() else { return false };
+        let is_known = match option {
+            "-i" | "-o" => !value.starts_with('-') && !value.contains('/'),
+            "-m" => ["comment", "conntrack"].contains(&value),
+            "--ctstate" => ["DNAT", "RELATED,ESTABLISHED"].contains(&value),
+            "--comment" => value.starts_with("weighbridge-"),
+            "-j" => value == "ACCEPT",
+            _ => false,
+        };
+        if !is_known {
+            return false;
+        }
+        has_comment |= option == "--comment";
+    }
+    has_comment
+}
+
 /// Deletes a rule, if it exists.
 pub(crate) fn undo(id: &str, detail: &Value) -> Result<()> {
     let foreign = || NetworkError::Foreign(format!("the rule {id}"));
     let Rule { program, chain, rule } = Rule::deserialize(detail).map_err(|_| foreign())?;
-    let is_ours = rule.iter().any(|argument| argument.starts_with("weighbridge-"));
-    if !is_ours || !["iptables", "iptables-nft", "iptables-legacy"].contains(&program.as_str()) {
+    let is_known = ["iptables", "iptables-nft", "iptables-legacy"].contains(&program.as_str())
+        && ["DOCKER-USER", "FORWARD"].contains(&chain.as_str());
+    if !is_known || !is_ours(&rule) {
         return Err(foreign());
     }
     // Said of a missing rule, and of a missing chain when Docker's engine has ended.
@@ -142,5 +166,19 @@ mod tests {
         let program = json!({"program": "rm", "chain": "/", "rule": ["weighbridge-x"]});
         assert!(undo("x", &program).is_err());
         assert!(undo("x", &json!({})).is_err());
+        let ours = ["-i", "wb1", "-m", "comment", "--comment", "weighbridge-x", "-j", "ACCEPT"];
+        let with =
+            |more: &[&str]| -> Vec<String> { ours.iter().chain(more).map(ToString::to_string).collect() };
+        assert!(is_ours(&with(&[])) && is_ours(&with(&["-m", "conntrack", "--ctstate", "DNAT"])));
+        for more in [
+            &["--modprobe=/tmp/evil", "x"][..],
+            &["--mod", "/tmp/evil"],
+            &["-M", "/tmp/evil"],
+            &["-m", "../../../tmp/evil"],
+            &["-j", "DROP"],
+            &["-i"],
+        ] {
+            assert!(!is_ours(&with(more)), "{more:?}");
+        }
     }
 }

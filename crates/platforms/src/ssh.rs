@@ -173,7 +173,9 @@ impl Platform for Ssh {
         match (what, Target::read(detail)) {
             ("directory", Some(target)) => remote_directory::undo(id, &target),
             ("directory", None) => {
-                let unknown = format!("the ledger does not say how the machine with {id} is reached");
+                let unknown = format!(
+                    "the ledger does not say how the machine with {id} is reached, or names a configuration that another user may write"
+                );
                 Err(PlatformError::StillThere(unknown))
             }
             (other, _) => Err(PlatformError::never_made(PLATFORM, other)),

@@ -405,12 +405,25 @@ fn still_there(error: VirshError) -> PlatformError {
     PlatformError::StillThere(error.to_string())
 }
 
+/// Whether a URI leads to a daemon of this host and has no parameter by which libvirt's client starts a
+/// program (<https://libvirt.org/uri.html>, `command`, `netcat`).
+fn starts_no_program(uri: &str) -> bool {
+    let (daemon, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let is_socket = |parameter: &str| parameter.is_empty() || parameter.starts_with("socket=");
+    super::is_of_this_host(daemon) && query.split(['&', ';']).all(is_socket)
+}
+
 /// Ends a domain, whoever started it, by the name that weighbridge gave it.
 ///
 /// # Errors
 /// It lives on.
 pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     let text = |key: &str| detail.get(key).and_then(Value::as_str).unwrap_or_default();
+    if !starts_no_program(text("uri")) {
+        let what =
+            format!("the ledger has the domain {name} at `{}`, which may start a program", text("uri"));
+        return Err(PlatformError::StillThere(what));
+    }
     // A client that has outlived weighbridge may still be asking for it.
     let asking = process::with_argument(text("document"));
     let virsh = match Virsh::find(text("uri"), None) {

@@ -27,6 +27,20 @@ fn keys_of_tuning_are_checked() {
 }
 
 #[test]
+fn a_ledger_starts_no_program() {
+    for uri in [
+        "qemu+ext:///system?command=/tmp/evil",
+        "qemu+unix:///system?socket=/run/a&command=/tmp/evil",
+        "qemu+ssh://elsewhere/system?netcat=/tmp/evil",
+        "",
+    ] {
+        let detail = serde_json::json!({"uri": uri, "document": "/d"});
+        let error = Libvirt.undo("domain", "weighbridge-x", &detail).unwrap_err().to_string();
+        assert!(error.contains("may start a program"), "{uri}: {error}");
+    }
+}
+
+#[test]
 fn nothing_but_domains_is_undone() {
     let error = Libvirt.undo("network", "default", &serde_json::Value::Null).unwrap_err();
     assert!(error.to_string().contains("never makes a network"), "{error}");

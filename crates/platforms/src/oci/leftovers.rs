@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,10 @@ pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<()> {
         let unknown = format!("the ledger does not say where the {what} {id} is");
         return Err(PlatformError::StillThere(unknown));
     };
+    // Both become parts of paths that are removed.
+    if id.contains('/') || id.is_empty() || id.starts_with('.') || !state.is_absolute() {
+        return Err(PlatformError::StillThere(format!("`{id}` in {} names no container", state.display())));
+    }
     let group = detail.get("group").and_then(Value::as_str).unwrap_or_default();
     kill_runtimes(&state, id, group)?;
     remove_files(&state, id)
@@ -104,8 +109,13 @@ fn is_in(pid: u32, group: &str) -> bool {
         .any(|path| path.trim_start_matches('/') == group)
 }
 
-/// A zombie has no arguments any more, and so serves nobody.
+/// A zombie has no arguments any more, and so serves nobody. Neither does a process of another user,
+/// who could start new ones for ever.
 fn serves(pid: u32, state: &Path, id: &str) -> bool {
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
+    if owner.ok() != Some(rustix::process::geteuid().as_raw()) {
+        return false;
+    }
     let state = state.as_os_str().as_bytes();
     let is_state = |word: &[u8]| word == state || word.strip_prefix(b"--root=") == Some(state);
     has_argument(pid, |word| word == id.as_bytes()) && has_argument(pid, is_state)
@@ -144,5 +154,29 @@ mod tests {
         assert!(other.try_wait().unwrap().is_none());
         assert!(!is_known(state, "c-1") && is_known(state, "c-10"));
         assert!(undo("container", "c-1", &json!({})).is_err());
+        for elsewhere in ["../c-10", "", "."] {
+            assert!(undo("container", elsewhere, &detail).is_err() && is_known(state, "c-10"), "{elsewhere}");
+        }
+    }
+
+    /// Another user can start processes of any arguments, as many and as often as they like.
+    #[test]
+    fn processes_of_other_users_keep_nothing_from_being_undone() {
+        if !weigh_host::facts::is_root() {
+            eprintln!("SKIPPED processes_of_other_users_keep_nothing_from_being_undone: needs root");
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let state = base.path().display().to_string();
+        let words =
+            ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "sleep 60; true", "runtime"];
+        let mut theirs =
+            Invocation::new("setpriv").args(words).args(["--root", &state, "run", "c-1"]).spawn().unwrap();
+        let is_theirs = |pid: u32| fs::metadata(format!("/proc/{pid}")).unwrap().uid() == 65534;
+        while !is_theirs(theirs.pid()) || !has_argument(theirs.pid(), |word| word == b"c-1") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        undo("container", "c-1", &json!({"state": state, "group": "weighbridge-r/c-1"})).unwrap();
+        assert!(theirs.try_wait().unwrap().is_none(), "it is not ours to kill");
     }
 }

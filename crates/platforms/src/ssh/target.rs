@@ -4,9 +4,11 @@ use super::scripts::Script;
 use super::{PLATFORM, REMEDY, Ssh};
 use crate::{PlatformError, Result, common_keys, setting};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::command::{CommandError, Invocation};
+use weigh_host::private::{check_input, invoking_user};
 use weigh_model::EnvironmentSpec;
 
 /// The client's name.
@@ -23,52 +25,73 @@ pub(super) const SCRIPT_DEADLINE: Duration = Duration::from_secs(60);
 /// What `ssh` exits with when it is not the remote command that failed.
 const CONNECTION_FAILED: i32 = 255;
 
+/// The keys of an environment that say how a machine is reached, but for the client itself.
+const WAY: [&str; 5] = ["host", "port", "identity", "config", "known-hosts"];
+/// Those that are paths.
+const PATHS: [&str; 3] = ["identity", "config", "known-hosts"];
+
 /// How a machine is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     program: PathBuf,
     pub(super) host: String,
-    /// Options of the client that the environment's keys stand for.
-    options: Vec<String>,
+    /// The keys that are given, with absolute paths.
+    way: BTreeMap<String, String>,
 }
 
 impl Target {
     /// # Errors
     /// There is no client.
     pub(super) fn of(environment: &EnvironmentSpec) -> Result<Self> {
-        let given = |key| Some(setting(&Ssh, environment, key)).filter(|value| !value.is_empty());
         let program = common_keys::program(&Ssh, environment, CLIENT, REMEDY)?;
-        let path = |key| given(key).map(absolute);
-        let mut options = Vec::new();
-        if let Some(config) = path("config") {
-            options.extend(["-F".into(), config]);
-        }
-        if let Some(port) = given("port") {
-            options.extend(["-p".into(), port.into()]);
-        }
-        if let Some(identity) = path("identity") {
-            options.extend(["-i".into(), identity, "-o".into(), "IdentitiesOnly=yes".into()]);
-        }
-        if let Some(known) = path("known-hosts") {
-            options.extend(["-o".into(), format!("UserKnownHostsFile=\"{known}\"")]);
-        }
+        let given = |key| Some(setting(&Ssh, environment, key)).filter(|value| !value.is_empty());
+        let way = WAY.into_iter().filter_map(|key| {
+            let value = given(key)?;
+            let value = if PATHS.contains(&key) { absolute(value) } else { value.into() };
+            Some((key.to_string(), value))
+        });
         let host = given("host").unwrap_or_default().to_string();
-        Ok(Self { program, host, options })
+        Ok(Self { program, host, way: way.collect() })
     }
 
     /// For a ledger, from which another process reads it.
     pub(super) fn detail(&self) -> Value {
-        json!({ "program": self.program, "host": self.host, "options": self.options })
+        json!(self.way)
     }
 
-    /// What [`Target::detail`] wrote.
+    /// What [`Target::detail`] wrote, for the client that is installed: no program is taken from a
+    /// ledger, and no configuration, which can name programs, that another user could have written.
     pub(super) fn read(detail: &Value) -> Option<Self> {
-        let options = detail.get("options")?.as_array()?;
-        Some(Self {
-            program: PathBuf::from(detail.get("program")?.as_str()?),
-            host: detail.get("host")?.as_str()?.into(),
-            options: options.iter().map(|word| word.as_str().map(String::from)).collect::<Option<_>>()?,
-        })
+        let detail = detail.as_object()?;
+        let way: BTreeMap<String, String> = detail
+            .iter()
+            .map(|(key, value)| Some((key.clone(), value.as_str()?.to_string())))
+            .collect::<Option<_>>()?;
+        let known = way.keys().all(|key| WAY.contains(&key.as_str()));
+        let trusted = |path: &String| check_input(Path::new(path), invoking_user()).is_ok();
+        if !known || !way.get("config").is_none_or(trusted) {
+            return None;
+        }
+        Some(Self { program: CLIENT.into(), host: way.get("host")?.clone(), way })
+    }
+
+    /// Options of the client.
+    fn options(&self) -> Vec<String> {
+        let given = |key: &str| self.way.get(key).cloned();
+        let mut options = Vec::new();
+        if let Some(config) = given("config") {
+            options.extend(["-F".into(), config]);
+        }
+        if let Some(port) = given("port") {
+            options.extend(["-p".into(), port]);
+        }
+        if let Some(identity) = given("identity") {
+            options.extend(["-i".into(), identity, "-o".into(), "IdentitiesOnly=yes".into()]);
+        }
+        if let Some(known) = given("known-hosts") {
+            options.extend(["-o".into(), format!("UserKnownHostsFile=\"{known}\"")]);
+        }
+        options
     }
 
     /// The client with a script for the machine. Nothing is asked of anybody, nothing of the user's
@@ -98,7 +121,7 @@ impl Target {
         for option in options {
             command = command.args(["-o".into(), option]);
         }
-        command.args(&self.options).args(["--", self.host.as_str(), script.line().as_str()])
+        command.args(self.options()).args(["--", self.host.as_str(), script.line().as_str()])
     }
 
     /// Runs a script to its end and returns what it printed.
@@ -196,7 +219,7 @@ mod tests {
         let target =
             target("ssh:host=me@there,port=2222,identity=/a key,config=/c f,known-hosts=/k h,directory=/x");
         assert_eq!(
-            target.options,
+            target.options(),
             [
                 "-F",
                 "/c f",
@@ -215,8 +238,26 @@ mod tests {
         assert!(line.contains("BatchMode=yes") && line.contains("ControlMaster=no"), "{line}");
         let (strict, file) = (line.find("StrictHostKeyChecking=yes").unwrap(), line.find("-F").unwrap());
         assert!(strict < file, "what ssh reads first counts: {line}");
-        assert_eq!(Target::read(&target.detail()), Some(target));
-        assert_eq!(Target::read(&json!({ "host": "x" })), None);
+    }
+
+    #[test]
+    fn what_a_ledger_says_starts_no_program() {
+        let target = target("ssh:host=me@there,port=2222,identity=/a key,known-hosts=/k h");
+        let read = Target::read(&target.detail()).unwrap();
+        assert_eq!((&read.way, &read.host, read.program), (&target.way, &target.host, PathBuf::from(CLIENT)));
+        let of = |detail: Value| Target::read(&detail);
+        assert!(of(json!({"host": "x"})).is_some() && of(json!({"port": "1"})).is_none());
+        assert_eq!(of(json!({"host": "x", "program": "/tmp/evil"})), None);
+        assert_eq!(of(json!({"host": "x", "options": ["-o", "ProxyCommand=/tmp/evil"]})), None);
+        assert_eq!(of(json!({"host": ["x"]})), None);
+        if weigh_host::facts::is_root() {
+            let base = tempfile::tempdir().unwrap();
+            let config = base.path().join("config");
+            std::fs::write(&config, "ProxyCommand /tmp/evil\n").unwrap();
+            assert!(of(json!({"host": "x", "config": config})).is_some(), "it is root's own");
+            std::os::unix::fs::chown(&config, Some(65534), Some(65534)).unwrap();
+            assert_eq!(of(json!({"host": "x", "config": config})), None);
+        }
     }
 
     #[test]
