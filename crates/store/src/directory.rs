@@ -2,16 +2,17 @@
 
 use crate::StoreError;
 use crate::analysis_cache::{self, CacheKey};
-use crate::durable::{sync_directory, write_whole};
+use crate::durable::{make_directories, parent_of, sync_directory, write_whole};
 use crate::error::no_room;
 use crate::naming::{directory_name, safe_file_name};
 use crate::{files, samples};
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::{File, TryLockError};
 use std::io::{BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_model::{HostFacts, PLAN_FORMAT, Plan, Record, SAMPLES_FORMAT, Timestamped};
@@ -21,6 +22,9 @@ const HOST: &str = "host.json";
 const SAMPLES: &str = "samples.jsonl";
 const EVENTS: &str = "events.jsonl";
 const LOGS: &str = "logs";
+/// Held by whoever writes to the run. It is a file that only this user can open, because whoever can
+/// open a file can hold its lock, and the other files are for everybody to read.
+const LOCK: &str = "lock";
 
 /// A run directory, open for reading or for reading and writing.
 #[derive(Debug)]
@@ -64,6 +68,7 @@ pub struct Events {
 
 #[derive(Debug)]
 struct Writer {
+    _lock: DirectoryLock,
     samples: File,
     /// Length of the samples file, all of it whole lines.
     whole_bytes: u64,
@@ -86,29 +91,41 @@ impl RunDirectory {
         host: &HostFacts,
         started_utc: &str,
     ) -> Result<Self, StoreError> {
-        Self::fill(make_directory(parent, started_utc, &plan.name)?, plan, host)
+        Self::fill_or_remove(&make_directory(parent, started_utc, &plan.name)?, true, plan, host)
     }
 
-    /// Makes the run directory at exactly `path`, which must not exist yet or be an empty
-    /// directory.
+    /// Makes the run directory at exactly `path`, which must not exist yet or be an empty directory
+    /// of this user's, or of the owner of the directory that it is in. Anybody could have put another
+    /// one there, in a directory such as `/tmp`.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Full`] and what else the file system refuses.
     pub fn create_at(path: &Path, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::create_dir_all(parent).map_err(|error| StoreError::io("make", parent, error))?;
-        match std::fs::create_dir(path) {
-            Ok(()) => {}
+        let parent = parent_of(path);
+        make_directories(parent)?;
+        let is_new = match std::fs::create_dir(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && is_empty_and_own(path) => false,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let is_empty = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-                if !is_empty {
-                    return Err(StoreError::Exists(path.into()));
-                }
+                return Err(StoreError::Exists(path.into()));
             }
             Err(error) => return Err(StoreError::io("make", path, error)),
-        }
+        };
         sync_directory(parent)?;
-        Self::fill(path.into(), plan, host)
+        Self::fill_or_remove(path, is_new, plan, host)
+    }
+
+    /// Fills an empty directory. What a failure leaves half made, as on a full disk, is removed, also
+    /// the directory if it is new.
+    fn fill_or_remove(path: &Path, is_new: bool, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
+        Self::fill(path.into(), plan, host).inspect_err(|_| {
+            // The first error is the one to report.
+            for file in [PLAN, HOST, SAMPLES, EVENTS, LOCK] {
+                let _ = std::fs::remove_file(path.join(file));
+            }
+            let _ = std::fs::remove_dir(path.join(LOGS));
+            let _ = is_new.then(|| std::fs::remove_dir(path));
+        })
     }
 
     fn fill(path: PathBuf, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
@@ -149,22 +166,21 @@ impl RunDirectory {
         require_own_logs(&run.logs())?;
         let file = path.join(SAMPLES);
         let samples = open_file(path, SAMPLES, OFlags::RDWR | OFlags::APPEND)?;
-        lock(&samples, path)?;
+        let lock = DirectoryLock::take(path)?;
         let bytes = run.samples()?;
         let whole_bytes = samples::parse(&file, &bytes)?.whole_bytes;
         run.recovered = run.set_cut_line_aside(&samples, &bytes, whole_bytes)?;
         drop_cut_event(path)?;
-        // The lock belongs to the open file: the writer must keep this one.
-        run.writer = Some(Writer::with(samples, path, whole_bytes as u64)?);
+        run.writer = Some(Writer::with(lock, samples, path, whole_bytes as u64)?);
         Ok(run)
     }
 
-    /// Whether another process, or another value in this one, writes to it: then the run is still
-    /// going on.
+    /// Whether another process of this user, or another value in this one, writes to it: then the run
+    /// is still going on.
     pub fn is_going_on(&self) -> bool {
-        let samples = files::open(&self.path, SAMPLES, OFlags::RDONLY);
+        let lock = files::open(&self.path, LOCK, OFlags::RDONLY);
         self.writer.is_none()
-            && samples.is_ok_and(|samples| matches!(samples.try_lock_shared(), Err(TryLockError::WouldBlock)))
+            && lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// The plan of the run.
@@ -372,14 +388,18 @@ impl Drop for RunDirectory {
 impl Writer {
     fn open(directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
         let samples = open_file(directory, SAMPLES, OFlags::WRONLY | OFlags::APPEND)?;
-        lock(&samples, directory)?;
-        Self::with(samples, directory, whole_bytes)
+        Self::with(DirectoryLock::take(directory)?, samples, directory, whole_bytes)
     }
 
-    fn with(samples: File, directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
+    fn with(
+        lock: DirectoryLock,
+        samples: File,
+        directory: &Path,
+        whole_bytes: u64,
+    ) -> Result<Self, StoreError> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
         let events = open_file(directory, EVENTS, flags)?;
-        Ok(Self { samples, whole_bytes, broken: false, events: BufWriter::new(events) })
+        Ok(Self { _lock: lock, samples, whole_bytes, broken: false, events: BufWriter::new(events) })
     }
 
     fn append(&mut self, line: &[u8]) -> std::io::Result<Duration> {
@@ -423,7 +443,7 @@ impl Writer {
 /// # Errors
 /// [`StoreError::Full`] and what else the file system refuses.
 pub fn make_directory(parent: &Path, started_utc: &str, name: &str) -> Result<PathBuf, StoreError> {
-    std::fs::create_dir_all(parent).map_err(|error| StoreError::io("make", parent, error))?;
+    make_directories(parent)?;
     let path = make_unique(parent, &directory_name(started_utc, name))?;
     sync_directory(parent)?;
     Ok(path)
@@ -461,11 +481,58 @@ fn require_own_logs(logs: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn lock(samples: &File, directory: &Path) -> Result<(), StoreError> {
-    match samples.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Busy(directory.into())),
-        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", directory, error)),
+/// Whether a path is an empty directory, and no link to one, of this user's or of the owner of the
+/// directory that it is in.
+fn is_empty_and_own(path: &Path) -> bool {
+    let is_own = || {
+        let (found, parent) = (path.symlink_metadata().ok()?, parent_of(path).metadata().ok()?);
+        // It belongs to the user whose rights this process has (proc_pid(5)).
+        let own = Path::new("/proc/self").metadata().ok()?.uid();
+        Some(found.is_dir() && [own, parent.uid()].contains(&found.uid()))
+    };
+    is_own() == Some(true) && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// The right to write to a run, until this is dropped or the process ends.
+#[derive(Debug)]
+struct DirectoryLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl DirectoryLock {
+    fn take(directory: &Path) -> Result<Self, StoreError> {
+        let path = directory.join(LOCK);
+        let failed = |error| StoreError::io("lock", &path, error);
+        loop {
+            let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+            let opened = files::open_or_make(directory, LOCK, flags, Mode::RUSR | Mode::WUSR);
+            let file = opened.map_err(failed)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(StoreError::Busy(directory.into())),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+            // Who held it before may have removed it meanwhile.
+            let is_there = path.symlink_metadata().and_then(|at_path| {
+                let ours = file.metadata()?;
+                Ok((at_path.dev(), at_path.ino()) == (ours.dev(), ours.ino()))
+            });
+            match is_there {
+                Ok(true) => return Ok(Self { path, _file: file }),
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // While it is held, so that nobody else holds a file that is not there any more. One that stays
+        // is nobody's.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 

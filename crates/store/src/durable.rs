@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 /// Writes a whole file so that after a crash either all of it is there or none: temporary name,
@@ -13,12 +13,13 @@ use std::path::Path;
 pub fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = directory.join(format!(".{name}.new"));
     let path = directory.join(name);
-    // What a try before this one has left, or somebody else put there.
-    let _ = std::fs::remove_file(&temporary);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&temporary)
+    // A file of that name was left by a crash. A new one is certainly no link that leads elsewhere.
+    let left = match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    let written = left
+        .and_then(|()| OpenOptions::new().write(true).create_new(true).open(&temporary))
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&temporary, &path));
     if let Err(error) = written {
@@ -28,6 +29,19 @@ pub fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Sto
         return Err(StoreError::io("write", &path, error));
     }
     sync_directory(directory)
+}
+
+/// Makes a directory with those above it, and makes their names durable.
+pub(crate) fn make_directories(path: &Path) -> Result<(), StoreError> {
+    let missing: Vec<&Path> =
+        path.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
+    std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
+    missing.into_iter().try_for_each(|made| sync_directory(parent_of(made)))
+}
+
+/// The directory that a path is in.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Makes new names in a directory durable.

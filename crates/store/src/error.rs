@@ -24,7 +24,7 @@ pub enum StoreError {
     NotFound(PathBuf),
     /// This path for a new run is taken.
     #[error(
-        "{0} exists and is not an empty directory; name another place for the run, or go on with an earlier one by `weigh resume`"
+        "{0} exists and is not an empty directory of yours; name another place for the run, or go on with an earlier one by `weigh resume`"
     )]
     Exists(PathBuf),
     /// No run has been made below this parent directory.

@@ -21,6 +21,11 @@ const MEMORY_SHARE: u64 = 4;
 /// Opens a file of a directory by its path relative to it. Refused are paths that are not plain, lead
 /// through symbolic links, or name no regular file.
 pub(crate) fn open(directory: &Path, name: &str, flags: OFlags) -> io::Result<File> {
+    open_or_make(directory, name, flags, Mode::from_raw_mode(0o644))
+}
+
+/// The same with the rights of a new file.
+pub(crate) fn open_or_make(directory: &Path, name: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
     let mut parts: Vec<&std::ffi::OsStr> = Vec::new();
     for part in Path::new(name).components() {
         match part {
@@ -35,7 +40,7 @@ pub(crate) fn open(directory: &Path, name: &str, flags: OFlags) -> io::Result<Fi
         at = openat(&at, *parent, place | OFlags::NOFOLLOW, Mode::empty()).map_err(of_link)?;
     }
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(&at, *file, flags, Mode::from_raw_mode(0o644)).map_err(of_link)?);
+    let file = File::from(openat(&at, *file, flags, mode).map_err(of_link)?);
     if file.metadata()?.is_file() { Ok(file) } else { Err(outside()) }
 }
 

@@ -7,6 +7,7 @@
 //!   samples.jsonl  a header line, then one line per trial or void unit, each on disk before the next trial starts
 //!   events.jsonl   what happened when; for people, not synced
 //!   logs/          raw output of every tool
+//!   lock           while somebody writes; only the user who does can open it
 //!   collected.json cache of what was derived from many samples; may be missing
 //! ```
 //!

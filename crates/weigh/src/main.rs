@@ -12,6 +12,7 @@ mod facts;
 mod host;
 mod live;
 mod outcome;
+mod output;
 mod placement;
 mod request;
 mod selftest;

@@ -52,6 +52,12 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
         // A new run does not fit either, and says so.
         let another = RunDirectory::create(place.path(), &plan("more"), &host(), "2026-11-21T05:00:01Z");
         assert!(another.unwrap_err().is_full());
+        let at = place.path().join("new/at");
+        assert!(RunDirectory::create_at(&at, &plan("more"), &host()).unwrap_err().is_full());
+        let left: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let expected = [run.path(), &ballast, &place.path().join("new")];
+        assert!(left.iter().all(|path| expected.contains(&path.as_path())), "half a run is left: {left:?}");
+        assert!(!at.exists());
 
         fs::remove_file(&ballast).unwrap();
         let record = measured(stored.len() as u64, 1.5);

@@ -135,6 +135,30 @@ fn a_run_can_be_made_at_a_named_place_that_is_free() {
     RunDirectory::create_at(&empty, &plan("x"), &host()).unwrap();
 }
 
+/// In a directory where everybody may make something, another user may have been faster.
+#[test]
+fn directories_that_somebody_else_put_there_are_not_used() {
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
+    let base = tempfile::tempdir().unwrap();
+    let (empty, link) = (base.path().join("empty"), base.path().join("link"));
+    std::fs::create_dir(&empty).unwrap();
+    symlink(&empty, &link).unwrap();
+    let at = |path: &Path| RunDirectory::create_at(path, &plan("x"), &host());
+    assert!(matches!(at(&link), Err(StoreError::Exists(_))));
+    if base.path().metadata().unwrap().uid() != 0 {
+        eprintln!(
+            "SKIPPED directories_that_somebody_else_put_there_are_not_used: only root can give one away"
+        );
+        return;
+    }
+    chown(&empty, Some(65534), Some(65534)).unwrap();
+    assert!(matches!(at(&empty), Err(StoreError::Exists(_))));
+    assert!(std::fs::read_dir(&empty).unwrap().next().is_none());
+    // Whoever owns the directory above could put anything there anyway.
+    chown(base.path(), Some(65534), Some(65534)).unwrap();
+    at(&empty).unwrap();
+}
+
 #[test]
 fn one_writer_at_a_time_and_any_number_of_readers() {
     let parent = tempfile::tempdir().unwrap();
@@ -147,7 +171,15 @@ fn one_writer_at_a_time_and_any_number_of_readers() {
     assert_eq!(reader.records().unwrap().records.len(), 1);
     assert!(matches!(reader.append(&measured(1, 1.0)), Err(StoreError::ReadOnly(_))));
     assert!(matches!(reader.append_event(&event("x")), Err(StoreError::ReadOnly(_))));
+    let lock = path.join("lock");
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&fs::metadata(&lock).unwrap()) & 0o777, 0o600);
     drop(run);
+    assert!(!reader.is_going_on() && !lock.exists());
+    // Everybody who may read a file can hold its lock: that stops nobody from going on.
+    let samples = fs::File::open(path.join("samples.jsonl")).unwrap();
+    samples.lock().unwrap();
+    // A crash leaves the file, and no lock.
+    fs::write(&lock, "").unwrap();
     assert!(!reader.is_going_on());
     let mut again = RunDirectory::open_for_append(&path).unwrap();
     again.append(&measured(1, 2.0)).unwrap();

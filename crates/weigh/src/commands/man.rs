@@ -1,8 +1,8 @@
 //! `weigh man`: manual pages from the command line's own definition.
 
 use crate::cli::Cli;
-use crate::error::{Failure, file_failure};
-use crate::ui;
+use crate::error::Failure;
+use crate::{output, ui};
 use clap::CommandFactory;
 use std::path::Path;
 
@@ -17,14 +17,13 @@ pub fn run(directory: Option<&Path>) -> Result<(), Failure> {
         ui::print(&page(&command));
         return Ok(());
     };
-    std::fs::create_dir_all(directory)
-        .map_err(|error| file_failure("make the directory", directory, error))?;
+    output::make_directory(directory)?;
     let subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
     let pages = std::iter::once(("weigh".to_string(), command.clone()))
         .chain(subcommands.map(|sub| (format!("weigh-{}", sub.get_name()), sub.clone())));
     for (name, command) in pages {
         let file = directory.join(format!("{name}.1"));
-        std::fs::write(&file, page(&command)).map_err(|error| file_failure("write", &file, error))?;
+        output::write(&file, page(&command))?;
     }
     Ok(())
 }

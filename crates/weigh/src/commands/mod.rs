@@ -23,9 +23,9 @@ mod study;
 mod study_new;
 
 use crate::cli::{Command, CommandLine, OutputArgs};
-use crate::error::{Failure, file_failure};
+use crate::error::Failure;
 use crate::request::PlanRequest;
-use crate::{outcome, ui};
+use crate::{outcome, output, ui};
 use weigh_report::Report;
 
 impl OutputArgs {
@@ -36,7 +36,7 @@ impl OutputArgs {
     fn write(&self, report: &Report) -> Result<(), Failure> {
         let text = outcome::render(report, self.format, self.gate)?;
         match &self.output {
-            Some(file) => std::fs::write(file, text).map_err(|error| file_failure("write", file, error))?,
+            Some(file) => output::write(file, text)?,
             None => ui::print(&text),
         }
         outcome::gate(report, self.gate)

@@ -4,7 +4,7 @@ use super::run::{Settings, find, measure};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
-use crate::ui;
+use crate::{output, ui};
 use std::path::Path;
 use weigh_host::facts;
 use weigh_runner::RunOptions;
@@ -17,6 +17,7 @@ use weigh_studies::StudyDirectory;
 /// A port is taken; the run does not exist or is damaged; those of [`measure`].
 pub fn run(run: &Path, gate: Option<f64>, live: Option<u16>) -> Result<(), Failure> {
     let path = find(run)?;
+    output::check(&path)?;
     if StudyDirectory::is_one(&path) {
         super::study::refuse_of_runs(&[("--gate", gate.is_some()), ("--live", live.is_some())])?;
         return super::study::resume(&path);

@@ -6,7 +6,7 @@ use crate::error::{Failure, Kind, file_failure};
 use crate::host::{HostSession, LocalHost, NoHost};
 use crate::live::{Live, Port};
 use crate::request::{self, PlanRequest};
-use crate::{outcome, ui};
+use crate::{outcome, output, ui};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -50,8 +50,14 @@ pub fn run(request: &PlanRequest) -> Result<(), Failure> {
     let live = live.live.map(Port::take).transpose()?;
     let plan = LocalHost::ask(|host| request.plan(host))?;
     let directory = match out {
-        Some(path) => RunDirectory::create_at(path, &plan, &request.facts)?,
-        None => RunDirectory::create(Path::new(RUNS), &plan, &request.facts, &clock::utc_now())?,
+        Some(path) => {
+            output::make_room(path)?;
+            RunDirectory::create_at(path, &plan, &request.facts)?
+        }
+        None => {
+            output::make_directory(Path::new(RUNS))?;
+            RunDirectory::create(Path::new(RUNS), &plan, &request.facts, &clock::utc_now())?
+        }
     };
     let options = run_options(request.names_environments);
     measure(&plan, &request.facts, directory, Settings { format: *format, gate: *gate, options, live })

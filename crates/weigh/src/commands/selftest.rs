@@ -7,7 +7,7 @@ use crate::host::HostSession;
 use crate::selftest::conduct::{Conductor, Constant, by_the_method, nothing_measured};
 use crate::selftest::design::{Design, Form, Subject};
 use crate::selftest::judgement::{Verdict, document, judge};
-use crate::{embedded, request, ui};
+use crate::{embedded, output, request, ui};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -105,7 +105,7 @@ pub(super) fn budget(args: &SelftestArgs) -> Result<Option<Duration>, Failure> {
 /// Writes a judgement, and returns its JSON.
 pub(super) fn write(file: &Path, judgement: &impl Serialize) -> Result<String, Failure> {
     let json = serde_json::to_string_pretty(judgement).expect("a judgement has only strings as keys");
-    std::fs::write(file, format!("{json}\n")).map_err(|error| file_failure("write", file, error))?;
+    output::write(file, format!("{json}\n"))?;
     Ok(json)
 }
 
@@ -140,7 +140,7 @@ pub(super) fn directory(out: Option<&Path>) -> Result<PathBuf, Failure> {
     let stamp = stamp.split(['.', 'Z']).next().unwrap_or_default().to_string();
     let path =
         out.map_or_else(|| Path::new(super::run::RUNS).join(format!("selftest-{stamp}Z")), Path::to_path_buf);
-    std::fs::create_dir_all(&path).map_err(|error| file_failure("make the directory", &path, error))?;
+    output::make_directory(&path)?;
     let mut entries = std::fs::read_dir(&path).map_err(|error| file_failure("list", &path, error))?;
     match entries.next() {
         None => Ok(path),

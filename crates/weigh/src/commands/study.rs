@@ -3,10 +3,10 @@
 use super::run::{RUNS, catch_signals};
 use super::study_new;
 use crate::cli::{EffortArgs, OutputFormat, StudyArgs, StudyCommand};
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{Failure, Kind};
 use crate::host::LocalHost;
 use crate::study::{self, AvailabilityCheck, acceleration};
-use crate::{request, ui};
+use crate::{output, request, ui};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,8 +53,14 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let path = match &args.out {
-        Some(path) => path.clone(),
-        None => weigh_store::make_directory(Path::new(RUNS), &clock::utc_now(), &study.name)?,
+        Some(path) => {
+            output::make_directory(path)?;
+            path.clone()
+        }
+        None => {
+            output::make_directory(Path::new(RUNS))?;
+            weigh_store::make_directory(Path::new(RUNS), &clock::utc_now(), &study.name)?
+        }
     };
     let directory = StudyDirectory::create(&path, study, state)?;
     carry_on(directory, args.format)
@@ -75,7 +81,7 @@ pub fn resume(path: &Path) -> Result<(), Failure> {
 pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<(), Failure> {
     let text = study::render(&study::report(&StudyDirectory::open(path)?)?, format)?;
     match output {
-        Some(file) => std::fs::write(file, text).map_err(|error| file_failure("write", file, error)),
+        Some(file) => output::write(file, text),
         None => {
             ui::print(&text);
             Ok(())
@@ -117,11 +123,10 @@ fn write_reports(out: &Path, report: &StudyReport) -> Result<(), Failure> {
         return Err(Failure::input(format!("{} exists and is not empty", out.display()))
             .hint("give --out another directory"));
     }
-    std::fs::create_dir_all(out).map_err(|error| file_failure("make the directory", out, error))?;
+    output::make_directory(out)?;
     for (name, format) in [("report.html", OutputFormat::Html), ("report.json", OutputFormat::Json)] {
         let file = out.join(name);
-        std::fs::write(&file, study::render(report, format)?)
-            .map_err(|error| file_failure("write", &file, error))?;
+        output::write(&file, study::render(report, format)?)?;
     }
     ui::note(&format!("report: {}", out.join("report.html").display()));
     Ok(())

@@ -4,7 +4,7 @@ use super::run::find;
 use crate::cli::StudyNewArgs;
 use crate::error::{Failure, file_failure};
 use crate::study::repeated;
-use crate::{outcome, ui};
+use crate::{outcome, output, ui};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -39,6 +39,7 @@ pub fn run(args: &StudyNewArgs) -> Result<(), Failure> {
         ui::print(text.trim_end());
         return Ok(());
     };
+    output::check(file)?;
     // People edit studies by hand, so none is ever replaced.
     let made = OpenOptions::new().write(true).create_new(true).open(file);
     let mut made = made.map_err(|error| match error.kind() {

@@ -6,7 +6,7 @@ use crate::commands::run::{self, Execution};
 use crate::error::{Failure, Kind};
 use crate::host::LocalHost;
 use crate::request::PlanRequest;
-use crate::{outcome, ui};
+use crate::{outcome, output, ui};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_model::FinishReason;
@@ -161,6 +161,7 @@ fn run_experiment(
     path: &Path,
     interrupt: &AtomicBool,
 ) -> Result<FinishReason, Failure> {
+    output::make_room(path)?;
     let (mut directory, options) = if path.join("plan.json").is_file() {
         (RunDirectory::open_for_append(path)?, RunOptions::default())
     } else {

@@ -1,0 +1,73 @@
+//! Where weigh writes for the user: run directories, reports, other files.
+//!
+//! Root may work in a directory of somebody else's, who could replace a part of the path by a link
+//! while root writes: then root would overwrite a file of root's. So root writes only where nobody else
+//! can do that. The user who became root by sudo(8) is no other.
+
+use crate::error::{Failure, Kind, file_failure};
+use std::path::Path;
+use weigh_host::facts::is_root;
+use weigh_host::private::{self, UnsafePath, invoking_user};
+
+/// Checks a place before anything is written there, a file or a directory.
+///
+/// # Errors
+/// Another user could lead root elsewhere.
+pub fn check(path: &Path) -> Result<(), Failure> {
+    if is_root() && !is_device(path) {
+        private::check_output(path, invoking_user()).map_err(|error| refused(path, error))?;
+    }
+    Ok(())
+}
+
+/// Makes a directory, or checks it.
+///
+/// # Errors
+/// As [`check`]; it cannot be made.
+pub fn make_directory(path: &Path) -> Result<(), Failure> {
+    if is_root() {
+        return private::prepare_output(path, invoking_user()).map_err(|error| refused(path, error));
+    }
+    std::fs::create_dir_all(path).map_err(|error| file_failure("make the directory", path, error))
+}
+
+/// Checks a place for a new directory, and makes those above.
+///
+/// # Errors
+/// As [`make_directory`].
+pub fn make_room(path: &Path) -> Result<(), Failure> {
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) if !parent.exists() => make_directory(parent)?,
+        _ => {}
+    }
+    check(path)
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// As [`check`]; it cannot be written.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
+    if is_root() && !is_device(path) {
+        return private::write_output(path, bytes.as_ref(), invoking_user())
+            .map_err(|error| refused(path, error));
+    }
+    std::fs::write(path, bytes).map_err(|error| file_failure("write", path, error))
+}
+
+/// Whether a path is one of a device or of a stream that is open, which only root can have made.
+fn is_device(path: &Path) -> bool {
+    ["/dev", "/proc"].iter().any(|top| path.starts_with(top)) && !path.starts_with("/dev/shm")
+}
+
+fn refused(path: &Path, error: UnsafePath) -> Failure {
+    if let UnsafePath::Io { doing, path, source } = error {
+        return file_failure(doing, &path, source);
+    }
+    Failure::new(
+        Kind::Input,
+        format!("root does not write to {}, where another user could lead it to other files", path.display()),
+    )
+    .because(error)
+    .hint("write to a directory of your own, or run weigh by sudo from one of yours")
+}
