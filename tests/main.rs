@@ -30,6 +30,7 @@ mod hostile;
 mod images;
 mod live;
 mod loaders;
+mod local_users;
 mod long_runs;
 mod machines;
 mod noise;
