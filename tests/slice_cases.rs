@@ -1,7 +1,9 @@
 //! `weigh run --slices` where a guest does not obey, dies while it stands frozen, or has two hundred
 //! threads, and where weigh itself is frozen or killed.
 
-use crate::support::{Stage, interrupt, kill, records, trials, wait_for, wait_until, with_native};
+use crate::support::{
+    Stage, cell_of, interrupt, kill, records, shown, trials, wait_for, wait_until, with_native,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -289,4 +291,86 @@ fn clean_thaws_what_a_killed_run_left_frozen() {
         stage.stdout("clean");
         stage.host_is_as_before();
     }
+}
+
+/// In namespaces this work loses 2 ms after every pause, as if a switch had emptied all caches. So the
+/// shorter its slices, the slower it is; whole trials pause it never.
+const AFTER_A_PAUSE: &str = r#"#!/usr/bin/env python3
+import json, os, sys, time
+slow = os.readlink("/proc/self/ns/pid") != "HERE"
+clock, own = time.monotonic, time.process_time
+endless = "--marks" in sys.argv
+if endless:
+    print("mark mean", flush=True)
+done, marked, began = 0, own(), clock()
+last = began
+while endless or last - began < 0.1:
+    for _ in range(1000):
+        pass
+    now = clock()
+    if slow and now - last > 0.003:
+        while clock() < now + 0.002:
+            pass
+    last = clock()
+    done += 1
+    if endless and own() - marked > 0.005:
+        print(f"mark time={done}", flush=True)
+        done, marked = 0, own()
+print(json.dumps({"time": (last - began) / done, "passed": True}))
+"#;
+
+/// Slices that distort are replaced by longer ones, and those by whole trials.
+#[test]
+fn slices_that_are_too_short_give_way() {
+    const TEST: &str = "slices_that_are_too_short_give_way";
+    let stage = Stage::new();
+    if std::process::Command::new("python3").arg("-V").output().is_err() {
+        eprintln!("SKIPPED {TEST}: there is no python3");
+        return;
+    }
+    let here = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let program = stage.here().join("after-a-pause");
+    stage.write("after-a-pause", AFTER_A_PAUSE.replace("HERE", here.to_str().unwrap()));
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    stage.write(
+        "after-a-pause.toml",
+        format!(
+            r#"
+name = "after-a-pause"
+summary = "work that loses 2 ms after every pause"
+command = ["{}"]
+sliced = "marks"
+
+[check]
+statement = "it worked"
+json = "/passed"
+
+[[metric]]
+name = "time"
+unit = "s"
+better = "lower"
+primary = true
+json = "/time"
+"#,
+            program.display()
+        ),
+    );
+    let said = stage
+        .run("run --on native,namespaces --blocks 4 --no-void --out r --workload after-a-pause.toml")
+        .ends_with(0);
+    assert!(said.stderr.contains("replace its units so far"), "{}", said.stderr);
+    let run = stage.here().join("r");
+    let lengths: Vec<Option<u64>> =
+        records(&run, "slicing").iter().map(|decision| decision["length_us"].as_u64()).collect();
+    let [Some(first), .., None] = lengths[..] else { panic!("{lengths:?}") };
+    assert!(first < 20_000 && lengths.iter().rev().skip(1).any(|us| *us == Some(20_000)), "{lengths:?}");
+    let voids = records(&run, "void");
+    let sliced: Vec<Value> = trials(&run).into_iter().filter(|trial| trial.get("slices").is_some()).collect();
+    assert!(voids.iter().all(|void| void["cause"] == "slice-length"), "{voids:?}");
+    assert_eq!(2 * voids.len(), sliced.len(), "every unit in slices was replaced");
+    let shown = shown(&stage, "r");
+    assert_eq!(shown["blocks"]["done"], 4, "{shown}");
+    let overhead = cell_of(&shown, "namespaces", "time")["overhead"]["mean"].as_f64().unwrap();
+    assert!(overhead.abs() < 0.5, "a loss in every slice would be more: {overhead}");
+    stage.host_is_as_before();
 }

@@ -14,6 +14,7 @@ mod hyperfine;
 mod long_run;
 mod probe;
 mod sensors;
+mod slices;
 mod spawn;
 mod speeds;
 
@@ -38,12 +39,13 @@ pub type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 type Measurement = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let measurements: [Measurement; 8] = [
+    let measurements: [Measurement; 9] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
         ("boot of a machine", boot::measure),
         ("boot of qemu", boot_qemu::measure),
         ("sensors", sensors::measure),
+        ("slices", slices::measure),
         ("analysis", analyse::measure),
         ("speed of commands", speeds::measure),
         ("overhead per iteration", hyperfine::measure),

@@ -1,7 +1,7 @@
 //! The command of weigh that measures an experiment.
 
 use crate::columns::Column;
-use crate::study::{Command, Experiment};
+use crate::study::{Command, Experiment, Quantity, Statistic};
 use std::collections::BTreeMap;
 use weigh_model::Plan;
 
@@ -34,6 +34,9 @@ pub fn experiment_command(
     words.extend(specs.iter().flat_map(|spec| ["--on".into(), spec.clone()]));
     words.extend(["--baseline".into(), baseline]);
     words.extend(effort(measure.command, size, options));
+    if measure.command == Command::Run && experiment.quantities.iter().any(is_of_a_distribution) {
+        words.extend(["--slices".into(), "off".into()]);
+    }
     // In this order, because a command for the guest ends the words.
     words.extend(of_size.iter().cloned());
     words.extend(measure.arguments.iter().cloned());
@@ -55,6 +58,13 @@ pub fn environment_names(
         Some((column.id.clone(), plan.environments.get(place)?.name.clone()))
     };
     measured().filter_map(name).collect()
+}
+
+/// Whether a quantity says how the values of the blocks are distributed. In slices, which share the
+/// noise of the host, they spread otherwise than the whole trials of a paper.
+fn is_of_a_distribution(quantity: &Quantity) -> bool {
+    let statistic = quantity.from.measurand().map(|measurand| measurand.statistic);
+    !matches!(statistic, None | Some(Statistic::Mean | Statistic::Median))
 }
 
 /// The environments of columns, without repetitions.
@@ -124,6 +134,18 @@ mod tests {
             soak.contains("--seed 7") && !soak.contains("--blocks") && !soak.contains("--budget"),
             "{soak}"
         );
+    }
+
+    #[test]
+    fn spreads_are_those_of_whole_trials() {
+        let library = library().unwrap();
+        let of = |name: &str| {
+            let experiment = library.find(name).unwrap()[0].experiment;
+            let columns = ColumnChoice::default().columns(experiment);
+            experiment_command(experiment, &columns, "standard", &[]).unwrap().join(" ")
+        };
+        assert!(of("morabito-2015/table-5").contains(" --slices off"));
+        assert!(!of("felter-2014/table-1/gups").contains("--slices"));
     }
 
     #[test]

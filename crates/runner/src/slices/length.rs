@@ -7,7 +7,7 @@ use crate::run::Runner;
 use weigh_model::{Effort, Record, SliceChoice, Slicing};
 use weigh_stats::{SliceSummary, collect};
 
-/// Longer slices than these give way to whole trials, microseconds.
+/// Longer slices than these are not tried, microseconds: whole trials replace them.
 const LONGEST_US: u32 = 20_000;
 
 /// What replaces the slices of a workload; none where they are long enough, or not known not to be.
@@ -20,7 +20,7 @@ fn replacement(summary: &SliceSummary) -> Option<Slicing> {
         cell.environment,
         f64::from(length_us) / 1000.0,
     );
-    let length_us = length_us.checked_mul(LONGER).filter(|us| *us <= LONGEST_US);
+    let length_us = (length_us < LONGEST_US).then(|| length_us.saturating_mul(LONGER).min(LONGEST_US));
     Some(Slicing { workload: summary.workload.clone(), length_us, reason })
 }
 
@@ -87,6 +87,7 @@ mod tests {
         let longer = replacement(&summary(Some(5000), true)).unwrap();
         assert_eq!((longer.workload.as_str(), longer.length_us), ("spin", Some(20_000)));
         assert_eq!(longer.reason, "in uml slices four times as long as 5 ms find -2.1 % beyond those");
+        assert_eq!(replacement(&summary(Some(9500), true)).unwrap().length_us, Some(20_000));
         assert_eq!(replacement(&summary(Some(20_000), true)).unwrap().length_us, None);
         assert_eq!(replacement(&summary(Some(5000), false)), None);
         assert_eq!(replacement(&summary(None, true)), None);
