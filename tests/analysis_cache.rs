@@ -85,125 +85,6 @@ fn done(stage: &Stage, run: &str) -> u64 {
     shown(stage, run)["blocks"]["done"].as_u64().unwrap()
 }
 
-#[test]
-fn a_long_run_has_a_cache_and_reading_writes_nothing() {
-    let stage = Stage::with_fakes();
-    long(&stage, "a");
-    long(&stage, "b");
-    let (a, b) = (stage.here().join("a"), stage.here().join("b"));
-    assert!(a.join(CACHE).is_file() && b.join(CACHE).is_file());
-    says_what_the_samples_say(&stage, "a");
-
-    // With it, without it, and with one that is of no use.
-    let compare = "compare a b --format json";
-    let look = || {
-        let before = (contents(&a), contents(&b));
-        let shown = stage.stdout("show a --format json");
-        let compared = stage.stdout(compare);
-        assert_eq!((contents(&a), contents(&b)), before);
-        (shown, compared)
-    };
-    let with = look();
-    let cache = fs::read(a.join(CACHE)).unwrap();
-    fs::remove_file(a.join(CACHE)).unwrap();
-    assert!(look() == with);
-    assert!(!a.join(CACHE).exists());
-    fs::write(a.join(CACHE), &cache[..cache.len() / 2]).unwrap();
-    assert!(look() == with);
-    fs::write(a.join(CACHE), cache).unwrap();
-
-    // It is what is read.
-    forge(&a);
-    assert_eq!(done(&stage, "a"), 16);
-    assert_ne!(stage.stdout(compare), with.1);
-    stage.host_is_as_before();
-}
-
-#[test]
-fn a_short_run_has_no_cache() {
-    let stage = Stage::with_fakes();
-    measure(&stage, "a", "--blocks 3");
-    assert!(!stage.here().join("a").join(CACHE).exists());
-    stage.stdout("resume a");
-    assert!(!stage.here().join("a").join(CACHE).exists());
-    stage.host_is_as_before();
-}
-
-/// Whatever happens to the samples, the plan or the cache itself, what is shown is what the samples
-/// say; `resume` writes the cache again.
-#[test]
-fn a_cache_of_other_samples_is_not_read() {
-    let stage = Stage::with_fakes();
-    long(&stage, "a");
-    let run = stage.here().join("a");
-    forge(&run);
-    let forged = fs::read(run.join(CACHE)).unwrap();
-    assert_eq!(done(&stage, "a"), 16, "as long as nothing else changes");
-    let samples = stage.read("a/samples.jsonl");
-    let write = |samples: &str| stage.write("a/samples.jsonl", samples);
-
-    // Samples that were appended, and a last line that a crash cut.
-    write(&format!("{samples}{VOID}\n"));
-    let report = shown(&stage, "a");
-    assert_eq!((report["blocks"]["done"].clone(), listed(&report, "voids").len()), (14.into(), 1));
-    write(&samples[..samples.len() - 9]);
-    let report = shown(&stage, "a");
-    assert_eq!(report["blocks"]["done"], 14);
-    assert!(report["warnings"].to_string().contains("cut short"), "{}", report["warnings"]);
-
-    // Damage is found as without it.
-    write(&samples.replacen("\"sequence\":7,", "\"sequence\";7,", 1));
-    stage.refuses("show a", &[]);
-    write(&samples);
-    assert_eq!(done(&stage, "a"), 16);
-
-    // Another plan; digests that somebody edited.
-    let plan = stage.read("a/plan.json");
-    stage.write("a/plan.json", format!("{plan}\n"));
-    assert_eq!(done(&stage, "a"), 15);
-    stage.write("a/plan.json", plan);
-    for name in ["samples", "plan", "reader", "made"] {
-        let text = String::from_utf8(forged.clone()).unwrap();
-        let at = text.find(&format!("\"{name}\":\"")).unwrap() + name.len() + 4;
-        let other = if &text[at..=at] == "0" { "1" } else { "0" };
-        let edited = format!("{}{other}{}", &text[..at], &text[at + 1..]);
-        fs::write(run.join(CACHE), edited).unwrap();
-        assert_eq!(done(&stage, "a"), 15, "{name}");
-    }
-
-    // `resume` writes it again: first of a block that is void, and so measured once more.
-    write(&format!("{samples}{VOID}\n"));
-    fs::write(run.join(CACHE), &forged).unwrap();
-    stage.stdout("resume a");
-    assert_ne!(fs::read(run.join(CACHE)).unwrap(), forged);
-    assert_eq!(done(&stage, "a"), 15);
-    says_what_the_samples_say(&stage, "a");
-    // And where it was lost, though there is nothing left to measure.
-    fs::remove_file(run.join(CACHE)).unwrap();
-    let before = stage.read("a/samples.jsonl");
-    stage.stdout("resume a");
-    assert!(stage.read("a/samples.jsonl") == before);
-    forge(&run);
-    assert_eq!(done(&stage, "a"), 16, "it is read");
-    stage.host_is_as_before();
-}
-
-/// A directory where no cache can be written is measured into, and shown, all the same.
-#[test]
-fn a_cache_that_cannot_be_written_is_no_error() {
-    let stage = Stage::with_fakes();
-    measure(&stage, "a", "--blocks 3");
-    let run = stage.here().join("a");
-    pad(&run);
-    // Whoever is root may write everywhere; but nothing takes the place of a directory.
-    fs::create_dir_all(run.join(CACHE).join("in-the-way")).unwrap();
-    stage.stdout("resume a");
-    assert_eq!(done(&stage, "a"), 3);
-    assert!(run.join(CACHE).join("in-the-way").is_dir());
-    assert!(!contents(&run).keys().any(|name| name.ends_with(".new")));
-    stage.host_is_as_before();
-}
-
 /// Runs with all that records can say: failures, cells that are not measured, voids, latencies, CPU
 /// time, starts, courses, equal pages.
 #[test]
@@ -247,4 +128,128 @@ fn rich_runs_say_what_their_samples_say() {
         }
     }
     stage.host_is_as_before();
+}
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    #[test]
+    fn a_long_run_has_a_cache_and_reading_writes_nothing() {
+        let stage = Stage::with_fakes();
+        long(&stage, "a");
+        long(&stage, "b");
+        let (a, b) = (stage.here().join("a"), stage.here().join("b"));
+        assert!(a.join(CACHE).is_file() && b.join(CACHE).is_file());
+        says_what_the_samples_say(&stage, "a");
+
+        // With it, without it, and with one that is of no use.
+        let compare = "compare a b --format json";
+        let look = || {
+            let before = (contents(&a), contents(&b));
+            let shown = stage.stdout("show a --format json");
+            let compared = stage.stdout(compare);
+            assert_eq!((contents(&a), contents(&b)), before);
+            (shown, compared)
+        };
+        let with = look();
+        let cache = fs::read(a.join(CACHE)).unwrap();
+        fs::remove_file(a.join(CACHE)).unwrap();
+        assert!(look() == with);
+        assert!(!a.join(CACHE).exists());
+        fs::write(a.join(CACHE), &cache[..cache.len() / 2]).unwrap();
+        assert!(look() == with);
+        fs::write(a.join(CACHE), cache).unwrap();
+
+        // It is what is read.
+        forge(&a);
+        assert_eq!(done(&stage, "a"), 16);
+        assert_ne!(stage.stdout(compare), with.1);
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn a_short_run_has_no_cache() {
+        let stage = Stage::with_fakes();
+        measure(&stage, "a", "--blocks 3");
+        assert!(!stage.here().join("a").join(CACHE).exists());
+        stage.stdout("resume a");
+        assert!(!stage.here().join("a").join(CACHE).exists());
+        stage.host_is_as_before();
+    }
+
+    /// Whatever happens to the samples, the plan or the cache itself, what is shown is what the samples
+    /// say; `resume` writes the cache again.
+    #[test]
+    fn a_cache_of_other_samples_is_not_read() {
+        let stage = Stage::with_fakes();
+        long(&stage, "a");
+        let run = stage.here().join("a");
+        forge(&run);
+        let forged = fs::read(run.join(CACHE)).unwrap();
+        assert_eq!(done(&stage, "a"), 16, "as long as nothing else changes");
+        let samples = stage.read("a/samples.jsonl");
+        let write = |samples: &str| stage.write("a/samples.jsonl", samples);
+
+        // Samples that were appended, and a last line that a crash cut.
+        write(&format!("{samples}{VOID}\n"));
+        let report = shown(&stage, "a");
+        assert_eq!((report["blocks"]["done"].clone(), listed(&report, "voids").len()), (14.into(), 1));
+        write(&samples[..samples.len() - 9]);
+        let report = shown(&stage, "a");
+        assert_eq!(report["blocks"]["done"], 14);
+        assert!(report["warnings"].to_string().contains("cut short"), "{}", report["warnings"]);
+
+        // Damage is found as without it.
+        write(&samples.replacen("\"sequence\":7,", "\"sequence\";7,", 1));
+        stage.refuses("show a", &[]);
+        write(&samples);
+        assert_eq!(done(&stage, "a"), 16);
+
+        // Another plan; digests that somebody edited.
+        let plan = stage.read("a/plan.json");
+        stage.write("a/plan.json", format!("{plan}\n"));
+        assert_eq!(done(&stage, "a"), 15);
+        stage.write("a/plan.json", plan);
+        for name in ["samples", "plan", "reader", "made"] {
+            let text = String::from_utf8(forged.clone()).unwrap();
+            let at = text.find(&format!("\"{name}\":\"")).unwrap() + name.len() + 4;
+            let other = if &text[at..=at] == "0" { "1" } else { "0" };
+            let edited = format!("{}{other}{}", &text[..at], &text[at + 1..]);
+            fs::write(run.join(CACHE), edited).unwrap();
+            assert_eq!(done(&stage, "a"), 15, "{name}");
+        }
+
+        // `resume` writes it again: first of a block that is void, and so measured once more.
+        write(&format!("{samples}{VOID}\n"));
+        fs::write(run.join(CACHE), &forged).unwrap();
+        stage.stdout("resume a");
+        assert_ne!(fs::read(run.join(CACHE)).unwrap(), forged);
+        assert_eq!(done(&stage, "a"), 15);
+        says_what_the_samples_say(&stage, "a");
+        // And where it was lost, though there is nothing left to measure.
+        fs::remove_file(run.join(CACHE)).unwrap();
+        let before = stage.read("a/samples.jsonl");
+        stage.stdout("resume a");
+        assert!(stage.read("a/samples.jsonl") == before);
+        forge(&run);
+        assert_eq!(done(&stage, "a"), 16, "it is read");
+        stage.host_is_as_before();
+    }
+
+    /// A directory where no cache can be written is measured into, and shown, all the same.
+    #[test]
+    fn a_cache_that_cannot_be_written_is_no_error() {
+        let stage = Stage::with_fakes();
+        measure(&stage, "a", "--blocks 3");
+        let run = stage.here().join("a");
+        pad(&run);
+        // Whoever is root may write everywhere; but nothing takes the place of a directory.
+        fs::create_dir_all(run.join(CACHE).join("in-the-way")).unwrap();
+        stage.stdout("resume a");
+        assert_eq!(done(&stage, "a"), 3);
+        assert!(run.join(CACHE).join("in-the-way").is_dir());
+        assert!(!contents(&run).keys().any(|name| name.ends_with(".new")));
+        stage.host_is_as_before();
+    }
 }

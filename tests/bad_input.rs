@@ -2,81 +2,6 @@
 
 use crate::support::{Stage, cell_of, is_root, listed, shown};
 
-/// Each line: a command, and what the message has to contain.
-#[test]
-fn words_that_do_not_exist_are_underlined_with_the_nearest() {
-    let stage = Stage::with_fakes();
-    let cases: &[(&str, &[&str])] = &[
-        ("run noploop --on dokcer", &["dokcer", "docker", "here"]),
-        ("run noploop --on docker:nett=nat", &["nett", "net", "here"]),
-        ("run noploop --on docker:net=nta", &["nta", "nat", "here"]),
-        ("run noploop --on docker:net", &["no value"]),
-        ("run nooploop --on null", &["nooploop", "noploop"]),
-        ("run stream --on null --param repetition=3", &["repetition", "repetitions"]),
-        ("run stream --on null --param repetitions", &["key=value"]),
-        ("run noploop --on null --cpus 9999", &["9999", "usable CPUs"]),
-        ("run noploop --on null --memory 12parsecs", &["--memory", "parsecs", "MiB"]),
-        ("run noploop --on null --memory 1KiB", &["too small"]),
-        ("run noploop --on null --budget soon", &["--budget", "soon", "10m"]),
-        ("run noploop --on null --memory ''", &["--memory", "512MiB"]),
-        ("run noploop --on null --cpus 0-x", &["--cpus", "0-x"]),
-        ("run noploop --on null --deadline later", &["--deadline", "later"]),
-        ("run noploop --on null;null", &["twice", "label="]),
-        ("run noploop noploop --on null", &["twice"]),
-        ("run --on null --workload missing.toml", &["missing.toml"]),
-        ("run --plan missing.json", &["missing.json"]),
-        ("run noploop --on native --image /nowhere/at/all", &["/nowhere/at/all"]),
-        ("show nothing-here", &["nothing-here"]),
-        ("show", &["weigh-runs"]),
-        ("resume nothing-here", &["nothing-here"]),
-        ("analyse nothing.csv", &["nothing.csv"]),
-        ("run noploop --precision 0", &["between 0 and 100"]),
-        ("run noploop --void-above lots", &["between 0 and 100"]),
-        ("run noploop --warn-above 5", &["5 %", "2 %", "--void-above"]),
-        ("run noploop --void-above 5 --no-void", &["--no-void", "cannot be used"]),
-        ("frobnicate", &["frobnicate"]),
-    ];
-    for (line, expected) in cases {
-        stage.refuses(line, expected);
-    }
-    assert!(!stage.here().join("weigh-runs").exists(), "a refused run left a run directory");
-    stage.host_is_as_before();
-}
-
-#[test]
-fn a_malformed_manifest_is_shown_with_file_line_and_column() {
-    let stage = Stage::with_fakes();
-    let run = "run mine --on null --workload mine.toml";
-    stage.write("mine.toml", "name = \"mine\"\nsummary = \"x\"\ncomand = [\"true\"]\n");
-    stage.refuses(run, &["mine.toml:3:1", "comand", "command"]);
-    stage.write("mine.toml", "name = \"mine\nsummary");
-    stage.refuses(run, &["mine.toml:2:"]);
-    stage.host_is_as_before();
-}
-
-/// A plan from elsewhere: what is wrong with it is said with its file.
-#[test]
-fn plans_that_cannot_be_run_are_refused() {
-    let stage = Stage::with_fakes();
-    stage.measured("run --on null --blocks 2 -- true");
-    let plan = stage.read("r/plan.json");
-    let half = &plan[..plan.len() / 2];
-    let without = plan.replace("\"baseline\": \"native\"", "\"baseline\": \"nowhere\"");
-    for (content, expected) in [
-        ("", &["plan.json", "line 1"][..]),
-        (half, &["plan.json", "line", "--out"]),
-        ("{\"format\": 99, \"quite\": \"different\"}", &["plan.json", "99", "newer"]),
-        (&without, &["plan.json", "nowhere", "baseline"]),
-        (&plan.replace("\"spec\": \"null\"", "\"spec\": \"nul\""), &["plan.json", "nul"]),
-    ] {
-        assert_ne!(content, plan, "something is wrong with it");
-        stage.write("plan.json", content);
-        stage.refuses("run --plan plan.json --out again", expected);
-    }
-    assert!(!stage.here().join("again").exists(), "a refused run left a run directory");
-    stage.host_is_as_before();
-}
-
 /// Failing commands fail their own cell; exit code 4 only when nothing at all was measured.
 #[test]
 fn commands_that_fail_are_reported_and_the_others_go_on() {
@@ -102,23 +27,6 @@ fn commands_that_fail_are_reported_and_the_others_go_on() {
     }
     stage.run("run --on native --blocks 2 --out n -- no-such-program").ends_with(4);
     assert!(!stage.stdout("show n").contains("weigh resume"), "going on would not help");
-    stage.host_is_as_before();
-}
-
-/// A guest that dies in the middle of a trial.
-#[test]
-fn a_guest_that_dies_fails_its_cell_only() {
-    let stage = Stage::with_fakes();
-    let on = "null;null:fault=die,at=1,label=dies";
-    let report = stage.measured(&format!("run --on {on} --baseline null --blocks 4 -- true"));
-    let cells = listed(&report, "cells");
-    let healthy = cells.iter().find(|cell| cell["environment"] == "null").unwrap();
-    assert_eq!(healthy["n"], 4);
-    let dies = |failure: &serde_json::Value| failure["environment"] == "null:at=1,fault=die,label=dies";
-    assert!(listed(&report, "failures").iter().any(dies), "{report}");
-    for cell in cells.iter().filter(|cell| cell["environment"] == "null:at=1,fault=die,label=dies") {
-        assert!(cell["verdict"].is_null(), "a failed cell got a verdict: {cell}");
-    }
     stage.host_is_as_before();
 }
 
@@ -166,4 +74,101 @@ fn without_root_the_rest_runs() {
     }
     assert!(listed(&report, "failures").iter().any(|f| f["environment"] == "runc"), "{report}");
     stage.host_is_as_before();
+}
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// Each line: a command, and what the message has to contain.
+    #[test]
+    fn words_that_do_not_exist_are_underlined_with_the_nearest() {
+        let stage = Stage::with_fakes();
+        let cases: &[(&str, &[&str])] = &[
+            ("run noploop --on dokcer", &["dokcer", "docker", "here"]),
+            ("run noploop --on docker:nett=nat", &["nett", "net", "here"]),
+            ("run noploop --on docker:net=nta", &["nta", "nat", "here"]),
+            ("run noploop --on docker:net", &["no value"]),
+            ("run nooploop --on null", &["nooploop", "noploop"]),
+            ("run stream --on null --param repetition=3", &["repetition", "repetitions"]),
+            ("run stream --on null --param repetitions", &["key=value"]),
+            ("run noploop --on null --cpus 9999", &["9999", "usable CPUs"]),
+            ("run noploop --on null --memory 12parsecs", &["--memory", "parsecs", "MiB"]),
+            ("run noploop --on null --memory 1KiB", &["too small"]),
+            ("run noploop --on null --budget soon", &["--budget", "soon", "10m"]),
+            ("run noploop --on null --memory ''", &["--memory", "512MiB"]),
+            ("run noploop --on null --cpus 0-x", &["--cpus", "0-x"]),
+            ("run noploop --on null --deadline later", &["--deadline", "later"]),
+            ("run noploop --on null;null", &["twice", "label="]),
+            ("run noploop noploop --on null", &["twice"]),
+            ("run --on null --workload missing.toml", &["missing.toml"]),
+            ("run --plan missing.json", &["missing.json"]),
+            ("run noploop --on native --image /nowhere/at/all", &["/nowhere/at/all"]),
+            ("show nothing-here", &["nothing-here"]),
+            ("show", &["weigh-runs"]),
+            ("resume nothing-here", &["nothing-here"]),
+            ("analyse nothing.csv", &["nothing.csv"]),
+            ("run noploop --precision 0", &["between 0 and 100"]),
+            ("run noploop --void-above lots", &["between 0 and 100"]),
+            ("run noploop --warn-above 5", &["5 %", "2 %", "--void-above"]),
+            ("run noploop --void-above 5 --no-void", &["--no-void", "cannot be used"]),
+            ("frobnicate", &["frobnicate"]),
+        ];
+        for (line, expected) in cases {
+            stage.refuses(line, expected);
+        }
+        assert!(!stage.here().join("weigh-runs").exists(), "a refused run left a run directory");
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn a_malformed_manifest_is_shown_with_file_line_and_column() {
+        let stage = Stage::with_fakes();
+        let run = "run mine --on null --workload mine.toml";
+        stage.write("mine.toml", "name = \"mine\"\nsummary = \"x\"\ncomand = [\"true\"]\n");
+        stage.refuses(run, &["mine.toml:3:1", "comand", "command"]);
+        stage.write("mine.toml", "name = \"mine\nsummary");
+        stage.refuses(run, &["mine.toml:2:"]);
+        stage.host_is_as_before();
+    }
+
+    /// A plan from elsewhere: what is wrong with it is said with its file.
+    #[test]
+    fn plans_that_cannot_be_run_are_refused() {
+        let stage = Stage::with_fakes();
+        stage.measured("run --on null --blocks 2 -- true");
+        let plan = stage.read("r/plan.json");
+        let half = &plan[..plan.len() / 2];
+        let without = plan.replace("\"baseline\": \"native\"", "\"baseline\": \"nowhere\"");
+        for (content, expected) in [
+            ("", &["plan.json", "line 1"][..]),
+            (half, &["plan.json", "line", "--out"]),
+            ("{\"format\": 99, \"quite\": \"different\"}", &["plan.json", "99", "newer"]),
+            (&without, &["plan.json", "nowhere", "baseline"]),
+            (&plan.replace("\"spec\": \"null\"", "\"spec\": \"nul\""), &["plan.json", "nul"]),
+        ] {
+            assert_ne!(content, plan, "something is wrong with it");
+            stage.write("plan.json", content);
+            stage.refuses("run --plan plan.json --out again", expected);
+        }
+        assert!(!stage.here().join("again").exists(), "a refused run left a run directory");
+        stage.host_is_as_before();
+    }
+
+    /// A guest that dies in the middle of a trial.
+    #[test]
+    fn a_guest_that_dies_fails_its_cell_only() {
+        let stage = Stage::with_fakes();
+        let on = "null;null:fault=die,at=1,label=dies";
+        let report = stage.measured(&format!("run --on {on} --baseline null --blocks 4 -- true"));
+        let cells = listed(&report, "cells");
+        let healthy = cells.iter().find(|cell| cell["environment"] == "null").unwrap();
+        assert_eq!(healthy["n"], 4);
+        let dies = |failure: &serde_json::Value| failure["environment"] == "null:at=1,fault=die,label=dies";
+        assert!(listed(&report, "failures").iter().any(dies), "{report}");
+        for cell in cells.iter().filter(|cell| cell["environment"] == "null:at=1,fault=die,label=dies") {
+            assert!(cell["verdict"].is_null(), "a failed cell got a verdict: {cell}");
+        }
+        stage.host_is_as_before();
+    }
 }

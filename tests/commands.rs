@@ -36,23 +36,6 @@ fn doctor_names_every_platform_and_leaves_nothing() {
     stage.host_is_as_before();
 }
 
-#[test]
-fn lists_are_complete() {
-    let stage = Stage::with_fakes();
-    let platforms = stage.stdout("list platforms");
-    let workloads = stage.stdout("list workloads");
-    for name in ["native", "namespaces", "runc", "docker", "uml", "null", "docker-host"] {
-        assert!(platforms.contains(name), "{name}:\n{platforms}");
-    }
-    for name in
-        ["noploop", "stream", "gups", "lzma", "syscall", "memory-latency", "echo", "block", "spin", "spawn"]
-    {
-        assert!(workloads.contains(name), "{name}:\n{workloads}");
-    }
-    assert!(stage.stdout("list images").contains("probe"));
-    assert!(stage.json("list workloads --json").as_array().unwrap().len() >= 9);
-}
-
 /// A dry run says what would be done and does nothing.
 #[test]
 fn a_dry_run_does_nothing() {
@@ -67,48 +50,79 @@ fn a_dry_run_does_nothing() {
     stage.host_is_as_before();
 }
 
-#[test]
-fn completions_and_manual_pages_come_from_the_binary() {
-    let stage = Stage::with_fakes();
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(stage.stdout(&format!("completions {shell}")).contains("weigh"));
-    }
-    stage.stdout("man pages");
-    let page = stage.read("pages/weigh-run.1");
-    assert!(page.contains("blocks") && page.starts_with(".ie"), "{page}");
-    assert!(stage.stdout("man").contains("weigh"));
-}
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
 
-/// Every format of one run, and `last`.
-#[test]
-fn a_run_is_shown_in_every_format() {
-    let stage = Stage::with_fakes();
-    stage.stdout("run --on null;null:effect=0.1,label=slow --baseline null --blocks 6 --seed 1 -- true");
-    for (format, word) in [
-        ("table", "null:effect"),
-        ("json", "\"verdict\""),
-        ("csv", "environment,"),
-        ("md", "| "),
-        ("latex", "\\toprule"),
-        ("html", "</html>"),
-    ] {
-        let text = stage.stdout(&format!("show last --format {format}"));
-        assert!(text.contains(word), "{format}: {text}");
+    #[test]
+    fn lists_are_complete() {
+        let stage = Stage::with_fakes();
+        let platforms = stage.stdout("list platforms");
+        let workloads = stage.stdout("list workloads");
+        for name in ["native", "namespaces", "runc", "docker", "uml", "null", "docker-host"] {
+            assert!(platforms.contains(name), "{name}:\n{platforms}");
+        }
+        for name in [
+            "noploop",
+            "stream",
+            "gups",
+            "lzma",
+            "syscall",
+            "memory-latency",
+            "echo",
+            "block",
+            "spin",
+            "spawn",
+        ] {
+            assert!(workloads.contains(name), "{name}:\n{workloads}");
+        }
+        assert!(stage.stdout("list images").contains("probe"));
+        assert!(stage.json("list workloads --json").as_array().unwrap().len() >= 9);
     }
-    stage.stdout("show --format html --output page.html");
-    assert!(stage.read("page.html").contains("</html>"));
-}
 
-/// Before and after are compared, labelled sequential.
-#[test]
-fn two_runs_are_compared_as_sequential() {
-    let stage = Stage::with_fakes();
-    for out in ["a", "b"] {
-        stage.stdout(&format!(
+    #[test]
+    fn completions_and_manual_pages_come_from_the_binary() {
+        let stage = Stage::with_fakes();
+        for shell in ["bash", "zsh", "fish"] {
+            assert!(stage.stdout(&format!("completions {shell}")).contains("weigh"));
+        }
+        stage.stdout("man pages");
+        let page = stage.read("pages/weigh-run.1");
+        assert!(page.contains("blocks") && page.starts_with(".ie"), "{page}");
+        assert!(stage.stdout("man").contains("weigh"));
+    }
+
+    /// Every format of one run, and `last`.
+    #[test]
+    fn a_run_is_shown_in_every_format() {
+        let stage = Stage::with_fakes();
+        stage.stdout("run --on null;null:effect=0.1,label=slow --baseline null --blocks 6 --seed 1 -- true");
+        for (format, word) in [
+            ("table", "null:effect"),
+            ("json", "\"verdict\""),
+            ("csv", "environment,"),
+            ("md", "| "),
+            ("latex", "\\toprule"),
+            ("html", "</html>"),
+        ] {
+            let text = stage.stdout(&format!("show last --format {format}"));
+            assert!(text.contains(word), "{format}: {text}");
+        }
+        stage.stdout("show --format html --output page.html");
+        assert!(stage.read("page.html").contains("</html>"));
+    }
+
+    /// Before and after are compared, labelled sequential.
+    #[test]
+    fn two_runs_are_compared_as_sequential() {
+        let stage = Stage::with_fakes();
+        for out in ["a", "b"] {
+            stage.stdout(&format!(
             "run --on null:sd=0.01,seed=1;null:sd=0.01,effect=0.02,label=x,seed=2 --baseline null:sd=0.01,seed=1 \
              --blocks 30 --out {out} -- true"
         ));
+        }
+        let same = stage.stdout("compare a b");
+        assert!(same.to_lowercase().contains("sequential"), "{same}");
     }
-    let same = stage.stdout("compare a b");
-    assert!(same.to_lowercase().contains("sequential"), "{same}");
 }

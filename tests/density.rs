@@ -256,24 +256,6 @@ fn interrupted_crowds_leave_nothing() {
     stage.host_is_as_before();
 }
 
-/// Bad input is refused before anything is touched, and says what would be right.
-#[test]
-fn bad_input_is_refused() {
-    let stage = Stage::with_fakes();
-    for (words, remedy) in [
-        ("--neighbours cpus", "did you mean `cpu`?"),
-        ("--shares fair", "equal, weights, limits"),
-        ("--guests 0", "--guests"),
-        ("--guests 4097", "4096"),
-        ("--guests 2,2", "twice"),
-        ("redis --neighbours same", "--neighbours http"),
-        ("spinn", "did you mean `spin`?"),
-    ] {
-        stage.refuses(&format!("density {words}"), &[remedy]);
-    }
-    stage.host_is_as_before();
-}
-
 /// The plan can be looked at, and run as it is.
 #[test]
 fn a_dry_run_says_who_would_be_beside() {
@@ -291,4 +273,27 @@ fn a_dry_run_says_who_would_be_beside() {
     // There is no workload `u`.
     stage.refuses("density u --on null --baseline null", &[]);
     stage.host_is_as_before();
+}
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// Bad input is refused before anything is touched, and says what would be right.
+    #[test]
+    fn bad_input_is_refused() {
+        let stage = Stage::with_fakes();
+        for (words, remedy) in [
+            ("--neighbours cpus", "did you mean `cpu`?"),
+            ("--shares fair", "equal, weights, limits"),
+            ("--guests 0", "--guests"),
+            ("--guests 4097", "4096"),
+            ("--guests 2,2", "twice"),
+            ("redis --neighbours same", "--neighbours http"),
+            ("spinn", "did you mean `spin`?"),
+        ] {
+            stage.refuses(&format!("density {words}"), &[remedy]);
+        }
+        stage.host_is_as_before();
+    }
 }

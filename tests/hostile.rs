@@ -110,30 +110,6 @@ fn last_words_do_nothing_to_a_terminal() {
     stage.host_is_as_before();
 }
 
-/// Labels are words of the user's, of any content and length.
-#[test]
-fn hostile_labels_are_only_names() {
-    let stage = Stage::with_fakes();
-    let label = format!("{EVIL}{}", "x".repeat(10_000)).replace([',', ';'], "");
-    let on = format!("null;null:label={label}");
-    let run = ["run", "--on", &on, "--baseline", "null", "--blocks", "2", "--out", "r", "--", "true"];
-    let said = Said::of("run", stage.weigh().args(run).output().unwrap()).ends_with(0);
-    is_plain("the table", &said.stdout);
-    let report = shown(&stage, "r");
-    let named = |cell: &serde_json::Value| cell["environment"].as_str().unwrap().contains(&label);
-    assert!(listed(&report, "cells").iter().any(|cell| named(cell) && cell["n"] == 2));
-    shows_in_every_format(&stage, "r");
-    // A run directory of somebody else's may hold what no command line can.
-    for file in ["plan.json", "samples.jsonl", "events.jsonl"] {
-        let file = format!("r/{file}");
-        let content = stage.read(&file);
-        assert!(file == "r/events.jsonl" || content.contains("<script>"), "{file} names the environment");
-        stage.write(&file, content.replace("<script>", "<script>\\u0000\\u0007\\u2066"));
-    }
-    shows_in_every_format(&stage, "r");
-    stage.host_is_as_before();
-}
-
 /// A manifest of somebody else's.
 #[test]
 fn hostile_manifests_are_refused_or_shown_as_they_are() {
@@ -286,105 +262,6 @@ fn run_fakes(stage: &Stage, out: &str, blocks: u32) {
         .stdout(&format!("run --on null;null:label=b --baseline null --blocks {blocks} --out {out} -- true"));
 }
 
-/// Whatever is wrong with a run directory is said, with the file and what to do, by every command
-/// that reads it; nothing is changed.
-#[test]
-fn damaged_run_directories_are_refused_by_every_command() {
-    let stage = Stage::with_fakes();
-    run_fakes(&stage, "good", 3);
-    let cases: [Damage; 12] = [
-        (
-            "garbage in the middle",
-            |run| edit_line(run, 3, b"\xff\xfe\x00{]"),
-            &["samples.jsonl", "line 3", "copy"],
-        ),
-        (
-            "half a line in the middle",
-            |run| edit_line(run, 4, b"{\"record\":\"tri"),
-            &["line 4", "column", "weigh resume"],
-        ),
-        ("an unknown record", |run| edit_line(run, 4, b"{\"record\":\"new\"}"), &["line 4", "new"]),
-        ("no samples at all", |run| replace(run, "samples.jsonl", ""), &["samples.jsonl", "empty", "again"]),
-        ("no header", |run| edit_line(run, 1, b"{}"), &["samples.jsonl", "header"]),
-        (
-            "samples of a newer version",
-            |run| edit_line(run, 1, b"{\"record\":\"header\",\"format\":99}"),
-            &["99", "newer"],
-        ),
-        ("no file of samples", |run| remove(run, "samples.jsonl"), &["samples.jsonl", "again"]),
-        ("no plan", |run| remove(run, "plan.json"), &["plan.json", "copy"]),
-        ("no host", |run| remove(run, "host.json"), &["host.json"]),
-        ("half a plan", |run| cut(&run.join("plan.json")), &["plan.json", "line", "copy"]),
-        (
-            "a plan of a newer version",
-            |run| replace(run, "plan.json", "{\"format\": 99, \"quite\": \"different\"}"),
-            &["plan.json", "99", "newer"],
-        ),
-        ("half a host", |run| cut(&run.join("host.json")), &["host.json", "line", "copy"]),
-    ];
-    for (what, damage, expected) in cases {
-        copy(&stage.here().join("good"), &stage.here().join("bad"));
-        damage(&stage.here().join("bad"));
-        let before = content(&stage.here().join("bad"));
-        for command in READERS {
-            is_plain(what, &stage.run(command).ends_saying(2, expected).stderr);
-        }
-        assert_eq!(content(&stage.here().join("bad")), before, "{what}: something was changed");
-        std::fs::remove_dir_all(stage.here().join("bad")).unwrap();
-    }
-    stage.host_is_as_before();
-}
-
-/// What a crash leaves behind is reported as far as it goes, and says so; it is resumed.
-#[test]
-fn a_run_that_was_cut_short_is_reported_in_part() {
-    let stage = Stage::with_fakes();
-    run_fakes(&stage, "r", 3);
-    let samples = stage.here().join("r/samples.jsonl");
-    let whole = std::fs::read(&samples).unwrap();
-    for tail in [&b""[..], b"\xff\xfe", &[0; 300]] {
-        std::fs::write(&samples, [&whole[..whole.len() - 10], tail].concat()).unwrap();
-        stage.run("show r").ends_with(0).says(&["cut short", "weigh resume", "INCOMPLETE"]);
-        assert_eq!(shown(&stage, "r")["blocks"]["done"], 2);
-    }
-    stage.stdout("resume r");
-    assert_eq!(shown(&stage, "r")["blocks"]["done"], 3);
-    // Events are for people: without them, or with garbage among them, the run is whole.
-    stage.write("r/events.jsonl", b"\xff\xfe\x00\n{");
-    assert_eq!(shown(&stage, "r")["blocks"]["done"], 3);
-    stage.host_is_as_before();
-}
-
-/// A directory that somebody else closed is not one that is missing.
-#[test]
-fn a_run_of_somebody_else_is_not_called_missing() {
-    const TEST: &str = "a_run_of_somebody_else_is_not_called_missing";
-    use std::os::unix::fs::PermissionsExt;
-    let stage = Stage::with_fakes();
-    if !is_root(TEST, "the test drops from root to another user") {
-        return;
-    }
-    run_fakes(&stage, "r", 2);
-    let mode =
-        |path: &Path, bits: u32| std::fs::set_permissions(path, PermissionsExt::from_mode(bits)).unwrap();
-    let run = stage.here().join("r");
-    stage.run_as_nobody("show r").ends_with(0);
-    stage.run_as_nobody("resume r").ends_with(1).says(&["samples.jsonl", "denied"]);
-    for (path, bits, back) in [
-        (run.join("samples.jsonl"), 0o600, 0o644),
-        (run.join("plan.json"), 0o600, 0o644),
-        (run.clone(), 0o700, 0o755),
-    ] {
-        mode(&path, bits);
-        for command in ["show r", "compare r r", "resume r"] {
-            let said = stage.run_as_nobody(command).ends_with(1).says(&["denied", "somebody else"]).all();
-            assert!(!said.contains("there is no run") && !said.contains("is not a run"), "{command}: {said}");
-        }
-        mode(&path, back);
-    }
-    stage.host_is_as_before();
-}
-
 fn edit_line(run: &Path, number: usize, with: &[u8]) {
     let file = run.join("samples.jsonl");
     let whole = std::fs::read(&file).unwrap();
@@ -417,4 +294,139 @@ fn content(directory: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     }
     found.sort();
     found
+}
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// Labels are words of the user's, of any content and length.
+    #[test]
+    fn hostile_labels_are_only_names() {
+        let stage = Stage::with_fakes();
+        let label = format!("{EVIL}{}", "x".repeat(10_000)).replace([',', ';'], "");
+        let on = format!("null;null:label={label}");
+        let run = ["run", "--on", &on, "--baseline", "null", "--blocks", "2", "--out", "r", "--", "true"];
+        let said = Said::of("run", stage.weigh().args(run).output().unwrap()).ends_with(0);
+        is_plain("the table", &said.stdout);
+        let report = shown(&stage, "r");
+        let named = |cell: &serde_json::Value| cell["environment"].as_str().unwrap().contains(&label);
+        assert!(listed(&report, "cells").iter().any(|cell| named(cell) && cell["n"] == 2));
+        shows_in_every_format(&stage, "r");
+        // A run directory of somebody else's may hold what no command line can.
+        for file in ["plan.json", "samples.jsonl", "events.jsonl"] {
+            let file = format!("r/{file}");
+            let content = stage.read(&file);
+            assert!(file == "r/events.jsonl" || content.contains("<script>"), "{file} names the environment");
+            stage.write(&file, content.replace("<script>", "<script>\\u0000\\u0007\\u2066"));
+        }
+        shows_in_every_format(&stage, "r");
+        stage.host_is_as_before();
+    }
+
+    /// Whatever is wrong with a run directory is said, with the file and what to do, by every command
+    /// that reads it; nothing is changed.
+    #[test]
+    fn damaged_run_directories_are_refused_by_every_command() {
+        let stage = Stage::with_fakes();
+        run_fakes(&stage, "good", 3);
+        let cases: [Damage; 12] = [
+            (
+                "garbage in the middle",
+                |run| edit_line(run, 3, b"\xff\xfe\x00{]"),
+                &["samples.jsonl", "line 3", "copy"],
+            ),
+            (
+                "half a line in the middle",
+                |run| edit_line(run, 4, b"{\"record\":\"tri"),
+                &["line 4", "column", "weigh resume"],
+            ),
+            ("an unknown record", |run| edit_line(run, 4, b"{\"record\":\"new\"}"), &["line 4", "new"]),
+            (
+                "no samples at all",
+                |run| replace(run, "samples.jsonl", ""),
+                &["samples.jsonl", "empty", "again"],
+            ),
+            ("no header", |run| edit_line(run, 1, b"{}"), &["samples.jsonl", "header"]),
+            (
+                "samples of a newer version",
+                |run| edit_line(run, 1, b"{\"record\":\"header\",\"format\":99}"),
+                &["99", "newer"],
+            ),
+            ("no file of samples", |run| remove(run, "samples.jsonl"), &["samples.jsonl", "again"]),
+            ("no plan", |run| remove(run, "plan.json"), &["plan.json", "copy"]),
+            ("no host", |run| remove(run, "host.json"), &["host.json"]),
+            ("half a plan", |run| cut(&run.join("plan.json")), &["plan.json", "line", "copy"]),
+            (
+                "a plan of a newer version",
+                |run| replace(run, "plan.json", "{\"format\": 99, \"quite\": \"different\"}"),
+                &["plan.json", "99", "newer"],
+            ),
+            ("half a host", |run| cut(&run.join("host.json")), &["host.json", "line", "copy"]),
+        ];
+        for (what, damage, expected) in cases {
+            copy(&stage.here().join("good"), &stage.here().join("bad"));
+            damage(&stage.here().join("bad"));
+            let before = content(&stage.here().join("bad"));
+            for command in READERS {
+                is_plain(what, &stage.run(command).ends_saying(2, expected).stderr);
+            }
+            assert_eq!(content(&stage.here().join("bad")), before, "{what}: something was changed");
+            std::fs::remove_dir_all(stage.here().join("bad")).unwrap();
+        }
+        stage.host_is_as_before();
+    }
+
+    /// What a crash leaves behind is reported as far as it goes, and says so; it is resumed.
+    #[test]
+    fn a_run_that_was_cut_short_is_reported_in_part() {
+        let stage = Stage::with_fakes();
+        run_fakes(&stage, "r", 3);
+        let samples = stage.here().join("r/samples.jsonl");
+        let whole = std::fs::read(&samples).unwrap();
+        for tail in [&b""[..], b"\xff\xfe", &[0; 300]] {
+            std::fs::write(&samples, [&whole[..whole.len() - 10], tail].concat()).unwrap();
+            stage.run("show r").ends_with(0).says(&["cut short", "weigh resume", "INCOMPLETE"]);
+            assert_eq!(shown(&stage, "r")["blocks"]["done"], 2);
+        }
+        stage.stdout("resume r");
+        assert_eq!(shown(&stage, "r")["blocks"]["done"], 3);
+        // Events are for people: without them, or with garbage among them, the run is whole.
+        stage.write("r/events.jsonl", b"\xff\xfe\x00\n{");
+        assert_eq!(shown(&stage, "r")["blocks"]["done"], 3);
+        stage.host_is_as_before();
+    }
+
+    /// A directory that somebody else closed is not one that is missing.
+    #[test]
+    fn a_run_of_somebody_else_is_not_called_missing() {
+        const TEST: &str = "a_run_of_somebody_else_is_not_called_missing";
+        use std::os::unix::fs::PermissionsExt;
+        let stage = Stage::with_fakes();
+        if !is_root(TEST, "the test drops from root to another user") {
+            return;
+        }
+        run_fakes(&stage, "r", 2);
+        let mode =
+            |path: &Path, bits: u32| std::fs::set_permissions(path, PermissionsExt::from_mode(bits)).unwrap();
+        let run = stage.here().join("r");
+        stage.run_as_nobody("show r").ends_with(0);
+        stage.run_as_nobody("resume r").ends_with(1).says(&["samples.jsonl", "denied"]);
+        for (path, bits, back) in [
+            (run.join("samples.jsonl"), 0o600, 0o644),
+            (run.join("plan.json"), 0o600, 0o644),
+            (run.clone(), 0o700, 0o755),
+        ] {
+            mode(&path, bits);
+            for command in ["show r", "compare r r", "resume r"] {
+                let said = stage.run_as_nobody(command).ends_with(1).says(&["denied", "somebody else"]).all();
+                assert!(
+                    !said.contains("there is no run") && !said.contains("is not a run"),
+                    "{command}: {said}"
+                );
+            }
+            mode(&path, back);
+        }
+        stage.host_is_as_before();
+    }
 }

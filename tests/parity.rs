@@ -69,59 +69,6 @@ fn what_is_alike_is_not_refused() {
 const UNEQUAL: &str = "run --on null:fact=cpus=2+binary:true=sha256:1;null:fact=cpus=1+binary:true=sha256:2,label=b \
                        --baseline null:fact=cpus=2+binary:true=sha256:1 --blocks 2 --no-void --out r";
 
-/// The list has every key with both values and what to do; the run is kept, and going on says the
-/// same.
-#[test]
-fn unequal_guests_are_refused_with_the_list() {
-    let stage = Stage::with_fakes();
-    let expected = [
-        "binary:true of null:fact=cpus=1+binary:true=sha256:2,label=b is sha256:2",
-        "of null:fact=cpus=2+binary:true=sha256:1 sha256:1",
-        "cpus of null:fact=cpus=1+binary:true=sha256:2,label=b is 1, of null:fact=cpus=2+binary:true=sha256:1 2",
-        "--allow-unequal binary:true,cpus",
-        "weigh resume r",
-    ];
-    stage.refuses(&format!("{UNEQUAL} -- true"), &expected);
-    let samples = stage.read("r/samples.jsonl");
-    assert_eq!(samples.matches("\"record\":\"facts\"").count(), 2, "{samples}");
-    assert_eq!(samples.matches("\"record\":\"trial\"").count(), 0);
-    stage.refuses("resume r", &["--allow-unequal binary:true,cpus"]);
-    stage.host_is_as_before();
-}
-
-/// What is allowed by name is measured, and said beside every ratio; the plan keeps it.
-#[test]
-fn what_is_allowed_is_said_beside_every_ratio() {
-    let stage = Stage::with_fakes();
-    let run = stage.run(&format!("{UNEQUAL} --allow-unequal cpus,binary -- true"));
-    run.ends_with(0).says(&["unequal by request: cpus, binary:true"]);
-    let report = shown(&stage, "r");
-    let cells = listed(&report, "cells");
-    let unequal = |cell: &Value| cell["flags"].as_array().unwrap().contains(&"UNEQUAL".into());
-    let other = |cell: &Value| cell["environment"].as_str().unwrap().contains("label=b");
-    assert!(cells.iter().any(other));
-    for cell in cells {
-        assert_eq!(unequal(cell), other(cell), "{cell}");
-    }
-    assert_eq!(stage.read_json("r/plan.json")["allow_unequal"], serde_json::json!(["cpus", "binary"]));
-    stage.stdout("run --plan r/plan.json --out again");
-    stage.host_is_as_before();
-}
-
-#[test]
-fn unknown_keys_get_the_nearest() {
-    let stage = Stage::with_fakes();
-    let run = |key: &str| format!("run noploop --on null --allow-unequal {key} --dry-run");
-    for (key, expected) in [
-        ("cpu", ["`cpu`", "`cpus`"]),
-        ("cpus,mitigation", ["`mitigation`", "`mitigations`"]),
-        ("weather", ["`weather`", "transparent-huge-pages"]),
-    ] {
-        stage.refuses(&run(key), &expected);
-    }
-    stage.stdout(&run("cpus,binary:fio,mounts:/tmp"));
-}
-
 /// A real guest that has a CPU less: a user-mode kernel has one, whatever it is given.
 #[test]
 fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
@@ -156,21 +103,79 @@ fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
     stage.host_is_as_before();
 }
 
-/// A run of the first format has no facts from inside: the plan speaks.
-#[test]
-fn a_run_of_the_first_format_is_shown() {
-    let stage = Stage::with_fakes();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/run-format-1");
-    copy(Path::new(source), &stage.here().join("old"));
-    let report = shown(&stage, "old");
-    assert_eq!(report["blocks"]["done"], 2);
-    let cells = listed(&report, "cells");
-    assert!(
-        cells.iter().any(|cell| cell["environment"] == "docker" && cell["overhead"].is_object()),
-        "{report}"
-    );
-    assert!(cells.iter().all(|cell| !cell["flags"].as_array().unwrap().contains(&"UNEQUAL".into())));
-    assert_eq!(facts(&report, "docker")["network"], "nat");
-    assert_eq!(facts(&report, "native")["network"], "host");
-    assert!(!stage.stdout("show old").contains("NEITHER IMPLIED NOR ALLOWED"));
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// The list has every key with both values and what to do; the run is kept, and going on says the
+    /// same.
+    #[test]
+    fn unequal_guests_are_refused_with_the_list() {
+        let stage = Stage::with_fakes();
+        let expected = [
+            "binary:true of null:fact=cpus=1+binary:true=sha256:2,label=b is sha256:2",
+            "of null:fact=cpus=2+binary:true=sha256:1 sha256:1",
+            "cpus of null:fact=cpus=1+binary:true=sha256:2,label=b is 1, of null:fact=cpus=2+binary:true=sha256:1 2",
+            "--allow-unequal binary:true,cpus",
+            "weigh resume r",
+        ];
+        stage.refuses(&format!("{UNEQUAL} -- true"), &expected);
+        let samples = stage.read("r/samples.jsonl");
+        assert_eq!(samples.matches("\"record\":\"facts\"").count(), 2, "{samples}");
+        assert_eq!(samples.matches("\"record\":\"trial\"").count(), 0);
+        stage.refuses("resume r", &["--allow-unequal binary:true,cpus"]);
+        stage.host_is_as_before();
+    }
+
+    /// What is allowed by name is measured, and said beside every ratio; the plan keeps it.
+    #[test]
+    fn what_is_allowed_is_said_beside_every_ratio() {
+        let stage = Stage::with_fakes();
+        let run = stage.run(&format!("{UNEQUAL} --allow-unequal cpus,binary -- true"));
+        run.ends_with(0).says(&["unequal by request: cpus, binary:true"]);
+        let report = shown(&stage, "r");
+        let cells = listed(&report, "cells");
+        let unequal = |cell: &Value| cell["flags"].as_array().unwrap().contains(&"UNEQUAL".into());
+        let other = |cell: &Value| cell["environment"].as_str().unwrap().contains("label=b");
+        assert!(cells.iter().any(other));
+        for cell in cells {
+            assert_eq!(unequal(cell), other(cell), "{cell}");
+        }
+        assert_eq!(stage.read_json("r/plan.json")["allow_unequal"], serde_json::json!(["cpus", "binary"]));
+        stage.stdout("run --plan r/plan.json --out again");
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn unknown_keys_get_the_nearest() {
+        let stage = Stage::with_fakes();
+        let run = |key: &str| format!("run noploop --on null --allow-unequal {key} --dry-run");
+        for (key, expected) in [
+            ("cpu", ["`cpu`", "`cpus`"]),
+            ("cpus,mitigation", ["`mitigation`", "`mitigations`"]),
+            ("weather", ["`weather`", "transparent-huge-pages"]),
+        ] {
+            stage.refuses(&run(key), &expected);
+        }
+        stage.stdout(&run("cpus,binary:fio,mounts:/tmp"));
+    }
+
+    /// A run of the first format has no facts from inside: the plan speaks.
+    #[test]
+    fn a_run_of_the_first_format_is_shown() {
+        let stage = Stage::with_fakes();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/run-format-1");
+        copy(Path::new(source), &stage.here().join("old"));
+        let report = shown(&stage, "old");
+        assert_eq!(report["blocks"]["done"], 2);
+        let cells = listed(&report, "cells");
+        assert!(
+            cells.iter().any(|cell| cell["environment"] == "docker" && cell["overhead"].is_object()),
+            "{report}"
+        );
+        assert!(cells.iter().all(|cell| !cell["flags"].as_array().unwrap().contains(&"UNEQUAL".into())));
+        assert_eq!(facts(&report, "docker")["network"], "nat");
+        assert_eq!(facts(&report, "native")["network"], "host");
+        assert!(!stage.stdout("show old").contains("NEITHER IMPLIED NOR ALLOWED"));
+    }
 }

@@ -33,53 +33,6 @@ fn native_and_containers_are_compared() {
     stage.host_is_as_before();
 }
 
-/// The order of trials follows from the seed.
-#[test]
-fn the_same_seed_gives_the_same_order() {
-    let stage = Stage::with_fakes();
-    for name in ["first", "second"] {
-        let manifest = format!(
-            "name = \"{name}\"\nsummary = \"x\"\ndescription = \"x\"\ncommand = [\"work\"]\n[check]\nstatement = \"it ends\"\n\
-             [[metric]]\nname = \"time\"\nunit = \"s\"\nbetter = \"lower\"\nprimary = true\nduration = true\n"
-        );
-        stage.write(&format!("{name}.toml"), manifest);
-    }
-    let order = |seed: &str, out: &str| {
-        stage.stdout(&format!(
-            "run --on null;null:label=b;null:label=c --baseline null --blocks 4 --seed {seed} --out {out} --no-void \
-             first second --workload first.toml --workload second.toml"
-        ));
-        trials(&stage.here().join(out))
-            .iter()
-            .map(|trial| format!("{} {} {}", trial["block"], trial["workload"], trial["environment"]))
-            .collect::<Vec<_>>()
-    };
-    let (first, again, other) = (order("7", "a"), order("7", "b"), order("8", "c"));
-    assert_eq!(first.len(), 4 * 2 * 3);
-    assert_eq!(first, again);
-    assert_ne!(first, other);
-    stage.host_is_as_before();
-}
-
-/// Native against itself must not come out as different on work that takes milliseconds, and must
-/// be able to.
-#[test]
-fn an_injected_slowdown_is_found_and_its_absence_is_not() {
-    let stage = Stage::with_fakes();
-    let report = stage.measured(
-        "run --on null:sd=0.01,seed=1;null:sd=0.01,seed=2,label=same;null:sd=0.01,seed=3,effect=0.05,label=slow \
-         --baseline null:sd=0.01,seed=1 --blocks 30 --seed 1 -- work",
-    );
-    let slow = cell_of(&report, "null:effect=0.05,label=slow,sd=0.01,seed=3", "time");
-    assert_eq!(slow["verdict"], "SLOWER");
-    let mean = slow["overhead"]["mean"].as_f64().unwrap();
-    assert!((0.03..0.07).contains(&mean), "{mean}");
-    let same = cell_of(&report, "null:label=same,sd=0.01,seed=2", "time");
-    assert_ne!(same["verdict"], "SLOWER");
-    assert_ne!(same["verdict"], "FASTER");
-    stage.host_is_as_before();
-}
-
 /// CPU set and memory limit reach every platform alike, native included.
 #[test]
 fn limits_are_the_same_everywhere() {
@@ -124,23 +77,75 @@ fn a_plan_can_be_repeated() {
     stage.host_is_as_before();
 }
 
-/// `--gate` turns a comparison into an exit code.
-#[test]
-fn a_crossed_gate_is_exit_code_3() {
-    let stage = Stage::with_fakes();
-    let on = "null;null:effect=0.2";
-    for (gate, code) in [("5", 3), ("50", 0)] {
-        let run = format!("run --on {on} --baseline null --blocks 6 --gate {gate} -- true");
-        stage.run(&run).ends_with(code);
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// The order of trials follows from the seed.
+    #[test]
+    fn the_same_seed_gives_the_same_order() {
+        let stage = Stage::with_fakes();
+        for name in ["first", "second"] {
+            let manifest = format!(
+                "name = \"{name}\"\nsummary = \"x\"\ndescription = \"x\"\ncommand = [\"work\"]\n[check]\nstatement = \"it ends\"\n\
+             [[metric]]\nname = \"time\"\nunit = \"s\"\nbetter = \"lower\"\nprimary = true\nduration = true\n"
+            );
+            stage.write(&format!("{name}.toml"), manifest);
+        }
+        let order = |seed: &str, out: &str| {
+            stage.stdout(&format!(
+            "run --on null;null:label=b;null:label=c --baseline null --blocks 4 --seed {seed} --out {out} --no-void \
+             first second --workload first.toml --workload second.toml"
+        ));
+            trials(&stage.here().join(out))
+                .iter()
+                .map(|trial| format!("{} {} {}", trial["block"], trial["workload"], trial["environment"]))
+                .collect::<Vec<_>>()
+        };
+        let (first, again, other) = (order("7", "a"), order("7", "b"), order("8", "c"));
+        assert_eq!(first.len(), 4 * 2 * 3);
+        assert_eq!(first, again);
+        assert_ne!(first, other);
+        stage.host_is_as_before();
     }
-    stage.run("show last --gate 5").ends_with(3);
-    // The same as test cases: written before the exit code is decided, so that a server of
-    // continuous integration has them.
-    let said = stage.run("show last --gate 5 --format junit --output junit.xml").ends_with(3);
-    assert_eq!(said.stdout, "");
-    let cases = stage.read("junit.xml");
-    assert!(cases.contains("failures=\"1\"") && cases.contains("above the gate of 5 %"), "{cases}");
-    let cases = stage.stdout("show last --gate 50 --format junit");
-    assert!(cases.contains("failures=\"0\"") && cases.contains("tests=\"1\""), "{cases}");
-    stage.host_is_as_before();
+
+    /// Native against itself must not come out as different on work that takes milliseconds, and must
+    /// be able to.
+    #[test]
+    fn an_injected_slowdown_is_found_and_its_absence_is_not() {
+        let stage = Stage::with_fakes();
+        let report = stage.measured(
+        "run --on null:sd=0.01,seed=1;null:sd=0.01,seed=2,label=same;null:sd=0.01,seed=3,effect=0.05,label=slow \
+         --baseline null:sd=0.01,seed=1 --blocks 30 --seed 1 -- work",
+    );
+        let slow = cell_of(&report, "null:effect=0.05,label=slow,sd=0.01,seed=3", "time");
+        assert_eq!(slow["verdict"], "SLOWER");
+        let mean = slow["overhead"]["mean"].as_f64().unwrap();
+        assert!((0.03..0.07).contains(&mean), "{mean}");
+        let same = cell_of(&report, "null:label=same,sd=0.01,seed=2", "time");
+        assert_ne!(same["verdict"], "SLOWER");
+        assert_ne!(same["verdict"], "FASTER");
+        stage.host_is_as_before();
+    }
+
+    /// `--gate` turns a comparison into an exit code.
+    #[test]
+    fn a_crossed_gate_is_exit_code_3() {
+        let stage = Stage::with_fakes();
+        let on = "null;null:effect=0.2";
+        for (gate, code) in [("5", 3), ("50", 0)] {
+            let run = format!("run --on {on} --baseline null --blocks 6 --gate {gate} -- true");
+            stage.run(&run).ends_with(code);
+        }
+        stage.run("show last --gate 5").ends_with(3);
+        // The same as test cases: written before the exit code is decided, so that a server of
+        // continuous integration has them.
+        let said = stage.run("show last --gate 5 --format junit --output junit.xml").ends_with(3);
+        assert_eq!(said.stdout, "");
+        let cases = stage.read("junit.xml");
+        assert!(cases.contains("failures=\"1\"") && cases.contains("above the gate of 5 %"), "{cases}");
+        let cases = stage.stdout("show last --gate 50 --format junit");
+        assert!(cases.contains("failures=\"0\"") && cases.contains("tests=\"1\""), "{cases}");
+        stage.host_is_as_before();
+    }
 }

@@ -6,64 +6,6 @@ use serde_json::Value;
 use std::process::Child;
 use std::time::Duration;
 
-#[test]
-fn fakes_without_a_fault_are_inside_and_the_json_is_as_documented() {
-    let stage = Stage::with_fakes();
-    let line = "selftest --fake sd=0.01,drift=ar0.9-0.02 --seed 3 --format json --out it";
-    let printed = stage.json(line);
-    assert_eq!(printed, stage.read_json("it/selftest.json"));
-    assert_eq!((&printed["format"], &printed["verdict"]), (&2.into(), &"inside".into()));
-    let forms = listed(&printed, "forms");
-    let names: Vec<&str> = forms.iter().map(|of| of["form"].as_str().unwrap()).collect();
-    assert_eq!(names, ["slices", "whole"]);
-    for of in forms {
-        assert_eq!((&of["done"], &of["no_effect"]["of"]), (&40.into(), &20.into()));
-        let effects = listed(of, "effects");
-        let sizes: Vec<f64> = effects.iter().map(|e| e["effect"].as_f64().unwrap()).collect();
-        assert_eq!(sizes, [0.005, 0.01, 0.02, 0.05]);
-        for effect in effects {
-            let found = &effect["found"];
-            assert!(found["allowed"]["low"].as_u64() <= found["observed"].as_u64());
-            assert!(found["observed"].as_u64() <= found["allowed"]["high"].as_u64());
-        }
-    }
-    // Every comparison is an ordinary run that can be shown.
-    let comparisons = listed(&printed, "comparisons");
-    assert_eq!(comparisons.len(), 80);
-    let first = std::fs::read_dir(stage.here().join("it"))
-        .unwrap()
-        .flatten()
-        .find(|entry| entry.file_name().to_string_lossy().starts_with("001-"))
-        .unwrap();
-    let run = shown(&stage, first.path().to_str().unwrap());
-    let cell = listed(&run, "cells").iter().find(|cell| cell["verdict"] != "BASELINE").unwrap();
-    assert_eq!(cell["overhead"]["mean"], comparisons[0]["found"]["estimate"]);
-    stage.host_is_as_before();
-}
-
-#[test]
-fn a_label_that_costs_something_exits_with_1_and_says_what_is_outside() {
-    let stage = Stage::with_fakes();
-    let said = stage.run("selftest --fake sd=0.01 --fake-other time=10.06ms --seed 3");
-    let said = said.ends_saying(1, &["the method does not keep its promises on this host"]);
-    said.says(&["OUTSIDE: in slices: ", "in whole trials: the label alone changes the result by +0.5"]);
-    // Its directory is no run, so `last` does not lead there.
-    stage.refuses("show last", &[]);
-}
-
-#[test]
-fn one_form_can_be_chosen() {
-    let stage = Stage::with_fakes();
-    for (slices, form) in [("off", "whole"), ("auto", "slices"), ("5ms", "slices")] {
-        let out = format!("it-{slices}");
-        let line = format!("selftest --fake sd=0.01 --seed 3 --slices {slices} --format json --out {out}");
-        let printed = stage.json(&line);
-        let forms = listed(&printed, "forms");
-        assert_eq!((forms.len(), &forms[0]["form"], &forms[0]["done"]), (1, &form.into(), &80.into()));
-    }
-    stage.refuses("selftest --slices 5", &["such as 5ms"]);
-}
-
 /// Each platform against itself, and with 3 % more work, in slices and whole.
 fn platforms_are_inside(stage: &Stage, platforms: &str) {
     let said = living(stage, &format!("--platforms {platforms} --seed 7 --format json --out it"));
@@ -125,42 +67,6 @@ fn platforms_that_make_no_sense_are_refused() {
     assert!(!stage.here().join("weigh-runs").exists());
 }
 
-#[test]
-fn where_nothing_runs_it_exits_with_4() {
-    let stage = Stage::with_fakes();
-    let said = stage.run("selftest --fake launch=fail --seed 3");
-    said.ends_saying(4, &["no comparison of the selftest gave a number"]);
-}
-
-#[test]
-fn a_directory_in_use_is_refused() {
-    let stage = Stage::with_fakes();
-    std::fs::create_dir(stage.here().join("full")).unwrap();
-    stage.write("full/file", "");
-    stage.refuses("selftest --fake '' --out full", &["is not empty"]);
-}
-
-#[test]
-fn ctrl_c_ends_it_cleanly_with_what_is_there() {
-    let stage = Stage::with_fakes();
-    // Fakes that take their time in truth, so that there is something to interrupt.
-    let mut weigh = stage.spawn("selftest --fake time=5ms,real=yes,sd=0.01 --seed 3 --out it");
-    wait_until("the fourth comparison", || {
-        let entries = std::fs::read_dir(stage.here().join("it")).into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("004-"))
-    });
-    interrupt(&weigh);
-    let status = weigh.wait().unwrap();
-    // Judged by few comparisons, it may hardly be outside; what it may not is hang, crash or leave
-    // something.
-    assert_eq!(status.code(), Some(0), "{}", stage.spawned_said());
-    let judgement = stage.read_json("it/selftest.json");
-    assert_eq!(judgement["cut_short"], "interrupted");
-    let done = judgement["done"].as_u64().unwrap();
-    assert!((3..80).contains(&done), "{done}");
-    stage.host_is_as_before();
-}
-
 /// The slow lane: `WEIGH_LONG=1`. Minutes, and it needs the machine for itself.
 fn is_slow_lane(test: &str) -> bool {
     if !is_long() {
@@ -218,14 +124,6 @@ fn a_neighbour_that_burns_a_core_now_and_then_does_not_move_it_out() {
     stage.host_is_as_before();
 }
 
-#[test]
-fn a_pair_that_is_not_there_has_the_nearest() {
-    let stage = Stage::with_fakes();
-    stage.refuses("selftest --tools --pair steam", &["`steam`", "stream"]);
-    assert!(!stage.here().join("weigh-runs").exists());
-    stage.host_is_as_before();
-}
-
 /// The slow lane: the kernels are as quick as the tools they stand for. Debug builds have optimised
 /// kernels, too.
 #[test]
@@ -242,4 +140,112 @@ fn kernels_do_what_the_canonical_tools_do() {
         assert!(outcome["found"]["Ok"]["blocks"].as_u64() >= Some(10), "{outcome}");
     }
     stage.host_is_as_before();
+}
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    #[test]
+    fn fakes_without_a_fault_are_inside_and_the_json_is_as_documented() {
+        let stage = Stage::with_fakes();
+        let line = "selftest --fake sd=0.01,drift=ar0.9-0.02 --seed 3 --format json --out it";
+        let printed = stage.json(line);
+        assert_eq!(printed, stage.read_json("it/selftest.json"));
+        assert_eq!((&printed["format"], &printed["verdict"]), (&2.into(), &"inside".into()));
+        let forms = listed(&printed, "forms");
+        let names: Vec<&str> = forms.iter().map(|of| of["form"].as_str().unwrap()).collect();
+        assert_eq!(names, ["slices", "whole"]);
+        for of in forms {
+            assert_eq!((&of["done"], &of["no_effect"]["of"]), (&40.into(), &20.into()));
+            let effects = listed(of, "effects");
+            let sizes: Vec<f64> = effects.iter().map(|e| e["effect"].as_f64().unwrap()).collect();
+            assert_eq!(sizes, [0.005, 0.01, 0.02, 0.05]);
+            for effect in effects {
+                let found = &effect["found"];
+                assert!(found["allowed"]["low"].as_u64() <= found["observed"].as_u64());
+                assert!(found["observed"].as_u64() <= found["allowed"]["high"].as_u64());
+            }
+        }
+        // Every comparison is an ordinary run that can be shown.
+        let comparisons = listed(&printed, "comparisons");
+        assert_eq!(comparisons.len(), 80);
+        let first = std::fs::read_dir(stage.here().join("it"))
+            .unwrap()
+            .flatten()
+            .find(|entry| entry.file_name().to_string_lossy().starts_with("001-"))
+            .unwrap();
+        let run = shown(&stage, first.path().to_str().unwrap());
+        let cell = listed(&run, "cells").iter().find(|cell| cell["verdict"] != "BASELINE").unwrap();
+        assert_eq!(cell["overhead"]["mean"], comparisons[0]["found"]["estimate"]);
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn a_label_that_costs_something_exits_with_1_and_says_what_is_outside() {
+        let stage = Stage::with_fakes();
+        let said = stage.run("selftest --fake sd=0.01 --fake-other time=10.06ms --seed 3");
+        let said = said.ends_saying(1, &["the method does not keep its promises on this host"]);
+        said.says(&["OUTSIDE: in slices: ", "in whole trials: the label alone changes the result by +0.5"]);
+        // Its directory is no run, so `last` does not lead there.
+        stage.refuses("show last", &[]);
+    }
+
+    #[test]
+    fn one_form_can_be_chosen() {
+        let stage = Stage::with_fakes();
+        for (slices, form) in [("off", "whole"), ("auto", "slices"), ("5ms", "slices")] {
+            let out = format!("it-{slices}");
+            let line =
+                format!("selftest --fake sd=0.01 --seed 3 --slices {slices} --format json --out {out}");
+            let printed = stage.json(&line);
+            let forms = listed(&printed, "forms");
+            assert_eq!((forms.len(), &forms[0]["form"], &forms[0]["done"]), (1, &form.into(), &80.into()));
+        }
+        stage.refuses("selftest --slices 5", &["such as 5ms"]);
+    }
+
+    #[test]
+    fn where_nothing_runs_it_exits_with_4() {
+        let stage = Stage::with_fakes();
+        let said = stage.run("selftest --fake launch=fail --seed 3");
+        said.ends_saying(4, &["no comparison of the selftest gave a number"]);
+    }
+
+    #[test]
+    fn a_directory_in_use_is_refused() {
+        let stage = Stage::with_fakes();
+        std::fs::create_dir(stage.here().join("full")).unwrap();
+        stage.write("full/file", "");
+        stage.refuses("selftest --fake '' --out full", &["is not empty"]);
+    }
+
+    #[test]
+    fn ctrl_c_ends_it_cleanly_with_what_is_there() {
+        let stage = Stage::with_fakes();
+        // Fakes that take their time in truth, so that there is something to interrupt.
+        let mut weigh = stage.spawn("selftest --fake time=5ms,real=yes,sd=0.01 --seed 3 --out it");
+        wait_until("the fourth comparison", || {
+            let entries = std::fs::read_dir(stage.here().join("it")).into_iter().flatten().flatten();
+            entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("004-"))
+        });
+        interrupt(&weigh);
+        let status = weigh.wait().unwrap();
+        // Judged by few comparisons, it may hardly be outside; what it may not is hang, crash or leave
+        // something.
+        assert_eq!(status.code(), Some(0), "{}", stage.spawned_said());
+        let judgement = stage.read_json("it/selftest.json");
+        assert_eq!(judgement["cut_short"], "interrupted");
+        let done = judgement["done"].as_u64().unwrap();
+        assert!((3..80).contains(&done), "{done}");
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn a_pair_that_is_not_there_has_the_nearest() {
+        let stage = Stage::with_fakes();
+        stage.refuses("selftest --tools --pair steam", &["`steam`", "stream"]);
+        assert!(!stage.here().join("weigh-runs").exists());
+        stage.host_is_as_before();
+    }
 }

@@ -93,20 +93,25 @@ fn init_of(command: &str, weigh: u32) -> Option<u32> {
     pids().find(|pid| is_first(*pid) && space(*pid).as_ref() == Some(&theirs))
 }
 
-/// What would end it otherwise, and what makes no sense, is refused before anything is done.
-#[test]
-fn what_makes_no_soak_is_refused() {
-    let stage = Stage::with_fakes();
-    for (words, said) in [
-        ("--for 0s", "measures nothing"),
-        ("--for soon", "soon"),
-        ("--quick", "--for"),
-        ("--blocks 3", "--for"),
-        ("--neighbours htpp", "did you mean `http`?"),
-        ("nginx", "--guests 1"),
-    ] {
-        stage.refuses(&format!("soak --on null {words}"), &[said]);
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// What would end it otherwise, and what makes no sense, is refused before anything is done.
+    #[test]
+    fn what_makes_no_soak_is_refused() {
+        let stage = Stage::with_fakes();
+        for (words, said) in [
+            ("--for 0s", "measures nothing"),
+            ("--for soon", "soon"),
+            ("--quick", "--for"),
+            ("--blocks 3", "--for"),
+            ("--neighbours htpp", "did you mean `http`?"),
+            ("nginx", "--guests 1"),
+        ] {
+            stage.refuses(&format!("soak --on null {words}"), &[said]);
+        }
+        assert!(!stage.here().join("weigh-runs").exists());
+        stage.host_is_as_before();
     }
-    assert!(!stage.here().join("weigh-runs").exists());
-    stage.host_is_as_before();
 }

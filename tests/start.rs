@@ -97,23 +97,6 @@ fn fifty_containers_are_up_at_once() {
     crowd("runc", 50, "fifty_containers_are_up_at_once");
 }
 
-/// Bad input is refused before anything is touched, and says what would be right.
-#[test]
-fn bad_input_is_refused() {
-    let stage = Stage::with_fakes();
-    for (words, remedy) in [
-        ("--caches tepid", "warm"),
-        ("--guests 0", "--guests"),
-        ("--guests many", "--guests"),
-        ("--guests 2,2", "twice"),
-        ("--rate=0", "--rate"),
-        ("--on nowhere", "nowhere"),
-    ] {
-        stage.refuses(&format!("start {words}"), &[remedy]);
-    }
-    stage.host_is_as_before();
-}
-
 /// The plan can be looked at.
 #[test]
 fn a_dry_run_says_what_would_be_started() {
@@ -125,22 +108,6 @@ fn a_dry_run_says_what_would_be_started() {
         "caches warm",
         "native",
     ]);
-    stage.host_is_as_before();
-}
-
-/// The gate and the JSON work as for `weigh run`; the times of fakes are exact.
-#[test]
-fn a_slow_start_crosses_the_gate() {
-    let stage = Stage::with_fakes();
-    let on = "null:launch-time=10ms;null:launch-time=12ms";
-    for (gate, code) in [("10", 3), ("50", 0)] {
-        let run = format!("start --on {on} --baseline null:launch-time=10ms --blocks 6 --gate {gate}");
-        stage.run(&run).ends_with(code);
-    }
-    let report = shown(&stage, "last");
-    let slow = cell(&report, "start", "null:launch-time=12ms", "start_to_init");
-    assert!((slow["overhead"]["mean"].as_f64().unwrap() - 0.2).abs() < 1e-9, "{slow}");
-    assert_eq!(slow["unit"], "s");
     stage.host_is_as_before();
 }
 
@@ -169,4 +136,42 @@ fn interrupted_starts_go_on_and_leave_nothing() {
     assert_eq!(report["blocks"]["done"], 12, "{}", report["voids"]);
     assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     stage.host_is_as_before();
+}
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// Bad input is refused before anything is touched, and says what would be right.
+    #[test]
+    fn bad_input_is_refused() {
+        let stage = Stage::with_fakes();
+        for (words, remedy) in [
+            ("--caches tepid", "warm"),
+            ("--guests 0", "--guests"),
+            ("--guests many", "--guests"),
+            ("--guests 2,2", "twice"),
+            ("--rate=0", "--rate"),
+            ("--on nowhere", "nowhere"),
+        ] {
+            stage.refuses(&format!("start {words}"), &[remedy]);
+        }
+        stage.host_is_as_before();
+    }
+
+    /// The gate and the JSON work as for `weigh run`; the times of fakes are exact.
+    #[test]
+    fn a_slow_start_crosses_the_gate() {
+        let stage = Stage::with_fakes();
+        let on = "null:launch-time=10ms;null:launch-time=12ms";
+        for (gate, code) in [("10", 3), ("50", 0)] {
+            let run = format!("start --on {on} --baseline null:launch-time=10ms --blocks 6 --gate {gate}");
+            stage.run(&run).ends_with(code);
+        }
+        let report = shown(&stage, "last");
+        let slow = cell(&report, "start", "null:launch-time=12ms", "start_to_init");
+        assert!((slow["overhead"]["mean"].as_f64().unwrap() - 0.2).abs() < 1e-9, "{slow}");
+        assert_eq!(slow["unit"], "s");
+        stage.host_is_as_before();
+    }
 }

@@ -158,40 +158,6 @@ fn the_list_says_of_everything_what_runs_here() {
     stage.host_is_as_before();
 }
 
-#[test]
-fn what_is_wrong_is_pointed_at() {
-    let stage = Stage::with_fakes();
-    stage.write("mine.toml", MINE);
-    stage.write("fault.toml", MINE.replacen("better = \"lower\"", "beter = \"lower\"", 1));
-    stage.write("check.toml", MINE.replacen("slow time within", "slwo time within", 1));
-    stage.write("torn.toml", "name = \"mine\ntitle");
-    std::fs::create_dir(stage.here().join("full")).unwrap();
-    stage.write("full/file", "");
-    let line = |text: &str| MINE.lines().position(|line| line.contains(text)).unwrap() + 1;
-    let beter = format!("fault.toml:{}:", line("better = \"lower\""));
-    let slwo = format!("check.toml:{}:", line("slow time within"));
-    for (words, expected) in [
-        ("felter-2041", &["felter-2041", "did you mean `felter-2014"][..]),
-        ("felter-2014/tabel-1", &["tabel-1", "did you mean `felter-2014/table-1"]),
-        ("zzzzzz", &["zzzzzz", "weigh list studies"]),
-        ("felter-2014 agarwal-2015", &["two studies"]),
-        ("felter-2014/table-1/gups --arm docker", &["ARM=ENV"]),
-        ("felter-2014/table-1/gups --arm dokcer=runc", &["dokcer", "did you mean `docker`?"]),
-        ("felter-2014/table-1/gups --arm docker=dokcer:net", &["--arm", "net"]),
-        ("felter-2014/table-1/gups --on docker:net", &["--on", "net"]),
-        ("--file none.toml", &["none.toml", "cannot read the study"]),
-        ("--file torn.toml", &["torn.toml:2:"]),
-        ("--file fault.toml", &[&beter, "beter", "better"]),
-        ("--file check.toml", &[&slwo, "slwo", "did you mean `slow`?"]),
-        ("mine/fakse --file mine.toml", &["did you mean `mine/fakes`?"]),
-        ("mine --file mine.toml --out full", &["not empty", "--out"]),
-    ] {
-        stage.refuses(&format!("study {words}"), expected);
-    }
-    assert!(!stage.here().join("weigh-runs").exists(), "what is refused leaves no directory");
-    stage.host_is_as_before();
-}
-
 /// The commands of all four studies, at every size, without touching anything.
 #[test]
 fn a_dry_run_prints_the_command_of_every_experiment() {
@@ -327,28 +293,6 @@ fn is_whole(run: &Path, before: &[Value], blocks: usize) {
 }
 
 #[test]
-fn an_interrupted_study_goes_on() {
-    let stage = Stage::with_fakes();
-    stage.write("slow.toml", slow_study("null:real=yes,time=20ms", "null:real=yes,time=20ms,label=b"));
-    let mut child = stage.spawn("study --file slow.toml --blocks 12 --no-void --out s");
-    let (first, second) = (stage.here().join("s/first"), stage.here().join("s/second"));
-    wait_until("five trials", || trials(&first).len() >= 5);
-    interrupt(&child);
-    child.wait().unwrap();
-    let before = trials(&first);
-    assert!(before.len() < 24 && !second.exists(), "{}", before.len());
-    stage.host_is_as_before();
-    stage.run("show s").ends_with(0).says(&["weigh resume s", "not measured yet"]);
-    stage.refuses("resume s --live", &["--live"]);
-    stage.stdout("resume s");
-    is_whole(&first, &before, 12);
-    is_whole(&second, &[], 12);
-    let report = shown(&stage, "s");
-    assert!(!report["warnings"].to_string().contains("resume"), "{}", report["warnings"]);
-    stage.host_is_as_before();
-}
-
-#[test]
 fn a_killed_study_goes_on_and_clean_restores_the_host() {
     let stage = Stage::new();
     if !ready(&stage, "namespaces", "a_killed_study_goes_on_and_clean_restores_the_host") {
@@ -366,26 +310,6 @@ fn a_killed_study_goes_on_and_clean_restores_the_host() {
     assert_eq!(trials(&first), done);
     is_whole(&first, &done, 4);
     is_whole(&second, &before, 4);
-    stage.host_is_as_before();
-}
-
-#[test]
-fn a_damaged_directory_is_refused() {
-    let stage = Stage::with_fakes();
-    copy(&recorded(), &stage.here().join("s"));
-    let recorded = std::fs::read_to_string(recorded().join("study.json")).unwrap();
-    for (text, words) in [
-        (recorded[..recorded.len() / 2].to_string(), &["study.json", "is damaged", "DIR/EXPERIMENT"][..]),
-        (recorded.replacen("\"format\": 1", "\"format\": 99", 1), &["format 99", "version"]),
-        (recorded.replacen("better = ", "beter = ", 1), &["study.json", "beter"]),
-        (recorded.replacen("\"name\": \"speed\"", "\"name\": \"sped\"", 1), &["no experiment `sped`"]),
-    ] {
-        assert_ne!(text, recorded);
-        stage.write("s/study.json", text);
-        for command in ["show s", "resume s"] {
-            stage.refuses(command, words);
-        }
-    }
     stage.host_is_as_before();
 }
 
@@ -431,54 +355,6 @@ fn a_soak_of_a_study_is_shown_before_its_end() {
     let system = named(&report, "experiments", "system");
     assert!(system["command"].as_str().unwrap().starts_with("weigh soak --size quick "), "{system}");
     assert!(report["warnings"].to_string().contains("weigh resume"), "{}", report["warnings"]);
-    stage.host_is_as_before();
-}
-
-/// A run becomes a file, the file is measured again, and the numbers of both agree.
-#[test]
-fn a_run_becomes_a_study_that_repeats_it() {
-    let stage = Stage::with_fakes();
-    let on = "null:sd=0.001;null:sd=0.001,seed=2,label=same;null:sd=0.001,seed=3,effect=0.1,label=slow";
-    let run = stage.measured(&format!(
-        "run --on {on} --baseline null:sd=0.001 --no-void --blocks 30 --seed 7 --warmup 2 --iterations 4 \
-         --allow-unequal cpus -- sleep 0.5"
-    ));
-    stage.stdout("study new r --output mine.toml --name mine --authors we");
-    let text = stage.read("mine.toml");
-    for line in [
-        "#   weigh study --file mine.toml --blocks 30 --no-void",
-        "arguments = [\"--warmup\", \"2\", \"--iterations\", \"4\", \"--allow-unequal\", \"cpus\", \"--\", \"sleep\", \"0.5\"]",
-        "baseline = \"null-sd-0-001\"",
-        "check = \"null-same time within 2 % of null-sd-0-001\"",
-        "check = \"null-slow overhead of time >= 5 %\"",
-        "unit = \"ms\"",
-        "n = 30",
-    ] {
-        assert!(text.lines().any(|own| own == line), "no `{line}` in {text}");
-    }
-    let mut slow = listed(&run, "cells")
-        .iter()
-        .filter(|cell| cell["metric"] == "time" && cell["environment"].to_string().contains("slow"));
-    let mean = slow.next().unwrap()["mean"].as_f64().unwrap();
-    assert!(text.contains(&format!("null-slow = [{:.3}", mean * 1e3)), "{mean} in {text}");
-
-    let plan = stage.stdout("study --file mine.toml --dry-run");
-    assert!(plan.contains("weigh run --size standard") && plan.contains("-- sleep 0.5"), "{plan}");
-    stage.stdout("study --file mine.toml --blocks 30 --no-void --seed 8 --out s");
-    let report = shown(&stage, "s");
-    let one = named(&report, "experiments", "comparison");
-    let grades = grades(one);
-    assert_eq!(grades.len(), 2);
-    assert!(grades.values().all(|grade| grade == "holds"), "{grades:?}");
-    for cell in &listed(&one["views"][0]["rows"][0], "cells")[1..] {
-        assert!(cell["agreement"].to_string().to_lowercase().contains("agrees"), "{cell}");
-    }
-    // Again of the study's directory, whose experiments keep their names.
-    let again = stage.stdout("study new s");
-    assert!(again.contains("name = \"comparison\"") && again.contains("\"--iterations\", \"4\""), "{again}");
-    stage.refuses("study new r --output mine.toml", &["mine.toml exists already", "--output"]);
-    stage.refuses("study new r --name 'My Study'", &["My Study", "my-study"]);
-    stage.refuses("study new nothing-here", &["nothing-here"]);
     stage.host_is_as_before();
 }
 
@@ -552,32 +428,164 @@ fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/study-format-1")
 }
 
-/// A figure and a table of one measurement, with other words for its columns.
-#[test]
-fn experiments_with_one_command_share_a_run() {
-    let stage = Stage::with_fakes();
-    let experiments = [("fig-1", "a"), ("table-1", "b")];
-    let experiments = experiments.map(|(name, arm)| experiment(name, "true", &[(arm, "null")]));
-    stage.write("twice.toml", file_of(&experiments));
-    stage.stdout("study --file twice.toml --size quick --no-void --out s");
-    let report = shown(&stage, "s");
-    for at in 0..2 {
-        let one = &report["experiments"][at];
-        assert_eq!(one["run"], "fig-1", "{one}");
-        assert!(one["views"][0]["rows"][0]["cells"][0]["measured"]["value"].is_number(), "{one}");
-    }
-    assert!(!stage.here().join("s/table-1").exists());
-    stage.host_is_as_before();
-}
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
 
-/// A study that was measured once is drawn the same for ever, or the change is looked at.
-#[test]
-fn a_recorded_study_is_redrawn() {
-    let stage = Stage::with_fakes();
-    copy(&recorded(), &stage.here().join("recorded"));
-    for format in ["table", "md", "latex"] {
-        let text = stage.stdout(&format!("show recorded --format {format}"));
-        insta::assert_snapshot!(format!("recorded-{format}"), text);
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let stage = Stage::with_fakes();
+        stage.write("mine.toml", MINE);
+        stage.write("fault.toml", MINE.replacen("better = \"lower\"", "beter = \"lower\"", 1));
+        stage.write("check.toml", MINE.replacen("slow time within", "slwo time within", 1));
+        stage.write("torn.toml", "name = \"mine\ntitle");
+        std::fs::create_dir(stage.here().join("full")).unwrap();
+        stage.write("full/file", "");
+        let line = |text: &str| MINE.lines().position(|line| line.contains(text)).unwrap() + 1;
+        let beter = format!("fault.toml:{}:", line("better = \"lower\""));
+        let slwo = format!("check.toml:{}:", line("slow time within"));
+        for (words, expected) in [
+            ("felter-2041", &["felter-2041", "did you mean `felter-2014"][..]),
+            ("felter-2014/tabel-1", &["tabel-1", "did you mean `felter-2014/table-1"]),
+            ("zzzzzz", &["zzzzzz", "weigh list studies"]),
+            ("felter-2014 agarwal-2015", &["two studies"]),
+            ("felter-2014/table-1/gups --arm docker", &["ARM=ENV"]),
+            ("felter-2014/table-1/gups --arm dokcer=runc", &["dokcer", "did you mean `docker`?"]),
+            ("felter-2014/table-1/gups --arm docker=dokcer:net", &["--arm", "net"]),
+            ("felter-2014/table-1/gups --on docker:net", &["--on", "net"]),
+            ("--file none.toml", &["none.toml", "cannot read the study"]),
+            ("--file torn.toml", &["torn.toml:2:"]),
+            ("--file fault.toml", &[&beter, "beter", "better"]),
+            ("--file check.toml", &[&slwo, "slwo", "did you mean `slow`?"]),
+            ("mine/fakse --file mine.toml", &["did you mean `mine/fakes`?"]),
+            ("mine --file mine.toml --out full", &["not empty", "--out"]),
+        ] {
+            stage.refuses(&format!("study {words}"), expected);
+        }
+        assert!(!stage.here().join("weigh-runs").exists(), "what is refused leaves no directory");
+        stage.host_is_as_before();
     }
-    stage.host_is_as_before();
+
+    #[test]
+    fn an_interrupted_study_goes_on() {
+        let stage = Stage::with_fakes();
+        stage.write("slow.toml", slow_study("null:real=yes,time=20ms", "null:real=yes,time=20ms,label=b"));
+        let mut child = stage.spawn("study --file slow.toml --blocks 12 --no-void --out s");
+        let (first, second) = (stage.here().join("s/first"), stage.here().join("s/second"));
+        wait_until("five trials", || trials(&first).len() >= 5);
+        interrupt(&child);
+        child.wait().unwrap();
+        let before = trials(&first);
+        assert!(before.len() < 24 && !second.exists(), "{}", before.len());
+        stage.host_is_as_before();
+        stage.run("show s").ends_with(0).says(&["weigh resume s", "not measured yet"]);
+        stage.refuses("resume s --live", &["--live"]);
+        stage.stdout("resume s");
+        is_whole(&first, &before, 12);
+        is_whole(&second, &[], 12);
+        let report = shown(&stage, "s");
+        assert!(!report["warnings"].to_string().contains("resume"), "{}", report["warnings"]);
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn a_damaged_directory_is_refused() {
+        let stage = Stage::with_fakes();
+        copy(&recorded(), &stage.here().join("s"));
+        let recorded = std::fs::read_to_string(recorded().join("study.json")).unwrap();
+        for (text, words) in [
+            (recorded[..recorded.len() / 2].to_string(), &["study.json", "is damaged", "DIR/EXPERIMENT"][..]),
+            (recorded.replacen("\"format\": 1", "\"format\": 99", 1), &["format 99", "version"]),
+            (recorded.replacen("better = ", "beter = ", 1), &["study.json", "beter"]),
+            (recorded.replacen("\"name\": \"speed\"", "\"name\": \"sped\"", 1), &["no experiment `sped`"]),
+        ] {
+            assert_ne!(text, recorded);
+            stage.write("s/study.json", text);
+            for command in ["show s", "resume s"] {
+                stage.refuses(command, words);
+            }
+        }
+        stage.host_is_as_before();
+    }
+
+    /// A run becomes a file, the file is measured again, and the numbers of both agree.
+    #[test]
+    fn a_run_becomes_a_study_that_repeats_it() {
+        let stage = Stage::with_fakes();
+        let on = "null:sd=0.001;null:sd=0.001,seed=2,label=same;null:sd=0.001,seed=3,effect=0.1,label=slow";
+        let run = stage.measured(&format!(
+            "run --on {on} --baseline null:sd=0.001 --no-void --blocks 30 --seed 7 --warmup 2 --iterations 4 \
+         --allow-unequal cpus -- sleep 0.5"
+        ));
+        stage.stdout("study new r --output mine.toml --name mine --authors we");
+        let text = stage.read("mine.toml");
+        for line in [
+            "#   weigh study --file mine.toml --blocks 30 --no-void",
+            "arguments = [\"--warmup\", \"2\", \"--iterations\", \"4\", \"--allow-unequal\", \"cpus\", \"--\", \"sleep\", \"0.5\"]",
+            "baseline = \"null-sd-0-001\"",
+            "check = \"null-same time within 2 % of null-sd-0-001\"",
+            "check = \"null-slow overhead of time >= 5 %\"",
+            "unit = \"ms\"",
+            "n = 30",
+        ] {
+            assert!(text.lines().any(|own| own == line), "no `{line}` in {text}");
+        }
+        let mut slow = listed(&run, "cells")
+            .iter()
+            .filter(|cell| cell["metric"] == "time" && cell["environment"].to_string().contains("slow"));
+        let mean = slow.next().unwrap()["mean"].as_f64().unwrap();
+        assert!(text.contains(&format!("null-slow = [{:.3}", mean * 1e3)), "{mean} in {text}");
+
+        let plan = stage.stdout("study --file mine.toml --dry-run");
+        assert!(plan.contains("weigh run --size standard") && plan.contains("-- sleep 0.5"), "{plan}");
+        stage.stdout("study --file mine.toml --blocks 30 --no-void --seed 8 --out s");
+        let report = shown(&stage, "s");
+        let one = named(&report, "experiments", "comparison");
+        let grades = grades(one);
+        assert_eq!(grades.len(), 2);
+        assert!(grades.values().all(|grade| grade == "holds"), "{grades:?}");
+        for cell in &listed(&one["views"][0]["rows"][0], "cells")[1..] {
+            assert!(cell["agreement"].to_string().to_lowercase().contains("agrees"), "{cell}");
+        }
+        // Again of the study's directory, whose experiments keep their names.
+        let again = stage.stdout("study new s");
+        assert!(
+            again.contains("name = \"comparison\"") && again.contains("\"--iterations\", \"4\""),
+            "{again}"
+        );
+        stage.refuses("study new r --output mine.toml", &["mine.toml exists already", "--output"]);
+        stage.refuses("study new r --name 'My Study'", &["My Study", "my-study"]);
+        stage.refuses("study new nothing-here", &["nothing-here"]);
+        stage.host_is_as_before();
+    }
+
+    /// A figure and a table of one measurement, with other words for its columns.
+    #[test]
+    fn experiments_with_one_command_share_a_run() {
+        let stage = Stage::with_fakes();
+        let experiments = [("fig-1", "a"), ("table-1", "b")];
+        let experiments = experiments.map(|(name, arm)| experiment(name, "true", &[(arm, "null")]));
+        stage.write("twice.toml", file_of(&experiments));
+        stage.stdout("study --file twice.toml --size quick --no-void --out s");
+        let report = shown(&stage, "s");
+        for at in 0..2 {
+            let one = &report["experiments"][at];
+            assert_eq!(one["run"], "fig-1", "{one}");
+            assert!(one["views"][0]["rows"][0]["cells"][0]["measured"]["value"].is_number(), "{one}");
+        }
+        assert!(!stage.here().join("s/table-1").exists());
+        stage.host_is_as_before();
+    }
+
+    /// A study that was measured once is drawn the same for ever, or the change is looked at.
+    #[test]
+    fn a_recorded_study_is_redrawn() {
+        let stage = Stage::with_fakes();
+        copy(&recorded(), &stage.here().join("recorded"));
+        for format in ["table", "md", "latex"] {
+            let text = stage.stdout(&format!("show recorded --format {format}"));
+            insta::assert_snapshot!(format!("recorded-{format}"), text);
+        }
+        stage.host_is_as_before();
+    }
 }
