@@ -356,7 +356,7 @@ json = "/time"
         ),
     );
     let said = stage
-        .run("run --on native,namespaces --blocks 4 --no-void --out r --workload after-a-pause.toml")
+        .run("run --on native,namespaces --blocks 7 --no-void --out r --workload after-a-pause.toml")
         .ends_with(0);
     assert!(said.stderr.contains("replace its units so far"), "{}", said.stderr);
     let run = stage.here().join("r");
@@ -369,7 +369,7 @@ json = "/time"
     assert!(voids.iter().all(|void| void["cause"] == "slice-length"), "{voids:?}");
     assert_eq!(2 * voids.len(), sliced.len(), "every unit in slices was replaced");
     let shown = shown(&stage, "r");
-    assert_eq!(shown["blocks"]["done"], 4, "{shown}");
+    assert_eq!(shown["blocks"]["done"], 7, "{shown}");
     let overhead = cell_of(&shown, "namespaces", "time")["overhead"]["mean"].as_f64().unwrap();
     assert!(overhead.abs() < 0.5, "a loss in every slice would be more: {overhead}");
     stage.host_is_as_before();

@@ -1,10 +1,9 @@
 //! What a kernel is, and the list of them.
 
 use crate::kernels;
-use crate::marks::Marks;
+use crate::marks::{Every, Marks};
 use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
-use std::time::Duration;
 use weigh_model::PieceStatistic;
 
 /// A micro-benchmark: what it is, as data, and the function that runs it.
@@ -40,12 +39,11 @@ impl Kernel {
         self.endless.is_some()
     }
 
-    /// Runs the endless form until SIGTERM. The marks, at least `every` of CPU time apart, go to
-    /// standard output.
+    /// Runs the endless form until SIGTERM. The marks go to standard output.
     ///
     /// # Panics
     /// If the kernel has no endless form.
-    pub fn run_endless(&self, options: &Options, every: Duration) -> Result<Outcome, KernelError> {
+    pub fn run_endless(&self, options: &Options, every: Every) -> Result<Outcome, KernelError> {
         let (statistic, endless) = self.endless.expect("the caller looked whether there is one");
         let mut marks = Marks::new(every, statistic)?;
         let outcome = endless(options, &mut marks)?;

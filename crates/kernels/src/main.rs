@@ -68,7 +68,7 @@ fn measure(kernel: &Kernel, words: Vec<String>, started_ns: u64) -> Result<(Valu
     let mut params = options.to_json();
     let outcome = match every {
         Some(every) => {
-            params.insert("marks".into(), every.as_secs_f64().into());
+            params.insert("marks".into(), every.mark.as_secs_f64().into());
             kernel.run_endless(&options, every)?
         }
         None => kernel.run(&options)?,

@@ -2,7 +2,7 @@
 //! host dates.
 //!
 //! The clock of a guest runs on while the guest is frozen, so a kernel that is frozen again and
-//! again cannot time itself. With `--marks TIME` it prints lines to standard output, each at once:
+//! again cannot time itself. With `--marks TIME` it prints lines to standard output:
 //!
 //! - `mark`: the time since the line before belongs to no work. The first one says that set-up is
 //!   over. `mark median` and `mark best` say, too, what is to be reported of the pieces between marks:
@@ -11,9 +11,15 @@
 //!   of the kernel that this work is measured by. A metric for which lower is better is the time
 //!   divided by the amount; a rate is the amount divided by the time.
 //!
+//! With `--marks TIME` each line is printed at once, and the host dates it when it arrives. With
+//! `--marks TIME,BATCH` lines are printed together, when so much CPU time has gone by, and each ends
+//! with `at=NS`: the time on `CLOCK_MONOTONIC` at which the work was finished, for a host whose own
+//! clock this is. So the programs between kernel and host, such as an engine, run less often beside
+//! what is measured.
+//!
 //! SIGTERM ends the work after the current piece; then comes the check, and the usual line.
 
-use crate::clock::cpu_ns;
+use crate::clock::{cpu_ns, now_ns};
 use crate::kernel::{Kernel, KernelError, all};
 use crate::options::UsageError;
 use crate::team::Member;
@@ -25,22 +31,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weigh_model::PieceStatistic;
 
+/// How often marks are made and printed, in CPU time of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Every {
+    /// Between marks, at least.
+    pub mark: Duration,
+    /// Between two times at which they are printed, at least; none to print each at once, without
+    /// its time.
+    pub batch: Option<Duration>,
+}
+
+impl Every {
+    fn parse(value: &str) -> Result<Self, weigh_model::SizeError> {
+        let (mark, batch) = value.split_once(',').map_or((value, None), |(mark, batch)| (mark, Some(batch)));
+        let batch = batch.map(weigh_model::parse_duration).transpose()?;
+        Ok(Self { mark: weigh_model::parse_duration(mark)?, batch })
+    }
+}
+
 /// The option without its dashes.
 const OPTION: &str = "marks";
 
 /// The line of `--help` of kernels that have the endless form.
 pub const HELP: &str = "  --marks             work without end until SIGTERM, and after each piece of work with which so \
-                        much CPU time has gone by, such as 25ms, print what was done; without it the kernel ends \
-                        by itself and prints what it measured\n";
+                        much CPU time has gone by, such as 25ms, print what was done; 25ms,100ms prints that every \
+                        100ms, with times of the monotonic clock; without it the kernel ends by itself and prints \
+                        what it measured\n";
 
-/// Takes `--marks TIME` out of a command line: the time, and the other arguments.
+/// Takes `--marks TIME[,BATCH]` out of a command line: the times, and the other arguments.
 ///
 /// # Errors
-/// The time cannot be read, or `kernel` has no endless form.
+/// A time cannot be read, or `kernel` has no endless form.
 pub fn requested(
     kernel: &Kernel,
     arguments: Vec<String>,
-) -> Result<(Option<Duration>, Vec<String>), UsageError> {
+) -> Result<(Option<Every>, Vec<String>), UsageError> {
     let (mut every, mut others) = (None, Vec::new());
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -63,7 +88,7 @@ pub fn requested(
         }
         let value = value
             .ok_or_else(|| UsageError(format!("`--{OPTION}` needs a value, such as `--{OPTION} 25ms`")))?;
-        let time = weigh_model::parse_duration(&value)
+        let time = Every::parse(&value)
             .map_err(|error| UsageError(format!("cannot read `--{OPTION} {value}`: {}", error.problem)))?;
         if every.replace(time).is_some() {
             return Err(UsageError(format!("`--{OPTION}` is given twice; give it once")));
@@ -96,6 +121,11 @@ pub(crate) struct Marks {
     until_look: u64,
     /// Work that no mark has reported yet.
     pending: Vec<(String, f64)>,
+    /// CPU time between two times at which lines are printed; none to print each at once.
+    batch_ns: Option<u64>,
+    /// Lines that are not printed yet, and the CPU time of the process when others were.
+    lines: String,
+    printed_ns: u64,
     output: Box<dyn Write + Send>,
     end_requested: Box<dyn FnMut() -> bool + Send>,
     /// Why a mark could not be written; the work ends then.
@@ -103,13 +133,14 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks on standard output, at least `every` of CPU time apart, or [`PIECE_NS`] where that is
-    /// less and `statistic` is not the mean. From here on this thread, and those that it starts, leave
+    /// Marks on standard output, so much of CPU time apart, or [`PIECE_NS`] where that is less and
+    /// `statistic` is not the mean. From here on this thread, and those that it starts, leave
     /// SIGTERM pending.
-    pub(crate) fn new(every: Duration, statistic: PieceStatistic) -> Result<Self, KernelError> {
+    pub(crate) fn new(every: Every, statistic: PieceStatistic) -> Result<Self, KernelError> {
         block_sigterm().map_err(KernelError::system("block SIGTERM"))?;
-        let marks = Self::with((every, LOOK_NS), Box::new(std::io::stdout()), Box::new(sigterm_is_pending));
-        Ok(marks.of(statistic))
+        let output = Box::new(std::io::stdout());
+        let marks = Self::with((every.mark, LOOK_NS), output, Box::new(sigterm_is_pending));
+        Ok(Self { batch_ns: every.batch.map(saturating_ns), ..marks.of(statistic) })
     }
 
     fn of(self, statistic: PieceStatistic) -> Self {
@@ -122,17 +153,19 @@ impl Marks {
         output: Box<dyn Write + Send>,
         end_requested: Box<dyn FnMut() -> bool + Send>,
     ) -> Self {
-        let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
         let now_ns = cpu_ns();
         Self {
             statistic: PieceStatistic::Mean,
-            every_ns,
+            every_ns: saturating_ns(every),
             look_ns,
             last_ns: now_ns,
             looked_ns: now_ns,
             unseen: 0,
             until_look: 1,
             pending: Vec::new(),
+            batch_ns: None,
+            lines: String::new(),
+            printed_ns: now_ns,
             output,
             end_requested,
             failure: None,
@@ -146,9 +179,11 @@ impl Marks {
             "work that is pending is printed before other things are done"
         );
         match self.statistic {
-            PieceStatistic::Mean => self.print("mark\n"),
-            other => self.print(&format!("mark {}\n", other.as_str())),
+            PieceStatistic::Mean => self.add("mark"),
+            other => self.add(&format!("mark {}", other.as_str())),
         }
+        // The host waits for the first of these.
+        self.print();
     }
 
     /// Reports a piece of work: its amount for each metric. Returns whether a mark was printed.
@@ -190,8 +225,7 @@ impl Marks {
         for (name, amount) in self.pending.drain(..) {
             let _ = write!(line, " {name}={amount}");
         }
-        line.push('\n');
-        self.print(&line);
+        self.add(&line);
     }
 
     /// Whether the work is to end. Prints the work that is pending if so.
@@ -199,6 +233,7 @@ impl Marks {
         let stopped = self.failure.is_some() || (self.unseen == 0 && (self.end_requested)());
         if stopped {
             self.flush();
+            self.print();
         }
         stopped
     }
@@ -219,21 +254,46 @@ impl Marks {
     }
 
     /// Whether all marks were written.
-    pub(crate) fn finish(self) -> Result<(), KernelError> {
+    pub(crate) fn finish(mut self) -> Result<(), KernelError> {
+        self.print();
         self.failure.map_or(Ok(()), |error| Err(KernelError::system("write a mark")(error)))
     }
 
-    /// The standard output buffers lines: a whole one, with nothing before it in the buffer, is one
-    /// write(2).
-    fn print(&mut self, line: &str) {
-        let written = self.output.write_all(line.as_bytes()).and_then(|()| self.output.flush());
-        self.failure = self.failure.take().or(written.err());
-        // Who passes the line on may wait for this CPU, and the line has no date until then.
-        std::thread::yield_now();
+    /// Adds a line to those to print, and prints them when it is time to.
+    fn add(&mut self, line: &str) {
+        self.lines.push_str(line);
+        if self.batch_ns.is_some() {
+            let _ = write!(self.lines, " at={}", now_ns());
+        }
+        self.lines.push('\n');
         self.last_ns = cpu_ns();
+        if self.batch_ns.is_none_or(|batch_ns| self.last_ns - self.printed_ns >= batch_ns) {
+            self.print();
+        }
         // What comes next may be of another kind, with longer pieces.
         (self.looked_ns, self.unseen, self.until_look) = (self.last_ns, 0, 1);
     }
+
+    /// The standard output buffers lines: whole ones, with nothing before them in the buffer, are one
+    /// write(2).
+    fn print(&mut self) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let written = self.output.write_all(self.lines.as_bytes()).and_then(|()| self.output.flush());
+        self.failure = self.failure.take().or(written.err());
+        self.lines.clear();
+        if self.batch_ns.is_none() {
+            // Who passes the line on may wait for this CPU, and the line has no date until then.
+            std::thread::yield_now();
+        }
+        self.last_ns = cpu_ns();
+        self.printed_ns = self.last_ns;
+    }
+}
+
+fn saturating_ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// SIGTERM alone.
@@ -425,6 +485,29 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn marks_that_are_printed_together_have_their_times() {
+        let (marks, printed) = marks_of(Duration::ZERO, 9);
+        let mut marks = Marks { batch_ns: Some(u64::MAX), ..marks };
+        marks.ready();
+        assert_eq!(printed.text().lines().count(), 1, "the host waits for the first");
+        assert!(marks.done(&[("rate", 1.0)]) && marks.done(&[("rate", 2.0)]));
+        assert_eq!(printed.text().lines().count(), 1);
+        marks.finish().unwrap();
+        let text = printed.text();
+        let (words, times): (Vec<_>, Vec<_>) =
+            text.lines().map(|line| line.rsplit_once(" at=").unwrap()).unzip();
+        assert_eq!(words, ["mark", "mark rate=1", "mark rate=2"]);
+        let times: Vec<u64> = times.iter().map(|at| at.parse().unwrap()).collect();
+        assert!(times.is_sorted() && times[0] < times[2], "{times:?}");
+
+        let (marks, printed) = marks_of(Duration::ZERO, 9);
+        let mut marks = Marks { batch_ns: Some(0), ..marks };
+        marks.ready();
+        marks.done(&[("rate", 1.0)]);
+        assert_eq!(printed.text().lines().count(), 2, "no CPU time is left to wait for");
+    }
+
+    #[test]
     fn a_mark_that_cannot_be_written_ends_the_work() {
         struct Closed;
         impl Write for Closed {
@@ -493,14 +576,17 @@ pub(crate) mod tests {
                 .map_err(|error| error.to_string())
         };
         let (every, others) = read(kernel("noploop"), "--nops 5 --marks 25ms --repetitions 1").unwrap();
-        assert_eq!(every, Some(Duration::from_millis(25)));
+        assert_eq!(every, Some(Every { mark: Duration::from_millis(25), batch: None }));
         assert_eq!(others, ["--nops", "5", "--repetitions", "1"]);
-        assert_eq!(read(kernel("spin"), "--marks=1s").unwrap().0, Some(Duration::from_secs(1)));
+        let [second, batch] = [1, 2].map(Duration::from_secs);
+        let batched = Every { mark: second, batch: Some(batch) };
+        assert_eq!(read(kernel("spin"), "--marks=1s,2s").unwrap().0, Some(batched));
         let nothing = read(kernel("block"), "--path x").unwrap();
         assert_eq!(nothing, (None, vec!["--path".to_owned(), "x".to_owned()]));
         assert!(read(kernel("block"), "--marks 5ms").unwrap_err().contains("are: noploop, stream, gups"));
         assert!(read(kernel("spin"), "--marks").unwrap_err().contains("such as `--marks 25ms`"));
         assert!(read(kernel("spin"), "--marks 5x").unwrap_err().contains("`x` is not a unit"));
+        assert!(read(kernel("spin"), "--marks 5ms,5x").unwrap_err().contains("`x` is not a unit"));
         assert!(read(kernel("spin"), "--marks 5ms --marks 6ms").unwrap_err().contains("twice"));
     }
 }

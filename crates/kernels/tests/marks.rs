@@ -96,7 +96,8 @@ fn amounts(line: &str) -> Option<Amounts> {
         let (name, amount) = word.split_once('=').unwrap();
         (name.to_owned(), amount.parse().unwrap())
     };
-    Some(words.filter(|word| !["median", "best"].contains(word)).map(amount).collect())
+    let words = words.filter(|word| !["median", "best"].contains(word) && !word.starts_with("at="));
+    Some(words.map(amount).collect())
 }
 
 /// Kernel and options, the metrics of its marks, and the operations that so much reported work is,
@@ -131,8 +132,10 @@ const CASES: &[Case] = &[
 
 #[test]
 fn every_endless_kernel_reports_its_work_and_ends_when_it_is_asked_to() {
-    for (line, metrics, operations) in CASES {
-        let kernel = Endless::start(&format!("{line} --marks 5ms"));
+    // Each at once, and in batches.
+    let cases = CASES.iter().flat_map(|case| ["5ms", "5ms,20ms"].map(|marks| (case, marks)));
+    for ((line, metrics, operations), marks) in cases {
+        let kernel = Endless::start(&format!("{line} --marks {marks}"));
         assert!(kernel.line().starts_with("mark"), "{line}: set-up is over");
         let mut marks = Vec::new();
         let mut seen = Amounts::new();

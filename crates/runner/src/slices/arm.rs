@@ -1,6 +1,8 @@
 //! One environment of a sliced unit.
 
 use super::Stretch;
+use super::thawed::ThawedTime;
+use crate::guest_clock::GuestClock;
 use crate::pool::{GuestEnd, Instance};
 use crate::trial::{Failure, WorkloadCommands, describe};
 use std::collections::BTreeMap;
@@ -54,9 +56,11 @@ pub(crate) struct GuestArm<'u> {
     running: Option<u32>,
     /// The begin of a line that the command has not ended yet.
     line: Vec<u8>,
-    thawed_ns: u64,
-    /// Thawed time and marks before the stretch that is under way.
-    before: (u64, usize),
+    /// Whether the command dates its marks by the host's clock.
+    dated: bool,
+    thawed: ThawedTime,
+    /// Thawed time before the stretch that is under way.
+    before_ns: u64,
     slices: Slices,
     freeze_ns: Vec<u64>,
     thaw_ns: Vec<u64>,
@@ -76,7 +80,8 @@ impl<'u> GuestArm<'u> {
         warm_up: u32,
     ) -> Self {
         let mut command = commands.command().clone();
-        command.argv.extend(super::further_arguments(work));
+        let dated = instance.clock == GuestClock::Shared;
+        command.argv.extend(super::further_arguments(work, dated));
         let mut arm = Self {
             freezer: None,
             instance,
@@ -85,8 +90,9 @@ impl<'u> GuestArm<'u> {
             command,
             running: None,
             line: Vec::new(),
-            thawed_ns: 0,
-            before: (0, 0),
+            dated,
+            thawed: ThawedTime::default(),
+            before_ns: 0,
             slices: Slices { length_us, ..Slices::default() },
             freeze_ns: Vec::new(),
             thaw_ns: Vec::new(),
@@ -143,7 +149,7 @@ impl<'u> GuestArm<'u> {
         let id = self.start()?;
         while self.slices.marks.is_empty() {
             match self.instance.session().next_progress(id, deadline) {
-                Ok(Some(Progress::Output { stream: Stream::Output, bytes })) => self.read(&bytes, 0),
+                Ok(Some(Progress::Output { stream: Stream::Output, bytes })) => self.read(&bytes, Some(0)),
                 Ok(Some(Progress::Output { .. })) => {}
                 Ok(Some(Progress::Ended(completed))) => {
                     self.running = None;
@@ -176,17 +182,16 @@ impl<'u> GuestArm<'u> {
     /// One slice. The guest is frozen again even where something went wrong in it.
     fn try_slice(&mut self, length: Duration, last: bool) -> Result<(), Failure> {
         let began_ns = monotonic_ns();
+        self.thawed.begin(began_ns);
         self.set_frozen(false)?;
         self.thaw_ns.push(monotonic_ns() - began_ns);
         let mut idle_ns = 0;
         let worked = self.work_until(Instant::now() + length, began_ns, &mut idle_ns, last);
         let ordered_ns = monotonic_ns();
         let frozen = self.set_frozen(true);
-        let ended_ns = monotonic_ns();
-        self.freeze_ns.push(ended_ns - ordered_ns);
-        let before_us = self.thawed_ns / 1000;
-        self.thawed_ns += (ended_ns - began_ns).saturating_sub(idle_ns);
-        self.slices.thawed_us.push((self.thawed_ns / 1000 - before_us) as u32);
+        let frozen_ns = monotonic_ns();
+        self.freeze_ns.push(frozen_ns - ordered_ns);
+        self.slices.thawed_us.push(self.thawed.end(ordered_ns, frozen_ns, idle_ns));
         worked.and(frozen)
     }
 
@@ -200,7 +205,7 @@ impl<'u> GuestArm<'u> {
         last: bool,
     ) -> Result<(), Failure> {
         let at_us = |arm: &Self, idle_ns: u64| {
-            (arm.thawed_ns + (monotonic_ns() - began_ns).saturating_sub(idle_ns)) / 1000
+            (arm.thawed.total_ns() + (monotonic_ns() - began_ns).saturating_sub(idle_ns)) / 1000
         };
         let mut ended_ns = began_ns;
         while Instant::now() < until {
@@ -223,7 +228,7 @@ impl<'u> GuestArm<'u> {
                 Ok(Some(Progress::Output { stream: Stream::Output, bytes }))
                     if self.work == SlicedWork::Marks =>
                 {
-                    self.read(&bytes, at_us(self, *idle_ns));
+                    self.read(&bytes, Some(at_us(self, *idle_ns)));
                 }
                 Ok(Some(Progress::Output { .. })) => {}
                 Ok(Some(Progress::Ended(completed))) => {
@@ -245,8 +250,9 @@ impl<'u> GuestArm<'u> {
         self.slices.marks.push(SliceMark { at_us, amounts });
     }
 
-    /// Takes the lines that begin with `mark` from what a command wrote.
-    fn read(&mut self, bytes: &[u8], at_us: u64) {
+    /// Takes the lines that begin with `mark` from what a command wrote. It arrived when so much
+    /// thawed time had gone by; none after the last slice.
+    fn read(&mut self, bytes: &[u8], arrived_us: Option<u64>) {
         for byte in bytes {
             if *byte != b'\n' {
                 if self.line.len() < LONGEST_LINE {
@@ -255,13 +261,24 @@ impl<'u> GuestArm<'u> {
                 continue;
             }
             let line = std::mem::take(&mut self.line);
-            if let Some(statistic) = statistic_of(&line) {
-                self.slices.statistic = statistic;
-                self.mark(at_us, BTreeMap::new());
-            } else if let Some(amounts) = amounts_of(&line) {
-                self.mark(at_us, amounts);
+            let Some(read) = MarkLine::parse(&line) else { continue };
+            self.slices.statistic = read.statistic.unwrap_or(self.slices.statistic);
+            if let Some(at_us) = self.date(read.at_ns, arrived_us) {
+                self.mark(at_us, read.amounts);
             }
         }
+    }
+
+    /// How much thawed time had gone by when the work of a mark was finished. Where the guest reads
+    /// the host's clock it says so itself, and more exactly than the time at which that arrives; but
+    /// it is believed only as long as that is no later, and in order. None where it was finished in no
+    /// slice.
+    fn date(&self, at_ns: Option<u64>, arrived_us: Option<u64>) -> Option<u64> {
+        let Some(at_ns) = at_ns.filter(|at_ns| self.dated && *at_ns <= monotonic_ns()) else {
+            return arrived_us;
+        };
+        let thawed_us = self.thawed.at_ns(at_ns)? / 1000;
+        Some(self.slices.marks.last().map_or(thawed_us, |last| thawed_us.max(last.at_us)))
     }
 
     fn ended_early(&self, completed: Completed) -> Failure {
@@ -315,14 +332,28 @@ impl<'u> GuestArm<'u> {
         let _gone_or_lost = session.signal(id, SIGKILL).and_then(|()| session.finish(id, END_DEADLINE));
     }
 
+    /// Ends the command. What it still says of work within the slices counts.
     fn try_end(&mut self) -> Result<(), Failure> {
         let Some(id) = self.running.take() else { return Ok(()) };
-        let session = self.instance.session();
-        session.signal(id, SIGTERM).map_err(|error| Failure::lost(&error))?;
-        let ended = session.finish(id, END_DEADLINE);
-        let completed = ended.map_err(|error| self.commands.not_executed(&self.command, error))?;
-        self.finished.push(self.commands.checked(completed)?);
-        Ok(())
+        self.instance.session().signal(id, SIGTERM).map_err(|error| Failure::lost(&error))?;
+        let deadline = Instant::now() + END_DEADLINE;
+        loop {
+            match self.instance.session().next_progress(id, deadline) {
+                Ok(Some(Progress::Output { stream: Stream::Output, bytes })) if self.dated => {
+                    self.read(&bytes, None);
+                }
+                Ok(Some(Progress::Output { .. })) => {}
+                Ok(Some(Progress::Ended(completed))) => {
+                    self.finished.push(self.commands.checked(*completed)?);
+                    return Ok(());
+                }
+                Ok(None) => {
+                    self.running = Some(id);
+                    return Err(self.overdue("did not end"));
+                }
+                Err(error) => return Err(self.commands.not_executed(&self.command, error)),
+            }
+        }
     }
 }
 
@@ -342,14 +373,16 @@ impl Arm for GuestArm<'_> {
     }
 
     fn has(&self, stretch: Stretch) -> bool {
-        let (thawed_ns, marks) = self.before;
+        let marks = self.slices.marks.iter().rev();
+        let marks = marks.take_while(|mark| mark.at_us >= self.before_ns / 1000).count();
         // The first mark finishes nothing, or what was begun before.
-        let pieces = (self.slices.marks.len() - marks).saturating_sub(1);
-        self.thawed_ns - thawed_ns >= stretch.each.as_nanos() as u64 && pieces >= stretch.pieces
+        let pieces = marks.saturating_sub(1);
+        let thawed_ns = self.thawed.total_ns() - self.before_ns;
+        thawed_ns >= stretch.each.as_nanos() as u64 && pieces >= stretch.pieces
     }
 
     fn begin_longer(&mut self) {
-        self.before = (self.thawed_ns, self.slices.marks.len());
+        self.before_ns = self.thawed.total_ns();
         self.slices.longer_from = Some(self.slices.thawed_us.len() as u32);
     }
 
@@ -359,7 +392,7 @@ impl Arm for GuestArm<'_> {
             return;
         }
         let mut result = self.try_slice(length, last);
-        if result.is_ok() && Duration::from_nanos(self.thawed_ns) > self.commands.deadline() {
+        if result.is_ok() && Duration::from_nanos(self.thawed.total_ns()) > self.commands.deadline() {
             result =
                 Err(self.set_frozen(false).map_or_else(|failure| failure, |()| self.overdue("did not end")));
         }
@@ -367,26 +400,40 @@ impl Arm for GuestArm<'_> {
     }
 }
 
-/// The statistic of a line such as `mark median`; none where it names none.
-fn statistic_of(line: &[u8]) -> Option<PieceStatistic> {
-    let word = line.strip_prefix(b"mark ")?;
-    PieceStatistic::ALL.into_iter().find(|statistic| statistic.as_str().as_bytes() == word)
+/// A line in which a command says what it has finished.
+#[derive(Debug, PartialEq, Default)]
+struct MarkLine {
+    /// The statistic that it wants of its pieces.
+    statistic: Option<PieceStatistic>,
+    amounts: BTreeMap<String, f64>,
+    /// When it was finished, by the clock of the command.
+    at_ns: Option<u64>,
 }
 
-/// The amounts of a line such as `mark rate=1e6`; none where it is no mark.
-fn amounts_of(line: &[u8]) -> Option<BTreeMap<String, f64>> {
-    let line = std::str::from_utf8(line).ok()?;
-    let mut words = line.split_ascii_whitespace();
-    if words.next()? != "mark" {
-        return None;
+impl MarkLine {
+    /// None where a line such as `mark rate=1e6 at=12` or `mark median` is no mark.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+        if words.next()? != "mark" {
+            return None;
+        }
+        let mut read = Self::default();
+        for word in words {
+            match word.split_once('=') {
+                Some(("at", ns)) => read.at_ns = Some(ns.parse().ok()?),
+                Some((name, amount)) => {
+                    let amount = amount.parse::<f64>().ok();
+                    let amount = amount.filter(|amount| amount.is_finite() && *amount >= 0.0)?;
+                    read.amounts.insert(name.into(), amount);
+                }
+                None => {
+                    let named = |statistic: &PieceStatistic| statistic.as_str() == word;
+                    read.statistic = Some(PieceStatistic::ALL.into_iter().find(named)?);
+                }
+            }
+        }
+        Some(read)
     }
-    words
-        .map(|word| {
-            let (name, amount) = word.split_once('=')?;
-            let amount = amount.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0)?;
-            Some((name.to_string(), amount))
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -395,25 +442,32 @@ mod tests {
 
     #[test]
     fn marks_are_told_from_other_lines() {
-        let amounts = |line: &str| amounts_of(line.as_bytes());
-        assert_eq!(amounts("mark"), Some(BTreeMap::new()));
-        assert_eq!(
-            amounts("mark rate=1e6 duration=0.5"),
-            Some(BTreeMap::from([("duration".into(), 0.5), ("rate".into(), 1e6)]))
-        );
-        for line in ["", "marks", "mark rate", "mark rate=x", "mark rate=NaN", "mark rate=-1", "{\"mark\":1}"]
-        {
-            assert_eq!(amounts(line), None, "{line}");
+        let read = |line: &str| MarkLine::parse(line.as_bytes());
+        assert_eq!(read("mark"), Some(MarkLine::default()));
+        let amounts = BTreeMap::from([("duration".into(), 0.5), ("rate".into(), 1e6)]);
+        let plain = MarkLine { amounts, ..MarkLine::default() };
+        assert_eq!(read("mark rate=1e6 duration=0.5").as_ref(), Some(&plain));
+        let dated = MarkLine { at_ns: Some(17), ..plain };
+        assert_eq!(read("mark rate=1e6 duration=0.5 at=17"), Some(dated));
+        for statistic in PieceStatistic::ALL {
+            let line = format!("mark {}", statistic.as_str());
+            assert_eq!(read(&line), Some(MarkLine { statistic: Some(statistic), ..MarkLine::default() }));
         }
-    }
-
-    #[test]
-    fn a_mark_may_name_a_statistic() {
-        let statistic = |line: &str| statistic_of(line.as_bytes());
-        assert_eq!(statistic("mark median"), Some(PieceStatistic::Median));
-        assert_eq!(statistic("mark best"), Some(PieceStatistic::Best));
-        for line in ["mark", "mark rate=1", "mark mode", "median", "mark median=1"] {
-            assert_eq!(statistic(line), None, "{line}");
+        let others = [
+            "",
+            "marks",
+            "mark rate",
+            "mark rate=x",
+            "mark rate=NaN",
+            "mark rate=-1",
+            "mark mode",
+            "median",
+            "mark median=x",
+            "mark rate=1 at=-5",
+            "{\"mark\":1}",
+        ];
+        for line in others {
+            assert_eq!(read(line), None, "{line}");
         }
     }
 

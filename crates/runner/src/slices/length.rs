@@ -13,7 +13,7 @@ const LONGEST_US: u32 = 20_000;
 /// What replaces the slices of a workload; none where they are long enough, or not known not to be.
 fn replacement(summary: &SliceSummary) -> Option<Slicing> {
     let length_us = summary.length_us?;
-    let cell = summary.cells.iter().find(|cell| cell.too_short)?;
+    let cell = summary.cells.iter().find(|cell| cell.too_short && cell.is_due())?;
     let found = cell.longer?.estimate * 100.0;
     let reason = format!(
         "in {} slices four times as long as {} ms find {found:+.1} % beyond those",
@@ -25,7 +25,8 @@ fn replacement(summary: &SliceSummary) -> Option<Slicing> {
 }
 
 impl Runner<'_> {
-    /// Looks at what the blocks so far say of the length of their slices. Where it is too short the
+    /// Looks at what the blocks so far say of the length of their slices, a few times in a run. Where
+    /// it is too short the
     /// workload gets longer ones, or whole trials, and its units so far are replaced. A length that
     /// the user asked for stays; the report warns of it.
     pub(crate) fn lengthen_slices(&mut self) -> Result<(), RunnerError> {
@@ -90,6 +91,12 @@ mod tests {
         assert_eq!(replacement(&summary(Some(9500), true)).unwrap().length_us, Some(20_000));
         assert_eq!(replacement(&summary(Some(20_000), true)).unwrap().length_us, None);
         assert_eq!(replacement(&summary(Some(5000), false)), None);
+        let looks = (0..=50u32).filter(|blocks| {
+            let mut found = summary(Some(5000), true);
+            found.cells.iter_mut().for_each(|cell| cell.trials = *blocks);
+            replacement(&found).is_some()
+        });
+        assert_eq!(looks.collect::<Vec<_>>(), [3, 6, 12, 24, 48]);
         assert_eq!(replacement(&summary(None, true)), None);
     }
 }

@@ -15,8 +15,11 @@ use weigh_model::{MetricSource, Outcome, Plan, Slices, Slicing, Trial, WorkloadP
 const FEWEST: usize = 4;
 /// A difference between lengths of slices matters where it is beyond this share of the margin.
 const BIAS_SHARE: f64 = 0.25;
-/// The level at which that is tested. It is looked at after every block.
+/// The level at which that is tested for all cells of a workload together.
 const BIAS_LEVEL: f64 = 0.01;
+/// A run looks at it after so many blocks, and each time that their number has doubled: five looks in
+/// 48 blocks. With each look there is one more chance to find a difference that is not there.
+const FIRST_LOOK: u32 = 3;
 
 /// The slices of a workload; none where nothing was decided about them.
 pub(crate) fn summary(
@@ -27,6 +30,7 @@ pub(crate) fn summary(
 ) -> Option<SliceSummary> {
     // A run that was resumed before its first trial has two pilots; the later one counts.
     let slicing = decided.iter().rev().find(|slicing| slicing.workload == workload.id)?;
+    let others = plan.environments.len().saturating_sub(1);
     let cell = |name: &str| {
         let mut trials = units.iter().filter_map(|(_, trials)| slices_of(trials.get(name)?)).peekable();
         trials.peek()?;
@@ -41,7 +45,7 @@ pub(crate) fn summary(
             freeze_p95_us: rank::median_of(late)?,
             gain: pairs.as_ref().and_then(Pairs::gain),
             longer: longer.map(|longer| longer.interval()),
-            too_short: longer.is_some_and(|longer| matters(&longer, plan.margin)),
+            too_short: longer.is_some_and(|longer| matters(&longer, plan.margin, others)),
         })
     };
     Some(SliceSummary {
@@ -53,10 +57,18 @@ pub(crate) fn summary(
 }
 
 /// Whether what longer slices find beyond the others is shown to be more than a quarter of the
-/// margin.
-fn matters(longer: &Estimate, margin: f64) -> bool {
+/// margin, in one of so many cells.
+fn matters(longer: &Estimate, margin: f64, cells: usize) -> bool {
     let beyond = longer.mean.abs() - (BIAS_SHARE * margin).ln_1p();
-    beyond > 0.0 && beyond > longer.half_width(student::quantile(1.0 - BIAS_LEVEL / 2.0, longer.df))
+    let level = BIAS_LEVEL / cells.max(1) as f64;
+    beyond > 0.0 && beyond > longer.half_width(student::quantile(1.0 - level / 2.0, longer.df))
+}
+
+impl SlicedCell {
+    /// Whether a run decides after this number of blocks whether its slices are too short.
+    pub fn is_due(&self) -> bool {
+        self.trials.is_multiple_of(FIRST_LOOK) && (self.trials / FIRST_LOOK).is_power_of_two()
+    }
 }
 
 /// Warnings of cells in which the length of the slices decides what is found.

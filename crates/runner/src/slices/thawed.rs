@@ -1,0 +1,106 @@
+//! The time for which an arm was thawed, and what the host's clock showed then.
+
+use std::time::Duration;
+
+/// A guest that takes longer than this to freeze waits for a CPU: none of its threads works then, and
+/// each stops as soon as it has one. What is beyond this is not counted, because it would fall on the
+/// arm that happened to be thawed. The pilot slices no guest that takes as long on an idle host.
+const LONGEST_FREEZE: Duration = Duration::from_millis(1);
+
+/// One slice, nanoseconds of the host's monotonic clock.
+#[derive(Debug, Clone, Copy)]
+struct Slice {
+    began_ns: u64,
+    /// How much of it is counted.
+    counted_ns: u64,
+    /// Thawed time before it.
+    before_ns: u64,
+}
+
+/// All slices of an arm.
+#[derive(Debug, Default)]
+pub(super) struct ThawedTime {
+    slices: Vec<Slice>,
+    total_ns: u64,
+    /// When the slice that is under way began.
+    open_ns: Option<u64>,
+}
+
+impl ThawedTime {
+    /// The order to thaw is given.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        self.open_ns = Some(now_ns);
+    }
+
+    /// The order to freeze was given, and the guest is frozen. `idle_ns` of the slice belong to no
+    /// work. Returns how much is counted, microseconds of the total.
+    pub(super) fn end(&mut self, ordered_ns: u64, frozen_ns: u64, idle_ns: u64) -> u32 {
+        let Some(began_ns) = self.open_ns.take() else { return 0 };
+        let longest_ns = LONGEST_FREEZE.as_nanos() as u64;
+        let freeze_ns = frozen_ns.saturating_sub(ordered_ns).min(longest_ns);
+        let counted_ns = (ordered_ns.saturating_sub(began_ns) + freeze_ns).saturating_sub(idle_ns);
+        self.slices.push(Slice { began_ns, counted_ns, before_ns: self.total_ns });
+        let before_us = self.total_ns / 1000;
+        self.total_ns += counted_ns;
+        (self.total_ns / 1000 - before_us) as u32
+    }
+
+    /// All of it, nanoseconds, without the slice that is under way.
+    pub(super) fn total_ns(&self) -> u64 {
+        self.total_ns
+    }
+
+    /// How much of it had gone by at a moment; none for one after the last slice, or in no slice at
+    /// all.
+    pub(super) fn at_ns(&self, moment_ns: u64) -> Option<u64> {
+        if let Some(began_ns) = self.open_ns.filter(|began_ns| moment_ns >= *began_ns) {
+            return Some(self.total_ns + (moment_ns - began_ns));
+        }
+        let after = self.slices.partition_point(|slice| slice.began_ns <= moment_ns);
+        let slice = self.slices[..after].last()?;
+        let within_ns = moment_ns - slice.began_ns;
+        // A later slice has begun: what was finished between the two was finished with the first.
+        let is_last = after == self.slices.len() && self.open_ns.is_none();
+        (within_ns <= slice.counted_ns || !is_last).then(|| slice.before_ns + within_ns.min(slice.counted_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_found_in_their_slices() {
+        let mut thawed = ThawedTime::default();
+        assert_eq!(thawed.at_ns(5), None);
+        thawed.begin(1_000_000);
+        assert_eq!(thawed.at_ns(1_400_000), Some(400_000), "under way");
+        assert_eq!(thawed.end(6_000_000, 6_100_000, 0), 5_100);
+        thawed.begin(20_000_000);
+        assert_eq!(thawed.end(25_000_000, 25_100_000, 100_000), 5_000, "less what is idle");
+        assert_eq!(thawed.total_ns(), 10_100_000);
+        for (moment_ns, at_ns) in [
+            (999_999, None),
+            (1_000_000, Some(0)),
+            (6_050_000, Some(5_050_000)),
+            (9_000_000, Some(5_100_000)),
+            (20_000_000, Some(5_100_000)),
+            (21_000_000, Some(6_100_000)),
+            (25_000_000, Some(10_100_000)),
+            (25_100_001, None),
+        ] {
+            assert_eq!(thawed.at_ns(moment_ns), at_ns, "{moment_ns}");
+        }
+    }
+
+    /// On two CPUs of which one is busy a guest of two threads waited for up to 8 ms.
+    #[test]
+    fn a_wait_for_a_cpu_while_freezing_is_not_counted() {
+        let mut thawed = ThawedTime::default();
+        thawed.begin(0);
+        assert_eq!(thawed.end(5_000_000, 12_000_000, 0), 6_000);
+        assert_eq!(thawed.at_ns(5_900_000), Some(5_900_000));
+        thawed.begin(30_000_000);
+        assert_eq!(thawed.at_ns(9_000_000), Some(6_000_000), "while it froze");
+    }
+}
