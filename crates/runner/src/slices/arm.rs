@@ -274,7 +274,8 @@ impl<'u> GuestArm<'u> {
     /// it is believed only as long as that is no later, and in order. None where it was finished in no
     /// slice.
     fn date(&self, at_ns: Option<u64>, arrived_us: Option<u64>) -> Option<u64> {
-        let Some(at_ns) = at_ns.filter(|at_ns| self.dated && *at_ns <= monotonic_ns()) else {
+        let believed = |at_ns: &u64| self.dated && !self.thawed.is_none() && *at_ns <= monotonic_ns();
+        let Some(at_ns) = at_ns.filter(believed) else {
             return arrived_us;
         };
         let thawed_us = self.thawed.at_ns(at_ns)? / 1000;

@@ -45,6 +45,11 @@ impl ThawedTime {
         (self.total_ns / 1000 - before_us) as u32
     }
 
+    /// Whether no slice has begun.
+    pub(super) fn is_none(&self) -> bool {
+        self.slices.is_empty() && self.open_ns.is_none()
+    }
+
     /// All of it, nanoseconds, without the slice that is under way.
     pub(super) fn total_ns(&self) -> u64 {
         self.total_ns
