@@ -20,7 +20,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 /// How many symbolic links a path may lead through, as in the kernel (path_resolution(7)).
@@ -259,6 +259,29 @@ pub fn admit(directory: &Path, user: u32) -> io::Result<()> {
         bytes.extend_from_slice(&who.to_le_bytes());
     }
     Ok(fsetxattr(&handle, ACL, &bytes, XattrFlags::empty())?)
+}
+
+/// The right of a user to search closed directories, until this is dropped.
+#[derive(Debug)]
+pub struct Admission(Vec<PathBuf>);
+
+impl Admission {
+    /// Admits a user to those of these directories that are closed, as far as their file system allows.
+    pub fn to<'a>(directories: impl IntoIterator<Item = &'a Path>, user: u32) -> Self {
+        let is_closed = |it: &&Path| it.metadata().is_ok_and(|found| found.mode() & 0o077 == 0);
+        let admitted = directories.into_iter().filter(is_closed).filter(|it| admit(it, user).is_ok());
+        Self(admitted.map(Path::to_path_buf).collect())
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        for directory in &self.0 {
+            // Without rights of the group, which bound it, the list grants nothing. One that stays grants
+            // a single user a search.
+            let _ = std::fs::set_permissions(directory, PermissionsExt::from_mode(0o700));
+        }
+    }
 }
 
 /// The entries of an access control list: tag, rights, user. Without a list they follow from the

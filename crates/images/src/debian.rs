@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::command::{CommandError, Invocation, find_program};
 use weigh_host::ledger::Ledger;
+use weigh_host::private::Admission;
 
 /// Deadline for listing the archives of apt(8).
 const LOOK_UP: Duration = Duration::from_secs(60);
@@ -138,7 +139,13 @@ impl Recipe {
         let log = store.beside(&entry, store::LOG);
         // Another build may take up to its deadline, and a little more to finish.
         let deadline = run::DEADLINE + Duration::from_secs(60);
-        store.make(&entry, ledger, progress, deadline, |staging| self.build_in(staging, &log, progress))
+        let cache = store.cache().path();
+        store.make(&entry, ledger, progress, deadline, |staging| {
+            // apt(8) downloads as a user without rights, or else as root.
+            let way = staging.ancestors().take_while(|at| at.starts_with(cache));
+            let _admission = downloader().map(|user| Admission::to(way, user));
+            self.build_in(staging, &log, progress)
+        })
     }
 
     fn build_in(&self, staging: &Path, log: &Path, progress: &Progress<'_>) -> Result<(), BuildError> {
@@ -183,6 +190,12 @@ impl Recipe {
         arguments.extend(archives.iter().map(Into::into));
         arguments
     }
+}
+
+/// The user as whom apt(8) downloads, if this host has one.
+fn downloader() -> Option<u32> {
+    let users = fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| line.strip_prefix("_apt:")?.split(':').nth(1)?.parse().ok())
 }
 
 /// The release of Debian in an os-release(5) file.

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{chown, symlink};
 
 /// The user who has no rights.
 const NOBODY: u32 = 65534;
@@ -226,6 +226,13 @@ fn who_is_admitted_may_search_and_nobody_else() {
     // An admission is no reason to close the directory again, or to refuse it.
     close(&closed).unwrap();
     assert!(reaches(100_000, &inside));
+    mode(&closed, 0o700);
+    assert!(!reaches(100_000, &inside), "closed again it is closed to everybody");
+    let admission = Admission::to([closed.as_path(), base.path()], 100_000);
+    assert!(reaches(100_000, &inside) && mode_of(base.path()) == 0o711);
+    drop(admission);
+    assert!(!reaches(100_000, &inside) && mode_of(&closed) == 0o700);
+    admit(&closed, 100_000).unwrap();
     let list = crate::command::Invocation::new("setpriv")
         .args(["--reuid=100000", "--regid=100000", "--clear-groups", "ls"])
         .arg(&closed);

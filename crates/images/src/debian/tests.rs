@@ -98,6 +98,29 @@ fn what_builds_it_is_named_when_it_is_missing() {
     assert!(bench.store.list().is_empty());
 }
 
+/// Without a way to the system that is being made apt(8) would download as root.
+#[test]
+fn the_downloader_comes_to_the_system_while_it_is_made() {
+    let Some(user) = downloader().filter(|_| is_root()) else {
+        eprintln!(
+            "SKIPPED the_downloader_comes_to_the_system_while_it_is_made: needs root and the user _apt"
+        );
+        return;
+    };
+    let bench = Bench::new();
+    fs::set_permissions(bench.base.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let images = bench.base.path().join("cache/images");
+    let comes = |user: u32| {
+        let place = format!("\"$(echo {}/*.new)\"/customise.sh", images.display());
+        format!("setpriv --reuid={user} --regid={user} --clear-groups test -e {place}")
+    };
+    bench.build("a", &bench.recipe(&format!("{} && ! {} || exit 9", comes(user), comes(12345)))).unwrap();
+    let modes =
+        [bench.base.path().join("cache"), images, bench.store.list()[0].tree().parent().unwrap().into()]
+            .map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777);
+    assert_eq!(modes, [0o700; 3]);
+}
+
 #[test]
 fn two_builds_at_once_are_one() {
     if !is_root() {
