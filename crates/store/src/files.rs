@@ -30,6 +30,7 @@ pub(crate) fn open_or_make(directory: &Path, name: &str, flags: OFlags, mode: Mo
     for part in Path::new(name).components() {
         match part {
             Component::Normal(part) => parts.push(part),
+            Component::CurDir => {}
             _ => return Err(outside()),
         }
     }

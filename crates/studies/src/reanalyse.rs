@@ -309,11 +309,11 @@ fn of_file(
     directory: &Path,
     file: &str,
 ) -> Result<Vec<LoggedRun>, FileError> {
-    let candidates: Vec<PathBuf> =
-        named.folders.iter().map(|folder| directory.join(folder).join(file)).collect();
-    let found = candidates.iter().find(|path| path.exists());
-    let Some(path) = found else { return Err(FileError::Missing(candidates[0].clone())) };
-    let text = read_log(path).map_err(|error| FileError::Damaged(Box::new(error)))?;
+    let candidates: Vec<PathBuf> = named.folders.iter().map(|folder| Path::new(folder).join(file)).collect();
+    let found = candidates.iter().find(|path| directory.join(path).exists());
+    let Some(found) = found else { return Err(FileError::Missing(directory.join(&candidates[0]))) };
+    let path = &directory.join(found);
+    let text = read_log(directory, found).map_err(|error| FileError::Damaged(Box::new(error)))?;
     let fault = |fault: LogFault| FileError::Damaged(Box::new(at(path, &text, fault)));
     let runs = logged_runs(&named.parser, &named.value, named.section.as_deref(), &text).map_err(fault)?;
     if !is_in(&named.parser, &named.value, &quantity.unit) {
@@ -357,26 +357,17 @@ fn at(path: &Path, text: &str, fault: LogFault) -> LogError {
     }
 }
 
-/// The text of a regular file that is no larger than a log.
-fn read_log(path: &Path) -> Result<String, LogError> {
-    let name = path.display();
+/// The text of a file of the directory that is no larger than a log. Logs are others' files: neither
+/// they nor the study that names them lead elsewhere.
+fn read_log(directory: &Path, log: &Path) -> Result<String, LogError> {
+    let bytes = weigh_store::files::read(directory, &log.to_string_lossy(), LARGEST_BYTES);
     let unreadable = |source: io::Error| LogError {
-        message: format!("cannot read {name}"),
-        help: "make it readable for you".into(),
+        message: format!("cannot read {}", directory.join(log).display()),
+        help: "fetch the file again, as a file of this directory that you can read".into(),
         source: Some(source),
         line: None,
     };
-    let about = std::fs::metadata(path).map_err(unreadable)?;
-    if !about.is_file() || about.len() > LARGEST_BYTES {
-        return Err(LogError {
-            message: format!("{name} is no log: no regular file, or larger than 256 MiB"),
-            help: "fetch the file again".into(),
-            source: None,
-            line: None,
-        });
-    }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8_lossy(&bytes.map_err(unreadable)?).into_owned())
 }
 
 fn by_point(

@@ -11,6 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use weigh_model::{Extraction, FailureKind, MetricSource, WorkloadPlan};
 
+/// Longest histogram that is kept of a run, bytes in base64. One of three digits has a tenth of it, and
+/// each is stored with its sample.
+const LONGEST_HISTOGRAM: usize = 256 << 10;
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -318,6 +322,9 @@ impl<'a> Output<'a> {
         let text = self.json.as_ref().and_then(|json| json.pointer(pointer)).ok_or_else(missing)?;
         let fault = |fault: String| ExtractError::Histogram { pointer: pointer.into(), fault };
         let text = text.as_str().ok_or_else(|| fault("is no text".into()))?;
+        if text.len() > LONGEST_HISTOGRAM {
+            return Err(fault(format!("has {} bytes, more than {LONGEST_HISTOGRAM}", text.len())));
+        }
         let bytes = BASE64_STANDARD.decode(text).map_err(|error| fault(format!("is no base64: {error}")))?;
         let histogram: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())

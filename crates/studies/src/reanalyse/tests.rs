@@ -172,6 +172,34 @@ fn a_damaged_log_is_pointed_at_and_nothing_else_is_lost() {
     assert!(cell(&found, 0, 1).measured.is_none() && cell(&found, 0, 2).overhead.is_some());
 }
 
+/// Neither the logs nor the study that names them show a file from elsewhere.
+#[test]
+fn a_log_from_elsewhere_is_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (logs, elsewhere) = (directory.path().join("logs"), directory.path().join("elsewhere"));
+    for place in [&logs.join("flat"), &elsewhere] {
+        std::fs::create_dir_all(place).unwrap();
+    }
+    for (name, text) in good() {
+        std::fs::write(logs.join("flat").join(name), &text).unwrap();
+        std::fs::write(elsewhere.join(name), text.replace("Solution", "secret")).unwrap();
+    }
+    let folder = |folder: &str| STUDY.replace("[\"results\", \"flat\"]", &format!("[\"{folder}\"]"));
+    let docker = logs.join("flat/docker.log");
+    std::fs::remove_file(&docker).unwrap();
+    std::os::unix::fs::symlink(elsewhere.join("docker.log"), &docker).unwrap();
+    for (text, damaged) in [(STUDY.to_string(), 1), (folder(elsewhere.to_str().unwrap()), 3)] {
+        let study = crate::read_study(Path::new("mine.toml"), &text).unwrap();
+        let found = reanalyse(&study, &["table"], &logs);
+        assert_eq!(found.damaged.len(), damaged);
+        for error in &found.damaged {
+            let source = std::error::Error::source(error).unwrap().to_string();
+            assert!(source.contains("no regular file of this directory"), "{error}: {source}");
+            assert!(error.line.is_none(), "nothing of it is shown");
+        }
+    }
+}
+
 #[test]
 fn one_run_concludes_nothing() {
     let logs = [("native.log", log(&[10.0])), ("docker.log", log(&[10.0])), ("kvm.log", log(&[5.0]))];

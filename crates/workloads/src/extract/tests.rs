@@ -233,6 +233,7 @@ fn what_is_no_histogram_is_named() {
         ("\"???\"".into(), "is no base64"),
         ("\"AAAA\"".into(), "cannot be read"),
         (format!("\"{cut}\""), "cannot be read"),
+        (format!("\"{}\"", "A".repeat(1 << 20)), "has 1048576 bytes"),
     ] {
         let error = extract(&plan, &result(ENDED_WELL, &format!("{{\"h\":{value}}}"), "")).unwrap_err();
         let said = error.to_string();
