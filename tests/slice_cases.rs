@@ -338,6 +338,7 @@ fn slices_that_are_too_short_give_way() {
             r#"
 name = "after-a-pause"
 summary = "work that loses 2 ms after every pause"
+description = "A loop that sees by the clock that it stood still."
 command = ["{}"]
 sliced = "marks"
 
@@ -356,7 +357,7 @@ json = "/time"
         ),
     );
     let said = stage
-        .run("run --on native,namespaces --blocks 7 --no-void --out r --workload after-a-pause.toml")
+        .run("run after-a-pause --on native,namespaces --blocks 7 --no-void --out r --workload after-a-pause.toml")
         .ends_with(0);
     assert!(said.stderr.contains("replace its units so far"), "{}", said.stderr);
     let run = stage.here().join("r");
