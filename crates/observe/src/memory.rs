@@ -229,7 +229,9 @@ mod tests {
         let after = guest_memory(&[accounts(vec![own]), accounts(vec![own])]);
         std::hint::black_box(&held);
         let grown = after.guest_bytes - before.guest_bytes;
-        assert!((OWN as u64..OWN as u64 * 5 / 4).contains(&grown), "{grown}");
+        // The share of this program's own file falls while other processes start from it.
+        let expected = OWN as u64 * 3 / 4..OWN as u64 * 5 / 4;
+        assert!(expected.contains(&grown), "{grown}");
         assert_eq!((after.processes, after.kernel_bytes), (1, None));
         assert!(after.page_tables_bytes > before.page_tables_bytes, "{after:?}");
         assert_eq!(guest_memory(&[accounts(vec![u32::MAX])]).guest_bytes, 0, "nobody has nothing");
