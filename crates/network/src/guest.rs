@@ -199,6 +199,17 @@ impl GuestNetwork {
         namespace::within(namespace, || tap::open(name))?
     }
 
+    /// Lets a user of the host open the tap by its name.
+    ///
+    /// # Errors
+    /// There is no tap, or its queue is open already.
+    pub fn give_tap(&self, user: u32) -> Result<()> {
+        let name =
+            self.tap_name().ok_or(NetworkError::Unfit { mode: self.mode, guests: "machines with a tap" })?;
+        let namespace = self.private.map(|_| self.namespace.as_path());
+        namespace::within(namespace, || tap::give(name, user))?
+    }
+
     /// Name of the run's bridge, for platforms that make the veth themselves.
     pub fn bridge(&self) -> Option<&str> {
         self.shared.as_ref().map(|(shared, _)| shared.bridge_name())

@@ -8,7 +8,7 @@ use crate::changes::RecordedChanges;
 use crate::run::absent;
 use crate::tool::ip;
 use crate::{NetworkError, Result, namespace};
-use rustix::ioctl::{Setter, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
@@ -65,6 +65,15 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd> {
     // SAFETY: as above.
     unsafe { ioctl(&device, set) }.map_err(NetworkError::io(format!("open the tap {name}")))?;
     Ok(device.into())
+}
+
+/// Lets a user of the host open a tap in the namespace of this thread, which only root may otherwise.
+pub(crate) fn give(name: &str, user: u32) -> Result<()> {
+    let queue = open(name)?;
+    // SAFETY: TUNSETOWNER takes the number itself (tuntap.rst); its number has the size of an int.
+    let set = unsafe { IntegerSetter::<{ opcode::write::<i32>(b'T', 204) }>::new_usize(user as usize) };
+    // SAFETY: as above.
+    unsafe { ioctl(&queue, set) }.map_err(NetworkError::io(format!("give the tap {name} to user {user}")))
 }
 
 #[cfg(test)]

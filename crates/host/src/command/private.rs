@@ -2,10 +2,11 @@
 
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+    unmount,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,6 +21,8 @@ pub(super) struct PrivateMounts {
     emptied: Vec<CString>,
     /// The directory to show, and where.
     replaced: Vec<(CString, CString)>,
+    /// What to show read-only, and where.
+    shown: Vec<(CString, CString)>,
 }
 
 impl PrivateMounts {
@@ -41,8 +44,16 @@ impl PrivateMounts {
         }
     }
 
+    /// Shows a file or directory, with all that is mounted in it, at another place, read-only.
+    pub(super) fn show(&mut self, source: &Path, target: &Path) {
+        let path = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        if let (Ok(source), Ok(target)) = (path(source), path(target)) {
+            self.shown.push((source, target));
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.hidden.is_empty() && self.emptied.is_empty() && self.replaced.is_empty()
+        self.hidden.is_empty() && self.emptied.is_empty() && self.replaced.is_empty() && self.shown.is_empty()
     }
 
     /// Creates and enters the namespace. Runs between fork and exec: it only makes system calls and
@@ -64,8 +75,33 @@ impl PrivateMounts {
         for (by, directory) in &self.replaced {
             mount_bind(by.as_c_str(), directory.as_c_str())?;
         }
+        for (source, target) in &self.shown {
+            mount_bind_recursive(source.as_c_str(), target.as_c_str())?;
+            // What the host mounts there later would not be read-only.
+            mount_change(target.as_c_str(), MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+            set_read_only(target)?;
+        }
         Ok(())
     }
+}
+
+/// Makes a mount and all that is mounted in it read-only.
+fn set_read_only(target: &CStr) -> io::Result<()> {
+    let attributes =
+        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: the path and the attributes are valid for the call, and the size is that of the
+    // attributes (mount_setattr(2)).
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            target.as_ptr(),
+            libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -99,6 +135,10 @@ mod tests {
         let list = Invocation::new("ls").args(["-A", "/usr/share"]);
         let listed = list.with_own(Path::new("/usr/share"), own.path()).run_ok().unwrap();
         assert_eq!(listed.output, b"file\n");
+        let script = "cat /usr/share/file && ! touch /usr/share/other 2>/dev/null";
+        let shown =
+            Invocation::new("sh").args(["-c", script]).with_read_only(own.path(), Path::new("/usr/share"));
+        assert_eq!(shown.run_ok().unwrap().output, b"own");
         assert_eq!(mounts(), before, "the host's mounts are as they were");
     }
 }

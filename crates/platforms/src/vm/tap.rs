@@ -57,6 +57,14 @@ impl Tap {
         Ok(self.network.queue()?)
     }
 
+    /// Lets a program that runs as this user open the tap by its name.
+    ///
+    /// # Errors
+    /// Somebody has opened it already.
+    pub(crate) fn give(&self, user: u32) -> Result<()> {
+        Ok(self.network.give_tap(user)?)
+    }
+
     /// That of the machine's card: the same for the same guest of a run.
     pub(crate) fn hardware_address(&self) -> &str {
         &self.hardware_address
