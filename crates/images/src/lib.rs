@@ -15,6 +15,14 @@
 //! Systems with an init of their own boot from [`Root::tree`], the image as one directory. The
 //! images that weighbridge builds or pulls itself are in the [`store`].
 //!
+//! # The host's root
+//! Root of a container on the host's kernel may read every file that it sees and connect to every
+//! socket, whoever they belong to. So guests with the host's root see the host's system and nothing
+//! that the host keeps from its users: no home directories; a copy of `/etc` that has what everybody
+//! may read; below `/var` no logs, caches, mail, and no directory that is closed to others;
+//! weighbridge's own state and cache nowhere. Empty directories and files, mounted over what must not
+//! be seen, are further [`Root::binds`], so that platforms need not know of them.
+//!
 //! # Loops
 //! With the host's root as the image, the skeleton usually lies below one of the binds
 //! (`/var/lib/...` below `/var`), so it is visible once more inside the guest, at its own place.
@@ -29,6 +37,7 @@ pub mod debian;
 mod digest;
 pub mod disk;
 mod error;
+mod host;
 pub mod initramfs;
 pub mod kernel;
 mod make;

@@ -3,7 +3,7 @@
 use crate::digest::ContentDigest;
 use crate::pack::Owners;
 use crate::store::{ImageLock, Store};
-use crate::{FileError, ImageError, archive, pack};
+use crate::{FileError, ImageError, archive, host, pack};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ const MOUNT_POINTS: [(&str, u32); 7] = [
 /// Entries of the image that a guest replaces by its own.
 const PRIVATE: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", ".weighbridge"];
 /// Further entries of the host's root that are not part of its system.
-const NOT_THE_SYSTEM: [&str; 3] = ["mnt", "media", "lost+found"];
+const NOT_THE_SYSTEM: [&str; 5] = ["mnt", "media", "lost+found", "root", "home"];
 /// Files over which container engines mount their own, which is only possible if they exist, because
 /// the image's `/etc` is read-only.
 const ENGINE_FILES: [&str; 3] = ["hosts", "hostname", "resolv.conf"];
@@ -52,8 +52,8 @@ pub struct Programs {
 pub struct Bind {
     /// On the host: absolute, a directory or a regular file, no symbolic link.
     pub source: PathBuf,
-    /// In the guest, absolute. It exists in the skeleton with the kind of the source, unless it lies
-    /// below a scratch mount; then the platform must make it there.
+    /// In the guest, absolute. It exists with the kind of the source, in the skeleton or in the bind
+    /// above it, unless it lies below a scratch mount; then the platform must make it there.
     pub target: PathBuf,
     /// Whether the guest must not write to it.
     pub read_only: bool,
@@ -109,9 +109,11 @@ pub struct Root {
 impl Root {
     /// Makes the skeleton below `work` (archives are unpacked there, too) and determines the mounts.
     ///
-    /// With the host's root, a `working_directory` below `/tmp`, `/run`, `/mnt` or `/media`, which
-    /// guests do not see, is bound read-only at the same path, so that guests find the user's files.
-    /// With another image the working directory is one of the image, and nothing is bound.
+    /// With the host's root, guests do not see what the host keeps from its users (see "The host's
+    /// root" in the documentation of the crate). A `working_directory` below a directory that is not
+    /// shown, such as `/tmp` or `/home`, is bound read-only at the same path, so that guests find the
+    /// user's files. With another image the working directory is one of the image, and nothing is
+    /// bound.
     ///
     /// The caller must have recorded `work` in the ledger; nothing is written outside of it.
     ///
@@ -148,7 +150,7 @@ impl Root {
         let mut builder = Builder::new(programs, work)?;
         match image {
             ImageSpec::Probe => builder.digest.part(b"probe"),
-            ImageSpec::Host => builder.host(working_directory)?,
+            ImageSpec::Host => builder.host(work, working_directory)?,
             ImageSpec::Path(path) => builder.path(path, work, working_directory)?,
             ImageSpec::Debian | ImageSpec::Oci(_) => {}
         }
@@ -161,17 +163,33 @@ impl Root {
         builder.finish()
     }
 
-    /// All mounts in the order in which to make them: a mount comes after those above it.
+    /// All mounts in the order in which to make them: a mount comes after those above it. What has gone
+    /// from the host's root meanwhile is not among them.
     pub fn mounts(&self) -> Vec<Mount<'_>> {
         let mut mounts: Vec<Mount<'_>> = self
             .binds
             .iter()
+            .filter(|bind| !self.host || bind.target.exists())
             .map(Mount::Bind)
             .chain(self.scratch.iter().map(|path| Mount::Scratch(path)))
             .collect();
         // The sort is stable: the bind that contains the skeleton stays in front of its equals.
         mounts.sort_by_key(|mount| mount.target().components().count());
         mounts
+    }
+
+    /// The mounts of a machine that is shown all binds at once, on their places: a bind that lies in
+    /// another one is seen there.
+    pub fn outer_mounts(&self) -> Vec<Mount<'_>> {
+        let all = self.mounts();
+        let is_in_bind = |mount: &Mount<'_>| {
+            let strictly_above = |other: &&Mount<'_>| {
+                mount.target() != other.target() && mount.target().starts_with(other.target())
+            };
+            // The order is that of depth, so the last one is the nearest.
+            matches!(all.iter().rfind(strictly_above), Some(Mount::Bind(_)))
+        };
+        all.iter().copied().filter(|mount| matches!(mount, Mount::Scratch(_)) || !is_in_bind(mount)).collect()
     }
 
     /// Writes the skeleton as a tar archive. The same skeleton gives the same bytes.
@@ -196,6 +214,9 @@ impl Root {
 struct Builder {
     root: Root,
     digest: ContentDigest,
+    /// What hides parts of the host. It is no part of the digest: where weighbridge's own directories
+    /// are does not change what guests find.
+    covers: Vec<Bind>,
 }
 
 impl Builder {
@@ -231,7 +252,7 @@ impl Builder {
             tree: None,
             lock: None,
         };
-        Ok(Self { root, digest })
+        Ok(Self { root, digest, covers: Vec::new() })
     }
 
     fn finish(mut self) -> Result<Root, ImageError> {
@@ -243,6 +264,9 @@ impl Builder {
         for bind in &self.root.binds {
             self.digest.part(bind.target.as_os_str().as_bytes());
         }
+        // Before a working directory at the same place, which then lies over its cover.
+        self.covers.append(&mut self.root.binds);
+        self.root.binds = self.covers;
         self.root.binds.sort_by_key(|bind| !skeleton.starts_with(&bind.source));
         self.root.digest = self.digest.finish();
         Ok(self.root)
@@ -258,7 +282,7 @@ impl Builder {
         };
         let canonical = path.canonicalize().map_err(FileError::of("resolve", path))?;
         if metadata.is_dir() && canonical == Path::new("/") {
-            self.host(working)
+            self.host(work, working)
         } else if metadata.is_dir() {
             self.digest.part(b"directory");
             let mut skip: Vec<PathBuf> = PRIVATE.iter().map(|name| canonical.join(name)).collect();
@@ -284,22 +308,49 @@ impl Builder {
         Ok(())
     }
 
-    fn host(&mut self, working_directory: Option<&Path>) -> Result<(), ImageError> {
+    fn host(&mut self, work: &Path, working_directory: Option<&Path>) -> Result<(), ImageError> {
         self.root.host = true;
         self.digest.part(b"host");
         self.digest.system(Path::new("/"))?;
-        let hidden: Vec<&str> = PRIVATE.into_iter().chain(NOT_THE_SYSTEM).collect();
+        let etc = is_directory(Path::new("/etc")).then_some("etc");
+        let hidden: Vec<&str> = PRIVATE.into_iter().chain(NOT_THE_SYSTEM).chain(etc).collect();
         self.place_root(Path::new("/"), &hidden)?;
-        let Some(directory) = working_directory else { return Ok(()) };
-        let directory = directory.canonicalize().map_err(FileError::of("resolve", directory))?;
-        let Some(top) = directory.components().nth(1).map(|part| part.as_os_str().to_owned()) else {
-            return Ok(());
-        };
-        let covered = self.root.scratch.iter().any(|scratch| directory.starts_with(scratch));
-        if !covered && !hidden.iter().any(|name| top == *name) {
-            return Ok(());
+        if etc.is_some() {
+            self.readable_etc(work)?;
         }
-        let kernels_own = ["proc", "sys", "dev"].iter().any(|name| top == *name);
+        let directory = working_directory
+            .map(|directory| directory.canonicalize().map_err(FileError::of("resolve", directory)))
+            .transpose()?;
+        let covers = host::covers(&self.root, work, directory.as_deref());
+        self.covers = host::cover(&covers, work, directory.as_deref())?;
+        let is_shown = |path: &Path| {
+            path == Path::new("/")
+                || host::is_shown(&self.root, path) && !covers.iter().any(|cover| path.starts_with(cover))
+        };
+        match directory {
+            Some(directory) if !is_shown(&directory) => self.show(directory),
+            _ => Ok(()),
+        }
+    }
+
+    /// Shows a copy of the host's `/etc` without what the host keeps from its users, and with the files
+    /// that container engines need.
+    fn readable_etc(&mut self, work: &Path) -> Result<(), ImageError> {
+        let etc = work.canonicalize().map_err(FileError::of("resolve", work))?.join("etc");
+        make_directory(&etc, 0o755)?;
+        host::copy_readable(Path::new("/etc"), &etc)?;
+        for path in ENGINE_FILES.map(|name| etc.join(name)) {
+            if path.symlink_metadata().is_err() {
+                fs::write(&path, "").map_err(FileError::of("write", &path))?;
+            }
+        }
+        self.root.binds.push(Bind { source: etc, target: "/etc".into(), read_only: true });
+        Ok(())
+    }
+
+    /// Shows the working directory at the same path, where guests do not see that part of the host.
+    fn show(&mut self, directory: PathBuf) -> Result<(), ImageError> {
+        let kernels_own = ["/proc", "/sys", "/dev"].iter().any(|top| directory.starts_with(top));
         if kernels_own || self.root.scratch.contains(&directory) {
             self.root.notes.push(format!(
                 "{} is private to each guest, so guests do not see the files of this working directory: use another one",
@@ -307,7 +358,14 @@ impl Builder {
             ));
             return Ok(());
         }
-        if !self.root.scratch.iter().any(|scratch| directory.starts_with(scratch)) {
+        if host::is_home(&directory) {
+            self.root.notes.push(format!(
+                "guests can read all of {}, its keys and passwords too, because weigh was started there: start it in another directory",
+                directory.display()
+            ));
+        }
+        // A cover has the place already.
+        if !self.covers.iter().any(|cover| directory.starts_with(&cover.target)) {
             let place = in_root(&self.root.skeleton, &directory);
             fs::create_dir_all(&place).map_err(FileError::of("make the directory", &place))?;
         }
@@ -404,17 +462,17 @@ fn in_root(root: &Path, absolute: &Path) -> PathBuf {
     root.join(absolute.strip_prefix("/").unwrap_or(absolute))
 }
 
-fn is_directory(path: &Path) -> bool {
+pub(crate) fn is_directory(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
 }
 
-fn make_directory(path: &Path, mode: u32) -> Result<(), ImageError> {
+pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), ImageError> {
     fs::create_dir(path).map_err(FileError::of("make the directory", path))?;
     set_mode(path, mode)
 }
 
 /// Sets permissions separately, because the umask would restrict those given at creation.
-fn set_mode(path: &Path, mode: u32) -> Result<(), ImageError> {
+pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), ImageError> {
     Ok(fs::set_permissions(path, Permissions::from_mode(mode))
         .map_err(FileError::of("set the permissions of", path))?)
 }

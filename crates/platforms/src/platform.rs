@@ -392,6 +392,10 @@ pub struct Capabilities {
     pub fork: bool,
     /// The guest can have the host's own root file system, read-only.
     pub host_root: bool,
+    /// Guests with the host's root see nothing that the host keeps from its users, nor weighbridge's
+    /// own directories ([`weigh_images`], "The host's root"). Not so for the host itself, and not for
+    /// machines of an ordinary user, who shares files with all of that user's rights.
+    pub keeps_secrets: bool,
     /// Most CPUs that a guest can have, where there is such a bound.
     pub most_cpus: Option<u32>,
     /// The guest is a machine: it must be given a size of memory, and sees that less what its
@@ -427,6 +431,7 @@ impl Capabilities {
         memory_limit: true,
         fork: true,
         host_root: true,
+        keeps_secrets: true,
         most_cpus: None,
         sized_memory: false,
         settles: false,

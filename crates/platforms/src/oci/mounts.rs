@@ -95,14 +95,15 @@ pub(crate) fn whole(root: &Root) -> Vec<GuestMount> {
 
 fn flatten(root: &Root, mounted: &BTreeSet<PathBuf>) -> Vec<GuestMount> {
     let mut mounts = whole(root);
-    let taken: BTreeSet<PathBuf> = mounts.iter().map(|mount| mount.target().into()).collect();
+    let of_root: BTreeSet<PathBuf> = mounts.iter().map(|mount| mount.target().into()).collect();
     for bind in &root.binds {
         for point in mounted.iter().filter(|point| **point != bind.source) {
             let Ok(below) = point.strip_prefix(&bind.source) else { continue };
             let target = bind.target.join(below);
-            // One that is hidden by a later mount, or that cannot be looked at, is not seen on the
-            // host either.
-            if !taken.contains(&target)
+            // One that is hidden by a mount of the root, at its place or above it, is not to be seen;
+            // one that cannot be looked at is not seen on the host either.
+            let shown_by = target.ancestors().find(|above| of_root.contains(*above));
+            if shown_by == Some(&bind.target)
                 && point.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file())
             {
                 let read_only = bind.read_only;
@@ -185,7 +186,7 @@ mod tests {
     fn mounts_below_a_bind_are_added_once() {
         let base = tempfile::tempdir().unwrap();
         let home = base.path().join("home");
-        for directory in ["disk", "disk/inner", "tmp"] {
+        for directory in ["disk", "disk/inner", "tmp/below"] {
             fs::create_dir_all(home.join(directory)).unwrap();
         }
         let bind = |source: &Path, target: &str| Bind {
@@ -198,16 +199,13 @@ mod tests {
             binds: vec![bind(&home, "/home"), bind(&home.join("disk/inner"), "/home/disk/inner")],
             scratch: vec!["/home/tmp".into()],
             digest: String::new(),
-            host: true,
+            host: false,
             notes: Vec::new(),
             tree: None,
             lock: None,
         };
         let mounted =
-            [&home, &home.join("disk/inner"), &home.join("disk"), &home.join("gone"), &home.join("tmp")]
-                .into_iter()
-                .cloned()
-                .collect();
+            ["", "disk/inner", "disk", "gone", "tmp", "tmp/below"].map(|name| home.join(name)).into();
         assert_eq!(
             flatten(&root, &mounted),
             [

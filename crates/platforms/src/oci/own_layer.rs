@@ -68,7 +68,10 @@ pub(crate) fn of<'a>(root: &'a Root, own: bool, work: &Path) -> io::Result<Layer
         }
         fs::rename(&partial, &new.skeleton)?;
     }
-    new.binds.extend(entries.into_iter().filter(|(_, kind)| *kind != Kind::Link).map(|(bind, _)| bind));
+    // What the root has at such a place already lies over the entry: it hides it.
+    let is_free = |bind: &Bind| !root.binds.iter().any(|other| other.target == bind.target);
+    let entries = entries.into_iter().filter(|(bind, kind)| *kind != Kind::Link && is_free(bind));
+    new.binds.extend(entries.map(|(bind, _)| bind));
     Ok(Layered::Own(Box::new(new)))
 }
 
@@ -130,10 +133,12 @@ mod tests {
         }
         fs::write(skeleton.join("etc/hosts"), "x").unwrap();
         fs::write(var.join("file"), "").unwrap();
+        fs::create_dir(var.join("log")).unwrap();
         symlink("/run", var.join("run")).unwrap();
+        let cover = Bind { source: base.path().join("empty"), target: "/var/log".into(), read_only: true };
         let root = Root {
             skeleton,
-            binds: vec![Bind { source: var.clone(), target: "/var".into(), read_only: true }],
+            binds: vec![cover.clone(), Bind { source: var.clone(), target: "/var".into(), read_only: true }],
             scratch: vec!["/tmp".into(), Storage::TARGET.into()],
             digest: "abc".into(),
             host: false,
@@ -144,7 +149,9 @@ mod tests {
         assert_eq!(of(&root, false, base.path()).unwrap().skeleton, root.skeleton);
         let new = of(&root, true, base.path()).unwrap();
         let targets: Vec<_> = new.binds.iter().map(|bind| bind.target.to_str().unwrap()).collect();
-        assert_eq!((targets, new.scratch.len()), (vec!["/var/file", "/var/lib"], 1));
+        assert_eq!((targets, new.scratch.len()), (vec!["/var/log", "/var/file", "/var/lib"], 1));
+        assert_eq!(new.binds[0], cover, "what is hidden stays hidden");
+        assert!(new.skeleton.join("var/log").is_dir());
         assert_eq!(fs::read_link(new.skeleton.join("var/run")).unwrap(), Path::new("/run"));
         assert_eq!(fs::metadata(new.skeleton.join("var/tmp")).unwrap().permissions().mode() & 0o7777, 0o1777);
         assert_eq!(fs::read_to_string(new.skeleton.join("etc/hosts")).unwrap(), "x");

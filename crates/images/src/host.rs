@@ -1,0 +1,162 @@
+//! What guests do not see of the host's root.
+
+use crate::root::{is_directory, make_directory, set_mode};
+use crate::{Bind, FileError, ImageError, Root};
+use std::fs::{self, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use weigh_host::cache::CacheDirectory;
+use weigh_host::state::StateDirectory;
+
+/// What programs of the host keep for themselves or tell its administrator (Filesystem Hierarchy
+/// Standard 3.0, chapter 5), and the key of systemd's credentials (`systemd-creds(1)`).
+const DATA: [&str; 8] = [
+    "/var/account",
+    "/var/backups",
+    "/var/cache",
+    "/var/crash",
+    "/var/lib/systemd/credential.secret",
+    "/var/log",
+    "/var/mail",
+    "/var/spool",
+];
+/// Where closed directories are looked for.
+const VAR: &str = "/var";
+/// How deep below it: `/var/lib/postgresql/15/main` and `/var/snap/lxd/common/lxd` are four deep.
+const DEPTH: usize = 4;
+
+/// Copies what everybody on the host may read: a guest's root, which nothing else would keep from the
+/// rest, gets no more than that. Closed directories become empty ones, closed files are left out, and
+/// so are sockets, pipes and devices.
+///
+/// # Errors
+/// Those of the file system. What is deleted meanwhile is no error.
+pub(crate) fn copy_readable(from: &Path, to: &Path) -> Result<(), ImageError> {
+    for entry in fs::read_dir(from).map_err(FileError::of("read the directory", from))? {
+        let entry = entry.map_err(FileError::of("read the directory", from))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        match copy_entry(&source, &target) {
+            Ok(true) => {
+                copy_readable(&source, &target)?;
+            }
+            Ok(false) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(FileError::of("copy", &source)(error).into()),
+        }
+    }
+    Ok(())
+}
+
+/// Copies one entry, of a directory nothing but itself. Returns whether it is a directory whose entries
+/// are to be copied.
+fn copy_entry(source: &Path, target: &Path) -> io::Result<bool> {
+    let metadata = source.symlink_metadata()?;
+    if metadata.is_symlink() {
+        symlink(fs::read_link(source)?, target)?;
+    } else if metadata.is_dir() {
+        fs::create_dir(target)?;
+        fs::set_permissions(target, Permissions::from_mode(if is_open(&metadata) { 0o755 } else { 0o700 }))?;
+        return Ok(is_open(&metadata));
+    } else if metadata.is_file() && is_open(&metadata) {
+        fs::copy(source, target)?;
+    }
+    Ok(false)
+}
+
+/// Whether everybody may read a file, or list and enter a directory.
+fn is_open(metadata: &Metadata) -> bool {
+    let wanted = if metadata.is_dir() { 0o005 } else { 0o004 };
+    metadata.permissions().mode() & wanted == wanted
+}
+
+/// Paths of the host that guests would see and must not: weighbridge's own directories and, below
+/// `/var`, logs, caches, mail and the directories that are closed to others, as far as there is
+/// something in them. A path below another one is not among them.
+pub(crate) fn covers(root: &Root, work: &Path, working_directory: Option<&Path>) -> Vec<PathBuf> {
+    let in_own = |path: &Path| working_directory.is_some_and(|own| path.starts_with(own));
+    let mut others: Vec<PathBuf> = DATA.iter().map(PathBuf::from).collect();
+    closed(Path::new(VAR), DEPTH, root, &mut others);
+    others.retain(|path| !in_own(path));
+    let weighbridges = [
+        StateDirectory::open().ok().map(|state| state.path().to_path_buf()),
+        CacheDirectory::open().map(|cache| cache.path().to_path_buf()),
+        Some(work.to_path_buf()),
+    ];
+    let mut all: Vec<PathBuf> = weighbridges.into_iter().flatten().chain(others).collect();
+    // A link may lead to a place that is not shown.
+    all.retain_mut(|path| match path.canonicalize() {
+        Ok(canonical) => {
+            *path = canonical;
+            path.to_str().is_some() && (is_shown(root, path) || in_own(path))
+        }
+        Err(_) => false,
+    });
+    // A path sorts before those below it.
+    all.sort();
+    all.dedup_by(|path, above| path.starts_with(above));
+    all
+}
+
+/// Whether guests see a path of the host at its place.
+pub(crate) fn is_shown(root: &Root, path: &Path) -> bool {
+    root.binds.iter().any(|bind| path.starts_with(&bind.target))
+        && !root.scratch.iter().any(|scratch| path.starts_with(scratch))
+}
+
+/// Adds the directories below `directory` that are closed to others and not empty. Those that cannot be
+/// looked at are kept from guests by the same rights.
+pub(crate) fn closed(directory: &Path, depth: usize, root: &Root, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    for path in directories.map(|entry| entry.path()) {
+        if found.contains(&path) || root.scratch.contains(&path) {
+            continue;
+        }
+        if path.metadata().is_ok_and(|metadata| is_open(&metadata)) {
+            if depth > 1 {
+                closed(&path, depth - 1, root, found);
+            }
+        } else if fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
+            found.push(path);
+        }
+    }
+}
+
+/// Makes binds of empty directories and files over these paths. The place of a working directory below
+/// one of them is made in it.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn cover(
+    paths: &[PathBuf],
+    work: &Path,
+    working_directory: Option<&Path>,
+) -> Result<Vec<Bind>, ImageError> {
+    let hidden = work.canonicalize().map_err(FileError::of("resolve", work))?.join("hidden");
+    let [directory, file, with_place] = ["directory", "file", "with-place"].map(|name| hidden.join(name));
+    make_directory(&hidden, 0o755)?;
+    make_directory(&directory, 0o755)?;
+    fs::write(&file, "").map_err(FileError::of("write", &file))?;
+    set_mode(&file, 0o444)?;
+    let mut binds = Vec::new();
+    for path in paths {
+        let source = match working_directory.and_then(|own| own.strip_prefix(path).ok()) {
+            Some(below) => {
+                let place = with_place.join(below);
+                fs::create_dir_all(&place).map_err(FileError::of("make the directory", &place))?;
+                &with_place
+            }
+            None if is_directory(path) => &directory,
+            None => &file,
+        };
+        binds.push(Bind { source: source.clone(), target: path.clone(), read_only: true });
+    }
+    Ok(binds)
+}
+
+/// Whether a directory holds a user's whole account: `/root`, `/home` or a directory in it.
+pub(crate) fn is_home(directory: &Path) -> bool {
+    let home = Path::new("/home");
+    directory == Path::new("/root") || directory == home || directory.parent() == Some(home)
+}
