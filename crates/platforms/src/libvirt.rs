@@ -147,9 +147,10 @@ impl Platform for Libvirt {
         Capabilities {
             system: storage::is_system(environment),
             shares_kernel: false,
+            keeps_secrets: weigh_host::facts::is_root(),
             needs_root: setting(self, environment, "uri").is_empty(),
             host_root: !storage::is_system(environment)
-                && share::is_expected(setting(self, environment, "kernel")),
+                && share::is_expected(setting(self, environment, "kernel"), prepare::ways()),
             sized_memory: true,
             settles: true,
             implies: IMPLIES,

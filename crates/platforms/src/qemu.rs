@@ -228,6 +228,7 @@ impl Platform for Qemu {
         Capabilities {
             system: is_system(environment),
             shares_kernel: false,
+            keeps_secrets: weigh_host::facts::is_root(),
             needs_root: net::needs_root(environment),
             host_root: shares_files(self, environment),
             sized_memory: true,
@@ -377,7 +378,7 @@ fn version(binary: &Path) -> Result<String> {
 /// Whether guests see the host's files.
 fn shares_files(platform: &Qemu, environment: &EnvironmentSpec) -> bool {
     !matches!(RootKind::of(environment), RootKind::Disk | RootKind::Initramfs)
-        && share::is_expected(setting(platform, environment, "kernel"))
+        && share::is_expected(setting(platform, environment, "kernel"), &share::Share::WAYS)
 }
 
 #[cfg(test)]

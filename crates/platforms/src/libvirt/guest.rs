@@ -181,11 +181,10 @@ impl LibvirtMachine {
         fs::write(&self.files.document, document)
             .map_err(PlatformError::at("write", &self.files.document))?;
         core.start_clock();
-        if let (Some(SharedFiles { kind: Share::Virtiofs, source, .. }), Some((_, shared))) =
-            (&share, &prepared.share)
-        {
+        if let Some(SharedFiles { kind: Share::Virtiofs, source, .. }) = &share {
             let listener = UnixListener::bind(source).map_err(PlatformError::at("listen on", source))?;
-            self.file_daemon = Some(share::serve(listener.into(), shared, core.cgroup.as_ref(), &core.log)?);
+            let daemon = share::serve(listener.into(), &request.root, core.cgroup.as_ref(), &core.log)?;
+            self.file_daemon = Some(daemon);
         }
         self.bring_up(core, &settings, acceleration, until)
     }

@@ -37,8 +37,9 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
     KNOWN.get_or_make(host, request, settings.memory_bytes, |place| {
         let kernel = boot::kernel(host, settings.kernel)?;
         let is_system = storage::is_system(&request.environment);
-        let share = if request.root.binds.is_empty() || is_system { None } else { Share::of(&kernel) };
-        let share = share.map(|share| (share, share::common(&request.root)));
+        let is_shared = !request.root.binds.is_empty() && !is_system;
+        let share = if is_shared { Share::of(&kernel, ways()) } else { None };
+        let share = share.map(|share| (share, share::shared(&request.root, host)));
         let initramfs = place.join(INITRAMFS);
         boot::write(&kernel, &contents(request, &settings, share.as_ref()), &initramfs)?;
         if let Some(wanted) = Wanted::of(&Libvirt, &request.environment) {
@@ -48,6 +49,12 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
         let GuestKernel { boot: kernel, source, .. } = kernel;
         Ok(Prepared { kernel, source, initramfs, share, root })
     })
+}
+
+/// How files can be shared. QEMU is libvirt's to start, and sees more of the host than the guest may,
+/// so that it serves 9p only with the rights of an ordinary user.
+pub(super) fn ways() -> &'static [Share] {
+    if weigh_host::facts::is_root() { &[Share::Virtiofs] } else { &[Share::NineP] }
 }
 
 /// What goes into the guest's memory at boot.

@@ -156,7 +156,7 @@ impl QemuMachine {
             channel: Channel::make(&request.environment, &core.name)?,
         });
         core.start_clock();
-        parts.storage.serve(core.cgroup.as_ref(), &core.log)?;
+        parts.storage.serve(&request.root, core.cgroup.as_ref(), &core.log)?;
         let machine = Machine {
             name: &core.name,
             kind: settings.machine,
@@ -173,6 +173,7 @@ impl QemuMachine {
         if let Some(cgroup) = &core.cgroup {
             command = command.pre_exec_cgroup(cgroup);
         }
+        command = parts.storage.seen_by(command, host, &request.root);
         let of_parts = parts.all_mut().into_iter().flat_map(Part::passed);
         let state = saved.as_mut().and_then(Saved::passed);
         for descriptor in [monitor_of_qemu, console].into_iter().chain(of_parts).chain(state) {

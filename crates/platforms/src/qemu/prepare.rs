@@ -46,7 +46,7 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
             _ => None,
         };
         let share = share(&kernel, request, &settings)?;
-        let share = share.map(|share| (share, share::common(&request.root)));
+        let share = share.map(|share| (share, share::shared(&request.root, host)));
         let initramfs = place.join(INITRAMFS);
         boot::write(&kernel, &contents(request, &settings, share.as_ref()), &initramfs)?;
         if let Some(disk) = &settings.disk {
@@ -66,7 +66,7 @@ fn share(kernel: &GuestKernel, request: &GuestRequest, settings: &Settings<'_>) 
         return Ok(None);
     }
     match settings.root {
-        RootKind::Auto => Ok(Share::of(kernel)),
+        RootKind::Auto => Ok(Share::of(kernel, &Share::WAYS)),
         RootKind::Initramfs | RootKind::Disk => Ok(None),
         RootKind::Shared(share) => share.check(kernel).map(|()| Some(share)),
     }

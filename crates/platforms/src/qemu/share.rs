@@ -1,12 +1,15 @@
 //! The host's files in the guest: by 9p where the guest's kernel knows it, else by virtiofs and its
 //! daemon.
 //!
-//! Both are mounted read-only. 9p is also served read-only; virtiofs is not, because the daemon
-//! that comes with QEMU 7.2 has no such option.
+//! The guest's root may mount the whole again, without the rest of its root, and writable. So the
+//! program that serves it sees nothing but the root that containers have: the parts of the image, read
+//! only, on their places in the skeleton, in a mount namespace of its own. Only without root, when no
+//! such namespace can be had, does QEMU serve the directory that holds all parts, read-only and with
+//! the user's rights.
 
 use super::storage::TAG;
 use crate::vm::boot::scratch;
-use crate::{PlatformError, Result};
+use crate::{Host, PlatformError, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use weigh_host::cache::CacheDirectory;
@@ -35,18 +38,21 @@ pub(crate) enum Share {
 /// Whether guests see the host's files, as far as it can be told without fetching a kernel: a
 /// kernel that is fetched is Debian's, which knows virtiofs and not 9p. `kernel` is the value of the
 /// key, maybe empty.
-pub(crate) fn is_expected(kernel: &str) -> bool {
+pub(crate) fn is_expected(kernel: &str, ways: &[Share]) -> bool {
     let named = Some(kernel).filter(|path| !path.is_empty()).map(Path::new);
     match CacheDirectory::open().and_then(|cache| GuestKernel::find_local(named, &cache)) {
-        Some(kernel) => Share::of(&kernel).is_some(),
+        Some(kernel) => Share::of(&kernel, ways).is_some(),
         None => weigh_host::facts::is_root() && daemon().is_some(),
     }
 }
 
 impl Share {
-    /// The way that works with this kernel here, if any does.
-    pub(crate) fn of(kernel: &GuestKernel) -> Option<Self> {
-        [Self::NineP, Self::Virtiofs].into_iter().find(|share| share.check(kernel).is_ok())
+    /// All ways, the one that needs no daemon first.
+    pub(crate) const WAYS: [Self; 2] = [Self::NineP, Self::Virtiofs];
+
+    /// The first of these ways that works with this kernel here, if any does.
+    pub(crate) fn of(kernel: &GuestKernel, ways: &[Self]) -> Option<Self> {
+        ways.iter().copied().find(|share| share.check(kernel).is_ok())
     }
 
     /// Whether this way works with this kernel here.
@@ -103,29 +109,50 @@ impl Share {
         }
     }
 
-    /// All mounts of a root whose binds lie below `shared` on the host.
+    /// All mounts of a root of which this directory of the host is shared ([`shared`]).
     pub(crate) fn mounts(self, root: &Root, shared: &Path) -> Vec<BootMount> {
+        let on_places = shared == root.skeleton;
         let bind = |mount: Mount<'_>| match mount {
             Mount::Scratch(path) => scratch(path),
             Mount::Bind(bind) => {
-                let below = bind.source.strip_prefix(shared).unwrap_or(&bind.source);
-                let source = Path::new(PLACE).join(below);
+                let (path, above) =
+                    if on_places { (&bind.target, Path::new("/")) } else { (&bind.source, shared) };
+                let source = Path::new(PLACE).join(path.strip_prefix(above).unwrap_or(path));
                 let options = if bind.read_only { "bind,ro" } else { "bind" };
                 BootMount::new("none", &source.to_string_lossy(), &bind.target.to_string_lossy(), options)
             }
         };
-        [self.mount()].into_iter().chain(root.mounts().into_iter().map(bind)).collect()
+        let mounts = if on_places { root.outer_mounts() } else { root.mounts() };
+        [self.mount()].into_iter().chain(mounts.into_iter().map(bind)).collect()
     }
 }
 
-/// The deepest directory that holds all binds of a root.
-pub(crate) fn common(root: &Root) -> PathBuf {
+/// The directory of the host that is shared with guests that have this root: the skeleton, for programs
+/// that are started [`with_parts`], else the deepest directory that holds all binds.
+pub(crate) fn shared(root: &Root, host: &Host) -> PathBuf {
+    if host.is_root { root.skeleton.clone() } else { common(root) }
+}
+
+fn common(root: &Root) -> PathBuf {
     let mut sources = root.binds.iter().map(|bind| bind.source.as_path());
     let mut common = sources.next().and_then(Path::parent).unwrap_or(Path::new("/")).to_path_buf();
     for source in sources {
         while !source.parent().is_some_and(|parent| parent.starts_with(&common)) && common.pop() {}
     }
     common
+}
+
+/// Shows a program the parts of a root on their places in its skeleton, all of it read-only. Needs root.
+pub(crate) fn with_parts(program: Invocation, root: &Root) -> Invocation {
+    let skeleton = &root.skeleton;
+    let program = program.with_read_only(skeleton, skeleton);
+    root.mounts().into_iter().fold(program, |program, mount| match mount {
+        Mount::Bind(bind) => {
+            let target = bind.target.strip_prefix("/").unwrap_or(&bind.target);
+            program.with_read_only(&bind.source, &skeleton.join(target))
+        }
+        Mount::Scratch(_) => program,
+    })
 }
 
 /// virtiofsd(1), where it is installed.
@@ -144,29 +171,24 @@ impl Daemon {
     ///
     /// # Errors
     /// It is not installed, or does not start.
-    pub(crate) fn start(shared: &Path, cgroup: Option<&Cgroup>, log: &Path) -> Result<Self> {
+    pub(crate) fn start(root: &Root, cgroup: Option<&Cgroup>, log: &Path) -> Result<Self> {
         let (listener, connection) = connected().map_err(PlatformError::io("make a socket for virtiofsd"))?;
-        Ok(Self { running: serve(listener, shared, cgroup, log)?, connection })
+        Ok(Self { running: serve(listener, root, cgroup, log)?, connection })
     }
 }
 
-/// Starts virtiofsd(1) for the one connection that will come to a listening socket, in the guest's
-/// control group.
+/// Starts virtiofsd(1), which serves a root's parts to the one connection that will come to a listening
+/// socket, in the guest's control group.
 ///
 /// # Errors
 /// It is not installed, or does not start.
-pub(crate) fn serve(
-    listener: OwnedFd,
-    shared: &Path,
-    cgroup: Option<&Cgroup>,
-    log: &Path,
-) -> Result<Running> {
+pub(crate) fn serve(listener: OwnedFd, root: &Root, cgroup: Option<&Cgroup>, log: &Path) -> Result<Running> {
     let binary = daemon().ok_or_else(|| PlatformError::missing("the program virtiofsd", INSTALL_DAEMON))?;
     let mut command = Invocation::new(binary);
-    // The older daemon, which is part of QEMU, takes its options by `-o`. A root of its own would
-    // need a mount namespace that pivot_root(2) refuses on initial RAM file systems; it serves
-    // files that are meant to be seen.
+    // The older daemon, which is part of QEMU, takes its options by `-o`. The sandbox that it makes
+    // itself by default needs pivot_root(2), which fails on initial RAM file systems.
     let old = binary.starts_with("/usr/lib/qemu");
+    let shared = &root.skeleton;
     let source = shared.to_string_lossy();
     command = if old {
         let options = format!("source={},cache=always,sandbox=chroot", source.replace(',', "\\,"));
@@ -184,7 +206,7 @@ pub(crate) fn serve(
     if let Some(cgroup) = cgroup {
         command = command.pre_exec_cgroup(cgroup);
     }
-    Ok(command.pass(listener).log_to(log).spawn()?)
+    Ok(with_parts(command, root).pass(listener).log_to(log).spawn()?)
 }
 
 /// A listening socket and a connection to it; no file system knows their name, and the kernel
@@ -242,5 +264,9 @@ mod tests {
         assert!(table.contains(&"none /.weighbridge/files/usr /usr bind,ro\n".into()), "{table:?}");
         assert!(table.contains(&"tmpfs tmpfs /tmp nosuid,nodev,mode=1777\n".into()), "{table:?}");
         assert!(table.contains(&"tmpfs tmpfs /run nosuid,nodev,mode=0755\n".into()), "{table:?}");
+        let root = root(&["/images/a/usr", "/covers/empty"]);
+        let mounts = Share::Virtiofs.mounts(&root, &root.skeleton);
+        let table: Vec<String> = mounts.iter().map(ToString::to_string).collect();
+        assert!(table.contains(&"none /.weighbridge/files/empty /empty bind,ro\n".into()), "{table:?}");
     }
 }

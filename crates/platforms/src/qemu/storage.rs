@@ -5,14 +5,14 @@ use super::disks::{DATA, Opening, ROOT, seen};
 use super::meter::Meter;
 use super::part::{Line, Part, escape_path};
 use super::prepare::Prepared;
-use super::share::{Daemon, Share};
+use super::share::{self, Daemon, Share};
 use crate::vm::disk::{DataDisk, GuestRoot, probe_words};
 use crate::{DiskMeter, GuestRequest, Host, PlatformError, Result};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use weigh_host::cgroup::Cgroup;
-use weigh_host::command::Running;
+use weigh_host::command::{Invocation, Running};
 
 /// Tag of the host's files in the guest.
 pub(crate) const TAG: &str = "weighbridge";
@@ -119,15 +119,28 @@ impl Storage {
     ///
     /// # Errors
     /// The daemon is missing or does not start.
-    pub(super) fn serve(&mut self, cgroup: Option<&Cgroup>, log: &Path) -> Result<()> {
+    pub(super) fn serve(
+        &mut self,
+        root: &weigh_images::Root,
+        cgroup: Option<&Cgroup>,
+        log: &Path,
+    ) -> Result<()> {
         if let Some(share) = &mut self.share
             && share.kind == Share::Virtiofs
         {
-            let Daemon { running, connection } = Daemon::start(&share.path, cgroup, log)?;
+            let Daemon { running, connection } = Daemon::start(root, cgroup, log)?;
             self.daemon = Some(running);
             share.connection = Some((connection.as_raw_fd(), Some(connection)));
         }
         Ok(())
+    }
+
+    /// Where QEMU itself serves a root's parts, it gets to see them on their places.
+    pub(super) fn seen_by(&self, qemu: Invocation, host: &Host, root: &weigh_images::Root) -> Invocation {
+        match &self.share {
+            Some(SharedFiles { kind: Share::NineP, .. }) if host.is_root => share::with_parts(qemu, root),
+            _ => qemu,
+        }
     }
 
     fn shared_files(&self, line: &mut Line) {
