@@ -11,6 +11,10 @@ use weigh_host::private;
 /// It is the range that Linux distributions leave free for that (`subuid(5)`).
 pub(crate) const MAPPED: (u32, u32) = (100_000, 65_536);
 
+/// The user and group that programs are which play machines: the last of these, which hardly any
+/// container has and which owns nothing on the host.
+pub(crate) const MONITOR_USER: u32 = MAPPED.0 + MAPPED.1 - 1;
+
 /// Lets a user of the host come to what is in a directory. Closed directories of weighbridge, which are those of the
 /// state and of the cache, are opened to this one user; others must be open to everybody.
 ///

@@ -7,6 +7,10 @@
 //! goes to standard error, which is the guest's log. So the kernel's words never meet the
 //! protocol's.
 //!
+//! Root of the guest is master of the whole kernel, by modules alone, and hostfs shows any path of the
+//! host. So the kernel runs as a user who owns nothing, and finds the image as containers do,
+//! read-only, in a mount namespace of its own.
+//!
 //! Its network card is a vector device on a tap of the host, whose frames it moves many at a time;
 //! the older transports move one.
 //!
@@ -30,8 +34,8 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::path::PathBuf;
 use weigh_host::cache::CacheDirectory;
 use weigh_host::command::find_program;
-use weigh_images::Bind;
 use weigh_images::package::{cached_user_mode_kernel, user_mode_kernel};
+use weigh_images::{Bind, Root};
 use weigh_model::EnvironmentSpec;
 use weigh_protocol::boot::BootMount;
 
@@ -156,7 +160,8 @@ impl Platform for Uml {
         room_for(memory_bytes(request)?)?;
         let path = initramfs_path(&request.root);
         if !path.exists() {
-            initramfs(&request.root, &mounts(&request.root, share)?)?.write_file(&path)?;
+            initramfs(&request.root, &mounts(&request.root, |bind| share(&request.root, bind))?)?
+                .write_file(&path)?;
         }
         Ok(())
     }
@@ -191,10 +196,11 @@ impl Platform for Uml {
     }
 }
 
-/// A part of the image as hostfs shows it.
-fn share(bind: &Bind) -> Result<BootMount> {
+/// A part of the image as hostfs shows it: at its place in the skeleton, where the kernel finds it.
+fn share(root: &Root, bind: &Bind) -> Result<BootMount> {
+    let source = root.skeleton.join(bind.target.strip_prefix("/").unwrap_or(&bind.target));
     let read_only = if bind.read_only { "ro," } else { "" };
-    let options = format!("{read_only}nosuid,nodev,{}", utf8(&bind.source)?);
+    let options = format!("{read_only}nosuid,nodev,{}", utf8(&source)?);
     Ok(BootMount::new("hostfs", "none", utf8(&bind.target)?, &options))
 }
 

@@ -2,10 +2,14 @@
 
 use super::root::init_argument;
 use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::mapped::{MONITOR_USER, admit};
+use crate::qemu::share::with_parts;
 use crate::vm::tap::{self, Tap};
 use crate::{GuestRequest, Host, PlatformError, Result, Session};
+use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
@@ -20,6 +24,8 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 /// The first serial line in the guest.
 const CHANNEL: &str = "/dev/ttyS0";
+/// Opens taps.
+const TUN: &str = "/dev/net/tun";
 /// What is looked at of a console, bytes: all of a boot.
 const CONSOLE_BYTES: u64 = 256 << 10;
 
@@ -46,9 +52,21 @@ impl Machine<'_> {
         CoreGuest::launch(core, UmlMachine, |_, core| {
             std::fs::create_dir_all(&directory)
                 .map_err(PlatformError::at("make the directory", &directory))?;
+            let user = MONITOR_USER;
+            chown(&directory, Some(user), Some(user)).map_err(PlatformError::at("give away", &directory))?;
+            for path in [&self.program, &self.initramfs, &directory] {
+                admit(host, user, path.parent().unwrap_or(path))?;
+            }
             core.make_cgroup(host, &Limits { cpus: self.cpu.into_iter().collect(), memory_bytes: None })?;
             let tap = tap::of_guest(host, request, self.network)?;
-            let invocation = self.invocation(&directory, tap.as_ref());
+            let invocation = self.invocation(&directory, tap.as_ref()).as_user(user);
+            let mut invocation = with_parts(invocation, &request.root);
+            if let Some(tap) = &tap {
+                tap.give(user)?;
+                let device = own_device(&directory, user)
+                    .map_err(PlatformError::io("make a device of the user-mode kernel's own"))?;
+                invocation = invocation.with_own(Path::new(TUN), &device);
+            }
             let network = tap.as_ref().map_or("none", Tap::as_str);
             core.facts = [("acceleration", "user-mode"), ("network", network)]
                 .map(|(k, v)| (k.into(), v.into()))
@@ -95,6 +113,15 @@ impl Machine<'_> {
             .env("TMPDIR", self.memory_place)
             .current_dir(directory)
     }
+}
+
+/// A device that opens taps, for a user who may not open the host's.
+fn own_device(directory: &Path, user: u32) -> std::io::Result<PathBuf> {
+    let device = directory.join("tun");
+    let number = std::fs::metadata(TUN)?.rdev();
+    rustix::fs::mknodat(CWD, &device, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, number)?;
+    chown(&device, Some(user), Some(user))?;
+    Ok(device)
 }
 
 /// The machine's card: frames are moved in vectors of so many, and small ones that belong together

@@ -21,7 +21,7 @@ pub(super) fn mounts(root: &Root, share: impl Fn(&Bind) -> Result<BootMount>) ->
         BootMount::new("devpts", "devpts", "/dev/pts", "nosuid,noexec,mode=620,ptmxmode=666"),
         BootMount::new("tmpfs", "tmpfs", "/dev/shm", "nosuid,nodev,mode=1777"),
     ];
-    for mount in root.mounts() {
+    for mount in root.outer_mounts() {
         mounts.push(match mount {
             Mount::Bind(bind) => share(bind)?,
             Mount::Scratch(target) => {

@@ -93,6 +93,7 @@ const TELLING: &[&str] = &[
     "clocks_survive_slices",
     "cpus",
     "memory",
+    "secrets_of_the_host_stay_on_the_host",
     "dropped",
     "dead",
 ];

@@ -1,0 +1,106 @@
+//! What root of a guest with the host's root does not get to see of the host.
+
+use super::bench::{Bench, command, run};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use weigh_host::cache::CacheDirectory;
+use weigh_host::command::Invocation;
+use weigh_host::state::StateDirectory;
+use weigh_protocol::Status;
+
+/// What every secret file of this check has in it.
+const SECRET: &str = "known to the host alone";
+/// Prints a file. A guest that may mount does so: the host's files once more, by every way in which a
+/// machine may have them.
+const READ: &str = r#"cat "$0"; mkdir /tmp/all && {
+    mount -t virtiofs weighbridge /tmp/all || mount -t 9p -o trans=virtio weighbridge /tmp/all ||
+    mount -t hostfs none /tmp/all -o /
+} && { cat "/tmp/all$0"; touch "/tmp/all$1"; cp /bin/true "/tmp/all$1"; }; true"#;
+/// Connects to a socket.
+const CONNECT: &str = r"socket(S, PF_UNIX, SOCK_STREAM, 0) or die; connect(S, sockaddr_un($ARGV[0])) or die $!; print 'connected'";
+
+/// Directories of the host, with a secret and a socket that somebody listens at in each. They are
+/// removed with this value.
+struct Planted {
+    directories: Vec<tempfile::TempDir>,
+    _listeners: Vec<UnixListener>,
+}
+
+impl Planted {
+    fn new(places: &[PathBuf]) -> Self {
+        let directories: Vec<_> = places
+            .iter()
+            .map(|place| {
+                fs::create_dir_all(place).unwrap();
+                tempfile::Builder::new().prefix("conformance-").tempdir_in(place).unwrap()
+            })
+            .collect();
+        let listen = |directory: &tempfile::TempDir| {
+            let mode = |name: &str, mode| {
+                fs::set_permissions(directory.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+            };
+            // Of the host's users root alone may read the secret, and everybody may connect.
+            mode("", 0o755);
+            fs::write(directory.path().join("secret"), SECRET).unwrap();
+            mode("secret", 0o600);
+            let socket = UnixListener::bind(directory.path().join("socket")).unwrap();
+            mode("socket", 0o777);
+            socket
+        };
+        let listeners = directories.iter().map(listen).collect();
+        Self { directories, _listeners: listeners }
+    }
+
+    fn paths(&self, name: &str) -> impl Iterator<Item = PathBuf> {
+        self.directories.iter().map(move |directory| directory.path().join(name))
+    }
+}
+
+/// Root of a guest can neither read what the host keeps from its users nor connect to a socket of the
+/// host's programs, below `/run` or in weighbridge's own directories; nor can it write to what the host
+/// shares with it.
+pub fn secrets_of_the_host_stay_on_the_host(bench: &Bench) {
+    let can = &bench.capabilities;
+    if !bench.executes() || !can.host_root || !can.keeps_secrets || !weigh_host::facts::is_root() {
+        return;
+    }
+    let own = [StateDirectory::open().unwrap().path().into(), CacheDirectory::open().unwrap().path().into()];
+    let places: Vec<PathBuf> =
+        ["/run", "/root", "/var/log"].map(PathBuf::from).into_iter().chain(own).collect();
+    let planted = Planted::new(&places);
+    let closed = tempfile::NamedTempFile::with_prefix_in("conformance-", "/etc").unwrap();
+    fs::write(closed.path(), SECRET).unwrap();
+    let secrets = planted.paths("secret").chain([closed.path().into(), "/etc/shadow".into()]);
+    let sockets: Vec<PathBuf> = planted.paths("socket").collect();
+    let connect =
+        |socket: &Path| ["perl", "-MSocket", "-e", CONNECT, socket.to_str().unwrap()].map(String::from);
+    for socket in &sockets {
+        let [program, arguments @ ..] = connect(socket);
+        let on_the_host = Invocation::new(program).args(arguments).run_ok().unwrap();
+        assert_eq!(on_the_host.output, b"connected", "the attempt is a good one");
+    }
+    let request = bench.request();
+    let mut guest = bench.launch(&request);
+    let mark = format!("/etc/{}", bench.host.run);
+    for secret in secrets {
+        let known = fs::read(&secret).unwrap();
+        assert!(!known.is_empty(), "{}", secret.display());
+        let script = ["/bin/sh", "-c", READ, secret.to_str().unwrap(), &mark];
+        let read = run(&mut *guest, &command(&script)).output;
+        assert!(read.is_empty(), "{} is read: {}", secret.display(), String::from_utf8_lossy(&read));
+    }
+    for socket in &sockets {
+        let words = connect(socket);
+        let done = run(&mut *guest, &command(&words.each_ref().map(String::as_str)));
+        assert_ne!(done.end.status, Status::Exited(0), "{} answers", socket.display());
+        assert_eq!(done.output, b"", "{} answers", socket.display());
+    }
+    let etc = request.root.binds.iter().find(|bind| bind.target == Path::new("/etc")).unwrap();
+    for place in [Path::new("/etc"), &etc.source, &request.root.skeleton.join("etc")] {
+        let written = place.join(&bench.host.run);
+        assert!(!written.exists(), "{} is written by the guest", written.display());
+    }
+    guest.stop().unwrap();
+}
