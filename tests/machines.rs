@@ -3,8 +3,8 @@
 
 use crate::support::Moment::{Changes, Trials};
 use crate::support::{
-    Stage, asked_for, cell_of, is_long, killed_at, known_diagnosis, listed, named, ready, shown, trials,
-    unbroken, wait_until,
+    Stage, cell_of, is_long, killed_at, known_diagnosis, listed, named, ready, shown, trials, unbroken,
+    wait_until,
 };
 use serde_json::Value;
 
@@ -98,9 +98,6 @@ fn machines_say_what_they_are() {
 fn machines_answer_over_their_networks() {
     let stage = Stage::new();
     let test = "machines_answer_over_their_networks";
-    if !asked_for(test) {
-        return;
-    }
     let mut on = vec!["native"];
     on.extend(ready(&stage, "qemu", test).then_some("qemu:net=user"));
     if taps_ready() {
@@ -134,7 +131,7 @@ fn machines_answer_over_their_networks() {
 fn killed_with_machines_clean_restores_the_host() {
     const TEST: &str = "killed_with_machines_clean_restores_the_host";
     let stage = Stage::new();
-    let machines = if asked_for(TEST) { machines(&stage, TEST) } else { Vec::new() };
+    let machines = machines(&stage, TEST);
     if machines.is_empty() {
         return;
     }
@@ -221,7 +218,7 @@ fn cpu_ticks(pid: u32) -> u64 {
 fn a_page_cached_disk_is_caught() {
     let stage = Stage::new();
     const TEST: &str = "a_page_cached_disk_is_caught";
-    if !asked_for(TEST) || !ready(&stage, "qemu", TEST) {
+    if !ready(&stage, "qemu", TEST) {
         return;
     }
     let (direct, cached) = ("qemu:disk=raw,size=32MiB", "qemu:disk=raw,size=32MiB,cache=writeback");
@@ -283,7 +280,7 @@ fn kvm_is_proven_or_refused() {
 fn the_start_of_a_machine_is_told_in_parts() {
     let stage = Stage::new();
     const TEST: &str = "the_start_of_a_machine_is_told_in_parts";
-    if !asked_for(TEST) || !ready(&stage, "qemu", TEST) {
+    if !ready(&stage, "qemu", TEST) {
         return;
     }
     let machine = "qemu:accel=tcg";

@@ -50,8 +50,11 @@ fn main() {
     let out = PathBuf::from(variable("OUT_DIR"));
     let target =
         out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target directory").join("guest");
-    build(&workspace, &target, "weigh-probe", "probe", probe_target);
-    build(&workspace, &target, "weigh-kernels", "kernels", &gnu);
+    // Both at once: each ends with one crate that keeps one CPU busy.
+    std::thread::scope(|scope| {
+        scope.spawn(|| build(&workspace, &target.join("probe"), "weigh-probe", "probe", probe_target));
+        build(&workspace, &target.join("kernels"), "weigh-kernels", "kernels", &gnu);
+    });
 
     println!("cargo::rustc-env=WEIGH_READERS_DIGEST={}", readers_digest(&workspace));
 }

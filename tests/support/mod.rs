@@ -217,16 +217,6 @@ pub fn is_long() -> bool {
     std::env::var_os("WEIGH_LONG").is_some()
 }
 
-/// Whether the tests of machines were asked for that `make test` leaves to `make test-platforms`;
-/// says so when they were not.
-pub fn asked_for(test: &str) -> bool {
-    let asked = is_long() || std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all");
-    if !asked {
-        eprintln!("SKIPPED {test}: emulated machines are slow; WEIGH_PLATFORMS=all has it");
-    }
-    asked
-}
-
 /// Whether a platform is ready on this host; says so when it is not, and fails when `WEIGH_REQUIRE`
 /// names it.
 pub fn ready(stage: &Stage, platform: &str, test: &str) -> bool {

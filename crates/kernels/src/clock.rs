@@ -38,6 +38,18 @@ pub(crate) fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// CPU time of this process and of its children that were waited for, nanoseconds.
+pub(crate) fn cpu_with_children_ns() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage fills the structure; it fails for an unknown `who` only.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    cpu_ns() + ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
 /// Seconds in `ns` nanoseconds.
 pub(crate) fn seconds(ns: u64) -> f64 {
     ns as f64 * 1e-9

@@ -5,8 +5,8 @@
 //! again cannot time itself. With `--marks TIME` it prints lines to standard output:
 //!
 //! - `mark`: the time since the line before belongs to no work. The first one says that set-up is
-//!   over. `mark median` and `mark best` say, too, what is to be reported of the pieces between marks:
-//!   what the whole form reports of its repetitions. Without such a word it is the mean.
+//!   over. `mark median` says, too, that the usual cost is to be reported, because the whole form
+//!   reports the median or the best of its repetitions. Without this word it is the mean.
 //! - `mark NAME=AMOUNT [NAME=AMOUNT...]`: the amount of work since the line before, for each metric
 //!   of the kernel that this work is measured by. A metric for which lower is better is the time
 //!   divided by the amount; a rate is the amount divided by the time.
@@ -19,7 +19,7 @@
 //!
 //! SIGTERM ends the work after the current piece; then comes the check, and the usual line.
 
-use crate::clock::{cpu_ns, now_ns};
+use crate::clock::{cpu_with_children_ns as cpu_ns, now_ns};
 use crate::kernel::{Kernel, KernelError, all};
 use crate::options::UsageError;
 use crate::team::Member;
@@ -102,19 +102,20 @@ pub fn requested(
 /// of work they would be part of what is measured.
 const LOOK_NS: u64 = 12_000_000;
 
-/// CPU time between marks at most, where a statistic of the pieces is reported: a longer piece is more
-/// often disturbed than not where others use the CPU now and then.
-const PIECE_NS: u64 = 10_000_000;
+/// A turn of one metric, in times between two marks.
+const TURN: u64 = 2;
 
 /// What a kernel in its endless form reports to, and learns from when to end.
 pub(crate) struct Marks {
     statistic: PieceStatistic,
     every_ns: u64,
+    /// When the present turn ends; none before the first.
+    turn_ends_ns: Option<u64>,
     /// [`LOOK_NS`], or 0 to look after every piece.
     look_ns: u64,
-    /// CPU time of the process at the last mark.
+    /// CPU time of the process, and of its children that have ended, at the last mark.
     last_ns: u64,
-    /// CPU time of the process when the clock was read last.
+    /// The same when the clock was read last.
     looked_ns: u64,
     /// Pieces since then, and how many there may be until it is read again.
     unseen: u64,
@@ -133,19 +134,13 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks on standard output, so much of CPU time apart, or [`PIECE_NS`] where that is less and
-    /// `statistic` is not the mean. From here on this thread, and those that it starts, leave
-    /// SIGTERM pending.
+    /// Marks on standard output, so much of CPU time apart. From here on this thread, and those that
+    /// it starts, leave SIGTERM pending.
     pub(crate) fn new(every: Every, statistic: PieceStatistic) -> Result<Self, KernelError> {
         block_sigterm().map_err(KernelError::system("block SIGTERM"))?;
         let output = Box::new(std::io::stdout());
         let marks = Self::with((every.mark, LOOK_NS), output, Box::new(sigterm_is_pending));
-        Ok(Self { batch_ns: every.batch.map(saturating_ns), ..marks.of(statistic) })
-    }
-
-    fn of(self, statistic: PieceStatistic) -> Self {
-        let longest_ns = if statistic.is_mean() { u64::MAX } else { PIECE_NS };
-        Self { statistic, every_ns: self.every_ns.min(longest_ns), ..self }
+        Ok(Self { batch_ns: every.batch.map(saturating_ns), statistic, ..marks })
     }
 
     fn with(
@@ -157,6 +152,7 @@ impl Marks {
         Self {
             statistic: PieceStatistic::Mean,
             every_ns: saturating_ns(every),
+            turn_ends_ns: None,
             look_ns,
             last_ns: now_ns,
             looked_ns: now_ns,
@@ -238,8 +234,24 @@ impl Marks {
         stopped
     }
 
-    /// Does pieces of work until a mark is printed or the work is to end. `piece` returns the
-    /// amount.
+    /// Whether the turn of a metric is over, after a mark of it was printed. The next one begins then.
+    ///
+    /// Turns end at even distances of CPU time, as closely as marks allow. Guests that are compared
+    /// begin together, so that all of them work for the same metric in the same slices, and what is
+    /// slow for a while is slow for that metric in all of them.
+    fn turn_is_over(&mut self) -> bool {
+        let (now_ns, turn_ns) = (self.last_ns, TURN.saturating_mul(self.every_ns));
+        let begun_ns = now_ns.saturating_sub(self.every_ns);
+        let ends_ns = self.turn_ends_ns.unwrap_or_else(|| begun_ns.saturating_add(turn_ns));
+        let over = now_ns.saturating_add(self.every_ns / 2) >= ends_ns;
+        // Long pieces put the turns off.
+        let next_ns = if over { ends_ns.max(begun_ns).saturating_add(turn_ns) } else { ends_ns };
+        self.turn_ends_ns = Some(next_ns);
+        over
+    }
+
+    /// Does pieces of work until the turn of their metric is over or the work is to end. `piece`
+    /// returns the amount.
     pub(crate) fn turn(
         &mut self,
         metric: &str,
@@ -247,7 +259,7 @@ impl Marks {
     ) -> Result<(), KernelError> {
         loop {
             let amount = piece()?;
-            if self.done(&[(metric, amount)]) || self.stopped() {
+            if self.done(&[(metric, amount)]) && self.turn_is_over() || self.stopped() {
                 return Ok(());
             }
         }
@@ -334,8 +346,8 @@ pub(crate) struct TeamMarks<'a> {
     /// Finished work that is not reported yet.
     amount: AtomicU64,
     total: AtomicU64,
-    /// Whether a mark was printed since all met.
-    printed: AtomicBool,
+    /// Whether the turn was found to be over since all met.
+    over: AtomicBool,
     stopped: AtomicBool,
     /// What all members are told when they met; it changes when they meet again.
     turn_is_over: AtomicBool,
@@ -345,7 +357,7 @@ pub(crate) struct TeamMarks<'a> {
 /// What all members of a team are told when they met.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Met {
-    /// A mark was printed in this turn, or the work is over.
+    /// The turn is over, or the work is.
     pub(crate) turn_is_over: bool,
     /// The work is to end.
     pub(crate) work_is_over: bool,
@@ -353,9 +365,9 @@ pub(crate) struct Met {
 
 impl<'a> TeamMarks<'a> {
     pub(crate) fn new(marks: &'a mut Marks) -> Self {
-        let [printed, stopped, turn_is_over, work_is_over] = [const { AtomicBool::new(false) }; 4];
+        let [over, stopped, turn_is_over, work_is_over] = [const { AtomicBool::new(false) }; 4];
         let [amount, total] = [const { AtomicU64::new(0) }; 2];
-        Self { marks: Mutex::new(marks), amount, total, printed, stopped, turn_is_over, work_is_over }
+        Self { marks: Mutex::new(marks), amount, total, over, stopped, turn_is_over, work_is_over }
     }
 
     /// [`Marks::ready`], when all members have come here. None goes on before.
@@ -378,7 +390,7 @@ impl<'a> TeamMarks<'a> {
 
     /// Waits for all members and prints all pending work. Returns whether the work is to end.
     pub(crate) fn settle(&self, member: &Member<'_>, metric: &str) -> bool {
-        self.printed.store(true, Ordering::Relaxed);
+        self.over.store(true, Ordering::Relaxed);
         self.meet(member, metric).work_is_over
     }
 
@@ -387,12 +399,12 @@ impl<'a> TeamMarks<'a> {
         self.together(member, |marks| {
             self.report(marks, metric);
             let stopped = self.stopped.load(Ordering::Relaxed);
-            let over = stopped || self.printed.load(Ordering::Relaxed);
+            let over = stopped || self.over.load(Ordering::Relaxed);
             self.turn_is_over.store(over, Ordering::Relaxed);
             self.work_is_over.store(stopped, Ordering::Relaxed);
             if over {
                 marks.flush();
-                self.printed.store(false, Ordering::Relaxed);
+                self.over.store(false, Ordering::Relaxed);
             }
         });
         Met {
@@ -410,8 +422,8 @@ impl<'a> TeamMarks<'a> {
     fn report(&self, marks: &mut Marks, metric: &str) {
         let amount = self.amount.swap(0, Ordering::Relaxed);
         self.total.fetch_add(amount, Ordering::Relaxed);
-        if amount > 0 && marks.done(&[(metric, amount as f64)]) {
-            self.printed.store(true, Ordering::Relaxed);
+        if amount > 0 && marks.done(&[(metric, amount as f64)]) && marks.turn_is_over() {
+            self.over.store(true, Ordering::Relaxed);
         }
     }
 
@@ -471,10 +483,9 @@ pub(crate) mod tests {
         marks.flush();
         assert_eq!(printed.text(), "mark\nmark duration=0.025 rate=25000000\nmark rate=1\n");
 
-        let mut marks = marks.of(PieceStatistic::Median);
+        let mut marks = Marks { statistic: PieceStatistic::Median, ..marks };
         marks.ready();
         assert_eq!(printed.text().lines().last(), Some("mark median"));
-        assert_eq!(marks_of(Duration::from_secs(1), 1).0.of(PieceStatistic::Best).every_ns, PIECE_NS);
 
         let (mut marks, printed) = marks_of(Duration::from_secs(1000), 3);
         assert!(!marks.done(&[("rate", 1e18)]) && !marks.done(&[("rate", 1e18)]));
@@ -505,6 +516,19 @@ pub(crate) mod tests {
         marks.ready();
         marks.done(&[("rate", 1.0)]);
         assert_eq!(printed.text().lines().count(), 2, "no CPU time is left to wait for");
+    }
+
+    #[test]
+    fn turns_end_at_even_distances_of_cpu_time() {
+        let mut marks = marks_of(Duration::from_nanos(100), 9).0;
+        let mut over_at = |ns: u64| {
+            marks.last_ns = 1000 + ns;
+            marks.turn_is_over()
+        };
+        // The first mark of the first turn comes after 100, so that it ends at 200.
+        let found = [100, 203, 330, 410, 520, 570, 1500, 1540, 1600].map(&mut over_at);
+        assert_eq!(found, [false, true, false, true, false, true, true, false, true]);
+        assert!(marks_of(Duration::ZERO, 9).0.turn_is_over(), "each piece is a turn");
     }
 
     #[test]

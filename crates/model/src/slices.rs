@@ -20,32 +20,30 @@ pub enum SlicedWork {
     Iterations,
 }
 
-/// What a trial in slices reports of the costs of its pieces of work. It is what the whole form of the
-/// same work reports of its repetitions.
+/// What a trial in slices reports of the cost of its work. It is what the whole form of the same work
+/// reports of its repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PieceStatistic {
     /// All time over all work.
     #[default]
     Mean,
-    /// The median piece.
+    /// What it costs most of the time: what differs from the other environments for less than a
+    /// quarter of the time counts for nothing. Also where the whole form reports the best repetition:
+    /// the best of all pieces would say how late marks can be dated.
+    #[serde(alias = "best")]
     Median,
-    /// The lower quartile of the costs, for work of which the whole form reports the best
-    /// repetition. The smallest cost of all would say how late marks can be dated: a piece whose first
-    /// mark is late seems short.
-    Best,
 }
 
 impl PieceStatistic {
     /// Every statistic.
-    pub const ALL: [Self; 3] = [Self::Mean, Self::Median, Self::Best];
+    pub const ALL: [Self; 2] = [Self::Mean, Self::Median];
 
     /// Its word in the first line of marks.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mean => "mean",
             Self::Median => "median",
-            Self::Best => "best",
         }
     }
 

@@ -119,7 +119,7 @@ pub(crate) fn rounds(
 pub(crate) const MARK_EVERY: &str = "25ms";
 /// The same where the command says when, too: so it need not say it at once, and what passes it on,
 /// such as an engine, takes the less of the CPUs.
-const MARK_EVERY_BATCHED: &str = "25ms,100ms";
+const MARK_EVERY_BATCHED: &str = "10ms,100ms";
 
 /// The arguments that a command has more when its work is told apart in this way. `dated`: it reads
 /// the host's clock.

@@ -38,6 +38,14 @@ pub(crate) fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (!ascending.is_empty()).then(|| median(&ascending))
 }
 
+/// Mean of the values between the quartiles, in any order: the quarter at either end, rounded down,
+/// does not count. NaN without values.
+pub(crate) fn midmean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let ascending = sorted(values);
+    let middle = &ascending[ascending.len() / 4..ascending.len() - ascending.len() / 4];
+    middle.iter().sum::<f64>() / middle.len() as f64
+}
+
 /// Quantile of an ascending, non-empty slice with linear interpolation (type 7 of Hyndman and Fan 1996).
 pub(crate) fn quantile(ascending: &[f64], p: f64) -> f64 {
     let place = p * (ascending.len() - 1) as f64;

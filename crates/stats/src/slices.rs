@@ -7,15 +7,19 @@
 //! neighbours in all others, and what is slow for a while is slow for all of them.
 
 use crate::rank;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use weigh_model::{PieceStatistic, Slices};
 
 /// The name of the amounts of work of which every run is a piece.
 pub const ITERATION: &str = "iteration";
 
-/// The quantile of the costs of pieces that stands for the best repetition.
-const BEST_QUANTILE: f64 = 0.25;
+/// Thawed time of an arm in a window, microseconds: some slices of the length that the pilot chooses
+/// first, and the time between two marks.
+const WINDOW_US: u64 = 15_000;
+
+/// With fewer windows than this nothing is trimmed.
+const FEWEST_WINDOWS: usize = 4;
 
 /// Work and the thawed time that it took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -24,16 +28,55 @@ pub struct Work {
     pub seconds: f64,
     /// Amount, in the unit of the metric's marks.
     pub amount: f64,
-    /// Seconds for one of what is counted, by the statistic of the slices: of the pieces that lie wholly
-    /// within the rounds. None for the mean, and where there are no such pieces.
-    pub by_piece: Option<f64>,
 }
 
 impl Work {
-    /// Seconds for one of what is counted, by the statistic of the slices; none where nothing was done.
+    /// Seconds for one of what is counted; none where nothing was done.
     pub fn cost(&self) -> Option<f64> {
-        let mean = (self.amount > 0.0 && self.seconds > 0.0).then(|| self.seconds / self.amount)?;
-        Some(self.by_piece.filter(|cost| *cost > 0.0).unwrap_or(mean))
+        (self.amount > 0.0 && self.seconds > 0.0).then(|| self.seconds / self.amount)
+    }
+}
+
+/// How far an arm was with the work of a metric, by its thawed time.
+pub(crate) struct Progress {
+    boundaries: Vec<u64>,
+    /// The moment of each mark, microseconds, and the work that was finished by then.
+    marks: Vec<(u64, Work)>,
+}
+
+impl Progress {
+    pub(crate) fn of(arm: &Slices, metric: &str) -> Self {
+        let mut marks = Vec::with_capacity(arm.marks.len());
+        let mut done = Work::default();
+        let mut before_us = None;
+        for mark in &arm.marks {
+            if let Some((amount, before_us)) = mark.amounts.get(metric).zip(before_us) {
+                done.seconds += mark.at_us.saturating_sub(before_us) as f64 * 1e-6;
+                done.amount += amount;
+            }
+            before_us = Some(mark.at_us);
+            marks.push((mark.at_us, done));
+        }
+        Self { boundaries: boundaries(arm), marks }
+    }
+
+    /// What was finished when a round began: of the piece that was under way, its share of time.
+    fn until(&self, round: usize) -> Work {
+        let at_us = self.boundaries.get(round).copied().unwrap_or(u64::MAX);
+        let next = self.marks.partition_point(|(mark_us, _)| *mark_us <= at_us);
+        let Some((before_us, done)) = next.checked_sub(1).map(|before| self.marks[before]) else {
+            return Work::default();
+        };
+        let Some((after_us, after)) = self.marks.get(next) else { return done };
+        let share = (at_us - before_us) as f64 / (after_us - before_us) as f64;
+        let between = |begin: f64, end: f64| begin + (end - begin) * share;
+        Work { seconds: between(done.seconds, after.seconds), amount: between(done.amount, after.amount) }
+    }
+
+    /// What was done in some rounds.
+    pub(crate) fn within(&self, rounds: &Range<usize>) -> Work {
+        let (begin, end) = (self.until(rounds.start), self.until(rounds.end));
+        Work { seconds: end.seconds - begin.seconds, amount: end.amount - begin.amount }
     }
 }
 
@@ -76,40 +119,73 @@ fn rounds_at_work(arms: &[&Slices], within: Range<usize>) -> Option<Range<usize>
     (common.start < common.end).then_some(common)
 }
 
-/// What an arm did in some rounds, by metric: the sum over its marks, those at the edges in
+/// What an arm did in some rounds for a metric: the sum over its marks, those at the edges in
 /// proportion. Marks of one moment are work of no time, which belongs to the rounds of that moment.
-pub fn work_in(arm: &Slices, rounds: Range<usize>) -> BTreeMap<&str, Work> {
-    let boundaries = boundaries(arm);
-    let edge = |round: usize| boundaries.get(round).copied().unwrap_or(u64::MAX) as f64;
-    let (from, to) = (edge(rounds.start), edge(rounds.end));
-    let mut work: BTreeMap<&str, Work> = BTreeMap::new();
-    let mut pieces: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for pair in arm.marks.windows(2) {
-        let (begin, end) = (pair[0].at_us as f64, pair[1].at_us as f64);
-        let inside = end.min(to) - begin.max(from);
-        let share = if end > begin { inside / (end - begin) } else { f64::from(begin > from && begin <= to) };
-        if share <= 0.0 {
-            continue;
-        }
-        for (metric, amount) in &pair[1].amounts {
-            let work = work.entry(metric).or_default();
-            work.seconds += inside * 1e-6;
-            work.amount += amount * share;
-            if share == 1.0 && *amount > 0.0 {
-                pieces.entry(metric).or_default().push((end - begin) * 1e-6 / amount);
-            }
+pub fn work_in(arm: &Slices, rounds: Range<usize>, metric: &str) -> Work {
+    Progress::of(arm, metric).within(&rounds)
+}
+
+/// Rounds in so many windows.
+pub(crate) fn cut(rounds: &Range<usize>, number: usize) -> Vec<Range<usize>> {
+    let edge = |at: usize| rounds.start + at * rounds.len() / number;
+    (0..number).map(|at| edge(at)..edge(at + 1)).collect()
+}
+
+/// Seconds that one of what is counted costs each arm in some rounds, by metric.
+///
+/// By [`PieceStatistic::Mean`] that is all thawed time over all work. By [`PieceStatistic::Median`]
+/// the rounds are cut into windows, and what counts is how much an arm differs from the others in the
+/// windows between the quartiles of that difference: where something disturbs one arm alone, for
+/// less than a quarter of the time, it moves nothing, and what disturbs all of them moves none of
+/// their ratios.
+pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64>> {
+    let marks = arms.iter().flat_map(|arm| &arm.marks);
+    let metrics: BTreeSet<&String> = marks.flat_map(|mark| mark.amounts.keys()).collect();
+    let mut costs = vec![BTreeMap::new(); arms.len()];
+    for metric in metrics {
+        let progress: Vec<Progress> = arms.iter().map(|arm| Progress::of(arm, metric)).collect();
+        let means = progress.iter().map(|progress| progress.within(&rounds).cost());
+        let at_work: Vec<(usize, f64)> =
+            means.enumerate().filter_map(|(arm, mean)| Some((arm, mean?))).collect();
+        let by_window = at_work.iter().all(|(arm, _)| arms[*arm].statistic == PieceStatistic::Median);
+        let of_arms: Vec<&Progress> = at_work.iter().map(|(arm, _)| &progress[*arm]).collect();
+        let typical = if by_window { typical_costs(&of_arms, &rounds) } else { None };
+        let means = || at_work.iter().map(|(_, mean)| *mean).collect();
+        for ((arm, _), cost) in at_work.iter().zip(typical.unwrap_or_else(means)) {
+            costs[*arm].insert(metric.clone(), cost);
         }
     }
-    for (metric, costs) in pieces {
-        let costs = rank::sorted(costs);
-        let by_piece = match arm.statistic {
-            PieceStatistic::Mean => None,
-            PieceStatistic::Median => Some(rank::median(&costs)),
-            PieceStatistic::Best => Some(rank::quantile(&costs, BEST_QUANTILE)),
+    costs
+}
+
+/// The costs of arms by windows; none where there are too few windows in which all arms worked.
+fn typical_costs(arms: &[&Progress], rounds: &Range<usize>) -> Option<Vec<f64>> {
+    let logs = window_logs(arms, rounds)?;
+    let windows = logs.first()?.len();
+    // The usual cost in a window, the same for all arms: how much each arm differs from it is what the
+    // arms do to the work, and the rest is what the host does to it.
+    let usual = |window: usize| logs.iter().map(|arm| arm[window]).sum::<f64>() / logs.len() as f64;
+    let usual: Vec<f64> = (0..windows).map(usual).collect();
+    let level = rank::midmean(usual.iter().copied());
+    let differences = |arm: &Vec<f64>| rank::midmean(arm.iter().zip(&usual).map(|(own, usual)| own - usual));
+    Some(logs.iter().map(|arm| (level + differences(arm)).exp()).collect())
+}
+
+/// The log costs of arms, window by window, in as many windows as have work of every arm in each.
+fn window_logs(arms: &[&Progress], rounds: &Range<usize>) -> Option<Vec<Vec<f64>>> {
+    let thawed_us = |arm: &&Progress| arm.boundaries[rounds.end] - arm.boundaries[rounds.start];
+    let most = (arms.iter().map(thawed_us).min()? / WINDOW_US).min(rounds.len() as u64) as usize;
+    let numbers = std::iter::successors(Some(most), |number| Some(number * 3 / 4));
+    numbers.take_while(|number| *number >= FEWEST_WINDOWS).find_map(|number| {
+        let windows = cut(rounds, number);
+        let logs = |arm: &&Progress| {
+            // A kernel that measures several metrics in turn has windows with little work of one.
+            let enough = arm.within(rounds).seconds / (2 * number) as f64;
+            let work = windows.iter().map(|window| arm.within(window));
+            work.map(|work| Some(work.cost().filter(|_| work.seconds >= enough)?.ln())).collect()
         };
-        work.entry(metric).or_default().by_piece = by_piece;
-    }
-    work
+        arms.iter().map(logs).collect()
+    })
 }
 
 /// What trials would have said that are whole and come one after the other: the log ratio of the
@@ -122,7 +198,7 @@ pub fn back_to_back(arm: &Slices, baseline: &Slices, metric: &str, arm_first: bo
     let middle = rounds.start + rounds.len() / 2;
     let (first, second) = (rounds.start..middle, middle..rounds.end);
     let (of_arm, of_baseline) = if arm_first { (first, second) } else { (second, first) };
-    let cost = |slices, rounds| work_in(slices, rounds).get(metric)?.cost();
+    let cost = |slices, rounds| work_in(slices, rounds, metric).cost();
     Some((cost(arm, of_arm)? / cost(baseline, of_baseline)?).ln())
 }
 
@@ -147,9 +223,9 @@ mod tests {
         let late = arm(&[20; 10], &[(20, &[]), (45, &[("rate", 1.0)]), (170, &[("rate", 9.0)])]);
         assert_eq!(common_rounds(&[&early, &late]), Some(1..8));
         assert_eq!(common_rounds(&[&early]), Some(1..9));
-        let work = work_in(&early, 1..8)["rate"];
+        let work = work_in(&early, 1..8, "rate");
         assert!((work.seconds - 70e-6).abs() < 1e-12 && (work.amount - 70.0).abs() < 1e-9, "{work:?}");
-        let work = work_in(&late, 1..8)["rate"];
+        let work = work_in(&late, 1..8, "rate");
         assert!((work.seconds - 140e-6).abs() < 1e-12, "{work:?}");
         assert!((work.amount - (1.0 + 9.0 * 115.0 / 125.0)).abs() < 1e-9, "{work:?}");
     }
@@ -174,11 +250,11 @@ mod tests {
     fn metrics_have_the_time_between_their_marks() {
         let phases =
             arm(&[50; 2], &[(0, &[]), (40, &[("copy", 4.0)]), (100, &[("triad", 12.0), ("all", 1.0)])]);
-        let work = work_in(&phases, 0..2);
-        let copy = work["copy"];
+        let work = |metric| work_in(&phases, 0..2, metric);
+        let copy = work("copy");
         assert!((copy.seconds - 40e-6).abs() < 1e-12 && (copy.amount - 4.0).abs() < 1e-9, "{copy:?}");
-        assert_eq!(work["triad"].seconds, work["all"].seconds);
-        assert!((work["triad"].cost().unwrap() - 5e-6).abs() < 1e-15);
+        assert_eq!(work("triad").seconds, work("all").seconds);
+        assert!((work("triad").cost().unwrap() - 5e-6).abs() < 1e-15);
     }
 
     #[test]
@@ -189,31 +265,70 @@ mod tests {
         for arms in [vec![&none], vec![&begun], vec![&short], vec![&short, &none]] {
             assert_eq!(common_rounds(&arms), None, "{arms:?}");
         }
-        assert_eq!(Work { seconds: 1.0, ..Work::default() }.cost(), None);
+        assert_eq!(Work { seconds: 1.0, amount: 0.0 }.cost(), None);
     }
 
-    /// Ten pieces, of which two are disturbed and the ones at the edges are cut.
+    /// Ten rounds of 20 ms, in each of which every arm makes one mark.
+    fn arms_with(statistic: PieceStatistic, amounts: [[f64; 10]; 2]) -> [Slices; 2] {
+        amounts.map(|amounts| {
+            let amounts: Vec<[(&str, f64); 1]> = amounts.iter().map(|amount| [("rate", *amount)]).collect();
+            let at = |round: usize| (round as u64 + 1) * 20_000;
+            let mut marks: Vec<(u64, &[(&str, f64)])> = vec![(0, &[])];
+            marks.extend(amounts.iter().enumerate().map(|(round, amount)| (at(round), amount.as_slice())));
+            Slices { statistic, ..arm(&[20_000; 10], &marks) }
+        })
+    }
+
+    /// The host halves the speed of both arms in half of the rounds, and something else that of the
+    /// first arm in two of them.
     #[test]
-    fn a_statistic_of_the_pieces_is_that_of_whole_ones() {
-        let ends = [10u64, 21, 30, 90, 100, 110, 121, 200, 210];
-        let mut marks: Vec<(u64, &[(&str, f64)])> = vec![(0, &[])];
-        marks.extend(ends.map(|at| (at, &[("rate", 2.0)] as &[_])));
-        let cost = |statistic| {
-            let slices = Slices { statistic, ..arm(&[5, 95, 105, 5], &marks) };
-            work_in(&slices, 1..3)["rate"].cost().unwrap() * 2e6
+    fn what_disturbs_one_arm_for_a_while_does_not_move_the_median() {
+        const BASE: [f64; 10] = [10.0, 10.0, 5.0, 5.0, 10.0, 5.0, 10.0, 5.0, 5.0, 10.0];
+        let mut disturbed = BASE.map(|amount| amount * 0.8);
+        disturbed[0] /= 4.0;
+        disturbed[8] /= 4.0;
+        let costs_by = |statistic| {
+            let [one, other] = arms_with(statistic, [disturbed, BASE]);
+            let found = costs(&[&one, &other], 0..10);
+            (found[0]["rate"], found[1]["rate"])
         };
-        assert!((cost(PieceStatistic::Mean) - 200.0 / 8.0).abs() < 1e-9);
-        // 9, 10, 10, 11, 11, 60, 79
-        assert!((cost(PieceStatistic::Median) - 11.0).abs() < 1e-9);
-        assert!((cost(PieceStatistic::Best) - 10.0).abs() < 1e-9);
+        let (one, other) = costs_by(PieceStatistic::Median);
+        assert!((one / other - 1.25).abs() < 1e-9, "{one} {other}");
+        // Between that of 10 and that of 5 a round.
+        assert!((2e-3..4e-3).contains(&other), "{other}");
+        let (one, other) = costs_by(PieceStatistic::Mean);
+        assert!((other - 0.2 / 75.0).abs() < 1e-12, "{other}");
+        assert!(one / other > 1.4, "{one} {other}");
+    }
+
+    #[test]
+    fn a_metric_with_work_in_few_windows_has_wider_ones() {
+        let turns: [f64; 10] = std::array::from_fn(|round| if round % 2 == 0 { 4.0 } else { 0.0 });
+        let [one, other] = arms_with(PieceStatistic::Median, [turns, turns.map(|amount| amount * 2.0)]);
+        let found = costs(&[&one, &other], 0..10);
+        assert!((found[0]["rate"] / found[1]["rate"] - 2.0).abs() < 1e-9, "{found:?}");
+        let alone = costs(&[&one], 0..10);
+        assert!((alone[0]["rate"] / found[0]["rate"] - 1.0).abs() < 0.5, "{alone:?}");
+    }
+
+    #[test]
+    fn an_arm_without_a_metric_leaves_it_to_the_others() {
+        let [one, other] = arms_with(PieceStatistic::Median, [[2.0; 10], [4.0; 10]]);
+        let silent = Slices { statistic: PieceStatistic::Median, ..arm(&[20_000; 10], &[(0, &[])]) };
+        let found = costs(&[&one, &silent, &other], 0..10);
+        assert!(found[1].is_empty());
+        assert!(
+            (found[0]["rate"] - 0.01).abs() < 1e-9 && (found[2]["rate"] - 0.005).abs() < 1e-9,
+            "{found:?}"
+        );
     }
 
     #[test]
     fn marks_of_one_moment_lose_no_work() {
         let piece: &[(&str, f64)] = &[("rate", 1.0)];
         let arm = arm(&[10; 3], &[(0, &[]), (10, piece), (20, piece), (20, piece), (30, piece)]);
-        assert_eq!(work_in(&arm, 0..3)["rate"].amount, 4.0);
-        assert_eq!(work_in(&arm, 0..2)["rate"].amount + work_in(&arm, 2..3)["rate"].amount, 4.0);
+        assert_eq!(work_in(&arm, 0..3, "rate").amount, 4.0);
+        assert_eq!(work_in(&arm, 0..2, "rate").amount + work_in(&arm, 2..3, "rate").amount, 4.0);
     }
 
     /// An arm that slows down by a half in the second half of the rounds.

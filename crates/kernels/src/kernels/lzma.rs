@@ -130,23 +130,24 @@ fn compress_endlessly(
     marks: &mut Marks,
     spoil: impl Fn(&mut [u8]),
 ) -> Result<Outcome, KernelError> {
-    let Job { team, encoder, block, text } = Job::new(options)?;
+    let Job { team, block, text, .. } = Job::new(options)?;
     let blocks = usize::try_from(block.saturating_mul(team.threads() as u64)).unwrap_or(usize::MAX);
     let length = blocks.min(text.len());
     let mut pieces = text.chunks_exact(length).cycle();
     let mut next = || pieces.next().expect("the text is not empty, and not shorter than a piece");
-    let mut stream = encoder.encoder().map_err(failed)?;
+    let mut encoder = ObservedEncoder::new(options.number("level") as u32, team.threads(), block)?;
     let mut target = vec![0xffu8; bound(length)];
     // The first piece brings the threads and their memory, and the header of the stream.
-    drive(&mut stream, next(), &mut target, Action::FullFlush)?;
+    encoder.compress(next(), &mut target, |_| ())?;
     let header = target[..STREAM_HEADER].to_vec();
     marks.ready();
     let mut done = 1;
     let (piece, written) = loop {
         let piece = next();
-        let written = drive(&mut stream, piece, &mut target, Action::FullFlush)?;
+        let written = encoder.compress(piece, &mut target, |bytes| {
+            marks.done(&[("rate", bytes as f64)]);
+        })?;
         done += 1;
-        marks.done(&[("rate", length as f64)]);
         if marks.stopped() {
             break (piece, written);
         }
@@ -160,6 +161,83 @@ fn compress_endlessly(
     spoil(&mut compressed);
     check(&mut outcome, &compressed, length, crc32fast::hash(piece));
     Ok(outcome)
+}
+
+/// The encoder of [`MtStreamBuilder`], which also says how far its threads are within their blocks. The
+/// wrapper has no call for that.
+struct ObservedEncoder {
+    raw: Box<liblzma_sys::lzma_stream>,
+    /// Bytes of text that were reported.
+    reported: u64,
+}
+
+impl ObservedEncoder {
+    /// How often a call returns to report, milliseconds.
+    const LOOK_MS: u32 = 5;
+
+    fn new(level: u32, threads: usize, block_bytes: u64) -> Result<Self, KernelError> {
+        // SAFETY: all bits zero is what the header of liblzma asks for (LZMA_STREAM_INIT, and
+        // "zero-initialise" of lzma_mt).
+        let (mut raw, mut mt) = unsafe {
+            (
+                Box::new(std::mem::zeroed::<liblzma_sys::lzma_stream>()),
+                std::mem::zeroed::<liblzma_sys::lzma_mt>(),
+            )
+        };
+        mt.threads = threads as u32;
+        mt.block_size = block_bytes;
+        mt.timeout = Self::LOOK_MS;
+        mt.preset = level;
+        mt.check = liblzma_sys::LZMA_CHECK_CRC64;
+        // SAFETY: both structures are initialised, and the stream keeps its place in the box.
+        let code = unsafe { liblzma_sys::lzma_stream_encoder_mt(&raw mut *raw, &raw const mt) };
+        let encoder = Self { raw, reported: 0 };
+        match code {
+            liblzma_sys::LZMA_OK => Ok(encoder),
+            code => Err(failed_with(code)),
+        }
+    }
+
+    /// Compresses `text` as the next part of the stream and ends its block. Returns the compressed
+    /// length. `report` is told how many bytes more are finished, time and again.
+    fn compress(
+        &mut self,
+        text: &[u8],
+        target: &mut [u8],
+        mut report: impl FnMut(u64),
+    ) -> Result<usize, KernelError> {
+        (self.raw.next_in, self.raw.avail_in) = (text.as_ptr(), text.len());
+        (self.raw.next_out, self.raw.avail_out) = (target.as_mut_ptr(), target.len());
+        let room = target.len();
+        loop {
+            // SAFETY: input and output are slices that outlive the loop, and liblzma advances both
+            // within their lengths.
+            let code = unsafe { liblzma_sys::lzma_code(&raw mut *self.raw, liblzma_sys::LZMA_FULL_FLUSH) };
+            let (mut read, mut written) = (0, 0);
+            // SAFETY: the stream is initialised.
+            unsafe { liblzma_sys::lzma_get_progress(&raw mut *self.raw, &raw mut read, &raw mut written) };
+            if read > self.reported {
+                report(read - self.reported);
+                self.reported = read;
+            }
+            match code {
+                liblzma_sys::LZMA_OK => {}
+                liblzma_sys::LZMA_STREAM_END => return Ok(room - self.raw.avail_out),
+                code => return Err(failed_with(code)),
+            }
+        }
+    }
+}
+
+impl Drop for ObservedEncoder {
+    fn drop(&mut self) {
+        // SAFETY: the stream is initialised, and nobody uses it any more.
+        unsafe { liblzma_sys::lzma_end(&raw mut *self.raw) };
+    }
+}
+
+fn failed_with(code: liblzma_sys::lzma_ret) -> KernelError {
+    KernelError::Unable(format!("liblzma cannot compress: it returned {code}"))
 }
 
 /// Decompresses the text and compares it with the original by length and digest.
@@ -261,8 +339,11 @@ mod tests {
                 let outcome = compress_endlessly(&line, &mut marks, |_| ()).unwrap();
                 assert!(outcome.check.passed, "{:?}", outcome.check);
                 assert_eq!(outcome.operations, piece * (1 + u64::from(end)));
-                let mark = format!("mark rate={piece}\n");
-                assert_eq!(printed.text(), format!("mark\n{}", mark.repeat(end as usize)));
+                let printed = printed.text();
+                let amounts = printed.lines().filter_map(|line| line.strip_prefix("mark rate="));
+                let amounts: Vec<u64> = amounts.map(|amount| amount.parse().unwrap()).collect();
+                assert_eq!(amounts.iter().sum::<u64>(), piece * u64::from(end), "{printed}");
+                assert!(amounts.len() >= end as usize && amounts.iter().all(|amount| *amount > 0));
             }
         }
         for place in [40usize, 20_000] {
@@ -271,6 +352,17 @@ mod tests {
                 compress_endlessly(&options("--threads 1"), &mut marks, |compressed| compressed[place] ^= 4);
             assert!(!outcome.unwrap().check.passed);
         }
+    }
+
+    #[test]
+    fn progress_within_a_block_is_reported() {
+        let text = english_like(1, 2 << 20);
+        let mut encoder = ObservedEncoder::new(2, 1, 2 << 20).unwrap();
+        let (mut reports, mut target) = (Vec::new(), vec![0; bound(text.len())]);
+        let length = encoder.compress(&text, &mut target, |bytes| reports.push(bytes)).unwrap();
+        assert_eq!(reports.iter().sum::<u64>(), text.len() as u64);
+        assert!(reports.len() > 3 && length < text.len(), "{reports:?}");
+        assert!(ObservedEncoder::new(99, 1, 0).is_err());
     }
 
     #[test]

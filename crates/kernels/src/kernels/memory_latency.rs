@@ -289,7 +289,7 @@ impl Chase {
         self.piece_loads as f64
     }
 
-    /// Brings the size back into the caches, and then reports pieces until a mark is printed.
+    /// Brings the size back into the caches, and then reports pieces until its turn is over.
     fn turn(&mut self, marks: &mut Marks) -> Result<(), KernelError> {
         self.cycle.scan();
         self.piece();

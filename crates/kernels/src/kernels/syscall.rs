@@ -124,7 +124,7 @@ fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError>
     call_endlessly(options, marks, &Forker::of_this_program()?)
 }
 
-/// The operations take turns: each goes on until a mark is printed.
+/// The operations take turns.
 fn call_endlessly(options: &Options, marks: &mut Marks, forker: &Forker) -> Result<Outcome, KernelError> {
     let cpus = machine::allowed_cpus()?;
     let mut outcome = Outcome::new();

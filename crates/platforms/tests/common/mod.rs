@@ -103,12 +103,6 @@ pub fn missing(platform: &'static dyn Platform, ask: impl FnOnce() -> Availabili
     known.entry(platform.name()).or_insert_with(ask).clone()
 }
 
-/// Whether slow guests are asked for as well.
-pub fn slow_ones() -> bool {
-    std::env::var_os("WEIGH_LONG").is_some()
-        || std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all")
-}
-
 /// Value of the key `rootfs` for an image with an init of its own: the directory that
 /// `WEIGH_DEBIAN` names, or the image that is built here. Otherwise says that the test is skipped.
 pub fn system_image(test: &str) -> Option<String> {

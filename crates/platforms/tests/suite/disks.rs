@@ -117,10 +117,6 @@ fn no_two_guests_have_the_same_disk() {
 #[test]
 fn a_system_boots_from_its_disk() {
     let test = "system";
-    let asked = std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all");
-    if !asked && std::env::var_os("WEIGH_LONG").is_none() {
-        return eprintln!("SKIPPED {test}: emulated systems are slow; WEIGH_PLATFORMS=all has it");
-    }
     let Some(bench) = Bench::on(test, "qemu") else { return };
     let Some(image) = system_image(test) else { return };
     let keys = format!("init=full,rootfs={image}");

@@ -3,7 +3,7 @@
 
 use crate::common::network::{guests_are_reached, nobody_reaches, talk};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, command, says, shell, slow_ones, turn, turn_for};
+use crate::common::{Bench, MINUTE, command, says, shell, turn, turn_for};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
@@ -106,10 +106,6 @@ fn systems_start_from_every_kind_of_root() {
         "root=copied,user=mapped",
         "root=shared,user=mapped",
     ] {
-        if keys.contains("mapped") && !keys.contains("overlay") && !slow_ones() {
-            eprintln!("SKIPPED {keys}: WEIGH_PLATFORMS=all has it");
-            continue;
-        }
         let request = bench.request(&format!("lxc:init=full,{keys}"));
         let mut guest = bench.launch(&request).unwrap();
         let said = is_up(&mut *guest);
@@ -180,10 +176,6 @@ fn what_has_no_system_is_refused_with_a_remedy() {
 #[test]
 fn managers_run_systems() {
     for platform in ["incus", "lxd"] {
-        if !slow_ones() {
-            eprintln!("SKIPPED {platform}_systems: its guests are slow; WEIGH_PLATFORMS=all has it");
-            continue;
-        }
         let test = format!("{platform}-systems");
         let Some(bench) = debian(&test).then(|| Bench::on(&test, platform)).flatten() else { continue };
         for keys in ["net=bridge", "net=nat,user=root,seccomp=off"] {

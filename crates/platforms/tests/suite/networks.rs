@@ -3,7 +3,7 @@
 
 use crate::common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, ready, slow_ones, turn, turn_for};
+use crate::common::{Bench, MINUTE, ready, turn, turn_for};
 use std::time::Duration;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, Reach, resolve};
@@ -44,9 +44,7 @@ fn every_network_of_machines(environment: &str) {
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let words = weigh_platforms::find(&spec.platform).unwrap().capabilities(&spec).networks;
     assert!(words.contains(&"bridge") && words.contains(&"nat"), "{words:?}");
-    // What they have in common with containers is tested there: the others are for
-    // `make test-platforms`.
-    for word in words.iter().filter(|word| slow_ones() || matches!(**word, "user" | "bridge")) {
+    for word in words {
         let environment = format!("{environment},net={word}");
         match *word {
             "none" => nobody_reaches("no-network", &environment),
@@ -63,13 +61,7 @@ fn uml() {
     if !taps_ready("uml") {
         return;
     }
-    match slow_ones() {
-        true => every_network_is_what_its_word_says("uml"),
-        false => {
-            let _turn = turn();
-            guests_are_reached("networks", "uml:net=nat");
-        }
-    }
+    every_network_is_what_its_word_says("uml");
 }
 
 #[test]
@@ -110,8 +102,7 @@ fn a_crash_leaves_no_tap() {
         ("qemu:accel=tcg,net=bridge", Killed::Launching(Duration::from_millis(700))),
         ("qemu:accel=tcg,net=tap", Killed::Launching(Duration::from_millis(400))),
     ];
-    let few = if slow_ones() { all.len() } else { 2 };
-    for (environment, when) in all.into_iter().take(few) {
+    for (environment, when) in all {
         if taps_ready("tap-crash") && ready("tap-crash", environment) {
             kill_and_sweep("tap", environment, when);
         }

@@ -6,9 +6,11 @@ use crate::{RunnerError, trial};
 use std::collections::BTreeMap;
 use weigh_model::{Record, SliceChoice, SlicedWork, Slicing, WorkloadPlan};
 
-/// A slice is at least this many times as long as it takes to freeze a guest, so that guests of
-/// which one takes twice as long to freeze as the other differ by half a per cent at most.
-const FREEZES_PER_SLICE: f64 = 100.0;
+/// A slice is at least this many times as long as it takes to freeze a guest. Most of that time is
+/// work, and counts as such. Longer slices would hold more of the noise that neighbours do not share.
+const FREEZES_PER_SLICE: f64 = 40.0;
+/// A guest that takes longer to freeze than this, microseconds, is not sliced.
+const SLOWEST_FREEZE_US: f64 = 800.0;
 /// Bounds of the length that is chosen, microseconds.
 const CHOSEN_US: (f64, f64) = (5_000.0, 20_000.0);
 /// How often a guest is frozen to see how long that takes.
@@ -74,7 +76,7 @@ impl Seen {
             }
         }
         let (shortest, longest) = CHOSEN_US;
-        if slowest * FREEZES_PER_SLICE > longest * 4.0 {
+        if slowest > SLOWEST_FREEZE_US {
             return Err(format!("it takes {:.1} ms to freeze a guest", slowest / 1000.0));
         }
         // A whole number of half milliseconds reads well.
@@ -179,8 +181,8 @@ mod tests {
             seen(&all, &[]).length_us(&environments, &["a", "b"])
         };
         assert_eq!(length(&[10.0, 20.0]), Ok(5_000));
-        assert_eq!(length(&[10.0, 73.0]), Ok(7_500));
-        assert_eq!(length(&[400.0, 20.0]), Ok(20_000));
+        assert_eq!(length(&[10.0, 183.0]), Ok(7_500));
+        assert_eq!(length(&[700.0, 20.0]), Ok(20_000));
         assert!(length(&[900.0]).unwrap_err().contains("0.9 ms to freeze"));
         let stuck = seen(&[Ok(5.0), Err("no group".into())], &[]);
         assert_eq!(stuck.length_us(&[0, 1], &["a", "b"]), Err("b: no group".into()));

@@ -15,7 +15,7 @@ use weigh_model::{
     TrialFailure, WorkloadPlan,
 };
 use weigh_observe::InstanceId;
-use weigh_stats::slices::{ITERATION, common_rounds, work_in};
+use weigh_stats::slices::{ITERATION, common_rounds, costs};
 
 /// An environment of the unit whose guest takes part.
 struct Part {
@@ -172,7 +172,11 @@ impl Runner<'_> {
             .filter(|part| part.result.outcome.is_ok())
             .map(|part| &part.result.slices)
             .collect();
-        let common = common_rounds(&arms);
+        let mut costs = match common_rounds(&arms) {
+            Some(rounds) => costs(&arms, rounds),
+            None => vec![BTreeMap::new(); arms.len()],
+        }
+        .into_iter();
         let used: u64 = results.iter().map(|part| charged_ns(part.observed.as_ref())).sum();
         let mut values = BTreeMap::new();
         for PartResult { part, result, observed } in results {
@@ -184,9 +188,7 @@ impl Runner<'_> {
             }
             let workload = &self.plan.workloads[place.workload];
             let outcome = result.outcome.and_then(|finished| {
-                let work = common.clone().map(|rounds| work_in(&result.slices, rounds));
-                let work = work.filter(|work| !work.is_empty()).ok_or_else(too_short)?;
-                let costs = work.iter().filter_map(|(name, work)| Some((*name, work.cost()?))).collect();
+                let costs = costs.next().filter(|costs| !costs.is_empty()).ok_or_else(too_short)?;
                 Ok(finished.into_iter().map(|(i, c)| (valued(workload, i, &costs), c)).collect::<Vec<_>>())
             });
             let outcome = match outcome {
@@ -236,7 +238,7 @@ fn alone(mut observed: Observed, all_used_ns: u64) -> Observed {
 }
 
 /// A run of the command with the values that its slices say.
-fn valued(workload: &WorkloadPlan, mut iteration: Iteration, costs: &BTreeMap<&str, f64>) -> Iteration {
+fn valued(workload: &WorkloadPlan, mut iteration: Iteration, costs: &BTreeMap<String, f64>) -> Iteration {
     for metric in &workload.metrics {
         let name = &metric.spec.name;
         let cost = match (workload.sliced, &metric.from) {

@@ -4,7 +4,7 @@ use super::{SliceSummary, SlicedCell};
 use crate::collect::CountingUnit;
 use crate::estimate::{Estimate, count};
 use crate::rank;
-use crate::slices::{back_to_back, common_rounds, longer_rounds, work_in};
+use crate::slices::{back_to_back, common_rounds, costs, longer_rounds};
 use crate::student;
 use crate::warning::{Warning, WarningKind};
 use std::collections::BTreeMap;
@@ -135,8 +135,8 @@ impl Pairs {
 fn beyond(arm: &Slices, baseline: &Slices, metric: &str) -> Option<f64> {
     let arms = [arm, baseline];
     let ratio = |rounds: Range<usize>| {
-        let cost = |slices| work_in(slices, rounds.clone()).get(metric)?.cost();
-        Some((cost(arm)? / cost(baseline)?).ln())
+        let costs = costs(&arms, rounds);
+        Some((costs[0].get(metric)? / costs[1].get(metric)?).ln())
     };
     Some(ratio(longer_rounds(&arms)?)? - ratio(common_rounds(&arms)?)?)
 }

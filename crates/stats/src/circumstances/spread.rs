@@ -6,7 +6,7 @@ use super::{SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary};
 use crate::collect::CountingUnit;
 use crate::estimate::{Estimate, count};
 use crate::rank;
-use crate::slices::{boundaries, common_rounds, work_in};
+use crate::slices::{boundaries, common_rounds, cut, work_in};
 use crate::spread::{Spread, UnitTime};
 use std::ops::Range;
 use weigh_model::{MetricSource, Outcome, Plan, Record, Slices, Trial, WorkloadPlan};
@@ -101,12 +101,6 @@ fn windows(metric: &MetricSource, arms: &[&Slices]) -> Option<Vec<Range<usize>>>
     Some(cut(&rounds, fewest.min(rounds.len()).min(MOST_WINDOWS)))
 }
 
-/// Rounds in so many windows.
-fn cut(rounds: &Range<usize>, number: usize) -> Vec<Range<usize>> {
-    let edge = |at: usize| rounds.start + at * rounds.len() / number;
-    (0..number).map(|at| edge(at)..edge(at + 1)).collect()
-}
-
 /// Log ratios of two arms, window by window, without windows in which either did nothing.
 fn ratios(metric: &MetricSource, arm: &Slices, baseline: &Slices, windows: &[Range<usize>]) -> Vec<f64> {
     let cost = |slices, window: &Range<usize>| cost_in(metric, slices, window.clone());
@@ -114,7 +108,7 @@ fn ratios(metric: &MetricSource, arm: &Slices, baseline: &Slices, windows: &[Ran
 }
 
 fn cost_in(metric: &MetricSource, slices: &Slices, rounds: Range<usize>) -> Option<f64> {
-    work_in(slices, rounds).get(mark_name(metric, slices).as_str()).copied().and_then(|work| work.cost())
+    work_in(slices, rounds, &mark_name(metric, slices)).cost()
 }
 
 /// How many pieces of work end in these rounds.

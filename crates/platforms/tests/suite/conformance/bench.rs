@@ -74,13 +74,10 @@ fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
     bench.assert_no_guest_in_the_ledger();
 }
 
-/// Environments whose guests take too long for every run of the default tests, and variants of one
-/// that is tested there. A platform, or one key with its value.
+/// Environments whose guests take long, and variants of one that every check is run for. A platform,
+/// or one key with its value.
 const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full", "libvirt", "ssh", "net=none", "net=host"];
-/// Machines whose CPUs are emulated. The default tests have the telling checks of them,
-/// `WEIGH_PLATFORMS=all` all of them.
-const EMULATED: &[&str] = &["uml", "qemu"];
-/// The checks that say most about a guest, for a look at every platform.
+/// The checks that say most about a guest.
 const TELLING: &[&str] = &[
     "statuses",
     "surroundings",
@@ -102,20 +99,12 @@ const TELLING: &[&str] = &[
 const OF_ONE_PROGRAM: &[&str] =
     &["memory", "dropped", "busy", "hung", "dead", "frozen", "deadline", "availability_leaves_nothing"];
 
-/// Why a check does not belong to this run of the tests. `WEIGH_LONG` puts nothing off;
-/// `WEIGH_PLATFORMS=all` asks for the telling checks of every environment, slow ones too, and for
-/// every check of emulated machines; otherwise those wait.
+/// Why a check does not belong to this run of the tests: slow environments have the telling checks,
+/// and all of them with `WEIGH_LONG`.
 fn put_off(name: &str, environment: &str) -> Option<&'static str> {
-    if std::env::var_os("WEIGH_LONG").is_some() {
-        return None;
-    }
-    let is_one_of = |words: &[&str]| environment.split([':', ',']).any(|part| words.contains(&part));
-    let (tells, emulated) = (TELLING.contains(&name), is_one_of(EMULATED));
-    if std::env::var("WEIGH_PLATFORMS").is_ok_and(|value| value == "all") {
-        return (!tells && !emulated).then_some("`make test` or WEIGH_LONG=1 (`make test-long`) has it");
-    }
-    let slow = is_one_of(SLOW) || (emulated && !tells);
-    slow.then_some("its guests are slow; WEIGH_PLATFORMS=all (`make test-platforms`) has it")
+    let is_slow = environment.split([':', ',']).any(|part| SLOW.contains(&part));
+    let waits = is_slow && !TELLING.contains(&name) && std::env::var_os("WEIGH_LONG").is_none();
+    waits.then_some("its guests are slow; WEIGH_LONG=1 (`make test-long`) has it")
 }
 
 /// Why a platform cannot run here; asked once.

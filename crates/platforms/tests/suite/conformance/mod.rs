@@ -1,9 +1,8 @@
 //! What every platform promises, written once and run for each.
 //!
 //! A platform that is missing here is skipped, visibly, unless `WEIGH_REQUIRE` (a comma list of
-//! platform names) names it. So are slow ones, unless `WEIGH_PLATFORMS` is `all`. What a guest
-//! cannot do is read from its capabilities; no check knows a platform's name. `WEIGH_PROBE` names a
-//! probe that is built already.
+//! platform names) names it. What a guest cannot do is read from its capabilities; no check knows a
+//! platform's name. `WEIGH_PROBE` names a probe that is built already.
 
 mod awake;
 mod bench;

@@ -3,7 +3,7 @@
 
 use super::*;
 use weigh_model::{PieceStatistic, SliceMark, Slices};
-use weigh_stats::slices::{common_rounds, work_in};
+use weigh_stats::slices::{common_rounds, costs};
 
 /// Nominal length of a slice, seconds.
 const SLICE: f64 = 0.005;
@@ -88,8 +88,8 @@ fn block(
     }
     let [a, b] = [&arms[0].slices, &arms[1].slices];
     let rounds = common_rounds(&[a, b]).expect("both work from begin to end");
-    let cost = |arm: &Slices| work_in(arm, rounds.clone())["work"].cost().expect("work was done");
-    let sliced = (cost(b) / cost(a)).ln();
+    let costs = costs(&[a, b], rounds);
+    let sliced = (costs[1]["work"] / costs[0]["work"]).ln();
     let length = ROUNDS as f64 * SLICE;
     let mut whole = || {
         let speed = host(*now, *now + length);
@@ -105,10 +105,9 @@ fn block(
 /// How often the interval misses the truth: at no effect, and at 2 %; and how much narrower it is
 /// than that of whole trials.
 ///
-/// All statistics are held to the same; the gain of the mean and that of the median are returned.
+/// Both statistics are held to the same; the gain of the mean and that of the median are returned.
 fn judge(what: &str, seed: u64, make: impl Fn(&mut Random) -> Box<Host<'static>> + Sync) -> [f64; 2] {
-    judge_statistic(what, seed + 50, PieceStatistic::Best, &make);
-    [PieceStatistic::Mean, PieceStatistic::Median].map(|of| judge_statistic(what, seed, of, &make))
+    PieceStatistic::ALL.map(|statistic| judge_statistic(what, seed, statistic, &make))
 }
 
 fn judge_statistic(
@@ -138,8 +137,13 @@ fn judge_statistic(
     let sums = narrower.into_inner().expect("no experiment panics");
     let gain = sums.1 / sums.0;
     tell(&format!("{what}: whole trials miss the truth in {whole:.4}; slices are {gain:.1} times narrower"));
-    near(&format!("{what}: false findings in slices"), same, 0.05, 0.012);
-    near(&format!("{what}: intervals in slices that miss 2 %"), different, 0.05, 0.012);
+    for (name, rate) in [("false findings in slices", same), ("intervals in slices that miss 2 %", different)]
+    {
+        // Where a few blocks hold most of the spread the t interval is too wide, not too narrow.
+        let lowest = if statistic.is_mean() { 0.038 } else { 0.02 };
+        assert!((lowest..0.062).contains(&rate), "{what}: {name}: {rate:.4}");
+        tell(&format!("{what}: {name}: {rate:.4}"));
+    }
     gain
 }
 
@@ -171,30 +175,47 @@ fn slices_hold_their_level_under_pink_noise_and_are_narrow() {
     assert!(gain > 1.5, "{gain}");
 }
 
+/// Which share of a stretch of time lies in bursts of so many seconds on average, which are so many
+/// seconds apart on average.
+fn in_bursts(mut random: Random, lasting: f64, apart: f64) -> impl FnMut(f64, f64) -> f64 {
+    let (mut begins, mut ends) = (0.0, 0.0);
+    move |begin, end| {
+        let mut within = 0.0;
+        loop {
+            while ends <= begin {
+                begins = ends + apart * random.exponential();
+                ends = begins + lasting * random.exponential();
+            }
+            within += (ends.min(end) - begins.max(begin)).max(0.0);
+            if ends >= end {
+                return within / (end - begin);
+            }
+            begins = ends + apart * random.exponential();
+            ends = begins + lasting * random.exponential();
+        }
+    }
+}
+
 /// Somebody takes the CPU for 30 ms on average, a tenth of the time.
 #[test]
 fn slices_hold_their_level_under_bursts_and_are_narrow() {
     let [gain, of_median] = judge("bursts", 203, |random| {
-        let mut random = Random::new((random.uniform() * 1e9) as u64);
-        let (mut begins, mut ends) = (0.0, 0.0);
-        Box::new(move |begin, end| {
-            let mut taken = 0.0;
-            loop {
-                while ends <= begin {
-                    begins = ends + 0.27 * random.exponential();
-                    ends = begins + 0.03 * random.exponential();
-                }
-                taken += (ends.min(end) - begins.max(begin)).max(0.0);
-                if ends >= end {
-                    break;
-                }
-                begins = ends + 0.27 * random.exponential();
-                ends = begins + 0.03 * random.exponential();
-            }
-            (1.0 - taken / (end - begin)).max(1e-3)
-        })
+        let mut taken = in_bursts(Random::new((random.uniform() * 1e9) as u64), 0.03, 0.27);
+        Box::new(move |begin, end| (1.0 - taken(begin, end)).max(1e-3))
     });
     assert!(gain > 1.2 && of_median > 2.0 * gain, "{gain} {of_median}");
+}
+
+/// Somebody is busy on the other thread of the core for .3 s on average, a third of the time, and
+/// halves the speed.
+#[test]
+fn slices_hold_their_level_beside_a_busy_thread_and_are_narrow() {
+    let gains = judge("a busy thread", 209, |random| {
+        let mut shared = in_bursts(Random::new((random.uniform() * 1e9) as u64), 0.3, 0.6);
+        let mut random = Random::new((random.uniform() * 1e9) as u64);
+        Box::new(move |begin, end| (1.0 - 0.5 * shared(begin, end)) * (0.02 * random.normal()).exp())
+    });
+    assert!(gains.iter().all(|gain| *gain > 5.0), "{gains:?}");
 }
 
 #[test]
