@@ -167,7 +167,7 @@ impl CacheDirectory {
             make(&staging).map_err(CacheError::Make)?;
             sync_tree(&staging).map_err(io("sync", &staging))?;
             fs::rename(&staging, &path).map_err(io("make", &path))?;
-            sync_directory(&parent).map_err(io("sync", &parent))
+            weigh_disk::sync_directory(&parent).map_err(io("sync", &parent))
         });
         if made.is_err() {
             remove(&staging)?;
@@ -247,11 +247,6 @@ fn lock<E: std::error::Error>(
             }
         }
     }
-}
-
-/// Makes new names in a directory durable.
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 /// Syncs the file system, so that the files of an entry are not empty after a power failure.

@@ -27,7 +27,15 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
 /// The wall clock as RFC 3339 in UTC with whole seconds: `2026-01-31T12:00:00Z`. For display only;
 /// no duration is computed from it.
 pub fn utc_now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    wall_clock().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn wall_clock() -> jiff::Timestamp {
+    #[cfg(feature = "simulation")]
+    if let Some(seconds) = weigh_disk::simulation::clock_s() {
+        return jiff::Timestamp::from_second(seconds).expect("the simulated clock shows this century");
+    }
+    jiff::Timestamp::now()
 }
 
 #[cfg(test)]

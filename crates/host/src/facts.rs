@@ -37,6 +37,10 @@ pub fn host_facts() -> HostFacts {
 
 /// The identity of this boot (`random(4)`); empty if it cannot be read.
 pub fn boot_id() -> String {
+    #[cfg(feature = "simulation")]
+    if let Some(boot) = weigh_disk::simulation::boot() {
+        return boot;
+    }
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().into()).unwrap_or_default()
 }
 

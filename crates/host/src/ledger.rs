@@ -23,13 +23,14 @@ pub use sweep::{Pending, Sweep, is_live, pending, sweep};
 pub use tree::remove as remove_tree;
 
 use crate::lock::{Opened, lock_file};
-use crate::private::{self, UnsafePath};
+use crate::private::UnsafePath;
 use crate::state::StateDirectory;
 use file::Line;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weigh_disk::File;
 
 /// Version of the ledger's file. Changes: 1, first version.
 const FORMAT: u32 = 1;
@@ -113,29 +114,32 @@ struct Open {
     length: u64,
     next: u64,
     standing: Vec<(EntryId, Change)>,
+    /// Set when it is not known any more what is on disk.
+    broken: bool,
 }
 
 impl Open {
     /// Appends whole lines or nothing: a partial line on a full disk is truncated, because it would
-    /// corrupt the next.
+    /// corrupt the next. If that fails, and after a failed sync, nothing is appended any more: earlier
+    /// lines may have been lost with it, and a later sync would not tell (fsync(2)).
     fn append(&mut self, lines: &[Line], sync: bool) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("an earlier write failed"));
+        }
         let mut text = Vec::new();
         for line in lines {
             serde_json::to_writer(&mut text, line)?;
             text.push(b'\n');
         }
-        let written =
-            self.file.write_all(&text).and_then(|()| if sync { self.file.sync_data() } else { Ok(()) });
-        match written {
-            Ok(()) => {
-                self.length += text.len() as u64;
-                Ok(())
-            }
-            Err(error) => {
-                let _ = self.file.set_len(self.length);
-                Err(error)
-            }
+        let written = self.file.write_all(&text);
+        let synced = if sync && written.is_ok() { self.file.sync_data() } else { Ok(()) };
+        self.broken = synced.is_err();
+        let appended = written.and(synced);
+        match appended {
+            Ok(()) => self.length += text.len() as u64,
+            Err(_) => self.broken |= self.file.set_len(self.length).is_err(),
         }
+        appended
     }
 }
 
@@ -153,17 +157,14 @@ impl Ledger {
         let directory = state.ledger_dir();
         let path = directory.join(format!("{run}.jsonl"));
         let failed = |doing, source| LedgerError::Io { doing, path: path.clone(), source };
-        let (file, mut changed) = create_file(state, &path, run)?;
-        changed.extend([directory.clone(), state.path().into()]);
-        changed.sort();
-        changed.dedup();
-        let mut open = Open { file, length: 0, next: 0, standing: Vec::new() };
+        let file = create_file(state, &path, run)?;
+        let mut open = Open { file, length: 0, next: 0, standing: Vec::new(), broken: false };
         let begun = open.append(&[Line::header(run)], true).map_err(|source| failed("write", source));
-        // The directory entries have to be on disk as well.
-        let begun = begun.and_then(|()| Ok(private::sync(&changed)?));
+        let begun =
+            begun.and_then(|()| weigh_disk::sync_name(&path).map_err(|source| failed("sync", source)));
         if let Err(error) = begun {
             // What cannot be removed is an empty ledger, which costs nothing.
-            let _ = std::fs::remove_file(&path);
+            let _ = weigh_disk::remove_file(&path);
             drop(open);
             state.remove_if_empty();
             return Err(error);
@@ -292,7 +293,7 @@ impl Ledger {
         if !failed.is_empty() {
             return Err(LedgerError::Undo(failed));
         }
-        std::fs::remove_file(&self.0.path).map_err(|source| self.failed("remove", source))?;
+        weigh_disk::remove_file(&self.0.path).map_err(|source| self.failed("remove", source))?;
         drop(open);
         self.0.state.remove_if_empty();
         Ok(())
@@ -313,24 +314,23 @@ impl Ledger {
 /// directory at any time.
 ///
 /// The file is created and locked under another name and gets its own by `link(2)`, so that no sweep
-/// ever sees an unlocked ledger, and an existing one is never overwritten. Returns the directories to
-/// sync as well.
-fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<(File, Vec<PathBuf>), LedgerError> {
+/// ever sees an unlocked ledger, and an existing one is never overwritten.
+fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, LedgerError> {
     let failed = |doing, source| LedgerError::Io { doing, path: path.into(), source };
     let exists = || LedgerError::Exists { run: run.into(), path: path.into() };
     let staging = path.with_extension(STAGING);
     for _ in 0..ATTEMPTS {
-        let changed = match state.prepare_ledgers() {
+        match state.prepare_ledgers() {
             Err(error) if error.is_absent() => continue,
             other => other?,
-        };
+        }
         let file = match lock_file(&staging, OpenOptions::new().read(true).append(true).create(true)) {
             Ok(file) => file,
             // A sweep removed the file, or the empty directory was removed.
             Err(Opened::Stale) => continue,
             // Left by an earlier version, and held by whoever could open it.
             Err(Opened::Exposed) => {
-                let _ = std::fs::remove_file(&staging);
+                let _ = weigh_disk::remove_file(&staging);
                 continue;
             }
             Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -341,10 +341,10 @@ fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<(File, 
             }
             Err(Opened::Io(error)) => return Err(failed("create", error)),
         };
-        let linked = std::fs::hard_link(&staging, path);
-        let _ = std::fs::remove_file(&staging);
+        let linked = weigh_disk::link(&staging, path);
+        let _ = weigh_disk::remove_file(&staging);
         match linked {
-            Ok(()) => return Ok((file, changed)),
+            Ok(()) => return Ok(file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists()),
             Err(error) => return Err(failed("name", error)),
         }
@@ -352,5 +352,7 @@ fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<(File, 
     Err(exists())
 }
 
+#[cfg(test)]
+mod crashes;
 #[cfg(test)]
 mod tests;

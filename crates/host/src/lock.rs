@@ -2,12 +2,12 @@
 
 use crate::private::{self, UnsafePath};
 use crate::state::StateDirectory;
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::{OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use weigh_disk::{File, Step};
 
 /// Why the lock could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -58,11 +58,11 @@ impl HostLock {
         let path = state.lock_path();
         let failed = |source| LockError::Io { path: path.clone(), source };
         for _ in 0..crate::ledger::ATTEMPTS {
-            let changed = match state.prepare() {
+            match state.prepare() {
                 // Another process removed the empty directory.
                 Err(error) if error.is_absent() => continue,
                 other => other?,
-            };
+            }
             let file = match open_locked(&path) {
                 Ok(file) => file,
                 // The state directory was removed as empty in between.
@@ -71,17 +71,16 @@ impl HostLock {
                 Err(Opened::Held) => return Err(holder(&path)),
                 // Whoever holds a file that everybody may open says nothing by it.
                 Err(Opened::Exposed) => {
-                    std::fs::remove_file(&path).map_err(failed)?;
+                    weigh_disk::remove_file(&path).map_err(failed)?;
                     continue;
                 }
                 Err(Opened::Stale) => continue,
             };
-            let lock = Self { file, state: state.clone() };
+            let mut lock = Self { file, state: state.clone() };
             let holder = Holder { pid: std::process::id(), run: run.into(), since: crate::clock::utc_now() };
             let text = serde_json::to_string(&holder).map_err(|error| failed(error.into()))?;
             lock.file.set_len(0).map_err(failed)?;
-            (&lock.file).write_all(text.as_bytes()).map_err(failed)?;
-            private::sync(&changed)?;
+            lock.file.write_all(text.as_bytes()).map_err(failed)?;
             return Ok(lock);
         }
         Err(failed(io::ErrorKind::ResourceBusy.into()))
@@ -92,8 +91,8 @@ impl Drop for HostLock {
     fn drop(&mut self) {
         // Unlinked while still locked: a process that opened the file before sees that it is no
         // longer the one at the path.
-        let _ = std::fs::remove_file(self.state.lock_path());
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        let _ = weigh_disk::remove_file(&self.state.lock_path());
+        let _ = self.file.unlock();
         self.state.remove_if_empty();
     }
 }
@@ -102,7 +101,7 @@ impl Drop for HostLock {
 pub(crate) fn remove_stale(state: &StateDirectory) {
     let path = state.lock_path();
     if let Ok(_file) = open_existing(&path) {
-        let _ = std::fs::remove_file(&path);
+        let _ = weigh_disk::remove_file(&path);
     }
 }
 
@@ -127,19 +126,19 @@ pub(crate) fn open_existing(path: &Path) -> Result<File, Opened> {
 /// Opens a regular file, takes its exclusive `flock(2)`, and checks that the path still leads to it.
 /// Other users cannot open it, or cannot any more.
 pub(crate) fn lock_file(path: &Path, options: &mut OpenOptions) -> Result<File, Opened> {
-    let file = private::open_regular(path, options).map_err(Opened::Io)?;
+    let file = private::open_durable(path, options).map_err(Opened::Io)?;
     let exposed = private::is_exposed(&file);
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    match file.try_lock() {
         Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) if exposed => return Err(Opened::Exposed),
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(Opened::Held),
-        Err(error) => return Err(Opened::Io(error.into())),
+        Err(TryLockError::WouldBlock) if exposed => return Err(Opened::Exposed),
+        Err(TryLockError::WouldBlock) => return Err(Opened::Held),
+        Err(TryLockError::Error(error)) => return Err(Opened::Io(error)),
     }
     if exposed {
         file.set_permissions(PermissionsExt::from_mode(0o600)).map_err(Opened::Io)?;
     }
-    let same = std::fs::symlink_metadata(path).and_then(|at_path| {
-        let ours = file.metadata()?;
+    let same = weigh_disk::step(Step::Look(path), || {
+        let (at_path, ours) = (std::fs::symlink_metadata(path)?, file.metadata()?);
         Ok(at_path.ino() == ours.ino() && at_path.dev() == ours.dev())
     });
     match same {
@@ -162,6 +161,7 @@ fn holder(path: &Path) -> LockError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FlockOperation, flock};
 
     #[test]
     fn one_at_a_time_and_no_trace() {
@@ -204,7 +204,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(base.path());
         std::fs::write(state.lock_path(), r#"{"pid":1,"run":"somebody","since":"x"}"#).unwrap();
-        let exposed = File::open(state.lock_path()).unwrap();
+        let exposed = std::fs::File::open(state.lock_path()).unwrap();
         exposed.set_permissions(PermissionsExt::from_mode(0o644)).unwrap();
         flock(&exposed, FlockOperation::NonBlockingLockExclusive).unwrap();
         let lock = HostLock::acquire(&state, "next").unwrap();

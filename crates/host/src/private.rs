@@ -22,6 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+use weigh_disk::Step;
 
 /// How many symbolic links a path may lead through, as in the kernel (path_resolution(7)).
 const MOST_LINKS: usize = 40;
@@ -133,11 +134,7 @@ pub(crate) fn close_in_memory(path: &Path) -> Result<Vec<PathBuf>, UnsafePath> {
 /// Puts new names in directories on disk.
 pub(crate) fn sync(directories: &[PathBuf]) -> Result<(), UnsafePath> {
     directories.iter().try_for_each(|directory| {
-        match File::open(directory).and_then(|file| file.sync_all()) {
-            // A directory that this user may write but not read cannot be synced.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-            synced => synced.map_err(UnsafePath::io("sync", directory)),
-        }
+        weigh_disk::sync_directory(directory).map_err(UnsafePath::io("sync", directory))
     })
 }
 
@@ -214,8 +211,20 @@ pub fn invoking_user() -> Option<u32> {
 /// # Errors
 /// Those of open(2), or it is something else.
 pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    regular(open_without_links(options).open(path)?)
+}
+
+/// The same of a file that is written so that it outlasts a crash.
+pub(crate) fn open_durable(path: &Path, options: &mut OpenOptions) -> io::Result<weigh_disk::File> {
+    weigh_disk::File::open_with(path, || regular(open_without_links(options).open(path)?))
+}
+
+fn open_without_links(options: &mut OpenOptions) -> &OpenOptions {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path)?;
+    options.mode(0o600).custom_flags(flags.bits().cast_signed())
+}
+
+fn regular(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
@@ -227,13 +236,15 @@ pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
 /// # Errors
 /// As [`open_regular`].
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut open_regular(path, OpenOptions::new().read(true))?, &mut bytes)?;
-    Ok(bytes)
+    weigh_disk::step(Step::Look(path), || {
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut open_regular(path, OpenOptions::new().read(true))?, &mut bytes)?;
+        Ok(bytes)
+    })
 }
 
 /// Whether others may open a file, and so hold its lock.
-pub(crate) fn is_exposed(file: &File) -> bool {
+pub(crate) fn is_exposed(file: &weigh_disk::File) -> bool {
     file.metadata().is_ok_and(|found| found.mode() & 0o066 != 0)
 }
 
@@ -376,9 +387,9 @@ fn walk(path: &Path, make: Option<Mode>, also: Option<u32>) -> Result<Option<Fou
         let mut opened = open_step(&found.handle, &step);
         if opened.as_ref().err() == Some(&Errno::NOENT) {
             let Some(mode) = make else { return Ok(None) };
-            match mkdirat(&found.handle, &step, mode) {
+            match weigh_disk::step(Step::MakeDirectory(&next), || Ok(mkdirat(&found.handle, &step, mode)?)) {
                 // Another run was faster.
-                Err(Errno::EXIST) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => made.map_err(UnsafePath::io("make the directory", &next))?,
             }
             changed.push(at.clone());

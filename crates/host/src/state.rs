@@ -87,25 +87,23 @@ impl StateDirectory {
         private::check(&self.ledger_dir())
     }
 
-    /// Creates the directory, or checks it. Returns the directories to sync, as
-    /// [`Self::prepare_ledgers`].
-    pub(crate) fn prepare(&self) -> Result<Vec<PathBuf>, UnsafePath> {
-        private::prepare_in_memory(&self.path)
+    /// Creates the directory, or checks it. Its name need not be on disk.
+    pub(crate) fn prepare(&self) -> Result<(), UnsafePath> {
+        private::prepare_in_memory(&self.path).map(|_to_sync| ())
     }
 
-    /// Creates the directory of the ledgers, or closes it to others. Returns the directories to sync
-    /// once it holds something: until then another process may remove it as empty.
-    pub(crate) fn prepare_ledgers(&self) -> Result<Vec<PathBuf>, UnsafePath> {
-        let mut changed = private::prepare_in_memory(&self.path)?;
-        changed.extend(private::close_in_memory(&self.ledger_dir())?);
-        Ok(changed)
+    /// Creates the directory of the ledgers, or closes it to others. Its name is to be synced once it
+    /// holds something: until then another process may remove it as empty.
+    pub(crate) fn prepare_ledgers(&self) -> Result<(), UnsafePath> {
+        self.prepare()?;
+        private::close_in_memory(&self.ledger_dir()).map(|_to_sync| ())
     }
 
     /// Removes the ledger directory and the directory itself if they are empty; `rmdir(2)` refuses
     /// otherwise.
     pub(crate) fn remove_if_empty(&self) {
-        let _ = std::fs::remove_dir(self.ledger_dir());
-        let _ = std::fs::remove_dir(&self.path);
+        let _ = weigh_disk::remove_directory(&self.ledger_dir());
+        let _ = weigh_disk::remove_directory(&self.path);
     }
 }
 

@@ -209,9 +209,9 @@ impl Change {
             Self::Directory { path } => plain_absolute(path).and_then(|()| tree::remove(path)),
             Self::File { path } => {
                 plain_absolute(path)?;
-                match std::fs::remove_file(path) {
+                match weigh_disk::remove_file(path) {
                     Err(error) if !is_absent(&error) => Err(UndoError::io("remove", path)(error)),
-                    _ => Ok(()),
+                    _ => tree::sync_removal(path),
                 }
             }
             Self::Mount { target } => plain_absolute(target).and_then(|()| undo_mount(target)),
@@ -237,7 +237,7 @@ fn plain_absolute(path: &Path) -> Result<(), UndoError> {
     if path.is_absolute() && plain && path.parent().is_some() { Ok(()) } else { Err(UndoError::NotPlainPath) }
 }
 
-fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
 }
 

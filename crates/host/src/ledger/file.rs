@@ -83,10 +83,11 @@ impl Contents {
 }
 
 /// Parses a ledger. A last line without a line end was truncated by a crash before its change was
-/// made, and is ignored.
+/// made, and is ignored. So is one with a hole, which a loss of power leaves.
 pub(super) fn parse(text: &[u8]) -> Contents {
     let mut contents = Contents::default();
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let lines = text[..whole].iter().filter(|byte| **byte == b'\n').count();
     for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
         if line.is_empty() {
             continue;
@@ -95,6 +96,7 @@ pub(super) fn parse(text: &[u8]) -> Contents {
             Ok(header @ Line::Header { .. }) => contents.begin(header),
             Ok(Line::Change { entry, change }) => contents.standing.push((EntryId(entry), change)),
             Ok(Line::Undone { undone }) => contents.standing.retain(|(id, _)| id.0 != undone),
+            Err(_) if number + 1 == lines && line.contains(&0) => {}
             Err(_) => contents.damaged.push(number + 1),
         }
     }

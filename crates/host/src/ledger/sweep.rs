@@ -3,12 +3,13 @@
 use super::file::{Line, parse};
 use super::{Change, LedgerError, PlatformUndo, STAGING, UndoError, Undone};
 use crate::lock::{Opened, open_existing};
-use crate::private::{open_regular, read_regular};
+use crate::private::{open_durable, read_regular};
 use crate::state::StateDirectory;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weigh_disk::{File, Step};
 
 /// How long a child may take from its fork to its exec on a busy machine.
 const FORKED: Duration = Duration::from_secs(5);
@@ -64,7 +65,7 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
     for staging in files(state, STAGING)? {
         // Of a run that died before its first change, or of a sweep that did.
         if let Ok(_locked) = open_existing(&staging) {
-            let _ = std::fs::remove_file(&staging);
+            let _ = weigh_disk::remove_file(&staging);
         }
     }
     crate::lock::remove_stale(state);
@@ -102,11 +103,11 @@ fn replaced(path: &Path) -> Result<File, Opened> {
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let staging = path.with_extension(STAGING);
     write_new(&staging, text)?;
-    std::fs::rename(staging, path)
+    weigh_disk::rename(&staging, path)
 }
 
 fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = open_regular(path, OpenOptions::new().write(true).create(true).truncate(true))?;
+    let mut file = open_durable(path, OpenOptions::new().write(true).create(true).truncate(true))?;
     file.write_all(text)?;
     file.sync_all()
 }
@@ -150,12 +151,12 @@ fn sweep_one(
     }
     failed.reverse();
     let Some(line) = contents.damaged.first() else {
-        return if failed.is_empty() { std::fs::remove_file(path) } else { Ok(()) };
+        return if failed.is_empty() { weigh_disk::remove_file(path) } else { Ok(()) };
     };
     // What is damaged is kept for people, and what is left to undo for the next sweep.
     let aside = path.with_extension("damaged");
     if failed.is_empty() {
-        std::fs::rename(path, &aside)?;
+        weigh_disk::rename(path, &aside)?;
     } else {
         write_new(&aside, &text)?;
         replace(path, &contents.lines_of(&failed)?)?;
@@ -209,7 +210,7 @@ fn ledgers(state: &StateDirectory) -> Result<Vec<(String, PathBuf)>, LedgerError
 fn files(state: &StateDirectory, wanted: &str) -> Result<Vec<PathBuf>, LedgerError> {
     let directory = state.ledger_dir();
     let failed = |source| LedgerError::Io { doing: "list", path: state.ledger_dir(), source };
-    let entries = match std::fs::read_dir(&directory) {
+    let entries = match weigh_disk::step(Step::Look(&directory), || std::fs::read_dir(&directory)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),

@@ -6,8 +6,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use weigh_disk::Step;
 
 /// How many directories of a tree are open at a time, one below the other. A tree may be deeper than
 /// a process may have files open, if a guest made it.
@@ -17,7 +19,7 @@ const MOVED: &str = ".weighbridge-moved-";
 
 /// Removes the directory at `path` with everything in it. Symbolic links are removed, never
 /// followed, and other mounts are never entered: the removal stops with an error at a mount in the
-/// tree. A tree that does not exist is no error.
+/// tree. A tree that does not exist is no error. When this returns the removal of the name is on disk.
 ///
 /// # Errors
 /// [`UndoError`] with what is still there.
@@ -33,13 +35,14 @@ pub fn remove(path: &Path) -> Result<(), UndoError> {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
         Err(error) => return Err(UndoError::io("open", parent)(error)),
     };
-    let Some(top) = open(parent.as_fd(), name, path)? else { return Ok(()) };
+    let Some(top) = open(parent.as_fd(), name, path)? else { return sync_removal(path) };
     let mut removal = Removal { top: &top, moved: 0 };
     loop {
         let moved = removal.moved;
         removal.clear(top.as_fd(), path, 1)?;
         if removal.moved == moved {
-            return remove_empty(parent.as_fd(), name, path);
+            remove_empty(parent.as_fd(), name, path)?;
+            return sync_removal(path);
         }
     }
 }
@@ -63,7 +66,7 @@ impl Removal<'_> {
             let path = path.join(name.to_string_lossy().as_ref());
             let removed = match entry.file_type() {
                 FileType::Directory => Err(Errno::ISDIR),
-                _ => unlinkat(directory, name, AtFlags::empty()),
+                _ => unlink(directory, name, &path),
             };
             match removed {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -116,8 +119,25 @@ fn open(
 }
 
 fn remove_empty(parent: BorrowedFd<'_>, name: impl rustix::path::Arg, path: &Path) -> Result<(), UndoError> {
-    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(UndoError::io("remove", path)(error)),
+    let remove = || Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?);
+    match weigh_disk::step(Step::RemoveDirectory(path), remove) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(UndoError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn unlink(directory: BorrowedFd<'_>, name: &CStr, path: &Path) -> Result<(), Errno> {
+    let remove = || Ok(unlinkat(directory, name, AtFlags::empty())?);
+    let removed = weigh_disk::step(Step::Remove(path), remove);
+    removed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// Puts it on disk that something has gone: after a power failure it would be there again, and the
+/// ledger would not know it any more. Its directory may have gone as well.
+pub(super) fn sync_removal(path: &Path) -> Result<(), UndoError> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    match weigh_disk::sync_directory(parent) {
+        Err(error) if super::change::is_absent(&error) => Ok(()),
+        synced => synced.map_err(UndoError::io("sync", parent)),
     }
 }

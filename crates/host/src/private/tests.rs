@@ -188,10 +188,10 @@ fn only_regular_files_are_opened_and_nothing_is_waited_for() {
     for name in ["link", "directory", "pipe", "absent"] {
         assert!(read_regular(&path(name)).is_err(), "{name}");
     }
-    let new = open_regular(&path("new"), OpenOptions::new().append(true).create(true)).unwrap();
+    let new = open_durable(&path("new"), OpenOptions::new().append(true).create(true)).unwrap();
     assert!(!is_exposed(&new) && mode_of(&path("new")) == 0o600);
     mode(&path("file"), 0o644);
-    assert!(is_exposed(&File::open(path("file")).unwrap()));
+    assert!(is_exposed(&open_durable(&path("file"), OpenOptions::new().read(true)).unwrap()));
 }
 
 /// Whether a user, given up all rights of root, can look at a path.
