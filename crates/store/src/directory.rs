@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use crate::analysis_cache::{self, CacheKey};
-use crate::durable::{make_directories, parent_of, sync_directory, write_whole};
+use crate::durable::{make_directories, parent_of, sync_directory, sync_name, write_whole};
 use crate::error::no_room;
 use crate::naming::{directory_name, safe_file_name};
 use crate::{files, samples};
@@ -10,11 +10,12 @@ use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::fs::{File, TryLockError};
+use std::fs::TryLockError;
 use std::io::{BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use weigh_disk::{File, Step};
 use weigh_model::{HostFacts, PLAN_FORMAT, Plan, Record, SAMPLES_FORMAT, Timestamped};
 
 const PLAN: &str = "plan.json";
@@ -36,6 +37,8 @@ pub struct RunDirectory {
     host: HostFacts,
     recovered: Option<String>,
     writer: Option<Writer>,
+    /// Whoever writes has it.
+    lock: Option<DirectoryLock>,
 }
 
 /// The records of a run.
@@ -68,7 +71,6 @@ pub struct Events {
 
 #[derive(Debug)]
 struct Writer {
-    _lock: DirectoryLock,
     samples: File,
     /// Length of the samples file, all of it whole lines.
     whole_bytes: u64,
@@ -91,7 +93,9 @@ impl RunDirectory {
         host: &HostFacts,
         started_utc: &str,
     ) -> Result<Self, StoreError> {
-        Self::fill_or_remove(&make_directory(parent, started_utc, &plan.name)?, true, plan, host)
+        make_directories(parent)?;
+        let path = make_unique(parent, &directory_name(started_utc, &plan.name))?;
+        Self::fill_or_remove(&path, true, plan, host)
     }
 
     /// Makes the run directory at exactly `path`, which must not exist yet or be an empty directory
@@ -103,7 +107,7 @@ impl RunDirectory {
     pub fn create_at(path: &Path, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
         let parent = parent_of(path);
         make_directories(parent)?;
-        let is_new = match std::fs::create_dir(path) {
+        let is_new = match weigh_disk::create_directory(path) {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::AlreadyExists && is_empty_and_own(path) => false,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -111,35 +115,51 @@ impl RunDirectory {
             }
             Err(error) => return Err(StoreError::io("make", path, error)),
         };
-        sync_directory(parent)?;
         Self::fill_or_remove(path, is_new, plan, host)
     }
 
     /// Fills an empty directory. What a failure leaves half made, as on a full disk, is removed, also
     /// the directory if it is new.
     fn fill_or_remove(path: &Path, is_new: bool, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
-        Self::fill(path.into(), plan, host).inspect_err(|_| {
-            // The first error is the one to report.
-            for file in [PLAN, HOST, SAMPLES, EVENTS, LOCK] {
-                let _ = std::fs::remove_file(path.join(file));
+        let filled = DirectoryLock::take(path).and_then(|lock| {
+            // Another run may have been made here since the caller looked.
+            if !is_empty_but_for(path, Some(LOCK)) {
+                return Err(StoreError::Exists(path.into()));
             }
-            let _ = std::fs::remove_dir(path.join(LOGS));
-            let _ = is_new.then(|| std::fs::remove_dir(path));
+            let writer = Self::fill(path, plan, host).inspect_err(|_| {
+                // The first error is the one to report.
+                for file in [PLAN, HOST, SAMPLES, EVENTS] {
+                    let _ = weigh_disk::remove_file(&path.join(file));
+                }
+                let _ = weigh_disk::remove_directory(&path.join(LOGS));
+            })?;
+            Ok((writer, lock))
+        });
+        let (writer, lock) = filled.inspect_err(|_| {
+            let _ = is_new.then(|| weigh_disk::remove_directory(path));
+        })?;
+        Ok(Self {
+            path: path.into(),
+            plan: plan.clone(),
+            plan_digest: analysis_cache::digest(&pretty(plan)),
+            host: host.clone(),
+            recovered: None,
+            writer: Some(writer),
+            lock: Some(lock),
         })
     }
 
-    fn fill(path: PathBuf, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
+    fn fill(path: &Path, plan: &Plan, host: &HostFacts) -> Result<Writer, StoreError> {
         let logs = path.join(LOGS);
-        std::fs::create_dir(&logs).map_err(|error| StoreError::io("make", &logs, error))?;
-        let plan_text = pretty(plan);
-        write_whole(&path, PLAN, &plan_text)?;
-        write_whole(&path, HOST, &pretty(host))?;
+        weigh_disk::create_directory(&logs).map_err(|error| StoreError::io("make", &logs, error))?;
+        write_whole(path, PLAN, &pretty(plan))?;
+        write_whole(path, HOST, &pretty(host))?;
         let header = samples::line_of(&Record::Header { format: SAMPLES_FORMAT })?;
-        write_whole(&path, SAMPLES, &header)?;
-        let writer = Writer::open(&path, header.len() as u64)?;
-        sync_directory(&path)?;
-        let (plan, plan_digest) = (plan.clone(), analysis_cache::digest(&plan_text));
-        Ok(Self { path, plan, plan_digest, host: host.clone(), recovered: None, writer: Some(writer) })
+        write_whole(path, SAMPLES, &header)?;
+        let samples = open_file(path, SAMPLES, OFlags::WRONLY | OFlags::APPEND)?;
+        let writer = Writer::new(samples, path, header.len() as u64)?;
+        sync_name(path)?;
+        Ok(writer)
     }
 
     /// Opens an existing run for reading. Nothing in it is changed, so a live run may be looked at.
@@ -152,7 +172,7 @@ impl RunDirectory {
         require_run_directory(path)?;
         let (plan, plan_digest) = read_versioned(path, PLAN, Some(PLAN_FORMAT))?;
         let (host, _) = read_versioned(path, HOST, None)?;
-        Ok(Self { path: path.into(), plan, plan_digest, host, recovered: None, writer: None })
+        Ok(Self { path: path.into(), plan, plan_digest, host, recovered: None, writer: None, lock: None })
     }
 
     /// Opens an existing run to go on with it. A last line that a crash cut short is moved to
@@ -170,8 +190,10 @@ impl RunDirectory {
         let bytes = run.samples()?;
         let whole_bytes = samples::parse(&file, &bytes)?.whole_bytes;
         run.recovered = run.set_cut_line_aside(&samples, &bytes, whole_bytes)?;
+        run.sync_again(&bytes[..whole_bytes])?;
         drop_cut_event(path)?;
-        run.writer = Some(Writer::with(lock, samples, path, whole_bytes as u64)?);
+        run.writer = Some(Writer::new(samples, path, whole_bytes as u64)?);
+        run.lock = Some(lock);
         Ok(run)
     }
 
@@ -179,7 +201,7 @@ impl RunDirectory {
     /// is still going on.
     pub fn is_going_on(&self) -> bool {
         let lock = files::open(&self.path, LOCK, OFlags::RDONLY);
-        self.writer.is_none()
+        self.lock.is_none()
             && lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
@@ -208,7 +230,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// As [`files::read`].
-    pub fn open_file(&self, name: &str) -> std::io::Result<File> {
+    pub fn open_file(&self, name: &str) -> std::io::Result<std::fs::File> {
         files::open(&self.path, name, OFlags::RDONLY)
     }
 
@@ -316,7 +338,8 @@ impl RunDirectory {
 
     fn samples(&self) -> Result<Vec<u8>, StoreError> {
         let file = self.path.join(SAMPLES);
-        samples::bytes_of(&self.path, SAMPLES).map_err(|error| StoreError::io("read", &file, error))
+        let read = weigh_disk::step(Step::Look(&file), || samples::bytes_of(&self.path, SAMPLES));
+        read.map_err(|error| StoreError::io("read", &file, error))
     }
 
     fn records_of(&self, bytes: &[u8]) -> Result<Records, StoreError> {
@@ -349,6 +372,24 @@ impl RunDirectory {
             }
         }
         Ok(read)
+    }
+
+    /// Puts on disk what is reported from here on. Whoever wrote here may have been killed before the
+    /// sync, or the sync failed: then the last line is in memory and may not be on disk, and only what
+    /// is written again is synced again (fsync(2)).
+    fn sync_again(&self, samples: &[u8]) -> Result<(), StoreError> {
+        let last = samples[..samples.len().saturating_sub(1)].iter().rposition(|byte| *byte == b'\n');
+        let last = last.map_or(0, |at| at + 1);
+        let write = |mut file: File| {
+            file.seek(SeekFrom::Start(last as u64))?;
+            file.write_all(&samples[last..])?;
+            file.sync_all()
+        };
+        // pwrite(2) would append to a file that is open for appending.
+        write(open_file(&self.path, SAMPLES, OFlags::WRONLY)?)
+            .map_err(|error| StoreError::io("sync", &self.path.join(SAMPLES), error))?;
+        sync_directory(&self.path)?;
+        sync_name(&self.path)
     }
 
     fn set_cut_line_aside(
@@ -386,20 +427,11 @@ impl Drop for RunDirectory {
 }
 
 impl Writer {
-    fn open(directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
-        let samples = open_file(directory, SAMPLES, OFlags::WRONLY | OFlags::APPEND)?;
-        Self::with(DirectoryLock::take(directory)?, samples, directory, whole_bytes)
-    }
-
-    fn with(
-        lock: DirectoryLock,
-        samples: File,
-        directory: &Path,
-        whole_bytes: u64,
-    ) -> Result<Self, StoreError> {
+    /// The caller holds the lock.
+    fn new(samples: File, directory: &Path, whole_bytes: u64) -> Result<Self, StoreError> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
         let events = open_file(directory, EVENTS, flags)?;
-        Ok(Self { _lock: lock, samples, whole_bytes, broken: false, events: BufWriter::new(events) })
+        Ok(Self { samples, whole_bytes, broken: false, events: BufWriter::new(events) })
     }
 
     fn append(&mut self, line: &[u8]) -> std::io::Result<Duration> {
@@ -445,7 +477,7 @@ impl Writer {
 pub fn make_directory(parent: &Path, started_utc: &str, name: &str) -> Result<PathBuf, StoreError> {
     make_directories(parent)?;
     let path = make_unique(parent, &directory_name(started_utc, name))?;
-    sync_directory(parent)?;
+    sync_name(&path)?;
     Ok(path)
 }
 
@@ -453,7 +485,7 @@ pub fn make_directory(parent: &Path, started_utc: &str, name: &str) -> Result<Pa
 fn make_unique(parent: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let mut path = parent.join(name);
     for number in 2.. {
-        match std::fs::create_dir(&path) {
+        match weigh_disk::create_directory(&path) {
             Ok(()) => break,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 path = parent.join(format!("{name}-{number}"));
@@ -465,7 +497,7 @@ fn make_unique(parent: &Path, name: &str) -> Result<PathBuf, StoreError> {
 }
 
 fn open_file(directory: &Path, name: &str, flags: OFlags) -> Result<File, StoreError> {
-    let opened = files::open(directory, name, flags);
+    let opened = files::open_durable(directory, name, flags, files::NEW);
     opened.map_err(|error| StoreError::io("open", &directory.join(name), error))
 }
 
@@ -475,7 +507,7 @@ fn require_own_logs(logs: &Path) -> Result<(), StoreError> {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(StoreError::io("write to", logs, ErrorKind::NotADirectory.into())),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            std::fs::create_dir(logs).map_err(|error| StoreError::io("make", logs, error))
+            weigh_disk::create_directory(logs).map_err(|error| StoreError::io("make", logs, error))
         }
         Err(error) => Err(StoreError::io("look at", logs, error)),
     }
@@ -490,7 +522,14 @@ fn is_empty_and_own(path: &Path) -> bool {
         let own = Path::new("/proc/self").metadata().ok()?.uid();
         Some(found.is_dir() && [own, parent.uid()].contains(&found.uid()))
     };
-    is_own() == Some(true) && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+    is_own() == Some(true) && is_empty_but_for(path, None)
+}
+
+fn is_empty_but_for(path: &Path, name: Option<&str>) -> bool {
+    let is_named = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| name.is_some_and(|name| entry.file_name() == name))
+    };
+    std::fs::read_dir(path).is_ok_and(|mut entries| entries.all(is_named))
 }
 
 /// The right to write to a run, until this is dropped or the process ends.
@@ -506,7 +545,7 @@ impl DirectoryLock {
         let failed = |error| StoreError::io("lock", &path, error);
         loop {
             let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-            let opened = files::open_or_make(directory, LOCK, flags, Mode::RUSR | Mode::WUSR);
+            let opened = files::open_durable(directory, LOCK, flags, Mode::RUSR | Mode::WUSR);
             let file = opened.map_err(failed)?;
             match file.try_lock() {
                 Ok(()) => {}
@@ -514,8 +553,8 @@ impl DirectoryLock {
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
             // Who held it before may have removed it meanwhile.
-            let is_there = path.symlink_metadata().and_then(|at_path| {
-                let ours = file.metadata()?;
+            let is_there = weigh_disk::step(Step::Look(&path), || {
+                let (at_path, ours) = (path.symlink_metadata()?, file.metadata()?);
                 Ok((at_path.dev(), at_path.ino()) == (ours.dev(), ours.ino()))
             });
             match is_there {
@@ -532,7 +571,7 @@ impl Drop for DirectoryLock {
     fn drop(&mut self) {
         // While it is held, so that nobody else holds a file that is not there any more. One that stays
         // is nobody's.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = weigh_disk::remove_file(&self.path);
     }
 }
 
@@ -597,7 +636,8 @@ fn read_versioned<T: DeserializeOwned>(
 /// A cut event would glue itself to the next one.
 fn drop_cut_event(directory: &Path) -> Result<(), StoreError> {
     let path = &directory.join(EVENTS);
-    let mut file = match files::open(directory, EVENTS, OFlags::RDWR | OFlags::APPEND) {
+    let flags = OFlags::RDWR | OFlags::APPEND;
+    let mut file = match files::open_durable(directory, EVENTS, flags, files::NEW) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(StoreError::io("open", path, error)),
@@ -612,6 +652,8 @@ fn drop_cut_event(directory: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+#[cfg(test)]
+mod crashes;
 #[cfg(test)]
 mod full_disk;
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Writes that survive a crash.
 
 use crate::StoreError;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use weigh_disk::File;
 
 /// Writes a whole file so that after a crash either all of it is there or none: temporary name,
 /// sync, rename, sync of the directory.
@@ -14,29 +15,31 @@ pub fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Sto
     let temporary = directory.join(format!(".{name}.new"));
     let path = directory.join(name);
     // A file of that name was left by a crash. A new one is certainly no link that leads elsewhere.
-    let left = match std::fs::remove_file(&temporary) {
+    let left = match weigh_disk::remove_file(&temporary) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     };
     let written = left
-        .and_then(|()| OpenOptions::new().write(true).create_new(true).open(&temporary))
+        .and_then(|()| File::open(&temporary, OpenOptions::new().write(true).create_new(true)))
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&temporary, &path));
+        .and_then(|()| weigh_disk::rename(&temporary, &path));
     if let Err(error) = written {
         // The error of the write is what the user needs; a temporary file that stays is removed by
         // the next try.
-        let _ = std::fs::remove_file(&temporary);
+        let _ = weigh_disk::remove_file(&temporary);
         return Err(StoreError::io("write", &path, error));
     }
     sync_directory(directory)
 }
 
-/// Makes a directory with those above it, and makes their names durable.
+/// Makes a directory with those above it. Their names need not be durable.
 pub(crate) fn make_directories(path: &Path) -> Result<(), StoreError> {
     let missing: Vec<&Path> =
         path.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
-    std::fs::create_dir_all(path).map_err(|error| StoreError::io("make", path, error))?;
-    missing.into_iter().try_for_each(|made| sync_directory(parent_of(made)))
+    missing.into_iter().rev().try_for_each(|at| match weigh_disk::create_directory(at) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(StoreError::io("make", at, error)),
+        _ => Ok(()),
+    })
 }
 
 /// The directory that a path is in.
@@ -46,7 +49,11 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
 
 /// Makes new names in a directory durable.
 pub(crate) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
-    File::open(directory)
-        .and_then(|file| file.sync_all())
+    weigh_disk::sync_directory(directory)
         .map_err(|error| StoreError::io("sync the directory", directory, error))
+}
+
+/// Makes the name of a directory durable, and those of all above it, whoever made them.
+pub(crate) fn sync_name(directory: &Path) -> Result<(), StoreError> {
+    weigh_disk::sync_name(directory).map_err(|error| StoreError::io("sync the name of", directory, error))
 }

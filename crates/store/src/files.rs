@@ -15,17 +15,28 @@ use std::path::{Component, Path};
 pub(crate) const LONGEST_SAMPLES_BYTES: u64 = 4 << 30;
 /// The longest other file, bytes.
 pub(crate) const LONGEST_BYTES: u64 = 64 << 20;
+/// The rights of a new file, which everybody may read.
+pub(crate) const NEW: Mode = Mode::from_raw_mode(0o644);
 /// The share of the free memory that a file may take: what is made of its text takes more.
 const MEMORY_SHARE: u64 = 4;
 
 /// Opens a file of a directory by its path relative to it. Refused are paths that are not plain, lead
 /// through symbolic links, or name no regular file.
 pub(crate) fn open(directory: &Path, name: &str, flags: OFlags) -> io::Result<File> {
-    open_or_make(directory, name, flags, Mode::from_raw_mode(0o644))
+    open_or_make(directory, name, flags, NEW)
 }
 
-/// The same with the rights of a new file.
-pub(crate) fn open_or_make(directory: &Path, name: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
+/// The same of a file that is written so that it outlasts a crash, with the rights of a new one.
+pub(crate) fn open_durable(
+    directory: &Path,
+    name: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> io::Result<weigh_disk::File> {
+    weigh_disk::File::open_with(&directory.join(name), || open_or_make(directory, name, flags, mode))
+}
+
+fn open_or_make(directory: &Path, name: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
     let mut parts: Vec<&std::ffi::OsStr> = Vec::new();
     for part in Path::new(name).components() {
         match part {

@@ -58,12 +58,12 @@ fn workers_for(bytes: usize) -> usize {
 ///
 /// A line is whole when it ends in a newline: the newline is the last byte of its write, and
 /// `append` has not returned before all of it was on disk, so a line without one was never promised
-/// to anybody. Long files are read by all CPUs, each a part.
+/// to anybody, nor was a last line with a hole. Long files are read by all CPUs, each a part.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, StoreError> {
     if bytes.is_empty() {
         return Err(StoreError::EmptySamples(path.into()));
     }
-    let whole_bytes = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let whole_bytes = end_of_whole_lines(bytes);
     let whole = &bytes[..whole_bytes];
     let header_bytes = whole.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (header, rest) = whole.split_at(header_bytes);
@@ -90,6 +90,15 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, StoreError> {
         }
     }
     Ok(Parsed { records, whole_bytes })
+}
+
+/// Where the last whole line ends. A loss of power may leave the end of a line and not what stands
+/// before it, which then reads as zeros: JSON has none.
+fn end_of_whole_lines(bytes: &[u8]) -> usize {
+    let end_of = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let end = end_of(bytes);
+    let last = end_of(&bytes[..end.saturating_sub(1)]);
+    if bytes[last..end].contains(&0) { last } else { end }
 }
 
 fn lines_in(text: &[u8]) -> usize {
