@@ -28,9 +28,10 @@ test-studies:
 	cargo run --release --package weigh -- image build debian
 	WEIGH_STUDIES=1 tests/run --profile long --release --package weigh -E 'test(/^studies::/)'
 
-# Long simulations of the statistics, the kernel package of Debian, the method on this machine, which wants it to itself, and every
-# check on every platform.
+# 100,000 machines that crash, long simulations of the statistics, the kernel package of Debian, the method on this machine, which wants it
+# to itself, and every check on every platform.
 test-long:
+	WEIGH_LONG=1 tests/run --profile long --release --package weigh-runner -E 'test(/^simulation::/)'
 	WEIGH_LONG=1 tests/run --profile long --release --package weigh-stats --package weigh-images --package weigh-report
 	WEIGH_LONG=1 tests/run --profile long --release --package weigh -E 'test(/^(selftest|crash|density|images|machines|tools)::/)'
 	WEIGH_LONG=1 tests/run --profile long --package weigh-platforms

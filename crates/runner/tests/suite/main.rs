@@ -13,5 +13,6 @@ mod noise;
 mod parity;
 mod resume;
 mod servers;
+mod simulation;
 mod starts;
 mod stopping;

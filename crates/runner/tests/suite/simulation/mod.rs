@@ -1,0 +1,79 @@
+//! Runs, sweeps and resumed runs on a machine whose disk, processes and power fail: the ledger, the
+//! locks, the store and the runner as they are, on the simulated disk of `weigh-disk`.
+//!
+//! One seed decides everything. `WEIGH_LONG=1` takes 100,000 seeds. A seed that fails prints its
+//! history; `WEIGH_SEED=17` replays that one alone.
+
+mod world;
+
+use weigh_disk::simulation::{Faults, Lie, Machine};
+use world::{Violation, World};
+
+/// Seeds of the default tests: as many as take some seconds without optimisation.
+const SEEDS: u64 = 500;
+const LONG_SEEDS: u64 = 100_000;
+/// Sessions of a seed, between which the machine may have lost its power.
+const SESSIONS: usize = 5;
+
+/// What goes wrong in a session: often nothing but the end, so that it comes far.
+fn draw_faults(machine: &Machine) -> Faults {
+    let one_of = |rates: &[usize]| rates[machine.below(rates.len())];
+    Faults {
+        kill: one_of(&[0, 0, 60, 200]),
+        power: one_of(&[0, 60, 150, 400]),
+        error: one_of(&[0, 0, 0, 80, 300]),
+        full: one_of(&[0, 0, 0, 60]),
+        short: one_of(&[0, 3, 10]),
+        sync: one_of(&[0, 0, 15, 60]),
+        switch: one_of(&[2, 5, 20]),
+    }
+}
+
+/// One life of a machine.
+fn simulate(seed: u64, lie: Option<Lie>, told: bool) -> Result<(), Violation> {
+    let world = World::new(seed, lie, told);
+    for _ in 0..1 + world.machine.below(SESSIONS) {
+        let faults = draw_faults(&world.machine);
+        let processes = 1 + world.machine.below(3) / 2;
+        world.session(faults, processes)?;
+    }
+    world.end()
+}
+
+/// Runs seeds on all CPUs and returns the first that fails, with its history.
+fn first_failure(seeds: std::ops::Range<u64>, lie: Option<Lie>) -> Option<(u64, String)> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let search = |worker: u64| {
+        let mut own = seeds.clone().filter(|seed| seed % workers == worker);
+        own.find(|seed| simulate(*seed, lie, false).is_err())
+    };
+    let failed = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|worker| scope.spawn(move || search(worker))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().unwrap()).min()
+    });
+    failed.map(|seed| {
+        let told = simulate(seed, lie, true).err();
+        (seed, told.map_or("it does not fail when it is repeated".into(), |violation| violation.to_string()))
+    })
+}
+
+#[test]
+fn nothing_stored_is_lost_and_nothing_changed_is_forgotten() {
+    let asked = std::env::var("WEIGH_SEED").ok().map(|seed| seed.parse().expect("WEIGH_SEED is a number"));
+    let is_long = std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1");
+    let seeds = match asked {
+        Some(seed) => seed..seed + 1,
+        None => 0..if is_long { LONG_SEEDS } else { SEEDS },
+    };
+    if let Some((seed, told)) = first_failure(seeds, None) {
+        panic!("{told}\nreplay it with WEIGH_SEED={seed}");
+    }
+}
+
+/// The simulation itself is tested by disks that do not keep what they promise.
+#[test]
+fn a_disk_that_lies_is_found_out() {
+    for lie in [Lie::FileSync, Lie::DirectorySync, Lie::Write, Lie::Lock] {
+        assert!(first_failure(0..SEEDS, Some(lie)).is_some(), "{lie:?} was not noticed");
+    }
+}
