@@ -1,12 +1,12 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run test test-platforms test-containers test-studies test-long lint bench figures book deny fuzz
+.PHONY: run test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny fuzz
 
 run:
 	cargo run --release --package weigh
 
 # Examples of the documentation have a runner of their own: nextest runs none.
 test:
-	@echo "make test: about 25 minutes on two cores from a built tree, as root; the first build takes 10 more"
+	@echo "make test: about 15 minutes on two cores from a built tree, as root; the first build takes 10 more"
 	@$(MAKE) --no-print-directory lint
 	tests/run --workspace
 	cargo test --workspace --doc --quiet
@@ -20,6 +20,12 @@ test-platforms:
 # Every container through the whole of weigh: one command over all of them, and a crash while each comes up.
 test-containers:
 	WEIGH_CONTAINERS=1 tests/run --profile long --package weigh -E 'test(/^containers::/)'
+
+# SIGKILL at a thousand system calls of runs on every platform that is ready, in about an hour. It needs strace.
+KILLS = 1000
+test-kills:
+	cargo run --package weigh -- image build debian
+	WEIGH_KILLS=$(KILLS) tests/run --profile long --package weigh -E 'test(/^kills::/)'
 
 # All experiments of all four studies at their quick size, in three quarters of an hour; what they made is in target/tmp/studies. It wants the
 # machine to itself. Debian's mariadb-server, sysbench, redis-server, redis-tools, nuttcp, hpcc, bonnie++, fio, sjeng and libquantum-dev are

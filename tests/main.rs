@@ -28,6 +28,7 @@ mod footprint;
 mod fuzz;
 mod hostile;
 mod images;
+mod kills;
 mod live;
 mod loaders;
 mod local_users;

@@ -149,6 +149,12 @@ impl Stage {
         command.spawn().unwrap()
     }
 
+    /// Adds a program and the words of a line to a command that starts it, with the test's
+    /// environment.
+    pub fn prepare(&self, command: &mut std::process::Command, program: PathBuf, line: &str) {
+        command.arg(program).args(words(line)).current_dir(self.here()).envs(self.environment());
+    }
+
     /// What a spawned process said on standard error.
     pub fn spawned_said(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()

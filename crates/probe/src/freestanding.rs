@@ -66,3 +66,12 @@ extern "C" fn rust_eh_personality() {}
 #[link(name = "gcc", kind = "static", modifiers = "-bundle")]
 #[link(name = "c", kind = "static", modifiers = "-bundle")]
 unsafe extern "C" {}
+
+/// Called by the landing pads of `alloc`; nothing unwinds here. The C library of musl comes without
+/// the library that has it.
+#[cfg(target_env = "musl")]
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    // SAFETY: always allowed.
+    unsafe { libc::abort() }
+}
