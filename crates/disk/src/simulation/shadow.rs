@@ -4,7 +4,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// What a medium writes as a whole or not at all, bytes: the smallest sector of disks.
 const SECTOR: usize = 512;
@@ -337,23 +337,28 @@ impl Shadow {
 
     /// Makes what there is in an empty directory.
     pub(super) fn write_out(&self, root: &Path) {
-        self.write_out_below(ROOT, root);
+        self.write_out_below(ROOT, root, &mut BTreeMap::new());
     }
 
-    fn write_out_below(&self, id: Id, path: &Path) {
+    /// `made`: where the files are that have been made, which may have more names.
+    fn write_out_below(&self, id: Id, path: &Path, made: &mut BTreeMap<Id, PathBuf>) {
         let Node::Directory(names) = &self.nodes[id] else { panic!("it is a directory") };
         for (name, id) in &names.live {
             let path = path.join(name);
             match &self.nodes[*id] {
+                Node::File(_) if made.contains_key(id) => {
+                    std::fs::hard_link(&made[id], &path).expect("there is room in memory");
+                }
                 Node::File(content) => {
                     use std::os::unix::fs::PermissionsExt;
                     std::fs::write(&path, &content.live).expect("there is room in memory");
                     let closed = std::fs::Permissions::from_mode(0o600);
                     std::fs::set_permissions(&path, closed).expect("it was just made");
+                    made.insert(*id, path);
                 }
                 Node::Directory(_) => {
                     std::fs::create_dir(&path).expect("there is room in memory");
-                    self.write_out_below(*id, &path);
+                    self.write_out_below(*id, &path, made);
                 }
             }
         }

@@ -1,17 +1,21 @@
 //! What happens on the simulated machine, and what must be true of it.
 
+use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weigh_disk::simulation::{Faults, Lie, Machine, pause};
 use weigh_host::ledger::{self, Change, EntryId, Ledger, PlatformUndo, UndoError, Undone};
 use weigh_host::lock::HostLock;
 use weigh_host::state::StateDirectory;
 use weigh_host::{clock, private};
-use weigh_model::{Record, Trial};
+use weigh_model::{Event, FinishReason, Record, Trial};
+use weigh_runner::RunOptions;
 use weigh_store::{RunDirectory, StoreError};
 
+const BLOCKS: u32 = 2;
 /// The longest record, bytes: several sectors.
 const LONGEST: usize = 2_500;
 
@@ -32,8 +36,10 @@ impl fmt::Display for Violation {
 /// A machine, its host, and what its processes were told.
 pub struct World {
     pub machine: Machine,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     root: PathBuf,
+    /// Whether the runner measures fake guests, rather than records being stored.
+    has_runner: bool,
     told: Mutex<Told>,
 }
 
@@ -45,6 +51,8 @@ struct Told {
     stored: BTreeMap<PathBuf, Vec<Record>>,
     /// Records that were being stored since: one of them may be there.
     storing: BTreeMap<PathBuf, Vec<Record>>,
+    /// Numbers of the trials that the runner reported as finished.
+    finished: BTreeSet<u64>,
     /// Processes that hold the lock of the host.
     holders: u32,
     /// Names of ledgers so far.
@@ -75,13 +83,14 @@ impl PlatformUndo for World {
 }
 
 impl World {
-    pub fn new(seed: u64, lie: Option<Lie>, told: bool) -> Self {
+    pub fn new(seed: u64, lie: Option<Lie>, told: bool, has_runner: bool) -> Self {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let directory = tempfile::Builder::new().prefix("weigh-simulation-").tempdir_in(parent).unwrap();
-        let root = directory.path().canonicalize().unwrap();
+        let root = directory.path().canonicalize().unwrap().join("disk");
+        std::fs::create_dir(&root).unwrap();
         let machine = Machine::new(&root, seed, lie, told);
-        Self { machine, _directory: directory, root, told: Mutex::default() }
+        Self { machine, directory, root, has_runner, told: Mutex::default() }
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -142,7 +151,7 @@ impl World {
     }
 
     fn check(&self) -> Result<(), Violation> {
-        self.violated(self.unrecorded().and_then(|()| self.lost()))
+        self.violated(self.unrecorded().and_then(|()| self.lost()).and_then(|()| self.unfinished()))
     }
 
     /// The directories on the host that runs have made.
@@ -191,6 +200,26 @@ impl World {
         Ok(())
     }
 
+    /// Every trial that the runner reported is there, once.
+    fn unfinished(&self) -> Result<(), String> {
+        let finished = self.told().finished.clone();
+        if finished.is_empty() {
+            return Ok(());
+        }
+        let read = RunDirectory::open(&self.named()).and_then(|run| run.records());
+        let records = read.map_err(|error| with_causes(&error))?.records;
+        let there = records.into_iter().filter_map(|record| match record {
+            Record::Trial(trial) => Some(trial.sequence),
+            _ => None,
+        });
+        let there: Vec<u64> = there.collect();
+        match there.iter().copied().eq(0..there.len() as u64) && finished.iter().all(|it| there.contains(it))
+        {
+            true => Ok(()),
+            false => Err(format!("{finished:?} were finished, {there:?} are there")),
+        }
+    }
+
     /// After the last failure: everything is undone, and every run goes on to its end.
     pub fn end(&self) -> Result<(), Violation> {
         self.told().is_calm = true;
@@ -199,6 +228,9 @@ impl World {
         let runs: Vec<PathBuf> = self.told().stored.keys().cloned().collect();
         for path in runs {
             self.run(calm, vec![Box::new(|| self.resume_to_the_end(&path))])?;
+        }
+        if self.has_runner {
+            self.run(calm, vec![Box::new(|| self.run_to_the_end())])?;
         }
         self.check()?;
         let left = { self.told().things.len() } + self.directories().len();
@@ -253,13 +285,49 @@ impl World {
         let holding = Holding(self);
         self.require(holders == 1, || "two runs have the host".into());
         let Ok(ledger) = Ledger::create(&self.state(), &name) else { return };
-        self.work(&ledger);
+        match self.has_runner {
+            true => drop(self.run_plan()),
+            false => self.work(&ledger),
+        }
         let said = match ledger.close(self) {
             Err(ledger::LedgerError::Undo(failed)) => failed.into_iter().map(|(change, _)| change).collect(),
             _ => Vec::new(),
         };
         self.check_said(&said, |left| left.starts_with(&name));
         drop((holding, lock));
+    }
+
+    fn named(&self) -> PathBuf {
+        self.runs().join("named")
+    }
+
+    /// The runner goes on with its run.
+    fn run_plan(&self) -> Option<(RunDirectory, FinishReason)> {
+        let plan = common::plan(&["null", "null:label=b"], &["u", "v"], common::fixed(BLOCKS));
+        let store = RunDirectory::open_for_append(&self.named());
+        let mut store =
+            store.or_else(|_| RunDirectory::create_at(&self.named(), &plan, &common::facts())).ok()?;
+        let weather: common::Weather = Box::new(|_| common::quiet());
+        let options = RunOptions { skip_pilot: true, ..RunOptions::default() };
+        let hear = |event: &Event, _: &AtomicBool| {
+            if let Event::TrialFinished { sequence, .. } = event {
+                self.told().finished.insert(*sequence);
+            }
+        };
+        let outing = common::go_on(self.directory.path(), &plan, &mut store, options, &weather, hear).ok()?;
+        Some((store, outing.finish.reason))
+    }
+
+    fn run_to_the_end(&self) {
+        // A directory whose making was cut short is made anew by the user.
+        let is_fresh = { self.told().finished.is_empty() };
+        match self.run_plan() {
+            Some((store, reason)) => {
+                assert_eq!(reason, FinishReason::Blocks);
+                common::assert_complete(store.plan(), &store, BLOCKS);
+            }
+            None => self.require(is_fresh, || "the run cannot be resumed".into()),
+        }
     }
 
     /// Changes the host and measures, in some order.
@@ -329,11 +397,11 @@ impl World {
             let path = &known[self.machine.below(known.len())];
             return Some((self.open(path)?, path.clone()));
         }
-        let plan = crate::common::plan(&["null"], &["u"], crate::common::fixed(1));
+        let plan = common::plan(&["null"], &["u"], common::fixed(1));
         let facts = weigh_model::HostFacts::default();
         let store = match self.chance(2) {
             true => RunDirectory::create(&self.runs(), &plan, &facts, &clock::utc_now()),
-            false => RunDirectory::create_at(&self.runs().join("named"), &plan, &facts),
+            false => RunDirectory::create_at(&self.named(), &plan, &facts),
         };
         let store = store.ok()?;
         let path = store.path().to_path_buf();
