@@ -38,7 +38,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 pub struct Faults {
     /// The process is killed.
     pub kill: usize,
-    /// The power fails, for all processes.
+    /// The power fails, for all processes; four times as often before a sync as before other steps.
     pub power: usize,
     /// The step fails with EIO.
     pub error: usize,
@@ -300,6 +300,11 @@ impl Process {
     /// # Errors
     /// The process is dead, and what is dropped on its way out changes nothing.
     fn arrive(&self, what: impl FnOnce() -> String) -> io::Result<MutexGuard<'_, State>> {
+        self.arrive_at(1, what)
+    }
+
+    /// The same where the power fails so many times as often.
+    fn arrive_at(&self, risk: usize, what: impl FnOnce() -> String) -> io::Result<MutexGuard<'_, State>> {
         if std::thread::panicking() {
             return Err(io::Error::other("this process is dead"));
         }
@@ -311,7 +316,7 @@ impl Process {
         if state.happens(|_| 8) {
             state.clock_s += 1;
         }
-        if state.has_power && state.happens(|faults| faults.power) {
+        if state.has_power && state.happens(|faults| faults.power.div_ceil(risk)) {
             state.note(|| "the power fails".into());
             state.has_power = false;
             self.shared.turned.notify_all();
@@ -479,7 +484,7 @@ impl Simulated {
     }
 
     pub(crate) fn sync(&self) -> io::Result<()> {
-        let mut guard = self.process.arrive(|| format!("sync of {}", self.name))?;
+        let mut guard = self.process.arrive_at(4, || format!("sync of {}", self.name))?;
         let state = &mut *guard;
         if state.happens(|faults| faults.sync) {
             state.shadow.fail_sync(self.file, &mut state.random);

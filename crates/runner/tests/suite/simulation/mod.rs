@@ -24,10 +24,10 @@ fn draw_faults(machine: &Machine) -> Faults {
     Faults {
         kill: one_of(&[0, 0, 60, 200]),
         power: one_of(&[0, 60, 150, 400]),
-        error: one_of(&[0, 0, 0, 80, 300]),
-        full: one_of(&[0, 0, 0, 60]),
+        error: one_of(&[0, 0, 0, 15, 150]),
+        full: one_of(&[0, 0, 30]),
         short: one_of(&[0, 3, 10]),
-        sync: one_of(&[0, 0, 15, 60]),
+        sync: one_of(&[0, 0, 4, 20]),
         switch: one_of(&[2, 5, 20]),
     }
 }
