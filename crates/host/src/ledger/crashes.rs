@@ -47,6 +47,28 @@ fn nothing_is_recorded_after_a_sync_that_failed() {
     assert!(!state.path().exists());
 }
 
+/// A partial line that cannot be cut off would make the next one unreadable.
+#[test]
+fn what_is_recorded_can_be_read_whatever_fails() {
+    for seed in 0..200 {
+        let (_disk, machine, state) = machine(seed);
+        run(&machine, || {
+            let ledger = Ledger::create(&state, "run").unwrap();
+            machine.set_faults(Faults { error: 3, short: 2, sync: 9, ..Faults::default() });
+            let change = |number| directory(&state.path().join(format!("work-{number}")));
+            let recorded: Vec<Change> =
+                (0..9).map(change).filter(|change| ledger.record(change.clone()).is_ok()).collect();
+            machine.set_faults(Faults::default());
+            let read = file::parse(&std::fs::read(ledger.path()).unwrap());
+            let standing: Vec<Change> = read.standing.into_iter().map(|(_, change)| change).collect();
+            // An entry whose sync failed may be there, too.
+            assert!(recorded.iter().all(|change| standing.contains(change)), "seed {seed}");
+            assert!(read.damaged.is_empty(), "seed {seed}");
+            ledger.close(&NoPlatforms).unwrap();
+        });
+    }
+}
+
 /// The end of a ledger is on disk before what it says has gone is gone.
 #[test]
 fn what_was_undone_does_not_come_back() {
