@@ -34,7 +34,7 @@ fn draw_faults(machine: &Machine) -> Faults {
 
 /// One life of a machine.
 fn simulate(seed: u64, lie: Option<Lie>, told: bool) -> Result<(), Violation> {
-    let world = World::new(seed, lie, told, seed % RUNNER_EVERY == 0);
+    let world = World::new(seed, lie, told, seed.is_multiple_of(RUNNER_EVERY));
     for _ in 0..1 + world.machine.below(SESSIONS) {
         let faults = draw_faults(&world.machine);
         let processes = 1 + world.machine.below(3) / 2;
