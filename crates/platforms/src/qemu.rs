@@ -24,6 +24,7 @@
 
 pub(crate) mod accel;
 mod channel;
+mod confine;
 mod devices;
 mod disks;
 mod end;

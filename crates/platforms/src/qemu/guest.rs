@@ -169,7 +169,10 @@ impl QemuMachine {
             restored: saved.is_some(),
             parts: parts.all().to_vec(),
         };
-        let mut command = Invocation::new(&settings.binary).args(machine.arguments()).log_to(&core.log);
+        let mut command = Invocation::new(&settings.binary)
+            .args(&prepared.confinement)
+            .args(machine.arguments())
+            .log_to(&core.log);
         if let Some(cgroup) = &core.cgroup {
             command = command.pre_exec_cgroup(cgroup);
         }

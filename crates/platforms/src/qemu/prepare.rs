@@ -3,7 +3,7 @@
 
 use super::channel::Channel;
 use super::share::{self, Share};
-use super::{RootKind, Settings, devices, disks, net};
+use super::{RootKind, Settings, confine, devices, disks, net};
 use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
 use crate::vm::disk as vm_disk;
 use crate::{GuestRequest, Host, Result};
@@ -27,6 +27,8 @@ pub(super) struct Prepared {
     pub(super) share: Option<(Share, PathBuf)>,
     /// The image as a disk, which no guest writes to.
     pub(super) root: Option<RootDisk>,
+    /// Options by which QEMU gives up rights.
+    pub(super) confinement: Vec<String>,
 }
 
 /// Makes what is not there yet.
@@ -52,8 +54,10 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
         if let Some(disk) = &settings.disk {
             disk.prepare(host)?;
         }
+        let serves_files = matches!(share, Some((Share::NineP, _)));
+        let confinement = confine::options(&settings.binary, host.is_root && !serves_files);
         let GuestKernel { boot: kernel, release, source, .. } = kernel;
-        Ok(Prepared { kernel, release, source, initramfs, share, root })
+        Ok(Prepared { kernel, release, source, initramfs, share, root, confinement })
     })
 }
 

@@ -381,3 +381,41 @@ fn channels_are_what_their_key_says() {
     }
     close(bench);
 }
+
+/// A field of a process (`proc_pid_status(5)`).
+fn status(process: u32, field: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{field} in {status}")).trim().into()
+}
+
+/// A guest that takes QEMU over is no root of the host, starts no program there and wins no right.
+#[test]
+fn qemu_gives_up_root_and_is_filtered() {
+    let Some(bench) = bench("confined") else { return };
+    let is_root = weigh_host::facts::is_root();
+    let with_files = |environment| bench.request_with(environment, &ImageSpec::Host, None);
+    let mut requests =
+        vec![request(&bench, "qemu:accel=tcg"), request(&bench, "qemu:accel=tcg,net=user,machine=microvm")];
+    if is_root {
+        requests.push(request(&bench, "qemu:accel=tcg,disk=raw,size=8MiB"));
+        requests.push(with_files("qemu:accel=tcg"));
+    }
+    for request in requests {
+        let mut guest = bench.launch(&request).unwrap();
+        let name = |process: &u32| status(*process, "Name") == "qemu-guest";
+        let qemu = guest.processes().into_iter().find(name).expect("QEMU is a process of the guest's");
+        let environment = &request.environment;
+        assert_eq!(status(qemu, "Seccomp"), "2", "{environment}");
+        assert!(
+            !is_root || status(qemu, "Uid").split_whitespace().all(|user| user == "165535"),
+            "{environment}"
+        );
+        for field in ["CapPrm", "CapEff"] {
+            assert_eq!(u64::from_str_radix(&status(qemu, field), 16).unwrap(), 0, "{environment}: {field}");
+        }
+        assert!(guest.session().clock().is_ok(), "it works all the same");
+        guest.stop().unwrap();
+    }
+    close(bench);
+}

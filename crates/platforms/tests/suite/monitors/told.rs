@@ -160,3 +160,20 @@ fn a_network_is_told_and_taken_away() {
         assert!(!tap.exists());
     }
 }
+
+/// Both monitors filter their system calls themselves unless they are told not to.
+#[test]
+fn monitors_keep_their_own_filters() {
+    for kind in KINDS {
+        let (place, bench) = Place::with_bench(kind, "monitors-filters");
+        let mut guest = bench.launch(&place.request_with(&bench, "", &ImageSpec::Probe)).unwrap();
+        let lines: Vec<String> = guest
+            .processes()
+            .iter()
+            .map(|process| std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap())
+            .collect();
+        assert!(lines.iter().any(|line| line.contains("--api-sock")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("seccomp")), "{lines:?}");
+        guest.stop().unwrap();
+    }
+}
