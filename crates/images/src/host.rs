@@ -22,8 +22,8 @@ const DATA: [&str; 8] = [
     "/var/spool",
 ];
 /// Where closed directories are looked for.
-const VAR: &str = "/var";
-/// How deep below it: `/var/lib/postgresql/15/main` and `/var/snap/lxd/common/lxd` are four deep.
+const SEARCHED: [&str; 3] = ["/opt", "/srv", "/var"];
+/// How deep below these: `/var/lib/postgresql/15/main` and `/var/snap/lxd/common/lxd` are four deep.
 const DEPTH: usize = 4;
 
 /// Copies what everybody on the host may read: a guest's root, which nothing else would keep from the
@@ -70,13 +70,27 @@ fn is_open(metadata: &Metadata) -> bool {
     metadata.permissions().mode() & wanted == wanted
 }
 
-/// Paths of the host that guests would see and must not: weighbridge's own directories and, below
-/// `/var`, logs, caches, mail and the directories that are closed to others, as far as there is
-/// something in them. A path below another one is not among them.
+/// Names of the directories in this one that are closed to others.
+///
+/// # Errors
+/// Those of reading the directory.
+pub(crate) fn closed_names(directory: &Path) -> Result<Vec<String>, ImageError> {
+    let entries = fs::read_dir(directory).map_err(FileError::of("read the directory", directory))?;
+    let is_closed = |entry: &fs::DirEntry| {
+        entry.metadata().is_ok_and(|metadata| metadata.is_dir() && !is_open(&metadata))
+    };
+    Ok(entries.flatten().filter(is_closed).filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
+/// Paths of the host that guests would see and must not: weighbridge's own directories, logs, caches,
+/// mail, and the directories below `/var`, `/srv` and `/opt` that are closed to others, as far as there
+/// is something in them. A path below another one is not among them.
 pub(crate) fn covers(root: &Root, work: &Path, working_directory: Option<&Path>) -> Vec<PathBuf> {
     let in_own = |path: &Path| working_directory.is_some_and(|own| path.starts_with(own));
     let mut others: Vec<PathBuf> = DATA.iter().map(PathBuf::from).collect();
-    closed(Path::new(VAR), DEPTH, root, &mut others);
+    for place in SEARCHED {
+        closed(Path::new(place), DEPTH, root, &mut others);
+    }
     others.retain(|path| !in_own(path));
     let weighbridges = [
         StateDirectory::open().ok().map(|state| state.path().to_path_buf()),

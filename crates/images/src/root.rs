@@ -313,7 +313,9 @@ impl Builder {
         self.digest.part(b"host");
         self.digest.system(Path::new("/"))?;
         let etc = is_directory(Path::new("/etc")).then_some("etc");
-        let hidden: Vec<&str> = PRIVATE.into_iter().chain(NOT_THE_SYSTEM).chain(etc).collect();
+        let closed = host::closed_names(Path::new("/"))?;
+        let closed = closed.iter().map(String::as_str);
+        let hidden: Vec<&str> = PRIVATE.into_iter().chain(NOT_THE_SYSTEM).chain(etc).chain(closed).collect();
         self.place_root(Path::new("/"), &hidden)?;
         if etc.is_some() {
             self.readable_etc(work)?;

@@ -362,6 +362,9 @@ fn closed_directories_are_found() {
     };
     assert_eq!(find(2), [base.join("closed"), base.join("open/secret")]);
     assert_eq!(find(1), [base.join("closed")]);
+    let mut names = crate::host::closed_names(&base).unwrap();
+    names.sort();
+    assert_eq!(names, ["closed", "empty"]);
 }
 
 #[test]
