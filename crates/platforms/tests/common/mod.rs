@@ -303,6 +303,13 @@ pub fn is_left(process: u32) -> bool {
     state != "Z" || parent == std::process::id().to_string()
 }
 
+/// A field of a process (`proc_pid_status(5)`).
+pub fn status(process: u32, field: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{field} in {status}")).trim().into()
+}
+
 /// Everything on the host that carries the run's name: containers, images, control groups,
 /// processes' mounts.
 pub fn traces(run: &str) -> BTreeSet<String> {

@@ -2,7 +2,7 @@
 //! a killed run leaves.
 
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, says, system_image, turn_for};
+use crate::common::{Bench, says, status, system_image, turn_for};
 use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::command::Invocation;
@@ -63,6 +63,7 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
     assert!(made["machine:iothread"].contains("iothread"), "{made:?}");
     let qemu = *guest.processes().last().unwrap();
     assert!(guest.cgroup().unwrap().processes().contains(&qemu));
+    assert_eq!(status(qemu, "Seccomp"), "2", "libvirt filters its system calls");
     let shared = guest.accounts().daemons;
     assert!(!shared.is_empty() && shared.iter().all(|daemon| daemon.pid != qemu), "{shared:?}");
     guest.stop().unwrap();
