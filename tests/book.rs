@@ -6,6 +6,8 @@
 
 mod lines;
 mod page;
+#[path = "book/promises.rs"]
+mod promises;
 #[path = "book/specification.rs"]
 mod specification;
 
