@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny fuzz
+.PHONY: run test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz
 
 run:
 	cargo run --release --package weigh
@@ -77,3 +77,7 @@ book:
 # Licences and sources of every dependency (cargo install cargo-deny).
 deny:
 	cargo deny check bans licenses sources
+
+# Known faults of every dependency, and versions that were taken back. It fetches the database of advisories.
+advisories:
+	cargo deny check advisories

@@ -90,7 +90,16 @@ fn files_below(path: &Path, files: &mut Vec<PathBuf>) {
 
 fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: &str) {
     let mut cargo = Command::new(variable("CARGO"));
-    cargo.current_dir(workspace).args(["build", "--quiet", "--package", package, "--bin", package]);
+    // Nothing but what Cargo.lock names, whose digests it has.
+    cargo.current_dir(workspace).args([
+        "build",
+        "--locked",
+        "--quiet",
+        "--package",
+        package,
+        "--bin",
+        package,
+    ]);
     cargo.args(["--profile", profile, "--target", triple, "--target-dir"]).arg(target);
     // The variables that the outer cargo (or clippy, which replaces the compiler) set are meant for
     // this crate only.
