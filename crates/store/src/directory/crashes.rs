@@ -1,5 +1,5 @@
-//! What a loss of power, or a killed process, leaves of runs: faults that the simulation of whole
-//! machines has found.
+//! What a loss of power, or a killed process, leaves of runs: one test for each fault of a kind that
+//! the simulation of whole machines looks for.
 
 use super::*;
 use crate::fixtures::{host, measured, plan};
