@@ -22,8 +22,9 @@ use twox_hash::XxHash3_128;
 /// The sources that decide what the analysis cache of a run has and how it is written. Only a
 /// version with the same sources reads the cache. The last two have the versions and features of
 /// the libraries. If a file were missing here, a later version could show an earlier one's results.
-const READERS: [&str; 7] = [
+const READERS: [&str; 8] = [
     "crates/model/src",
+    "crates/disk/src",
     "crates/store/src",
     "crates/stats/src",
     "crates/weigh/src/outcome/read.rs",

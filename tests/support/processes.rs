@@ -30,10 +30,15 @@ fn turn() -> File {
     file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The nextest run that this test belongs to.
+pub fn run() -> Option<String> {
+    std::env::var("NEXTEST_RUN_ID").ok()
+}
+
 /// An answer that all tests of one nextest run need: the first asks, the others read its answer in
 /// `directory`. Without nextest every process asks.
 pub fn once_per_run(directory: &str, name: &str, ask: impl FnOnce() -> Value) -> Value {
-    let Ok(run) = std::env::var("NEXTEST_RUN_ID") else { return ask() };
+    let Some(run) = run() else { return ask() };
     let path = Path::new(directory).join(format!("{name}.once.json"));
     let known = std::fs::read(&path).unwrap_or_default();
     let mut known: Value = serde_json::from_slice(&known).unwrap_or_default();
