@@ -359,7 +359,7 @@ json = "/time"
         ),
     );
     let said = stage
-        .run("run after-a-pause --on native,namespaces --blocks 7 --no-void --out r --workload after-a-pause.toml")
+        .run("run after-a-pause --on native,namespaces --blocks 13 --no-void --out r --workload after-a-pause.toml")
         .ends_with(0);
     assert!(said.stderr.contains("replace its units so far"), "{}", said.stderr);
     let run = stage.here().join("r");
