@@ -6,7 +6,7 @@ run:
 
 # Examples of the documentation have a runner of their own: nextest runs none.
 test:
-	@echo "make test: about 15 minutes on two cores from a built tree, as root; the first build takes 10 more"
+	@echo "make test: about 25 minutes on two cores from a built tree, as root; the first build takes 10 more"
 	@$(MAKE) --no-print-directory lint
 	tests/run --workspace
 	cargo test --workspace --doc --quiet
