@@ -203,8 +203,7 @@ fn cgroups(directory: &Path) -> Vec<String> {
 /// Processes of guests and of those who serve them, by their program or by the names of runs.
 fn processes() -> Vec<String> {
     let mut found = Vec::new();
-    let built = assert_cmd::cargo::cargo_bin("weigh-");
-    let built = built.to_str().expect("cargo's paths are text");
+    let built = format!("{}-", assert_cmd::cargo::cargo_bin("weigh").display());
     for path in list(Path::new("/proc")) {
         let Ok(bytes) = std::fs::read(path.join("cmdline")) else { continue };
         let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
@@ -214,7 +213,7 @@ fn processes() -> Vec<String> {
             ["weigh-probe", "weigh-kernels", "runc", "crun", "runsc", "conmon", "incusd"];
         const MARKS: [&str; 4] = ["/.weighbridge/", "weighbridge-", "weigh-test-", "[lxc monitor]"];
         // What cargo built is run by tests of the programs themselves; guests have copies.
-        if line.starts_with(built) {
+        if line.starts_with(&built) {
             continue;
         }
         if PROGRAMS.contains(&program) || MARKS.iter().any(|mark| line.contains(mark)) {
