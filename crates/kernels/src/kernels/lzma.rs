@@ -12,7 +12,8 @@ use crate::marks::Marks;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use crate::team::{THREADS, Team};
-use liblzma::stream::{Action, Check, Filters, LzmaOptions, MtStreamBuilder, Status, Stream};
+use liblzma::stream::{Action, Filters, LzmaOptions, Status, Stream};
+use liblzma_sys::{LZMA_FINISH, LZMA_FULL_FLUSH, LZMA_OK, LZMA_STREAM_END};
 use weigh_model::PieceStatistic;
 
 /// Room for text that does not compress, as liblzma bounds it: a little for each 64 KiB, and the
@@ -47,7 +48,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 /// `spoil` is called on the compressed text before it is checked; only tests do something there.
 fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, KernelError> {
     let repetitions = options.at_least("repetitions", 1)?;
-    let Job { team, encoder, block, text } = Job::new(options)?;
+    let Job { team, level, block, text } = Job::new(options)?;
     let bytes = text.len();
     let digest = crc32fast::hash(&text);
     // Written once beforehand, so that the clock does not see the kernel hand out its pages.
@@ -56,7 +57,8 @@ fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, Kern
     let mut length = 0;
     for _ in 0..repetitions {
         let start = now_ns();
-        length = compress(&encoder, &text, &mut compressed)?;
+        let mut encoder = Encoder::new(level, team.threads(), block)?;
+        length = encoder.compress(&text, &mut compressed, LZMA_FINISH, |_| ())?;
         times.push(seconds_since(start));
     }
     let time = median(&times);
@@ -82,7 +84,8 @@ fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, Kern
 /// What the options ask for.
 struct Job {
     team: Team,
-    encoder: MtStreamBuilder,
+    /// Preset of liblzma.
+    level: u32,
     /// Bytes of text in a block.
     block: u64,
     text: Vec<u8>,
@@ -91,22 +94,16 @@ struct Job {
 impl Job {
     fn new(options: &Options) -> Result<Self, KernelError> {
         let bytes = options.at_least("bytes", 1)? as usize;
-        let level = options.number("level");
+        let level = options.number("level") as u32;
         if level > 9 {
             return Err(KernelError::usage(format!("`--level {level}` is too high; the highest is 9")));
         }
         let team = Team::of(options)?;
-        let mut encoder = MtStreamBuilder::new();
-        encoder
-            .preset(level as u32)
-            .threads(team.threads() as u32)
-            .block_size(options.number("block-bytes"))
-            .check(Check::Crc64);
         let block = match options.number("block-bytes") {
-            0 => default_block_bytes(level as u32)?,
+            0 => default_block_bytes(level)?,
             block => block,
         };
-        Ok(Self { team, encoder, block, text: english_like(options.number("seed"), bytes) })
+        Ok(Self { team, level, block, text: english_like(options.number("seed"), bytes) })
     }
 }
 
@@ -130,21 +127,21 @@ fn compress_endlessly(
     marks: &mut Marks,
     spoil: impl Fn(&mut [u8]),
 ) -> Result<Outcome, KernelError> {
-    let Job { team, block, text, .. } = Job::new(options)?;
+    let Job { team, level, block, text } = Job::new(options)?;
     let blocks = usize::try_from(block.saturating_mul(team.threads() as u64)).unwrap_or(usize::MAX);
     let length = blocks.min(text.len());
     let mut pieces = text.chunks_exact(length).cycle();
     let mut next = || pieces.next().expect("the text is not empty, and not shorter than a piece");
-    let mut encoder = ObservedEncoder::new(options.number("level") as u32, team.threads(), block)?;
+    let mut encoder = Encoder::new(level, team.threads(), block)?;
     let mut target = vec![0xffu8; bound(length)];
     // The first piece brings the threads and their memory, and the header of the stream.
-    encoder.compress(next(), &mut target, |_| ())?;
+    encoder.compress(next(), &mut target, LZMA_FULL_FLUSH, |_| ())?;
     let header = target[..STREAM_HEADER].to_vec();
     marks.ready();
     let mut done = 1;
     let (piece, written) = loop {
         let piece = next();
-        let written = encoder.compress(piece, &mut target, |bytes| {
+        let written = encoder.compress(piece, &mut target, LZMA_FULL_FLUSH, |bytes| {
             marks.done(&[("rate", bytes as f64)]);
         })?;
         done += 1;
@@ -163,15 +160,15 @@ fn compress_endlessly(
     Ok(outcome)
 }
 
-/// The encoder of [`MtStreamBuilder`], which also says how far its threads are within their blocks. The
-/// wrapper has no call for that.
-struct ObservedEncoder {
+/// liblzma's encoder for several threads. The wrapper's has no call that says how far the threads are
+/// within their blocks (`lzma_get_progress`).
+struct Encoder {
     raw: Box<liblzma_sys::lzma_stream>,
     /// Bytes of text that were reported.
     reported: u64,
 }
 
-impl ObservedEncoder {
+impl Encoder {
     /// How often a call returns to report, milliseconds.
     const LOOK_MS: u32 = 5;
 
@@ -193,17 +190,19 @@ impl ObservedEncoder {
         let code = unsafe { liblzma_sys::lzma_stream_encoder_mt(&raw mut *raw, &raw const mt) };
         let encoder = Self { raw, reported: 0 };
         match code {
-            liblzma_sys::LZMA_OK => Ok(encoder),
+            LZMA_OK => Ok(encoder),
             code => Err(failed_with(code)),
         }
     }
 
-    /// Compresses `text` as the next part of the stream and ends its block. Returns the compressed
-    /// length. `report` is told how many bytes more are finished, time and again.
+    /// Compresses `text` as the next part of the stream, to the end of its block or, with
+    /// [`LZMA_FINISH`], of the stream. Returns the compressed length. `report` is called now and then
+    /// with the bytes of text that were finished since its last call.
     fn compress(
         &mut self,
         text: &[u8],
         target: &mut [u8],
+        action: liblzma_sys::lzma_action,
         mut report: impl FnMut(u64),
     ) -> Result<usize, KernelError> {
         (self.raw.next_in, self.raw.avail_in) = (text.as_ptr(), text.len());
@@ -212,7 +211,7 @@ impl ObservedEncoder {
         loop {
             // SAFETY: input and output are slices that outlive the loop, and liblzma advances both
             // within their lengths.
-            let code = unsafe { liblzma_sys::lzma_code(&raw mut *self.raw, liblzma_sys::LZMA_FULL_FLUSH) };
+            let code = unsafe { liblzma_sys::lzma_code(&raw mut *self.raw, action) };
             let (mut read, mut written) = (0, 0);
             // SAFETY: the stream is initialised.
             unsafe { liblzma_sys::lzma_get_progress(&raw mut *self.raw, &raw mut read, &raw mut written) };
@@ -221,15 +220,15 @@ impl ObservedEncoder {
                 self.reported = read;
             }
             match code {
-                liblzma_sys::LZMA_OK => {}
-                liblzma_sys::LZMA_STREAM_END => return Ok(room - self.raw.avail_out),
+                LZMA_OK => {}
+                LZMA_STREAM_END => return Ok(room - self.raw.avail_out),
                 code => return Err(failed_with(code)),
             }
         }
     }
 }
 
-impl Drop for ObservedEncoder {
+impl Drop for Encoder {
     fn drop(&mut self) {
         // SAFETY: the stream is initialised, and nobody uses it any more.
         unsafe { liblzma_sys::lzma_end(&raw mut *self.raw) };
@@ -261,29 +260,6 @@ fn check(outcome: &mut Outcome, compressed: &[u8], bytes: usize, digest: u32) {
 fn default_block_bytes(level: u32) -> Result<u64, KernelError> {
     let failed = |error| KernelError::Unable(format!("liblzma has no preset {level}: {error}"));
     Ok(Filters::new().lzma2(&LzmaOptions::new_preset(level).map_err(failed)?).mt_block_size())
-}
-
-/// Compresses `text` into `target` and returns the compressed length.
-fn compress(encoder: &MtStreamBuilder, text: &[u8], target: &mut [u8]) -> Result<usize, KernelError> {
-    drive(&mut encoder.encoder().map_err(failed)?, text, target, Action::Finish)
-}
-
-/// Compresses `text` as the next part of a stream, to the end of `action`, and returns the
-/// compressed length.
-fn drive(stream: &mut Stream, text: &[u8], target: &mut [u8], action: Action) -> Result<usize, KernelError> {
-    let (first_in, first_out) = (stream.total_in(), stream.total_out());
-    loop {
-        let read = (stream.total_in() - first_in) as usize;
-        let written = (stream.total_out() - first_out) as usize;
-        let status = stream.process(&text[read..], &mut target[written..], action).map_err(failed)?;
-        if matches!(status, Status::StreamEnd) {
-            return Ok((stream.total_out() - first_out) as usize);
-        }
-    }
-}
-
-fn failed(error: liblzma::stream::Error) -> KernelError {
-    KernelError::Unable(format!("liblzma cannot compress: {error}"))
 }
 
 fn decompress(compressed: &[u8], expected: usize) -> Result<Vec<u8>, liblzma::stream::Error> {
@@ -357,12 +333,13 @@ mod tests {
     #[test]
     fn progress_within_a_block_is_reported() {
         let text = english_like(1, 2 << 20);
-        let mut encoder = ObservedEncoder::new(2, 1, 2 << 20).unwrap();
+        let mut encoder = Encoder::new(2, 1, 2 << 20).unwrap();
         let (mut reports, mut target) = (Vec::new(), vec![0; bound(text.len())]);
-        let length = encoder.compress(&text, &mut target, |bytes| reports.push(bytes)).unwrap();
+        let length =
+            encoder.compress(&text, &mut target, LZMA_FULL_FLUSH, |bytes| reports.push(bytes)).unwrap();
         assert_eq!(reports.iter().sum::<u64>(), text.len() as u64);
         assert!(reports.len() > 3 && length < text.len(), "{reports:?}");
-        assert!(ObservedEncoder::new(99, 1, 0).is_err());
+        assert!(Encoder::new(99, 1, 0).is_err());
     }
 
     #[test]
@@ -375,11 +352,11 @@ mod tests {
 
     #[test]
     fn english_like_text_compresses_as_english_does() {
-        let mut encoder = MtStreamBuilder::new();
-        encoder.preset(2).threads(1).check(Check::Crc64);
+        let mut encoder = Encoder::new(2, 1, 0).unwrap();
         let text = english_like(1, 6 << 20);
         let mut target = vec![0; bound(text.len())];
-        let ratio = text.len() as f64 / compress(&encoder, &text, &mut target).unwrap() as f64;
+        let length = encoder.compress(&text, &mut target, LZMA_FINISH, |_| ()).unwrap();
+        let ratio = text.len() as f64 / length as f64;
         assert!((2.8..3.4).contains(&ratio), "ratio {ratio}");
     }
 }
