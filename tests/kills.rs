@@ -7,8 +7,7 @@
 use crate::support::{Stage, is_ready, is_root, known_diagnosis, skip, trials, with_out};
 use std::process::{Command, Stdio};
 
-/// The platforms, in the form that is quickest where there are several. One of each way to change a
-/// host.
+/// One environment for each way in which platforms change the host.
 const ENVIRONMENTS: [&str; 20] = [
     "native",
     "namespaces",
@@ -32,8 +31,7 @@ const ENVIRONMENTS: [&str; 20] = [
     "libvirt:accel=tcg",
 ];
 
-/// Calls that change a file system, its mounts, processes or networks, or that tell somebody who does
-/// so.
+/// Calls that change files, mounts, processes or networks, or that ask a daemon to do so.
 const CALLS: &str = "mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renameat2,link,linkat,symlink,symlinkat,\
                      mknod,mknodat,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,ftruncate,fsync,fdatasync,\
                      mount,umount2,mount_setattr,move_mount,setxattr,fsetxattr,clone,clone3,fork,vfork,kill,\
@@ -95,7 +93,6 @@ fn sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues() {
         let stage = Stage::new();
         let (mut killed, mut resumed) = (0, 0);
         for point in 0..each {
-            // Another offset for every environment would be no better: the calls differ anyway.
             let nth = (number * (2 * point + 1)).div_ceil(2 * each).max(1);
             let what = format!("{environment}, call {nth} of {number}");
             let inject = format!("inject={CALLS}:signal=KILL:when={nth}");

@@ -19,7 +19,7 @@
 //!
 //! SIGTERM ends the work after the current piece; then comes the check, and the usual line.
 
-use crate::clock::{cpu_with_children_ns as cpu_ns, now_ns};
+use crate::clock::{cpu_with_children_ns, now_ns};
 use crate::kernel::{Kernel, KernelError, all};
 use crate::options::UsageError;
 use crate::team::Member;
@@ -148,7 +148,7 @@ impl Marks {
         output: Box<dyn Write + Send>,
         end_requested: Box<dyn FnMut() -> bool + Send>,
     ) -> Self {
-        let now_ns = cpu_ns();
+        let now_ns = cpu_with_children_ns();
         Self {
             statistic: PieceStatistic::Mean,
             every_ns: saturating_ns(every),
@@ -198,7 +198,7 @@ impl Marks {
         if self.unseen < self.until_look {
             return false;
         }
-        let now_ns = cpu_ns();
+        let now_ns = cpu_with_children_ns();
         let pieces = self.unseen;
         let piece_ns = (now_ns.saturating_sub(self.looked_ns) / pieces).max(1);
         (self.looked_ns, self.unseen) = (now_ns, 0);
@@ -278,7 +278,7 @@ impl Marks {
             let _ = write!(self.lines, " at={}", now_ns());
         }
         self.lines.push('\n');
-        self.last_ns = cpu_ns();
+        self.last_ns = cpu_with_children_ns();
         if self.batch_ns.is_none_or(|batch_ns| self.last_ns - self.printed_ns >= batch_ns) {
             self.print();
         }
@@ -299,7 +299,7 @@ impl Marks {
             // Who passes the line on may wait for this CPU, and the line has no date until then.
             std::thread::yield_now();
         }
-        self.last_ns = cpu_ns();
+        self.last_ns = cpu_with_children_ns();
         self.printed_ns = self.last_ns;
     }
 }

@@ -28,8 +28,8 @@ pub enum PieceStatistic {
     /// All time over all work.
     #[default]
     Mean,
-    /// What it costs most of the time: what differs from the other environments for less than a
-    /// quarter of the time counts for nothing. Also where the whole form reports the best repetition:
+    /// What it costs most of the time: how much it differs from the other environments between the
+    /// quartiles of that difference. Also where the whole form reports the best repetition:
     /// the best of all pieces would say how late marks can be dated.
     #[serde(alias = "best")]
     Median,

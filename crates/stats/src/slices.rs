@@ -135,9 +135,8 @@ pub(crate) fn cut(rounds: &Range<usize>, number: usize) -> Vec<Range<usize>> {
 ///
 /// By [`PieceStatistic::Mean`] that is all thawed time over all work. By [`PieceStatistic::Median`]
 /// the rounds are cut into windows, and what counts is how much an arm differs from the others in the
-/// windows between the quartiles of that difference: where something disturbs one arm alone, for
-/// less than a quarter of the time, it moves nothing, and what disturbs all of them moves none of
-/// their ratios.
+/// windows between the quartiles of that difference: what disturbs one arm alone, for less than a
+/// quarter of the time, moves little, and what disturbs all of them moves none of their ratios.
 pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64>> {
     let marks = arms.iter().flat_map(|arm| &arm.marks);
     let metrics: BTreeSet<&String> = marks.flat_map(|mark| mark.amounts.keys()).collect();

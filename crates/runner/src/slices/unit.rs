@@ -172,11 +172,8 @@ impl Runner<'_> {
             .filter(|part| part.result.outcome.is_ok())
             .map(|part| &part.result.slices)
             .collect();
-        let mut costs = match common_rounds(&arms) {
-            Some(rounds) => costs(&arms, rounds),
-            None => vec![BTreeMap::new(); arms.len()],
-        }
-        .into_iter();
+        let found = common_rounds(&arms).map(|rounds| costs(&arms, rounds));
+        let mut costs_of_arms = found.into_iter().flatten();
         let used: u64 = results.iter().map(|part| charged_ns(part.observed.as_ref())).sum();
         let mut values = BTreeMap::new();
         for PartResult { part, result, observed } in results {
@@ -188,7 +185,7 @@ impl Runner<'_> {
             }
             let workload = &self.plan.workloads[place.workload];
             let outcome = result.outcome.and_then(|finished| {
-                let costs = costs.next().filter(|costs| !costs.is_empty()).ok_or_else(too_short)?;
+                let costs = costs_of_arms.next().filter(|costs| !costs.is_empty()).ok_or_else(too_short)?;
                 Ok(finished.into_iter().map(|(i, c)| (valued(workload, i, &costs), c)).collect::<Vec<_>>())
             });
             let outcome = match outcome {
