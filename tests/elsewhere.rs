@@ -85,7 +85,7 @@ fn a_unikernel_runs_the_builtin_workloads_alone() {
     let stage = Stage::new();
     let target = assert_cmd::cargo::cargo_bin("weigh").parent().unwrap().parent().unwrap().to_path_buf();
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let kernels = target.join("guest").join(triple).join("kernels/weigh-kernels");
+    let kernels = target.join("guest/kernels").join(triple).join("kernels/weigh-kernels");
     let fake = Fake::new(Some(&kernels));
     let on = fake.environment("runs", "usr.img");
     let report = run(&stage, &format!("--on '{on}' --size quick --memory 512MiB noploop"));
