@@ -6,13 +6,13 @@ run:
 
 # Examples of the documentation have a runner of their own: nextest runs none.
 test:
-	@echo "make test: about 25 minutes on two cores from a built tree, as root; the first build takes 10 more"
+	@echo "make test: about 12 minutes on two cores from a built tree, as root; the first build takes 10 more"
 	@$(MAKE) --no-print-directory lint
 	tests/run --workspace
 	cargo test --workspace --doc --quiet
 
 # Every platform that is ready here: the conformance suite, of which slow platforms have the telling checks; disks, networks and
-# systems; machines through the whole of weigh. Systems need the Debian image.
+# systems; machines through the whole of weigh, and measurements that take all CPUs for long. Systems need the Debian image.
 test-platforms:
 	cargo run --package weigh -- image build debian
 	tests/run --package weigh-platforms --package weigh --profile platforms

@@ -70,7 +70,7 @@ fn sigkill_then_resume_completes_the_run() {
 fn an_interrupt_ends_after_the_trial_and_leaves_nothing() {
     let stage = Stage::new();
     let run = stage.here().join("r");
-    let mut child = stage.spawn("run --no-void --on native,namespaces --blocks 40 --out r -- sleep 0.05");
+    let mut child = stage.spawn("run --no-void --on native,namespaces --blocks 12 --out r -- sleep 0.05");
     wait_until("five trials", || trials(&run).len() >= 5);
     interrupt(&child);
     child.wait().unwrap();
@@ -79,8 +79,8 @@ fn an_interrupt_ends_after_the_trial_and_leaves_nothing() {
     let done = trials(&run).len();
     shown(&stage, "r");
     stage.stdout("resume r");
-    assert!(trials(&run).len() >= 80.max(done));
-    assert_eq!(shown(&stage, "r")["blocks"]["done"], 40);
+    assert!(trials(&run).len() >= 24.max(done));
+    assert_eq!(shown(&stage, "r")["blocks"]["done"], 12);
     stage.host_is_as_before();
 }
 

@@ -133,7 +133,9 @@ fn a_copied_root_is_a_duplicate_and_a_common_one_is_not() {
     // The image's file and two copies of it.
     let two = 2.0 * BYTES as f64;
     assert!(equal(0) < 0.1 * two && (0.9 * two..1.1 * two).contains(&equal(1)), "{found:?}");
-    assert_eq!(of(1, "mergeable") + of(1, "guest_guest_file"), 0.0, "no guest has it mapped: {found:?}");
+    // Some pages of the probes may be equal.
+    let mapped = of(1, "mergeable") + of(1, "guest_guest_file");
+    assert!(mapped < 0.1 * BYTES as f64, "no guest has it mapped: {found:?}");
     stage.host_is_as_before();
 }
 

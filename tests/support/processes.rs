@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use std::fs::File;
+use std::io::{Seek, Write};
 use std::path::Path;
 
 /// Waits until no other test that has a turn runs on this machine, in any checkout. Dropping the file
@@ -35,23 +36,24 @@ pub fn run() -> Option<String> {
     std::env::var("NEXTEST_RUN_ID").ok()
 }
 
-/// An answer that all tests of one nextest run need: the first asks, the others read its answer in
-/// `directory`. Without nextest every process asks.
+/// An answer that all tests of one nextest run need: the first asks, the others wait for its answer
+/// and read it in `directory`. Without nextest, and where a test that gave up root may not write,
+/// every process asks.
 pub fn once_per_run(directory: &str, name: &str, ask: impl FnOnce() -> Value) -> Value {
     let Some(run) = run() else { return ask() };
     let path = Path::new(directory).join(format!("{name}.once.json"));
-    let known = std::fs::read(&path).unwrap_or_default();
-    let mut known: Value = serde_json::from_slice(&known).unwrap_or_default();
+    let file = match File::options().create(true).truncate(false).read(true).write(true).open(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return ask(),
+        opened => opened.unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+    };
+    file.lock().unwrap();
+    let mut known: Value = serde_json::from_reader(&file).unwrap_or_default();
     if known["run"] == run.as_str() {
         return known["answer"].take();
     }
     let answer = ask();
-    // Another test may read it meanwhile.
-    let whole = path.with_extension(std::process::id().to_string());
-    match std::fs::write(&whole, serde_json::json!({"run": run, "answer": answer}).to_string()) {
-        // A test that gave up root may not write there: it keeps its answer.
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
-        written => written.and_then(|()| std::fs::rename(whole, path)).unwrap(),
-    }
+    file.set_len(0).unwrap();
+    (&file).rewind().unwrap();
+    (&file).write_all(serde_json::json!({"run": run, "answer": answer}).to_string().as_bytes()).unwrap();
     answer
 }

@@ -97,7 +97,7 @@ pub fn plan(
     // Everything that needs no answer of the host is checked before the first question.
     let first = workloads(facts)?;
     let serves = first.iter().any(|workload| workload.staging.server.is_some());
-    let allow_unequal = allow_unequal(args)?;
+    let (allow_unequal, noise, budget_s) = (allow_unequal(args)?, noise(args)?, budget(args)?);
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
     loader::check(loader.as_ref(), serves)?;
     // The clients of serving neighbours run on this host in any case.
@@ -124,7 +124,7 @@ pub fn plan(
     Ok(Plan {
         seed: args.effort.seed.unwrap_or_else(random_seed),
         baseline,
-        budget_s: budget(args)?,
+        budget_s,
         guest: GuestPlan {
             working_directory: (image == ImageSpec::Host).then(std::env::current_dir).and_then(Result::ok),
             image,
@@ -135,7 +135,7 @@ pub fn plan(
         margin: args.margin / 100.0,
         allow_unequal,
         digests: embedded::digests(),
-        noise: noise(args)?,
+        noise,
         loader,
         ..Plan::of(name(&workloads), environments, workloads, effort(args))
     })
