@@ -128,6 +128,19 @@ mod fakes {
         stage.host_is_as_before();
     }
 
+    /// A build that does not start passes no gate, and a gate that demands proof asks for blocks.
+    #[test]
+    fn what_a_gate_cannot_judge_is_exit_code_4() {
+        let stage = Stage::with_fakes();
+        let run = "run --baseline null --blocks 6 --gate 50 --on";
+        let failed = stage.run(&format!("{run} null;null:launch=fail -- true")).ends_with(4);
+        assert!(failed.stderr.contains("the gate of 50 % cannot judge true"), "{}", failed.stderr);
+        stage.run(&format!("{run} null;null:effect=0.1 -- true")).ends_with(0);
+        stage.run("show last --gate 50 --gate-undecided fail").ends_with(3);
+        stage.run("show last --gate-undecided fail").ends_with(2);
+        stage.host_is_as_before();
+    }
+
     /// `--gate` turns a comparison into an exit code.
     #[test]
     fn a_crossed_gate_is_exit_code_3() {

@@ -261,21 +261,7 @@ fn shown(found: &Found<'_>) -> String {
 
 /// Why there is no verdict.
 fn why(found: &Found<'_>) -> String {
-    let cell = &found.row.cell;
-    let reason = if cell.failed > 0 {
-        format!("failed {}/{}", cell.failed, cell.tried)
-    } else if cell.unusable > 0 {
-        format!("{} unusable values", cell.unusable)
-    } else if cell.flags.contains(&Flag::ClockUnproven) {
-        "the guest's clock is unproven".into()
-    } else if cell.flags.contains(&Flag::TooFewForQuantile) {
-        "too few samples for the quantile".into()
-    } else if cell.n < 2 {
-        format!("n {}", cell.n)
-    } else {
-        "see the flags".into()
-    };
-    format!("{} ({})", name(found), join(&reason))
+    format!("{} ({})", name(found), join(&rows::why_no_verdict(&found.row.cell)))
 }
 
 /// What inconclusive comparisons could not have seen.

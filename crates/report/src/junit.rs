@@ -1,20 +1,22 @@
 //! JUnit's XML, as servers of continuous integration read it: a suite per workload, a test case per
 //! comparison that gets a verdict.
 //!
-//! With a gate a case fails when its whole interval lies above, passes when it lies below, and is
-//! skipped, with the reason, when it holds the gate. Without one nothing fails for being slow; a
-//! case is skipped when it is inconclusive. What could not be measured is an error in both, what an
+//! With a gate a case fails when it is shown to lie above, passes when it is shown to lie below, and
+//! is an error, with the reason, when it cannot be judged. When nothing is shown it is skipped, or
+//! fails where the gate demands proof. Without a gate nothing fails for being slow; a case is
+//! skipped when it is inconclusive. What could not be measured is an error in both, what an
 //! environment cannot have at all is skipped. There is no standard: the elements are those that
 //! Jenkins, GitLab and GitHub's reporters have in common.
 
 use crate::results::{self, Group, Row, Table};
+use crate::rows::why_no_verdict;
 use crate::text::{JOINER, shown};
 use crate::troubles::{self, FailureLine};
-use crate::{Report, ReportError, beyond};
+use crate::{Gate, Report, ReportError};
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
 use std::io;
-use weigh_stats::{Flag, Verdict};
+use weigh_stats::{Cell, Flag, GateOutcome, Verdict};
 
 /// What became of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,17 +57,34 @@ pub(crate) struct Suite {
     pub cases: Vec<Case>,
 }
 
-/// The report as JUnit's XML. `gate` is in per cent.
-pub(crate) fn render(report: &Report, gate: Option<f64>) -> Result<String, ReportError> {
+/// A gate, and what it says of every comparison.
+struct Gated<'a> {
+    gate: Gate,
+    outcomes: Vec<(&'a Cell, GateOutcome)>,
+}
+
+impl Gated<'_> {
+    fn of(&self, cell: &Cell) -> Option<GateOutcome> {
+        let same = |other: &Cell| {
+            (&other.workload, &other.metric.name, &other.environment)
+                == (&cell.workload, &cell.metric.name, &cell.environment)
+        };
+        self.outcomes.iter().find(|(other, _)| same(other)).map(|(_, outcome)| *outcome)
+    }
+}
+
+/// The report as JUnit's XML.
+pub(crate) fn render(report: &Report, gate: Option<Gate>) -> Result<String, ReportError> {
     let mut properties = vec![("baseline", name(&report.analysis.baseline))];
     properties.extend(report.run.as_ref().map(|run| ("run", name(run))));
-    properties.extend(gate.map(|percent| ("gate", format!("{percent} %"))));
-    let mut suites = suites(&results::groups(report), &troubles::failures(report), gate);
+    properties.extend(gate.map(|gate| ("gate", format!("{} %", gate.percent))));
+    let gated = gate.map(|gate| Gated { gate, outcomes: gate.outcomes(report) });
+    let mut suites = suites(&results::groups(report), &troubles::failures(report), gated.as_ref());
     suites.iter_mut().for_each(|suite| suite.properties.clone_from(&properties));
     write(&legal(&shown(&report.title)), &suites)
 }
 
-fn suites(groups: &[Group], failures: &[FailureLine], gate: Option<f64>) -> Vec<Suite> {
+fn suites(groups: &[Group], failures: &[FailureLine], gate: Option<&Gated<'_>>) -> Vec<Suite> {
     let mut suites: Vec<Suite> = groups
         .iter()
         .map(|group| {
@@ -107,7 +126,7 @@ fn add(suites: &mut Vec<Suite>, failure: &FailureLine) {
     }
 }
 
-fn case(table: &Table, row: &Row, baseline: Option<&Row>, gate: Option<f64>) -> Case {
+fn case(table: &Table, row: &Row, baseline: Option<&Row>, gate: Option<&Gated<'_>>) -> Case {
     let effect = row.effect.as_ref().map(ToString::to_string);
     let mut said = Vec::new();
     if let Some(effect) = &effect {
@@ -134,29 +153,45 @@ fn case(table: &Table, row: &Row, baseline: Option<&Row>, gate: Option<f64>) -> 
     }
 }
 
-fn outcome(row: &Row, effect: Option<&str>, gate: Option<f64>) -> Outcome {
+fn outcome(row: &Row, effect: Option<&str>, gate: Option<&Gated<'_>>) -> Outcome {
     let cell = &row.cell;
-    if let Some(reason) = &cell.absent {
+    if let Some(reason) = cell.absent.as_ref().filter(|_| cell.is_absent()) {
         return Outcome::Skipped(reason.clone());
     }
     if cell.failed > 0 {
         return Outcome::Error(format!("{} of {} trials failed", cell.failed, cell.tried));
     }
-    let (Some(overhead), Some(effect)) = (cell.overhead, effect) else {
+    if let Some((gated, outcome)) = gate.and_then(|gated| Some((gated, gated.of(cell)?))) {
+        return behind(gated.gate, outcome, cell, effect.unwrap_or_default());
+    }
+    let Some(effect) = effect else {
         let not_measured = cell.flags.contains(&Flag::NotMeasured);
         let reason = if row.verdict.is_empty() { "there is no interval" } else { &row.verdict };
         return if not_measured { Outcome::Error(reason.into()) } else { Outcome::Skipped(reason.into()) };
     };
-    match (gate, cell.verdict) {
-        (Some(percent), _) if beyond(cell, percent) => {
-            Outcome::Failed(format!("{effect}: the whole interval lies above the gate of {percent} %"))
+    match cell.verdict {
+        Some(Verdict::Inconclusive) => Outcome::Skipped(format!("{effect}: {}", row.verdict)),
+        None => Outcome::Skipped(format!("{effect}: no verdict")),
+        Some(_) => Outcome::Passed,
+    }
+}
+
+/// What becomes of a case of which a gate says something.
+fn behind(gate: Gate, outcome: GateOutcome, cell: &Cell, effect: &str) -> Outcome {
+    let Gate { percent, undecided_fails } = gate;
+    match outcome {
+        GateOutcome::Above => Outcome::Failed(format!("{effect}: above the gate of {percent} %")),
+        GateOutcome::Below => Outcome::Passed,
+        GateOutcome::Undecided => {
+            let what = format!(
+                "{effect}: undecided, shown to lie neither above the gate of {percent} % nor below it; more \
+                 blocks decide"
+            );
+            if undecided_fails { Outcome::Failed(what) } else { Outcome::Skipped(what) }
         }
-        (Some(percent), _) if overhead.high * 100.0 > percent => Outcome::Skipped(format!(
-            "{effect}: undecided, the interval holds the gate of {percent} %; more blocks make it narrower"
-        )),
-        (None, Some(Verdict::Inconclusive)) => Outcome::Skipped(format!("{effect}: {}", row.verdict)),
-        (None, None) => Outcome::Skipped(format!("{effect}: no verdict")),
-        _ => Outcome::Passed,
+        GateOutcome::NotJudged => {
+            Outcome::Error(format!("the gate of {percent} % cannot judge it: {}", why_no_verdict(cell)))
+        }
     }
 }
 

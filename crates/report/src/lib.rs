@@ -46,7 +46,7 @@ mod text;
 mod troubles;
 
 pub use document::Document;
-pub use gate::beyond;
+pub use gate::{Gate, Judgement};
 pub use html::LivePage;
 pub use quantity::Scale;
 pub use report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Options, Report, ReportError};

@@ -1,5 +1,6 @@
 //! What a report is made from.
 
+use crate::Gate;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -137,9 +138,8 @@ pub struct Options {
     pub color: bool,
     /// Whether anything beyond ASCII may be printed.
     pub unicode: bool,
-    /// Overhead, per cent, above which a case of JUnit's fails, where its whole interval lies
-    /// there; none: nothing fails for being slow.
-    pub gate: Option<f64>,
+    /// What a case of JUnit's fails for; none: nothing fails for being slow.
+    pub gate: Option<Gate>,
 }
 
 impl Default for Options {

@@ -163,6 +163,21 @@ fn verdict(cell: &Cell, baseline: bool) -> String {
     }
 }
 
+/// Why a cell that was compared has no verdict.
+pub(crate) fn why_no_verdict(cell: &Cell) -> String {
+    let has = |flag| cell.flags.contains(&flag);
+    match cell {
+        _ if cell.failed > 0 => format!("failed {}/{}", cell.failed, cell.tried),
+        _ if cell.unusable > 0 => format!("{} unusable values", cell.unusable),
+        _ if has(Flag::ClockUnproven) => "the guest's clock is unproven".into(),
+        _ if has(Flag::LoaderBound) => "the load generator was the limit".into(),
+        _ if has(Flag::TooFewForQuantile) => "too few samples for the quantile".into(),
+        _ if has(Flag::NotMeasured) => "nothing was measured".into(),
+        _ if has(Flag::BaselineFailed) => "trials of the baseline failed".into(),
+        _ => format!("n {}", cell.n),
+    }
+}
+
 fn tone(cell: &Cell) -> Tone {
     match cell.verdict {
         Some(Verdict::Slower) => Tone::Worse,

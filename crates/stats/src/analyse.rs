@@ -193,6 +193,7 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
         absent: None,
         summary: side.sample.summary(),
         overhead: None,
+        degrees_of_freedom: None,
         typical: None,
         primary: comparison.metric.primary,
         verdict: None,
@@ -214,6 +215,7 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
 /// What an estimate says about a cell on its own.
 pub(crate) fn describe(cell: &mut Cell, estimate: Option<Estimate>) {
     cell.overhead = estimate.map(|e| e.interval());
+    cell.degrees_of_freedom = estimate.map(|e| e.df);
     cell.smallest_detectable = estimate.map(|e| e.smallest_detectable());
 }
 
@@ -308,7 +310,7 @@ fn is_mixed(cell: &Cell) -> bool {
 /// The family is fixed by the plan, not by what came of it: a cell that could not be measured
 /// counts with p = 1.
 pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings: Vec<Warning>) -> Analysis {
-    let family: Vec<usize> = (0..measured.len()).filter(|&i| belongs_to_family(&measured[i].cell)).collect();
+    let family: Vec<usize> = (0..measured.len()).filter(|&i| measured[i].cell.is_in_family()).collect();
     let p = |test: &dyn Fn(&Estimate) -> f64| -> Vec<f64> {
         family.iter().map(|&i| measured[i].estimate.as_ref().map_or(1.0, test)).collect()
     };
@@ -340,12 +342,6 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
         comparisons: family.len(),
         warnings,
     }
-}
-
-/// Every non-baseline cell of a primary metric. What is not relative to a baseline gets no verdict
-/// either.
-fn belongs_to_family(cell: &Cell) -> bool {
-    cell.primary && cell.verdict != Some(Verdict::Baseline) && !cell.flags.contains(&Flag::NoReference)
 }
 
 fn verdict(cell: &Cell, estimate: &Estimate, exploratory: bool) -> Option<Verdict> {

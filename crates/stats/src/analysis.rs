@@ -157,6 +157,9 @@ pub struct Cell {
     /// The average effect: geometric mean of the ratio of costs, less 1, with its 95 % interval.
     /// None for the baseline and below two pairs.
     pub overhead: Option<Interval>,
+    /// Degrees of freedom of that interval.
+    #[serde(default)]
+    pub degrees_of_freedom: Option<f64>,
     /// The typical effect: median of the ratio of costs, less 1, with an interval of at least 95 %
     /// from order statistics. None below six pairs, and where there are no pairs.
     pub typical: Option<Interval>,
@@ -215,6 +218,18 @@ impl Cell {
             Flag::LoaderBound,
         ];
         self.flags.iter().any(|flag| IMPAIRED.contains(flag))
+    }
+
+    /// Whether the cell belongs to the family that verdicts and gates are adjusted for: every
+    /// non-baseline cell of a primary metric. What is not relative to a baseline does not belong to
+    /// it.
+    pub fn is_in_family(&self) -> bool {
+        self.primary && self.verdict != Some(Verdict::Baseline) && !self.flags.contains(&Flag::NoReference)
+    }
+
+    /// Whether the environment cannot have this metric, which is neither a failure nor a value.
+    pub fn is_absent(&self) -> bool {
+        self.absent.is_some() && self.failed == 0 && self.summary.is_none()
     }
 
     /// Whether the metric is the number of guests that were up, and no trial had fewer than its

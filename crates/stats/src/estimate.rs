@@ -65,6 +65,12 @@ impl Estimate {
         Interval::from_logs(self.mean, self.mean - half, self.mean + half)
     }
 
+    /// The estimate behind [`Self::interval`].
+    pub fn of_interval(interval: Interval, df: f64, n: u32) -> Self {
+        let standard_error = interval.log_half_width() / student::quantile(1.0 - TAIL, df);
+        Self { mean: interval.estimate.ln_1p(), standard_error, df, n }
+    }
+
     /// The mean itself with its 95 % interval, where it is an amount and no logarithm.
     pub fn amount(&self) -> Interval {
         Interval::around(self.mean, self.half_width(student::quantile(1.0 - TAIL, self.df)))
@@ -91,6 +97,20 @@ impl Estimate {
             return if room > ROUNDING { 0.0 } else { 1.0 };
         }
         student::above(room / self.standard_error, self.df)
+    }
+
+    /// One-sided p of a mean of at most `limit`: small where the mean is shown to lie above.
+    pub fn p_above(&self, limit: f64) -> f64 {
+        let beyond = self.mean - limit;
+        if self.has_no_spread() {
+            return if beyond > ROUNDING { 0.0 } else { 1.0 };
+        }
+        student::above(beyond / self.standard_error, self.df)
+    }
+
+    /// One-sided p of a mean of at least `limit`: small where the mean is shown to lie below.
+    pub fn p_below(&self, limit: f64) -> f64 {
+        Self { mean: -self.mean, ..*self }.p_above(-limit)
     }
 
     /// The smallest effect found with 80 % power: e^((t.975 + t.80) s / sqrt(k)) - 1.

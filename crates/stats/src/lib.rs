@@ -54,6 +54,7 @@ mod collect;
 mod compare;
 mod course;
 mod estimate;
+mod gate;
 mod grade;
 mod holm;
 mod interval;
@@ -86,6 +87,7 @@ pub use circumstances::{
 pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
 pub use course::{Change, Course, Moment, courses};
+pub use gate::{GateOutcome, gate};
 pub use grade::{ALIKE, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
 pub use interval::Interval;
 pub use limit::{Limit, limits};

@@ -41,7 +41,7 @@ impl CommandLine {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure, 2 usage error or bad input, 3 a comparison crossed the \
-gate, 4 nothing could be measured.";
+gate, 4 nothing could be measured, or a comparison cannot be judged by the gate.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -82,7 +82,7 @@ pub enum Command {
     /// Compare two runs, before and after; they were measured at different times, so no blocks are
     /// paired
     #[command(mut_arg("gate", |arg| arg.help(
-        "Exit 3 when the whole interval of a difference lies above this many per cent"
+        "Exit 3 when a difference is shown to lie above this many per cent, 4 when one cannot be judged"
     )))]
     Compare {
         /// The run before: a run directory, or `last`
@@ -112,9 +112,9 @@ pub enum Command {
         /// A run directory, or `last`
         #[arg(default_value = "last")]
         run: PathBuf,
-        /// Exit 3 when the whole interval of an overhead lies above this many per cent
-        #[arg(long, value_name = "PCT")]
-        gate: Option<f64>,
+        /// What fails
+        #[command(flatten)]
+        gate: GateArgs,
         /// The live report
         #[command(flatten)]
         live: LiveArg,
@@ -154,9 +154,38 @@ pub struct OutputArgs {
     /// Write to a file instead of the terminal
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Exit 3 when the whole interval of an overhead lies above this many per cent
-    #[arg(long, value_name = "PCT")]
+    /// What fails
+    #[command(flatten)]
+    pub gate: GateArgs,
+}
+
+/// What fails a command whose measurements went well.
+#[derive(Debug, Clone, Args)]
+pub struct GateArgs {
+    /// Exit 3 when an overhead is shown to lie above this many per cent, 4 when one cannot be judged
+    #[arg(long, value_name = "PCT", value_parser = gate_percentage, allow_negative_numbers = true)]
     pub gate: Option<f64>,
+    /// Whether a comparison passes that is shown to lie neither above the gate nor below it; `fail`
+    /// demands proof that nothing got slower, which takes 30 blocks
+    #[arg(long, value_name = "WHAT", default_value = "pass", requires = "gate")]
+    pub gate_undecided: Undecided,
+}
+
+impl GateArgs {
+    /// The gate, where there is one.
+    pub fn gate(&self) -> Option<weigh_report::Gate> {
+        let undecided_fails = self.gate_undecided == Undecided::Fail;
+        self.gate.map(|percent| weigh_report::Gate { percent, undecided_fails })
+    }
+}
+
+/// What becomes of comparisons that a gate does not decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Undecided {
+    /// They pass
+    Pass,
+    /// They exit 3
+    Fail,
 }
 
 /// Options of `selftest`.
@@ -431,9 +460,9 @@ pub struct MeasureArgs {
     /// Run directory to create; default: `weigh-runs/<UTC time>-<name>`
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Exit 3 when the whole interval of an overhead lies above this many per cent
-    #[arg(long, value_name = "PCT")]
-    pub gate: Option<f64>,
+    /// What fails
+    #[command(flatten)]
+    pub gate: GateArgs,
     /// Output format of the result
     #[arg(long, default_value = "table")]
     pub format: OutputFormat,
@@ -743,4 +772,14 @@ struct NotAPercentage;
 fn percentage(text: &str) -> Result<f64, NotAPercentage> {
     let value = text.trim_end_matches('%').parse::<f64>().map_err(|_| NotAPercentage)?;
     if value > 0.0 && value < 100.0 { Ok(value) } else { Err(NotAPercentage) }
+}
+
+/// A value is no limit for an overhead.
+#[derive(Debug, thiserror::Error)]
+#[error("it must be a number of per cent above -100")]
+struct NotALimit;
+
+fn gate_percentage(text: &str) -> Result<f64, NotALimit> {
+    let value = text.trim_end_matches('%').parse::<f64>().map_err(|_| NotALimit)?;
+    if value > -100.0 && value.is_finite() { Ok(value) } else { Err(NotALimit) }
 }

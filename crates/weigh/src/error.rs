@@ -19,8 +19,10 @@ pub enum Kind {
     Input,
     /// A CPU that this host does not have or that weigh may not use: exit 2.
     NoSuchCpu,
-    /// A comparison crossed the gate that the user set: exit 3.
+    /// A comparison does not pass the gate that the user set: exit 3.
     Gate,
+    /// A comparison cannot be judged by the gate that the user set: exit 4.
+    NotJudged,
     /// Nothing could be measured: exit 4.
     NothingMeasured,
 }
@@ -32,7 +34,7 @@ impl Kind {
             Self::Failed | Self::HostBusy => 1,
             Self::Input | Self::NoSuchCpu => 2,
             Self::Gate => 3,
-            Self::NothingMeasured => 4,
+            Self::NotJudged | Self::NothingMeasured => 4,
         }
     }
 }

@@ -9,9 +9,9 @@ use read::Read;
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Started, WorkloadPlan};
-use weigh_report::{ComparedRuns, EnvironmentFacts, LogEnd, Report};
+use weigh_report::{ComparedRuns, EnvironmentFacts, Gate, Judgement, LogEnd, Report};
 use weigh_stats::{
-    Cell, Collected, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs, degradations,
+    Collected, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs, degradations,
     isolations, limits, sums,
 };
 use weigh_store::RunDirectory;
@@ -166,25 +166,25 @@ pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -
     Ok(Report::new(&file.display().to_string(), analysis))
 }
 
-/// The report in a format, as wide and colourful as the terminal allows; `gate` in per cent is what
-/// a test case fails for.
+/// The report in a format, as wide and colourful as the terminal allows; `gate` is what a test case
+/// fails for.
 ///
 /// # Errors
 /// Only a defect of the renderer.
-pub fn render(report: &Report, format: OutputFormat, gate: Option<f64>) -> Result<String, Failure> {
+pub fn render(report: &Report, format: OutputFormat, gate: Option<Gate>) -> Result<String, Failure> {
     weigh_report::render(report, format.into(), &ui::report_options(gate))
         .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))
 }
 
-/// Whether a finished run measured anything and stayed below the gate.
+/// Whether a finished run measured anything and passes the gate.
 ///
 /// # Errors
-/// Nothing was measured; the gate is crossed.
-pub fn verdict(report: &Report, crossed: Option<f64>, run: &Path) -> Result<(), Failure> {
+/// Nothing was measured; those of [`gate`].
+pub fn verdict(report: &Report, limit: Option<Gate>, run: &Path) -> Result<(), Failure> {
     if report.analysis.cells.iter().all(|cell| cell.summary.is_none()) {
         return Err(nothing_measured(run));
     }
-    gate(report, crossed)
+    gate(report, limit)
 }
 
 /// The failure of a run that measured nothing.
@@ -201,27 +201,33 @@ pub fn interrupted_early(run: &Path) -> Failure {
         .hint(format!("`weigh resume {}` goes on", run.display()))
 }
 
-/// Checks that no overhead's whole interval lies above the gate, per cent.
+/// Checks the comparisons against a gate (method specification, "Gates").
 ///
 /// # Errors
-/// The cells that do.
-pub fn gate(report: &Report, gate: Option<f64>) -> Result<(), Failure> {
-    let Some(percent) = gate else { return Ok(()) };
-    let over = |cell: &&Cell| weigh_report::beyond(cell, percent);
-    let crossed: Vec<String> = report
-        .analysis
-        .cells
-        .iter()
-        .filter(over)
-        .map(|cell| format!("{} {} in {}", cell.workload, cell.metric.name, cell.environment))
-        .collect();
-    if crossed.is_empty() {
-        return Ok(());
+/// Comparisons that do not pass, or, where there are none, those that cannot be judged.
+pub fn gate(report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
+    let Some(gate) = gate else { return Ok(()) };
+    let percent = gate.percent;
+    let Judgement { above, below, undecided, not_judged } = gate.judge(report);
+    let hint = (!not_judged.is_empty())
+        .then(|| format!("the gate of {percent} % cannot judge {}", not_judged.join("; ")));
+    if !above.is_empty() {
+        let message = format!("the overhead lies above {percent} % for {}", above.join("; "));
+        return Err(Failure::new(Kind::Gate, message).maybe_hint(hint));
     }
-    Err(Failure::new(
-        Kind::Gate,
-        format!("the whole interval lies above {percent} % for {}", crossed.join("; ")),
-    ))
+    if gate.undecided_fails && !undecided.is_empty() {
+        let message =
+            format!("the overhead is not shown to lie below {percent} % for {}", undecided.join("; "));
+        return Err(Failure::new(Kind::Gate, message).maybe_hint(hint));
+    }
+    if let Some(message) = hint {
+        return Err(Failure::new(Kind::NotJudged, message));
+    }
+    if below.is_empty() && undecided.is_empty() {
+        let message = format!("there is no comparison that the gate of {percent} % could judge");
+        return Err(Failure::new(Kind::NotJudged, message));
+    }
+    Ok(())
 }
 
 fn title(plan: &Plan) -> String {

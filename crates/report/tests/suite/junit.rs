@@ -6,7 +6,8 @@ use crate::common::{self, Shown, hostile_samples, samples};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 use std::collections::BTreeMap;
-use weigh_report::{Format, Options, Report};
+use weigh_report::{Format, Gate, Options, Report};
+use weigh_stats::{Flag, GateOutcome, gate};
 
 fn element(start: &BytesStart<'_>) -> Element {
     let attributes = start.attributes().map(|attribute| {
@@ -44,12 +45,16 @@ fn parse(text: &str) -> Element {
     root
 }
 
-fn written(report: &Report, gate: Option<f64>) -> String {
+fn at(percent: f64) -> Option<Gate> {
+    Some(Gate { percent, undecided_fails: false })
+}
+
+fn written(report: &Report, gate: Option<Gate>) -> String {
     report.render(Format::Junit, &Options { gate, ..Options::default() })
 }
 
 /// What each test case became, by class and name.
-fn cases(report: &Report, gate: Option<f64>) -> BTreeMap<(String, String), (String, String)> {
+fn cases(report: &Report, gate: Option<Gate>) -> BTreeMap<(String, String), (String, String)> {
     let root = parse(&written(report, gate));
     let case = |case: &Element| {
         let told = case.inner().find(|element| element.tag != "system-out");
@@ -64,7 +69,7 @@ fn cases(report: &Report, gate: Option<f64>) -> BTreeMap<(String, String), (Stri
 #[test]
 fn it_is_well_formed_and_counts_what_it_holds() {
     for (name, sample) in samples().into_iter().chain(hostile_samples()) {
-        for gate in [None, Some(1.0), Some(5.0)] {
+        for gate in [None, at(1.0), at(5.0)] {
             let options = Options { gate, ..Options::default() };
             let root = parse(&sample.render(Format::Junit, &options));
             assert_eq!(root.tag, "testsuites", "{name}");
@@ -99,33 +104,44 @@ fn every_judged_comparison_is_a_case() {
 }
 
 #[test]
-fn only_a_whole_interval_above_the_gate_fails() {
-    let mut seen = [0; 3];
-    for (name, report) in common::all() {
+fn a_case_is_what_the_gate_says_of_it() {
+    let mut seen = [0; 4];
+    for (name, report) in common::all().into_iter().filter(|(name, _)| *name != "nothing") {
         for percent in [0.5, 2.0, 5.0, 10.0] {
-            let cases = cases(&report, Some(percent));
-            for cell in report.analysis.cells.iter().filter(|c| c.environment != report.analysis.baseline) {
-                let key = (format!("{}.{}", cell.workload, cell.metric.name), cell.environment.clone());
-                let (Some((outcome, message)), Some(overhead)) = (cases.get(&key), cell.overhead) else {
-                    continue;
-                };
-                if cell.failed > 0 {
-                    assert_eq!(outcome, "error", "{name} {key:?}");
-                    continue;
+            for undecided_fails in [false, true] {
+                let cases = cases(&report, Some(Gate { percent, undecided_fails }));
+                for (cell, outcome) in gate(&report.analysis, percent / 100.0, undecided_fails) {
+                    let key = (format!("{}.{}", cell.workload, cell.metric.name), cell.environment.clone());
+                    let (found, message) = &cases[&key];
+                    let (at, expected) = match outcome {
+                        GateOutcome::Above => (0, "failure"),
+                        GateOutcome::Undecided if undecided_fails => (1, "failure"),
+                        GateOutcome::Undecided => (1, "skipped"),
+                        GateOutcome::Below => (2, "passed"),
+                        GateOutcome::NotJudged => (3, "error"),
+                    };
+                    assert_eq!(found, expected, "{name} {key:?} at {percent}: {message}");
+                    assert_eq!(expected == "passed", message.is_empty(), "{name} {key:?}");
+                    seen[at] += 1;
                 }
-                let (low, high) = (overhead.low * 100.0, overhead.high * 100.0);
-                let (at, expected) = match () {
-                    () if low > percent => (0, "failure"),
-                    () if high > percent => (1, "skipped"),
-                    () => (2, "passed"),
-                };
-                assert_eq!(outcome, expected, "{name} {key:?}: [{low}, {high}] at {percent}: {message}");
-                assert_eq!(expected == "passed", message.is_empty(), "{name} {key:?}");
-                seen[at] += 1;
             }
         }
     }
     assert!(seen.iter().all(|count| *count > 0), "the runs have a case of every outcome: {seen:?}");
+}
+
+/// A load generator at its limit hides what the environment costs, however small it looks.
+#[test]
+fn an_impaired_comparison_below_the_gate_does_not_pass() {
+    let mut report = common::standard();
+    let cell = report.analysis.cells.iter_mut().find(|cell| cell.is_in_family() && cell.failed == 0).unwrap();
+    let key = (format!("{}.{}", cell.workload, cell.metric.name), cell.environment.clone());
+    assert_eq!(cases(&report, at(50.0))[&key].0, "passed");
+    let cell = report.analysis.cells.iter_mut().find(|cell| cell.is_in_family() && cell.failed == 0).unwrap();
+    (cell.flags, cell.verdict) = (vec![Flag::LoaderBound], None);
+    let (outcome, message) = &cases(&report, at(50.0))[&key];
+    assert_eq!(outcome, "error");
+    assert!(message.contains("the load generator was the limit"), "{message}");
 }
 
 #[test]
@@ -141,7 +157,7 @@ fn without_a_gate_nothing_fails_for_being_slow() {
 #[test]
 fn what_failed_is_an_error_even_where_it_has_no_row() {
     let report = common::nothing();
-    let cases = cases(&report, Some(3.0));
+    let cases = cases(&report, at(3.0));
     assert!(!cases.is_empty(), "a run that measured nothing is no success");
     for (key, (outcome, message)) in cases {
         assert_eq!(outcome, "error", "{key:?}");

@@ -3,6 +3,7 @@
 mod browser;
 mod common;
 mod formats;
+mod gate;
 mod junit;
 mod pages;
 mod prohibitions;

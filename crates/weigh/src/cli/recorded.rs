@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 
 /// Options that say where, how long and how a run is shown: the plan has the first elsewhere, and
 /// `weigh study` adds its own to the recorded command.
-const NOT_RECORDED: [&str; 14] = [
+const NOT_RECORDED: [&str; 15] = [
     "on",
     "baseline",
     "size",
@@ -19,6 +19,7 @@ const NOT_RECORDED: [&str; 14] = [
     "seed",
     "out",
     "gate",
+    "gate_undecided",
     "format",
     "live",
 ];
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn the_command_is_recorded_without_what_a_study_adds() {
         let run = "run stream gups --on native --size quick --param a=1,2 --blocks 3 --param stream.b=2 --reuse --seed 1 \
-                   --no-void --out o --margin 3 --format json --live --gate 5 --baseline native";
+                   --no-void --out o --margin 3 --format json --live --gate 5 --gate-undecided fail --baseline native";
         let expected = "run stream gups --param a=1,2 --param stream.b=2 --reuse --margin 3";
         assert_eq!(recorded(run).unwrap(), expected);
         assert_eq!(

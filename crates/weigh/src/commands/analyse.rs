@@ -9,7 +9,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The file cannot be read, with line and column; it has no such baseline; the report cannot be
-/// written; the gate is crossed.
+/// written; the gate is not passed.
 pub fn run(file: &Path, baseline: &str, output: &OutputArgs) -> Result<(), Failure> {
     let comparisons = weigh_store::import::read(file)?;
     output.write(&outcome::from_samples(file, comparisons, baseline)?)

@@ -12,7 +12,7 @@ use weigh_store::RunDirectory;
 ///
 /// # Errors
 /// A run does not exist or is damaged; the runs have no cell in common; a file cannot be written;
-/// the gate is crossed.
+/// the gate is not passed.
 pub fn run(before: &Path, after: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let open = |run: &Path| RunDirectory::open(&find(run)?).map_err(Failure::from);
     output.write(&outcome::from_two_runs(&open(before)?, &open(after)?)?)

@@ -32,14 +32,14 @@ impl OutputArgs {
     /// Writes a report where the user wants it, then checks the gate.
     ///
     /// # Errors
-    /// A file cannot be written; the gate is crossed.
+    /// A file cannot be written; the gate is not passed.
     fn write(&self, report: &Report) -> Result<(), Failure> {
-        let text = outcome::render(report, self.format, self.gate)?;
+        let text = outcome::render(report, self.format, self.gate.gate())?;
         match &self.output {
             Some(file) => output::write(file, text)?,
             None => ui::print(&text),
         }
-        outcome::gate(report, self.gate)
+        outcome::gate(report, self.gate.gate())
     }
 }
 
@@ -57,7 +57,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Show { run, output } => show::run(&run, &output),
         Command::Compare { before, after, output } => compare::run(&before, &after, &output),
         Command::Analyse { file, baseline, output } => analyse::run(&file, &baseline, &output),
-        Command::Resume { run, gate, live } => resume::run(&run, gate, live.live),
+        Command::Resume { run, gate, live } => resume::run(&run, gate.gate(), live.live),
         Command::Selftest(args) => selftest::run(&args),
         Command::Image { what } => image::run(what),
         Command::Clean { dry_run } => clean::run(dry_run),

@@ -7,6 +7,7 @@ use crate::live::Port;
 use crate::{output, ui};
 use std::path::Path;
 use weigh_host::facts;
+use weigh_report::Gate;
 use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
 use weigh_studies::StudyDirectory;
@@ -15,7 +16,7 @@ use weigh_studies::StudyDirectory;
 ///
 /// # Errors
 /// A port is taken; the run does not exist or is damaged; those of [`measure`].
-pub fn run(run: &Path, gate: Option<f64>, live: Option<u16>) -> Result<(), Failure> {
+pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Failure> {
     let path = find(run)?;
     output::check(&path)?;
     if StudyDirectory::is_one(&path) {

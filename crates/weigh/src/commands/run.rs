@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use weigh_host::clock;
 use weigh_model::{Event, FinishReason, GuestPlan, HostFacts, Plan};
-use weigh_report::Report;
+use weigh_report::{Gate, Report};
 use weigh_runner::{Finish, RunOptions, RunnerError};
 use weigh_store::RunDirectory;
 
@@ -38,7 +38,7 @@ pub fn request(args: RunArgs) -> PlanRequest {
 /// Carries out a request in a new run directory and shows the result, or only prints the plan.
 ///
 /// # Errors
-/// Bad input, a host that cannot be used, nothing measured, a gate crossed.
+/// Bad input, a host that cannot be used, nothing measured, a gate that is not passed.
 pub fn run(request: &PlanRequest) -> Result<(), Failure> {
     let MeasureArgs { dry_run, out, format, gate, live, .. } = &request.common;
     if *dry_run {
@@ -60,7 +60,7 @@ pub fn run(request: &PlanRequest) -> Result<(), Failure> {
         }
     };
     let options = run_options(request.names_environments);
-    measure(&plan, &request.facts, directory, Settings { format: *format, gate: *gate, options, live })
+    measure(&plan, &request.facts, directory, Settings { format: *format, gate: gate.gate(), options, live })
 }
 
 /// Environments that the user named are measured as asked or not at all; others are left out if
@@ -72,7 +72,7 @@ pub fn run_options(names_environments: bool) -> RunOptions {
 /// How a run is carried out and shown.
 pub struct Settings {
     pub format: OutputFormat,
-    pub gate: Option<f64>,
+    pub gate: Option<Gate>,
     pub options: RunOptions,
     /// Where the live report is served.
     pub live: Option<Port>,

@@ -12,11 +12,11 @@ use weigh_studies::StudyDirectory;
 /// Analyses the samples of a run and shows the report.
 ///
 /// # Errors
-/// The run does not exist or is damaged; the report cannot be written; the gate is crossed.
+/// The run does not exist or is damaged; the report cannot be written; the gate is not passed.
 pub fn run(run: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let path = find(run)?;
     if StudyDirectory::is_one(&path) {
-        super::study::refuse_of_runs(&[("--gate", output.gate.is_some())])?;
+        super::study::refuse_of_runs(&[("--gate", output.gate.gate.is_some())])?;
         return super::study::show(&path, output.format, output.output.as_deref());
     }
     let directory = RunDirectory::open(&path)?;

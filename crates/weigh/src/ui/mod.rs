@@ -18,7 +18,7 @@ pub use words::human;
 use crate::error::Failure;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::io::{self, IsTerminal, Write};
-use weigh_report::{Document, Format, Options, render_document};
+use weigh_report::{Document, Format, Gate, Options, render_document};
 
 /// What the terminal can show.
 #[derive(Debug, Clone, Copy)]
@@ -47,9 +47,8 @@ pub fn terminal() -> Terminal {
     }
 }
 
-/// Options that fit reports to the terminal; `gate` is what a JUnit test case fails above, per
-/// cent.
-pub fn report_options(gate: Option<f64>) -> weigh_report::Options {
+/// Options that fit reports to the terminal; `gate` is what a JUnit test case fails for.
+pub fn report_options(gate: Option<Gate>) -> weigh_report::Options {
     let Terminal { width, color, unicode } = terminal();
     weigh_report::Options { width, color, unicode, gate }
 }

@@ -9,6 +9,7 @@ mod coverage;
 mod drift;
 mod effects;
 mod families;
+mod gates;
 mod grades;
 mod neighbours;
 mod slices;
