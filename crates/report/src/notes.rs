@@ -12,8 +12,7 @@ use weigh_model::{Better, NoiseLimits, VoidCause, VoidUnit, format_bytes};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
 
 /// What the column of the smallest effects means.
-pub(crate) const COULD_SEE: &str =
-    "could see: the smallest effect that this many blocks with this spread detect with 80 % power.";
+pub(crate) const COULD_SEE: &str = "could see: the smallest effect that this many blocks with this spread find with 80 % power, where there are verdicts adjusted like them.";
 
 /// Whether there is not a single number.
 pub(crate) fn nothing_measured(report: &Report) -> bool {

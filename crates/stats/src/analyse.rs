@@ -216,7 +216,7 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
 pub(crate) fn describe(cell: &mut Cell, estimate: Option<Estimate>) {
     cell.overhead = estimate.map(|e| e.interval());
     cell.degrees_of_freedom = estimate.map(|e| e.df);
-    cell.smallest_detectable = estimate.map(|e| e.smallest_detectable());
+    cell.smallest_detectable = estimate.map(|e| e.smallest_detectable(1.0));
 }
 
 /// The typical effect: median of the log ratios with \[d_(l), d_(k+1-l)\].
@@ -317,7 +317,8 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
     let p_diff = p(&|e| e.p_diff());
     let p_eq = p(&|e| e.p_eq(options.margin));
     let (diff_holm, eq_holm) = (holm::adjust(&p_diff), holm::adjust(&p_eq));
-    let (diff_factors, eq_factors) = (holm::factors(&p_diff), holm::factors(&p_eq));
+    let (diff_factors, eq_factors) =
+        (holm::factors(&p_diff, LEVEL_DIFFERENCE), holm::factors(&p_eq, LEVEL_EQUIVALENCE));
     for (at, &i) in family.iter().enumerate() {
         let Measured { cell, estimate } = &mut measured[i];
         if let Some(estimate) = estimate {
@@ -325,6 +326,7 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
             cell.p_eq = Some(p_eq[at]);
             cell.p_diff_holm = Some(diff_holm[at]);
             cell.p_eq_holm = Some(eq_holm[at]);
+            cell.smallest_detectable = Some(estimate.smallest_detectable(diff_factors[at]));
             cell.verdict = verdict(cell, estimate, options.exploratory);
             if cell.verdict == Some(Verdict::Inconclusive) {
                 cell.blocks_to_decide =

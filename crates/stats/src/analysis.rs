@@ -177,13 +177,14 @@ pub struct Cell {
     /// `p_eq` adjusted for the family (Holm).
     pub p_eq_holm: Option<f64>,
     /// The smallest effect that as many blocks with this spread find with 80 % power, as a
-    /// fraction: e^((t.975 + t.80) s / sqrt(k)) - 1.
+    /// fraction: e^((t(1 - .025 / f) + t(.80)) s / sqrt(k)) - 1, with Holm's factor f where the
+    /// cell can have a verdict, and 1 where it cannot.
     pub smallest_detectable: Option<f64>,
     /// A mode of slow (or fast) blocks at most this frequent may have stayed unseen, with 95 %
     /// confidence: 1 - .05^(1/n).
     pub unseen_mode_bound: Option<f64>,
-    /// For [`Verdict::Inconclusive`]: blocks in all (two runs: in each) that would likely decide
-    /// it, where a practical number would.
+    /// For [`Verdict::Inconclusive`]: blocks in all (two runs: in each) that would decide it with
+    /// this spread, wherever the effect lies, where a practical number would.
     pub blocks_to_decide: Option<u32>,
     /// What the reader has to know beside the numbers, in the order of [`Flag`].
     pub flags: Vec<Flag>,

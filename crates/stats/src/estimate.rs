@@ -113,50 +113,43 @@ impl Estimate {
         Self { mean: -self.mean, ..*self }.p_above(-limit)
     }
 
-    /// The smallest effect found with 80 % power: e^((t.975 + t.80) s / sqrt(k)) - 1.
-    pub fn smallest_detectable(&self) -> f64 {
-        ((student::quantile(1.0 - TAIL, self.df) + student::quantile(POWER, self.df)) * self.standard_error)
-            .exp_m1()
+    /// The smallest effect that is found with 80 % power at the level .05 / `factor`:
+    /// e^((t(1 - .025 / factor) + t(.80)) s / sqrt(k)) - 1. The factor is 1 for an interval by
+    /// itself, and Holm's for a verdict.
+    pub fn smallest_detectable(&self, factor: f64) -> f64 {
+        let quantiles = critical(factor, self.df) + student::quantile(POWER, self.df);
+        self.half_width(quantiles).exp_m1()
     }
 
-    /// Blocks in all that would likely decide between difference and equivalence, whichever is
-    /// nearer.
-    ///
-    /// The mean and the spread are taken to stay what they are, and the smallest K is sought for
-    /// which one of the tests has a power of 80 %, with the t distribution shifted in the usual
-    /// approximation of the noncentral one (Chow, Shao and Wang, Sample Size Calculations in
-    /// Clinical Research, sections on the one-sample test for equality and for equivalence; the
-    /// first is the smallest detectable effect turned round):
+    /// Blocks in all that decide between difference and equivalence, wherever the effect lies, if
+    /// the spread stays what it is: the smallest K of at least 30 with
     ///
     /// ```text
-    /// e(K)         standard error at K: now s/sqrt(k), then s/sqrt(K)
-    /// difference:  F(|m| / e(K) - q)                                        >= .80
-    /// equivalence: F((delta - m) / e(K) - q) + F((delta + m) / e(K) - q) - 1 >= .80   and K >= 30
+    /// (t(1 - .025 / factor_diff) + t(1 - .025 / factor_eq)) e(K) < ln(1 + margin)
     /// ```
     ///
-    /// F is the t distribution at K, delta = ln(1 + margin), q the quantile that a test at the
-    /// level .05 / `factor` (difference, two-sided) or .025 / `factor` (equivalence) asks for; the
-    /// factors are the cell's present ones of Holm. None when a million blocks would not do.
+    /// e(K) is the standard error at K, s/sqrt(K). Half the band of the margin holds the interval
+    /// then, so that it leaves 0 or stays within the margin. The mean has no part in it: that of
+    /// few blocks is mostly noise. None when a million blocks would not do.
     pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
-        let delta = margin.ln_1p();
-        let at = |blocks| self.at(blocks);
-        let finds_difference = |blocks| self.finds_difference(blocks, factor_diff);
-        let finds_equivalence = |blocks: u32| {
-            let (error, df) = at(blocks);
-            let q = student::quantile(1.0 - TAIL / factor_eq, df);
-            let side = |room: f64| student::below(in_errors(room, error) - q, df);
-            side(delta - self.mean) + side(delta + self.mean) - 1.0 >= POWER
+        let decides = |blocks: u32| {
+            let (error, df) = self.at(blocks);
+            (critical(factor_diff, df) + critical(factor_eq, df)) * error < margin.ln_1p()
         };
-        let from = self.n + 1;
-        let difference = smallest(from, finds_difference);
-        let equivalence = smallest(from.max(EQUIVALENT_FEWEST_BLOCKS), finds_equivalence);
-        difference.into_iter().chain(equivalence).min()
+        smallest(EQUIVALENT_FEWEST_BLOCKS.max(self.n + 1), decides)
     }
 
-    /// Blocks in all that would likely show that the mean is not 0, as in
-    /// [`Self::blocks_to_decide`], for one interval by itself. None when a million would not do.
+    /// Blocks in all that would likely show that the mean is not 0, were mean and spread to stay
+    /// what they are: the smallest K at which one interval by itself leaves 0 with a power of 80 %,
+    /// with the t distribution shifted in the usual approximation of the noncentral one (Chow, Shao
+    /// and Wang, Sample Size Calculations in Clinical Research, one-sample test for equality):
+    /// F(|m| / e(K) - t.975) >= .80. None when a million would not do.
     pub fn blocks_to_differ(&self) -> Option<u32> {
-        smallest(self.n + 1, |blocks| self.finds_difference(blocks, 1.0))
+        let finds = |blocks: u32| {
+            let (error, df) = self.at(blocks);
+            student::below(in_errors(self.mean.abs(), error) - critical(1.0, df), df) >= POWER
+        };
+        smallest(self.n + 1, finds)
     }
 
     /// Standard error and degrees of freedom with so many blocks.
@@ -164,12 +157,11 @@ impl Estimate {
         let (now, then) = (f64::from(self.n), f64::from(blocks));
         (self.standard_error * (now / then).sqrt(), self.df * (then - 1.0) / (now - 1.0))
     }
+}
 
-    fn finds_difference(&self, blocks: u32, factor: f64) -> bool {
-        let (error, df) = self.at(blocks);
-        let q = student::quantile(1.0 - TAIL / factor, df);
-        student::below(in_errors(self.mean.abs(), error) - q, df) >= POWER
-    }
+/// The quantile of t that a two-sided test at the level .05 / `factor` asks for.
+fn critical(factor: f64, df: f64) -> f64 {
+    student::quantile(1.0 - TAIL / factor, df)
 }
 
 /// A distance in standard errors. Without any spread every distance is infinite, and what is
@@ -222,8 +214,9 @@ mod tests {
         assert_eq!(same.blocks_to_decide(0.02, 1.0, 1.0), Some(EQUIVALENT_FEWEST_BLOCKS));
         let rounded = Estimate::of(&[2e-16, 0.0, 1e-16]).unwrap();
         assert_eq!(rounded.blocks_to_decide(0.02, 1.0, 1.0), Some(EQUIVALENT_FEWEST_BLOCKS));
+        assert_eq!(same.blocks_to_decide(0.0, 1.0, 1.0), None, "nothing is within a margin of 0");
         let apart = Estimate::of(&[0.5; 3]).unwrap();
-        assert_eq!(apart.blocks_to_decide(0.02, 1.0, 1.0), Some(4));
+        assert_eq!(apart.blocks_to_differ(), Some(4));
     }
 
     fn logs(ratios: &[f64]) -> Vec<f64> {
@@ -246,7 +239,7 @@ mod tests {
         close(interval.high, 0.0032223047832);
         close(small.p_diff(), 0.0002344293705721486);
         close(small.p_eq(0.02), 2.674250942238304e-25);
-        close(small.smallest_detectable(), 0.001495673289619199);
+        close(small.smallest_detectable(1.0), 0.001495673289619199);
         let larger = thirty(0.01);
         close(larger.p_diff(), 2.2226870493705696e-18);
         close(larger.p_eq(0.02), 3.5416453452697034e-18);
@@ -279,7 +272,7 @@ mod tests {
         let interval = shifted.interval();
         close(interval.estimate, 0.01_f64.exp_m1());
         assert_eq!((interval.low, interval.high), (interval.estimate, interval.estimate));
-        assert_eq!(shifted.smallest_detectable(), 0.0);
+        assert_eq!(shifted.smallest_detectable(1.0), 0.0);
         let same = Estimate::of(&[0.0; 30]).unwrap();
         assert_eq!((same.p_diff(), same.p_eq(0.02)), (1.0, 0.0));
         let both = shifted.less(&same);
@@ -296,30 +289,24 @@ mod tests {
         assert_eq!(Estimate::of(&[0.0; 30]).unwrap().p_eq(0.0), 1.0);
     }
 
-    /// Mean, standard deviation, blocks: by trying every K with scipy's t
-    /// (`F(|m|/e - t.975) >= .80` from K = 7 on, and the formula for equivalence from K = 30 on).
+    /// Standard deviation, factor, blocks: by trying every K, with quantiles of t by numerical
+    /// integration of its density.
     const BLOCKS_TO_DECIDE: [(f64, f64, Option<u32>); 6] = [
-        (0.01, 0.02, Some(34)),   // 34 for a difference, 35 for equivalence
-        (0.002, 0.03, Some(30)),  // 1,768 and 30
-        (0.0, 0.05, Some(69)),    // never and 69
-        (-0.015, 0.02, Some(16)), // 16 and 139
-        (-0.004, 0.05, Some(83)), // 1,229 and 83
-        (1e-9, 100.0, None),      // beyond a million blocks
+        (0.02, 1.0, Some(30)), // 19 by precision alone
+        (0.03, 1.0, Some(38)),
+        (0.05, 1.0, Some(101)),
+        (0.03, 12.0, Some(80)),
+        (0.05, 12.0, Some(214)),
+        (100.0, 1.0, None), // beyond a million blocks
     ];
 
     #[test]
-    fn blocks_to_decide_is_the_nearer_of_both() {
-        let of = |mean: f64, sd: f64, n: u32| Estimate {
-            mean,
-            standard_error: sd / f64::from(n).sqrt(),
-            df: f64::from(n - 1),
-            n,
-        };
-        let blocks = |estimate: Estimate| estimate.blocks_to_decide(0.02, 1.0, 1.0);
-        for (mean, sd, expected) in BLOCKS_TO_DECIDE {
-            assert_eq!(blocks(of(mean, sd, 6)), expected, "mean {mean}, sd {sd}");
+    fn blocks_to_decide_follow_from_the_spread_alone() {
+        for (sd, factor, expected) in BLOCKS_TO_DECIDE {
+            for mean in [0.0, 0.001, -0.01, 0.02] {
+                let of_six = Estimate { mean, standard_error: sd / 6.0_f64.sqrt(), df: 5.0, n: 6 };
+                assert_eq!(of_six.blocks_to_decide(0.02, factor, factor), expected, "mean {mean}, sd {sd}");
+            }
         }
-        let (alone, of_ten) = (of(0.01, 0.02, 6), of(0.01, 0.02, 6).blocks_to_decide(0.02, 10.0, 10.0));
-        assert!(of_ten > blocks(alone), "a larger family needs more blocks");
     }
 }

@@ -15,14 +15,17 @@ pub(crate) fn adjust(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The factor that each p is multiplied with, in the order given: m for the smallest, 1 for the
-/// largest.
-pub(crate) fn factors(p: &[f64]) -> Vec<f64> {
-    let mut factors = vec![1.0; p.len()];
-    for (rank, &place) in ascending(p).iter().enumerate() {
-        factors[place] = (p.len() - rank) as f64;
-    }
-    factors
+/// The factor that a small p in the place of each one would be multiplied with, in the order given:
+/// the number of values less those of the others that are below the level after adjustment. A value
+/// is below the level after adjustment if, and only if, its product with this factor is.
+pub(crate) fn factors(p: &[f64], level: f64) -> Vec<f64> {
+    let factor = |place: usize| {
+        let mut others = p.to_vec();
+        others[place] = 1.0;
+        let found = adjust(&others).iter().filter(|adjusted| **adjusted < level).count();
+        (p.len() - found) as f64
+    };
+    (0..p.len()).map(factor).collect()
 }
 
 fn ascending(p: &[f64]) -> Vec<usize> {
@@ -54,10 +57,21 @@ mod tests {
         close(&adjust(&[0.02, 0.02, 0.02]), &[0.06, 0.06, 0.06]);
         // `p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm")` of R prints 0.05 0.08 0.09 0.09 0.09.
         close(&adjust(&[0.01, 0.02, 0.03, 0.04, 0.05]), &[0.05, 0.08, 0.09, 0.09, 0.09]);
-        close(&factors(&[0.01, 0.04, 0.03, 0.005]), &[3.0, 1.0, 2.0, 4.0]);
+        // Without any finding among the others all of them count; of two findings each lifts the
+        // other by one, unless it rests on it.
+        close(&factors(&[0.2, 0.04, 0.03, 0.6], 0.05), &[4.0; 4]);
+        close(&factors(&[0.001, 0.04, 0.002, 0.6], 0.05), &[3.0, 2.0, 3.0, 2.0]);
+        close(&factors(&[0.001, 0.04], 0.05), &[2.0, 1.0]);
     }
 
     proptest! {
+        #[test]
+        fn a_factor_decides_as_the_adjusted_value_does(p in proptest::collection::vec((0.0..=1.0f64).prop_map(|p| p.powi(3)), 1..12)) {
+            for ((p, adjusted), factor) in p.iter().zip(adjust(&p)).zip(factors(&p, 0.05)) {
+                prop_assert_eq!(p * factor < 0.05, adjusted < 0.05);
+            }
+        }
+
         #[test]
         fn adjusted_values_are_ordered_as_the_raw_and_never_smaller(p in proptest::collection::vec(0.0..=1.0f64, 0..40)) {
             let adjusted = adjust(&p);

@@ -108,7 +108,7 @@ fn is_inside(noise: &mut Noise, draw: fn(&mut Noise, f64) -> f64, effect: f64, n
         let pairs: Vec<f64> = (0..10).map(|_| 0.01 * (effect + draw(noise, level))).collect();
         let estimate = Estimate::of(&pairs).unwrap();
         found += u32::from(estimate.p_diff() < 0.05);
-        chances.push(power((0.01 * effect).exp_m1(), estimate.smallest_detectable(), 9.0));
+        chances.push(power((0.01 * effect).exp_m1(), estimate.smallest_detectable(1.0), 9.0));
     }
     poisson_binomial_band(&chances).holds(found)
 }

@@ -1,7 +1,7 @@
 //! The pictures, a function each. Each says in its last line from which seed and by which program
 //! it was made.
 
-use crate::simulate::{Pairs, Random, cell, cell_of_ratios, exactly};
+use crate::simulate::{Pairs, Random, cell, cell_of_ratios, cell_within, exactly};
 use crate::style::{
     Area, BLUE, Failed, GREEN, GRID, INK, MUTED, ORANGE, entry, heading, line, picture, text,
 };
@@ -301,7 +301,7 @@ fn mixed() -> Result<String, Failed> {
 fn blocks() -> Result<String, Failed> {
     let mut random = Random::new(SEED);
     let curves =
-        [(0.0, &GREEN, "no effect"), (0.01, &ORANGE, "an effect of 1 %"), (0.05, &BLUE, "an effect of 5 %")];
+        [(0.01, &ORANGE, "a margin of 1 %"), (0.02, &GREEN, "a margin of 2 %"), (0.05, &BLUE, "a margin of 5 %")];
     picture((WIDTH, 400), |area| {
         heading(area, "Blocks that would likely decide, by the spread of the blocks", (20, 22))?;
         let (chart, foot) = area.split_vertically(350);
@@ -312,11 +312,11 @@ fn blocks() -> Result<String, Failed> {
             .y_label_area_size(65)
             .build_cartesian_2d(0.0..10.0f64, (7.0..1000.0f64).log_scale())?;
         axes(&mut chart, "standard deviation of the ratios of blocks (%)", "blocks (logarithmic)")?;
-        for (place, (mean, colour, name)) in (0..).zip(curves) {
+        for (place, (margin, colour, name)) in (0..).zip(curves) {
             let mut points = Vec::new();
             for tenth in 2..=100 {
-                let ratios = exactly(mean, f64::from(tenth) / 1000.0, 6, &mut random);
-                if let Some(blocks) = cell_of_ratios(&ratios).blocks_to_decide {
+                let ratios = exactly(0.0, f64::from(tenth) / 1000.0, 6, &mut random);
+                if let Some(blocks) = cell_within(margin, &[0.0; 6], &ratios, Pairs::Blocks).blocks_to_decide {
                     points.push((f64::from(tenth) / 10.0, f64::from(blocks)));
                 }
             }

@@ -46,6 +46,11 @@ pub enum Pairs {
 
 /// The cell of the second of two environments, whose costs are given as logarithms.
 pub fn cell(first: &[f64], second: &[f64], pairs: Pairs) -> Cell {
+    cell_within(Options::MARGIN, first, second, pairs)
+}
+
+/// The same with a margin.
+pub fn cell_within(margin: f64, first: &[f64], second: &[f64], pairs: Pairs) -> Cell {
     let series = |name: &str, logs: &[f64]| Series {
         environment: name.into(),
         observations: (0u32..)
@@ -64,7 +69,7 @@ pub fn cell(first: &[f64], second: &[f64], pairs: Pairs) -> Cell {
         metric: MetricSpec::time("time"),
         series: vec![series("a", first), series("b", second)],
     };
-    let analysis = analyse(&[comparison], &Options::new("a"));
+    let analysis = analyse(&[comparison], &Options { margin, ..Options::new("a") });
     analysis
         .cells
         .into_iter()
