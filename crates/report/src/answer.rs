@@ -121,8 +121,17 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
     if let Some(clause) = demand(report, &equivalent) {
         clauses.push(clause);
     }
-    if !open.is_empty() {
-        clauses.push(format!("no difference found in {} of {total}{}", open.len(), blind(&open)));
+    let (bounded, unbounded): (Vec<&Found<'_>>, Vec<&Found<'_>>) =
+        open.iter().copied().partition(|f| f.row.cell.bound.is_some());
+    if !bounded.is_empty() {
+        clauses.push(format!(
+            "no difference found in {} of {total}: {}",
+            bounded.len(),
+            list(&bounded, within)
+        ));
+    }
+    if !unbounded.is_empty() {
+        clauses.push(format!("no difference found in {} of {total}{}", unbounded.len(), blind(&unbounded)));
     }
     let (missing, unjudged): (Vec<&Found<'_>>, Vec<&Found<'_>>) =
         silent.into_iter().partition(|f| f.row.cell.flags.contains(&Flag::NotMeasured));
@@ -259,12 +268,17 @@ fn shown(found: &Found<'_>) -> String {
     text
 }
 
+/// What an open verdict excludes.
+fn within(found: &Found<'_>) -> String {
+    [Some(name(found)), rows::within(&found.row.cell)].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
 /// Why there is no verdict.
 fn why(found: &Found<'_>) -> String {
     format!("{} ({})", name(found), join(&rows::why_no_verdict(&found.row.cell)))
 }
 
-/// What inconclusive comparisons could not have seen.
+/// What inconclusive comparisons without a bound could not have seen.
 fn blind(open: &[&Found<'_>]) -> String {
     let sizes: Vec<f64> = open.iter().filter_map(|f| f.row.cell.smallest_detectable).collect();
     let (Some(least), Some(most)) =

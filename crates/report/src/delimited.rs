@@ -18,7 +18,7 @@ const HEADER: &str = "\
     failed flags pairing exploratory comparisons margin void_units unequal failure_reasons \
     unequal_intended unequal_allowed acceleration clock operation cpu_ns_per_op cpu_n \
     cpu_difference_mean cpu_difference_ci_low cpu_difference_ci_high cycles_per_op cpu_parts_ns_per_op \
-    cpu_daemons_ns_per_op counters_per_op void_causes noisy_host closed_loop absent";
+    cpu_daemons_ns_per_op counters_per_op void_causes noisy_host closed_loop absent bound";
 
 /// The values of a row by column; what a column has no value for stays empty.
 pub(crate) type Record = BTreeMap<&'static str, String>;
@@ -100,6 +100,7 @@ fn circumstances(report: &Report, cell: &Cell) -> Record {
         ("noisy_host", report.circumstances.noisy_host.is_some().to_string()),
         ("closed_loop", closed.unwrap_or_default()),
         ("absent", text(cell.absent.as_deref().unwrap_or_default())),
+        ("bound", number(cell.bound)),
     ]);
     record.extend(interval(difference, charge.and_then(|c| c.difference)));
     record

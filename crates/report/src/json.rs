@@ -148,6 +148,7 @@ fn cell(report: &Report, cell: &Cell) -> Value {
         "p_diff": cell.p_diff,
         "p_eq": cell.p_eq,
         "blocks_to_decide": cell.blocks_to_decide,
+        "bound": cell.bound,
         "pairing": cell.pairing,
         "runs": runs.map(|runs| json!({ "before": side(&runs.before), "after": side(&runs.after) })),
         "operation": charge.map(|charge| &charge.operation),

@@ -4,7 +4,7 @@ use crate::Report;
 use crate::charges::{self, Column};
 use crate::differences::{Difference, Standing, keys, short};
 use crate::document::Tone;
-use crate::quantity::{Effect, Scale, size};
+use crate::quantity::{Effect, Scale, magnitude, size};
 use crate::results::{Median, Row, Table};
 use crate::text::join;
 use weigh_model::{Better, Extraction, LoadLoop, ServerPlan};
@@ -152,7 +152,15 @@ pub(crate) fn verdict_words(verdict: Verdict) -> String {
     }
 }
 
+/// The bound of an open verdict, in words.
+pub(crate) fn within(cell: &Cell) -> Option<String> {
+    cell.bound.map(|bound| join(&format!("within {}", magnitude(bound))))
+}
+
 fn verdict(cell: &Cell, baseline: bool) -> String {
+    if let Some(within) = within(cell) {
+        return format!("{} {within}", join("no difference found;"));
+    }
     match cell.verdict {
         Some(verdict) => verdict_words(verdict),
         None if baseline && cell.runs.is_some() => "baseline".into(),

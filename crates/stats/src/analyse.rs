@@ -204,6 +204,7 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
         smallest_detectable: None,
         unseen_mode_bound: None,
         blocks_to_decide: None,
+        bound: None,
         flags: Vec::new(),
         pairing: if side.sample.blocks == Blocks::All { Pairing::Paired } else { Pairing::Unpaired },
         values: side.sample.values.clone(),
@@ -329,6 +330,7 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
             cell.smallest_detectable = Some(estimate.smallest_detectable(diff_factors[at]));
             cell.verdict = verdict(cell, estimate, options.exploratory);
             if cell.verdict == Some(Verdict::Inconclusive) {
+                cell.bound = cell.bound_of_interval(options.margin);
                 cell.blocks_to_decide =
                     estimate.blocks_to_decide(options.margin, diff_factors[at], eq_factors[at]);
             }

@@ -11,6 +11,9 @@ use weigh_model::{Effort, MetricSpec, Observation, Plan, WorkloadKey, neighbours
 /// Fewest blocks (or values, or blocks of each run) for [`Verdict::Equivalent`].
 pub const EQUIVALENT_FEWEST_BLOCKS: u32 = 30;
 
+/// Margins up to which an open verdict is told by its bound.
+const BOUND_MARGINS: f64 = 3.0;
+
 /// What the analysis has to know beside the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
@@ -186,6 +189,10 @@ pub struct Cell {
     /// For [`Verdict::Inconclusive`]: blocks in all (two runs: in each) that would decide it with
     /// this spread, wherever the effect lies, where a practical number would.
     pub blocks_to_decide: Option<u32>,
+    /// For [`Verdict::Inconclusive`]: the end of the 95 % interval that is farther from 0, as a
+    /// positive fraction, where it is at most three margins.
+    #[serde(default)]
+    pub bound: Option<f64>,
     /// What the reader has to know beside the numbers, in the order of [`Flag`].
     pub flags: Vec<Flag>,
     /// How the values were compared.
@@ -226,6 +233,13 @@ impl Cell {
     /// it.
     pub fn is_in_family(&self) -> bool {
         self.primary && self.verdict != Some(Verdict::Baseline) && !self.flags.contains(&Flag::NoReference)
+    }
+
+    /// The bound of an open verdict, given the margin (method specification, "The bound of an open
+    /// verdict").
+    pub(crate) fn bound_of_interval(&self, margin: f64) -> Option<f64> {
+        let bound = self.overhead.map(|overhead| overhead.low.abs().max(overhead.high.abs()))?;
+        (bound <= BOUND_MARGINS * margin).then_some(bound)
     }
 
     /// Whether the environment cannot have this metric, which is neither a failure nor a value.

@@ -84,6 +84,20 @@ fn every_verdict_is_reached() {
         let cell = cell_of(with_log_ratios(&spread(k, mean, sd)));
         assert_eq!(cell.verdict, Some(expected), "k {k}, mean {mean}, sd {sd}");
         assert_eq!(cell.blocks_to_decide.is_some(), expected == Verdict::Inconclusive);
+        assert_eq!(cell.bound.is_some(), expected == Verdict::Inconclusive);
+    }
+}
+
+/// The end of the interval that is farther from 0, up to three margins.
+#[test]
+fn an_open_verdict_has_a_bound_where_it_is_narrow() {
+    // 2.5705818 standard errors of five degrees of freedom on either side.
+    for (mean, sd, bound) in
+        [(0.01, 0.02, Some(0.031_474)), (-0.01, 0.02, Some(0.030_513)), (0.0, 0.06, None)]
+    {
+        let cell = cell_of(with_log_ratios(&spread(6, mean, sd)));
+        assert_eq!(cell.verdict, Some(Verdict::Inconclusive));
+        assert_eq!(cell.bound.map(|bound| (bound * 1e6).round() / 1e6), bound);
     }
 }
 

@@ -300,8 +300,11 @@ fn mixed() -> Result<String, Failed> {
 /// Blocks that decide, by how much the blocks differ.
 fn blocks() -> Result<String, Failed> {
     let mut random = Random::new(SEED);
-    let curves =
-        [(0.01, &ORANGE, "a margin of 1 %"), (0.02, &GREEN, "a margin of 2 %"), (0.05, &BLUE, "a margin of 5 %")];
+    let curves = [
+        (0.01, &ORANGE, "a margin of 1 %"),
+        (0.02, &GREEN, "a margin of 2 %"),
+        (0.05, &BLUE, "a margin of 5 %"),
+    ];
     picture((WIDTH, 400), |area| {
         heading(area, "Blocks that would likely decide, by the spread of the blocks", (20, 22))?;
         let (chart, foot) = area.split_vertically(350);
@@ -316,7 +319,8 @@ fn blocks() -> Result<String, Failed> {
             let mut points = Vec::new();
             for tenth in 2..=100 {
                 let ratios = exactly(0.0, f64::from(tenth) / 1000.0, 6, &mut random);
-                if let Some(blocks) = cell_within(margin, &[0.0; 6], &ratios, Pairs::Blocks).blocks_to_decide {
+                if let Some(blocks) = cell_within(margin, &[0.0; 6], &ratios, Pairs::Blocks).blocks_to_decide
+                {
                     points.push((f64::from(tenth) / 10.0, f64::from(blocks)));
                 }
             }

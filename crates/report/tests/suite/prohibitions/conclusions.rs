@@ -1,6 +1,7 @@
 //! What is concluded: verdicts, samples, pairs, means, scores.
 
 use super::*;
+use weigh_report::quantity::magnitude;
 
 // 1. "No overhead" from a difference that is not significant.
 
@@ -12,12 +13,18 @@ fn rule_1(report: &Report, texts: &Texts, found: &mut Breaches) {
         }
         for (at, _) in text.match_indices("no difference") {
             let rest: String = text[at..].chars().take(160).collect();
-            let open = rest.starts_with("no difference found") && rest.contains("would likely go unseen");
+            let open = ["would likely go unseen", "within "].iter().any(|bound| rest.contains(bound));
+            let open = rest.starts_with("no difference found") && open;
             found.expect(open, format, rest);
         }
     }
     for cell in compared(report).filter(|cell| cell.verdict == Some(Verdict::Inconclusive)) {
-        found.rows(texts, cell, "its open verdict", |line| line.contains("INCONCLUSIVE"));
+        let open = match cell.bound {
+            Some(bound) => format!("no difference found; within {}", magnitude(bound)),
+            None => "INCONCLUSIVE".into(),
+        };
+        found.rows(texts, cell, "its open verdict", |line| line.contains(&open));
+        found.json(texts.json_cell(cell)["bound"].as_f64().is_some() == cell.bound.is_some(), &place(cell));
         found.json(texts.json_cell(cell)["verdict"] == "INCONCLUSIVE", &place(cell));
         found.csv(texts.csv_field(cell, "verdict") == "INCONCLUSIVE", &place(cell));
     }

@@ -5,7 +5,8 @@ use super::*;
 // 12. Unproven guest clocks.
 
 fn rule_12(report: &Report, texts: &Texts, found: &mut Breaches) {
-    const VERDICTS: [&str; 5] = ["SLOWER", "FASTER", "EQUIVALENT", "BELOW MARGIN", "INCONCLUSIVE"];
+    const VERDICTS: [&str; 6] =
+        ["SLOWER", "FASTER", "EQUIVALENT", "BELOW MARGIN", "INCONCLUSIVE", "no difference found"];
     for cell in report.analysis.cells.iter().filter(|cell| cell.flags.contains(&Flag::ClockUnproven)) {
         let what = format!("a verdict by the clock of {}", cell.environment);
         let silent =

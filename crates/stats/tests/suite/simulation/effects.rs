@@ -103,6 +103,27 @@ fn a_lucky_mean_proposes_no_fewer_blocks() {
     assert_eq!(blocks(0.0), blocks(0.03));
 }
 
+/// What six blocks exclude at several spreads: the median of the bound, and how rarely the truth
+/// lies beyond it.
+#[test]
+fn the_bound_of_an_open_verdict_is_narrow_and_holds() {
+    for (sd, median) in [(0.01, 0.013), (0.02, 0.026), (0.03, 0.039)] {
+        let [below, wrong] = rates(4_000, 400 + (sd * 100.0) as u64, |random| {
+            let effect = 0.005_f64;
+            let around = judged(random.normals(6, effect.ln_1p(), sd));
+            let bound = |cell: &Cell| {
+                let farther = |i: Interval| i.low.abs().max(i.high.abs());
+                assert!(cell.bound.is_none() || cell.bound == cell.overhead.map(farther));
+                cell.overhead.map_or(f64::INFINITY, farther)
+            };
+            let cell = judged(random.normals(6, 0.0, sd));
+            [bound(&cell) < median, around.bound.is_some_and(|bound| bound < effect)]
+        });
+        near(&format!("bounds below {median} with six blocks, sd {sd}"), below, 0.5, 0.05);
+        at_most(&format!("an effect of .5 % beyond the bound, sd {sd}"), wrong, 0.025);
+    }
+}
+
 /// A mode as frequent as the bound stays unseen in 5 % of the runs.
 #[test]
 fn a_mode_at_the_bound_stays_unseen_as_rarely_as_it_says() {
