@@ -149,6 +149,11 @@ fn cell(report: &Report, cell: &Cell) -> Value {
         "p_eq": cell.p_eq,
         "blocks_to_decide": cell.blocks_to_decide,
         "bound": cell.bound,
+        "worst_cases": cell.worst_cases.map(|cases| json!({
+            "missing": cases.missing,
+            "fast": estimate(Some(cases.fast), "mean"),
+            "slow": estimate(Some(cases.slow), "mean"),
+        })),
         "pairing": cell.pairing,
         "runs": runs.map(|runs| json!({ "before": side(&runs.before), "after": side(&runs.after) })),
         "operation": charge.map(|charge| &charge.operation),

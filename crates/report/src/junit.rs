@@ -8,7 +8,7 @@
 //! environment cannot have at all is skipped. There is no standard: the elements are those that
 //! Jenkins, GitLab and GitHub's reporters have in common.
 
-use crate::results::{self, Group, Row, Table};
+use crate::results::{self, Row, Table};
 use crate::rows::why_no_verdict;
 use crate::text::{JOINER, shown};
 use crate::troubles::{self, FailureLine};
@@ -47,6 +47,8 @@ pub(crate) struct Case {
     pub outcome: Outcome,
     /// What was measured, in words.
     pub said: Vec<String>,
+    /// Whether trials failed and are no error, because they cannot change what is said.
+    pub withstands: bool,
 }
 
 /// The cases of a workload or of an experiment.
@@ -79,12 +81,14 @@ pub(crate) fn render(report: &Report, gate: Option<Gate>) -> Result<String, Repo
     properties.extend(report.run.as_ref().map(|run| ("run", name(run))));
     properties.extend(gate.map(|gate| ("gate", format!("{} %", gate.percent))));
     let gated = gate.map(|gate| Gated { gate, outcomes: gate.outcomes(report) });
-    let mut suites = suites(&results::groups(report), &troubles::failures(report), gated.as_ref());
+    let mut suites = suites(report, gated.as_ref());
     suites.iter_mut().for_each(|suite| suite.properties.clone_from(&properties));
     write(&legal(&shown(&report.title)), &suites)
 }
 
-fn suites(groups: &[Group], failures: &[FailureLine], gate: Option<&Gated<'_>>) -> Vec<Suite> {
+fn suites(report: &Report, gate: Option<&Gated<'_>>) -> Vec<Suite> {
+    let (groups, failures, baseline) =
+        (results::groups(report), troubles::failures(report), &report.analysis.baseline);
     let mut suites: Vec<Suite> = groups
         .iter()
         .map(|group| {
@@ -99,12 +103,13 @@ fn suites(groups: &[Group], failures: &[FailureLine], gate: Option<&Gated<'_>>) 
     // What failed in a baseline, or has no row at all, is nobody's case yet.
     for failure in failures {
         let known = suites.iter().flat_map(|suite| &suite.cases).any(|case| {
-            case.name == name(&failure.environment)
-                && case.class.starts_with(&name(&failure.workload))
-                && matches!(case.outcome, Outcome::Error(_))
+            let own = case.name == name(&failure.environment);
+            let told = own && matches!(case.outcome, Outcome::Error(_));
+            let withstood = case.withstands && (own || failure.environment == *baseline);
+            case.class.starts_with(&name(&failure.workload)) && (told || withstood)
         });
         if !known {
-            add(&mut suites, failure);
+            add(&mut suites, &failure);
         }
     }
     suites.retain(|suite| !suite.cases.is_empty());
@@ -117,6 +122,7 @@ fn add(suites: &mut Vec<Suite>, failure: &FailureLine) {
         name: name(&failure.environment),
         outcome: Outcome::Error(format!("{}: {}", failure.blocks, failure.reason)),
         said: Vec::new(),
+        withstands: false,
     };
     match suites.iter_mut().find(|suite| suite.name == failure.workload) {
         Some(suite) => suite.cases.push(case),
@@ -145,10 +151,12 @@ fn case(table: &Table, row: &Row, baseline: Option<&Row>, gate: Option<&Gated<'_
         said.push(format!("could see {smallest}"));
     }
     said.extend(row.beside.iter().cloned());
+    let outcome = outcome(row, effect.as_deref(), gate);
     Case {
         class: format!("{}.{}", name(&table.workload), name(&table.metric)),
         name: name(&row.environment),
-        outcome: outcome(row, effect.as_deref(), gate),
+        withstands: row.cell.worst_cases.is_some() && !matches!(outcome, Outcome::Error(_)),
+        outcome,
         said,
     }
 }
@@ -158,11 +166,11 @@ fn outcome(row: &Row, effect: Option<&str>, gate: Option<&Gated<'_>>) -> Outcome
     if let Some(reason) = cell.absent.as_ref().filter(|_| cell.is_absent()) {
         return Outcome::Skipped(reason.clone());
     }
-    if cell.failed > 0 {
-        return Outcome::Error(format!("{} of {} trials failed", cell.failed, cell.tried));
-    }
     if let Some((gated, outcome)) = gate.and_then(|gated| Some((gated, gated.of(cell)?))) {
         return behind(gated.gate, outcome, cell, effect.unwrap_or_default());
+    }
+    if cell.failed > 0 && cell.verdict.is_none() {
+        return Outcome::Error(format!("{} of {} trials failed", cell.failed, cell.tried));
     }
     let Some(effect) = effect else {
         let not_measured = cell.flags.contains(&Flag::NotMeasured);

@@ -360,7 +360,7 @@ pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
     {
         legend.push((
             "NO VERDICT".into(),
-            "trials failed, values were unusable, the clock is unproven, the load generator was the limit, or there was nothing to compare \
+            "failed trials could change it, values were unusable, the clock is unproven, the load generator was the limit, or there was nothing to compare \
              with"
             .into(),
         ));
@@ -379,8 +379,12 @@ fn legend_word(flag: Flag) -> String {
 
 fn meaning(flag: Flag) -> &'static str {
     match flag {
-        Flag::Failed => "k of n trials failed; their pairs are missing, and there is no verdict",
-        Flag::BaselineFailed => "trials of the baseline failed or were unusable, so pairs are missing",
+        Flag::Failed => {
+            "k of n trials failed; their pairs are missing, and there is a verdict only where no worst case of them changes it"
+        }
+        Flag::BaselineFailed => {
+            "trials of the baseline failed or were unusable, so pairs are missing, and there is a verdict only where no worst case of them changes it"
+        }
         Flag::UnusableValues => "some values are zero, negative or not a number; there is no verdict",
         Flag::NotMeasured => "nothing was measured",
         Flag::Mixed => {

@@ -206,6 +206,14 @@ fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
     if cell.failed > 0 {
         remarks.push(format!("failed {}/{}", cell.failed, cell.tried));
     }
+    if let Some(cases) = cell.worst_cases.filter(|_| cell.verdict.is_some()) {
+        let pairs = if cases.missing == 1 { "pair" } else { "pairs" };
+        remarks.push(format!(
+            "the verdict holds with {} failed {pairs} at {} worst",
+            cases.missing,
+            if cases.missing == 1 { "its" } else { "their" }
+        ));
+    }
     if cell.verdict == Some(Verdict::Inconclusive) {
         let each = if cell.runs.is_some() { " in each run" } else { "" };
         let things = if cell.flags.contains(&Flag::Unpaired) { "values" } else { "blocks" };

@@ -5,7 +5,9 @@ use crate::estimate::{Estimate, count, unseen_mode_bound};
 use crate::interval::Interval;
 use crate::samples::{Blocks, Sample, pair};
 use crate::warning::{Warning, WarningKind};
+use crate::worst::WorstCases;
 use crate::{holm, rank};
+use std::collections::BTreeSet;
 use weigh_model::{Comparison, Series};
 
 /// Level of a difference, after Holm.
@@ -150,6 +152,7 @@ fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>
             cell.n = count(logs.len());
         }
         cell.typical = typical(&logs);
+        cell.worst_cases = WorstCases::of(&logs, failed_pairs(logs.len(), side, baseline));
         (cell.log_ratios.iter().map(|(block, d)| (Some(*block), *d)).collect(), Estimate::of(&logs))
     } else {
         cell.pairing = Pairing::Unpaired;
@@ -193,6 +196,7 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
         absent: None,
         summary: side.sample.summary(),
         overhead: None,
+        worst_cases: None,
         degrees_of_freedom: None,
         typical: None,
         primary: comparison.metric.primary,
@@ -226,6 +230,19 @@ pub(crate) fn typical(logs: &[f64]) -> Option<Interval> {
     let ascending = rank::sorted(logs.iter().copied());
     let (low, high) = (ascending[l - 1], ascending[ascending.len() - l]);
     Some(Interval::from_logs(rank::median(&ascending), low, high))
+}
+
+/// Pairs that are missing, at most, where trials failed; none where none did. Trials of both sides
+/// may have failed in the same block, and a cell that is excluded lacks blocks without a failure.
+fn failed_pairs(pairs: usize, side: &Side<'_>, baseline: &Side<'_>) -> usize {
+    let failed = side.series.failed.saturating_add(baseline.series.failed) as usize;
+    // What is missing because it was unusable is no failure, and has no worst case.
+    if failed == 0 || side.sample.unusable > 0 || baseline.sample.unusable > 0 {
+        return 0;
+    }
+    let blocks: BTreeSet<Option<u32>> =
+        [side, baseline].iter().flat_map(|s| s.sample.logs.iter().map(|(block, _)| *block)).collect();
+    failed.max(blocks.len() - pairs)
 }
 
 /// Blocks with a value on one side only, beside as many as failures and unusable values explain.
@@ -312,11 +329,9 @@ fn is_mixed(cell: &Cell) -> bool {
 /// counts with p = 1.
 pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings: Vec<Warning>) -> Analysis {
     let family: Vec<usize> = (0..measured.len()).filter(|&i| measured[i].cell.is_in_family()).collect();
-    let p = |test: &dyn Fn(&Estimate) -> f64| -> Vec<f64> {
-        family.iter().map(|&i| measured[i].estimate.as_ref().map_or(1.0, test)).collect()
-    };
-    let p_diff = p(&|e| e.p_diff());
-    let p_eq = p(&|e| e.p_eq(options.margin));
+    let grounds: Vec<Vec<Estimate>> = family.iter().map(|&i| grounds(&measured[i])).collect();
+    let p_diff: Vec<f64> = grounds.iter().map(|of| p_diff(of)).collect();
+    let p_eq: Vec<f64> = grounds.iter().map(|of| p_eq(of, options.margin)).collect();
     let (diff_holm, eq_holm) = (holm::adjust(&p_diff), holm::adjust(&p_eq));
     let (diff_factors, eq_factors) =
         (holm::factors(&p_diff, LEVEL_DIFFERENCE), holm::factors(&p_eq, LEVEL_EQUIVALENCE));
@@ -328,7 +343,9 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
             cell.p_diff_holm = Some(diff_holm[at]);
             cell.p_eq_holm = Some(eq_holm[at]);
             cell.smallest_detectable = Some(estimate.smallest_detectable(diff_factors[at]));
-            cell.verdict = verdict(cell, estimate, options.exploratory);
+            let alone =
+                (estimate.p_diff() * diff_factors[at], estimate.p_eq(options.margin) * eq_factors[at]);
+            cell.verdict = verdict(cell, estimate, options.exploratory, alone);
             if cell.verdict == Some(Verdict::Inconclusive) {
                 cell.bound = cell.bound_of_interval(options.margin);
                 cell.blocks_to_decide =
@@ -348,14 +365,39 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
     }
 }
 
-fn verdict(cell: &Cell, estimate: &Estimate, exploratory: bool) -> Option<Verdict> {
-    if cell.is_impaired() {
+/// The estimates that a verdict has to hold for; where there is none to give, that of the pairs that
+/// there are, because the family is fixed.
+fn grounds(measured: &Measured) -> Vec<Estimate> {
+    let own = || measured.estimate.into_iter().collect();
+    let worst = if measured.cell.is_impaired() { measured.cell.grounds() } else { Vec::new() };
+    if worst.is_empty() { own() } else { worst }
+}
+
+/// The p of no difference, for all grounds: the largest, and 1 where they differ in sign or there
+/// are none.
+fn p_diff(grounds: &[Estimate]) -> f64 {
+    let one_sign = grounds.iter().all(|e| e.mean > 0.0) || grounds.iter().all(|e| e.mean < 0.0);
+    let largest = grounds.iter().map(Estimate::p_diff).reduce(f64::max);
+    largest.filter(|_| one_sign).unwrap_or(1.0)
+}
+
+/// The p of an effect beyond the margin, likewise.
+fn p_eq(grounds: &[Estimate], margin: f64) -> f64 {
+    grounds.iter().map(|e| e.p_eq(margin)).reduce(f64::max).unwrap_or(1.0)
+}
+
+/// The verdict by the adjusted p values of a cell. `alone` are those of the pairs that there are:
+/// where they show something that the worst cases of failed pairs leave open, there is no verdict.
+fn verdict(cell: &Cell, estimate: &Estimate, exploratory: bool, alone: (f64, f64)) -> Option<Verdict> {
+    // Failed pairs count as blocks, because their worst cases do.
+    let blocks = cell.grounds().first()?.n;
+    let enough = !exploratory && blocks >= EQUIVALENT_FEWEST_BLOCKS;
+    let shown = |p_diff, p_eq| (p_diff < LEVEL_DIFFERENCE, enough && p_eq < LEVEL_EQUIVALENCE);
+    let certain = shown(cell.p_diff_holm?, cell.p_eq_holm?);
+    if certain == (false, false) && cell.worst_cases.is_some() && shown(alone.0, alone.1) != certain {
         return None;
     }
-    let different = cell.p_diff_holm? < LEVEL_DIFFERENCE;
-    let enough = !exploratory && estimate.n >= EQUIVALENT_FEWEST_BLOCKS;
-    let equivalent = enough && cell.p_eq_holm? < LEVEL_EQUIVALENCE;
-    Some(match (different, equivalent) {
+    Some(match certain {
         (true, true) => Verdict::DetectableBelowMargin,
         (true, false) if estimate.mean > 0.0 => Verdict::Slower,
         (true, false) => Verdict::Faster,

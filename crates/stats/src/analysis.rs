@@ -4,6 +4,7 @@ use crate::circumstances::charge::CHARGED_CPU;
 use crate::collect::Collected;
 use crate::interval::Interval;
 use crate::warning::Warning;
+use crate::worst::WorstCases;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use weigh_model::{Effort, MetricSpec, Observation, Plan, WorkloadKey, neighbours};
@@ -147,7 +148,8 @@ pub struct Cell {
     pub n: u32,
     /// Trials tried, failed ones included.
     pub tried: u32,
-    /// Trials that failed. Each removes its pair only; the cell has no verdict.
+    /// Trials that failed. Each removes its pair only; the cell has a verdict only where
+    /// [`Self::worst_cases`] do not change it.
     pub failed: u32,
     /// Values that are zero, negative or not a number: no cost, so an error of the measurement.
     /// Each removes its pair only; the cell has no verdict.
@@ -160,7 +162,11 @@ pub struct Cell {
     /// The average effect: geometric mean of the ratio of costs, less 1, with its 95 % interval.
     /// None for the baseline and below two pairs.
     pub overhead: Option<Interval>,
-    /// Degrees of freedom of that interval.
+    /// The same if failed pairs had been at their worst; none where no trial failed, where too many
+    /// did, and where nothing is paired by block.
+    #[serde(default)]
+    pub worst_cases: Option<WorstCases>,
+    /// Degrees of freedom of the interval of [`Self::overhead`].
     #[serde(default)]
     pub degrees_of_freedom: Option<f64>,
     /// The typical effect: median of the ratio of costs, less 1, with an interval of at least 95 %
@@ -168,12 +174,13 @@ pub struct Cell {
     pub typical: Option<Interval>,
     /// Whether the metric belongs to the family that gets verdicts.
     pub primary: bool,
-    /// What may be concluded; none for descriptive metrics and for cells with a failure.
+    /// What may be concluded; none for descriptive metrics and for cells with a failure that could
+    /// change it.
     pub verdict: Option<Verdict>,
-    /// Two-sided p of no difference, for this cell alone. Primary non-baseline cells only.
+    /// Two-sided p of no difference, for this cell alone; the larger of the worst cases of failed
+    /// pairs, and 1 where these differ in sign. Primary non-baseline cells only.
     pub p_diff: Option<f64>,
-    /// The larger of the two one-sided p against the margin, for this cell alone. Primary
-    /// non-baseline cells only.
+    /// The larger of the two one-sided p against the margin, for this cell alone; likewise.
     pub p_eq: Option<f64>,
     /// `p_diff` adjusted for the family (Holm).
     pub p_diff_holm: Option<f64>,
@@ -215,7 +222,7 @@ impl Cell {
     }
 
     /// Whether trials or values are missing from one side for a reason that may have to do with the
-    /// result, so that what is left is no fair sample, or were taken with a clock that nothing
+    /// result, so that what is left is no fair sample by itself, or were taken with a clock that nothing
     /// proves, or by a load generator that was the limit itself: nothing is concluded.
     pub fn is_impaired(&self) -> bool {
         const IMPAIRED: [Flag; 5] = [
@@ -236,9 +243,11 @@ impl Cell {
     }
 
     /// The bound of an open verdict, given the margin (method specification, "The bound of an open
-    /// verdict").
+    /// verdict"); with failed pairs at their worst.
     pub(crate) fn bound_of_interval(&self, margin: f64) -> Option<f64> {
-        let bound = self.overhead.map(|overhead| overhead.low.abs().max(overhead.high.abs()))?;
+        let worst = self.worst_cases.iter().flat_map(|cases| [cases.fast, cases.slow]);
+        let ends = self.overhead.into_iter().chain(worst).map(|of| of.low.abs().max(of.high.abs()));
+        let bound = ends.reduce(f64::max)?;
         (bound <= BOUND_MARGINS * margin).then_some(bound)
     }
 

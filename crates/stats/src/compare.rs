@@ -75,7 +75,7 @@ fn change(before: &Measured, after: Measured, options: &Options) -> Measured {
     cell.failed = cell.failed.saturating_add(before.cell.failed);
     cell.unusable = cell.unusable.saturating_add(before.cell.unusable);
     cell.unseen_mode_bound = unseen_mode_bound(cell.n);
-    cell.typical = None;
+    (cell.typical, cell.worst_cases) = (None, None);
     cell.verdict = None;
     cell.pairing = Pairing::Sequential;
     describe(&mut cell, estimate);

@@ -27,26 +27,20 @@ pub enum GateOutcome {
 pub fn gate(analysis: &Analysis, limit: f64, proof: bool) -> Vec<(&Cell, GateOutcome)> {
     let limit = limit.ln_1p();
     let family: Vec<&Cell> = analysis.cells.iter().filter(|cell| cell.is_in_family()).collect();
-    let estimates: Vec<Option<Estimate>> = family.iter().map(|cell| judged(cell)).collect();
-    let above: Vec<f64> = estimates.iter().map(|e| e.map_or(1.0, |e| e.p_above(limit))).collect();
-    let above = holm::adjust(&above);
-    let outcome = |estimate: Option<Estimate>, above: f64| match estimate {
-        None => GateOutcome::NotJudged,
-        Some(_) if above < TAIL => GateOutcome::Above,
-        Some(e) if proof && (analysis.exploratory || e.n < EQUIVALENT_FEWEST_BLOCKS) => {
+    let grounds: Vec<Vec<Estimate>> = family.iter().map(|cell| cell.grounds()).collect();
+    let largest = |grounds: &[Estimate], p: &dyn Fn(&Estimate) -> f64| grounds.iter().map(p).reduce(f64::max);
+    let above = |grounds: &Vec<Estimate>| largest(grounds, &|e| e.p_above(limit)).unwrap_or(1.0);
+    let above = holm::adjust(&grounds.iter().map(above).collect::<Vec<_>>());
+    let outcome = |grounds: &[Estimate], above: f64| match grounds {
+        [] => GateOutcome::NotJudged,
+        _ if above < TAIL => GateOutcome::Above,
+        [first, ..] if proof && (analysis.exploratory || first.n < EQUIVALENT_FEWEST_BLOCKS) => {
             GateOutcome::Undecided
         }
-        Some(e) if e.p_below(limit) < TAIL => GateOutcome::Below,
-        Some(_) => GateOutcome::Undecided,
+        _ if largest(grounds, &|e| e.p_below(limit)).is_some_and(|p| p < TAIL) => GateOutcome::Below,
+        _ => GateOutcome::Undecided,
     };
-    let outcomes = estimates.into_iter().zip(above).map(|(estimate, above)| outcome(estimate, above));
+    let outcomes =
+        grounds.iter().zip(above).map(|(grounds, above)| outcome(grounds, above)).collect::<Vec<_>>();
     family.into_iter().zip(outcomes).filter(|(cell, _)| !cell.is_absent()).collect()
-}
-
-/// The estimate that a cell is judged by.
-fn judged(cell: &Cell) -> Option<Estimate> {
-    if cell.is_impaired() {
-        return None;
-    }
-    Some(Estimate::of_interval(cell.overhead?, cell.degrees_of_freedom?, cell.n))
 }

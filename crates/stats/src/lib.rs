@@ -71,6 +71,7 @@ mod steady;
 mod stop;
 mod student;
 mod warning;
+mod worst;
 
 pub use analyse::analyse;
 pub use analysis::{
@@ -98,3 +99,4 @@ pub use neighbours::sum::{Evenness, Sum, SumStep, sums};
 pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};
 pub use stop::precise_enough;
 pub use warning::{Notice, Warning, WarningKind};
+pub use worst::WorstCases;

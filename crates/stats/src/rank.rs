@@ -71,24 +71,26 @@ pub(crate) fn interval_rank(k: usize) -> Option<usize> {
 }
 
 /// The places of the values that lie so far from the median that a reader should look for a cause.
+pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
+    let Some((middle, limit)) = outlier_limit(values) else { return Vec::new() };
+    (0..values.len()).filter(|&i| (values[i] - middle).abs() > limit).collect()
+}
+
+/// The median, and how far from it a value may lie without being an outlier. None without values.
 ///
 /// Modified Z: |x - median| / MAD > 14.8. Where more than half of the values are alike the MAD is
 /// 0, and the mean absolute deviation takes its place (Iglewicz and Hoaglin 1993) with a threshold
 /// that stands for as many standard deviations.
-pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
-    if values.is_empty() {
-        return Vec::new();
-    }
-    let middle = median(&sorted(values.iter().copied()));
-    let deviation = |x: &f64| (x - middle).abs();
-    let absolute = sorted(values.iter().map(deviation));
+pub(crate) fn outlier_limit(values: &[f64]) -> Option<(f64, f64)> {
+    let middle = median_of(values.iter().copied())?;
+    let absolute = sorted(values.iter().map(|x| (x - middle).abs()));
     let mad = median(&absolute);
     let limit = if mad > 0.0 {
         OUTLIER_MODIFIED_Z * mad
     } else {
         OUTLIER_MEAN_DEVIATIONS * absolute.iter().sum::<f64>() / absolute.len() as f64
     };
-    (0..values.len()).filter(|&i| deviation(&values[i]) > limit).collect()
+    Some((middle, limit))
 }
 
 #[cfg(test)]

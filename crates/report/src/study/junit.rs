@@ -34,7 +34,7 @@ fn case(class: &str, claim: &ClaimReport) -> Case {
     let outcome = outcome(&words.grade, &words.seen);
     let said = [words.says, format!("check: {}", words.check)].into_iter().chain(words.seen);
     let said = said.chain([format!("grade: {}", words.grade.word)]).collect();
-    Case { class: class.into(), name: name(&claim.id), outcome, said }
+    Case { class: class.into(), name: name(&claim.id), outcome, said, withstands: false }
 }
 
 /// Nothing of a study is an error: what could not be run was not checked.

@@ -74,6 +74,16 @@ fn what_is_impaired_or_has_no_cell_is_not_judged() {
     assert_eq!(judged, Judgement::default());
 }
 
+/// One failed trial of thirty is judged by the worst that it could have been.
+#[test]
+fn a_failed_trial_that_changes_nothing_is_judged() {
+    let name = ["syscall time in new".to_string()];
+    assert_eq!(gate(5.0).judge(&report(builds(0.0, 1))).below, name);
+    assert_eq!(Gate { undecided_fails: true, ..gate(5.0) }.judge(&report(builds(0.0, 1))).below, name);
+    assert_eq!(gate(5.0).judge(&report(builds(0.1, 1))).above, name);
+    assert_eq!(gate(5.0).judge(&report(builds(0.0, 4))).not_judged, ["syscall time in new: failed 4/30"]);
+}
+
 #[test]
 fn a_slow_build_closes_the_gate_and_noise_does_not() {
     let name = ["syscall time in new".to_string()];

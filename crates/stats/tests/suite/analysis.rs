@@ -1,7 +1,7 @@
 //! Small samples against figures computed elsewhere, and every verdict.
 
 use crate::build::*;
-use weigh_model::{Better, Observation};
+use weigh_model::{Better, Comparison, Observation};
 use weigh_stats::{Flag, Options, Pairing, Verdict, WarningKind, analyse, precise_enough};
 
 const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
@@ -285,4 +285,57 @@ fn blocks_are_paired_in_whatever_order_they_come() {
     let (shuffled, ordered) = (analysed(&[shuffled]), analysed(&[ordered]));
     assert_eq!(environment(&shuffled, "e").n, blocks);
     assert_eq!(environment(&shuffled, "e").overhead, environment(&ordered, "e").overhead);
+}
+
+/// Pairs with the log ratios given, of which the last were missing because trials failed, on either
+/// side.
+fn failing(d: &[f64], failed: usize, baseline: bool) -> Comparison {
+    let mut comparison = with_log_ratios(d);
+    let series = &mut comparison.series[usize::from(!baseline)];
+    series.observations.truncate(d.len() - failed);
+    series.failed = failed as u32;
+    comparison
+}
+
+#[test]
+fn a_verdict_stays_where_failed_pairs_cannot_change_it() {
+    for (mean, sd, failed, expected) in [
+        (0.05, 0.01, 1, Some(Verdict::Slower)),
+        (-0.05, 0.01, 3, Some(Verdict::Faster)),
+        // Thirty blocks, although one has no pair.
+        (0.0, 0.005, 1, Some(Verdict::Equivalent)),
+        // The worst case is beyond the margin, or holds 0, and the others are not.
+        (0.012, 0.01, 1, None),
+        (0.03, 0.04, 3, None),
+        // Neither the pairs that there are show anything, nor their worst case.
+        (0.005, 0.05, 1, Some(Verdict::Inconclusive)),
+        // More than a tenth is missing.
+        (0.5, 0.01, 4, None),
+    ] {
+        for baseline in [false, true] {
+            let cell = cell_of(failing(&spread(30, mean, sd), failed, baseline));
+            let what = format!("mean {mean}, sd {sd}, {failed} failed, baseline {baseline}");
+            assert_eq!(cell.verdict, expected, "{what}");
+            assert!(has(&cell, if baseline { Flag::BaselineFailed } else { Flag::Failed }), "{what}");
+            assert_eq!(cell.worst_cases.map(|cases| cases.missing), (failed < 4).then_some(failed as u32));
+            if let Some(cases) = cell.worst_cases {
+                let own = cell.overhead.unwrap();
+                assert!(cases.fast.estimate < own.estimate && own.estimate < cases.slow.estimate, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_for_another_reason_has_no_worst_case() {
+    let thirty = spread(30, 0.05, 0.01);
+    let mut unusable = failing(&thirty, 1, true);
+    unusable.series[0].observations[3].value = 0.0;
+    // Excluded after two failures, and alike to the last digit.
+    let mut excluded = failing(&thirty, 2, false);
+    excluded.series[1].observations.truncate(20);
+    for comparison in [unusable, excluded, failing(&[0.0; 30], 1, false)] {
+        let cell = cell_of(comparison);
+        assert_eq!((cell.verdict, cell.worst_cases), (None, None));
+    }
 }

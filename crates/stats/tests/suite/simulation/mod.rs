@@ -8,6 +8,7 @@ mod course;
 mod coverage;
 mod drift;
 mod effects;
+mod failures;
 mod families;
 mod gates;
 mod grades;

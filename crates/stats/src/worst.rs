@@ -1,0 +1,60 @@
+//! What failed pairs could have changed (method specification, "Failures").
+
+use crate::analysis::{Cell, Flag};
+use crate::estimate::{Estimate, count};
+use crate::interval::Interval;
+use crate::rank;
+use serde::{Deserialize, Serialize};
+
+/// Of so many pairs at most one may be missing.
+const PAIRS_PER_MISSING: usize = 10;
+
+/// The effect if every missing pair had been as fast, and as slow, as it can be.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WorstCases {
+    /// Pairs that are missing because a trial failed.
+    pub missing: u32,
+    /// The average effect with all of them as fast as can be.
+    pub fast: Interval,
+    /// The average effect with all of them as slow as can be.
+    pub slow: Interval,
+}
+
+impl WorstCases {
+    /// Of the log ratios that there are. None where more than a tenth of the pairs are missing, or
+    /// where the others are too much alike to say how far a pair may lie.
+    pub(crate) fn of(logs: &[f64], missing: usize) -> Option<Self> {
+        if missing == 0 || missing * PAIRS_PER_MISSING > logs.len() + missing {
+            return None;
+        }
+        let (middle, limit) = rank::outlier_limit(logs)?;
+        let far = logs.iter().map(|log| (log - middle).abs()).fold(limit, f64::max);
+        let at = |value: f64| {
+            let all: Vec<f64> = logs.iter().copied().chain(std::iter::repeat_n(value, missing)).collect();
+            Some(Estimate::of(&all)?.interval())
+        };
+        let (fast, slow) = (at(middle - far)?, at(middle + far)?);
+        (far > 0.0).then_some(Self { missing: count(missing), fast, slow })
+    }
+
+    fn estimates(&self, pairs: u32) -> [Estimate; 2] {
+        let n = pairs + self.missing;
+        [self.fast, self.slow].map(|case| Estimate::of_interval(case, f64::from(n - 1), n))
+    }
+}
+
+impl Cell {
+    /// The estimates that a statement about the cell has to hold for: its own, or, where pairs
+    /// failed, those of their worst cases. None where nothing can be concluded.
+    pub(crate) fn grounds(&self) -> Vec<Estimate> {
+        const HOPELESS: [Flag; 3] = [Flag::UnusableValues, Flag::ClockUnproven, Flag::LoaderBound];
+        if self.flags.iter().any(|flag| HOPELESS.contains(flag)) {
+            return Vec::new();
+        }
+        if self.is_impaired() {
+            return self.worst_cases.iter().flat_map(|cases| cases.estimates(self.n)).collect();
+        }
+        let own = self.overhead.zip(self.degrees_of_freedom);
+        own.map(|(overhead, df)| Estimate::of_interval(overhead, df, self.n)).into_iter().collect()
+    }
+}
