@@ -140,14 +140,14 @@ impl Estimate {
     }
 
     /// Blocks in all that would likely show that the mean is not 0, were mean and spread to stay
-    /// what they are: the smallest K at which one interval by itself leaves 0 with a power of 80 %,
+    /// what they are: the smallest K at which the test at the level .05 / `factor` has a power of 80 %,
     /// with the t distribution shifted in the usual approximation of the noncentral one (Chow, Shao
     /// and Wang, Sample Size Calculations in Clinical Research, one-sample test for equality):
-    /// F(|m| / e(K) - t.975) >= .80. None when a million would not do.
-    pub fn blocks_to_differ(&self) -> Option<u32> {
+    /// F(|m| / e(K) - t(1 - .025 / factor)) >= .80. None when a million would not do.
+    pub fn blocks_to_differ(&self, factor: f64) -> Option<u32> {
         let finds = |blocks: u32| {
             let (error, df) = self.at(blocks);
-            student::below(in_errors(self.mean.abs(), error) - critical(1.0, df), df) >= POWER
+            student::below(in_errors(self.mean.abs(), error) - critical(factor, df), df) >= POWER
         };
         smallest(self.n + 1, finds)
     }
@@ -160,7 +160,7 @@ impl Estimate {
 }
 
 /// The quantile of t that a two-sided test at the level .05 / `factor` asks for.
-fn critical(factor: f64, df: f64) -> f64 {
+pub(crate) fn critical(factor: f64, df: f64) -> f64 {
     student::quantile(1.0 - TAIL / factor, df)
 }
 
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(rounded.blocks_to_decide(0.02, 1.0, 1.0), Some(EQUIVALENT_FEWEST_BLOCKS));
         assert_eq!(same.blocks_to_decide(0.0, 1.0, 1.0), None, "nothing is within a margin of 0");
         let apart = Estimate::of(&[0.5; 3]).unwrap();
-        assert_eq!(apart.blocks_to_differ(), Some(4));
+        assert_eq!(apart.blocks_to_differ(1.0), Some(4));
     }
 
     fn logs(ratios: &[f64]) -> Vec<f64> {

@@ -4,11 +4,11 @@
 //! Two sides are compared by the blocks that both have: the location of their values by the mean of
 //! the log ratios of the blocks, as everywhere, their spread by the difference of the log standard
 //! deviations. A statement bounds the ratio. It holds where the whole 95 % interval is within the
-//! bounds, and is contradicted where all of it is beyond. Nothing is adjusted for how many
-//! statements there are: each interval is one of 95 %, and who reads twenty grades has to expect
+//! bounds, and is contradicted where all of it is beyond. Statements that make up one claim are
+//! adjusted for their number ([`Among`]); claims are not, and who reads twenty grades has to expect
 //! one to be wrong.
 
-use crate::estimate::{Estimate, TAIL};
+use crate::estimate::{Estimate, TAIL, critical};
 use crate::interval::Interval;
 use crate::student;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,22 @@ pub enum Grade {
         /// where a practical number would.
         blocks: Option<u32>,
     },
+}
+
+/// Of how many statements that are graded together one alone can decide (Bonferroni).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Among {
+    /// That the claim holds: the statements of which one must hold; 1 where all must.
+    pub holds: usize,
+    /// That it does not: the statements that must all hold.
+    pub differs: usize,
+}
+
+impl Default for Among {
+    /// A statement by itself.
+    fn default() -> Self {
+        Self { holds: 1, differs: 1 }
+    }
 }
 
 impl Grade {
@@ -158,7 +174,12 @@ impl Ratio {
 
     /// Lower and upper end of its 95 % interval.
     pub fn ends(&self) -> (f64, f64) {
-        let half = self.log.half_width(student::quantile(1.0 - TAIL, self.log.df));
+        self.ends_among(1)
+    }
+
+    /// The same at the level .05 over a number of statements.
+    fn ends_among(&self, statements: usize) -> (f64, f64) {
+        let half = self.log.half_width(critical(statements as f64, self.log.df));
         ((self.log.mean - half).exp(), (self.log.mean + half).exp())
     }
 
@@ -172,17 +193,23 @@ impl Ratio {
         self.log.n
     }
 
-    /// Whether it is within the bound.
+    /// Whether it is within the bound, as a statement by itself.
     pub fn grade(&self, bound: Bound) -> Grade {
-        let (low, high) = self.ends();
+        self.grade_among(bound, Among::default())
+    }
+
+    /// Whether it is within the bound, as one of several statements.
+    pub fn grade_among(&self, bound: Bound, among: Among) -> Grade {
         let (from, to) = match bound {
             Bound::AtLeast(least) => (Some(least), None),
             Bound::AtMost(most) => (None, Some(most)),
             Bound::Between(least, most) => (Some(least), Some(most)),
         };
+        let (low, high) = self.ends_among(among.holds);
         if from.is_none_or(|from| low >= from) && to.is_none_or(|to| high <= to) {
             return Grade::Holds;
         }
+        let (low, high) = self.ends_among(among.differs);
         if from.is_some_and(|from| high < from) || to.is_some_and(|to| low > to) {
             return Grade::Differs;
         }
@@ -192,10 +219,14 @@ impl Ratio {
             .into_iter()
             .flatten()
             .collect();
-        let ends = if beyond.is_empty() { [from, to].into_iter().flatten().collect() } else { beyond };
-        let needs = ends
-            .into_iter()
-            .map(|end| Estimate { mean: self.log.mean - end.ln(), ..self.log }.blocks_to_differ());
+        let (ends, statements) = if beyond.is_empty() {
+            ([from, to].into_iter().flatten().collect(), among.holds)
+        } else {
+            (beyond, among.differs)
+        };
+        let needs = ends.into_iter().map(|end| {
+            Estimate { mean: self.log.mean - end.ln(), ..self.log }.blocks_to_differ(statements as f64)
+        });
         Grade::Undecided { blocks: needs.collect::<Option<Vec<u32>>>().and_then(|all| all.into_iter().max()) }
     }
 

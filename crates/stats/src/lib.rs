@@ -89,7 +89,7 @@ pub use collect::{Collected, Failure, collect};
 pub use compare::compare_runs;
 pub use course::{Change, Course, Moment, courses};
 pub use gate::{GateOutcome, gate};
-pub use grade::{ALIKE, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
+pub use grade::{ALIKE, Among, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
 pub use interval::Interval;
 pub use limit::{Limit, limits};
 pub use neighbours::Known;

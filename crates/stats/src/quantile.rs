@@ -113,6 +113,22 @@ mod tests {
         assert_eq!(fewest_samples(0.5), crate::rank::FEWEST_FOR_INTERVAL as u64);
     }
 
+    /// Method specification, "Latency": the spread of a p99 of exponential latencies. The k-th largest
+    /// of n has a mean of the sum of 1/j and a variance of the sum of 1/j^2, j from k to n (Renyi
+    /// 1953).
+    #[test]
+    fn a_p99_of_the_fewest_samples_is_the_fourth_largest() {
+        for (n, largest, percent) in [(368, 4, 11.4), (3680, 37, 3.6)] {
+            let values: Vec<u64> = (1..=n).map(|value| value * 1000).collect();
+            let found = histogram(&values).value_at_quantile(0.99);
+            let expected = (n - largest + 1) * 1000;
+            assert!(found.abs_diff(expected) <= expected / 1000, "{found} is not {expected}");
+            let sum = |power: i32| (largest..=n).map(|j| (j as f64).powi(-power)).sum::<f64>();
+            let spread = 100.0 * sum(2).sqrt() / sum(1);
+            assert!((spread - percent).abs() < 0.1, "{n}: {spread}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_read_gives_nothing() {
         let good = encoded(&[1, 2, 3]);

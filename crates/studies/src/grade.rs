@@ -6,17 +6,19 @@ use crate::values::{Measured, Unavailable, number, ratio, share, statistic_of};
 use std::collections::BTreeSet;
 use weigh_model::Better;
 use weigh_report::study::{ClaimGrade, ClaimReport, Seen};
-use weigh_stats::{Bound, Grade, Ratio};
+use weigh_stats::{Among, Bound, Grade, Ratio};
 
 /// Grades a claim, with every ratio that decided it.
 pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     let mut seen = Vec::new();
     let conditions = || claim.check.conditions().iter();
+    let together = conditions().map(|condition| together(measured, condition)).sum();
     let graded: Result<Vec<Grade>, Unavailable> =
-        conditions().map(|condition| grade_condition(measured, condition, &mut seen)).collect();
+        conditions().map(|condition| grade_condition(measured, condition, together, &mut seen)).collect();
     // A violated condition decides the claim, even if others cannot be checked.
     let any_differs = || {
-        let mut grades = conditions().filter_map(|one| grade_condition(measured, one, &mut Vec::new()).ok());
+        let graded = |one| grade_condition(measured, one, together, &mut Vec::new()).ok();
+        let mut grades = conditions().filter_map(graded);
         grades.any(|grade| grade == Grade::Differs)
     };
     // Two bounds of one ratio look at it twice.
@@ -37,22 +39,40 @@ pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     }
 }
 
-/// Grades a condition at every point that it asks for.
+/// Statements of a condition that must all hold, each at one point.
+fn together(measured: &Measured<'_>, condition: &Condition) -> usize {
+    let links = if let Condition::Order { rest, .. } = condition { rest.len() } else { 1 };
+    match condition.every() {
+        Some(Point::All) => links * points_of(measured, condition).len().max(1),
+        _ => links,
+    }
+}
+
+/// The points of the quantity that a condition asks for at several.
+fn points_of(measured: &Measured<'_>, condition: &Condition) -> Vec<String> {
+    let terms = condition.terms(&measured.experiment.baseline);
+    let swept = terms.iter().find(|term| term.point.as_ref() == condition.every());
+    let quantity = swept.and_then(|term| measured.experiment.quantity(&term.quantity));
+    quantity.map(|quantity| measured.points(quantity)).unwrap_or_default()
+}
+
+/// Grades a condition at every point that it asks for, as one of so many statements that must all
+/// hold.
 fn grade_condition(
     measured: &Measured<'_>,
     condition: &Condition,
+    together: usize,
     seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
-    let Some(every) = condition.every() else { return grade_at_point(measured, condition, seen) };
-    let terms = condition.terms(&measured.experiment.baseline);
-    let swept = terms.iter().find(|term| term.point.as_ref() == Some(every));
-    let quantity = swept.and_then(|term| measured.experiment.quantity(&term.quantity));
-    let points = quantity.map(|quantity| measured.points(quantity)).unwrap_or_default();
+    let among = Among { holds: 1, differs: together };
+    let Some(every) = condition.every() else { return grade_at_point(measured, condition, among, seen) };
+    let points = points_of(measured, condition);
     if points.is_empty() {
         // A point that does not exist, for the reason why there is none.
-        return grade_at_point(measured, &condition.at(""), seen);
+        return grade_at_point(measured, &condition.at(""), among, seen);
     }
-    let grades = points.iter().map(|point| grade_at_point(measured, &condition.at(point), seen));
+    let among = Among { holds: if *every == Point::All { 1 } else { points.len() }, ..among };
+    let grades = points.iter().map(|point| grade_at_point(measured, &condition.at(point), among, seen));
     let grades: Vec<Grade> = grades.collect::<Result<_, _>>()?;
     Ok(if *every == Point::All { Grade::all(grades) } else { Grade::any(grades) })
 }
@@ -61,9 +81,10 @@ fn grade_condition(
 fn grade_at_point(
     measured: &Measured<'_>,
     condition: &Condition,
+    among: Among,
     seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
-    match grade_intervals(measured, condition, seen) {
+    match grade_intervals(measured, condition, among, seen) {
         Err(Unavailable::TooFewBlocks) => Ok(Grade::Undecided { blocks: None }),
         graded => graded,
     }
@@ -72,25 +93,26 @@ fn grade_at_point(
 fn grade_intervals(
     measured: &Measured<'_>,
     condition: &Condition,
+    among: Among,
     seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
     match condition {
         Condition::Ratio { left, relation, factor, right } => {
             let found = between(measured, left, right)?;
             seen.push(of_ratio(format!("{left} / {right}"), &found));
-            Ok(found.grade(bound(*relation, *factor)))
+            Ok(found.grade_among(bound(*relation, *factor), among))
         }
         Condition::Within { left, percent, right } => {
             let found = between(measured, left, right)?;
             seen.push(of_ratio(format!("{left} / {right}"), &found));
             let far = 1.0 + percent / 100.0;
-            Ok(found.grade(Bound::Between(1.0 / far, far)))
+            Ok(found.grade_among(Bound::Between(1.0 / far, far), among))
         }
         Condition::Overhead { of, relation, percent } => {
             let quantity = quantity(measured, of)?;
             let found = cost(between(measured, of, &of.on(&measured.experiment.baseline))?, quantity.better);
             seen.push(of_overhead(of, &found));
-            Ok(found.grade(bound(*relation, 1.0 + percent / 100.0)))
+            Ok(found.grade_among(bound(*relation, 1.0 + percent / 100.0), among))
         }
         Condition::Order { first, rest } => {
             let mut grades = Vec::new();
@@ -99,7 +121,7 @@ fn grade_intervals(
                 let right = first.on(arm);
                 let found = between(measured, &left, &right)?;
                 seen.push(of_ratio(format!("{left} / {right}"), &found));
-                grades.push(found.grade(bound(*relation, 1.0)));
+                grades.push(found.grade_among(bound(*relation, 1.0), among));
                 left = right;
             }
             Ok(Grade::all(grades))
@@ -119,7 +141,7 @@ fn grade_intervals(
                 is_overhead: false,
                 n: found.n(),
             });
-            Ok(found.grade(bound(*relation, percent / 100.0)))
+            Ok(found.grade_among(bound(*relation, percent / 100.0), among))
         }
     }
 }

@@ -125,7 +125,7 @@ const EMBEDDED: &[Embedded] = embedded![
 /// metric = "rate"
 /// params = { threads = "1" }               # optional: parameters that select the cell
 /// # sweep = "clients"                      # optional: a point for each value of this parameter
-/// # best_over = "clients"                  # optional: in every block the best value over all values of this parameter
+/// # best_over = "clients"                  # optional: the value of this parameter that is best on average
 /// statistic = "mean"                       # optional, of the blocks: mean, median, min, p05, p95, max, sd, cv
 /// unit = "MB/s"                            # of the printed numbers
 /// better = "higher"

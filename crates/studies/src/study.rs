@@ -243,7 +243,7 @@ pub struct Measurand {
     pub params: BTreeMap<String, String>,
     /// The statistic of the values of the blocks.
     pub statistic: Statistic,
-    /// A parameter over whose values the best one counts in every block, as for the peak over a
+    /// A parameter of whose values the one that is best on average counts, as for the peak over a
     /// number of clients.
     pub best_over: Option<String>,
 }

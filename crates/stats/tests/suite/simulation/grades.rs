@@ -1,8 +1,8 @@
 //! Ratios that statements are graded by.
 
-use super::Random;
+use super::{Random, at_most, near, rates};
 use crate::build::in_blocks as blocks;
-use weigh_stats::{Aspect, Ratio};
+use weigh_stats::{Among, Aspect, Bound, Grade, Ratio};
 
 /// Intervals of the ratio of two spreads cover what is true about as often as they say: a little
 /// less, as intervals of spreads do.
@@ -41,4 +41,29 @@ fn what_blocks_share_is_no_spread_of_a_location() {
     };
     let ((covers, paired), (_, apart)) = (of(true), of(false));
     assert!(covers && paired < 1.01 && apart > 1.2, "{paired} {apart}");
+}
+
+/// A claim of five statements that are met exactly: that any of them is contradicted is as rare as
+/// for one, and so is that one confirms what holds nowhere.
+#[test]
+fn a_claim_of_several_statements_is_wrong_as_rarely_as_one() {
+    const STATEMENTS: usize = 5;
+    let [contradicted, alone, confirmed] = rates(6_000, 500, |random| {
+        let ratios: [Ratio; STATEMENTS] = std::array::from_fn(|_| {
+            let values: Vec<f64> = random.normals(12, 0.0, 0.02).iter().map(|log| log.exp()).collect();
+            Ratio::of_values(&blocks(&values), Aspect::Location).expect("enough blocks")
+        });
+        let graded = |among| ratios.map(|ratio| ratio.grade_among(Bound::AtLeast(1.0), among));
+        let all = graded(Among { holds: 1, differs: STATEMENTS });
+        let some = graded(Among { holds: STATEMENTS, differs: 1 });
+        let each = graded(Among::default());
+        [
+            Grade::all(all) == Grade::Differs,
+            Grade::all(each) == Grade::Differs,
+            Grade::any(some) == Grade::Holds,
+        ]
+    });
+    at_most("a claim of five that is met exactly contradicted", contradicted, 0.025 + 0.006);
+    near("the same by each interval", alone, 1.0 - 0.975_f64.powi(5), 0.02);
+    at_most("a claim of one of five that none exceeds confirmed", confirmed, 0.025 + 0.006);
 }
