@@ -3,6 +3,7 @@
 use crate::RunnerError;
 use crate::run::Runner;
 use crate::stop::next_look;
+use std::collections::BTreeSet;
 use weigh_model::{CellProgress, Effort, Event};
 use weigh_stats::{Analysis, Cell, Options, analyse, collect, precise_enough};
 
@@ -32,12 +33,19 @@ impl Runner<'_> {
         analyse(&collected.comparisons, &Options::for_plan(self.plan))
     }
 
-    /// Whether every primary cell is as precise as asked. A cell that is not measured any more, or
-    /// whose baseline is not, cannot become more precise and is not waited for.
-    pub(crate) fn is_precise(&self, target: f64) -> bool {
-        let mut analysis = self.analysis();
-        analysis.cells.retain(|cell| self.gains_pairs(cell));
-        analysis.cells.is_empty() || precise_enough(&analysis, target)
+    /// Workloads of which every primary cell is as precise as asked. A cell that is not measured any
+    /// more, or whose baseline is not, cannot become more precise; one that is impaired gets no
+    /// verdict, however precise it is. Neither is waited for, and a workload without any other is
+    /// precise enough.
+    pub(crate) fn precise_workloads(&self, target: f64) -> BTreeSet<usize> {
+        let analysis = self.analysis();
+        let is_precise = |workload: &usize| {
+            let id = &self.plan.workloads[*workload].id;
+            let of = |cell: &&Cell| cell.workload == *id && self.gains_pairs(cell) && !cell.is_impaired();
+            let mut cells = analysis.cells.iter().filter(of).peekable();
+            cells.peek().is_none() || precise_enough(cells, target)
+        };
+        (0..self.plan.workloads.len()).filter(is_precise).collect()
     }
 
     /// Whether further blocks add pairs to a cell.
@@ -46,7 +54,9 @@ impl Runner<'_> {
         let workload = self.plan.workloads.iter().position(|workload| workload.id == cell.workload);
         let history = self.journal.history();
         let measured = |name| match (environment(name), workload) {
-            (Some(environment), Some(workload)) => history.active(u32::MAX, environment, workload),
+            (Some(environment), Some(workload)) => {
+                !self.settled.contains(workload) && history.active(u32::MAX, environment, workload)
+            }
             _ => false,
         };
         cell.environment != self.plan.baseline && measured(&cell.environment) && measured(&self.plan.baseline)

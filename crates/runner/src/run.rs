@@ -9,7 +9,7 @@ use crate::pool::EnvironmentPool;
 use crate::serve::ServerWorkload;
 use crate::stop::{Clock, block_limit, next_look};
 use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weigh_model::{Effort, Event, Exclusion, FinishReason, LoaderMachine, NoisyHost, Plan, Record};
@@ -26,10 +26,43 @@ pub(crate) struct Runner<'a> {
     pub(crate) parity: Parity,
     pub(crate) clock: Clock,
     pub(crate) statistics: RunStatistics,
+    /// Workloads that need no further units.
+    pub(crate) settled: Settled,
     /// The last trial was given up because the user wants it.
     pub(crate) given_up: bool,
     /// [`RunOptions::sliced_time`].
     pub(crate) sliced_time: Option<Duration>,
+}
+
+/// What came of the looks at the workloads of a run, by their places in the plan.
+#[derive(Default)]
+pub(crate) struct Settled {
+    /// Units that count at the last look.
+    looks: BTreeMap<usize, u32>,
+    reasons: BTreeMap<usize, FinishReason>,
+}
+
+impl Settled {
+    fn looked(&mut self, workload: usize, valid: u32, reason: Option<FinishReason>) {
+        self.looks.insert(workload, valid);
+        self.reasons.extend(reason.map(|reason| (workload, reason)));
+    }
+
+    fn last_look(&self, workload: usize) -> Option<u32> {
+        self.looks.get(&workload).copied()
+    }
+
+    pub(crate) fn contains(&self, workload: usize) -> bool {
+        self.reasons.contains_key(&workload)
+    }
+
+    /// Why the run ends when all workloads are settled: a workload that did not become precise names
+    /// the reason.
+    fn reason(&self) -> FinishReason {
+        let mut reasons = self.reasons.values().copied();
+        let first = reasons.next().unwrap_or(FinishReason::Blocks);
+        reasons.find(|reason| *reason != FinishReason::Precision).unwrap_or(first)
+    }
 }
 
 /// Work within a run came to its end, or the user wants it to.
@@ -142,6 +175,7 @@ impl<'a> Runner<'a> {
             parity,
             clock: Clock::new(run.plan.budget_s, spent_s),
             statistics: RunStatistics::default(),
+            settled: Settled::default(),
             given_up: false,
             sliced_time: run.options.sliced_time,
         })
@@ -194,24 +228,18 @@ impl<'a> Runner<'a> {
 
     fn blocks(&mut self) -> Result<FinishReason, RunnerError> {
         let mut block = self.journal.history().last_block().unwrap_or(0);
-        let mut look = next_look(self.plan.effort, self.most_valid(block));
         loop {
             self.give_up_hopeless_cells(block)?;
             self.give_up_voiding(block)?;
-            let live = self.journal.history().live_workloads(block);
-            if live.is_empty() {
-                return Ok(self.reason_for_the_end(FinishReason::Blocks));
-            }
-            if live.iter().all(|workload| self.journal.history().valid(*workload) >= look) {
-                if let Some(reason) = self.enough(look) {
-                    return Ok(self.reason_for_the_end(reason));
-                }
-                look = next_look(self.plan.effort, look + 1);
-            }
+            self.settle_workloads(block);
+            let wanted = self.unsettled(block);
+            let Some(look) = wanted.iter().map(|workload| self.next_look(*workload)).max() else {
+                return Ok(self.reason_for_the_end(self.settled.reason()));
+            };
             if block >= block_limit(self.plan.effort) {
                 return self.out_of_blocks();
             }
-            let open = self.open_units(block, look, &live);
+            let open = self.open_units(block, &wanted);
             if !open.is_empty() {
                 if self.interrupted() {
                     return Ok(FinishReason::Interrupted);
@@ -233,26 +261,54 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Whether the run may stop at this look, and why.
-    fn enough(&self, look: u32) -> Option<FinishReason> {
-        match self.plan.effort {
-            Effort::Quick { .. } | Effort::Fixed { .. } => Some(FinishReason::Blocks),
-            Effort::Precision { target, .. } if self.is_precise(target) => Some(FinishReason::Precision),
-            Effort::Precision { maximum, .. } => (look >= maximum).then_some(FinishReason::MaximumBlocks),
-            Effort::Lasting { .. } => Some(FinishReason::Lasted),
+    /// Looks at the workloads that have come to a look, and settles those that need no further units.
+    /// Each workload stops by itself, so that a noisy one does not hold the others.
+    fn settle_workloads(&mut self, block: u32) {
+        let history = self.journal.history();
+        let unsettled = self.unsettled(block).into_iter().map(|workload| (workload, history.valid(workload)));
+        let due: Vec<(usize, u32)> = unsettled
+            .filter(|(_, valid)| next_look(self.plan.effort, *valid) <= *valid)
+            .filter(|(workload, valid)| self.settled.last_look(*workload) != Some(*valid))
+            .collect();
+        if due.is_empty() {
+            return;
+        }
+        let precise = match self.plan.effort {
+            Effort::Precision { target, .. } => self.precise_workloads(target),
+            Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => BTreeSet::new(),
+        };
+        for (workload, valid) in due {
+            let reason = match self.plan.effort {
+                Effort::Quick { .. } | Effort::Fixed { .. } => Some(FinishReason::Blocks),
+                Effort::Precision { .. } if precise.contains(&workload) => Some(FinishReason::Precision),
+                Effort::Precision { maximum, .. } => {
+                    (valid >= maximum).then_some(FinishReason::MaximumBlocks)
+                }
+                Effort::Lasting { .. } => Some(FinishReason::Lasted),
+            };
+            self.settled.looked(workload, valid, reason);
         }
     }
 
+    /// Workloads that can be measured and need further units.
+    pub(crate) fn unsettled(&self, block: u32) -> Vec<usize> {
+        let live = self.journal.history().live_workloads(block).into_iter();
+        live.filter(|workload| !self.settled.contains(*workload)).collect()
+    }
+
+    /// Number of units that count at which a workload is looked at next.
+    fn next_look(&self, workload: usize) -> u32 {
+        next_look(self.plan.effort, self.journal.history().valid(workload) + 1)
+    }
+
     /// The units of a block that are still to be measured, with their attempts.
-    fn open_units(&self, block: u32, look: u32, live: &[usize]) -> Vec<(usize, u32)> {
+    fn open_units(&self, block: u32, wanted: &[usize]) -> Vec<(usize, u32)> {
         let history = self.journal.history();
-        let wanted = live.iter().filter(|workload| history.valid(**workload) < look);
-        wanted
-            .filter_map(|workload| match history.unit(block, *workload) {
-                Unit::Open { attempt } => Some((*workload, attempt)),
-                Unit::Cut { .. } | Unit::Complete | Unit::Void => None,
-            })
-            .collect()
+        let attempt = |workload: &usize| match history.unit(block, *workload) {
+            Unit::Open { attempt } => Some((*workload, attempt)),
+            Unit::Cut { .. } | Unit::Complete | Unit::Void => None,
+        };
+        wanted.iter().filter_map(attempt).collect()
     }
 
     fn timed_block(&mut self, block: u32, look: u32, open: &[(usize, u32)]) -> Result<Ended, RunnerError> {
@@ -329,17 +385,14 @@ impl<'a> Runner<'a> {
         if self.journal.history().measured() { reason } else { FinishReason::NothingRuns }
     }
 
-    /// Units that count of the workload that has most of them.
-    fn most_valid(&self, block: u32) -> u32 {
-        let history = self.journal.history();
-        history.live_workloads(block).into_iter().map(|workload| history.valid(workload)).max().unwrap_or(0)
-    }
-
-    /// Blocks in which every workload that can run has a unit that counts.
+    /// Blocks in which every workload that is still measured has a unit that counts; of those that
+    /// are settled, the most that one of them took.
     pub(crate) fn blocks_done(&self) -> u32 {
         let history = self.journal.history();
         let block = history.last_block().unwrap_or(0);
-        history.live_workloads(block).into_iter().map(|workload| history.valid(workload)).min().unwrap_or(0)
+        let valid = |workload| history.valid(workload);
+        let least = self.unsettled(block).into_iter().map(valid).min();
+        least.or_else(|| history.live_workloads(block).into_iter().map(valid).max()).unwrap_or(0)
     }
 
     pub(crate) fn interrupted(&self) -> bool {

@@ -1,9 +1,9 @@
 //! When a run has enough blocks: on precision, never on significance.
 
-use crate::analysis::{Analysis, Cell, Verdict};
+use crate::analysis::{Cell, Verdict};
 
-/// Whether the half-width of every primary cell's interval is at most ln(1 + target) on the log
-/// scale.
+/// Whether the half-width of the interval of every primary cell among these is at most
+/// ln(1 + target) on the log scale.
 ///
 /// Only widths are looked at, never p values, verdicts or the sign of an effect. The baseline has
 /// no interval, and a cell without any value (its environment cannot run the workload) could not be
@@ -11,8 +11,8 @@ use crate::analysis::{Analysis, Cell, Verdict};
 ///
 /// The coverage of the intervals holds for a rule that looks at few numbers of blocks fixed
 /// beforehand (30, 35, ... 60), not for a look after every block.
-pub fn precise_enough(analysis: &Analysis, target: f64) -> bool {
-    let mut cells = analysis.cells.iter().filter(|cell| is_waited_for(cell)).peekable();
+pub fn precise_enough<'a>(cells: impl IntoIterator<Item = &'a Cell>, target: f64) -> bool {
+    let mut cells = cells.into_iter().filter(|cell| is_waited_for(cell)).peekable();
     let precise =
         |cell: &Cell| cell.overhead.is_some_and(|overhead| overhead.log_half_width() <= target.ln_1p());
     cells.peek().is_some() && cells.all(precise)

@@ -1,6 +1,6 @@
 //! When a run stops: blocks, precision, budget, void units.
 
-use crate::common::{Bench, estimate, fixed, has_done, plan, records, trials, valid_trials};
+use crate::common::{Bench, estimate, failure, fixed, has_done, plan, records, trials, valid_trials};
 use std::collections::BTreeMap;
 use weigh_model::{Effort, Event, FinishReason, Plan, Record, VoidCause, VoidUnit};
 use weigh_store::RunDirectory;
@@ -54,6 +54,62 @@ fn progress_tells_the_precision_asked_and_the_blocks_that_it_takes() {
     }
     // It cannot be told yet, then it is clear that it takes all.
     assert_eq!((foretold[0], foretold[9], foretold.len()), (30, 60, 60));
+}
+
+/// The median of 25 iterations is about four times as precise as one: that workload stops at its
+/// first look, and the noisy one goes on alone.
+#[test]
+fn each_workload_stops_by_itself() {
+    let bench = Bench::new();
+    let mut plan = plan(&["null:sd=0.01", "null:sd=0.01,label=b"], &["noisy", "quiet"], precision(0.0025));
+    plan.workloads[1].iterations = 25;
+    let (outing, mut store) = bench.run(&plan);
+    assert_eq!(outing.finish.reason, FinishReason::MaximumBlocks);
+    let of = |store: &RunDirectory| {
+        ["noisy", "quiet"].map(|id| valid_trials(store).iter().filter(|trial| trial.workload == id).count())
+    };
+    assert_eq!(of(&store), [2 * 60, 2 * 30]);
+    let told: Vec<(u32, u32)> = outing
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Progress { blocks_done, of, .. } => Some((*blocks_done, *of)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((told[29], told[30].0, told[59]), ((30, 60), 31, (60, 60)));
+    let again = bench.finish(&plan, &mut store);
+    assert_eq!((again.finish.reason, again.finish.statistics.trials), (FinishReason::MaximumBlocks, 0));
+    assert_eq!(of(&store), [2 * 60, 2 * 30]);
+}
+
+/// A run that is interrupted between the looks of its workloads goes on to the same end.
+#[test]
+fn a_settled_workload_stays_so_when_a_run_goes_on() {
+    let bench = Bench::new();
+    let mut plan = plan(&["null:sd=0.01", "null:sd=0.01,label=b"], &["noisy", "quiet"], precision(0.0025));
+    plan.workloads[1].iterations = 25;
+    let mut store = bench.create(&plan);
+    let is_late = |event: &Event| matches!(event, Event::BlockStarted { block: 41, .. });
+    let outing = bench.go_on_until(&plan, &mut store, is_late);
+    assert_eq!(outing.finish.reason, FinishReason::Interrupted);
+    bench.finish(&plan, &mut store);
+    let of = |id: &str| valid_trials(&store).iter().filter(|trial| trial.workload == id).count();
+    assert_eq!((of("noisy"), of("quiet")), (2 * 60, 2 * 30));
+}
+
+/// A cell whose trials fail gets no verdict: the others are not held to the last look for it.
+#[test]
+fn a_cell_that_gets_no_verdict_is_not_waited_for() {
+    let bench = Bench::new();
+    let environments = ["null:sd=0.001", "null:sd=0.001,label=b", "null:sd=0.3,fault=exit,every=7,label=c"];
+    let mut plan = plan(&environments, &["u"], precision(0.02));
+    // Every seventh command of the one instance fails.
+    plan.guest.reuse = true;
+    let (outing, store) = bench.run(&plan);
+    assert!(trials(&store).iter().filter_map(failure).next().is_some());
+    assert_eq!(outing.finish.reason, FinishReason::Precision);
+    assert_eq!(valid_trials(&store).len(), 3 * 30);
 }
 
 #[test]

@@ -224,11 +224,11 @@ fn a_run_that_was_cut_short_is_warned_of() {
 fn precision_is_the_half_width_on_the_log_scale() {
     // Half width: t(.975, 29) * .01 / sqrt(30) = .0037341 (scipy); e^.0037341 - 1 = .0037411.
     let analysis = analysed(&[with_log_ratios(&spread(30, 0.3, 0.01))]);
-    assert!(precise_enough(&analysis, 0.00375));
-    assert!(!precise_enough(&analysis, 0.00373));
+    assert!(precise_enough(&analysis.cells, 0.00375));
+    assert!(!precise_enough(&analysis.cells, 0.00373));
     // Half width .7468: more than ln 2, less than 1.
     let analysis = analysed(&[with_log_ratios(&spread(30, 0.3, 2.0))]);
-    assert!(!precise_enough(&analysis, 1.0));
+    assert!(!precise_enough(&analysis.cells, 1.0));
 }
 
 #[test]
@@ -240,7 +240,8 @@ fn precision_waits_for_every_primary_cell_that_can_be_measured() {
         wide.metric.primary = false;
         wide
     };
-    let precise = |comparisons: &[weigh_model::Comparison]| precise_enough(&analysed(comparisons), 0.01);
+    let precise =
+        |comparisons: &[weigh_model::Comparison]| precise_enough(&analysed(comparisons).cells, 0.01);
     assert!(precise(&[narrow.clone(), descriptive]));
     assert!(!precise(&[narrow.clone(), wide]));
     let mut with_absent = narrow.clone();

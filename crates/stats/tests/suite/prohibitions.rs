@@ -87,7 +87,7 @@ fn the_effect_has_no_say_in_when_to_stop() {
     for (sd, stops) in [(0.01, true), (0.2, false)] {
         for effect in [-0.5, -0.02, 0.0, 1e-4, 0.02, 0.5, 5.0] {
             let analysis = analysed(&[with_log_ratios(&spread(30, effect, sd))]);
-            assert_eq!(precise_enough(&analysis, 0.01), stops, "effect {effect}, spread {sd}");
+            assert_eq!(precise_enough(&analysis.cells, 0.01), stops, "effect {effect}, spread {sd}");
         }
     }
 }

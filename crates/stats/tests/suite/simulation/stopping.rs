@@ -8,15 +8,19 @@ use weigh_stats::precise_enough;
 const SD: f64 = 0.035;
 const TARGET: f64 = 0.0105;
 
-/// The cell of a run that stopped by the rule, and its look.
+/// The cell of a workload that stopped by the rule, and its look.
 fn stopped(random: &mut Random, mean: f64) -> (Cell, usize) {
+    stopped_with(random, mean, SD)
+}
+
+fn stopped_with(random: &mut Random, mean: f64, sd: f64) -> (Cell, usize) {
     let mut values = Vec::new();
     for look in 0..7 {
         let blocks = 30 + 5 * look;
-        let more = random.normals(blocks - values.len(), mean, SD);
+        let more = random.normals(blocks - values.len(), mean, sd);
         values.extend(more);
         let mut analysis = family(std::slice::from_ref(&values));
-        if precise_enough(&analysis, TARGET) || look == 6 {
+        if precise_enough(&analysis.cells, TARGET) || look == 6 {
             return (analysis.cells.remove(1), look);
         }
     }
@@ -39,6 +43,22 @@ fn the_rule_keeps_coverage_and_level() {
     assert!(stops.iter().all(|n| *n > 20), "the simulation must stop at every look: {stops:?}");
     near("sequential coverage", covered, 0.95, 0.01);
     near("sequential false findings", different, 0.05, 0.01);
+}
+
+/// Four workloads whose log ratios have standard deviations of 1, 2, 3 and 4 %: each stops by
+/// itself, where one that is noisy would hold all of them (method specification, "Stopping").
+#[test]
+fn stopping_by_workload_saves_a_third_of_the_units() {
+    let (by_workload, together) = (AtomicU32::new(0), AtomicU32::new(0));
+    let [_] = rates(2_000, 14, |random| {
+        let units = [0.01, 0.02, 0.03, 0.04].map(|sd| 30 + 5 * stopped_with(random, 0.0, sd).1 as u32);
+        by_workload.fetch_add(units.iter().sum(), Ordering::Relaxed);
+        together.fetch_add(4 * units.iter().max().unwrap(), Ordering::Relaxed);
+        [true]
+    });
+    let saved = 1.0 - f64::from(by_workload.into_inner()) / f64::from(together.into_inner());
+    println!("units saved by stopping each workload by itself: {saved:.3}");
+    assert!((0.28..0.42).contains(&saved), "{saved}");
 }
 
 /// At exactly the margin the rule says EQUIVALENT no more often than the level allows.
