@@ -20,7 +20,7 @@ pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec
     for (subject, courses) in grouped(&report.courses, subject) {
         let note = "one value per block, each environment by itself; CV: standard deviation over mean; drift: change of the cost per hour, + is \
              worse; both with 95 % intervals that do not assume that successive blocks are independent; changes of mean or variance by PELT, \
-             penalty 15 ln n, which may report steps where a value only wanders";
+             penalty 15 ln n and more where successive blocks are alike; a slow drift may be reported as steps";
         let columns = ["least", "5 %", "median", "95 %", "most", "CV", "drift per hour", "changes", "n"];
         let rows = courses.iter().map(|course| row(course)).collect();
         let caption = format!("{subject} over time");

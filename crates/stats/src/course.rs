@@ -8,7 +8,7 @@ use crate::estimate::{Estimate, TAIL};
 use crate::interval::Interval;
 use crate::samples::Sample;
 use crate::steady::FEWEST_ITERATIONS;
-use crate::{pelt, rank, smooth, student};
+use crate::{pelt, quantum, rank, smooth, student};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use weigh_model::{Comparison, MetricSpec, Record, Series, Trial};
@@ -100,8 +100,8 @@ impl Course {
 ///   m, so its error is that of the mean of those, found over time; that holds for any distribution
 ///   of the values, unlike the intervals of McKay and Vangel.
 /// - Drift: slope of ln cost over hours, by least squares.
-/// - Changes of mean or variance of ln cost by PELT, penalty 15 ln n. It takes the values between
-///   two changes for independent, so what only wanders may be told as steps.
+/// - Changes of mean or variance of ln cost by PELT, penalty 15 ln n and more where neighbours in
+///   time are alike. A slow drift may be told as steps.
 pub fn courses(records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
     let began = beginnings(records);
     let primary = comparisons.iter().filter(|comparison| comparison.metric.primary);
@@ -189,7 +189,7 @@ fn variation(values: &[f64]) -> Option<Interval> {
 }
 
 fn changes(moments: &[&Moment], logs: &[f64]) -> Vec<Change> {
-    let points = pelt::change_points(logs, pelt::penalty(logs.len()));
+    let points = pelt::changes(logs, quantum::of_logs(logs));
     let bounds: Vec<usize> = [&[0], points.as_slice(), &[logs.len()]].concat();
     let middle =
         |from: usize, to: usize| rank::median(&rank::sorted(moments[from..to].iter().map(|m| m.value)));

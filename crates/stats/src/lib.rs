@@ -62,6 +62,7 @@ mod limit;
 mod neighbours;
 mod pelt;
 mod quantile;
+mod quantum;
 mod rank;
 mod samples;
 pub mod slices;

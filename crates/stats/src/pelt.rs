@@ -4,28 +4,77 @@
 //! computational cost", JASA 107, 2012): the segmentation with the least cost of all, found by
 //! dynamic programming that leaves out starts which can never win any more. Cost is that of R's
 //! `cpt.meanvar` for normal data, and the penalty 15 ln n that of Barrett et al. (OOPSLA 2017).
+//!
+//! That takes the values of a segment for independent and for continuous. Neighbours that are alike
+//! wander, and PELT tells their wandering as steps; so the penalty grows with the long-run variance.
+//! Rounded values have runs of equal ones, which seem to have no variance; so no segment has less
+//! than the variance of the rounding.
+
+use crate::smooth;
 
 /// Fewest values of a segment: a variance needs two.
 const FEWEST: usize = 2;
 
-/// Smallest standard deviation of a segment. The values are logarithms, so this is a thousandth of
+/// Smallest standard deviation of a segment of values that are not rounded. The values are logarithms, so this is a thousandth of
 /// a per cent: what differs by less is the resolution of a clock, and two values that happen to be
 /// equal are no segment of their own.
 const SMALLEST_SD: f64 = 1e-5;
 
-/// Penalty for a change point in a series of `n` values.
+/// Penalty for a change point in a series of `n` independent values.
 pub(crate) fn penalty(n: usize) -> f64 {
     15.0 * (n as f64).ln()
+}
+
+/// The change points of a series of logarithms in the order of time, where neighbours may be alike
+/// and values rounded to multiples of `quantum` (as a part of the value; 0 where they are not).
+///
+/// - No segment has a smaller variance than quantum^2 / 12, that of a rounding error.
+/// - The penalty is 15 ln n times the ratio of the long-run variance to the variance, which is how
+///   much more the sum of the values wanders than that of independent ones. The ratio is taken from
+///   the values about the means of their segments, so that a step does not count as wandering. Too
+///   many segments hide it; so the search is repeated with the greater penalty until the segments
+///   explain no more of it.
+pub(crate) fn changes(logs: &[f64], quantum: f64) -> Vec<usize> {
+    let smallest_sd = SMALLEST_SD.max(quantum / 12f64.sqrt());
+    let mut ratio = 1.0;
+    loop {
+        let points = change_points(logs, ratio * penalty(logs.len()), smallest_sd);
+        let seen = long_run_ratio(&about_means(logs, &points), smallest_sd);
+        if points.is_empty() || seen <= ratio {
+            return points;
+        }
+        ratio = seen;
+    }
+}
+
+/// The values less the mean of their segment.
+fn about_means(values: &[f64], points: &[usize]) -> Vec<f64> {
+    let bounds: Vec<usize> = [&[0], points, &[values.len()]].concat();
+    let segments = bounds.windows(2).map(|pair| &values[pair[0]..pair[1]]);
+    let centred = |segment: &[f64]| -> Vec<f64> {
+        let mean = segment.iter().sum::<f64>() / segment.len() as f64;
+        segment.iter().map(|value| value - mean).collect()
+    };
+    segments.flat_map(centred).collect()
+}
+
+/// The long-run variance of values in the order of time over their variance, which is at least that
+/// of the smallest standard deviation; 1 for a series too short for it.
+fn long_run_ratio(residuals: &[f64], smallest_sd: f64) -> f64 {
+    let n = residuals.len() as f64;
+    let variance = (residuals.iter().map(|x| x * x).sum::<f64>() / n).max(smallest_sd * smallest_sd);
+    smooth::mean(residuals).map_or(1.0, |mean| n * mean.standard_error.powi(2) / variance)
 }
 
 /// Sums from which the cost of any segment follows.
 struct Costs {
     /// Sum of the first i values, about their mean, and of their squares.
     sums: Vec<(f64, f64)>,
+    smallest_variance: f64,
 }
 
 impl Costs {
-    fn new(values: &[f64]) -> Self {
+    fn new(values: &[f64], smallest_sd: f64) -> Self {
         let centre = values.iter().sum::<f64>() / values.len().max(1) as f64;
         let mut sums = Vec::with_capacity(values.len() + 1);
         let mut sum = (0.0, 0.0);
@@ -35,7 +84,7 @@ impl Costs {
             sum = (sum.0 + x, sum.1 + x * x);
             sums.push(sum);
         }
-        Self { sums }
+        Self { sums, smallest_variance: smallest_sd * smallest_sd }
     }
 
     /// Twice the negative log likelihood of the values from `from` to before `to`, but for a
@@ -48,7 +97,7 @@ impl Costs {
         let n = (to - from) as f64;
         let sum = self.sums[to].0 - self.sums[from].0;
         let squares = (self.sums[to].1 - self.sums[from].1 - sum * sum / n).max(0.0);
-        let variance = (squares / n).max(SMALLEST_SD * SMALLEST_SD);
+        let variance = (squares / n).max(self.smallest_variance);
         n * variance.ln() + squares / variance
     }
 }
@@ -62,12 +111,12 @@ struct Candidate {
 
 /// The places (of the first value after it) of the change points of the segmentation with the least
 /// sum of costs and penalties; empty for a series that is too short for two segments.
-pub(crate) fn change_points(values: &[f64], penalty: f64) -> Vec<usize> {
+fn change_points(values: &[f64], penalty: f64, smallest_sd: f64) -> Vec<usize> {
     let n = values.len();
     if n < 2 * FEWEST {
         return Vec::new();
     }
-    let costs = Costs::new(values);
+    let costs = Costs::new(values, smallest_sd);
     // least[t]: least cost of the first t values, each segment but the first paying the penalty.
     let mut least = vec![f64::INFINITY; n + 1];
     least[0] = -penalty;
@@ -171,7 +220,7 @@ mod tests {
         #[test]
         fn nothing_is_better_than_what_is_found(values in series(12), penalty in prop_oneof![0.0..3.0f64, 3.0..60.0f64]) {
             prop_assume!(values.len() >= FEWEST);
-            let points = change_points(&values, penalty);
+            let points = change_points(&values, penalty, SMALLEST_SD);
             prop_assert!(points.windows(2).all(|pair| pair[1] - pair[0] >= FEWEST), "{points:?}");
             let (found, least) = (total(&values, &points, penalty), least_of_all(&values, penalty));
             prop_assert!(same(found, least), "{points:?}: {found}, not {least}");
@@ -180,7 +229,7 @@ mod tests {
         #[test]
         fn pruning_loses_nothing(values in series(80), penalty in prop_oneof![0.0..3.0f64, 3.0..60.0f64]) {
             prop_assume!(values.len() >= FEWEST);
-            let points = change_points(&values, penalty);
+            let points = change_points(&values, penalty, SMALLEST_SD);
             let (found, least) = (total(&values, &points, penalty), least_by_partitioning(&values, penalty));
             prop_assert!(same(found, least), "{points:?}: {found}, not {least}");
         }
@@ -205,24 +254,24 @@ mod tests {
     fn the_nile_changes_in_1898() {
         assert_eq!(NILE.iter().sum::<f64>() / 100.0, 919.35, "the published mean");
         for (penalty, found) in [(50.0, &[28][..]), (57.555, &[28]), (57.557, &[])] {
-            assert_eq!(change_points(&NILE, penalty), found, "{penalty}");
+            assert_eq!(change_points(&NILE, penalty, SMALLEST_SD), found, "{penalty}");
         }
-        assert_eq!(change_points(&NILE, penalty(100)), Vec::<usize>::new());
+        assert_eq!(change_points(&NILE, penalty(100), SMALLEST_SD), Vec::<usize>::new());
     }
 
     #[test]
     fn steps_of_mean_and_of_variance_are_found() {
         let noise = |i: usize| ((i * 7919 % 101) as f64 / 101.0 - 0.5) * 0.02;
         let step: Vec<f64> = (0..100).map(|i| noise(i) + if i < 40 { 0.1 } else { 0.0 }).collect();
-        assert_eq!(change_points(&step, penalty(100)), [40]);
+        assert_eq!(change_points(&step, penalty(100), SMALLEST_SD), [40]);
         let wider: Vec<f64> = (0..100).map(|i| noise(i) * if i < 50 { 1.0 } else { 20.0 }).collect();
-        let points = change_points(&wider, penalty(100));
+        let points = change_points(&wider, penalty(100), SMALLEST_SD);
         assert!(points.len() == 1 && points[0].abs_diff(50) <= 2, "{points:?}");
         let even: Vec<f64> = (0..100).map(noise).collect();
-        assert_eq!(change_points(&even, penalty(100)), Vec::<usize>::new());
-        assert_eq!(change_points(&[1.0; 100], penalty(100)), Vec::<usize>::new());
+        assert_eq!(change_points(&even, penalty(100), SMALLEST_SD), Vec::<usize>::new());
+        assert_eq!(change_points(&[1.0; 100], penalty(100), SMALLEST_SD), Vec::<usize>::new());
         for short in [&[][..], &[1.0], &[1.0, 2.0, 9.0]] {
-            assert_eq!(change_points(short, 0.0), Vec::<usize>::new());
+            assert_eq!(change_points(short, 0.0, SMALLEST_SD), Vec::<usize>::new());
         }
     }
 }

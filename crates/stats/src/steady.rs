@@ -8,7 +8,7 @@
 
 use crate::estimate::count;
 use crate::warning::WarningKind;
-use crate::{pelt, rank};
+use crate::{pelt, quantum, rank};
 
 /// Fewest iterations that are classified.
 pub(crate) const FEWEST_ITERATIONS: usize = 50;
@@ -115,11 +115,12 @@ pub(crate) fn classify(logs: &[f64]) -> Option<Steadiness> {
     let per_value = logs.len().div_ceil(MOST_VALUES);
     let values: Vec<f64> =
         logs.chunks(per_value).map(|chunk| rank::median(&rank::sorted(chunk.iter().copied()))).collect();
-    let kept = without_outliers(&values);
-    let segments = segments(&kept.iter().map(|(_, value)| *value).collect::<Vec<_>>());
+    let quantum = quantum::of_logs(logs);
+    let kept = without_outliers(&values, quantum);
+    let segments = segments(&kept.iter().map(|(_, value)| *value).collect::<Vec<_>>(), quantum);
     let last = segments.last().expect("at least half of the values of a window are no outliers");
-    let like_last =
-        |segment: &&Segment| (segment.mean - last.mean).abs() <= ALIKE.max(last.sd).max(segment.sd);
+    let alike_within = ALIKE.max(quantum).max(last.sd);
+    let like_last = |segment: &&Segment| (segment.mean - last.mean).abs() <= alike_within.max(segment.sd);
     let alike = segments.iter().rev().take_while(like_last).count();
     let before = &segments[..segments.len() - alike];
     let Some(cheapest) = before.iter().map(|segment| segment.mean).reduce(f64::min) else {
@@ -137,7 +138,7 @@ pub(crate) fn classify(logs: &[f64]) -> Option<Steadiness> {
 }
 
 /// Index and value of every value that is no outlier.
-fn without_outliers(values: &[f64]) -> Vec<(usize, f64)> {
+fn without_outliers(values: &[f64], quantum: f64) -> Vec<(usize, f64)> {
     // The last window includes the remainder, which is too short for percentiles of its own.
     let windows = (values.len() / WINDOW).max(1);
     let mut kept = Vec::with_capacity(values.len());
@@ -145,7 +146,7 @@ fn without_outliers(values: &[f64]) -> Vec<(usize, f64)> {
         let from = window * WINDOW;
         let to = if window + 1 == windows { values.len() } else { from + WINDOW };
         let ascending = rank::sorted(values[from..to].iter().copied());
-        let range = rank::quantile(&ascending, 0.9) - rank::quantile(&ascending, 0.1);
+        let range = (rank::quantile(&ascending, 0.9) - rank::quantile(&ascending, 0.1)).max(quantum);
         let middle = rank::median(&ascending);
         let is_near = |value: f64| (value - middle).abs() <= OUTLIER_RANGES * range;
         kept.extend((from..to).map(|i| (i, values[i])).filter(|(_, value)| is_near(*value)));
@@ -153,8 +154,8 @@ fn without_outliers(values: &[f64]) -> Vec<(usize, f64)> {
     kept
 }
 
-fn segments(values: &[f64]) -> Vec<Segment> {
-    let points = pelt::change_points(values, pelt::penalty(values.len()));
+fn segments(values: &[f64], quantum: f64) -> Vec<Segment> {
+    let points = pelt::changes(values, quantum);
     let mut starts = vec![0];
     starts.extend(points);
     let ends = starts.iter().skip(1).copied().chain([values.len()]);
@@ -241,14 +242,23 @@ mod tests {
         assert_eq!(Classified::default().warnings(), []);
     }
 
-    /// Of steady iterations with six kinds of noise, few trials may be classified as anything else.
+    /// Of steady iterations with eight kinds of noise, few trials may be classified as anything else.
     #[test]
     fn noise_is_steady() {
         use rand_core::{Rng as _, SeedableRng as _};
         let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(5);
         let mut uniform = move || ((generator.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         for n in [50, 100, 300] {
-            for kind in ["normal", "exponential", "bimodal", "t3", "autoregressive", "coarse clock"] {
+            for kind in [
+                "normal",
+                "exponential",
+                "bimodal",
+                "t3",
+                "autoregressive",
+                "wandering",
+                "coarse clock",
+                "whole",
+            ] {
                 let mut drift = 0.0;
                 let mut draw = || {
                     let mut normal =
@@ -268,6 +278,11 @@ mod tests {
                             drift = 0.5 * drift + normal();
                             0.02 * drift
                         }
+                        "wandering" => {
+                            drift = 0.9 * drift + normal();
+                            0.02 * drift
+                        }
+                        "whole" => (10.4 * (1.0 + 0.02 * normal())).round().ln(),
                         _ => ((1.0 + 0.002 * normal()) * 1000.0).round().ln(),
                     }
                 };
