@@ -393,6 +393,9 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::Outliers => "some blocks lie far from the others; they are part of every number",
         Flag::WideSpread => "the standard deviation is at least 10 % of the mean",
         Flag::NoSpread => "all ratios are exactly equal; the interval does not measure precision",
+        Flag::Rounded => {
+            "values are rounded to steps of more than a quarter of the margin and hardly spread over more than a step; there is no verdict"
+        }
         Flag::ShortMeasurement => "a timed interval is shorter than 1 ms, where starting and timing weigh in",
         Flag::Unpaired => "compared without pairs",
         Flag::Sequential => "compared with another run, which shares no time with this one",

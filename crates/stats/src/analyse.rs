@@ -3,12 +3,13 @@
 use crate::analysis::{Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Options, Pairing, Verdict};
 use crate::estimate::{Estimate, count, unseen_mode_bound};
 use crate::interval::Interval;
+use crate::quantum::Rounding;
 use crate::samples::{Blocks, Sample, pair};
 use crate::warning::{Warning, WarningKind};
 use crate::worst::WorstCases;
 use crate::{holm, rank};
 use std::collections::BTreeSet;
-use weigh_model::{Comparison, Series};
+use weigh_model::{Comparison, Series, neighbours};
 
 /// Level of a difference, after Holm.
 const LEVEL_DIFFERENCE: f64 = 0.05;
@@ -96,7 +97,7 @@ fn measure_comparison(
         let cell = if Some(i) == baseline {
             alone(comparison, &side)
         } else {
-            compared(comparison, &side, against.as_ref())
+            compared(comparison, &side, against.as_ref(), options)
         };
         measured.push(finish(cell, &side, options, warnings));
     }
@@ -124,7 +125,12 @@ fn alone(comparison: &Comparison, side: &Side<'_>) -> Draft {
 }
 
 /// Another environment, against the baseline.
-fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>>) -> Draft {
+fn compared(
+    comparison: &Comparison,
+    side: &Side<'_>,
+    baseline: Option<&Side<'_>>,
+    options: &Options,
+) -> Draft {
     let mut cell = absolute(comparison, side);
     let mut kinds = Vec::new();
     let Some(baseline) = baseline else {
@@ -165,6 +171,7 @@ fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>
         let estimate = Estimate::of(&one).zip(Estimate::of(&other)).map(|(one, other)| one.less(&other));
         (side.sample.logs.clone(), estimate)
     };
+    let estimate = estimate.map(|estimate| round(&mut cell, estimate, [side, baseline], options, &mut kinds));
     describe(&mut cell, estimate);
     if estimate.is_none() && cell.summary.is_some() {
         let n = if cell.pairing == Pairing::Paired {
@@ -180,6 +187,35 @@ fn compared(comparison: &Comparison, side: &Side<'_>, baseline: Option<&Side<'_>
         kinds.push(WarningKind::NoSpread);
     }
     Draft { measured: Measured { cell, estimate }, spread, kinds }
+}
+
+/// The estimate with what rounding may have moved it by, as the typical effect and the worst cases of
+/// the cell. Of a primary metric, steps that matter are flagged.
+fn round(
+    cell: &mut Cell,
+    estimate: Estimate,
+    sides: [&Side<'_>; 2],
+    options: &Options,
+    kinds: &mut Vec<WarningKind>,
+) -> Estimate {
+    if cell.metric.name == neighbours::UP {
+        return estimate; // counted
+    }
+    let [one, other] = sides.map(|side| side.sample.costs());
+    let both = [Rounding::of(&one, &other), Rounding::of(&other, &one)];
+    let rounding = both.iter().map(|side| side.largest_bias()).sum();
+    cell.typical = cell.typical.map(|typical| typical.widened(rounding));
+    cell.worst_cases = cell.worst_cases.map(|cases| WorstCases {
+        fast: cases.fast.widened(rounding),
+        slow: cases.slow.widened(rounding),
+        ..cases
+    });
+    let step = both[0].relative_quantum.max(both[1].relative_quantum);
+    if cell.primary && step > options.margin / 4.0 {
+        cell.flags.push(Flag::Rounded);
+        kinds.push(WarningKind::Rounded { step });
+    }
+    Estimate { rounding, ..estimate }
 }
 
 /// A cell with absolute values and nothing compared.

@@ -222,13 +222,15 @@ impl Cell {
     }
 
     /// Whether trials or values are missing from one side for a reason that may have to do with the
-    /// result, so that what is left is no fair sample by itself, or were taken with a clock that nothing
-    /// proves, or by a load generator that was the limit itself: nothing is concluded.
+    /// result, so that what is left is no fair sample by itself, or were rounded too coarsely, or were
+    /// taken with a clock that nothing proves, or by a load generator that was the limit itself:
+    /// nothing is concluded.
     pub fn is_impaired(&self) -> bool {
-        const IMPAIRED: [Flag; 5] = [
+        const IMPAIRED: [Flag; 6] = [
             Flag::Failed,
             Flag::BaselineFailed,
             Flag::UnusableValues,
+            Flag::Rounded,
             Flag::ClockUnproven,
             Flag::LoaderBound,
         ];
@@ -330,6 +332,8 @@ pub enum Flag {
     WideSpread,
     /// All ratios are exactly alike.
     NoSpread,
+    /// Values are rounded to steps that may hide or make a difference: no verdict.
+    Rounded,
     /// A value is a timed interval below 1 ms.
     ShortMeasurement,
     /// Compared without pairs.
@@ -367,7 +371,7 @@ pub enum Flag {
 
 impl Flag {
     /// Every flag, in order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Failed,
         Self::BaselineFailed,
         Self::UnusableValues,
@@ -376,6 +380,7 @@ impl Flag {
         Self::Outliers,
         Self::WideSpread,
         Self::NoSpread,
+        Self::Rounded,
         Self::ShortMeasurement,
         Self::Unpaired,
         Self::Sequential,

@@ -3,6 +3,7 @@
 use crate::analyse::{Measured, conclude, describe, measure, warning};
 use crate::analysis::{Analysis, Cell, Flag, OneRun, Options, Pairing, TwoRuns, Verdict};
 use crate::estimate::{Estimate, unseen_mode_bound};
+use crate::quantum::Rounding;
 use crate::samples::is_cost;
 use crate::warning::{Warning, WarningKind};
 use std::collections::BTreeMap;
@@ -65,8 +66,11 @@ pub fn compare_runs(before: (&[Comparison], &Options), after: (&[Comparison], &O
 fn change(before: &Measured, after: Measured, options: &Options) -> Measured {
     let Measured { mut cell, estimate } = after;
     let raw = is_baseline(&cell) || is_baseline(&before.cell);
-    let (old, new) =
-        if raw { (log_costs(&before.cell), log_costs(&cell)) } else { (before.estimate, estimate) };
+    let (old, new) = if raw {
+        (log_costs(&before.cell, &cell), log_costs(&cell, &before.cell))
+    } else {
+        (before.estimate, estimate)
+    };
     let estimate = new.zip(old).map(|(new, old)| new.less(&old));
     cell.runs = Some(TwoRuns { before: one_run(&before.cell), after: one_run(&cell) });
 
@@ -101,10 +105,14 @@ fn is_baseline(cell: &Cell) -> bool {
     cell.verdict == Some(Verdict::Baseline)
 }
 
-/// The log cost itself, where there is nothing to relate it to.
-fn log_costs(cell: &Cell) -> Option<Estimate> {
-    let costs = cell.values.iter().filter(|o| is_cost(o.value));
-    Estimate::of(&costs.map(|o| cell.metric.better.log_cost(o.value)).collect::<Vec<_>>())
+/// The log cost itself, where there is nothing to relate it to, beside that of the other run.
+fn log_costs(cell: &Cell, beside: &Cell) -> Option<Estimate> {
+    let costs =
+        |cell: &Cell| cell.values.iter().map(|o| o.value).filter(|x| is_cost(*x)).collect::<Vec<f64>>();
+    let own = costs(cell);
+    let logs: Vec<f64> = own.iter().map(|value| cell.metric.better.log_cost(*value)).collect();
+    let rounding = Rounding::of(&own, &costs(beside)).largest_bias();
+    Some(Estimate { rounding, ..Estimate::of(&logs)? })
 }
 
 fn one_run(cell: &Cell) -> OneRun {

@@ -28,6 +28,9 @@ pub(crate) struct Estimate {
     pub df: f64,
     /// Pairs, or values of the smaller side.
     pub n: u32,
+    /// What rounding of the values may have moved the mean by, beside its error: it widens the
+    /// interval, and no test counts it as an effect.
+    pub rounding: f64,
 }
 
 impl Estimate {
@@ -41,7 +44,7 @@ impl Estimate {
         let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
         let sd = (squares / (n - 1) as f64).sqrt();
         let standard_error = if sd < ROUNDING { 0.0 } else { sd / (n as f64).sqrt() };
-        Some(Self { mean, standard_error, df: (n - 1) as f64, n: count(n) })
+        Some(Self { mean, standard_error, df: (n - 1) as f64, n: count(n), rounding: 0.0 })
     }
 
     /// The difference of two independent estimates, `self` less `other`, by Welch: variances add,
@@ -51,7 +54,13 @@ impl Estimate {
         let (v1, v2) = (self.standard_error.powi(2), other.standard_error.powi(2));
         let spread = v1.powi(2) / self.df + v2.powi(2) / other.df;
         let df = if spread > 0.0 { (v1 + v2).powi(2) / spread } else { self.df + other.df };
-        Self { mean: self.mean - other.mean, standard_error: (v1 + v2).sqrt(), df, n: self.n.min(other.n) }
+        Self {
+            mean: self.mean - other.mean,
+            standard_error: (v1 + v2).sqrt(),
+            df,
+            n: self.n.min(other.n),
+            rounding: self.rounding + other.rounding,
+        }
     }
 
     /// Whether there is no spread at all.
@@ -68,7 +77,7 @@ impl Estimate {
     /// The estimate behind [`Self::interval`].
     pub fn of_interval(interval: Interval, df: f64, n: u32) -> Self {
         let standard_error = interval.log_half_width() / student::quantile(1.0 - TAIL, df);
-        Self { mean: interval.estimate.ln_1p(), standard_error, df, n }
+        Self { mean: interval.estimate.ln_1p(), standard_error, df, n, rounding: 0.0 }
     }
 
     /// The mean itself with its 95 % interval, where it is an amount and no logarithm.
@@ -78,21 +87,26 @@ impl Estimate {
 
     /// Half width of the interval on the log scale, for the t quantile given.
     pub fn half_width(&self, quantile: f64) -> f64 {
-        quantile * self.standard_error
+        quantile * self.standard_error + self.rounding
+    }
+
+    /// The part of the mean that rounding does not explain.
+    fn beyond_rounding(&self) -> f64 {
+        (self.mean.abs() - self.rounding).max(0.0)
     }
 
     /// Two-sided p of no difference. Without spread it is 0, or 1 when the mean is 0 too: the limit
     /// of a vanishing one.
     pub fn p_diff(&self) -> f64 {
         if self.has_no_spread() {
-            return if self.mean.abs() < ROUNDING { 1.0 } else { 0.0 };
+            return if self.beyond_rounding() < ROUNDING { 1.0 } else { 0.0 };
         }
-        (2.0 * student::above(self.mean.abs() / self.standard_error, self.df)).min(1.0)
+        (2.0 * student::above(self.beyond_rounding() / self.standard_error, self.df)).min(1.0)
     }
 
     /// The larger of the two one-sided p against +-ln(1 + margin) (two one-sided tests, Schuirmann 1987).
     pub fn p_eq(&self, margin: f64) -> f64 {
-        let room = margin.ln_1p() - self.mean.abs();
+        let room = margin.ln_1p() - self.mean.abs() - self.rounding;
         if self.has_no_spread() {
             return if room > ROUNDING { 0.0 } else { 1.0 };
         }
@@ -101,7 +115,7 @@ impl Estimate {
 
     /// One-sided p of a mean of at most `limit`: small where the mean is shown to lie above.
     pub fn p_above(&self, limit: f64) -> f64 {
-        let beyond = self.mean - limit;
+        let beyond = self.mean - limit - self.rounding;
         if self.has_no_spread() {
             return if beyond > ROUNDING { 0.0 } else { 1.0 };
         }
@@ -128,13 +142,15 @@ impl Estimate {
     /// (t(1 - .025 / factor_diff) + t(1 - .025 / factor_eq)) e(K) < ln(1 + margin)
     /// ```
     ///
-    /// e(K) is the standard error at K, s/sqrt(K). Half the band of the margin holds the interval
+    /// e(K) is the standard error at K, s/sqrt(K); what rounding adds to both half-widths is taken from
+    /// the margin. Half the band of the margin holds the interval
     /// then, so that it leaves 0 or stays within the margin. The mean has no part in it: that of
     /// few blocks is mostly noise. None when a million blocks would not do.
     pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
         let decides = |blocks: u32| {
             let (error, df) = self.at(blocks);
-            (critical(factor_diff, df) + critical(factor_eq, df)) * error < margin.ln_1p()
+            (critical(factor_diff, df) + critical(factor_eq, df)) * error
+                < margin.ln_1p() - 2.0 * self.rounding
         };
         smallest(EQUIVALENT_FEWEST_BLOCKS.max(self.n + 1), decides)
     }
@@ -147,7 +163,7 @@ impl Estimate {
     pub fn blocks_to_differ(&self, factor: f64) -> Option<u32> {
         let finds = |blocks: u32| {
             let (error, df) = self.at(blocks);
-            student::below(in_errors(self.mean.abs(), error) - critical(factor, df), df) >= POWER
+            student::below(in_errors(self.beyond_rounding(), error) - critical(factor, df), df) >= POWER
         };
         smallest(self.n + 1, finds)
     }
@@ -304,7 +320,8 @@ mod tests {
     fn blocks_to_decide_follow_from_the_spread_alone() {
         for (sd, factor, expected) in BLOCKS_TO_DECIDE {
             for mean in [0.0, 0.001, -0.01, 0.02] {
-                let of_six = Estimate { mean, standard_error: sd / 6.0_f64.sqrt(), df: 5.0, n: 6 };
+                let standard_error = sd / 6.0_f64.sqrt();
+                let of_six = Estimate { mean, standard_error, df: 5.0, n: 6, rounding: 0.0 };
                 assert_eq!(of_six.blocks_to_decide(0.02, factor, factor), expected, "mean {mean}, sd {sd}");
             }
         }

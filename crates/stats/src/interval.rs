@@ -37,6 +37,11 @@ impl Interval {
         Self { estimate: f(self.estimate), low: f(self.high), high: f(self.low) }
     }
 
+    /// An effect whose interval is wider by so much at either end, on the log scale.
+    pub(crate) fn widened(self, by: f64) -> Self {
+        Self { low: (self.low.ln_1p() - by).exp_m1(), high: (self.high.ln_1p() + by).exp_m1(), ..self }
+    }
+
     /// Half the width of an effect on the log scale, the scale on which it is symmetric.
     pub fn log_half_width(&self) -> f64 {
         (self.high.ln_1p() - self.low.ln_1p()) / 2.0

@@ -5,6 +5,7 @@
 //! so a series of which some values repeat is taken for rounded, and the least distance between two
 //! different values is its quantum, or a small multiple of it.
 
+use crate::analysis::Summary;
 use crate::rank;
 
 /// Values that differ by less than this part of them are equal: a factor of a unit, or a logarithm
@@ -14,22 +15,52 @@ const SAME: f64 = 1e-12;
 /// Digits that a number written in decimals is taken to have.
 const DIGITS: usize = 12;
 
-/// The quantum of the positive values of several series of one metric, in its unit. None unless
-/// values repeat in every series of two or more: one series without repetition has finer steps than
-/// can be seen.
+/// Values that spread over this many quanta or more (standard deviation) are not biased by rounding:
+/// it adds a noise to them, which their spread contains. Values that lie on two neighbouring places
+/// of the grid spread over at most .71, and one of normal values beyond it moves their mean by less
+/// than a ten thousandth of a quantum.
+const DITHERED: f64 = 0.75;
+
+/// How rounding may move the mean logarithm of a series.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Rounding {
+    /// The quantum over the median of the values; 0 where rounding moves no mean.
+    pub relative_quantum: f64,
+}
+
+impl Rounding {
+    /// Of the positive values of a series, where `beside` are those that it is compared with.
+    pub fn of(values: &[f64], beside: &[f64]) -> Self {
+        let Some((quantum, summary)) = of(values, beside).zip(Summary::of(values)) else {
+            return Self::default();
+        };
+        let is_dithered = summary.sd.is_some_and(|sd| sd >= DITHERED * quantum);
+        Self { relative_quantum: if is_dithered { 0.0 } else { quantum / summary.median } }
+    }
+
+    /// The most that it moves the mean logarithm: half of a quantum.
+    pub fn largest_bias(self) -> f64 {
+        self.relative_quantum / 2.0
+    }
+}
+
+/// The quantum of positive values, in their unit. None where none of them repeats.
 ///
-/// Where all values of all series are equal, their distances say nothing, and the quantum is the
-/// last decimal place that the value needs: 1 for 10 and .01 for 10.25.
-pub(crate) fn of(series: &[&[f64]]) -> Option<f64> {
-    if series.iter().any(|values| !repeats(values)) {
+/// Where all of them are equal, the values that they are compared with count, too; and where those
+/// are equal to them, the quantum is the last decimal place that the value needs: 1 for 10 and .01
+/// for 10.25. Beside values that do not repeat, equal ones are taken as exact.
+fn of(values: &[f64], beside: &[f64]) -> Option<f64> {
+    let mut levels = levels(values.iter().copied());
+    if levels.len() == values.len() {
         return None;
     }
-    let levels = levels(series.iter().flat_map(|values| values.iter().copied()));
-    let steps = levels.windows(2).map(|pair| pair[1] - pair[0]);
+    if levels.len() == 1 && !beside.is_empty() {
+        of(beside, &[])?;
+        levels = self::levels(values.iter().chain(beside).copied());
+    }
     match levels.as_slice() {
-        [] => None,
         [one] => Some(last_decimal_place(*one)),
-        _ => steps.reduce(f64::min),
+        _ => levels.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::min),
     }
 }
 
@@ -37,13 +68,8 @@ pub(crate) fn of(series: &[&[f64]]) -> Option<f64> {
 /// rounded.
 pub(crate) fn of_logs(logs: &[f64]) -> f64 {
     let values: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
-    let quantum = of(&[&values]).zip(rank::median_of(values.iter().copied()));
+    let quantum = of(&values, &[]).zip(rank::median_of(values.iter().copied()));
     quantum.map_or(0.0, |(quantum, middle)| quantum / middle)
-}
-
-/// Whether some value occurs twice; true of a series too short to tell.
-fn repeats(values: &[f64]) -> bool {
-    values.len() < 2 || levels(values.iter().copied()).len() < values.len()
 }
 
 /// The different values, ascending.
@@ -72,23 +98,33 @@ mod tests {
 
     #[test]
     fn repeated_values_have_the_step_between_them() {
-        close(of(&[&[10.0, 10.0, 11.0], &[11.0, 11.0, 13.0]]), 1.0);
-        close(of(&[&[0.010, 0.010], &[0.011, 0.011]]), 0.001);
-        close(of(&[&[0.1 + 0.2, 0.3, 0.4]]), 0.1);
+        close(of(&[10.0, 10.0, 11.0, 13.0], &[]), 1.0);
+        close(of(&[0.010, 0.010, 0.011], &[0.5, 0.5, 0.500001]), 0.001);
+        close(of(&[0.1 + 0.2, 0.3, 0.4], &[]), 0.1);
+        assert_eq!(of(&[10.0, 10.5, 11.0], &[10.0, 10.0, 11.0]), None);
+        assert_eq!(of(&[], &[]), None);
     }
 
     #[test]
-    fn one_series_without_repetition_is_continuous() {
-        assert_eq!(of(&[&[10.0, 10.0, 10.0], &[10.013, 10.718, 11.2]]), None);
-        assert_eq!(of(&[]), None);
+    fn equal_values_take_it_from_those_beside() {
+        close(of(&[10.0; 3], &[11.0; 3]), 1.0);
+        close(of(&[10.0; 3], &[11.0, 11.5, 11.5]), 0.5);
+        assert_eq!(of(&[10.0; 3], &[10.013, 10.718, 11.2]), None);
     }
 
     #[test]
-    fn equal_values_have_their_last_decimal_place() {
+    fn equal_values_alone_have_their_last_decimal_place() {
         for (value, place) in [(10.0, 1.0), (120.0, 1.0), (10.25, 0.01), (0.011, 0.001), (0.1 + 0.2, 0.1)] {
-            close(of(&[&[value; 3], &[value; 3]]), place);
+            close(of(&[value; 3], &[value; 3]), place);
         }
         // The last of what a number of twelve digits shows.
-        close(of(&[&[1.0 / 3.0; 2]]), 1e-12);
+        close(of(&[1.0 / 3.0; 2], &[]), 1e-12);
+    }
+
+    #[test]
+    fn what_spreads_over_the_quantum_is_not_biased() {
+        assert_eq!(Rounding::of(&[10.0, 10.0, 10.0, 11.0], &[]).largest_bias(), 0.05);
+        assert_eq!(Rounding::of(&[9.0, 10.0, 10.0, 11.0], &[]).largest_bias(), 0.0);
+        assert_eq!(Rounding::of(&[9.0, 10.1, 10.2, 11.4], &[]).largest_bias(), 0.0);
     }
 }

@@ -86,6 +86,11 @@ impl Sample {
         self.logs.iter().map(|(_, log)| *log).collect()
     }
 
+    /// The values that are a cost, without their blocks.
+    pub fn costs(&self) -> Vec<f64> {
+        self.values.iter().map(|o| o.value).filter(|value| is_cost(*value)).collect()
+    }
+
     /// Absolute values; none without values.
     pub fn summary(&self) -> Option<Summary> {
         Summary::of(&self.values.iter().map(|o| o.value).collect::<Vec<_>>())

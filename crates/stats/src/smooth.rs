@@ -42,6 +42,7 @@ pub(crate) fn mean(values: &[f64]) -> Option<Estimate> {
         standard_error: (variance / n as f64).sqrt(),
         df: b as f64,
         n: count(n),
+        rounding: 0.0,
     })
 }
 
@@ -79,6 +80,7 @@ pub(crate) fn trend(times: &[f64], values: &[f64]) -> Option<Estimate> {
         standard_error: variance.sqrt() / length,
         df: b as f64,
         n: count(n),
+        rounding: 0.0,
     })
 }
 

@@ -101,6 +101,14 @@ pub enum WarningKind {
     /// All ratios are exactly alike.
     #[error("all ratios are exactly alike, as counted or rounded values are")]
     NoSpread,
+    /// Values are rounded to steps that matter.
+    #[error(
+        "values are rounded to steps of {}, more than a quarter of the margin, and hardly spread over more than a step: a difference may be hidden by rounding or made by it, so there is no verdict", percent(.step)
+    )]
+    Rounded {
+        /// The quantum over the median value, of the side where that is more.
+        step: f64,
+    },
     /// Slices of another length find another effect.
     #[error("slices four times as long find {:+.1} % [{:+.1}, {:+.1}] beyond the others, more than a quarter of the margin", .longer.estimate * 100.0, .longer.low * 100.0, .longer.high * 100.0)]
     SlicesDiffer {
@@ -362,6 +370,9 @@ impl WarningKind {
                 "quieten the host (see `weigh doctor`) or give every iteration more work"
             }
             Self::NoSpread => "do not read the interval as precision unless the value is a count",
+            Self::Rounded { .. } => {
+                "have the tool print more digits, or give every iteration more work, so that a step is a smaller part"
+            }
             Self::SlicesDiffer { .. } => {
                 "measure it in longer slices, as in --slices 50ms, or whole by --slices off"
             }

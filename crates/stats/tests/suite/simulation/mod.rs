@@ -13,6 +13,7 @@ mod families;
 mod gates;
 mod grades;
 mod neighbours;
+mod rounding;
 mod slices;
 mod spread;
 mod stopping;

@@ -1,0 +1,49 @@
+//! Values that a tool prints whole.
+
+use super::*;
+use weigh_stats::Flag;
+
+/// Blocks of values around two levels, of the standard deviation given, printed whole.
+fn printed(random: &mut Random, k: usize, levels: [f64; 2], sd: f64) -> Cell {
+    let [native, e] =
+        levels.map(|level| (0..k).map(|_| (level + sd * random.normal()).round()).collect::<Vec<_>>());
+    cell_of(pairs(&native, &e))
+}
+
+/// 10.4 against 10.6, printed whole, is 10 against 11: nothing says that this is a tenth.
+#[test]
+fn steps_of_rounding_are_no_effect() {
+    for k in [6, 30] {
+        let cell = printed(&mut Random::new(1), k, [10.4, 10.6], 0.01);
+        assert!(has(&cell, Flag::Rounded) && cell.verdict.is_none(), "{cell:?}");
+        assert!(holds(cell.overhead, (10.6f64 / 10.4).ln()), "{:?}", cell.overhead);
+        assert!(holds(cell.typical, (10.6f64 / 10.4).ln()), "{:?}", cell.typical);
+        // Nor is 10.4 against 9.6 equivalence.
+        let cell = printed(&mut Random::new(1), k, [10.4, 9.6], 0.01);
+        assert!(cell.verdict.is_none() && holds(cell.overhead, (9.6f64 / 10.4).ln()), "{cell:?}");
+    }
+    // Steps of a hundredth of the value hide no difference of a tenth, and steps of a thousandth no
+    // equivalence.
+    let fine = printed(&mut Random::new(1), 30, [10_400.0, 10_600.0], 10.0);
+    assert_eq!(fine.verdict, Some(Verdict::DetectableBelowMargin), "{fine:?}");
+}
+
+/// Whatever the spread, from values that are all rounded to the same to those that rounding hardly
+/// changes, the interval holds the truth at least as often as it says.
+#[test]
+fn intervals_of_rounded_values_cover() {
+    for (at, levels) in [[10.4, 10.6], [10.5, 10.5], [20.45, 30.2]].into_iter().enumerate() {
+        for sd in [0.05, 0.4, 0.8, 1.0] {
+            for k in [6, 30] {
+                let seed = 8_000 + 100 * at as u64 + (sd * 20.0) as u64 + k as u64;
+                let truth = f64::ln(levels[1] / levels[0]);
+                let [missed, wrong] = rates(1_000, seed, |random| {
+                    let cell = printed(random, k, levels, sd);
+                    [!holds(cell.overhead, truth), truth == 0.0 && is_different(&cell)]
+                });
+                at_most(&format!("{levels:?} +- {sd} printed whole, {k} blocks, missed"), missed, 0.07);
+                at_most(&format!("{levels:?} +- {sd} printed whole, {k} blocks, false"), wrong, 0.07);
+            }
+        }
+    }
+}
