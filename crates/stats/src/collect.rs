@@ -602,5 +602,5 @@ fn median_value(iterations: &[Iteration], metric: &MetricSpec) -> Option<f64> {
     // so. A descriptive metric may well be 0 (CPU time below its resolution).
     let broken = |value: f64| !is_cost(value) && (metric.primary || value != 0.0);
     let first_broken = values.iter().copied().find(|value| broken(*value));
-    first_broken.or_else(|| median_iteration(values.into_iter(), metric.better))
+    first_broken.or_else(|| median_iteration(values.into_iter()))
 }

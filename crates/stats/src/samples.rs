@@ -72,7 +72,7 @@ impl Sample {
         self.first_unusable = self.first_unusable.or(first_bad);
         let value = match group {
             [one] => Some(one.value),
-            several => median_iteration(several.iter().map(|o| o.value).filter(|v| v.is_finite()), better),
+            several => median_iteration(several.iter().map(|o| o.value).filter(|v| v.is_finite())),
         };
         let Some(value) = value.filter(|v| v.is_finite()) else { return };
         self.values.push(Observation { block, value });
@@ -122,16 +122,15 @@ pub(crate) fn is_cost(value: f64) -> bool {
     value.is_finite() && value > 0.0
 }
 
-/// The median iteration by cost. It is one that happened: of an even number it is the dearer of the
-/// two in the middle, so that no two percentiles are averaged, and a rate gives the same iteration
-/// as the duration it is made from.
-pub(crate) fn median_iteration(values: impl Iterator<Item = f64>, better: Better) -> Option<f64> {
+/// The median iteration on the log scale: of an even number the geometric mean of the two in the
+/// middle, so that a rate gives the same as the duration it is made from, and that the median of few
+/// scattered iterations is no larger than that of as many alike. Where one of the two is not
+/// positive, their arithmetic mean.
+pub(crate) fn median_iteration(values: impl Iterator<Item = f64>) -> Option<f64> {
     let ascending = rank::sorted(values);
-    let middle = match better {
-        Better::Lower => ascending.len() / 2,
-        Better::Higher => ascending.len().saturating_sub(1) / 2,
-    };
-    ascending.get(middle).copied()
+    let upper = *ascending.get(ascending.len() / 2)?;
+    let lower = ascending[(ascending.len() - 1) / 2];
+    Some(if lower > 0.0 { lower * (upper / lower).sqrt() } else { f64::midpoint(lower, upper) })
 }
 
 /// Log cost of `one` less that of `baseline` for every block that both have, in the order of the

@@ -72,7 +72,7 @@ fn blocks_done_are_those_of_the_slowest_workload() {
     assert_eq!(collect(&plan(), &file([])).blocks_done, 0);
 }
 
-/// The middle one by cost, and of an even number the dearer: one that happened.
+/// Of an even number the geometric mean of the two in the middle, which a rate shares.
 #[test]
 fn the_iterations_of_a_trial_become_their_median() {
     let plan = time_plan();
@@ -81,10 +81,11 @@ fn the_iterations_of_a_trial_become_their_median() {
         values(&collect(&plan, &file([records.to_vec()])), "w", "e")[0].1
     };
     assert_eq!(of(&[3.0, 1.0, 100.0]), 3.0);
-    assert_eq!(of(&[3.0, 1.0, 2.0, 100.0]), 3.0);
+    assert_eq!(of(&[3.0, 1.0, 12.0, 100.0]), 6.0);
+    assert_eq!(of(&[0.1, 0.1]), 0.1);
     let rates = plan_of(vec![metric("time", Better::Higher, true)]);
-    let records = ENVIRONMENTS.map(|e| measured(At(0, 0, "w", e), &[3.0, 1.0, 2.0, 100.0]));
-    assert_eq!(values(&collect(&rates, &file([records.to_vec()])), "w", "e"), [(0, 2.0)]);
+    let records = ENVIRONMENTS.map(|e| measured(At(0, 0, "w", e), &[3.0, 1.0, 12.0, 100.0]));
+    assert_eq!(values(&collect(&rates, &file([records.to_vec()])), "w", "e"), [(0, 6.0)]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod failures;
 mod families;
 mod gates;
 mod grades;
+mod iterations;
 mod neighbours;
 mod rounding;
 mod slices;
