@@ -145,9 +145,10 @@ mod fakes {
     #[test]
     fn a_crossed_gate_is_exit_code_3() {
         let stage = Stage::with_fakes();
-        let on = "null;null:effect=0.2";
+        let on = "null:sd=0.001,seed=1;null:sd=0.001,seed=2,effect=0.2";
         for (gate, code) in [("5", 3), ("50", 0)] {
-            let run = format!("run --on {on} --baseline null --blocks 6 --gate {gate} -- true");
+            let run =
+                format!("run --on {on} --baseline null:sd=0.001,seed=1 --blocks 6 --gate {gate} -- true");
             stage.run(&run).ends_with(code);
         }
         stage.run("show last --gate 5").ends_with(3);

@@ -314,7 +314,7 @@ fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<W
     if side.sample.repeated_blocks > 0 {
         kinds.push(WarningKind::SeveralValuesPerBlock { blocks: side.sample.repeated_blocks });
     }
-    if is_mixed(cell) {
+    if is_mixed(cell, options.margin) {
         cell.flags.push(Flag::Mixed);
     }
     let outliers = rank::outliers(&spread.iter().map(|(_, x)| *x).collect::<Vec<_>>());
@@ -353,10 +353,19 @@ pub(crate) fn warning(cell: &Cell, kind: WarningKind) -> Warning {
     Warning::of(Some(&cell.workload), Some(&cell.environment), kind).about_metric(&cell.metric.name)
 }
 
-/// Average and typical effect disagree in sign, or their intervals have no point in common.
-fn is_mixed(cell: &Cell) -> bool {
+/// Average and typical effect disagree: their intervals have no point in common; or their signs
+/// differ, and one of the intervals excludes 0; or they differ by more than a quarter of the margin,
+/// and the log ratios are not symmetric.
+fn is_mixed(cell: &Cell, margin: f64) -> bool {
     let (Some(average), Some(typical)) = (cell.overhead, cell.typical) else { return false };
-    average.estimate * typical.estimate < 0.0 || average.is_disjoint_from(&typical)
+    let excludes_none = |interval: &Interval| interval.low > 0.0 || interval.high < 0.0;
+    let signs_conflict =
+        average.estimate * typical.estimate < 0.0 && (excludes_none(&average) || excludes_none(&typical));
+    let apart = (average.estimate.ln_1p() - typical.estimate.ln_1p()).abs();
+    let logs: Vec<f64> = cell.log_ratios.iter().map(|(_, d)| *d).collect();
+    average.is_disjoint_from(&typical)
+        || signs_conflict
+        || apart > margin.ln_1p() / 4.0 && rank::is_asymmetric(&logs)
 }
 
 /// Adjusts the p values of the family and gives the verdicts.

@@ -324,7 +324,8 @@ pub enum Flag {
     UnusableValues,
     /// Nothing was measured.
     NotMeasured,
-    /// Average and typical effect disagree in sign, or their intervals have no point in common.
+    /// Average and typical effect disagree: in sign, where one of them is not 0 by its interval;
+    /// because their intervals have no point in common; or because the ratios are not symmetric.
     Mixed,
     /// Some blocks lie far from the others. They are part of every number.
     Outliers,

@@ -12,6 +12,9 @@ use crate::rank;
 /// and back, moves a value by a few parts in 10^16.
 const SAME: f64 = 1e-12;
 
+/// A remainder of less than this part of the numbers that are divided is none.
+const NO_REMAINDER: f64 = 1e-10;
+
 /// Digits that a number written in decimals is taken to have.
 const DIGITS: usize = 12;
 
@@ -46,22 +49,39 @@ impl Rounding {
 
 /// The quantum of positive values, in their unit. None where none of them repeats.
 ///
-/// Where all of them are equal, the values that they are compared with count, too; and where those
-/// are equal to them, the quantum is the last decimal place that the value needs: 1 for 10 and .01
-/// for 10.25. Beside values that do not repeat, equal ones are taken as exact.
+/// Where all of them are equal, it is that of the values that they are compared with. Where those are
+/// all equal, too, it is the largest number that both are multiples of, and where the two are the
+/// same the last decimal place that the value needs: 1 for 10 and .01 for 10.25. Beside values that
+/// do not repeat, equal ones are taken as exact.
 fn of(values: &[f64], beside: &[f64]) -> Option<f64> {
-    let mut levels = levels(values.iter().copied());
-    if levels.len() == values.len() {
+    let (own, other) = (levels(values), levels(beside));
+    let repeats = |levels: &[f64], values: &[f64]| levels.len() < values.len();
+    if !repeats(&own, values) {
         return None;
     }
-    if levels.len() == 1 && !beside.is_empty() {
-        of(beside, &[])?;
-        levels = self::levels(values.iter().chain(beside).copied());
+    match (own.as_slice(), other.as_slice()) {
+        ([one], []) => Some(last_decimal_place(*one)),
+        ([_], _) if !repeats(&other, beside) => None,
+        ([one], [another]) if is_same(*one, *another) => Some(last_decimal_place(*one)),
+        ([one], [another]) => Some(common_divisor(*one, *another)),
+        ([_], others) => least_step(others),
+        (levels, _) => least_step(levels),
     }
-    match levels.as_slice() {
-        [one] => Some(last_decimal_place(*one)),
-        _ => levels.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::min),
+}
+
+fn least_step(levels: &[f64]) -> Option<f64> {
+    levels.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::min)
+}
+
+/// The largest number that two positive ones are multiples of, to within rounding (Euclid).
+fn common_divisor(one: f64, other: f64) -> f64 {
+    let nothing = one.max(other) * NO_REMAINDER;
+    let (mut larger, mut smaller) = (one.max(other), one.min(other));
+    while smaller > nothing {
+        let remainder = larger - smaller * (larger / smaller).round();
+        (larger, smaller) = (smaller, remainder.abs());
     }
+    larger
 }
 
 /// The quantum of values whose logarithms are given, as a part of their median; 0 where they are not
@@ -73,10 +93,14 @@ pub(crate) fn of_logs(logs: &[f64]) -> f64 {
 }
 
 /// The different values, ascending.
-fn levels(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut ascending = rank::sorted(values);
-    ascending.dedup_by(|later, kept| (*later - *kept).abs() <= SAME * kept.abs());
+fn levels(values: &[f64]) -> Vec<f64> {
+    let mut ascending = rank::sorted(values.iter().copied());
+    ascending.dedup_by(|later, kept| is_same(*kept, *later));
     ascending
+}
+
+fn is_same(one: f64, other: f64) -> bool {
+    (one - other).abs() <= SAME * one.abs()
 }
 
 fn last_decimal_place(value: f64) -> f64 {
@@ -107,7 +131,10 @@ mod tests {
 
     #[test]
     fn equal_values_take_it_from_those_beside() {
-        close(of(&[10.0; 3], &[11.0; 3]), 1.0);
+        for (one, other, quantum) in [(10.0, 11.0, 1.0), (0.010, 0.012, 0.002), (0.01001, 0.012, 1e-5)] {
+            close(of(&[one; 3], &[other; 3]), quantum);
+            close(of(&[other; 3], &[one; 3]), quantum);
+        }
         close(of(&[10.0; 3], &[11.0, 11.5, 11.5]), 0.5);
         assert_eq!(of(&[10.0; 3], &[10.013, 10.718, 11.2]), None);
     }

@@ -1,5 +1,6 @@
 //! Order statistics: medians, quantiles, their intervals, and what lies far away.
 
+use crate::analysis::Summary;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 /// Fewest values for an order-statistic interval of at least 95 %: below 6 even the whole range
@@ -68,6 +69,24 @@ pub(crate) fn interval_rank(k: usize) -> Option<usize> {
         if binomial.cdf(middle as u64 - 1) <= 0.025 { fits = middle } else { fails = middle }
     }
     Some(fits)
+}
+
+/// The normal quantile of a two-sided test at the level .01.
+const ASYMMETRIC_Z: f64 = 2.576;
+
+/// Whether values are not spread alike on both sides of their median: the test of Cabilio and Masaro
+/// (Canadian Journal of Statistics 24, 1996) at the level .01,
+///
+/// ```text
+/// sqrt(n) |mean - median| / s  >  2.576 sqrt(pi / 2 - 1)
+/// ```
+///
+/// The variance pi / 2 - 1 is that of normal values. Of few values the test finds hardly any
+/// asymmetry.
+pub(crate) fn is_asymmetric(values: &[f64]) -> bool {
+    let Some(Summary { median, mean, sd: Some(sd), .. }) = Summary::of(values) else { return false };
+    let usual = (std::f64::consts::FRAC_PI_2 - 1.0).sqrt();
+    (values.len() as f64).sqrt() * (mean - median).abs() > ASYMMETRIC_Z * usual * sd
 }
 
 /// The places of the values that lie so far from the median that a reader should look for a cause.

@@ -152,9 +152,9 @@ fn a_rate_follows_from_what_the_slowest_reaches() {
 #[test]
 fn a_loader_without_time_left_is_said_and_judged() {
     let mut bench = Bench::new();
-    const SLOW: &str = "null:effect=0.5,fork=yes";
+    const SLOW: &str = "null:effect=0.5,sd=0.01,fork=yes";
     bench.weather = Box::new(|now| loaded(if now.environment == SLOW { 0.9 } else { 0.7 }));
-    let mut plan = serving(&["null:fork=yes", SLOW], 8);
+    let mut plan = serving(&["null:sd=0.01,fork=yes", SLOW], 8);
     let mut rate = plan.workloads[0].metrics[0].clone();
     rate.spec.name = "rate".into();
     rate.spec.unit = weigh_model::Unit::normalise("op/s").0;

@@ -180,8 +180,8 @@ fn a_cell_without_values_stays_in_the_family() {
 /// block is faster.
 #[test]
 fn a_mixture_is_flagged() {
-    let mut d = vec![-0.010, -0.011, -0.009, -0.0105, -0.0095, -0.010, -0.0102, -0.0098];
-    d.extend([0.15, 0.16]);
+    let mut d = [-0.010, -0.011, -0.009, -0.0105, -0.0095, -0.010, -0.0102, -0.0098].repeat(2);
+    d.extend([0.15, 0.16, 0.15, 0.16]);
     let cell = cell_of(with_log_ratios(&d));
     assert!(cell.overhead.unwrap().estimate > 0.0 && cell.typical.unwrap().estimate < 0.0);
     assert!(has(&cell, Flag::Mixed));
@@ -196,6 +196,14 @@ fn a_mixture_is_flagged() {
     );
     assert!(has(&cell, Flag::Mixed));
     assert!(!has(&cell_of(with_log_ratios(&spread(30, 0.05, 0.01))), Flag::Mixed));
+    // Signs that differ say nothing where both intervals hold 0.
+    let mut level = spread(30, 0.0, 0.01);
+    level.sort_by(f64::total_cmp);
+    let median = f64::midpoint(level[14], level[15]);
+    let d: Vec<f64> = level.iter().map(|d| d - median / 2.0).collect();
+    let cell = cell_of(with_log_ratios(&d));
+    assert!(cell.overhead.unwrap().estimate * cell.typical.unwrap().estimate < 0.0);
+    assert!(!has(&cell, Flag::Mixed));
 }
 
 #[test]

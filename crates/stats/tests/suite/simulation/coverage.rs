@@ -3,13 +3,13 @@
 use super::*;
 
 /// A family of log ratios with mean 0 and its median.
-struct Family {
-    name: &'static str,
-    median: f64,
-    draw: fn(&mut Random) -> f64,
+pub struct Family {
+    pub name: &'static str,
+    pub median: f64,
+    pub draw: fn(&mut Random) -> f64,
 }
 
-const FAMILIES: [Family; 5] = [
+pub const FAMILIES: [Family; 5] = [
     Family { name: "normal", median: 0.0, draw: Random::normal },
     Family { name: "exponential", median: -0.306_852_819_440_054_7, draw: |r| r.exponential() - 1.0 }, // ln 2 - 1
     Family { name: "bimodal", median: BIMODAL_MEDIAN, draw: bimodal },
@@ -22,7 +22,7 @@ const FAMILIES: [Family; 5] = [
 const BIMODAL_MEDIAN: f64 = -0.420_084_025_208_403 + 0.1 * 0.223_007_831;
 
 /// 15 % slow blocks, standard deviation 1 but for the noise.
-fn bimodal(r: &mut Random) -> f64 {
+pub fn bimodal(r: &mut Random) -> f64 {
     let slow = if r.happens(0.15) { 1.0 } else { 0.0 };
     (slow - 0.15) / 0.1275_f64.sqrt() + 0.1 * r.normal()
 }

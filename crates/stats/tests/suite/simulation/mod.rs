@@ -13,6 +13,7 @@ mod families;
 mod gates;
 mod grades;
 mod iterations;
+mod mixed;
 mod neighbours;
 mod rounding;
 mod slices;
