@@ -3,14 +3,15 @@
 //!
 //! Two sides are compared by the blocks that both have: the location of their values by the mean of
 //! the log ratios of the blocks, as everywhere, their spread by the difference of the log standard
-//! deviations. A statement bounds the ratio. It holds where the whole 95 % interval is within the
-//! bounds, and is contradicted where all of it is beyond. Statements that make up one claim are
-//! adjusted for their number ([`Among`]); claims are not, and who reads twenty grades has to expect
+//! deviations, whose interval is a studentised bootstrap. A statement bounds the ratio. It holds
+//! where the whole 95 % interval is within the bounds, and is contradicted where all of it is beyond.
+//! Statements that make up one claim are adjusted for their number ([`Among`]); claims are not, and
+//! who reads twenty grades has to expect
 //! one to be wrong.
 
 use crate::estimate::{Estimate, TAIL, critical};
 use crate::interval::Interval;
-use crate::student;
+use crate::{resample, student};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::Observation;
@@ -114,7 +115,7 @@ impl Ratio {
     /// `one` over `other`, by the blocks that both have; where either has values without a block,
     /// or they were taken in different runs (`paired` is false), by all values of each (Welch).
     /// None with fewer than two values, and for spreads with fewer than [`FEWEST_FOR_SPREAD`] or
-    /// where one side has none. Values that are not above zero do not count.
+    /// where one side has none, or hardly any. Values that are not above zero do not count.
     pub fn of(one: &[Observation], other: &[Observation], aspect: Aspect, paired: bool) -> Option<Self> {
         let (one, other) = (usable(one), usable(other));
         let in_blocks = paired && one.iter().chain(&other).all(|observation| observation.block.is_some());
@@ -123,15 +124,20 @@ impl Ratio {
             let both: Vec<(f64, f64)> =
                 one.iter().filter_map(|o| Some((o.value, *of_other.get(&o.block)?))).collect();
             let (ones, others): (Vec<f64>, Vec<f64>) = both.into_iter().unzip();
-            let (ones, others) = (contributions(&ones, aspect)?, contributions(&others, aspect)?);
-            let differences: Vec<f64> = ones.iter().zip(&others).map(|(one, other)| one - other).collect();
-            Estimate::of(&differences)?
+            aspect.of_samples(&[ones.len()], |places| {
+                let (ones, others) =
+                    (aspect.of_some(&ones, &places[0])?, aspect.of_some(&others, &places[0])?);
+                Estimate::of(&ones.iter().zip(&others).map(|(one, other)| one - other).collect::<Vec<f64>>())
+            })
         } else {
             let values = |side: &[Observation]| side.iter().map(|o| o.value).collect::<Vec<f64>>();
-            let side = |values: &[f64]| Estimate::of(&contributions(values, aspect)?);
-            side(&values(&one))?.less(&side(&values(&other))?)
+            let (one, other) = (values(&one), values(&other));
+            aspect.of_samples(&[one.len(), other.len()], |places| {
+                let side = |values: &[f64], places: &[usize]| Estimate::of(&aspect.of_some(values, places)?);
+                Some(side(&one, &places[0])?.less(&side(&other, &places[1])?))
+            })
         };
-        Some(Self { log })
+        Some(Self { log: log? })
     }
 
     /// Of two amounts that were estimated apart from each other, each over so many blocks. None
@@ -144,7 +150,8 @@ impl Ratio {
     /// coefficient of variation.
     pub fn of_values(values: &[Observation], aspect: Aspect) -> Option<Self> {
         let values: Vec<f64> = usable(values).iter().map(|o| o.value).collect();
-        Some(Self { log: Estimate::of(&contributions(&values, aspect)?)? })
+        let of = |places: &[Vec<usize>]| Estimate::of(&aspect.of_some(&values, &places[0])?);
+        Some(Self { log: aspect.of_samples(&[values.len()], of)? })
     }
 
     /// A published one: the log of the ratio, its standard error and the degrees of freedom of
@@ -236,12 +243,32 @@ impl Ratio {
     }
 }
 
+impl Aspect {
+    /// An estimate from samples of so many values: of a location by itself, of a spread with the
+    /// error that resampling finds.
+    fn of_samples(
+        self,
+        sizes: &[usize],
+        estimate: impl Fn(&[Vec<usize>]) -> Option<Estimate>,
+    ) -> Option<Estimate> {
+        match self {
+            Self::Location => estimate(&sizes.iter().map(|n| (0..*n).collect()).collect::<Vec<_>>()),
+            Self::Deviation | Self::Variation => resample::studentised(sizes, estimate),
+        }
+    }
+
+    /// The contributions of the values at these places.
+    fn of_some(self, values: &[f64], places: &[usize]) -> Option<Vec<f64>> {
+        contributions(&places.iter().map(|place| values[*place]).collect::<Vec<_>>(), self)
+    }
+}
+
 fn usable(observations: &[Observation]) -> Vec<Observation> {
     observations.iter().filter(|o| o.value.is_finite() && o.value > 0.0).copied().collect()
 }
 
 /// What each value adds to the log of the aspect: numbers whose mean is that log, and whose spread
-/// is its error times the root of their number. For a spread these are its influence function, ((x -
+/// is about its error times the root of their number. For a spread these are its influence function, ((x -
 /// m)^2 / s^2 - 1) / 2, less (x - m) / m for the variation.
 fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
     if aspect == Aspect::Location {

@@ -64,6 +64,7 @@ mod pelt;
 mod quantile;
 mod quantum;
 mod rank;
+mod resample;
 mod samples;
 pub mod slices;
 mod smooth;
