@@ -2,8 +2,8 @@
 //!
 //! A clock that ticks, a tool that prints whole milliseconds and a counter have values on a grid.
 //! The distance of neighbouring values there is the quantum. Continuous values hardly ever repeat,
-//! so a series of which some values repeat is taken for rounded, and the least distance between two
-//! different values is its quantum, or a small multiple of it.
+//! so a series of which some values repeat is taken for rounded, and the largest number that all of
+//! them are multiples of is its quantum, or a small multiple of it.
 
 use crate::analysis::Summary;
 use crate::rank;
@@ -14,6 +14,10 @@ const SAME: f64 = 1e-12;
 
 /// A remainder of less than this part of the numbers that are divided is none.
 const NO_REMAINDER: f64 = 1e-10;
+
+/// The least distance of rounded values is hardly ever more quanta than this. Inverses of rounded
+/// values have a common divisor, too, but a much smaller one.
+const MOST_QUANTA: f64 = 4.0;
 
 /// Digits that a number written in decimals is taken to have.
 const DIGITS: usize = 12;
@@ -64,13 +68,17 @@ fn of(values: &[f64], beside: &[f64]) -> Option<f64> {
         ([_], _) if !repeats(&other, beside) => None,
         ([one], [another]) if is_same(*one, *another) => Some(last_decimal_place(*one)),
         ([one], [another]) => Some(common_divisor(*one, *another)),
-        ([_], others) => least_step(others),
-        (levels, _) => least_step(levels),
+        ([_], others) => step(others),
+        (levels, _) => step(levels),
     }
 }
 
-fn least_step(levels: &[f64]) -> Option<f64> {
-    levels.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::min)
+/// The largest number that all levels are multiples of. Where there is none, they are means of two
+/// rounded values, or inverses, and it is twice the least distance between two of them.
+fn step(ascending: &[f64]) -> Option<f64> {
+    let least = ascending.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::min)?;
+    let divisor = ascending.iter().copied().reduce(common_divisor)?;
+    Some(if divisor < least / MOST_QUANTA { 2.0 * least } else { divisor })
 }
 
 /// The largest number that two positive ones are multiples of, to within rounding (Euclid).
@@ -125,8 +133,18 @@ mod tests {
         close(of(&[10.0, 10.0, 11.0, 13.0], &[]), 1.0);
         close(of(&[0.010, 0.010, 0.011], &[0.5, 0.5, 0.500001]), 0.001);
         close(of(&[0.1 + 0.2, 0.3, 0.4], &[]), 0.1);
+        close(of(&[10.0, 10.0, 12.0, 15.0], &[]), 1.0);
         assert_eq!(of(&[10.0, 10.5, 11.0], &[10.0, 10.0, 11.0]), None);
         assert_eq!(of(&[], &[]), None);
+    }
+
+    /// A block of two iterations counts by their geometric mean, and a rate is an inverse.
+    #[test]
+    fn means_and_inverses_of_rounded_values_have_about_their_step() {
+        let found = of(&[10.0, 10.0, 110f64.sqrt()], &[]).unwrap();
+        assert!((0.95..1.05).contains(&found), "{found}");
+        let found = of(&[1.0 / 10.0, 1.0 / 10.0, 1.0 / 11.0, 1.0 / 13.0], &[]).unwrap() / (1.0 / 10.0);
+        assert!((0.05..0.25).contains(&found), "{found}");
     }
 
     #[test]

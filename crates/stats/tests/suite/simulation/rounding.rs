@@ -1,13 +1,23 @@
 //! Values that a tool prints whole.
 
 use super::*;
+use weigh_model::Observation;
 use weigh_stats::Flag;
 
 /// Blocks of values around two levels, of the standard deviation given, printed whole.
-fn printed(random: &mut Random, k: usize, levels: [f64; 2], sd: f64) -> Cell {
-    let [native, e] =
-        levels.map(|level| (0..k).map(|_| (level + sd * random.normal()).round()).collect::<Vec<_>>());
-    cell_of(pairs(&native, &e))
+fn printed(random: &mut Random, k: u32, levels: [f64; 2], sd: f64) -> Cell {
+    iterated(random, k, 1, levels, sd)
+}
+
+/// The same with several iterations in a block.
+fn iterated(random: &mut Random, k: u32, iterations: usize, levels: [f64; 2], sd: f64) -> Cell {
+    let mut side = |level: f64| -> Vec<Observation> {
+        let blocks = (0..k).flat_map(|block| vec![block; iterations]);
+        let value = |block| Observation { block: Some(block), value: (level + sd * random.normal()).round() };
+        blocks.map(value).collect()
+    };
+    let (native, e) = (side(levels[0]), side(levels[1]));
+    cell_of(comparison(vec![series("native", native), series("e", e)]))
 }
 
 /// 10.4 against 10.6, printed whole, is 10 against 11: nothing says that this is a tenth.
@@ -34,15 +44,16 @@ fn steps_of_rounding_are_no_effect() {
 fn intervals_of_rounded_values_cover() {
     for (at, levels) in [[10.4, 10.6], [10.5, 10.5], [20.45, 30.2]].into_iter().enumerate() {
         for sd in [0.05, 0.4, 0.8, 1.0] {
-            for k in [6, 30] {
-                let seed = 8_000 + 100 * at as u64 + (sd * 20.0) as u64 + k as u64;
+            for (k, iterations) in [(6, 1), (30, 1), (30, 2)] {
+                let seed = 8_000 + 100 * at as u64 + (sd * 20.0) as u64 + u64::from(k);
                 let truth = f64::ln(levels[1] / levels[0]);
                 let [missed, wrong] = rates(1_000, seed, |random| {
-                    let cell = printed(random, k, levels, sd);
+                    let cell = iterated(random, k, iterations, levels, sd);
                     [!holds(cell.overhead, truth), truth == 0.0 && is_different(&cell)]
                 });
-                at_most(&format!("{levels:?} +- {sd} printed whole, {k} blocks, missed"), missed, 0.07);
-                at_most(&format!("{levels:?} +- {sd} printed whole, {k} blocks, false"), wrong, 0.07);
+                let what = format!("{levels:?} +- {sd} printed whole, {k} blocks of {iterations}");
+                at_most(&format!("{what}, missed"), missed, 0.07);
+                at_most(&format!("{what}, false"), wrong, 0.07);
             }
         }
     }
