@@ -360,7 +360,7 @@ pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
     {
         legend.push((
             "NO VERDICT".into(),
-            "failed trials could change it, values were unusable, the clock is unproven, the load generator was the limit, or there was nothing to compare \
+            "failed trials could change it, values were unusable or rounded too coarsely, the clock is unproven, the load generator was the limit, or there was nothing to compare \
              with"
             .into(),
         ));
