@@ -26,7 +26,7 @@ fn every_kind_of_neighbour_is_there() {
     let stage = Stage::new();
     let on = environments(&stage, "every_kind_of_neighbour_is_there");
     let report = stage.measured(&format!(
-        "density --guests 2,3 --neighbours idle,cpu,io,http,same --size quick --on {} --blocks 1 --no-void",
+        "density --guests 2,3 --neighbours idle,cpu,io,http,same --size quick --on {} --blocks 2 --no-void",
         on.join(";")
     ));
     assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);

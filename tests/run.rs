@@ -132,10 +132,10 @@ mod fakes {
     #[test]
     fn what_a_gate_cannot_judge_is_exit_code_4() {
         let stage = Stage::with_fakes();
-        let run = "run --baseline null --blocks 6 --gate 50 --on";
-        let failed = stage.run(&format!("{run} null;null:launch=fail -- true")).ends_with(4);
+        let run = "run --baseline null:sd=0.001 --blocks 6 --gate 50 --on null:sd=0.001;";
+        let failed = stage.run(&format!("{run}null:launch=fail -- true")).ends_with(4);
         assert!(failed.stderr.contains("the gate of 50 % cannot judge true"), "{}", failed.stderr);
-        stage.run(&format!("{run} null;null:effect=0.1 -- true")).ends_with(0);
+        stage.run(&format!("{run}null:effect=0.1,sd=0.001,seed=2 -- true")).ends_with(0);
         stage.run("show last --gate 50 --gate-undecided fail").ends_with(3);
         stage.run("show last --gate-undecided fail").ends_with(2);
         stage.host_is_as_before();
