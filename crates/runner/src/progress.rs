@@ -72,11 +72,15 @@ impl Runner<'_> {
                 (blocks_done.saturating_add(self.clock.blocks_left(seconds)), Vec::new())
             }
             effort => {
-                let analysis = self.analysis();
+                let collected = collect(self.plan, self.journal.records());
+                // What the intervals would be if so many blocks had been planned.
+                let planned = Options { planned_blocks: None, ..Options::for_plan(self.plan) };
+                let planned = analyse(&collected.comparisons, &planned);
                 let gaining =
-                    analysis.cells.iter().filter(|cell| self.gains_pairs(cell)).filter_map(progress_of);
+                    planned.cells.iter().filter(|cell| self.gains_pairs(cell)).filter_map(progress_of);
                 let of = expected_blocks(effort, look, blocks_done, gaining);
-                (of, analysis.cells.iter().filter_map(progress_of).collect())
+                let now = analyse(&collected.comparisons, &Options::for_plan(self.plan));
+                (of, now.cells.iter().filter_map(progress_of).collect())
             }
         };
         self.journal.event(Event::Progress {

@@ -49,11 +49,41 @@ pub(crate) struct Measured {
 pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     let (measured, mut warnings) = measure(comparisons, options);
     let done = measured.iter().map(|m| m.cell.n).max().unwrap_or(0);
-    if let Some(planned) = options.planned_blocks.filter(|planned| done < *planned) {
-        let kind = WarningKind::RunIncomplete { done, planned };
-        warnings.insert(0, Warning::of(None, None, kind));
+    let Some(planned) = options.planned_blocks.filter(|planned| done < *planned) else {
+        return conclude(measured, options, Look::Planned, warnings);
+    };
+    warnings.insert(0, Warning::of(None, None, WarningKind::RunIncomplete { done, planned }));
+    if options.ended_by_rule {
+        return conclude(measured, options, Look::Planned, warnings);
     }
-    conclude(measured, options, warnings)
+    measured.iter_mut().for_each(look_now);
+    conclude(measured, options, Look::AnyTime, warnings)
+}
+
+/// When somebody looks at a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// When it has the blocks that were planned.
+    Planned,
+    /// When they please, so that every interval must hold at every moment.
+    AnyTime,
+}
+
+impl Look {
+    fn estimate(self, estimate: Option<Estimate>) -> Option<Estimate> {
+        match self {
+            Self::Planned => estimate,
+            Self::AnyTime => estimate.and_then(|estimate| estimate.at_any_moment()),
+        }
+    }
+}
+
+/// Gives a cell the intervals that hold at any moment. There is none for a median.
+fn look_now(measured: &mut Measured) {
+    let Measured { cell, estimate } = measured;
+    describe(cell, Look::AnyTime.estimate(*estimate));
+    cell.typical = None;
+    cell.worst_cases = cell.worst_cases.and_then(|cases| cases.at_any_moment(cell.n));
 }
 
 /// The cells on their own, before any verdict.
@@ -372,17 +402,22 @@ fn is_mixed(cell: &Cell, margin: f64) -> bool {
 ///
 /// The family is fixed by the plan, not by what came of it: a cell that could not be measured
 /// counts with p = 1.
-pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings: Vec<Warning>) -> Analysis {
+pub(crate) fn conclude(
+    mut measured: Vec<Measured>,
+    options: &Options,
+    look: Look,
+    warnings: Vec<Warning>,
+) -> Analysis {
     let family: Vec<usize> = (0..measured.len()).filter(|&i| measured[i].cell.is_in_family()).collect();
-    let grounds: Vec<Vec<Estimate>> = family.iter().map(|&i| grounds(&measured[i])).collect();
+    let grounds: Vec<Vec<Estimate>> = family.iter().map(|&i| grounds(&measured[i], look)).collect();
     let p_diff: Vec<f64> = grounds.iter().map(|of| p_diff(of)).collect();
     let p_eq: Vec<f64> = grounds.iter().map(|of| p_eq(of, options.margin)).collect();
     let (diff_holm, eq_holm) = (holm::adjust(&p_diff), holm::adjust(&p_eq));
     let (diff_factors, eq_factors) =
         (holm::factors(&p_diff, LEVEL_DIFFERENCE), holm::factors(&p_eq, LEVEL_EQUIVALENCE));
     for (at, &i) in family.iter().enumerate() {
-        let Measured { cell, estimate } = &mut measured[i];
-        if let Some(estimate) = estimate {
+        let Measured { cell, estimate: planned } = &mut measured[i];
+        if let Some((estimate, planned)) = look.estimate(*planned).zip(*planned) {
             cell.p_diff = Some(p_diff[at]);
             cell.p_eq = Some(p_eq[at]);
             cell.p_diff_holm = Some(diff_holm[at]);
@@ -390,13 +425,13 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
             cell.smallest_detectable = Some(estimate.smallest_detectable(diff_factors[at]));
             let alone =
                 (estimate.p_diff() * diff_factors[at], estimate.p_eq(options.margin) * eq_factors[at]);
-            cell.verdict = verdict(cell, estimate, options.exploratory, alone);
+            cell.verdict = verdict(cell, &estimate, options.exploratory, alone);
             if cell.verdict == Some(Verdict::Inconclusive) {
                 cell.bound = cell.bound_of_interval(options.margin);
                 cell.blocks_to_decide =
-                    estimate.blocks_to_decide(options.margin, diff_factors[at], eq_factors[at]);
+                    planned.blocks_to_decide(options.margin, diff_factors[at], eq_factors[at]);
             }
-        } else if cell.n == 1 && !cell.is_impaired() {
+        } else if (cell.n == 1 || planned.is_some()) && !cell.is_impaired() {
             cell.verdict = Some(Verdict::Inconclusive);
         }
     }
@@ -412,8 +447,8 @@ pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings:
 
 /// The estimates that a verdict has to hold for; where there is none to give, that of the pairs that
 /// there are, because the family is fixed.
-fn grounds(measured: &Measured) -> Vec<Estimate> {
-    let own = || measured.estimate.into_iter().collect();
+fn grounds(measured: &Measured, look: Look) -> Vec<Estimate> {
+    let own = || look.estimate(measured.estimate).into_iter().collect();
     let worst = if measured.cell.is_impaired() { measured.cell.grounds() } else { Vec::new() };
     if worst.is_empty() { own() } else { worst }
 }

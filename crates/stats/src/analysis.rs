@@ -25,8 +25,12 @@ pub struct Options {
     /// Whether the samples come from a quick run, which can find a difference but never
     /// equivalence.
     pub exploratory: bool,
-    /// Blocks the run was meant to have at least, where there was a plan.
+    /// Blocks the run was meant to have at least, where there was a plan. With fewer the intervals
+    /// hold at any moment, unless [`Self::ended_by_rule`].
     pub planned_blocks: Option<u32>,
+    /// Whether a rule that sees no values ended the run: its budget.
+    #[serde(default)]
+    pub ended_by_rule: bool,
     /// Whether a value in seconds is one timed interval, so that one below 1 ms is worth a warning.
     /// True for samples measured elsewhere; false for the samples of a run, where a value may be an
     /// average over many operations and [`crate::collect()`] looks at what was timed.
@@ -71,6 +75,7 @@ impl Options {
             margin: Self::MARGIN,
             exploratory: false,
             planned_blocks: None,
+            ended_by_rule: false,
             values_are_intervals: true,
             flags: Vec::new(),
         }
@@ -83,6 +88,7 @@ impl Options {
             margin: plan.margin,
             exploratory: matches!(plan.effort, Effort::Quick { .. }),
             planned_blocks: Some(plan.effort.fewest_blocks()),
+            ended_by_rule: false,
             values_are_intervals: false,
             flags: Vec::new(),
         }

@@ -1,6 +1,6 @@
 //! Two runs: what changed from one to the other.
 
-use crate::analyse::{Measured, conclude, describe, measure, warning};
+use crate::analyse::{Look, Measured, conclude, describe, measure, warning};
 use crate::analysis::{Analysis, Cell, Flag, OneRun, Options, Pairing, TwoRuns, Verdict};
 use crate::estimate::{Estimate, unseen_mode_bound};
 use crate::quantum::Rounding;
@@ -60,7 +60,7 @@ pub fn compare_runs(before: (&[Comparison], &Options), after: (&[Comparison], &O
     }
     let only_before = cells_before.iter().filter(|m| left.contains_key(&key(&m.cell)));
     warnings.extend(only_before.map(|m| warning(&m.cell, WarningKind::InOneRunOnly { after: false })));
-    conclude(changes, &options, warnings)
+    conclude(changes, &options, Look::Planned, warnings)
 }
 
 fn change(before: &Measured, after: Measured, options: &Options) -> Measured {

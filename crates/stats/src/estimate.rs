@@ -63,6 +63,30 @@ impl Estimate {
         }
     }
 
+    /// The estimate with an error for looks at any moment: its 95 % interval is one of a confidence
+    /// sequence, which holds after every number of blocks at once, so that whoever ends a run at a
+    /// moment of their choice has no more false findings. None where the interval has no ends, which
+    /// is below five blocks.
+    ///
+    /// The sequence is that of the t statistic with a normal mixture of unit variance over mean / sd
+    /// (Lai, "On confidence sequences", Ann. Statist. 4, 1976; Wang and Ramdas, "Anytime-valid
+    /// t-tests and confidence sequences for Gaussian means with unknown variance", 2024): with
+    /// r = 1 + k and v = k - 1 it holds the means for which
+    ///
+    /// ```text
+    /// ((1 + t^2 / v) / (1 + t^2 / (v r)))^(k/2) / sqrt(r) < 1 / .05
+    /// ```
+    ///
+    /// Tests at a lower level than .05 by this error are valid, too: the factor between their
+    /// boundary and the quantile of t is smaller.
+    pub fn at_any_moment(&self) -> Option<Self> {
+        let k = f64::from(self.n);
+        let r = 1.0 + k;
+        let q = (r.sqrt() / (2.0 * TAIL)).powf(2.0 / k);
+        let t = (self.df * (q - 1.0) / (1.0 - q / r)).sqrt();
+        (q < r).then(|| Self { standard_error: self.standard_error * t / critical(1.0, self.df), ..*self })
+    }
+
     /// Whether there is no spread at all.
     pub fn has_no_spread(&self) -> bool {
         self.standard_error == 0.0

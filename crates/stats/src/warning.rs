@@ -355,7 +355,7 @@ impl WarningKind {
                 let names: Vec<String> = environments.iter().map(|name| format!("`{name}`")).collect();
                 return format!("choose one of {} as the baseline, or measure it", names.join(", "));
             }
-            Self::RunIncomplete { .. } => "intervals are wider than planned, `weigh resume` goes on",
+            Self::RunIncomplete { .. } => "intervals are wider than planned; `weigh resume` goes on",
             Self::TooFewBlocks { .. } => "measure more blocks (6 for a typical effect, 30 for equivalence)",
             Self::BlocksWithoutPartner { .. } => "see why the other side is missing",
             Self::SeveralValuesPerBlock { .. } => "number the blocks apart if they are",

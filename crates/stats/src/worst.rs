@@ -37,6 +37,13 @@ impl WorstCases {
         (far > 0.0).then_some(Self { missing: count(missing), fast, slow })
     }
 
+    /// The same for looks at any moment, with so many pairs that did not fail; see
+    /// [`Estimate::at_any_moment`].
+    pub(crate) fn at_any_moment(&self, pairs: u32) -> Option<Self> {
+        let [fast, slow] = self.estimates(pairs).map(|case| case.at_any_moment().map(|case| case.interval()));
+        Some(Self { fast: fast?, slow: slow?, ..*self })
+    }
+
     fn estimates(&self, pairs: u32) -> [Estimate; 2] {
         let n = pairs + self.missing;
         [self.fast, self.slow].map(|case| Estimate::of_interval(case, f64::from(n - 1), n))

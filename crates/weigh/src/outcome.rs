@@ -8,7 +8,7 @@ use crate::{facts, ui};
 use read::Read;
 use std::collections::BTreeMap;
 use std::path::Path;
-use weigh_model::{Comparison, Effort, EnvironmentPlan, Plan, Started, WorkloadPlan};
+use weigh_model::{Comparison, Effort, EnvironmentPlan, Event, FinishReason, Plan, Started, WorkloadPlan};
 use weigh_report::{ComparedRuns, EnvironmentFacts, Gate, Judgement, LogEnd, Report};
 use weigh_stats::{
     Collected, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs, degradations,
@@ -29,6 +29,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         // Resuming the run would not help, so no warning should advise it.
         options.planned_blocks = None;
     }
+    options.ended_by_rule = collected.blocks_done < plan.effort.fewest_blocks() && ended_by_rule(directory);
     let analysis = analyse(&collected.comparisons, &options);
     warnings.extend(collected.warnings.iter().map(Notice::from));
     let environments = facts::of_environments(plan, directory.host(), &on_record);
@@ -98,6 +99,16 @@ fn logs(directory: &RunDirectory, failures: &[Failed]) -> BTreeMap<String, LogEn
         end.ok().map(|end| (name.to_string(), end))
     };
     names.filter_map(read).collect()
+}
+
+/// Whether the run ended by itself, by its budget for example. One that goes on, was interrupted or
+/// killed may have been ended for what it showed.
+fn ended_by_rule(directory: &RunDirectory) -> bool {
+    let events = directory.events().map(|read| read.events).unwrap_or_default();
+    matches!(
+        events.last().map(|last| &last.event),
+        Some(Event::Finished { reason, .. }) if *reason != FinishReason::Interrupted
+    )
 }
 
 fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weigh_stats::precise_enough;
+use weigh_stats::{Options, analyse, precise_enough};
 
 /// A spread for which runs stop at every look.
 const SD: f64 = 0.035;
@@ -88,4 +88,53 @@ fn stopping_on_significance_would_not() {
     });
     println!("stopping on significance: {wrong:.4} false findings");
     assert!(wrong > 0.08, "{wrong}");
+}
+
+/// The cell of a run of 30 planned blocks that has these.
+fn of_thirty(values: &[f64], ended_by_rule: bool) -> Cell {
+    let options = Options { planned_blocks: Some(30), ended_by_rule, ..Options::new("native") };
+    analyse(&[with_logs(&[values.to_vec()])], &options).cells.remove(1)
+}
+
+/// Whoever looks after every block and ends the run when there is a difference finds one that is not
+/// there in up to a quarter of runs by the intervals that belong to the planned end. Those of an
+/// incomplete run hold at all moments together; with the end itself, which has its own 5 %, they
+/// are wrong in 6 % (method specification, "Stopping").
+#[test]
+fn a_run_that_is_ended_when_it_pleases_finds_no_more() {
+    let families = super::coverage::FAMILIES;
+    for (seed, family) in (15..).zip(families) {
+        let [by_planned, by_any_time, before_the_end] = rates(1_000, seed, |random| {
+            let values: Vec<f64> = (0..30).map(|_| SD * (family.draw)(random)).collect();
+            let finds = |blocks: usize, by_rule: bool| is_different(&of_thirty(&values[..blocks], by_rule));
+            let early = (5..30).any(|blocks| finds(blocks, false));
+            [(5..=30).any(|blocks| finds(blocks, true)), early || finds(30, false), early]
+        });
+        println!(
+            "{}: ended as it pleases {by_planned:.3}, {by_any_time:.3}, early {before_the_end:.3}",
+            family.name
+        );
+        if family.name == "normal" {
+            assert!(by_planned > 0.18, "{by_planned}");
+            at_most("ended when it pleases, any time", by_any_time, 0.065);
+            at_most("ended when it pleases, before the end", before_the_end, 0.04);
+        }
+    }
+}
+
+/// What an incomplete run costs: its interval against that of as many planned blocks.
+#[test]
+fn an_incomplete_run_has_wider_intervals_and_comes_to_the_planned_ones() {
+    let mut random = Random::new(16);
+    let values = random.normals(30, 0.0, SD);
+    let width = |blocks: usize, by_rule: bool| {
+        of_thirty(&values[..blocks], by_rule).overhead.map(|overhead| overhead.log_half_width())
+    };
+    for (blocks, wider) in [(6, 2.12), (10, 1.71), (20, 1.63), (29, 1.63)] {
+        let found = width(blocks, false).unwrap() / width(blocks, true).unwrap();
+        assert!((found - wider).abs() < 0.02, "{blocks}: {found}");
+    }
+    assert_eq!(width(4, false), None, "four blocks exclude nothing at any moment");
+    assert_eq!(width(30, false), width(30, true));
+    assert!(of_thirty(&values[..10], false).typical.is_none());
 }
