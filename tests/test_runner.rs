@@ -83,7 +83,10 @@ fn nextest_is_installed_where_it_is_missing() {
     assert_eq!(output.status.code(), Some(0));
     assert!(said(&output).contains("installing it into target/tools"), "{}", said(&output));
     let asked = std::fs::read_to_string(here.path().join("asked")).unwrap();
-    assert!(asked.contains("install --locked --quiet --debug --root target/tools cargo-nextest\n"), "{asked}");
+    assert!(
+        asked.contains("install --locked --quiet --debug --root target/tools cargo-nextest\n"),
+        "{asked}"
+    );
     assert!(asked.ends_with("nextest run --workspace\n"), "{asked}");
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Measured {
 /// A difference of 0 spread, or a pair of samples that cannot be compared, is no error: the cell
 /// says what is known and a warning what is missing.
 pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
-    let (measured, mut warnings) = measure(comparisons, options);
+    let (mut measured, mut warnings) = measure(comparisons, options);
     let done = measured.iter().map(|m| m.cell.n).max().unwrap_or(0);
     let Some(planned) = options.planned_blocks.filter(|planned| done < *planned) else {
         return conclude(measured, options, Look::Planned, warnings);
