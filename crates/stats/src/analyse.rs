@@ -433,6 +433,10 @@ pub(crate) fn conclude(
             }
         } else if (cell.n == 1 || planned.is_some()) && !cell.is_impaired() {
             cell.verdict = Some(Verdict::Inconclusive);
+            let blocks = |planned: Estimate| {
+                planned.blocks_to_decide(options.margin, diff_factors[at], eq_factors[at])
+            };
+            cell.blocks_to_decide = planned.and_then(blocks);
         }
     }
     Analysis {
