@@ -146,8 +146,8 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
         if plan.guest.reuse {
             add(
                 "REUSED INSTANCES",
-                "one instance of each environment served every block, so blocks are not independent and the \
-                 intervals may be too narrow",
+                "one instance of each environment served every block: the intervals are about these instances, \
+                 others may differ, and there is no verdict",
             );
         }
         if !plan.allow_unequal.is_empty() {
@@ -395,6 +395,9 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::NoSpread => "all ratios are exactly equal; the interval does not measure precision",
         Flag::Rounded => {
             "values are rounded to steps of more than a quarter of the margin and hardly spread over more than a step; there is no verdict"
+        }
+        Flag::OneInstance => {
+            "one instance of each environment was measured and others may differ; there is no verdict"
         }
         Flag::ShortMeasurement => "a timed interval is shorter than 1 ms, where starting and timing weigh in",
         Flag::Unpaired => "compared without pairs",

@@ -177,6 +177,8 @@ pub(crate) fn why_no_verdict(cell: &Cell) -> String {
     match cell {
         _ if cell.failed > 0 => format!("failed {}/{}", cell.failed, cell.tried),
         _ if cell.unusable > 0 => format!("{} unusable values", cell.unusable),
+        _ if has(Flag::Rounded) => "values are rounded too coarsely".into(),
+        _ if has(Flag::OneInstance) => "one instance was measured".into(),
         _ if has(Flag::ClockUnproven) => "the guest's clock is unproven".into(),
         _ if has(Flag::LoaderBound) => "the load generator was the limit".into(),
         _ if has(Flag::TooFewForQuantile) => "too few samples for the quantile".into(),

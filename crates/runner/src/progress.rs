@@ -5,7 +5,7 @@ use crate::run::Runner;
 use crate::stop::next_look;
 use std::collections::BTreeSet;
 use weigh_model::{CellProgress, Effort, Event};
-use weigh_stats::{Analysis, Cell, Options, analyse, collect, precise_enough};
+use weigh_stats::{Cell, Options, analyse, collect, precise_enough};
 
 impl Runner<'_> {
     /// Tells how long the run takes when a block takes `block_s`. A budget bounds both numbers,
@@ -28,17 +28,15 @@ impl Runner<'_> {
         self.tell_estimate(block_s * self.plan.environments.len() as f64)
     }
 
-    fn analysis(&self) -> Analysis {
-        let collected = collect(self.plan, self.journal.records());
-        analyse(&collected.comparisons, &Options::for_plan(self.plan))
-    }
-
     /// Workloads of which every primary cell is as precise as asked. A cell that is not measured any
     /// more, or whose baseline is not, cannot become more precise; one that is impaired gets no
     /// verdict, however precise it is. Neither is waited for, and a workload without any other is
     /// precise enough.
     pub(crate) fn precise_workloads(&self, target: f64) -> BTreeSet<usize> {
-        let analysis = self.analysis();
+        let collected = collect(self.plan, self.journal.records());
+        // That there is one instance costs every verdict, and is no reason to be less precise.
+        let options = Options { one_instance: false, ..Options::for_plan(self.plan) };
+        let analysis = analyse(&collected.comparisons, &options);
         let is_precise = |workload: &usize| {
             let id = &self.plan.workloads[*workload].id;
             let of = |cell: &&Cell| cell.workload == *id && self.gains_pairs(cell) && !cell.is_impaired();

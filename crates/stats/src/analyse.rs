@@ -368,8 +368,9 @@ fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<W
             }
         }
     }
-    if options.exploratory && cell.verdict != Some(Verdict::Baseline) {
-        cell.flags.push(Flag::Exploratory);
+    if cell.verdict != Some(Verdict::Baseline) {
+        let of_run = [(options.exploratory, Flag::Exploratory), (options.one_instance, Flag::OneInstance)];
+        cell.flags.extend(of_run.into_iter().filter_map(|(is, flag)| is.then_some(flag)));
     }
     cell.absent = options.absent(&cell.workload, &cell.metric.name, &cell.environment);
     cell.flags.extend(options.flags_of(&cell.workload, &cell.metric.name, &cell.environment));

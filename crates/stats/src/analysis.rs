@@ -28,6 +28,10 @@ pub struct Options {
     /// Blocks the run was meant to have at least, where there was a plan. With fewer the intervals
     /// hold at any moment, unless [`Self::ended_by_rule`].
     pub planned_blocks: Option<u32>,
+    /// Whether one instance of each environment served all blocks, so that nothing is known of
+    /// others.
+    #[serde(default)]
+    pub one_instance: bool,
     /// Whether a rule that sees no values ended the run: its budget.
     #[serde(default)]
     pub ended_by_rule: bool,
@@ -75,6 +79,7 @@ impl Options {
             margin: Self::MARGIN,
             exploratory: false,
             planned_blocks: None,
+            one_instance: false,
             ended_by_rule: false,
             values_are_intervals: true,
             flags: Vec::new(),
@@ -88,6 +93,7 @@ impl Options {
             margin: plan.margin,
             exploratory: matches!(plan.effort, Effort::Quick { .. }),
             planned_blocks: Some(plan.effort.fewest_blocks()),
+            one_instance: plan.guest.reuse,
             ended_by_rule: false,
             values_are_intervals: false,
             flags: Vec::new(),
@@ -229,10 +235,11 @@ impl Cell {
 
     /// Whether trials or values are missing from one side for a reason that may have to do with the
     /// result, so that what is left is no fair sample by itself, or were rounded too coarsely, or were
-    /// taken with a clock that nothing proves, or by a load generator that was the limit itself:
-    /// nothing is concluded.
+    /// taken with a clock that nothing proves, or by a load generator that was the limit itself, or in
+    /// one instance: nothing is concluded.
     pub fn is_impaired(&self) -> bool {
-        const IMPAIRED: [Flag; 6] = [
+        const IMPAIRED: [Flag; 7] = [
+            Flag::OneInstance,
             Flag::Failed,
             Flag::BaselineFailed,
             Flag::UnusableValues,
@@ -350,6 +357,9 @@ pub enum Flag {
     /// The change between two runs itself, not relative to a baseline: whatever changed on the host
     /// is in it.
     NoReference,
+    /// One instance of each environment was measured, so that other instances may differ otherwise:
+    /// no verdict about the environment.
+    OneInstance,
     /// Steal or foreign CPU beyond the warning share in some trials that count, or any with voiding
     /// off.
     Disturbed,
@@ -378,7 +388,7 @@ pub enum Flag {
 
 impl Flag {
     /// Every flag, in order.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Failed,
         Self::BaselineFailed,
         Self::UnusableValues,
@@ -392,6 +402,7 @@ impl Flag {
         Self::Unpaired,
         Self::Sequential,
         Self::NoReference,
+        Self::OneInstance,
         Self::Disturbed,
         Self::HostClock,
         Self::ClockWarning,

@@ -2,7 +2,7 @@
 
 use crate::build::*;
 use weigh_model::{Better, Comparison, Observation};
-use weigh_stats::{Flag, Options, Pairing, Verdict, WarningKind, analyse, precise_enough};
+use weigh_stats::{Flag, GateOutcome, Options, Pairing, Verdict, WarningKind, analyse, gate, precise_enough};
 
 const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
 const OTHER: [f64; 8] = [10.4, 10.5, 10.2, 10.6, 10.5, 10.3, 10.3, 10.7];
@@ -226,6 +226,22 @@ fn a_run_that_was_cut_short_is_warned_of() {
     let options = Options { planned_blocks: Some(30), ..Options::new("native") };
     let analysis = analyse(&[pairs(&NATIVE, &OTHER)], &options);
     assert_eq!(kinds(&analysis), [WarningKind::RunIncomplete { done: 8, planned: 30 }]);
+}
+
+/// A difference that two runs of one platform would have as well, with an instance each.
+#[test]
+fn one_instance_has_an_interval_and_no_verdict() {
+    let comparison = with_log_ratios(&spread(30, 0.3, 0.01));
+    let of = |one_instance| {
+        let options = Options { one_instance, ..Options::new("native") };
+        analyse(std::slice::from_ref(&comparison), &options)
+    };
+    let (fresh, one) = (of(false), of(true));
+    let (judged, cell) = (environment(&fresh, "e"), environment(&one, "e"));
+    assert_eq!(judged.verdict, Some(Verdict::Slower));
+    assert_eq!((cell.verdict, cell.overhead), (None, judged.overhead));
+    assert!(has(&cell, Flag::OneInstance) && !has(&environment(&one, "native"), Flag::OneInstance));
+    assert_eq!(gate(&one, 0.02, false)[0].1, GateOutcome::NotJudged);
 }
 
 #[test]
