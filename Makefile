@@ -21,7 +21,7 @@ test-platforms:
 test-containers:
 	WEIGH_CONTAINERS=1 tests/run --profile long --package weigh -E 'test(/^containers::/)'
 
-# SIGKILL at a thousand system calls of runs on every platform that is ready, in about an hour. It needs strace.
+# SIGKILL at a thousand system calls of runs on every platform that is ready, in about three hours. It needs strace.
 KILLS = 1000
 test-kills:
 	cargo run --package weigh -- image build debian

@@ -5,6 +5,7 @@
 //! is about to make a call, so that the same call is met in every run.
 
 use crate::support::{Stage, is_ready, is_root, known_diagnosis, skip, trials, with_out};
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 /// One environment for each way in which platforms change the host.
@@ -39,12 +40,11 @@ const CALLS: &str = "mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renamea
 
 /// A short run in slices and one in whole trials have most that a run does.
 fn line(environment: &str) -> String {
-    format!(
-        "run --no-void --blocks 2 --size quick --on native --on {environment} --image probe noploop spawn"
-    )
+    let on = if environment == "native" { "" } else { "--on native " };
+    format!("run --no-void --blocks 2 --size quick {on}--on {environment} --image probe noploop spawn")
 }
 
-/// `weigh` under strace. The signal comes when its first thread makes a call for the nth time.
+/// `weigh` under strace, which follows its first thread.
 fn traced(stage: &Stage, line: &str, options: &[String]) -> Command {
     let mut command = Command::new("strace");
     command.args(["-qq", "-e", &format!("trace={CALLS}")]).args(options).arg("--");
@@ -53,14 +53,24 @@ fn traced(stage: &Stage, line: &str, options: &[String]) -> Command {
     command
 }
 
-/// How many such calls a run makes.
-fn calls(stage: &Stage, line: &str) -> usize {
+/// The calls that a run makes, each by name and how often it was made by then: strace counts each
+/// name by itself.
+fn calls(stage: &Stage, line: &str) -> Vec<(String, usize)> {
     let log = stage.here().join("calls");
     let options = ["-o".to_string(), log.display().to_string()];
     let done = traced(stage, &with_out(line, "whole"), &options).output().unwrap();
     assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
     std::fs::remove_dir_all(stage.here().join("whole")).unwrap();
-    std::fs::read_to_string(log).unwrap().lines().filter(|line| line.contains('(')).count()
+    let mut counts = BTreeMap::new();
+    let log = std::fs::read_to_string(log).unwrap();
+    let names = log.lines().filter_map(|line| Some(line.split_once('(')?.0.to_string()));
+    names
+        .map(|name| {
+            let count = counts.entry(name.clone()).or_insert(0);
+            *count += 1;
+            (name, *count)
+        })
+        .collect()
 }
 
 #[test]
@@ -68,7 +78,7 @@ fn sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues() {
     const TEST: &str = "sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues";
     let Some(points) = std::env::var("WEIGH_KILLS").ok().and_then(|number| number.parse::<usize>().ok())
     else {
-        eprintln!("SKIPPED {TEST}: takes an hour; WEIGH_KILLS=1000 (`make test-kills`) asks for it");
+        eprintln!("SKIPPED {TEST}: takes three hours; WEIGH_KILLS=1000 (`make test-kills`) asks for it");
         return;
     };
     if !is_root(TEST, "only root has all platforms") {
@@ -86,16 +96,17 @@ fn sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues() {
     let each = points.div_ceil(ready.len());
     for environment in ready {
         // What an engine makes once and keeps is there before the first look at the host.
-        let number = {
+        let all = {
             let stage = Stage::new();
             calls(&stage, &line(environment))
         };
         let stage = Stage::new();
         let (mut killed, mut resumed) = (0, 0);
         for point in 0..each {
-            let nth = (number * (2 * point + 1)).div_ceil(2 * each).max(1);
-            let what = format!("{environment}, call {nth} of {number}");
-            let inject = format!("inject={CALLS}:signal=KILL:when={nth}");
+            let at = all.len() * (2 * point + 1) / (2 * each);
+            let (call, nth) = &all[at];
+            let what = format!("{environment}, call {at} of {}, {call} {nth}", all.len());
+            let inject = format!("inject={call}:signal=KILL:when={nth}");
             let options = ["-o", "/dev/null", "-e", &inject].map(str::to_string);
             let ended = traced(&stage, &with_out(&line(environment), "r"), &options).output().unwrap();
             killed += usize::from(!ended.status.success());
@@ -119,7 +130,7 @@ fn sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues() {
             stage.host_is_as_before();
             std::fs::remove_dir_all(&run).unwrap_or_default();
         }
-        eprintln!("{environment}: {killed} of {each} runs killed, {resumed} resumed, at {number} calls");
+        eprintln!("{environment}: {killed} of {each} runs killed, {resumed} resumed, at {} calls", all.len());
         assert!(killed * 10 >= each * 8, "{environment}: the signal did not come");
     }
 }
