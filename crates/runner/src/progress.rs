@@ -29,7 +29,7 @@ impl Runner<'_> {
     }
 
     /// Workloads of which every primary cell is as precise as asked. A cell that is not measured any
-    /// more, or whose baseline is not, cannot become more precise; one that is impaired gets no
+    /// more, or whose baseline is not, cannot become more precise; one that cannot be judged gets no
     /// verdict, however precise it is. Neither is waited for, and a workload without any other is
     /// precise enough.
     pub(crate) fn precise_workloads(&self, target: f64) -> BTreeSet<usize> {
@@ -39,7 +39,7 @@ impl Runner<'_> {
         let analysis = analyse(&collected.comparisons, &options);
         let is_precise = |workload: &usize| {
             let id = &self.plan.workloads[*workload].id;
-            let of = |cell: &&Cell| cell.workload == *id && self.gains_pairs(cell) && !cell.is_impaired();
+            let of = |cell: &&Cell| cell.workload == *id && self.gains_pairs(cell) && cell.can_be_judged();
             let mut cells = analysis.cells.iter().filter(of).peekable();
             cells.peek().is_none() || precise_enough(cells, target)
         };

@@ -167,9 +167,9 @@ impl Estimate {
     /// ```
     ///
     /// e(K) is the standard error at K, s/sqrt(K); what rounding adds to both half-widths is taken from
-    /// the margin. Half the band of the margin holds the interval
-    /// then, so that it leaves 0 or stays within the margin. The mean has no part in it: that of
-    /// few blocks is mostly noise. None when a million blocks would not do.
+    /// the margin. Half the band of the margin holds the interval then, so that it leaves 0 or stays
+    /// within the margin. The mean has no part in it: that of few blocks is mostly noise. None when a
+    /// million blocks would not do.
     pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
         let decides = |blocks: u32| {
             let (error, df) = self.at(blocks);

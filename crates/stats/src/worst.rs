@@ -51,6 +51,12 @@ impl WorstCases {
 }
 
 impl Cell {
+    /// Whether a verdict can be given: the cell is not impaired, or the worst cases of its failed pairs
+    /// are known.
+    pub fn can_be_judged(&self) -> bool {
+        !self.grounds().is_empty()
+    }
+
     /// The estimates that a statement about the cell has to hold for: its own, or, where pairs
     /// failed, those of their worst cases. None where nothing can be concluded.
     pub(crate) fn grounds(&self) -> Vec<Estimate> {

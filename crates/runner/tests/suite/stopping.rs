@@ -112,6 +112,19 @@ fn a_cell_that_gets_no_verdict_is_not_waited_for() {
     assert_eq!(valid_trials(&store).len(), 3 * 30);
 }
 
+/// One failed trial of thirty costs no verdict where its worst case does not change it: the cell is
+/// waited for.
+#[test]
+fn a_cell_with_one_failed_trial_is_waited_for() {
+    let bench = Bench::new();
+    let mut plan =
+        plan(&["null:sd=0.01", "null:sd=0.01,fault=exit,at=19,label=b"], &["u"], precision(0.0005));
+    plan.guest.reuse = true;
+    let (outing, store) = bench.run(&plan);
+    assert_eq!(trials(&store).iter().filter_map(failure).count(), 1);
+    assert_eq!(outing.finish.reason, FinishReason::MaximumBlocks);
+}
+
 #[test]
 fn a_large_effect_does_not_stop_a_run_earlier() {
     for seed in 1..=4 {
