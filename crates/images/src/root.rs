@@ -375,15 +375,15 @@ impl Builder {
         Ok(())
     }
 
-    /// Shows the image's entries in the root of the guest.
+    /// Shows the image's entries in the root of the guest, except those with the names in `hidden`.
     fn place_root(&mut self, image: &Path, hidden: &[&str]) -> Result<(), ImageError> {
         let etc = image.join("etc");
-        let etc_is_whole =
-            !is_directory(&etc) || ENGINE_FILES.iter().all(|name| etc.join(name).symlink_metadata().is_ok());
-        self.place(image, Path::new("/"), |name| {
-            hidden.iter().any(|hidden| name == *hidden) || (!etc_is_whole && name == "etc")
-        })?;
-        if !etc_is_whole {
+        let is_hidden = |name: &OsStr| hidden.iter().any(|hidden| name == *hidden);
+        let etc_lacks_files = !is_hidden(OsStr::new("etc"))
+            && is_directory(&etc)
+            && ENGINE_FILES.iter().any(|name| etc.join(name).symlink_metadata().is_err());
+        self.place(image, Path::new("/"), |name| is_hidden(name) || (etc_lacks_files && name == "etc"))?;
+        if etc_lacks_files {
             self.place(&etc, Path::new("/etc"), |_| false)?;
             for name in ENGINE_FILES {
                 let path = self.root.skeleton.join("etc").join(name);

@@ -1,5 +1,7 @@
 use crate::store::{Record, Store};
 use crate::{Bind, ImageError, KERNELS, Mount, PROBE, Programs, Root};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -136,6 +138,34 @@ fn etc_without_the_files_of_engines_is_placed_entry_by_entry() {
     assert!(root.skeleton.join("etc/hostname").is_file());
     assert!(root.skeleton.join("etc/localtime").is_symlink());
     assert!(!image.join("etc/hostname").exists(), "the user's directory is left as it is");
+}
+
+/// The thread of the test gets mounts of its own, in which `/etc` lacks a name and a resolver.
+#[test]
+fn a_bare_etc_of_the_host_is_shown_as_a_copy_alone() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED a_bare_etc_of_the_host_is_shown_as_a_copy_alone: needs root");
+        return;
+    }
+    let bare = |bench: &Bench| {
+        // SAFETY: the thread was made for this and shares no file system state afterwards.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }.unwrap();
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+        mount("none", "/etc", "tmpfs", MountFlags::empty(), None).unwrap();
+        for (name, mode) in [("passwd", 0o644), ("shadow", 0o600)] {
+            fs::write(Path::new("/etc").join(name), "").unwrap();
+            fs::set_permissions(Path::new("/etc").join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        bench.prepare(&ImageSpec::Host, "work").unwrap()
+    };
+    let bench = Bench::new();
+    let root = std::thread::scope(|scope| scope.spawn(|| bare(&bench)).join().unwrap());
+    let of_etc: Vec<&Bind> = root.binds.iter().filter(|bind| bind.target.starts_with("/etc")).collect();
+    let [copy] = of_etc[..] else { panic!("{of_etc:?}") };
+    assert_eq!(copy.target, Path::new("/etc"));
+    let mut names: Vec<_> = fs::read_dir(&copy.source).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["hostname", "hosts", "passwd", "resolv.conf"]);
 }
 
 #[test]
