@@ -5,16 +5,20 @@
 //! rustup has one (smaller), else gnu with `+crt-static`. The kernels always use gnu: its memory
 //! and string functions are the ones that programs of the same distribution use, and liblzma needs
 //! a C compiler for the target.
+//!
+//! `OUT_DIR/guest` holds what was made. A copy of it in `prebuilt/<architecture>/` beside the
+//! manifest is taken in place of a build.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "a build script runs before weigh-host exists; cargo holds the deadline"
 )]
 
-use flate2::{Compression, write::GzEncoder};
+#[path = "build/prebuilt.rs"]
+mod prebuilt;
+
 use sha2::{Digest, Sha256};
 use std::env;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use twox_hash::XxHash3_128;
@@ -33,31 +37,65 @@ const READERS: [&str; 8] = [
     "Cargo.lock",
 ];
 
+/// Compression for users: the programs are compressed once and unpacked by every run, which takes as
+/// long at any level.
+const SMALL: i32 = 22;
+
+/// Compression in development, where every change of the programs would wait for it.
+const FAST: i32 = 1;
+
 fn main() {
     let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let architecture = variable("CARGO_CFG_TARGET_ARCH");
+    let guest = PathBuf::from(variable("OUT_DIR")).join("guest");
+    std::fs::create_dir_all(&guest).unwrap_or_else(|error| panic!("{}: {error}", guest.display()));
+    println!("cargo::rerun-if-changed={}", manifest.join("prebuilt").display());
+    let readers = match prebuilt::find(&manifest, &architecture) {
+        Ok(Some(prebuilt)) => {
+            embed("weigh-probe", &prebuilt.probe);
+            embed("weigh-kernels", &prebuilt.kernels);
+            prebuilt.readers
+        }
+        Ok(None) => build_all(&manifest, &architecture, &guest),
+        Err(error) => panic!("{error}"),
+    };
+    let path = guest.join("readers");
+    std::fs::write(&path, format!("{readers}\n"))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    println!("cargo::rustc-env=WEIGH_READERS_DIGEST={readers}");
+}
+
+/// Builds the guest programs from the workspace, and returns the digest of the readers.
+fn build_all(manifest: &Path, architecture: &str, guest: &Path) -> String {
     let workspace = manifest.join("../..").canonicalize().expect("the workspace holds this crate");
     for part in
         ["crates/probe", "crates/protocol", "crates/links", "crates/kernels", "Cargo.toml", "Cargo.lock"]
     {
         println!("cargo::rerun-if-changed={}", workspace.join(part).display());
     }
-    let architecture = variable("CARGO_CFG_TARGET_ARCH");
     let gnu = format!("{architecture}-unknown-linux-gnu");
     let musl = format!("{architecture}-unknown-linux-musl");
     let probe_target = if has_target(&musl) { &musl } else { &gnu };
 
-    // OUT_DIR is <target>/<profile>/build/<package>/out: the programs are shared by all profiles of
-    // weigh.
-    let out = PathBuf::from(variable("OUT_DIR"));
-    let target =
-        out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target directory").join("guest");
-    // Both at once: each ends with one crate that keeps one CPU busy.
-    std::thread::scope(|scope| {
-        scope.spawn(|| build(&workspace, &target.join("probe"), "weigh-probe", "probe", probe_target));
-        build(&workspace, &target.join("kernels"), "weigh-kernels", "kernels", &gnu);
+    // OUT_DIR is <target>/<profile>/build/<package>/out, with a triple before the profile where
+    // cargo was given one. The programs are shared by all profiles of weigh.
+    let given = PathBuf::from(variable("OUT_DIR"));
+    let target = given
+        .ancestors()
+        .skip(4)
+        .find(|directory| !directory.ends_with(variable("TARGET")))
+        .expect("OUT_DIR lies below the target directory")
+        .join("guest");
+    let (probe, kernels) = std::thread::scope(|scope| {
+        // Both at once: each ends with one crate that keeps one CPU busy.
+        let probe =
+            scope.spawn(|| build(&workspace, &target.join("probe"), "weigh-probe", "probe", probe_target));
+        let kernels = build(&workspace, &target.join("kernels"), "weigh-kernels", "kernels", &gnu);
+        (probe.join().expect("the probe was built"), kernels)
     });
-
-    println!("cargo::rustc-env=WEIGH_READERS_DIGEST={}", readers_digest(&workspace));
+    embed("weigh-probe", &compress(&probe, guest));
+    embed("weigh-kernels", &compress(&kernels, guest));
+    readers_digest(&workspace)
 }
 
 /// Files by their names in the workspace, in order; and what they are compiled for, which has its
@@ -89,7 +127,8 @@ fn files_below(path: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: &str) {
+/// Builds a guest program and returns its path.
+fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: &str) -> PathBuf {
     let mut cargo = Command::new(variable("CARGO"));
     // Nothing but what Cargo.lock names, whose digests it has.
     cargo.current_dir(workspace).args([
@@ -104,35 +143,57 @@ fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: 
     cargo.args(["--profile", profile, "--target", triple, "--target-dir"]).arg(target);
     // The variables that the outer cargo (or clippy, which replaces the compiler) set are meant for
     // this crate only.
-    for name in [
-        "RUSTC_WORKSPACE_WRAPPER",
-        "RUSTC_WRAPPER",
-        "CARGO_ENCODED_RUSTFLAGS",
-        "CARGO_TARGET_DIR",
-        "CARGO_BUILD_TARGET",
-    ] {
+    for name in
+        ["RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET"]
+    {
         cargo.env_remove(name);
     }
-    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, target).join("\x1f"));
     let status = cargo.status().unwrap_or_else(|error| panic!("cannot run cargo for {package}: {error}"));
     assert!(status.success(), "building {package} for {triple} failed: {status}");
-    embed(package, &target.join(triple).join(profile).join(package));
+    target.join(triple).join(profile).join(package)
 }
 
-/// Compresses a program, and tells the compiler where the result is and which digest the program has.
-fn embed(name: &str, program: &Path) {
-    let bytes = std::fs::read(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-    // In development the code that decompresses is not optimised, and every run of a test would wait.
-    let level = if variable("PROFILE") == "release" { Compression::best() } else { Compression::none() };
-    let mut compressed = GzEncoder::new(Vec::new(), level);
-    compressed.write_all(&bytes).expect("memory takes all that is written");
-    let compressed = compressed.finish().expect("memory takes all that is written");
-    let path = PathBuf::from(variable("OUT_DIR")).join(format!("{name}.gz"));
+/// The programs hold no path of the machine that built them: they are the same from everywhere.
+fn flags(workspace: &Path, target: &Path) -> Vec<String> {
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_string()];
+    let home = env::var("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|_| env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
+    let mut remap = |from: &Path, to: &str| {
+        flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+    };
+    // The last that fits is taken.
+    if let Ok(home) = home {
+        remap(&home, "/cargo");
+    }
+    remap(workspace, "/weighbridge");
+    remap(target, "/weighbridge/target");
+    flags
+}
+
+/// Compresses a program into a directory and returns the path of the result.
+fn compress(program: &Path, directory: &Path) -> PathBuf {
+    let bytes = read(program);
+    let level = if variable("PROFILE") == "release" { SMALL } else { FAST };
+    let compressed = zstd::encode_all(&bytes[..], level).expect("memory takes all that is written");
+    let name = program.file_name().expect("a program has a name");
+    let path = directory.join(name).with_extension("zst");
     std::fs::write(&path, compressed).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    path
+}
+
+/// Tells the compiler where a compressed program is and which digest the program has.
+fn embed(name: &str, compressed: &Path) {
+    let bytes = zstd::decode_all(&read(compressed)[..])
+        .unwrap_or_else(|error| panic!("{} cannot be unpacked: {error}", compressed.display()));
     let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let prefix = name.replace('-', "_").to_uppercase();
-    println!("cargo::rustc-env={prefix}_GZ={}", path.display());
+    println!("cargo::rustc-env={prefix}_ZST={}", compressed.display());
     println!("cargo::rustc-env={prefix}_DIGEST={digest}");
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn has_target(triple: &str) -> bool {

@@ -1,16 +1,14 @@
 //! The two programs that run inside guests, compressed and embedded by the build script.
 
 use crate::error::{Failure, file_failure};
-use flate2::read::GzDecoder;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use weigh_images::Programs;
 
-static PROBE: &[u8] = include_bytes!(env!("WEIGH_PROBE_GZ"));
-static KERNELS: &[u8] = include_bytes!(env!("WEIGH_KERNELS_GZ"));
+static PROBE: &[u8] = include_bytes!(env!("WEIGH_PROBE_ZST"));
+static KERNELS: &[u8] = include_bytes!(env!("WEIGH_KERNELS_ZST"));
 
 /// SHA-256 of each program, hexadecimal: part of every plan.
 pub fn digests() -> BTreeMap<String, String> {
@@ -36,7 +34,7 @@ pub fn write_out(directory: &Path) -> Result<Programs, Failure> {
             .create_new(true)
             .mode(0o755)
             .open(&unpacked)
-            .and_then(|mut file| io::copy(&mut GzDecoder::new(compressed), &mut file))
+            .and_then(|file| zstd::stream::copy_decode(compressed, file))
             .and_then(|_| fs::copy(&unpacked, &path))
             .and_then(|_| fs::remove_file(&unpacked))
             .map_err(|error| file_failure("write the guest program", &path, error))?;
@@ -44,6 +42,10 @@ pub fn write_out(directory: &Path) -> Result<Programs, Failure> {
     };
     Ok(Programs { probe: write("weigh-probe", PROBE)?, kernels: write("weigh-kernels", KERNELS)? })
 }
+
+#[cfg(test)]
+#[path = "../build/prebuilt.rs"]
+mod prebuilt;
 
 #[cfg(test)]
 mod tests {
@@ -105,5 +107,45 @@ mod tests {
                 "SKIPPED the_page_cache_holds_programs_as_it_holds_their_copies: needs root and /proc/kpageflags"
             ),
         }
+    }
+
+    #[test]
+    fn programs_hold_no_path_of_the_machine_that_built_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let programs = write_out(directory.path()).unwrap();
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        let home = std::env::var("CARGO_HOME").map(PathBuf::from);
+        let home = home.or_else(|_| std::env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
+        let homes = home.into_iter().map(|home| home.join("registry"));
+        for path in homes.chain([workspace.into()]) {
+            for program in [&programs.probe, &programs.kernels] {
+                let bytes = fs::read(program).unwrap();
+                let needle = path.to_str().unwrap().as_bytes();
+                let found = bytes.windows(needle.len()).position(|window| window == needle);
+                let near = found.map(|at| String::from_utf8_lossy(&bytes[at..(at + 200).min(bytes.len())]));
+                assert_eq!(near, None, "{}", program.display());
+            }
+        }
+    }
+
+    #[test]
+    fn prebuilt_programs_are_taken_where_all_of_them_are_there() {
+        let manifest = tempfile::tempdir().unwrap();
+        assert!(prebuilt::find(manifest.path(), "x86_64").unwrap().is_none());
+        let directory = manifest.path().join("prebuilt/x86_64");
+        fs::create_dir_all(&directory).unwrap();
+        let refused = || prebuilt::find(manifest.path(), "x86_64").err().unwrap().to_string();
+        assert!(refused().ends_with("readers is missing"), "{}", refused());
+        fs::write(directory.join("readers"), "no digest").unwrap();
+        assert!(refused().contains("holds no digest"), "{}", refused());
+        fs::write(directory.join("readers"), "0123456789abcdef0123456789abcdef\n").unwrap();
+        fs::write(directory.join("weigh-probe.zst"), "probe").unwrap();
+        assert!(refused().ends_with("weigh-kernels.zst is missing"), "{}", refused());
+        fs::write(directory.join("weigh-kernels.zst"), "kernels").unwrap();
+        let found = prebuilt::find(manifest.path(), "x86_64").unwrap().unwrap();
+        assert_eq!(found.readers, "0123456789abcdef0123456789abcdef");
+        assert_eq!(found.probe, directory.join("weigh-probe.zst"));
+        assert_eq!(found.kernels, directory.join("weigh-kernels.zst"));
+        assert!(prebuilt::find(manifest.path(), "aarch64").unwrap().is_none());
     }
 }

@@ -31,7 +31,7 @@ const VSOCK_PORT: u32 = 1024;
 /// The host's half of vsock.
 const VHOST: &str = "/dev/vhost-vsock";
 /// `_IOW(VHOST_VIRTIO, 0x60, __u64)` of linux/vhost.h.
-const VHOST_VSOCK_SET_GUEST_CID: libc::c_ulong = 0x4008_AF60;
+const VHOST_VSOCK_SET_GUEST_CID: libc::Ioctl = 0x4008_AF60;
 /// Addresses below mean the hypervisor, the machine itself, the host (vsock(7)).
 const FIRST_CID: u32 = 3;
 /// Addresses that are tried, from one that depends on the guest's name on.

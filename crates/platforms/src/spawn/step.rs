@@ -183,7 +183,8 @@ fn loopback_up() -> Result<(), Errno> {
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the request is valid for the call and names an interface by a string that ends in
     // zero (netdevice(7)).
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &raw const request) };
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 

@@ -1,0 +1,42 @@
+//! Guest programs that were built before: a package of this crate has no workspace to build them
+//! from.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The programs, compressed, and the digest of the code that reads samples.
+pub struct Prebuilt {
+    pub probe: PathBuf,
+    pub kernels: PathBuf,
+    pub readers: String,
+}
+
+/// What `prebuilt/<architecture>/` beside the manifest holds. `None` where there is no such
+/// directory.
+///
+/// # Errors
+/// The directory lacks a file, or the digest is none.
+pub fn find(manifest: &Path, architecture: &str) -> io::Result<Option<Prebuilt>> {
+    let directory = manifest.join("prebuilt").join(architecture);
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    let file = |name: &str| {
+        let path = directory.join(name);
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is missing", path.display())))
+    };
+    let readers = file("readers")?;
+    let digest = std::fs::read_to_string(&readers)?.trim().to_string();
+    if digest.len() != 32 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let message = format!("{} holds no digest of 32 hexadecimal digits", readers.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(Some(Prebuilt {
+        probe: file("weigh-probe.zst")?,
+        kernels: file("weigh-kernels.zst")?,
+        readers: digest,
+    }))
+}
