@@ -1,6 +1,6 @@
 //! Bad input gets an error that points at the place, names the remedy and loses nothing.
 
-use crate::support::{Stage, cell_of, is_root, listed, shown};
+use crate::support::{Said, Stage, cell_of, is_root, listed, shown};
 
 /// Failing commands fail their own cell; exit code 4 only when nothing at all was measured.
 #[test]
@@ -171,4 +171,16 @@ mod fakes {
         }
         stage.host_is_as_before();
     }
+}
+
+#[test]
+fn a_factor_of_deadlines_has_a_form() {
+    let stage = Stage::with_fakes();
+    let run = |factor: &str| {
+        let mut command = stage.weigh();
+        command.args(["list", "platforms"]).env("WEIGH_DEADLINES", factor);
+        Said::of(factor, command.output().unwrap())
+    };
+    run("10x").ends_with(0);
+    run("fast").ends_saying(2, &["WEIGH_DEADLINES is `fast`", "as in 10x"]);
 }

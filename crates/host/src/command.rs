@@ -282,6 +282,7 @@ impl Invocation {
         let clone =
             |file: &File| file.try_clone().map(Stdio::from).map_err(failed("make a file for the output"));
         let (stdout, stderr) = (clone(&output)?, clone(&error)?);
+        let deadline = crate::deadlines::scaled(self.deadline);
         let started = Instant::now();
         let mut group = self.start(&line, input, stdout, stderr)?;
         let within_bounds = || {
@@ -289,7 +290,7 @@ impl Invocation {
             length(&output).max(length(&error)) <= MOST_OUTPUT_BYTES
         };
         let status = loop {
-            let left = self.deadline.saturating_sub(started.elapsed());
+            let left = deadline.saturating_sub(started.elapsed());
             match group.wait(left.min(LOOK)) {
                 Ok(None) if !left.is_zero() && within_bounds() => {}
                 status => break status,
@@ -310,7 +311,7 @@ impl Invocation {
         match status {
             _ if !is_bounded => Err(CommandError::Output { command: line }),
             Some(status) => Ok(Finished { status, output, error, took }),
-            None => Err(CommandError::Deadline { command: line, after: self.deadline, error: tail(&error) }),
+            None => Err(CommandError::Deadline { command: line, after: deadline, error: tail(&error) }),
         }
     }
 

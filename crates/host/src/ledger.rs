@@ -355,4 +355,6 @@ fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, L
 #[cfg(test)]
 mod crashes;
 #[cfg(test)]
+mod old_kernel;
+#[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ pub mod cache;
 pub mod cgroup;
 pub mod clock;
 pub mod command;
+pub mod deadlines;
 pub mod facts;
 pub mod ledger;
 pub mod lock;

@@ -117,7 +117,7 @@ impl HostProbe {
             .map_err(PlatformError::io("start a thread"))?;
         let probe = Self { thread: Some(thread), quit, process, clean: false };
         let mut session = Session::new(OwnedFd::from(ours), OwnedFd::from(write));
-        session.hello(HELLO_DEADLINE)?;
+        session.hello(weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
         Ok((probe, session))
     }
 

@@ -185,7 +185,7 @@ impl Platform for Libvirt {
             let version = daemon.version()?;
             let prepared = prepare::prepare(host, request)?;
             let (acceleration, because) = self.acceleration(host, &request.environment)?;
-            let until = Instant::now() + guest::HELLO_DEADLINE;
+            let until = Instant::now() + weigh_host::deadlines::scaled(guest::HELLO_DEADLINE);
             guest::launch(host, request, &prepared, daemon, acceleration, until)?.stop()?;
             let because = because.map(|seen| format!(" ({seen})")).unwrap_or_default();
             let described = acceleration.described();
@@ -206,7 +206,7 @@ impl Platform for Libvirt {
             true => guest::SYSTEM_DEADLINE,
             false => guest::HELLO_DEADLINE,
         };
-        let until = Instant::now() + deadline;
+        let until = Instant::now() + weigh_host::deadlines::scaled(deadline);
         Ok(Box::new(guest::launch(host, request, &prepared, daemon, acceleration, until)?))
     }
 
@@ -288,7 +288,7 @@ impl Libvirt {
             let subject =
                 Subject { binary: &settings.emulator, kernel: &prepared.kernel, kind: &kind, cpu: &cpu };
             Ok(accel::prove(host, CacheDirectory::open().as_ref(), &subject, || {
-                let until = Instant::now() + accel::PROOF_DEADLINE;
+                let until = Instant::now() + weigh_host::deadlines::scaled(accel::PROOF_DEADLINE);
                 let kvm = Acceleration::Kvm;
                 guest::launch(host, &request, &prepared, daemon.clone(), kvm, until)?.stop()
             }))

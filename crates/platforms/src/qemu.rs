@@ -264,7 +264,7 @@ impl Platform for Qemu {
             let version = version(&settings.binary)?;
             let prepared = prepare::prepare(host, request)?;
             let (acceleration, because) = self.acceleration(host, &request.environment)?;
-            let until = Instant::now() + guest::HELLO_DEADLINE;
+            let until = Instant::now() + weigh_host::deadlines::scaled(guest::HELLO_DEADLINE);
             guest::launch(host, request, &prepared, acceleration, None, until)?.stop()?;
             let because = because.map(|seen| format!(" ({seen})")).unwrap_or_default();
             Ok(format!("{version}, kernel {}, {}{because}", prepared.source, acceleration.described()))
@@ -321,7 +321,7 @@ impl Qemu {
     fn start(&self, host: &Host, request: &GuestRequest, saved: Option<&Path>) -> Result<Box<dyn Guest>> {
         let acceleration = self.acceleration(host, &request.environment)?.0;
         let prepared = prepare::prepare(host, request)?;
-        let until = Instant::now() + guest::HELLO_DEADLINE;
+        let until = Instant::now() + weigh_host::deadlines::scaled(guest::HELLO_DEADLINE);
         Ok(Box::new(guest::launch(host, request, &prepared, acceleration, saved, until)?))
     }
 
@@ -367,7 +367,7 @@ impl Qemu {
 }
 
 fn prove_by_booting(host: &Host, request: &GuestRequest, prepared: &prepare::Prepared) -> Result<()> {
-    let until = Instant::now() + accel::PROOF_DEADLINE;
+    let until = Instant::now() + weigh_host::deadlines::scaled(accel::PROOF_DEADLINE);
     guest::launch(host, request, prepared, Acceleration::Kvm, None, until)?.stop()
 }
 

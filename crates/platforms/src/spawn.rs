@@ -304,8 +304,9 @@ fn same_users(map: &str) -> String {
 
 /// Waits until the child's report says that a step failed, or is closed by its exec.
 fn started(report: OwnedFd, steps: &[Step]) -> Result<(), SpawnError> {
-    if !is_readable(&report, EXEC_DEADLINE) {
-        let late = io::Error::new(io::ErrorKind::TimedOut, format!("it took more than {EXEC_DEADLINE:?}"));
+    let deadline = weigh_host::deadlines::scaled(EXEC_DEADLINE);
+    if !is_readable(&report, deadline) {
+        let late = io::Error::new(io::ErrorKind::TimedOut, format!("it took more than {deadline:?}"));
         return Err(SpawnError { step: "start the program".into(), source: late });
     }
     let mut bytes = Vec::new();

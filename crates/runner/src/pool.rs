@@ -358,12 +358,10 @@ impl<'a> EnvironmentPool<'a> {
         let failed = |error| LaunchFailure::new(number, &error, log.clone());
         // What the guest's init still starts would be measured as part of the workload.
         if entry.platform.capabilities(&entry.spec).system {
-            system::init_ns(&mut *guest, &entry.platform.capabilities(&entry.spec), SYSTEM_DEADLINE)
-                .map_err(|failure| LaunchFailure {
-                    instance: number,
-                    reason: failure.reason,
-                    log: log.clone(),
-                })?;
+            let deadline = weigh_host::deadlines::scaled(SYSTEM_DEADLINE);
+            system::init_ns(&mut *guest, &entry.platform.capabilities(&entry.spec), deadline).map_err(
+                |failure| LaunchFailure { instance: number, reason: failure.reason, log: log.clone() },
+            )?;
         }
         let clock = GuestClock::identify(guest.session(), entry.timed, &self.host_facts.boot)
             .map_err(|error| failed(error.into()))?;

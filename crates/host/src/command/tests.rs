@@ -42,6 +42,12 @@ fn a_deadline_kills_the_whole_group() {
     assert_eq!(after, Duration::from_millis(300));
     let sleeper: u32 = error.trim().parse().unwrap();
     assert!(crate::wait::until(Duration::from_secs(2), || !alive(sleeper)), "the grandchild lives on");
+    // Here rather than in a test of its own: the factor is that of the whole process.
+    crate::deadlines::set("2x").unwrap();
+    let result = shell("sleep 60").deadline(Duration::from_millis(50)).run();
+    crate::deadlines::set("1x").unwrap();
+    let Err(CommandError::Deadline { after, .. }) = result else { panic!("{result:?}") };
+    assert_eq!(after, Duration::from_millis(100));
 }
 
 #[test]

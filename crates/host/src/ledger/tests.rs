@@ -428,7 +428,7 @@ fn removing_a_directory_follows_no_link() {
 }
 
 /// Whether this user is root; the test is skipped if not.
-fn as_root(test: &str) -> Option<()> {
+pub(super) fn as_root(test: &str) -> Option<()> {
     if !crate::facts::is_root() {
         assert!(!std::env::var("WEIGH_REQUIRE").unwrap_or_default().contains("native"), "{test} needs root");
         eprintln!("SKIPPED {test}: needs root");

@@ -2,12 +2,13 @@
 
 use super::UndoError;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat, openat2, renameat_with,
+    unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use weigh_disk::Step;
 
@@ -30,7 +31,7 @@ pub fn remove(path: &Path) -> Result<(), UndoError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // The path to the tree may cross links and mounts of the host; inside the tree neither is
     // crossed.
-    let parent = match openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::empty()) {
+    let parent = match openat(CWD, parent, flags, Mode::empty()) {
         Ok(parent) => parent,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
         Err(error) => return Err(UndoError::io("open", parent)(error)),
@@ -100,22 +101,50 @@ impl Removal<'_> {
     }
 }
 
-/// Opens a directory of the tree; openat2(2) refuses symbolic links and mount points. `None` if it is
+/// Opens a directory of the tree, never through a symbolic link or a mount point. `None` if it is
 /// gone.
 fn open(
     parent: BorrowedFd<'_>,
-    name: impl rustix::path::Arg,
+    name: impl rustix::path::Arg + Copy,
     path: &Path,
 ) -> Result<Option<OwnedFd>, UndoError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-    match openat2(parent, name, flags, Mode::empty(), stay) {
+    let opened = match openat2(parent, name, flags, Mode::empty(), stay) {
+        // QEMU's emulation of Linux for programs of another architecture, and old sandboxes.
+        Err(Errno::NOSYS) => open_on_one_mount(parent, name, flags),
+        opened => opened,
+    };
+    match opened {
         Ok(directory) => Ok(Some(directory)),
         Err(Errno::NOENT) => Ok(None),
         Err(Errno::XDEV) => Err(UndoError::MountedOn(path.into())),
         Err(Errno::LOOP | Errno::NOTDIR) => Err(UndoError::NotADirectory(path.into())),
         Err(error) => Err(UndoError::io("open", path)(error)),
     }
+}
+
+/// As openat2(2) does it, for a name that is one component: `O_NOFOLLOW` refuses a link, and what is
+/// opened lies on the same mount as its parent.
+fn open_on_one_mount(
+    parent: BorrowedFd<'_>,
+    name: impl rustix::path::Arg,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let directory = openat(parent, name, flags, Mode::empty())?;
+    match mount_id(directory.as_fd())? == mount_id(parent)? {
+        true => Ok(directory),
+        false => Err(Errno::XDEV),
+    }
+}
+
+/// The mount that an open file lies on, as proc_pid_fdinfo(5) has it.
+fn mount_id(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let path = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    id.and_then(|id| id.trim().parse().ok()).ok_or(Errno::IO)
 }
 
 fn remove_empty(parent: BorrowedFd<'_>, name: impl rustix::path::Arg, path: &Path) -> Result<(), UndoError> {

@@ -78,7 +78,7 @@ impl DockerContainer {
         self.channel = Some(channel);
         let session = core.session.insert(Session::new(read, write));
         engine.start(&core.name)?;
-        let greeted = session.hello(HELLO_DEADLINE);
+        let greeted = session.hello(weigh_host::deadlines::scaled(HELLO_DEADLINE));
         greeted.map_err(|error| core.failed(&error))?;
         let found = engine.inspect(&core.name)?;
         self.freezer = found.pid.and_then(|pid| Freezer::of(pid, &found.id));

@@ -100,7 +100,7 @@ impl ManagedContainer {
         core.launch_cpu_ns = vec![(format!("{} client", core.platform), self.groups.ended_cpu_ns())];
         self.groups.uncover_boot_identity();
         let exec = self.client(core, &["exec", &core.name, "-T", "--", weigh_images::PROBE]);
-        core.start_and_greet(exec, HELLO_DEADLINE)?;
+        core.start_and_greet(exec, weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
         core.tracker.track(self.groups.processes());
         Ok(())
     }

@@ -174,7 +174,10 @@ impl OciContainer {
             StartFrom::Saved(saved) => restore::command(&self.runtime, saved),
         };
         core.start_clock();
-        core.start_and_greet(command.arg("--bundle").arg(bundle).arg(&core.name), HELLO_DEADLINE)?;
+        core.start_and_greet(
+            command.arg("--bundle").arg(bundle).arg(&core.name),
+            weigh_host::deadlines::scaled(HELLO_DEADLINE),
+        )?;
         // Processes that the runtime started to make the container; the runtime itself lives and is
         // a helper.
         let used = core.program.as_ref().map_or(0, |monitor| ended_children_cpu_ns(monitor.pid()));

@@ -98,7 +98,7 @@ impl PodmanContainer {
             .current_dir(&self.store.directory)
             .pre_exec_cgroup(&self.client_group);
         core.start_clock();
-        core.start_and_greet(command, HELLO_DEADLINE)?;
+        core.start_and_greet(command, weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
         let read = |what| fs::read_to_string(file(&self.store, &core.name, what)).unwrap_or_default();
         self.id = read("id").trim().into();
         self.pid = read("pid").trim().parse().ok();

@@ -208,7 +208,7 @@ fn disproven(error: &PlatformError) -> Proof {
     Proof::Disproven {
         seen: format!(
             "/dev/kvm opens and makes a machine, yet no guest answered in the {} s that it had: {said}",
-            PROOF_DEADLINE.as_secs()
+            weigh_host::deadlines::scaled(PROOF_DEADLINE).as_secs()
         ),
         remedy: NESTED.into(),
     }

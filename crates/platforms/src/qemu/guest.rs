@@ -287,7 +287,7 @@ impl Backend for QemuMachine {
             return Ok(facts);
         };
         let process = core.program.as_ref().map_or(0, Running::pid);
-        let mut monitor = asked(qmp, Instant::now() + READ_BACK_DEADLINE);
+        let mut monitor = asked(qmp, Instant::now() + weigh_host::deadlines::scaled(READ_BACK_DEADLINE));
         facts.extend(parts.tune.read_back(process, session, &mut monitor)?);
         facts.extend(parts.memory.read_back(process, &mut monitor));
         facts.extend(parts.devices.read_back(&mut monitor));

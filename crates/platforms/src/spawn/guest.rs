@@ -182,7 +182,7 @@ impl<'a> Start<'a> {
             ..core
         };
         let mut guest = CoreGuest::new(core, LocalProcess { pid, pidfd, supervisor });
-        match guest.session().hello(HELLO_DEADLINE) {
+        match guest.session().hello(weigh_host::deadlines::scaled(HELLO_DEADLINE)) {
             Ok(_) => Ok(guest),
             Err(error) => {
                 let _ = guest.stop();
@@ -202,7 +202,12 @@ impl<'a> Start<'a> {
         log: &Path,
     ) -> Result<(Spawned, Option<OwnedFd>), Box<dyn std::error::Error>> {
         let start = || -> Result<Spawned, Box<dyn std::error::Error>> {
-            let found = Inside::wait(cgroup, supervisor.pid, weigh_images::PROBE, INIT_DEADLINE);
+            let found = Inside::wait(
+                cgroup,
+                supervisor.pid,
+                weigh_images::PROBE,
+                weigh_host::deadlines::scaled(INIT_DEADLINE),
+            );
             let inside = found.ok_or("its init does not start")?;
             let argv = [OsString::from(weigh_images::PROBE)];
             let request =

@@ -86,7 +86,7 @@ pub(super) fn launch_by_probe(
         core.start_clock();
         let script = Script::Guest(&guest.directory, &guest.name, cpus);
         core.program = Some(guest.target.invocation(&script).log_to(&core.log).spawn()?);
-        let hello = core.open_session(Session::new)?.hello(HELLO_DEADLINE);
+        let hello = core.open_session(Session::new)?.hello(weigh_host::deadlines::scaled(HELLO_DEADLINE));
         hello.map_err(|error| failed(core, &error.to_string()))?;
         let (Some(wanted), Some(session)) = (cpus, &mut core.session) else { return Ok(()) };
         match session.facts(&[], &[])?.cpus.len() {

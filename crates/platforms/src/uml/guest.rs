@@ -88,7 +88,9 @@ impl Machine<'_> {
         if let Some(cpu) = unconfined {
             pin(running.pid(), cpu)?;
         }
-        let announced = core.open_session(Session::over_terminal)?.announced(HELLO_DEADLINE);
+        let announced = core
+            .open_session(Session::over_terminal)?
+            .announced(weigh_host::deadlines::scaled(HELLO_DEADLINE));
         announced.map_err(|error| core.failed(&error))?;
         let console = weigh_host::log::tail(&core.log, CONSOLE_BYTES);
         match tap::missing_network(&String::from_utf8_lossy(&console)) {

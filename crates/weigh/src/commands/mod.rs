@@ -26,6 +26,7 @@ use crate::cli::{Command, CommandLine, OutputArgs};
 use crate::error::Failure;
 use crate::request::PlanRequest;
 use crate::{outcome, output, ui};
+use weigh_host::deadlines;
 use weigh_report::Report;
 
 impl OutputArgs {
@@ -49,6 +50,9 @@ impl OutputArgs {
 /// # Errors
 /// Those of the command.
 pub fn run(line: CommandLine) -> Result<(), Failure> {
+    if let Some(factor) = std::env::var_os(deadlines::VARIABLE) {
+        deadlines::set(&factor.to_string_lossy()).map_err(|error| Failure::input(error.to_string()))?;
+    }
     let Some(command) = line.cli.command else { return run(quick()) };
     match command {
         Command::Study(args) => study::run(&args),

@@ -57,7 +57,7 @@ impl Vmm {
         let settings = self.settings(request)?;
         let prepared = prepare(self, host, request, &settings)?;
         let parts = Parts::make(self, host, request)?;
-        let until = Instant::now() + HELLO_DEADLINE;
+        let until = Instant::now() + weigh_host::deadlines::scaled(HELLO_DEADLINE);
         let guest = guest::launch(self, host, request, &settings, &prepared, parts, saved, until)?;
         Ok(Box::new(guest))
     }

@@ -52,7 +52,7 @@ fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Setting
     let subject =
         Subject { binary: &settings.binary, kernel: &prepared.kernel, kind: platform.name(), cpu: "" };
     let boot = || {
-        let until = Instant::now() + accel::PROOF_DEADLINE;
+        let until = Instant::now() + weigh_host::deadlines::scaled(accel::PROOF_DEADLINE);
         let parts = Parts::default();
         let mut guest = guest::launch(platform, host, &request, &settings, &prepared, parts, None, until)?;
         let seen = guest.facts().remove("acceleration");

@@ -1,0 +1,57 @@
+//! How long weighbridge waits for what it starts: deadlines are made for machines that run at their
+//! own speed. An emulated machine, or one inside of another, needs a multiple of them.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The environment variable that scales the deadlines.
+pub const VARIABLE: &str = "WEIGH_DEADLINES";
+
+/// The greatest factor: with more, a guest that never answers would seem to work for hours.
+const LARGEST: u32 = 100;
+
+static FACTOR: AtomicU32 = AtomicU32::new(1);
+
+/// The factor has another form.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{VARIABLE} is `{0}`, not a whole number from 1 to {LARGEST} followed by `x`, as in 10x")]
+pub struct NoFactor(String);
+
+/// Scales all deadlines of this process by what the user wrote, as `10x` or `10`.
+///
+/// # Errors
+/// [`NoFactor`] if it is no whole number from 1 to 100.
+pub fn set(text: &str) -> Result<(), NoFactor> {
+    FACTOR.store(parse(text)?, Ordering::Relaxed);
+    Ok(())
+}
+
+/// How long to wait here for what takes at most `deadline` on a machine that runs at its own speed.
+pub fn scaled(deadline: Duration) -> Duration {
+    deadline.saturating_mul(FACTOR.load(Ordering::Relaxed))
+}
+
+fn parse(text: &str) -> Result<u32, NoFactor> {
+    let digits = text.trim().strip_suffix('x').unwrap_or(text.trim());
+    match digits.parse() {
+        Ok(factor @ 1..=LARGEST) => Ok(factor),
+        _ => Err(NoFactor(text.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_whole_numbers_within_limits() {
+        assert_eq!(parse("10x"), Ok(10));
+        assert_eq!(parse("1"), Ok(1));
+        assert_eq!(parse(" 100x "), Ok(100));
+        for wrong in ["", "x", "0x", "101x", "-1", "2.5x", "10xx", "ten"] {
+            assert_eq!(parse(wrong), Err(NoFactor(wrong.into())), "{wrong}");
+        }
+        let message = parse("2.5x").unwrap_err().to_string();
+        assert!(message.starts_with("WEIGH_DEADLINES is `2.5x`"), "{message}");
+    }
+}
