@@ -31,7 +31,16 @@ struct Found<'a> {
     baseline: Option<&'a Row>,
 }
 
-pub(crate) fn answers(report: &Report, groups: &[Group]) -> Vec<Answer> {
+/// How much a sentence says of what is slower or faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Its effect, with everything that makes it readable.
+    Whole,
+    /// Its name: the table stands below.
+    Names,
+}
+
+pub(crate) fn answers(report: &Report, groups: &[Group], length: Length) -> Vec<Answer> {
     let compared = environments(report).into_iter().map(|environment| {
         let found: Vec<Found<'_>> = groups
             .iter()
@@ -42,7 +51,7 @@ pub(crate) fn answers(report: &Report, groups: &[Group]) -> Vec<Answer> {
             })
             .filter(|found| found.row.environment == environment)
             .collect();
-        let mut answer = answer(report, environment, &found);
+        let mut answer = answer(report, environment, &found, length);
         answer.clauses.splice(..0, of_its_own(report, &answer.environment));
         answer
     });
@@ -78,7 +87,8 @@ fn environments(report: &Report) -> Vec<String> {
     distinct(all.filter(|name| *name != report.analysis.baseline))
 }
 
-fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
+fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Length) -> Answer {
+    let described = if length == Length::Whole { shown } else { name };
     let total = found.len();
     let having = |verdict: Verdict| -> Vec<&Found<'_>> {
         let mut cells: Vec<&Found<'_>> =
@@ -102,7 +112,11 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>]) -> Answer {
         let (memory, times): (Vec<&Found<'_>>, Vec<&Found<'_>>) = cells.iter().partition(|f| is_memory(f));
         for (word, cells) in [(word, times), (amount, memory)] {
             if !cells.is_empty() {
-                clauses.push(format!("{word}{than} in {} of {total}: {}", cells.len(), list(&cells, shown)));
+                clauses.push(format!(
+                    "{word}{than} in {} of {total}: {}",
+                    cells.len(),
+                    list(&cells, described)
+                ));
             }
         }
     }

@@ -5,6 +5,7 @@
 //! take apart again. A figure names its data in `Document::plots`.
 
 use crate::html::LiveView;
+use crate::matrix::Matrix;
 use crate::plots::Plots;
 use crate::quantity::{Effect, Quantity};
 use serde::Serialize;
@@ -110,6 +111,8 @@ pub(crate) enum SectionKind {
     Head,
     /// What has to be known before any number.
     Labels,
+    /// What everything costs, at a glance.
+    Picture,
     Plain,
     Workload,
     Experiment,
@@ -206,6 +209,8 @@ pub enum Block {
     List(List),
     /// Rows and columns.
     Table(Box<Table>),
+    /// Workloads by environments, at a glance.
+    Matrix(Box<Matrix>),
     /// Places of plots, beside each other.
     Figures(Vec<Figure>),
     /// What a page shows when it is asked for.
@@ -232,7 +237,11 @@ impl Block {
             Self::List(list) => list.items.is_empty(),
             Self::Figures(figures) => figures.is_empty(),
             Self::Fold { blocks, .. } => blocks.is_empty(),
-            Self::Table(_) | Self::Verbatim(_) | Self::Values(_) | Self::WithoutScript(_) => false,
+            Self::Table(_)
+            | Self::Matrix(_)
+            | Self::Verbatim(_)
+            | Self::Values(_)
+            | Self::WithoutScript(_) => false,
         }
     }
 
@@ -303,6 +312,8 @@ pub struct Item {
     pub(crate) lines: Vec<String>,
     /// Whether it is a command, which is never broken into lines.
     pub(crate) command: bool,
+    /// Whether a terminal cuts it where its line ends.
+    pub(crate) cut: bool,
     pub(crate) below: Vec<Item>,
     /// How many of the items below a terminal shows before it counts the rest.
     pub(crate) most: usize,
@@ -322,6 +333,11 @@ impl Item {
     /// A command to copy.
     pub fn command(text: String) -> Self {
         Self { command: true, ..Self::line(text) }
+    }
+
+    /// Cut on a terminal where its line ends.
+    pub(crate) fn in_one_line(self) -> Self {
+        Self { cut: true, ..self }
     }
 
     /// With these items below it, all of them shown.
@@ -417,6 +433,8 @@ pub(crate) enum Form {
     Results,
     /// Like `Results`, without a head, below other tables, under a short caption.
     Further(String),
+    /// Like `Results`, without a head, right below the table before.
+    Next,
     /// A sentence for each row.
     Sentences,
 }

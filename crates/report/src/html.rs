@@ -7,6 +7,7 @@ mod drawing;
 mod embed;
 mod live;
 mod markup;
+mod matrix;
 
 use crate::ReportError;
 use crate::document::{
@@ -37,20 +38,23 @@ pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     page.own("<meta name=\"referrer\" content=\"no-referrer\">\n");
     page.with_text("title", "", &document.title);
     page.own(&format!("\n<style>\n{STYLE}</style>\n</head>\n<body>\n"));
-    let (head, rest): (Vec<&Section>, Vec<&Section>) = document
-        .sections
-        .iter()
-        .filter(|section| section.audience.has(Medium::Page))
-        .partition(|section| section.kind == SectionKind::Head);
+    let sections: Vec<&Section> =
+        document.sections.iter().filter(|section| section.audience.has(Medium::Page)).collect();
+    // What stands before the head's end stands with the title too.
+    let head = sections.iter().rposition(|section| section.kind == SectionKind::Head);
+    let (head, rest) = sections.split_at(head.map_or(0, |last| last + 1));
     page.element("header", &[], |page| {
         page.with_text("h1", "", &document.title);
         if let Some(live) = live {
             live::line(page, live);
         }
-        head.iter().for_each(|section| write_blocks(page, section));
+        head.iter().for_each(|section| match section.kind {
+            SectionKind::Head => write_blocks(page, section),
+            _ => write_section(page, section),
+        });
     });
     page.own("\n<main>\n");
-    write_contents(&mut page, &rest);
+    write_contents(&mut page, rest);
     rest.iter().for_each(|section| write_section(&mut page, section));
     page.own("</main>\n");
     let data = embed::data(&document.plots)?;
@@ -91,6 +95,7 @@ fn write_contents(page: &mut Markup, sections: &[&Section]) {
 fn write_section(page: &mut Markup, section: &Section) {
     let (class, label) = match section.kind {
         SectionKind::Labels => (Some("labels"), Some("What has to be known first")),
+        SectionKind::Picture => (None, Some("Every effect at a glance")),
         SectionKind::Workload => (Some("workload"), None),
         SectionKind::Experiment => (Some("experiment"), None),
         SectionKind::Head | SectionKind::Plain => (None, None),
@@ -129,6 +134,7 @@ fn write_block(page: &mut Markup, block: &Block) {
         }
         Block::List(list) => write_list(page, list),
         Block::Table(table) => write_table(page, table),
+        Block::Matrix(matrix) => matrix::write(page, matrix),
         Block::Figures(figures) => {
             let class = (figures.len() > 1).then_some("plots");
             page.element("div", &[("class", class)], |page| {

@@ -54,6 +54,8 @@ fn escape(text: &str) -> String {
             'µ' => out.push_str(r"\textmu{}"),
             '→' => out.push_str(r"$\rightarrow$"),
             '≠' => out.push_str(r"$\neq$"),
+            '▲' => out.push_str(r"$\bigtriangleup$"),
+            '▼' => out.push_str(r"$\bigtriangledown$"),
             '×' => out.push_str(r"$\times$"),
             '·' => out.push_str(r"$\cdot$"),
             crate::text::JOINER => out.push('~'),
@@ -110,6 +112,7 @@ fn write_block(out: &mut String, block: &Block) {
         Block::Prose(_, text) => out.push_str(&format!("{}\\par\n", escape(text))),
         Block::List(list) => write_list(out, list),
         Block::Table(table) => write_table(out, table),
+        Block::Matrix(matrix) => write_table(out, &matrix.table()),
         Block::Fold { blocks, .. } => blocks.iter().for_each(|block| write_block(out, block)),
         Block::Verbatim(text) => {
             text.lines().for_each(|line| out.push_str(&format!("\\texttt{{{}}}\\par\n", escape(line))));

@@ -14,6 +14,7 @@
 //! workloads; and "no difference found" is never "no difference".
 
 mod answer;
+mod brief;
 mod charges;
 mod circumstances;
 mod course;
@@ -29,6 +30,7 @@ mod junit;
 mod latex;
 mod limits;
 mod markdown;
+mod matrix;
 mod neighbours;
 mod notes;
 mod own;
@@ -61,6 +63,7 @@ pub fn render(report: &Report, format: Format, options: &Options) -> Result<Stri
         Format::Json => json::render(report),
         Format::Csv => delimited::render(report),
         Format::Junit => junit::render(report, options.gate),
+        Format::Table if !options.details => render_document(&brief::document(report), format, options),
         Format::Table | Format::Markdown | Format::Latex | Format::Html => {
             render_document(&run::document(report, None), format, options)
         }

@@ -65,6 +65,7 @@ fn write_block(block: &Block) -> Vec<String> {
         Block::Prose(_, text) => vec![format!("{}\n", opening(text))],
         Block::List(list) => vec![write_list(list)],
         Block::Table(table) => write_table(table),
+        Block::Matrix(matrix) => write_table(&matrix.table()),
         Block::Fold { blocks, .. } => blocks.iter().flat_map(write_block).collect(),
         Block::Verbatim(text) => {
             vec![text.lines().map(|line| format!("    {}\n", crate::text::harmless(line))).collect()]

@@ -14,6 +14,14 @@ use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
 /// What the column of the smallest effects means.
 pub(crate) const COULD_SEE: &str = "could see: the smallest effect that this many blocks with this spread find with 80 % power, where there are verdicts adjusted like them.";
 
+/// What the overhead of a rate is.
+pub(crate) const RATES: &str = "For rates it is the extra time per operation: half the rate is +100 %. It is neither a share of throughput nor CPU time.";
+
+/// Whether any metric is a rate.
+pub(crate) fn has_rates(report: &Report) -> bool {
+    report.analysis.cells.iter().any(|cell| cell.metric.better == Better::Higher)
+}
+
 /// Whether there is not a single number.
 pub(crate) fn nothing_measured(report: &Report) -> bool {
     report.analysis.cells.iter().all(|cell| cell.summary.is_none())
@@ -217,6 +225,15 @@ pub(crate) fn convention(report: &Report) -> String {
     })
 }
 
+/// The same in few words.
+pub(crate) fn brief_convention(report: &Report) -> String {
+    if nothing_measured(report) || report.compared.is_some() {
+        return convention(report);
+    }
+    let baseline = &report.analysis.baseline;
+    bind_units(&format!("+ is worse: it costs more than {baseline}; brackets hold the 95 % interval."))
+}
+
 /// How the tables are to be read.
 pub(crate) fn reading(report: &Report) -> Vec<String> {
     let analysis = &report.analysis;
@@ -236,11 +253,8 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
         "The absolute values are medians over blocks. The overhead is the average effect: the geometric mean of the ratio \
          of costs, less 1."
     });
-    if analysis.cells.iter().any(|cell| cell.metric.better == Better::Higher) {
-        meaning.push_str(
-            " For rates it is the extra time per operation: half the rate is +100 %. It is neither a share of \
-             throughput nor CPU time.",
-        );
+    if has_rates(report) {
+        meaning.push_str(&format!(" {RATES}"));
     }
     notes.push(meaning);
     if analysis.comparisons > 0 {
@@ -468,6 +482,17 @@ pub(crate) fn replacements(report: &Report) -> Option<String> {
              from 0."
         )
     })
+}
+
+/// How many units are void, by cause, in a few words.
+pub(crate) fn void_counts(report: &Report) -> Option<String> {
+    let mut causes: BTreeMap<VoidCause, usize> = BTreeMap::new();
+    report.voids.iter().for_each(|void| *causes.entry(void.cause).or_default() += 1);
+    let causes: Vec<String> =
+        causes.into_iter().map(|(cause, count)| format!("{count} by {}", cause_words(cause).0)).collect();
+    let (voids, replaced) = replaced(report);
+    let units = if voids == 1 { "unit is" } else { "units are" };
+    (voids > 0).then(|| format!("{voids} {units} void, {replaced} replaced: {}", causes.join(", ")))
 }
 
 /// Void units by cause.

@@ -269,6 +269,25 @@ fn signed(fraction: f64, decimals: usize) -> String {
     if value.abs() >= 1e6 || (vanished && decimals >= 4) { format!("{value:+.2e}") } else { text }
 }
 
+/// A fraction as per cent with a sign and few digits, and without the symbol: a tenth below ten,
+/// then whole numbers, then three significant digits; half is rounded away from zero.
+pub(crate) fn coarse_percent(fraction: f64) -> Quantity {
+    // Without this a decimal half could lie below its half in binary.
+    let value = (fraction * 100.0 * 1e6).round() / 1e6;
+    let number = match value.abs() {
+        _ if !value.is_finite() => non_finite(value),
+        size if size < 0.05 => "0.0".into(),
+        size if size < 9.95 => format!("{:+.1}", (value * 10.0).round() / 10.0),
+        size if size < 999.5 => format!("{:+.0}", value.round()),
+        size if size < 999_500.0 => {
+            let unit = 10f64.powi(size.log10().floor() as i32 - 2);
+            format!("{:+.0}", (value / unit).round() * unit)
+        }
+        _ => format!("{value:+.1e}"),
+    };
+    Quantity::new(fraction, number, "")
+}
+
 /// A size of effect (a fraction without a sign) as per cent with two significant digits: `0.42 %`,
 /// `6.0 %`, `12 %`.
 pub fn magnitude(fraction: f64) -> String {
@@ -308,6 +327,17 @@ mod tests {
 
     fn one(symbol: &str, value: f64) -> String {
         Scale::new(&unit(symbol), [value], None).format(value)
+    }
+
+    #[test]
+    fn a_matrix_shows_few_digits_and_rounds_half_away_from_zero() {
+        let shown =
+            [0.0, 0.0004, -0.0125, 0.0125, 0.0994, 0.0995, 0.145, -0.765, 9.99, 103.98, 12_345.0, 9e5];
+        let shown = shown.map(|fraction| coarse_percent(fraction).number);
+        let few =
+            ["0.0", "0.0", "-1.3", "+1.3", "+9.9", "+10", "+15", "-77", "+999", "+10400", "+1.2e6", "+9.0e7"];
+        assert_eq!(shown, few);
+        assert_eq!(coarse_percent(f64::INFINITY).number, "+infinite");
     }
 
     #[test]

@@ -138,13 +138,15 @@ pub struct Options {
     pub color: bool,
     /// Whether anything beyond ASCII may be printed.
     pub unicode: bool,
+    /// Whether a terminal shows all of a run, and not the brief form alone.
+    pub details: bool,
     /// What a case of JUnit's fails for; none: nothing fails for being slow.
     pub gate: Option<Gate>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { width: 100, color: false, unicode: true, gate: None }
+        Self { width: 100, color: false, unicode: true, details: true, gate: None }
     }
 }
 

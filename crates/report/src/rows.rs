@@ -117,6 +117,8 @@ fn row(around: &Around<'_>, cell: &Cell) -> Row {
     };
     beside.extend(cell.flags.iter().filter(|flag| !said(flag)).map(|flag| flag_word(*flag)));
     beside.extend(cell.absent.iter().map(|reason| format!("absent: {}", crate::text::harmless(reason))));
+    beside.extend(failed(cell));
+    let brief = beside.clone();
     beside.extend(remarks(cell, around.scale));
     let charge = charges::charge(report, &cell.workload, &cell.environment);
     Row {
@@ -129,6 +131,7 @@ fn row(around: &Around<'_>, cell: &Cell) -> Row {
         tone: tone(cell),
         n: cell.n,
         beside,
+        brief,
         differs: !(fault.is_empty() && allowed.is_empty() && intended.is_empty()),
         intended: (!intended.is_empty()).then(|| format!("≠ {}", short(&intended))),
         smallest: cell.smallest_detectable.map(size),
@@ -203,11 +206,13 @@ pub(crate) fn flag_word(flag: Flag) -> String {
     flag.to_string().replace('_', " ")
 }
 
+/// How many trials failed.
+fn failed(cell: &Cell) -> Option<String> {
+    (cell.failed > 0).then(|| format!("failed {}/{}", cell.failed, cell.tried))
+}
+
 fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
     let mut remarks = Vec::new();
-    if cell.failed > 0 {
-        remarks.push(format!("failed {}/{}", cell.failed, cell.tried));
-    }
     if let Some(cases) = cell.worst_cases.filter(|_| cell.verdict.is_some()) {
         let pairs = if cases.missing == 1 { "pair" } else { "pairs" };
         remarks.push(format!(

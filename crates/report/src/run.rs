@@ -8,6 +8,7 @@ use crate::document::{
     Piece, PlotKind, Row, Section, SectionKind, Table, Tone,
 };
 use crate::html::LivePage;
+use crate::matrix::matrix;
 use crate::notes::COULD_SEE;
 use crate::plots::{Names, Plots, numbers};
 use crate::quantity::{Quantity, plain_percent};
@@ -20,10 +21,12 @@ use crate::{
 use weigh_model::format_bytes;
 
 /// Beside the name of an environment that differs from the baseline.
-const UNEQUAL: char = '≠';
+pub(crate) const UNEQUAL: char = '≠';
 
 /// What of the question stands above the answer on a terminal; the rest stands at the end.
 const ABOVE: &[&str] = &["run", "before", "after", "effort", "baseline"];
+/// The same in the brief form: the run is named below it.
+pub(crate) const ABOVE_BRIEF: &[&str] = &["before", "after", "effort", "baseline"];
 
 /// Warnings of one kind, and void units of one cause, that a terminal shows in words. On a noisy
 /// host every row has its warning, and a screen of them would bury the tables.
@@ -51,8 +54,10 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
 
     let mut document = Document::new(&report.title);
     document.live = live.map(|live| live.view(report));
-    document.add(asked(report));
+    document.add(asked_line(report, ABOVE));
     document.add(labels(report, live));
+    document.add(picture(report, &groups));
+    document.add(asked(report));
     if live.is_none_or(|live| live.ended) || !notes::nothing_measured(report) {
         document.add(answers(report, &groups));
     }
@@ -90,34 +95,49 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
 
 /// What was asked.
 fn asked(report: &Report) -> Section {
+    Section::untitled(SectionKind::Head).with(Audience::FULL, Block::facts(notes::subject(report)))
+}
+
+/// What a terminal says of it above the answer.
+pub(crate) fn asked_line(report: &Report, told: &[&str]) -> Section {
     let subject = notes::subject(report);
-    let above = subject.iter().filter(|(what, _)| ABOVE.contains(&what.as_str()));
+    let above = subject.iter().filter(|(what, _)| told.contains(&what.as_str()));
     let line =
         above.map(|(what, value)| if what == "effort" { value.clone() } else { format!("{what} {value}") });
     let line = line.collect::<Vec<_>>().join(" · ");
-    Section::untitled(SectionKind::Head)
-        .with(Audience::TERMINAL, Block::faint(line))
-        .with(Audience::FULL, Block::facts(subject))
+    Section::untitled(SectionKind::Head).with(Audience::TERMINAL, Block::faint(line))
 }
 
 /// What has to be known before any number is read.
-fn labels(report: &Report, live: Option<&LivePage>) -> Section {
+pub(crate) fn labels(report: &Report, live: Option<&LivePage>) -> Section {
     let going_on = live.and_then(|live| live.label(report));
     let labels = notes::labels(report, going_on.is_some());
     let items = going_on.into_iter().chain(labels).map(|label| Item::new(label.word, vec![label.meaning]));
     Section::untitled(SectionKind::Labels).with(Audience::ALL, Block::list(ListKind::Labels, items))
 }
 
+/// What every workload costs in every environment.
+pub(crate) fn picture(report: &Report, groups: &[Group]) -> Section {
+    let matrix = matrix(report, groups).map(|matrix| Block::Matrix(Box::new(matrix)));
+    let section = Section::untitled(SectionKind::Picture);
+    matrix.into_iter().fold(section, |section, matrix| section.with(Audience::ALL, matrix))
+}
+
 /// One sentence per environment.
 fn answers(report: &Report, groups: &[Group]) -> Section {
-    let answers = answer::answers(report, groups);
+    let answers = answer::answers(report, groups, answer::Length::Whole);
+    answer_section(answers, notes::convention(report))
+}
+
+/// Sentences below what their signs mean.
+pub(crate) fn answer_section(answers: Vec<answer::Answer>, convention: String) -> Section {
     let section = Section::new("Answer").titled(Audience::FULL, "");
     if answers.is_empty() {
         return section;
     }
     let items = answers.into_iter().map(|a| Item::new(a.environment, a.clauses).tone(a.tone));
     section
-        .with(Audience::ALL, Block::prose(notes::convention(report)))
+        .with(Audience::ALL, Block::prose(convention))
         .with(Audience::ALL, Block::list(ListKind::Answers, items))
 }
 
@@ -304,7 +324,7 @@ fn result_row(row: &results::Row, bars: BarScale) -> Row {
     ])
 }
 
-fn median(value: Option<&Median>) -> Entry {
+pub(crate) fn median(value: Option<&Median>) -> Entry {
     let side = |side: &Option<Quantity>| match side {
         Some(quantity) => Piece::Quantity(quantity.clone()),
         None => Piece::Text("-".into()),

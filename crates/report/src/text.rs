@@ -48,6 +48,8 @@ pub(crate) fn ascii(text: &str) -> String {
             '≠' => out.push_str("!="),
             '→' => out.push_str("->"),
             '…' => out.push_str("..."),
+            '▲' => out.push('^'),
+            '▼' => out.push('v'),
             '·' | '–' | '—' => out.push('-'),
             JOINER => out.push(JOINER),
             _ if c.is_ascii() => out.push(c),

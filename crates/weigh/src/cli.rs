@@ -154,9 +154,21 @@ pub struct OutputArgs {
     /// Write to a file instead of the terminal
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// How much a terminal shows
+    #[command(flatten)]
+    pub details: DetailsArg,
     /// What fails
     #[command(flatten)]
     pub gate: GateArgs,
+}
+
+/// `--details` alone.
+#[derive(Debug, Clone, Args)]
+pub struct DetailsArg {
+    /// Show every metric, CPU time, differences between environments, noise and warnings as well,
+    /// where the format is a table
+    #[arg(long)]
+    pub details: bool,
 }
 
 /// What fails a command whose measurements went well.
@@ -466,6 +478,9 @@ pub struct MeasureArgs {
     /// Output format of the result
     #[arg(long, default_value = "table")]
     pub format: OutputFormat,
+    /// How much a terminal shows
+    #[command(flatten)]
+    pub details: DetailsArg,
     /// The live report
     #[command(flatten)]
     pub live: LiveArg,

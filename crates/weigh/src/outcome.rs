@@ -4,7 +4,7 @@ mod read;
 
 use crate::cli::OutputFormat;
 use crate::error::{Failure, Kind};
-use crate::{facts, ui};
+use crate::facts;
 use read::Read;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -177,13 +177,16 @@ pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -
     Ok(Report::new(&file.display().to_string(), analysis))
 }
 
-/// The report in a format, as wide and colourful as the terminal allows; `gate` is what a test case
-/// fails for.
+/// The report in a format, as the options say.
 ///
 /// # Errors
 /// Only a defect of the renderer.
-pub fn render(report: &Report, format: OutputFormat, gate: Option<Gate>) -> Result<String, Failure> {
-    weigh_report::render(report, format.into(), &ui::report_options(gate))
+pub fn render(
+    report: &Report,
+    format: OutputFormat,
+    options: &weigh_report::Options,
+) -> Result<String, Failure> {
+    weigh_report::render(report, format.into(), options)
         .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))
 }
 

@@ -34,6 +34,6 @@ pub fn report(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
 /// # Errors
 /// Only a defect of the renderer.
 pub fn render(report: &StudyReport, format: OutputFormat) -> Result<String, Failure> {
-    weigh_report::render_study(report, format.into(), &ui::report_options(None))
+    weigh_report::render_study(report, format.into(), &ui::report_options(true, None))
         .map_err(|error| Failure::new(Kind::Failed, "the study cannot be written").because(error))
 }

@@ -1,6 +1,7 @@
 //! A document on a terminal: sections under each other, tables in columns where they fit.
 
 mod bar;
+mod matrix;
 mod screen;
 mod table;
 
@@ -66,6 +67,7 @@ fn write_block(screen: &mut Screen, results: &table::Layout, block: &Block, base
         Block::Prose(tone, text) => screen.paragraph(indent, text, quiet(*tone)),
         Block::List(list) => write_list(screen, list, indent),
         Block::Table(table) => table::write(screen, results, table, base),
+        Block::Matrix(matrix) => matrix::write(screen, matrix),
         Block::Fold { blocks, .. } => {
             blocks.iter().for_each(|block| write_block(screen, results, block, base, indent));
         }
@@ -104,7 +106,11 @@ fn write_list(screen: &mut Screen, list: &List, indent: usize) {
             (ListKind::Answers, Tone::Open) => Style::Plain,
             (_, tone) => Style::Tone(tone),
         };
-        let lines: Vec<&str> = item.lines.iter().map(String::as_str).collect();
+        let cut: Vec<String> = match item.cut {
+            true => item.lines.iter().map(|line| screen.cut(line, indent + gap)).collect(),
+            false => item.lines.clone(),
+        };
+        let lines: Vec<&str> = cut.iter().map(String::as_str).collect();
         match item.term.is_empty() {
             true => lines.iter().for_each(|line| screen.paragraph(indent, line, Style::Plain)),
             false => screen.item(indent, &term, style, gap, &lines),

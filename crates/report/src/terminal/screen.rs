@@ -67,6 +67,18 @@ impl Screen {
         }
     }
 
+    /// As much of a text as fits behind an indent, whole words where there are any.
+    pub(crate) fn cut(&self, text: &str, indent: usize) -> String {
+        let text = self.clean(text);
+        let more = self.clean("…");
+        let room = self.width.saturating_sub(indent);
+        if columns(&text) <= room {
+            return text;
+        }
+        let first = wrap(&text, room.saturating_sub(columns(&more)).max(1)).into_iter().next();
+        format!("{}{more}", first.unwrap_or_default().trim_end_matches([',', ';', ':', '.']))
+    }
+
     pub(crate) fn blank(&mut self) {
         if !self.out.is_empty() && !self.out.ends_with("\n\n") {
             self.out.push('\n');

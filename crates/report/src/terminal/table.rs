@@ -95,7 +95,8 @@ pub(super) struct Layout {
 impl Layout {
     /// One for all results.
     pub(super) fn of_results<'a>(screen: &Screen, tables: impl Iterator<Item = &'a Table>) -> Self {
-        let results = tables.filter(|table| matches!(table.form, Form::Results | Form::Further(_)));
+        let results =
+            tables.filter(|table| matches!(table.form, Form::Results | Form::Next | Form::Further(_)));
         Self::new(screen, &results.map(Flat::new).collect::<Vec<_>>(), 2)
     }
 
@@ -185,6 +186,7 @@ pub(super) fn write(screen: &mut Screen, results: &Layout, table: &Table, indent
     let flat = Flat::new(table);
     match &table.form {
         Form::Further(caption) => screen.paragraph(indent + 2, caption, Style::Faint),
+        Form::Next => screen.paragraph(indent, &table.caption, Style::Strong),
         _ if table.titled => {}
         _ => {
             screen.blank();
@@ -198,8 +200,9 @@ pub(super) fn write(screen: &mut Screen, results: &Layout, table: &Table, indent
     }
     screen.paragraph(if table.stack.is_empty() { rows_at } else { indent }, &table.note, Style::Faint);
     let own = Layout::new(screen, std::slice::from_ref(&flat), rows_at);
-    let layout = if matches!(table.form, Form::Results | Form::Further(_)) { results } else { &own };
-    if !matches!(table.form, Form::Further(_)) && !layout.narrow {
+    let layout =
+        if matches!(table.form, Form::Results | Form::Next | Form::Further(_)) { results } else { &own };
+    if !matches!(table.form, Form::Next | Form::Further(_)) && !layout.narrow {
         head(screen, layout, &flat, rows_at);
     }
     let slots = layout.narrow.then(|| slots(screen, &flat));

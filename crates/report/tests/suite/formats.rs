@@ -67,10 +67,12 @@ fn the_page_can_be_read_aloud() {
         );
         let ids = found(&page, r##" href="#([^"]*)""##);
         assert!(ids.iter().all(|id| page.contains(&format!("id=\"{id}\""))), "{name}: links lead somewhere");
-        // First what was asked and the answer, before any table.
+        // First what was asked, the matrix and the answer, before any other table.
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{name}: {text} is missing"));
-        let table = page.find("<table").unwrap_or(page.len());
+        let table = page.find("<table class=\"cells").unwrap_or(page.len());
+        let matrix = page.find("<table class=\"matrix").unwrap_or(0);
         assert!(at("<h1>") < at("<h2>Answer") && at("<h2>Answer") < table, "{name}: first the answer");
+        assert!(matrix < at("<h2>Answer"), "{name}: the matrix before the answer");
     }
 }
 
@@ -134,7 +136,8 @@ fn lines_of_the_terminal_are_never_too_long_and_move_no_cursor() {
     for (name, sample) in everything() {
         for width in [40, 60, 72, 80, 100, 120, 200] {
             for (color, unicode) in [(false, true), (true, true), (false, false)] {
-                let text = sample.render(Format::Table, &Options { width, color, unicode, gate: None });
+                let text = sample
+                    .render(Format::Table, &Options { width, color, unicode, details: true, gate: None });
                 let bare = sequence.replace_all(&text, "").into_owned();
                 for line in bare.lines() {
                     assert!(line.chars().count() <= width, "{name} at {width}: {line}");
@@ -143,7 +146,7 @@ fn lines_of_the_terminal_are_never_too_long_and_move_no_cursor() {
                 assert!(!bare.contains(['\u{1b}', '\u{202e}']), "{name}: a name moves the cursor");
                 assert_eq!(color, bare != text, "{name}: colour where it was asked for");
                 assert!(unicode || text.is_ascii(), "{name}: not ASCII");
-                let plain = Options { width, color: false, unicode, gate: None };
+                let plain = Options { width, color: false, unicode, details: true, gate: None };
                 let plain = sample.render(Format::Table, &plain);
                 assert_eq!(bare, plain, "{name}: every word is there without colour");
             }

@@ -1,5 +1,6 @@
 //! The integration tests of the crate in one program: linking costs more than most of them.
 
+mod brief;
 mod browser;
 mod common;
 mod formats;

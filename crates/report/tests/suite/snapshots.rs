@@ -117,7 +117,7 @@ fn other_widths_of_the_terminal() {
 #[test]
 fn a_terminal_with_colours_and_one_with_ascii_alone() {
     let with = |color, unicode| {
-        let options = Options { width: 80, color, unicode, gate: None };
+        let options = Options { width: 80, color, unicode, details: true, gate: None };
         common::quick().render(Format::Table, &options)
     };
     insta::assert_snapshot!("quick.table-ascii", with(false, false));

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 
 /// Options that say where, how long and how a run is shown: the plan has the first elsewhere, and
 /// `weigh study` adds its own to the recorded command.
-const NOT_RECORDED: [&str; 15] = [
+const NOT_RECORDED: [&str; 16] = [
     "on",
     "baseline",
     "size",
@@ -21,6 +21,7 @@ const NOT_RECORDED: [&str; 15] = [
     "gate",
     "gate_undecided",
     "format",
+    "details",
     "live",
 ];
 

@@ -1,6 +1,6 @@
 //! `weigh resume`: continue a run where it ended.
 
-use super::run::{Settings, find, measure};
+use super::run::{Settings, Shown, find, measure};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
@@ -32,10 +32,11 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Fail
             "warning: the run was begun on another host; its blocks of both hosts are analysed together",
         );
     }
+    let shown = Shown { format: OutputFormat::Table, details: false };
     measure(
         &plan,
         &facts,
         directory,
-        Settings { format: OutputFormat::Table, gate, options: RunOptions::default(), live },
+        Settings { shown, gate, options: RunOptions::default(), live },
     )
 }

@@ -40,7 +40,7 @@ pub fn request(args: RunArgs) -> PlanRequest {
 /// # Errors
 /// Bad input, a host that cannot be used, nothing measured, a gate that is not passed.
 pub fn run(request: &PlanRequest) -> Result<(), Failure> {
-    let MeasureArgs { dry_run, out, format, gate, live, .. } = &request.common;
+    let MeasureArgs { dry_run, out, format, details, gate, live, .. } = &request.common;
     if *dry_run {
         let plan = request.plan(&mut NoHost::DryRun)?;
         ui::print(&dry_run::describe(&plan, &request.facts));
@@ -60,7 +60,8 @@ pub fn run(request: &PlanRequest) -> Result<(), Failure> {
         }
     };
     let options = run_options(request.names_environments);
-    measure(&plan, &request.facts, directory, Settings { format: *format, gate: gate.gate(), options, live })
+    let shown = Shown { format: *format, details: details.details };
+    measure(&plan, &request.facts, directory, Settings { shown, gate: gate.gate(), options, live })
 }
 
 /// Environments that the user named are measured as asked or not at all; others are left out if
@@ -69,9 +70,17 @@ pub fn run_options(names_environments: bool) -> RunOptions {
     RunOptions { leave_out_unequal: !names_environments, ..RunOptions::default() }
 }
 
+/// How the result is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown {
+    pub format: OutputFormat,
+    /// All of it, where the format is for a terminal.
+    pub details: bool,
+}
+
 /// How a run is carried out and shown.
 pub struct Settings {
-    pub format: OutputFormat,
+    pub shown: Shown,
     pub gate: Option<Gate>,
     pub options: RunOptions,
     /// Where the live report is served.
@@ -88,14 +97,14 @@ pub fn measure(
     mut directory: RunDirectory,
     settings: Settings,
 ) -> Result<(), Failure> {
-    let Settings { format, gate, options, live } = settings;
+    let Settings { shown, gate, options, live } = settings;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
     let (finish, live) =
         execute(plan, facts, &mut directory, Execution { options, live, interrupt: &interrupt })?;
     let report = outcome::from_run(&directory)?;
     let page = write_page(&report, &path)?;
-    ui::print(&outcome::render(&report, format, gate)?);
+    ui::print(&outcome::render(&report, shown.format, &ui::report_options(shown.details, gate))?);
     ui::note(&format!("run: {}\nreport: {}", path.display(), page.display()));
     ui::sentence(&spent(&finish.statistics));
     if let Some(live) = live {
@@ -117,7 +126,7 @@ pub fn measure(
 /// The file cannot be written.
 pub fn write_page(report: &Report, run: &Path) -> Result<PathBuf, Failure> {
     let page = run.join("report.html");
-    let html = outcome::render(report, OutputFormat::Html, None)?;
+    let html = outcome::render(report, OutputFormat::Html, &ui::report_options(true, None))?;
     weigh_store::write_whole(run, "report.html", html.as_bytes())?;
     Ok(page)
 }

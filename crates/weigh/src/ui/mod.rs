@@ -48,9 +48,9 @@ pub fn terminal() -> Terminal {
 }
 
 /// Options that fit reports to the terminal; `gate` is what a JUnit test case fails for.
-pub fn report_options(gate: Option<Gate>) -> weigh_report::Options {
+pub fn report_options(details: bool, gate: Option<Gate>) -> weigh_report::Options {
     let Terminal { width, color, unicode } = terminal();
-    weigh_report::Options { width, color, unicode, gate }
+    weigh_report::Options { width, color, unicode, details, gate }
 }
 
 fn is_utf8() -> bool {
@@ -65,7 +65,7 @@ fn is_utf8() -> bool {
 /// A document as the terminal on standard output shows it.
 pub fn shown(document: &Document) -> String {
     let Terminal { width, color, unicode } = terminal();
-    let options = Options { width, color, unicode, gate: None };
+    let options = Options { width, color, unicode, details: true, gate: None };
     render_document(document, Format::Table, &options).expect("a terminal shows every document")
 }
 

@@ -1,0 +1,141 @@
+//! The brief document of a run: what a terminal shows unless it is asked for details.
+//!
+//! The matrix, the answer, one compact table of all metrics with a verdict, and a line for
+//! everything that went wrong. What holds for every report holds here: no ratio of the table stands
+//! without its absolute value, its interval and the number of blocks, and nothing that failed, was
+//! void or is unequal goes unsaid.
+
+use crate::document::{
+    Align, Audience, Block, Column, Document, Entry, Fit, Form, Item, ListKind, Piece, Row, Section, Table,
+};
+use crate::results::{self, Group};
+use crate::rows::two_digits;
+use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
+use crate::troubles::{self, Advice};
+use crate::{Report, answer, course, differences, duplicates, limits, neighbours, notes, plots};
+use weigh_stats::Verdict;
+
+/// The document.
+pub(crate) fn document(report: &Report) -> Document {
+    let groups = results::groups(report);
+    let names = plots::Names::new(report);
+    let mut plots = plots::Plots::of_results(report, &groups, &names);
+    let mut document = Document::new(&report.title);
+    document.add(asked_line(report, ABOVE_BRIEF));
+    document.add(labels(report, None));
+    document.add(picture(report, &groups));
+    let answers = answer::answers(report, &groups, answer::Length::Names);
+    document.add(answer_section(answers, notes::brief_convention(report)));
+    document.add(table(&groups));
+    // What a command measured beside comparisons is what it was for.
+    let own = [
+        neighbours::sections(report, &names, &mut plots),
+        course::sections(report, &names, &mut plots),
+        limits::sections(report),
+        duplicates::sections(report),
+    ];
+    own.concat().into_iter().for_each(|section| document.add(section));
+    document.add(lines(report, &groups));
+    document
+}
+
+/// All metrics with a verdict, in one table.
+fn table(groups: &[Group]) -> Section {
+    let tables = groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table)));
+    let mut section = Section::plain();
+    let mut first = true;
+    for (group, table) in tables {
+        let caption = format!("{} {}", group.name(), table.what());
+        section.push(Audience::TERMINAL, Block::table(compact(table, caption, first)));
+        first = false;
+    }
+    section
+}
+
+/// The rows of one metric: below the first table the head is not said again.
+fn compact(table: &results::Table, caption: String, first: bool) -> Table {
+    let cpu = if table.cpu.is_some() { Audience::ALL } else { Audience::NOBODY };
+    let cpu = Audience { terminal: true, ..cpu };
+    let effect = if table.sequential { "change [95 % interval]" } else { "overhead [95 % interval]" };
+    let columns = vec![
+        Column::text("environment"),
+        Column::number("median"),
+        Column::number(table.cpu.as_deref().unwrap_or_default()).fit(Fit::Soon).on(cpu),
+        Column::number(effect).aligned(Align::Effect),
+        Column::text("verdict").fit(Fit::Wrapped("no difference".len())),
+        Column::number("n"),
+        Column::text("remarks").fit(Fit::Remarks),
+    ];
+    let form = if first { Form::Results } else { Form::Next };
+    Table { caption, form, columns, rows: table.rows.iter().map(row).collect(), ..Table::default() }
+}
+
+fn row(row: &results::Row) -> Row {
+    let name = Entry::name(&row.environment);
+    let remark = |text: &String| Piece::Remark { text: text.clone(), aside: false };
+    Row::new([
+        if row.differs { name.then(Piece::Mark(UNEQUAL)) } else { name },
+        median(row.value.as_ref()),
+        row.cpu.clone().map(Entry::quantity).unwrap_or_default(),
+        row.effect.clone().map(Entry::effect).unwrap_or_default(),
+        Entry::flag(row.tone, row.verdict.clone()),
+        Entry::count(row.n),
+        Entry::of(row.brief.iter().map(remark).collect()),
+    ])
+}
+
+/// What went wrong and what is open, a line each, and where the rest is.
+fn lines(report: &Report, groups: &[Group]) -> Section {
+    let failures = troubles::failures(report).into_iter().map(|line| ("failed", line.sentence()));
+    let warnings = troubles::advice(troubles::all_warnings(report)).into_iter();
+    let warnings = warnings.flat_map(warning).map(|text| ("warning", text));
+    let open = undecided(groups).map(|text| ("open", text));
+    let unequal = differs(report).map(|text| ("unlike", text));
+    let rates = (!groups.is_empty() && notes::has_rates(report)).then(|| ("rates", notes::RATES.to_string()));
+    let told = rates
+        .into_iter()
+        .chain(open)
+        .chain(unequal)
+        .chain(notes::void_counts(report).map(|text| ("void", text)))
+        .chain(failures)
+        .chain(warnings);
+    let more = ("more", "`--details` shows every metric, CPU time, difference and warning".to_string());
+    // Why something failed is told whole: nothing else may be left to read.
+    let item = |(word, text): (&str, String)| match word {
+        "failed" | "rates" => Item::new(word, vec![text]),
+        _ => Item::new(word, vec![text]).in_one_line(),
+    };
+    let items = told.chain([more]).map(item);
+    Section::plain().with(Audience::TERMINAL, Block::list(ListKind::Facts, items))
+}
+
+/// A warning; of those that ask for the same, the first and how many there are.
+fn warning(advice: Advice) -> Vec<String> {
+    match advice.seen.as_slice() {
+        seen if advice.action.is_empty() => seen.to_vec(),
+        [seen] => vec![format!("{seen}; {}", advice.action)],
+        [seen, rest @ ..] => vec![format!("{seen}, and {} more: {}", rest.len(), advice.action)],
+        [] => Vec::new(),
+    }
+}
+
+/// How many comparisons are open, and what would decide the nearest.
+fn undecided(groups: &[Group]) -> Option<String> {
+    let rows = groups.iter().flat_map(|group| &group.judged).flat_map(|table| &table.rows);
+    let compared: Vec<&results::Row> = rows.filter(|row| !row.baseline).collect();
+    let open: Vec<&&results::Row> =
+        compared.iter().filter(|row| row.cell.verdict == Some(Verdict::Inconclusive)).collect();
+    let nearest = open.iter().filter_map(|row| row.cell.blocks_to_decide).min();
+    let more = match nearest {
+        Some(blocks) => format!("about {} blocks would decide the nearest", two_digits(blocks)),
+        None => "no practical number of blocks would decide one".into(),
+    };
+    (!open.is_empty()).then(|| format!("{} of {} not decided; {more}", open.len(), compared.len()))
+}
+
+/// That environments differ from the baseline as they are meant to.
+fn differs(report: &Report) -> Option<String> {
+    let meant = differences::differences(report);
+    let any = meant.iter().any(|difference| difference.standing != differences::Standing::Fault);
+    any.then(|| format!("{UNEQUAL} differs from {} in what the platform implies", report.analysis.baseline))
+}

@@ -1,0 +1,202 @@
+//! The first picture of a report: what every workload costs in every environment, as a matrix of
+//! signed numbers.
+//!
+//! A cell has a sign that says the verdict and the overhead in per cent. The sign says the same as
+//! the colour, so that the matrix can be read without colour. Intervals, absolute values and the
+//! number of blocks stand in the tables below.
+
+use crate::Report;
+use crate::document::{Align, Column, Entry, Row, Table, Tone};
+use crate::group::distinct;
+use crate::quantity::{Quantity, coarse_percent, plain_percent};
+use crate::results::{self, Group};
+use weigh_stats::{Flag, Verdict};
+
+/// Rows of metrics, columns of environments.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    pub(crate) caption: String,
+    /// The signs that occur, and what they mean.
+    pub(crate) legend: Vec<(Sign, String)>,
+    /// Every environment but the baseline.
+    pub(crate) environments: Vec<String>,
+    pub(crate) rows: Vec<MatrixRow>,
+}
+
+/// One metric of one workload.
+#[derive(Debug, Clone)]
+pub(crate) struct MatrixRow {
+    pub name: String,
+    /// One for each environment.
+    pub cells: Vec<MatrixCell>,
+}
+
+/// What one metric costs in one environment.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MatrixCell {
+    /// None where the metric has no row of the environment.
+    pub sign: Option<Sign>,
+    pub content: Content,
+}
+
+/// What stands behind the sign of a cell.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Content {
+    /// The overhead in per cent.
+    Overhead(Quantity),
+    /// Why there is no number.
+    Word(&'static str),
+}
+
+/// What a cell says, in order of the legend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sign {
+    Worse,
+    Better,
+    Same,
+    Open,
+    Unjudged,
+}
+
+impl Sign {
+    pub(crate) fn glyph(self) -> char {
+        match self {
+            Self::Worse => '▲',
+            Self::Better => '▼',
+            Self::Same => '=',
+            Self::Open => '?',
+            Self::Unjudged => '!',
+        }
+    }
+
+    pub(crate) fn tone(self) -> Tone {
+        match self {
+            Self::Worse => Tone::Worse,
+            Self::Better => Tone::Better,
+            Self::Same => Tone::Same,
+            Self::Open => Tone::Open,
+            Self::Unjudged => Tone::Plain,
+        }
+    }
+}
+
+impl MatrixCell {
+    fn of(row: &results::Row) -> Self {
+        let cell = &row.cell;
+        let sign = match cell.verdict {
+            Some(Verdict::Slower) => Sign::Worse,
+            Some(Verdict::Faster) => Sign::Better,
+            Some(Verdict::Equivalent | Verdict::DetectableBelowMargin) => Sign::Same,
+            Some(Verdict::Inconclusive) => Sign::Open,
+            Some(Verdict::Baseline) | None => Sign::Unjudged,
+        };
+        let content = match cell.overhead {
+            Some(overhead) => Content::Overhead(coarse_percent(overhead.estimate)),
+            None if cell.summary.is_none() && cell.flags.contains(&Flag::Absent) => Content::Word("absent"),
+            None if cell.flags.contains(&Flag::NotMeasured) => Content::Word("not run"),
+            None if cell.failed > 0 => Content::Word("failed"),
+            None => Content::Word("none"),
+        };
+        Self { sign: Some(sign), content }
+    }
+
+    /// The sign and what stands behind it.
+    pub(crate) fn words(&self) -> String {
+        let Some(sign) = self.sign else { return String::new() };
+        format!("{} {}", sign.glyph(), self.behind())
+    }
+
+    /// What stands behind the sign.
+    pub(crate) fn behind(&self) -> String {
+        match &self.content {
+            Content::Overhead(overhead) => overhead.to_string(),
+            Content::Word(word) => (*word).into(),
+        }
+    }
+
+    /// How far the ratio is from one: less than a tenth, less than a factor of two, or more.
+    pub(crate) fn level(&self) -> u8 {
+        match &self.content {
+            Content::Overhead(overhead) => match overhead.value.ln_1p().abs() {
+                size if size < 1.1f64.ln() => 1,
+                size if size < 2f64.ln() => 2,
+                _ => 3,
+            },
+            Content::Word(_) => 1,
+        }
+    }
+}
+
+/// The matrix of a report; none where there is nothing to compare.
+pub(crate) fn matrix(report: &Report, groups: &[Group]) -> Option<Matrix> {
+    let tables: Vec<(&Group, &results::Table)> =
+        groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table))).collect();
+    let compared = tables.iter().flat_map(|(_, table)| &table.rows).filter(|row| !row.baseline);
+    let environments = distinct(compared.map(|row| row.environment.clone()));
+    let cell = |table: &results::Table, environment: &String| match table.row(environment) {
+        Some(row) => MatrixCell::of(row),
+        None => MatrixCell { sign: None, content: Content::Word("") },
+    };
+    let row = |(group, table): &(&Group, &results::Table)| MatrixRow {
+        name: format!("{} {}", group.name(), table.metric),
+        cells: environments.iter().map(|environment| cell(table, environment)).collect(),
+    };
+    let rows: Vec<MatrixRow> = tables.iter().map(row).collect();
+    if rows.is_empty() || environments.is_empty() {
+        return None;
+    }
+    let mut signs: Vec<Sign> = rows.iter().flat_map(|row| &row.cells).filter_map(|cell| cell.sign).collect();
+    signs.sort();
+    signs.dedup();
+    let baseline = &report.analysis.baseline;
+    let sequential = report.compared.is_some();
+    let caption = match sequential {
+        true => format!("Change of the cost against {baseline} between the runs, %"),
+        false => format!("Overhead against {baseline}, %"),
+    };
+    let meaning = |sign: Sign| match sign {
+        Sign::Worse => "costs more".to_string(),
+        Sign::Better => "costs less".into(),
+        Sign::Same => format!("within {}", plain_percent(report.analysis.margin)),
+        Sign::Open => "not decided".into(),
+        Sign::Unjudged => "no verdict".into(),
+    };
+    let legend = signs.into_iter().map(|sign| (sign, meaning(sign))).collect();
+    Some(Matrix { caption, legend, environments, rows })
+}
+
+impl Matrix {
+    /// The legend in one line.
+    pub(crate) fn legend(&self) -> String {
+        let signs = self.legend.iter().map(|(sign, meaning)| format!("{} {meaning}", sign.glyph()));
+        signs.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What a sign means.
+    pub(crate) fn meaning(&self, sign: Sign) -> &str {
+        let found = self.legend.iter().find(|(other, _)| *other == sign);
+        found.map_or("", |(_, meaning)| meaning.as_str())
+    }
+
+    /// The matrix as an ordinary table, for paper.
+    pub(crate) fn table(&self) -> Table {
+        let column = |name: &String| Column { heading: Entry::name(name), ..Column::number("") };
+        let entry = |cell: &MatrixCell| {
+            let strong = matches!(cell.sign, Some(Sign::Worse | Sign::Better));
+            let tone = cell.sign.filter(|_| strong).map_or(Tone::Plain, Sign::tone);
+            Entry::flag(tone, cell.words())
+        };
+        let row = |row: &MatrixRow| {
+            Row::new([Entry::name(&row.name)].into_iter().chain(row.cells.iter().map(entry)))
+        };
+        let first = Column::text("workload").aligned(Align::Left);
+        Table {
+            note: self.legend(),
+            ..Table::new(
+                self.caption.clone(),
+                [first].into_iter().chain(self.environments.iter().map(column)).collect(),
+                self.rows.iter().map(row).collect(),
+            )
+        }
+    }
+}

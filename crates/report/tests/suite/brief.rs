@@ -1,0 +1,224 @@
+//! The matrix in every format for people, and the brief form of a run on a terminal.
+
+use crate::common::page::Element;
+use crate::common::{self, Shown, comparison, plan, shape, time};
+use unicode_width::UnicodeWidthChar;
+use weigh_model::{Comparison, Effort};
+use weigh_report::{Format, Options, Report, quantity};
+use weigh_stats::{Analysis, Notice, Verdict, analyse};
+
+fn brief(report: &Report, width: usize) -> String {
+    let options = Options { width, details: false, ..Options::default() };
+    report.render(Format::Table, &options)
+}
+
+/// One metric of one command in three environments.
+fn one_metric() -> Report {
+    let shapes = [shape("native", 0.0, 0.01), shape("docker", 0.004, 0.01), shape("uml", 2.31, 0.01)];
+    let comparisons: Vec<Comparison> = vec![comparison("command", time("duration", true), 0.2, 6, &shapes)];
+    let mut report = Report::new("command in native, docker, uml", analysis(&comparisons));
+    let effort = Effort::Quick { blocks: 6 };
+    report.plan = Some(plan("command", &["native", "docker", "uml"], &comparisons, effort));
+    report.run = Some("2026-01-02T030405Z-command".into());
+    (report.blocks_done, report.blocks_planned) = (Some(6), Some(6));
+    report.effort_label = Some("quick, exploratory".into());
+    report.warnings = vec![
+        Notice::new("3.1 % of the CPUs in use went to other processes", "stop what else runs on the host"),
+        Notice::new("word ".repeat(100), "look at it"),
+    ];
+    report
+}
+
+fn analysis(comparisons: &[Comparison]) -> Analysis {
+    let options = weigh_stats::Options { exploratory: true, ..weigh_stats::Options::new("native") };
+    analyse(comparisons, &options)
+}
+
+fn columns(line: &str) -> usize {
+    line.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+#[test]
+fn one_metric_in_three_environments_fits_a_small_screen() {
+    for width in [80, 100, 120] {
+        let text = brief(&one_metric(), width);
+        assert!(text.lines().count() <= 24, "{} lines at {width}:\n{text}", text.lines().count());
+    }
+    let all = one_metric().table(100);
+    assert!(all.lines().count() > 24, "the details are worth an option");
+}
+
+#[test]
+fn every_brief_report_fits_every_width() {
+    for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
+        for width in (40..=200).step_by(8) {
+            for unicode in [true, false] {
+                let options = Options { width, unicode, details: false, ..Options::default() };
+                let text = report.render(Format::Table, &options);
+                for line in text.lines() {
+                    assert!(columns(line) <= width, "{name}: {} columns of {width}: {line}", columns(line));
+                    assert!(unicode || line.is_ascii(), "{name}: {line}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_warning_takes_one_line_and_the_details_tell_it_whole() {
+    let report = one_metric();
+    let text = brief(&report, 80);
+    let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("warning")).collect();
+    assert_eq!(warnings.len(), 2, "{text}");
+    assert!(warnings.iter().any(|line| line.ends_with('…')), "{text}");
+    assert!(!text.contains("look at it"), "{text}");
+    assert!(report.table(80).contains("look at it"));
+}
+
+#[test]
+fn many_warnings_that_ask_for_the_same_are_one_line() {
+    let mut report = one_metric();
+    let notice = |i: u32| Notice::new(format!("cell {i} is noisy"), "quieten the host");
+    report.warnings = (0..12).map(notice).collect();
+    let text = brief(&report, 120);
+    assert!(text.contains("cell 0 is noisy, and 11 more: quieten the host"), "{text}");
+    assert!(!text.contains("cell 1 is noisy"), "{text}");
+}
+
+/// The sign that the matrix shows for a verdict.
+fn sign(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        Some(Verdict::Slower) => "▲",
+        Some(Verdict::Faster) => "▼",
+        Some(Verdict::Equivalent | Verdict::DetectableBelowMargin) => "=",
+        Some(Verdict::Inconclusive) => "?",
+        Some(Verdict::Baseline) | None => "!",
+    }
+}
+
+/// Every comparison stands in the matrix of the page: its sign, its number, and in words what the
+/// sign means.
+#[test]
+fn the_matrix_of_a_page_has_every_comparison() {
+    let report = common::standard();
+    let page = Element::parse(&report.text(Format::Html));
+    let tables = page.all(&["table"]);
+    assert_eq!(tables[0].attribute("class"), "matrix", "the matrix is the first table");
+    let rows: Vec<Vec<String>> = tables[0]
+        .all(&["tr"])
+        .iter()
+        .map(|row| row.all(&["th", "td"]).iter().map(|cell| cell.text().replace('−', "-")).collect())
+        .collect();
+    let mut seen = 0;
+    let primary = report.analysis.cells.iter().filter(|cell| cell.primary && cell.environment != "native");
+    for cell in primary {
+        let name = format!("{} {}", cell.workload, cell.metric.name);
+        let row = rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("no row {name}"));
+        let column = rows[0].iter().position(|head| *head == cell.environment).expect("a column");
+        let text = &row[column];
+        assert!(text.contains(sign(cell.verdict)), "{name} {}: {text}", cell.environment);
+        let words = match cell.verdict {
+            Some(Verdict::Slower) => "costs more",
+            Some(Verdict::Faster) => "costs less",
+            Some(Verdict::Inconclusive) => "not decided",
+            Some(Verdict::Equivalent | Verdict::DetectableBelowMargin) => "within 2 %",
+            _ => "no verdict",
+        };
+        assert!(text.contains(words), "{name} {}: {text}", cell.environment);
+        if let Some(overhead) = cell.overhead {
+            let exact = overhead.estimate * 100.0;
+            let shown: f64 = text
+                .split_whitespace()
+                .find_map(|word| word.parse().ok())
+                .unwrap_or_else(|| panic!("no number in {text}"));
+            assert!((shown - exact).abs() <= 0.5 + exact.abs() * 0.01, "{name}: {shown} for {exact}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 15, "{seen}");
+}
+
+#[test]
+fn the_matrix_reads_without_colour_in_every_format() {
+    let report = common::standard();
+    let expected = [("gups rate", "▼ -5.2"), ("syscall fork_exec", "▲ +12")];
+    for (format, text) in [
+        ("brief", brief(&report, 100)),
+        ("details", report.table(100)),
+        ("markdown", common::texts::from_markdown(&report.text(Format::Markdown))),
+    ] {
+        for (metric, cell) in expected {
+            let found = text.lines().any(|line| line.contains(metric) && line.contains(cell));
+            assert!(found, "{format} has no {cell} for {metric}:\n{text}");
+        }
+        let first = text.find("▲").expect("a sign");
+        assert!(text.find("95 %").is_some_and(|later| first < later), "{format}: the matrix comes first");
+    }
+    let tex = report.text(Format::Latex);
+    assert!(tex.contains(r"$\bigtriangleup$ +12"), "{tex}");
+    let ascii = report.render(Format::Table, &Options { unicode: false, ..Options::default() });
+    assert!(ascii.contains("^ +12") && ascii.contains("v -5.2") && ascii.contains("^ costs more"), "{ascii}");
+}
+
+#[test]
+fn colour_adds_nothing_to_the_matrix() {
+    let report = common::standard();
+    let with = |color| report.render(Format::Table, &Options { color, details: false, ..Options::default() });
+    let plain =
+        regex::Regex::new("\u{1b}\\[[0-9;]*m").expect("a pattern").replace_all(&with(true), "").into_owned();
+    assert_eq!(plain, with(false));
+    assert_ne!(with(true), with(false));
+}
+
+/// Environments that do not fit beside each other follow below, each with its name.
+#[test]
+fn many_environments_stay_readable_on_a_narrow_terminal() {
+    let names: Vec<String> = (0..12).map(|i| format!("platform{i}:key=value")).collect();
+    let names: Vec<&'static str> = names.into_iter().map(|name| &*name.leak()).collect();
+    let shapes = std::iter::once("native").chain(names.iter().copied());
+    let shapes: Vec<_> = shapes.enumerate().map(|(i, name)| shape(name, 0.1 * i as f64, 0.01)).collect();
+    let comparisons = vec![comparison("command", time("duration", true), 0.2, 6, &shapes)];
+    let report = Report::new("many", analysis(&comparisons));
+    let text = brief(&report, 80);
+    let (matrix, _) = text.split_once("+ is worse").expect("the answer follows the matrix");
+    let rows = matrix.lines().filter(|line| line.contains("command duration")).count();
+    assert!((2..=4).contains(&rows), "{matrix}");
+    for i in 0..12 {
+        assert!(matrix.contains(&format!("platform{i}:")), "{matrix}");
+    }
+    assert_eq!(matrix.matches('▲').count(), 12 + 1, "a sign for each, and the legend:\n{matrix}");
+}
+
+/// What a table of the brief form says, it says with everything that makes it readable.
+#[test]
+fn every_effect_stands_with_its_value_its_interval_and_n() {
+    let report = common::standard();
+    let text = brief(&report, 120);
+    for cell in report.analysis.cells.iter().filter(|cell| cell.primary && cell.environment != "native") {
+        let Some(overhead) = cell.overhead else { continue };
+        let effect = quantity::Effect::from(overhead).to_string();
+        let row = text.lines().find(|line| {
+            line.contains(&effect) && line.contains(&cell.environment) && !line.contains("against")
+        });
+        let row = row.unwrap_or_else(|| panic!("{effect} of {} is missing", cell.environment));
+        assert!(row.split_whitespace().any(|word| word == cell.n.to_string()), "{row}");
+    }
+    for failure in &report.failures {
+        assert!(text.contains(&failure.workload) && text.contains("failed"), "{text}");
+    }
+    assert!(
+        text.contains("4 units are void, 4 replaced: 1 by interruption, 2 by steal, 1 by foreign CPU"),
+        "{text}"
+    );
+    assert!(text.contains("half the rate is +100 %"), "{text}");
+    assert!(text.contains("not decided; about 1100 blocks would decide the nearest"), "{text}");
+}
+
+#[test]
+fn brief_reports() {
+    for (name, width) in [("standard", 100), ("quick", 80), ("machines", 100), ("sequential", 100)] {
+        let (_, report) = common::all().into_iter().find(|(other, _)| *other == name).expect("a run");
+        insta::assert_snapshot!(format!("{name}.brief-{width}"), brief(&report, width));
+    }
+    insta::assert_snapshot!("one-metric.brief-80", brief(&one_metric(), 80));
+}
