@@ -199,12 +199,20 @@ mod tests {
             false
         }));
         let children = format!("/proc/{0}/task/{0}/children", run.pid());
-        let children = std::fs::read_to_string(children).unwrap();
-        let sleeps = |child: &&str| {
+        let sleeps = |child: &str| {
             let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
             line == b"sleep\x001003\0"
         };
-        let asleep = children.split_whitespace().find(sleeps).unwrap();
+        // The child is the shell's copy until it has become the command.
+        let asleep = (0..100).find_map(|_| {
+            let now = std::fs::read_to_string(&children).unwrap();
+            let found = now.split_whitespace().find(|child| sleeps(child)).map(String::from);
+            if found.is_none() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            found
+        });
+        let asleep = asleep.unwrap();
         // It reads nothing for as long as the other side waits.
         let shell_pid = rustix::process::Pid::from_raw(run.pid().cast_signed()).unwrap();
         rustix::process::kill_process(shell_pid, rustix::process::Signal::STOP).unwrap();
