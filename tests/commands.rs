@@ -114,7 +114,7 @@ mod fakes {
 
     /// Before and after are compared, labelled sequential.
     #[test]
-    fn two_runs_are_compared_as_sequential() {
+    fn runs_are_compared_as_sequential() {
         let stage = Stage::with_fakes();
         for out in ["a", "b"] {
             stage.stdout(&format!(
@@ -123,6 +123,24 @@ mod fakes {
         ));
         }
         let same = stage.stdout("compare a b");
-        assert!(same.to_lowercase().contains("sequential"), "{same}");
+        assert!(same.to_lowercase().contains("sequential") && same.contains("ONE RUN"), "{same}");
+        // Nothing is concluded from one run on each side, so nothing passes a gate.
+        stage.run("compare a b --gate 50").ends_saying(4, &["one run on a side"]);
+        // The run is the unit: of several on each side there are verdicts and gates.
+        for (from, to) in [("a", "c"), ("b", "d")] {
+            std::fs::create_dir(stage.here().join(to)).unwrap();
+            for file in ["plan.json", "host.json", "samples.jsonl", "events.jsonl"] {
+                stage.write(&format!("{to}/{file}"), stage.read(&format!("{from}/{file}")));
+            }
+        }
+        let report = stage.json("compare a b --with c d --format json");
+        assert_eq!(report["compared"]["before"], "a, b");
+        let cell = listed(&report, "cells").iter().find(|cell| cell["verdict"].is_string()).unwrap();
+        assert_eq!((&cell["verdict"], &cell["n"]), (&"EQUIVALENT".into(), &30.into()), "{cell}");
+        assert_eq!(cell["runs"]["after"]["each"].as_array().unwrap().len(), 2);
+        stage.run("compare a b --with c d --gate 3").ends_with(0);
+        stage.refuses("compare a b --with c", &["one run is compared with several"]);
+        stage.refuses("compare a b c", &["without --with"]);
+        stage.refuses("compare a b --with c a", &["named twice"]);
     }
 }

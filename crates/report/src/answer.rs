@@ -135,6 +135,14 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Len
     if let Some(clause) = demand(report, &equivalent) {
         clauses.push(clause);
     }
+    let differ = having(Verdict::RunsDiffer);
+    if !differ.is_empty() {
+        clauses.push(format!(
+            "these two runs differ in {} of {total}, and others might not: {}",
+            differ.len(),
+            list(&differ, shown)
+        ));
+    }
     let (bounded, unbounded): (Vec<&Found<'_>>, Vec<&Found<'_>>) =
         open.iter().copied().partition(|f| f.row.cell.bound.is_some());
     if !bounded.is_empty() {
@@ -167,7 +175,7 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Len
         Tone::Worse
     } else if !faster.is_empty() {
         Tone::Better
-    } else if !open.is_empty() || total == 0 {
+    } else if !open.is_empty() || !differ.is_empty() || total == 0 {
         Tone::Open
     } else {
         Tone::Same
@@ -238,7 +246,7 @@ pub(crate) fn undecided(groups: &[Group]) -> Vec<Undecided> {
 }
 
 fn open_sentence(table: &Table, row: &Row) -> String {
-    let things = if row.cell.flags.contains(&Flag::Unpaired) { "values" } else { "blocks" };
+    let things = rows::units(&row.cell);
     let more = match row.cell.blocks_to_decide {
         Some(blocks) => join(&format!("about {} {things}", rows::two_digits(blocks))),
         None => format!("no practical number of {things}"),
@@ -246,7 +254,11 @@ fn open_sentence(table: &Table, row: &Row) -> String {
     let seen = row.smallest.as_ref().map_or(String::new(), |smallest| {
         format!("; the smallest effect it could see is {}", join(&smallest.to_string()))
     });
-    format!("{} {}: {more} would, {} were measured{seen}", table.workload, table.metric, row.n)
+    let measured = match &row.cell.runs {
+        Some(sides) => format!("{} and {}", sides.before.each.len(), sides.after.each.len()),
+        None => row.n.to_string(),
+    };
+    format!("{} {}: {more} would, {measured} were measured{seen}", table.workload, table.metric)
 }
 
 fn list(cells: &[&Found<'_>], describe: fn(&Found<'_>) -> String) -> String {

@@ -5,7 +5,7 @@ use crate::differences::{Difference, differences};
 use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes, troubles};
 use serde_json::{Map, Value, json};
 use weigh_model::VoidUnit;
-use weigh_stats::{Cell, ChargeSummary, ClockSummary, Failure, Interval, NoiseSummary, OneRun, Summary};
+use weigh_stats::{Cell, ChargeSummary, ClockSummary, Failure, Interval, NoiseSummary, RunSide, Summary};
 
 /// Version of the format. Changes: 1, first version.
 const FORMAT: u32 = 1;
@@ -155,6 +155,7 @@ fn cell(report: &Report, cell: &Cell) -> Value {
             "slow": estimate(Some(cases.slow), "mean"),
         })),
         "pairing": cell.pairing,
+        "lag_1_correlation": cell.lag_1_correlation,
         "runs": runs.map(|runs| json!({ "before": side(&runs.before), "after": side(&runs.after) })),
         "operation": charge.map(|charge| &charge.operation),
         "closed_loop": crate::rows::closed_loop(report, cell),
@@ -163,9 +164,9 @@ fn cell(report: &Report, cell: &Cell) -> Value {
     joined([of, values(cell.summary).into(), rest])
 }
 
-fn side(run: &OneRun) -> Value {
-    let overhead = json!({ "overhead": estimate(run.overhead, "mean") });
-    joined([json!({ "n": run.n }), values(run.summary).into(), overhead])
+fn side(side: &RunSide) -> Value {
+    let overhead = json!({ "overhead": estimate(side.overhead, "mean"), "each": side.each });
+    joined([json!({ "n": side.n }), values(side.summary).into(), overhead])
 }
 
 fn environment(report: &Report, of: &EnvironmentFacts, found: &[Difference]) -> Value {

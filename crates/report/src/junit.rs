@@ -178,7 +178,9 @@ fn outcome(row: &Row, effect: Option<&str>, gate: Option<&Gated<'_>>) -> Outcome
         return if not_measured { Outcome::Error(reason.into()) } else { Outcome::Skipped(reason.into()) };
     };
     match cell.verdict {
-        Some(Verdict::Inconclusive) => Outcome::Skipped(format!("{effect}: {}", row.verdict)),
+        Some(Verdict::Inconclusive | Verdict::RunsDiffer) => {
+            Outcome::Skipped(format!("{effect}: {}", row.verdict))
+        }
         None => Outcome::Skipped(format!("{effect}: no verdict")),
         Some(_) => Outcome::Passed,
     }

@@ -140,8 +140,15 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     if has(Flag::Sequential) || report.compared.is_some() {
         add(
             "SEQUENTIAL",
-            "the two runs share no time; the change of each environment's ratio to its own baseline is compared \
+            "the runs share no time; the change of each environment's ratio to its own baseline is compared \
              (Welch), and what the host did to one environment only is part of it",
+        );
+    }
+    if has(Flag::OneRun) {
+        add(
+            "ONE RUN",
+            "one run on a side: intervals are about these runs, and others of the same thing may differ by more; \
+             a verdict takes several on each side (weigh compare A1 A2 A3 --with B1 B2 B3)",
         );
     }
     if let (Some(done), Some(planned)) = (report.blocks_done, report.blocks_planned)
@@ -217,7 +224,7 @@ pub(crate) fn convention(report: &Report) -> String {
     let baseline = &report.analysis.baseline;
     bind_units(&if report.compared.is_some() {
         format!(
-            "+ is worse: the cost relative to {baseline} rose from the first run to the second; brackets hold the 95 % \
+            "+ is worse: the cost relative to {baseline} rose from before to after; brackets hold the 95 % \
              interval in per cent."
         )
     } else {
@@ -244,8 +251,8 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
     let loose = common_flags(report).contains(&Flag::Unpaired);
     let over = if loose { "values" } else { "blocks" };
     let mut meaning = String::from(if report.compared.is_some() {
-        "The absolute values are medians over blocks, before and after. The change is the second run's ratio of costs to \
-         its own baseline over that of the first (geometric means over blocks), less 1."
+        "The absolute values are medians over blocks, before and after. The change is the ratio of costs to its own \
+         baseline after over that before (geometric means over blocks, then over runs), less 1."
     } else if loose {
         "The absolute values are medians. The overhead is the average effect: the ratio of the geometric means of the \
          costs, less 1."
@@ -413,11 +420,17 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::OneInstance => {
             "one instance of each environment was measured and others may differ; there is no verdict"
         }
+        Flag::OneRun => {
+            "one run was compared with one other; more is not concluded than that these two differ"
+        }
+        Flag::CorrelatedBlocks => {
+            "the ratios of neighbouring blocks are alike (level .01), so that blocks tell less than their number; the interval is at least as wide as their slow movements make it"
+        }
         Flag::ShortMeasurement => "a timed interval is shorter than 1 ms, where starting and timing weigh in",
         Flag::Unpaired => "compared without pairs",
-        Flag::Sequential => "compared with another run, which shares no time with this one",
+        Flag::Sequential => "compared with other runs, which share no time with these",
         Flag::NoReference => {
-            "the raw change between two runs, not relative to a baseline: whatever changed on the host is in it"
+            "the raw change between the runs, not relative to a baseline: whatever changed on the host is in it"
         }
         Flag::Disturbed => {
             "other work or the hypervisor took more than the warning share of the CPUs in some trials"

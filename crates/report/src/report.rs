@@ -85,12 +85,12 @@ impl LogEnd {
     }
 }
 
-/// The names of two runs that are compared.
+/// The names of runs that are compared, separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComparedRuns {
-    /// The first.
+    /// Those of one side.
     pub before: String,
-    /// The second.
+    /// Those of the other.
     pub after: String,
 }
 

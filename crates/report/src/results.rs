@@ -184,7 +184,7 @@ pub(crate) fn assignments<'a>(params: impl IntoIterator<Item = (&'a String, &'a 
 pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
     let compared: Vec<&Cell> =
         report.analysis.cells.iter().filter(|cell| cell.environment != report.analysis.baseline).collect();
-    [Flag::Exploratory, Flag::Unpaired, Flag::Sequential]
+    [Flag::Exploratory, Flag::Unpaired, Flag::Sequential, Flag::OneRun]
         .into_iter()
         .filter(|flag| !compared.is_empty() && compared.iter().all(|cell| cell.flags.contains(flag)))
         .collect()

@@ -182,6 +182,7 @@ pub(crate) fn why_no_verdict(cell: &Cell) -> String {
         _ if cell.unusable > 0 => format!("{} unusable values", cell.unusable),
         _ if has(Flag::Rounded) => "values are rounded too coarsely".into(),
         _ if has(Flag::OneInstance) => "one instance was measured".into(),
+        _ if has(Flag::OneRun) => "one run on a side: a verdict takes several on each".into(),
         _ if has(Flag::ClockUnproven) => "the guest's clock is unproven".into(),
         _ if has(Flag::LoaderBound) => "the load generator was the limit".into(),
         _ if has(Flag::TooFewForQuantile) => "too few samples for the quantile".into(),
@@ -196,7 +197,7 @@ fn tone(cell: &Cell) -> Tone {
         Some(Verdict::Slower) => Tone::Worse,
         Some(Verdict::Faster) => Tone::Better,
         Some(Verdict::Equivalent | Verdict::DetectableBelowMargin) => Tone::Same,
-        Some(Verdict::Inconclusive) => Tone::Open,
+        Some(Verdict::Inconclusive | Verdict::RunsDiffer) => Tone::Open,
         Some(Verdict::Baseline) | None => Tone::Plain,
     }
 }
@@ -222,10 +223,9 @@ fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
         ));
     }
     if cell.verdict == Some(Verdict::Inconclusive) {
-        let each = if cell.runs.is_some() { " in each run" } else { "" };
-        let things = if cell.flags.contains(&Flag::Unpaired) { "values" } else { "blocks" };
+        let things = units(cell);
         remarks.push(match cell.blocks_to_decide {
-            Some(blocks) => format!("about {} {things}{each} would decide", two_digits(blocks)),
+            Some(blocks) => format!("about {} {things} would decide", two_digits(blocks)),
             None => format!("no practical number of {things} would decide"),
         });
     }
@@ -234,16 +234,35 @@ fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
     {
         remarks.push(join(&format!("typical {}", Effect::from(typical))));
     }
+    if cell.flags.contains(&Flag::CorrelatedBlocks)
+        && let Some(correlation) = cell.lag_1_correlation
+    {
+        remarks.push(format!("neighbouring blocks correlate by {correlation:.2}"));
+    }
     if let Some(runs) = &cell.runs {
         for (when, run) in [("before", &runs.before), ("after", &runs.after)] {
             if let (Some(overhead), Some(summary)) = (run.overhead, run.summary) {
                 let ratio = join(&Effect::from(overhead).to_string());
-                let (value, n) = (join(&scale.format(summary.median)), join(&format!("n {}", run.n)));
+                let several = match run.each.len() {
+                    0 | 1 => String::new(),
+                    several => format!(" in {several} runs"),
+                };
+                let (value, n) =
+                    (join(&scale.format(summary.median)), join(&format!("n {}{several}", run.n)));
                 remarks.push(format!("{when} {ratio} at {value}, {n}"));
             }
         }
     }
     remarks
+}
+
+/// What more of would decide an open verdict.
+pub(crate) fn units(cell: &Cell) -> &'static str {
+    match cell.runs {
+        Some(_) => "runs on each side",
+        None if cell.flags.contains(&Flag::Unpaired) => "values",
+        None => "blocks",
+    }
 }
 
 /// An estimate of a number of blocks is not better than two digits.

@@ -7,7 +7,7 @@ use crate::quantum::Rounding;
 use crate::samples::{Blocks, Sample, pair};
 use crate::warning::{Warning, WarningKind};
 use crate::worst::WorstCases;
-use crate::{holm, rank};
+use crate::{holm, rank, serial};
 use std::collections::BTreeSet;
 use weigh_model::{Comparison, Series, neighbours};
 
@@ -189,7 +189,8 @@ fn compared(
         }
         cell.typical = typical(&logs);
         cell.worst_cases = WorstCases::of(&logs, failed_pairs(logs.len(), side, baseline));
-        (cell.log_ratios.iter().map(|(block, d)| (Some(*block), *d)).collect(), Estimate::of(&logs))
+        let estimate = Estimate::of(&logs).map(|estimate| allow_for_neighbours(&mut cell, estimate, &logs));
+        (cell.log_ratios.iter().map(|(block, d)| (Some(*block), *d)).collect(), estimate)
     } else {
         cell.pairing = Pairing::Unpaired;
         cell.flags.push(Flag::Unpaired);
@@ -217,6 +218,23 @@ fn compared(
         kinds.push(WarningKind::NoSpread);
     }
     Draft { measured: Measured { cell, estimate }, spread, kinds }
+}
+
+/// The estimate, and the worst cases of the cell, with the error that they have where neighbouring
+/// blocks are alike.
+fn allow_for_neighbours(cell: &mut Cell, estimate: Estimate, logs: &[f64]) -> Estimate {
+    cell.lag_1_correlation = serial::lag_1(logs);
+    if !cell.lag_1_correlation.is_some_and(|correlation| serial::is_certain(correlation, logs.len())) {
+        return estimate;
+    }
+    cell.flags.push(Flag::CorrelatedBlocks);
+    let widening = serial::widening(logs);
+    cell.worst_cases = cell.worst_cases.map(|cases| WorstCases {
+        fast: cases.fast.times_as_wide(widening),
+        slow: cases.slow.times_as_wide(widening),
+        ..cases
+    });
+    Estimate { standard_error: widening * estimate.standard_error, ..estimate }
 }
 
 /// The estimate with what rounding may have moved it by, as the typical effect and the worst cases of
@@ -280,6 +298,7 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
         values: side.sample.values.clone(),
         log_ratios: Vec::new(),
         runs: None,
+        lag_1_correlation: None,
     }
 }
 

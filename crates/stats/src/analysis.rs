@@ -155,8 +155,8 @@ pub struct Cell {
     /// Environment name.
     pub environment: String,
     /// What the intervals rest on: pairs of blocks where paired; for the baseline, unpaired, and
-    /// where the baseline has no value at all, the values of this environment; for two runs, the
-    /// smaller of the two numbers.
+    /// where the baseline has no value at all, the values of this environment; where runs are compared
+    /// with runs, the blocks of the run that has the fewest.
     pub n: u32,
     /// Trials tried, failed ones included.
     pub tried: u32,
@@ -205,8 +205,8 @@ pub struct Cell {
     /// A mode of slow (or fast) blocks at most this frequent may have stayed unseen, with 95 %
     /// confidence: 1 - .05^(1/n).
     pub unseen_mode_bound: Option<f64>,
-    /// For [`Verdict::Inconclusive`]: blocks in all (two runs: in each) that would decide it with
-    /// this spread, wherever the effect lies, where a practical number would.
+    /// For [`Verdict::Inconclusive`]: blocks in all (runs compared with runs: runs on each side) that
+    /// would decide it with this spread, wherever the effect lies, where a practical number would.
     pub blocks_to_decide: Option<u32>,
     /// For [`Verdict::Inconclusive`]: the end of the 95 % interval that is farther from 0, as a
     /// positive fraction, where it is at most three margins.
@@ -221,9 +221,13 @@ pub struct Cell {
     /// Block and log of the ratio of costs to the baseline, in the order of the blocks; empty where
     /// nothing was paired.
     pub log_ratios: Vec<(u32, f64)>,
-    /// For two runs: what each says on its own. `overhead` is then the change from the first to the
-    /// second.
-    pub runs: Option<TwoRuns>,
+    /// Where runs are compared with runs: what either side says on its own. `overhead` is then the
+    /// change from the first side to the second.
+    pub runs: Option<ComparedSides>,
+    /// The correlation of the log ratios of neighbouring blocks; none below twelve pairs, and where
+    /// they have no spread.
+    #[serde(default)]
+    pub lag_1_correlation: Option<f64>,
 }
 
 impl Cell {
@@ -236,10 +240,11 @@ impl Cell {
     /// Whether trials or values are missing from one side for a reason that may have to do with the
     /// result, so that what is left is no fair sample by itself, or were rounded too coarsely, or were
     /// taken with a clock that nothing proves, or by a load generator that was the limit itself, or in
-    /// one instance: nothing is concluded.
+    /// one instance, or in one run on each side: nothing is concluded.
     pub fn is_impaired(&self) -> bool {
-        const IMPAIRED: [Flag; 7] = [
+        const IMPAIRED: [Flag; 8] = [
             Flag::OneInstance,
+            Flag::OneRun,
             Flag::Failed,
             Flag::BaselineFailed,
             Flag::UnusableValues,
@@ -313,6 +318,9 @@ pub enum Verdict {
     DetectableBelowMargin,
     /// Neither a difference nor its absence is shown.
     Inconclusive,
+    /// The average costs of these two runs differ, by more than their blocks do. Whether what they
+    /// measured differs is not shown, because runs of the same thing differ as well.
+    RunsDiffer,
     /// This is what the others are compared with.
     Baseline,
 }
@@ -360,6 +368,10 @@ pub enum Flag {
     /// One instance of each environment was measured, so that other instances may differ otherwise:
     /// no verdict about the environment.
     OneInstance,
+    /// One run was compared with one other: no verdict beyond [`Verdict::RunsDiffer`].
+    OneRun,
+    /// The log ratios of neighbouring blocks are alike, so the interval is widened where need be.
+    CorrelatedBlocks,
     /// Steal or foreign CPU beyond the warning share in some trials that count, or any with voiding
     /// off.
     Disturbed,
@@ -388,7 +400,7 @@ pub enum Flag {
 
 impl Flag {
     /// Every flag, in order.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Failed,
         Self::BaselineFailed,
         Self::UnusableValues,
@@ -403,6 +415,8 @@ impl Flag {
         Self::Sequential,
         Self::NoReference,
         Self::OneInstance,
+        Self::OneRun,
+        Self::CorrelatedBlocks,
         Self::Disturbed,
         Self::HostClock,
         Self::ClockWarning,
@@ -431,28 +445,31 @@ pub enum Pairing {
     Paired,
     /// Two loose samples (Welch).
     Unpaired,
-    /// The log ratios of two runs (Welch).
+    /// The log ratios of runs with those of other runs (Welch).
     Sequential,
 }
 
-/// What each of two runs says on its own.
+/// What either side says on its own where runs are compared with runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TwoRuns {
-    /// The first run.
-    pub before: OneRun,
-    /// The second run.
-    pub after: OneRun,
+pub struct ComparedSides {
+    /// The runs before.
+    pub before: RunSide,
+    /// The runs after.
+    pub after: RunSide,
 }
 
-/// What one of two runs says on its own about a cell.
+/// What the runs of one side say about a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OneRun {
-    /// As [`Cell::n`].
+pub struct RunSide {
+    /// As [`Cell::n`], over all runs of the side.
     pub n: u32,
-    /// As [`Cell::summary`].
+    /// As [`Cell::summary`], of the values of all runs.
     pub summary: Option<Summary>,
-    /// The overhead over the run's own baseline; none for the baseline.
+    /// The overhead over each run's own baseline; none for the baseline. Of several runs the interval
+    /// rests on the means of the runs.
     pub overhead: Option<Interval>,
+    /// The overhead in each run, in the order of the runs; empty for the baseline.
+    pub each: Vec<f64>,
 }
 
 #[cfg(test)]
@@ -468,7 +485,8 @@ mod tests {
         // In the order of the declaration, each once: the last one is the last of all.
         assert!(Flag::ALL.is_sorted_by(|a, b| a < b) && Flag::Exploratory as usize + 1 == Flag::ALL.len());
         use Verdict::*;
-        for verdict in [Slower, Faster, Equivalent, DetectableBelowMargin, Inconclusive, Baseline] {
+        for verdict in [Slower, Faster, Equivalent, DetectableBelowMargin, Inconclusive, RunsDiffer, Baseline]
+        {
             assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.to_string());
         }
     }

@@ -1,7 +1,10 @@
-//! Two runs: what changed from one to the other.
+//! Runs compared with runs: what changed from those before to those after.
+//!
+//! Runs of the same thing differ by more than their blocks explain: a boot, a layout, a temperature
+//! is drawn once for a run. So a run is one observation, and a verdict takes several on each side.
 
 use crate::analyse::{Look, Measured, conclude, describe, measure, warning};
-use crate::analysis::{Analysis, Cell, Flag, OneRun, Options, Pairing, TwoRuns, Verdict};
+use crate::analysis::{Analysis, Cell, ComparedSides, Flag, Options, Pairing, RunSide, Summary, Verdict};
 use crate::estimate::{Estimate, unseen_mode_bound};
 use crate::quantum::Rounding;
 use crate::samples::is_cost;
@@ -9,103 +12,199 @@ use crate::warning::{Warning, WarningKind};
 use std::collections::BTreeMap;
 use weigh_model::Comparison;
 
-/// What identifies a cell in both runs: workload, parameters, metric, environment.
-fn key(cell: &Cell) -> (String, BTreeMap<String, String>, String, String) {
+/// A run: its comparisons and its own options.
+pub type ComparedRun<'a> = (&'a [Comparison], &'a Options);
+
+/// Adjusted p below which the values of two runs differ.
+const LEVEL: f64 = 0.05;
+
+/// Fewest runs on each side with which more are worth proposing.
+const FEWEST_RUNS: u32 = 2;
+
+/// What identifies a cell in all runs: workload, parameters, metric, environment.
+type Key = (String, BTreeMap<String, String>, String, String);
+
+fn key(cell: &Cell) -> Key {
     (cell.workload.clone(), cell.key.params.clone(), cell.metric.name.clone(), cell.environment.clone())
 }
 
-/// The change from one run to another, each given with its own options.
+/// The change from some runs to others, each given with its own options.
 ///
 /// Blocks of two runs share no time, so nothing is paired: each run's log ratio to its own baseline
-/// is estimated on its own, and the two estimates are compared by Welch. `overhead` is then the
-/// change of the ratio: +.01 means that the environment costs 1 % more relative to its baseline
-/// than before. Every cell is labelled sequential. What the host did to both environments alike
-/// cancels; what it did to one of them does not, and no statistics can tell that.
+/// is estimated on its own. `overhead` is then the change of the ratio: +.01 means that the
+/// environment costs 1 % more relative to its baseline than before. Every cell is labelled
+/// sequential. What the host did to both environments alike cancels; what it did to one of them does
+/// not, and no statistics can tell that.
+///
+/// With several runs on each side, the means of the runs are the values that Welch's test compares.
+/// With one run on either side, nothing is known of how much runs differ: the blocks of the two are
+/// compared by Welch's test, every cell has the flag [`Flag::OneRun`], and its verdict is
+/// [`Verdict::RunsDiffer`] or none.
 ///
 /// The baseline itself has no ratio. Its cell shows the raw change of cost between the runs with
 /// the flag [`Flag::NoReference`] and without a verdict: a slower host looks just like a slower
 /// baseline there.
 ///
-/// Cells are matched by workload, parameters, metric and environment; a cell of one run only is
-/// named in a warning. Margin and baseline of the second run hold; the comparison is exploratory
-/// when either run is. Counts are sums over both runs, `values` and `log_ratios` are those of the
-/// second run, and [`Cell::runs`] has both sides.
-pub fn compare_runs(before: (&[Comparison], &Options), after: (&[Comparison], &Options)) -> Analysis {
-    let (cells_before, warnings_before) = measure(before.0, before.1);
-    let (cells_after, warnings_after) = measure(after.0, after.1);
-    let mut warnings = warnings_before;
-    warnings.extend(warnings_after);
-    if before.1.baseline != after.1.baseline {
-        let kind = WarningKind::BaselinesDiffer {
-            before: before.1.baseline.clone(),
-            after: after.1.baseline.clone(),
-        };
-        warnings.insert(0, Warning::of(None, None, kind));
+/// Cells are matched by workload, parameters, metric and environment; a cell that some run lacks is
+/// named in a warning. Margin and baseline of the last run after hold; the comparison is exploratory
+/// when any run is. Counts are sums over all runs, `values` and `log_ratios` are those of the last
+/// run after, and [`Cell::runs`] has both sides.
+///
+/// Without a run on either side there are no cells.
+pub fn compare_runs(before: &[ComparedRun<'_>], after: &[ComparedRun<'_>]) -> Analysis {
+    let all: Vec<ComparedRun<'_>> = before.iter().chain(after).copied().collect();
+    let Some((_, last)) = all.last().copied() else { return Analysis::default() };
+    let mut warnings: Vec<Warning> = Vec::new();
+    if let Some((_, other)) = all.iter().find(|(_, options)| options.baseline != last.baseline) {
+        let kind =
+            WarningKind::BaselinesDiffer { before: other.baseline.clone(), after: last.baseline.clone() };
+        warnings.push(Warning::of(None, None, kind));
     }
-    let options = Options { exploratory: before.1.exploratory || after.1.exploratory, ..after.1.clone() };
-
-    let mut left: BTreeMap<_, _> = cells_before.iter().map(|m| (key(&m.cell), m)).collect();
-    let mut changes = Vec::new();
-    for later in cells_after {
-        let Some(earlier) = left.remove(&key(&later.cell)) else {
-            warnings.push(warning(&later.cell, WarningKind::InOneRunOnly { after: true }));
-            continue;
-        };
-        let (old, new) = (&earlier.cell.metric, &later.cell.metric);
-        if (&old.unit, old.better) != (&new.unit, new.better) {
-            warnings.push(warning(&later.cell, WarningKind::MetricChanged));
-            continue;
+    let options = Options { exploratory: all.iter().any(|(_, options)| options.exploratory), ..last.clone() };
+    let sides = [before, after].map(|runs| Side::new(runs, &mut warnings));
+    let changes = changes(&sides, &options, &mut warnings);
+    let estimates: Vec<Option<Estimate>> = changes.iter().map(|change| change.estimate).collect();
+    let mut analysis = conclude(changes, &options, Look::Planned, warnings);
+    for (cell, estimate) in analysis.cells.iter_mut().zip(estimates) {
+        if cell.flags.contains(&Flag::OneRun) {
+            cell.verdict = differ(cell);
+        } else if cell.verdict == Some(Verdict::Inconclusive) {
+            let factor = analysis.comparisons as f64;
+            let runs = |e: Estimate| e.units_to_decide(FEWEST_RUNS, options.margin, factor, factor);
+            cell.blocks_to_decide = estimate.and_then(runs);
         }
-        changes.push(change(earlier, later, &options));
     }
-    let only_before = cells_before.iter().filter(|m| left.contains_key(&key(&m.cell)));
-    warnings.extend(only_before.map(|m| warning(&m.cell, WarningKind::InOneRunOnly { after: false })));
-    conclude(changes, &options, Look::Planned, warnings)
+    analysis
 }
 
-fn change(before: &Measured, after: Measured, options: &Options) -> Measured {
-    let Measured { mut cell, estimate } = after;
-    let raw = is_baseline(&cell) || is_baseline(&before.cell);
-    let (old, new) = if raw {
-        (log_costs(&before.cell, &cell), log_costs(&cell, &before.cell))
-    } else {
-        (before.estimate, estimate)
+/// The verdict of a cell of which each side has one run.
+fn differ(cell: &Cell) -> Option<Verdict> {
+    let differs = cell.p_diff_holm.is_some_and(|p| p < LEVEL);
+    let otherwise = Cell {
+        flags: cell.flags.iter().copied().filter(|flag| *flag != Flag::OneRun).collect(),
+        ..cell.clone()
     };
-    let estimate = new.zip(old).map(|(new, old)| new.less(&old));
-    cell.runs = Some(TwoRuns { before: one_run(&before.cell), after: one_run(&cell) });
+    (differs && !otherwise.is_impaired()).then_some(Verdict::RunsDiffer)
+}
 
-    cell.n = cell.n.min(before.cell.n);
-    cell.tried = cell.tried.saturating_add(before.cell.tried);
-    cell.failed = cell.failed.saturating_add(before.cell.failed);
-    cell.unusable = cell.unusable.saturating_add(before.cell.unusable);
+/// The runs of one side.
+struct Side {
+    /// How many.
+    runs: usize,
+    /// Every cell with what each run found, in the order of the cells of the last run.
+    cells: Vec<(Key, Vec<Measured>)>,
+}
+
+impl Side {
+    fn new(runs: &[ComparedRun<'_>], warnings: &mut Vec<Warning>) -> Self {
+        let mut cells: Vec<(Key, Vec<Measured>)> = Vec::new();
+        for (comparisons, options) in runs.iter().rev() {
+            let (measured, of_run) = measure(comparisons, options);
+            warnings.extend(of_run);
+            for one in measured {
+                let key = key(&one.cell);
+                match cells.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, found)) => found.push(one),
+                    None => cells.push((key, vec![one])),
+                }
+            }
+        }
+        // They were taken from the last run to the first.
+        cells.iter_mut().for_each(|(_, found)| found.reverse());
+        Self { runs: runs.len(), cells }
+    }
+}
+
+fn changes(sides: &[Side; 2], options: &Options, warnings: &mut Vec<Warning>) -> Vec<Measured> {
+    let [before, after] = sides;
+    let mut changes = Vec::new();
+    for (key, later) in &after.cells {
+        let Some((_, earlier)) = before.cells.iter().find(|(known, _)| known == key) else {
+            warnings.push(warning(&later[0].cell, WarningKind::InOneRunOnly { after: true }));
+            continue;
+        };
+        let cell = &later[0].cell;
+        let same = |other: &Measured| {
+            (&cell.metric.unit, cell.metric.better) == (&other.cell.metric.unit, other.cell.metric.better)
+        };
+        if !earlier.iter().chain(later).all(same) {
+            warnings.push(warning(cell, WarningKind::MetricChanged));
+        } else if earlier.len() < before.runs || later.len() < after.runs {
+            warnings.push(warning(cell, WarningKind::NotInEveryRun));
+        } else {
+            changes.push(change(earlier, later, options));
+        }
+    }
+    let only_before =
+        before.cells.iter().filter(|(key, _)| !after.cells.iter().any(|(known, _)| known == key));
+    warnings.extend(
+        only_before.map(|(_, found)| warning(&found[0].cell, WarningKind::InOneRunOnly { after: false })),
+    );
+    changes
+}
+
+fn change(before: &[Measured], after: &[Measured], options: &Options) -> Measured {
+    let all = || before.iter().chain(after);
+    let raw = all().any(|run| is_baseline(&run.cell));
+    let of = |runs: &[Measured], beside: &[Measured]| -> Vec<Option<Estimate>> {
+        let estimate = |run: &Measured| match raw {
+            true => log_costs(&run.cell, &beside[0].cell),
+            false => run.estimate,
+        };
+        runs.iter().map(estimate).collect()
+    };
+    let estimates = [of(before, after), of(after, before)];
+    let one_run = before.len() < 2 || after.len() < 2;
+    let [old, new] = estimates.each_ref().map(|side| if one_run { single(side) } else { over_runs(side) });
+    let estimate = new.zip(old).map(|(new, old)| new.less(&old));
+
+    let mut cell = after[after.len() - 1].cell.clone();
+    cell.runs = Some(ComparedSides { before: run_side(before), after: run_side(after) });
+    cell.n = all().map(|run| run.cell.n).min().unwrap_or(0);
+    let sum = |count: fn(&Cell) -> u32| all().map(|run| count(&run.cell)).fold(0, u32::saturating_add);
+    cell.tried = sum(|cell| cell.tried);
+    cell.failed = sum(|cell| cell.failed);
+    cell.unusable = sum(|cell| cell.unusable);
     cell.unseen_mode_bound = unseen_mode_bound(cell.n);
-    (cell.typical, cell.worst_cases) = (None, None);
+    (cell.typical, cell.worst_cases, cell.lag_1_correlation) = (None, None, None);
     cell.verdict = None;
     cell.pairing = Pairing::Sequential;
     describe(&mut cell, estimate);
 
-    cell.flags.extend(&before.cell.flags);
-    cell.flags.retain(|flag| !matches!(flag, Flag::Exploratory | Flag::NoSpread));
+    cell.flags = all().flat_map(|run| run.cell.flags.iter().copied()).collect();
+    let of_blocks = |flag: &Flag| matches!(flag, Flag::Exploratory | Flag::NoSpread);
+    cell.flags.retain(|flag| !of_blocks(flag) && (one_run || *flag != Flag::CorrelatedBlocks));
     cell.flags.push(Flag::Sequential);
-    if raw {
-        cell.flags.push(Flag::NoReference);
-    }
-    if options.exploratory {
-        cell.flags.push(Flag::Exploratory);
-    }
-    if estimate.is_some_and(|e| e.has_no_spread()) {
-        cell.flags.push(Flag::NoSpread);
-    }
+    let holds = [
+        (raw, Flag::NoReference),
+        (one_run, Flag::OneRun),
+        (options.exploratory, Flag::Exploratory),
+        (estimate.is_some_and(|e| e.has_no_spread()), Flag::NoSpread),
+    ];
+    cell.flags.extend(holds.into_iter().filter_map(|(holds, flag)| holds.then_some(flag)));
     cell.flags.sort_unstable();
     cell.flags.dedup();
     Measured { cell, estimate }
+}
+
+/// The estimate of one run, over its blocks. Of several runs beside a single one, that of the last.
+fn single(runs: &[Option<Estimate>]) -> Option<Estimate> {
+    runs.last().copied().flatten()
+}
+
+/// The estimate over the means of runs. None where a run has none.
+fn over_runs(runs: &[Option<Estimate>]) -> Option<Estimate> {
+    let known: Vec<Estimate> = runs.iter().copied().collect::<Option<_>>()?;
+    let means: Vec<f64> = known.iter().map(|run| run.mean).collect();
+    let rounding = known.iter().map(|run| run.rounding).fold(0.0, f64::max);
+    Some(Estimate { rounding, ..Estimate::of(&means)? })
 }
 
 fn is_baseline(cell: &Cell) -> bool {
     cell.verdict == Some(Verdict::Baseline)
 }
 
-/// The log cost itself, where there is nothing to relate it to, beside that of the other run.
+/// The log cost itself, where there is nothing to relate it to, beside that of another run.
 fn log_costs(cell: &Cell, beside: &Cell) -> Option<Estimate> {
     let costs =
         |cell: &Cell| cell.values.iter().map(|o| o.value).filter(|x| is_cost(*x)).collect::<Vec<f64>>();
@@ -115,6 +214,18 @@ fn log_costs(cell: &Cell, beside: &Cell) -> Option<Estimate> {
     Some(Estimate { rounding, ..Estimate::of(&logs)? })
 }
 
-fn one_run(cell: &Cell) -> OneRun {
-    OneRun { n: cell.n, summary: cell.summary, overhead: cell.overhead }
+fn run_side(runs: &[Measured]) -> RunSide {
+    let values: Vec<f64> =
+        runs.iter().flat_map(|run| run.cell.values.iter().map(|value| value.value)).collect();
+    let estimates: Vec<Option<Estimate>> = runs.iter().map(|run| run.estimate).collect();
+    let overhead = match runs {
+        [one] => one.cell.overhead,
+        _ => over_runs(&estimates).map(|over| over.interval()),
+    };
+    RunSide {
+        n: runs.iter().map(|run| run.cell.n).fold(0, u32::saturating_add),
+        summary: Summary::of(&values),
+        overhead,
+        each: estimates.iter().flatten().map(|run| run.mean.exp_m1()).collect(),
+    }
 }

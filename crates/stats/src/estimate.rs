@@ -171,12 +171,17 @@ impl Estimate {
     /// within the margin. The mean has no part in it: that of few blocks is mostly noise. None when a
     /// million blocks would not do.
     pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
+        self.units_to_decide(EQUIVALENT_FEWEST_BLOCKS, margin, factor_diff, factor_eq)
+    }
+
+    /// The same of units that are no blocks, of which it takes at least `fewest`.
+    pub fn units_to_decide(&self, fewest: u32, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
         let decides = |blocks: u32| {
             let (error, df) = self.at(blocks);
             (critical(factor_diff, df) + critical(factor_eq, df)) * error
                 < margin.ln_1p() - 2.0 * self.rounding
         };
-        smallest(EQUIVALENT_FEWEST_BLOCKS.max(self.n + 1), decides)
+        smallest(fewest.max(self.n + 1), decides)
     }
 
     /// Blocks in all that would likely show that the mean is not 0, were mean and spread to stay

@@ -42,6 +42,12 @@ impl Interval {
         Self { low: (self.low.ln_1p() - by).exp_m1(), high: (self.high.ln_1p() + by).exp_m1(), ..self }
     }
 
+    /// An effect whose interval is so many times as wide, on the log scale.
+    pub(crate) fn times_as_wide(self, times: f64) -> Self {
+        let end = |end: f64| (self.estimate.ln_1p() + times * (end.ln_1p() - self.estimate.ln_1p())).exp_m1();
+        Self { low: end(self.low), high: end(self.high), ..self }
+    }
+
     /// Half the width of an effect on the log scale, the scale on which it is symmetric.
     pub fn log_half_width(&self) -> f64 {
         (self.high.ln_1p() - self.low.ln_1p()) / 2.0

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! records of a run --collect--> comparisons --analyse--> cells with intervals and verdicts
-//! samples of others ----------^              compare_runs, for two runs
+//! samples of others ----------^              compare_runs, for runs with runs
 //! ```
 //!
 //! The order of work in [`analyse()`]:
@@ -66,6 +66,7 @@ mod quantum;
 mod rank;
 mod resample;
 mod samples;
+mod serial;
 pub mod slices;
 mod smooth;
 mod spread;
@@ -77,8 +78,8 @@ mod worst;
 
 pub use analyse::analyse;
 pub use analysis::{
-    Analysis, Cell, CellFlag, EQUIVALENT_FEWEST_BLOCKS, Flag, OneRun, Options, Pairing, Summary, TwoRuns,
-    Verdict,
+    Analysis, Cell, CellFlag, ComparedSides, EQUIVALENT_FEWEST_BLOCKS, Flag, Options, Pairing, RunSide,
+    Summary, Verdict,
 };
 pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, power, rejection_by_chance};
 pub use circumstances::loader::LOADER_BOUND_SHARE;
@@ -88,7 +89,7 @@ pub use circumstances::{
     SpreadParts, SpreadSummary,
 };
 pub use collect::{Collected, Failure, collect};
-pub use compare::compare_runs;
+pub use compare::{ComparedRun, compare_runs};
 pub use course::{Change, Course, Moment, courses};
 pub use gate::{GateOutcome, gate};
 pub use grade::{ALIKE, Among, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};

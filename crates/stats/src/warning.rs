@@ -121,21 +121,24 @@ pub enum WarningKind {
         /// The shortest, seconds.
         shortest_s: f64,
     },
-    /// Measured in one run only, so not compared.
-    #[error("only the {} run has it, so there is nothing to compare", if *.after { "second" } else { "first" })]
+    /// Measured on one side only, so not compared.
+    #[error("it was measured only {}, so there is nothing to compare", if *.after { "after" } else { "before" })]
     InOneRunOnly {
-        /// Whether the second run is the one that has it.
+        /// Whether the side after is the one that has it.
         after: bool,
     },
+    /// Some run of a side lacks it, so it is not compared.
+    #[error("some runs lack it, so it is not compared")]
+    NotInEveryRun,
     /// Unit or direction differ between the runs, so not compared.
     #[error("unit or direction of the metric differ between the runs, so it is not compared")]
     MetricChanged,
-    /// The two runs have different baselines.
-    #[error("the first run is relative to `{before}`, the second to `{after}`")]
+    /// Runs that are compared have different baselines.
+    #[error("one run is relative to `{before}`, another to `{after}`")]
     BaselinesDiffer {
-        /// The first run's.
+        /// That of an earlier run.
         before: String,
-        /// The second run's.
+        /// That of the last run.
         after: String,
     },
     /// A unit was run again although nothing declared it void; the last attempt counts.
@@ -378,6 +381,7 @@ impl WarningKind {
             }
             Self::ShortMeasurement { .. } => "give every iteration more work",
             Self::InOneRunOnly { .. } => "measure it in both",
+            Self::NotInEveryRun => "measure it in every run, or leave those runs out",
             Self::MetricChanged => "measure both with one version of the workload",
             Self::BaselinesDiffer { .. } => "the change mixes both, measure with one baseline",
             Self::RepeatedWithoutVoid { .. } => "the last attempt counts, do not repeat measurements by hand",

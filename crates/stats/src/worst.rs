@@ -60,8 +60,14 @@ impl Cell {
     /// The estimates that a statement about the cell has to hold for: its own, or, where pairs
     /// failed, those of their worst cases. None where nothing can be concluded.
     pub(crate) fn grounds(&self) -> Vec<Estimate> {
-        const HOPELESS: [Flag; 5] =
-            [Flag::UnusableValues, Flag::Rounded, Flag::OneInstance, Flag::ClockUnproven, Flag::LoaderBound];
+        const HOPELESS: [Flag; 6] = [
+            Flag::UnusableValues,
+            Flag::Rounded,
+            Flag::OneInstance,
+            Flag::OneRun,
+            Flag::ClockUnproven,
+            Flag::LoaderBound,
+        ];
         if self.flags.iter().any(|flag| HOPELESS.contains(flag)) {
             return Vec::new();
         }

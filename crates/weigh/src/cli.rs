@@ -79,16 +79,21 @@ pub enum Command {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Compare two runs, before and after; they were measured at different times, so no blocks are
-    /// paired
+    /// Compare runs with other runs, before and after; they were measured at different times, so no
+    /// blocks are paired
+    ///
+    /// Runs of the same thing differ, so each run is one observation and a verdict takes several on each
+    /// side. Of one run each, no more is said than whether these two differ.
     #[command(mut_arg("gate", |arg| arg.help(
         "Exit 3 when a difference is shown to lie above this many per cent, 4 when one cannot be judged"
     )))]
     Compare {
-        /// The run before: a run directory, or `last`
-        before: PathBuf,
-        /// The run after
-        after: PathBuf,
+        /// The run before and the run after; with --with, the runs before: run directories, or `last`
+        #[arg(required = true, value_name = "RUN")]
+        runs: Vec<PathBuf>,
+        /// The runs after
+        #[arg(long, value_name = "RUN", num_args = 1..)]
+        with: Vec<PathBuf>,
         /// How the report is written
         #[command(flatten)]
         output: OutputArgs,

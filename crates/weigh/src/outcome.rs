@@ -11,8 +11,8 @@ use std::path::Path;
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Event, FinishReason, Plan, Started, WorkloadPlan};
 use weigh_report::{ComparedRuns, EnvironmentFacts, Gate, Judgement, LogEnd, Report};
 use weigh_stats::{
-    Collected, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs, degradations,
-    isolations, limits, sums,
+    Collected, ComparedRun, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs,
+    degradations, isolations, limits, sums,
 };
 use weigh_store::RunDirectory;
 
@@ -122,40 +122,69 @@ fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {
         .all(|workload| plan.environments.iter().all(|environment| excluded(environment, workload)))
 }
 
-/// The report of two runs, before and after.
+/// The report of runs compared with other runs, before and after.
 ///
 /// # Errors
-/// A damaged run directory; two runs without a cell in common.
-pub fn from_two_runs(before: &RunDirectory, after: &RunDirectory) -> Result<Report, Failure> {
-    let (first, second) = (Read::of(before)?, Read::of(after)?);
-    let mut warnings: Vec<Notice> = first.recovered.into_iter().chain(second.recovered).map(told).collect();
-    let (first, second) = (first.collected, second.collected);
-    let analysis = compare_runs(
-        (&first.comparisons, &Options::for_run(before.plan(), &first)),
-        (&second.comparisons, &Options::for_run(after.plan(), &second)),
-    );
+/// A damaged run directory; runs without a cell in common.
+pub fn from_runs(before: &[RunDirectory], after: &[RunDirectory]) -> Result<Report, Failure> {
+    let read = |runs: &[RunDirectory]| runs.iter().map(Opened::read).collect::<Result<Vec<_>, Failure>>();
+    let (first, second) = (read(before)?, read(after)?);
+    let names = |runs: &[RunDirectory]| runs.iter().map(RunDirectory::name).collect::<Vec<_>>().join(", ");
+    let compared = ComparedRuns { before: names(before), after: names(after) };
+    let [one, other] = [&first, &second].map(|side| side.iter().map(Opened::compared).collect::<Vec<_>>());
+    let analysis = compare_runs(&one, &other);
     if !analysis
         .cells
         .iter()
         .any(|cell| cell.runs.as_ref().is_some_and(|runs| runs.before.n > 0 && runs.after.n > 0))
     {
-        return Err(Failure::input(format!("the runs {} and {} have no cell in common", before.name(), after.name()))
-            .hint("compare runs of the same workloads and environments; `weigh run --plan FILE` repeats a run exactly"));
+        return Err(Failure::input(format!(
+            "the runs {} and {} have no cell in common",
+            compared.before, compared.after
+        ))
+        .hint("compare runs of the same workloads and environments; `weigh run --plan FILE` repeats a run exactly"));
     }
-    let mut report = Report::new("two runs compared", analysis);
-    report.compared = Some(ComparedRuns { before: before.name(), after: after.name() });
-    report.host = (before.host().identity == after.host().identity).then(|| after.host().clone());
-    if report.host.is_none() {
+    let title = if before.len() + after.len() > 2 { "runs compared" } else { "two runs compared" };
+    let mut report = Report::new(title, analysis);
+    let all: Vec<&RunDirectory> = before.iter().chain(after).collect();
+    let (last, others) = all.split_last().ok_or_else(|| Failure::input("there is no run to compare"))?;
+    let mut warnings = Vec::new();
+    if others.iter().all(|run| run.host().identity == last.host().identity) {
+        report.host = Some(last.host().clone());
+    } else {
         let action = "differences between the hosts are part of every ratio";
         warnings.push(Notice::new("the runs were made on different hosts", action));
     }
-    if before.plan().digests != after.plan().digests {
+    if others.iter().any(|run| run.plan().digests != last.plan().digests) {
         warnings.push(Notice::new("the runs used different builds of weigh", "its kernels may differ"));
     }
-    report.failures = first.failures.into_iter().chain(second.failures).collect();
-    report.voids = first.voids.into_iter().chain(second.voids).collect();
-    report.warnings = warnings;
+    for run in first.into_iter().chain(second) {
+        report.failures.extend(run.collected.failures);
+        report.voids.extend(run.collected.voids);
+        report.warnings.extend(run.recovered.map(told));
+    }
+    report.compared = Some(compared);
+    report.warnings.extend(warnings);
     Ok(report)
+}
+
+/// A run that is compared with others.
+struct Opened {
+    collected: Collected,
+    options: Options,
+    recovered: Option<String>,
+}
+
+impl Opened {
+    fn read(run: &RunDirectory) -> Result<Self, Failure> {
+        let Read { collected, recovered, .. } = Read::of(run)?;
+        let options = Options::for_run(run.plan(), &collected);
+        Ok(Self { collected, options, recovered })
+    }
+
+    fn compared(&self) -> ComparedRun<'_> {
+        (&self.collected.comparisons, &self.options)
+    }
 }
 
 /// The report of samples measured elsewhere.

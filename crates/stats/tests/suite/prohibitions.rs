@@ -65,10 +65,8 @@ fn what_was_measured_in_sequence_is_labelled() {
     let sequence = comparison(vec![series("native", loose(&a)), series("e", loose(&b))]);
     let cell = cell_of(sequence);
     assert!(has(&cell, Flag::Unpaired) && cell.pairing == Pairing::Unpaired && cell.log_ratios.is_empty());
-    let two = compare_runs(
-        (&[pairs(&a, &b)], &Options::new("native")),
-        (&[pairs(&a, &a)], &Options::new("native")),
-    );
+    let (before, after, options) = ([pairs(&a, &b)], [pairs(&a, &a)], Options::new("native"));
+    let two = compare_runs(&[(&before, &options)], &[(&after, &options)]);
     for cell in &two.cells {
         assert!(has(cell, Flag::Sequential) && cell.pairing == Pairing::Sequential);
     }

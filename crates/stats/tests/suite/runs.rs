@@ -1,8 +1,8 @@
-//! Two runs compared.
+//! Runs compared with runs.
 
 use crate::build::*;
 use weigh_model::{Better, Comparison};
-use weigh_stats::{Analysis, Flag, Options, Pairing, Verdict, WarningKind, compare_runs};
+use weigh_stats::{Analysis, Flag, GateOutcome, Options, Pairing, Verdict, WarningKind, compare_runs};
 
 const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
 const OTHER: [f64; 8] = [10.4, 10.5, 10.2, 10.6, 10.5, 10.3, 10.3, 10.7];
@@ -17,7 +17,7 @@ fn after(host: f64) -> Comparison {
 
 fn compared(before: &[Comparison], after: &[Comparison]) -> Analysis {
     let options = Options::new("native");
-    compare_runs((before, &options), (after, &options))
+    compare_runs(&[(before, &options)], &[(after, &options)])
 }
 
 /// `scipy.stats.ttest_ind(log(ratios after), log(ratios before), equal_var=False)` and its
@@ -31,10 +31,11 @@ fn the_change_of_the_ratio_agrees_with_welch() {
     close(change.low, -0.0306537);
     close(change.high, -0.01093572);
     close(cell.p_diff.unwrap(), 0.0008378104011200471);
-    assert_eq!((cell.verdict, cell.pairing, cell.n), (Some(Verdict::Faster), Pairing::Sequential, 6));
-    assert_eq!((cell.flags, cell.typical), (vec![Flag::Sequential], None));
+    assert_eq!((cell.verdict, cell.pairing, cell.n), (Some(Verdict::RunsDiffer), Pairing::Sequential, 6));
+    assert_eq!((&cell.flags[..], cell.typical), (&[Flag::Sequential, Flag::OneRun][..], None));
     let runs = cell.runs.unwrap();
     close(runs.before.overhead.unwrap().estimate, 0.0372764);
+    close(runs.before.each[0], 0.0372764);
     assert_eq!((runs.before.n, runs.after.n), (8, 6));
     close(runs.before.summary.unwrap().mean, 10.4375);
     assert_eq!(analysis.comparisons, 1);
@@ -55,24 +56,89 @@ fn the_baseline_shows_its_raw_change_without_a_verdict() {
     let cell = environment(&analysis, "native");
     assert!((cell.overhead.unwrap().estimate - 0.3).abs() < 0.02);
     assert_eq!((cell.verdict, cell.p_diff), (None, None));
-    assert_eq!(cell.flags, [Flag::Sequential, Flag::NoReference]);
-    assert_eq!(cell.runs.unwrap().after.overhead, None);
+    assert_eq!(cell.flags, [Flag::Sequential, Flag::NoReference, Flag::OneRun]);
+    let after = cell.runs.unwrap().after;
+    assert_eq!((after.overhead, after.each.len()), (None, 0));
+}
+
+/// Several runs on each side, each with so many blocks about the log ratio given.
+fn several(before: &[f64], after: &[f64], blocks: usize, options: &Options) -> Analysis {
+    let run = |log: &f64| vec![with_log_ratios(&spread(blocks, *log, 0.005))];
+    let runs = [before, after].map(|side| side.iter().map(run).collect::<Vec<_>>());
+    let [before, after] =
+        runs.each_ref().map(|side| side.iter().map(|run| (&run[..], options)).collect::<Vec<_>>());
+    compare_runs(&before, &after)
+}
+
+/// Whatever the blocks say: `scipy.stats.ttest_ind([.02, .03, .028], [.05, .058, .049],
+/// equal_var=False)` of scipy 1.17.1, by the means of the runs.
+#[test]
+fn of_several_runs_the_run_is_the_unit() {
+    for blocks in [10, 60] {
+        let analysis = several(&[0.05, 0.058, 0.049], &[0.02, 0.03, 0.028], blocks, &Options::new("native"));
+        let cell = environment(&analysis, "e");
+        let change = cell.overhead.unwrap();
+        close(change.estimate, (-0.079_f64 / 3.0).exp_m1());
+        // v1 = .000028, v2 = .00002433: t = 6.303 on 3.98 degrees of freedom.
+        assert!((cell.degrees_of_freedom.unwrap() - 3.9804).abs() < 1e-3, "{cell:?}");
+        assert!((cell.p_diff.unwrap() - 0.00331).abs() < 1e-4, "{cell:?}");
+        assert_eq!((cell.verdict, &cell.flags[..]), (Some(Verdict::Faster), &[Flag::Sequential][..]));
+        assert_eq!(cell.n, blocks as u32);
+        let runs = cell.runs.unwrap();
+        assert_eq!((runs.before.n, runs.before.each.len()), (3 * blocks as u32, 3));
+        close(runs.after.each[1], 0.03_f64.exp_m1());
+    }
+}
+
+/// Two runs on one side and one on the other say no more than two runs do.
+#[test]
+fn one_run_on_either_side_gives_no_verdict() {
+    let options = Options::new("native");
+    for (before, after) in [(&[0.05][..], &[0.02, 0.03][..]), (&[0.05, 0.06], &[0.02]), (&[0.05], &[0.02])] {
+        let cell = environment(&several(before, after, 30, &options), "e");
+        assert_eq!(cell.verdict, Some(Verdict::RunsDiffer));
+        assert!(has(&cell, Flag::OneRun));
+    }
+    let alike = environment(&several(&[0.05], &[0.05], 30, &options), "e");
+    assert_eq!(alike.verdict, None, "equivalence of two runs is none");
+    let analysis = several(&[0.02], &[0.2], 30, &options);
+    let gate = weigh_stats::gate(&analysis, 0.03, false);
+    assert_eq!(gate.iter().map(|(_, outcome)| *outcome).collect::<Vec<_>>(), [GateOutcome::NotJudged]);
+}
+
+#[test]
+fn a_cell_that_a_run_lacks_is_not_compared() {
+    let options = Options::new("native");
+    let (whole, mut lacking) = ([pairs(&NATIVE, &OTHER)], [pairs(&NATIVE, &OTHER)]);
+    lacking[0].series.pop();
+    let (whole, lacking) = ((&whole[..], &options), (&lacking[..], &options));
+    let analysis = compare_runs(&[whole, lacking], &[whole, whole]);
+    assert_eq!(kinds(&analysis), [WarningKind::NotInEveryRun]);
+    assert!(analysis.cells.iter().all(|cell| cell.environment != "e"));
+    assert_eq!(compare_runs(&[], &[]).cells, []);
 }
 
 #[test]
 fn equivalence_needs_thirty_blocks_of_each_run_and_no_quick_one() {
-    let of = |k: usize| with_log_ratios(&spread(k, 0.05, 0.005));
-    let verdict =
-        |before: usize, after: usize| environment(&compared(&[of(before)], &[of(after)]), "e").verdict;
-    assert_eq!(verdict(30, 30), Some(Verdict::Equivalent));
-    assert_eq!(verdict(29, 60), Some(Verdict::Inconclusive));
     let (full, quick) = (Options::new("native"), Options { exploratory: true, ..Options::new("native") });
-    for (one, other) in [(&full, &quick), (&quick, &full)] {
-        let analysis = compare_runs((&[of(30)], one), (&[of(30)], other));
-        let cell = environment(&analysis, "e");
-        assert_eq!((cell.verdict, analysis.exploratory), (Some(Verdict::Inconclusive), true));
-        assert!(has(&cell, Flag::Exploratory));
-    }
+    let verdict = |blocks: usize, options: &Options| {
+        let logs = [0.05, 0.051, 0.049, 0.0505];
+        environment(&several(&logs, &logs, blocks, options), "e").verdict
+    };
+    assert_eq!(verdict(30, &full), Some(Verdict::Equivalent));
+    assert_eq!(verdict(29, &full), Some(Verdict::Inconclusive));
+    assert_eq!(verdict(30, &quick), Some(Verdict::Inconclusive));
+}
+
+/// The number that would decide is one of runs: t(.975) + t(.975) times s sqrt(2 / K) within the
+/// margin of 2 %.
+#[test]
+fn an_open_verdict_says_how_many_runs_would_decide() {
+    let analysis = several(&[0.05, 0.07, 0.06], &[0.05, 0.07, 0.06], 30, &Options::new("native"));
+    let cell = environment(&analysis, "e");
+    assert_eq!(cell.verdict, Some(Verdict::Inconclusive));
+    let runs = cell.blocks_to_decide.unwrap();
+    assert!((8..=14).contains(&runs), "{runs}");
 }
 
 #[test]
@@ -107,7 +173,7 @@ fn what_is_in_one_run_only_or_measured_otherwise_is_named() {
 fn different_baselines_are_named() {
     let options = [Options::new("native"), Options::new("e")];
     let run = [pairs(&NATIVE, &OTHER)];
-    let analysis = compare_runs((&run, &options[0]), (&run, &options[1]));
+    let analysis = compare_runs(&[(&run, &options[0])], &[(&run, &options[1])]);
     assert!(matches!(kinds(&analysis)[0], WarningKind::BaselinesDiffer { .. }));
     assert!(
         analysis.cells.iter().all(|cell| cell.verdict.is_none()),

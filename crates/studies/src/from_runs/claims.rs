@@ -53,7 +53,7 @@ fn claim(
             let check = format!("{arm} {asked} within {within} % of {baseline}");
             ("equals", check, format!("{arm} costs what {baseline} does, to {within} %: {interval}"))
         }
-        Verdict::Inconclusive | Verdict::Baseline => return None,
+        Verdict::Inconclusive | Verdict::RunsDiffer | Verdict::Baseline => return None,
     };
     Some(Claim {
         id: slug(&format!("{arm}-{kind}-{}", asked.replace('.', "-"))),

@@ -59,7 +59,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Doctor(arg) => doctor::run(arg.json),
         Command::List { what, json } => list::run(what, json),
         Command::Show { run, output } => show::run(&run, &output),
-        Command::Compare { before, after, output } => compare::run(&before, &after, &output),
+        Command::Compare { runs, with, output } => compare::run(&runs, &with, &output),
         Command::Analyse { file, baseline, output } => analyse::run(&file, &baseline, &output),
         Command::Resume { run, gate, live } => resume::run(&run, gate.gate(), live.live),
         Command::Selftest(args) => selftest::run(&args),

@@ -345,11 +345,29 @@ pub fn sequential() -> Report {
         ]
     };
     let (before, after) = (run(0.05, 1.9e-4), run(0.12, 2.0e-4));
-    let plan = plan("after", &["native", "docker"], &after, Effort::Fixed { blocks: 30 });
+    compared(&[before], &[after])
+}
+
+/// Several runs on each side.
+pub fn several_runs() -> Report {
+    let run = |docker: f64| {
+        let shapes = [shape("native", 0.0, 0.01), shape("docker", docker, 0.01)];
+        vec![comparison("syscall", time("fork_exec", true), 1.9e-4, 30, &shapes)]
+    };
+    compared(&[0.05, 0.056, 0.047].map(run), &[0.12, 0.114, 0.123].map(run))
+}
+
+fn compared(before: &[Vec<Comparison>], after: &[Vec<Comparison>]) -> Report {
+    let plan = plan("after", &["native", "docker"], &after[0], Effort::Fixed { blocks: 30 });
     let options = weigh_stats::Options::for_plan(&plan);
-    let analysis = compare_runs((&before, &options), (&after, &options));
-    let compared =
-        ComparedRuns { before: "20260301T120000Z-before".into(), after: "20260302T120000Z-after".into() };
+    let [one, other] =
+        [before, after].map(|side| side.iter().map(|run| (&run[..], &options)).collect::<Vec<_>>());
+    let analysis = compare_runs(&one, &other);
+    let names = |day: u32, what: &str, side: &[Vec<Comparison>]| {
+        let name = |run: usize| format!("202603{day:02}T12000{run}Z-{what}");
+        (0..side.len()).map(name).collect::<Vec<_>>().join(", ")
+    };
+    let compared = ComparedRuns { before: names(1, "before", before), after: names(2, "after", after) };
     let report = Report::new("weigh compare before after", analysis);
     Report { compared: Some(compared), host: Some(host()), ..report }
 }
@@ -416,6 +434,7 @@ pub fn all() -> Vec<(&'static str, Report)> {
         ("quick", quick()),
         ("unpaired", unpaired()),
         ("sequential", sequential()),
+        ("several-runs", several_runs()),
         ("nothing", nothing()),
         ("machines", machines::report()),
         ("sliced", sliced::report()),

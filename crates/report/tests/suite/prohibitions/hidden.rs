@@ -100,7 +100,7 @@ fn voids_are_shown(report: &Report, texts: &Texts, found: &mut Breaches) {
 fn flags_are_shown(report: &Report, texts: &Texts, found: &mut Breaches) {
     // A flag in the legend only would not say which cell it is about.
     for cell in report.analysis.cells.iter().filter(|cell| cell.overhead.is_some()) {
-        let common = [Flag::Exploratory, Flag::Sequential, Flag::Unpaired];
+        let common = [Flag::Exploratory, Flag::Sequential, Flag::OneRun, Flag::Unpaired];
         let own = cell.flags.iter().filter(|flag| !common.contains(flag));
         let tally = format!("{}/{}", cell.failed, cell.tried);
         let words: Vec<String> = own.map(|flag| word(*flag, &tally)).collect();

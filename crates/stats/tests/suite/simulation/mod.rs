@@ -4,6 +4,7 @@
 //! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes
 //! 200,000 repetitions of everything (`make test-long`).
 
+mod correlated;
 mod course;
 mod coverage;
 mod drift;
@@ -16,6 +17,7 @@ mod iterations;
 mod mixed;
 mod neighbours;
 mod rounding;
+mod runs;
 mod slices;
 mod spread;
 mod stopping;
