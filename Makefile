@@ -1,8 +1,19 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz
+.PHONY: run dist test-dist test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz
 
 run:
 	cargo run --release --package weigh
+
+# What is given to others, in target/packages: static binaries of both architectures in archives and Debian packages. It needs the targets of
+# musl and of the other architecture (rustup target add), gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static.
+ARCHITECTURES = amd64 arm64
+dist:
+	packaging/dist $(ARCHITECTURES)
+
+# The package in clean systems, as root: trixie bookworm sid (roots by mmdebstrap), machine arm64 (emulated).
+SYSTEMS = trixie
+test-dist:
+	packaging/test $(SYSTEMS)
 
 # Examples of the documentation have a runner of their own: nextest runs none.
 test:
