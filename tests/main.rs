@@ -24,6 +24,7 @@ mod containers;
 mod crash;
 mod density;
 mod elsewhere;
+mod first_minutes;
 mod footprint;
 mod fuzz;
 mod hostile;

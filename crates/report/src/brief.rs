@@ -8,12 +8,16 @@
 use crate::document::{
     Align, Audience, Block, Column, Document, Entry, Fit, Form, Item, ListKind, Piece, Row, Section, Table,
 };
+use crate::group::{distinct, grouped};
 use crate::results::{self, Group};
 use crate::rows::two_digits;
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
-use crate::troubles::{self, Advice};
+use crate::troubles::{self, Advice, FailureLine};
 use crate::{Report, answer, course, differences, duplicates, limits, neighbours, notes, plots};
 use weigh_stats::Verdict;
+
+/// Warnings that are told before the rest is counted.
+const WARNINGS: usize = 3;
 
 /// The document.
 pub(crate) fn document(report: &Report) -> Document {
@@ -41,36 +45,60 @@ pub(crate) fn document(report: &Report) -> Document {
 
 /// All metrics with a verdict, in one table.
 fn table(groups: &[Group]) -> Section {
-    let tables = groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table)));
     let mut section = Section::plain();
-    let mut first = true;
-    for (group, table) in tables {
-        let caption = format!("{} {}", group.name(), table.what());
-        section.push(Audience::TERMINAL, Block::table(compact(table, caption, first)));
-        first = false;
+    let shared = shared_remarks(groups);
+    // Of what operation it is, the captions say.
+    let head = if measured(groups).any(|(_, table)| table.cpu.is_some()) { "CPU" } else { "" };
+    for (at, (group, table)) in measured(groups).enumerate() {
+        let cpu = table.cpu.as_ref().map(|cpu| format!("; {cpu}")).unwrap_or_default();
+        let caption = format!("{} {}{cpu}", group.name(), table.what());
+        section.push(Audience::TERMINAL, Block::table(compact(table, caption, (at == 0, head), &shared)));
     }
     section
 }
 
+/// The metrics with a verdict that were measured anywhere.
+fn measured(groups: &[Group]) -> impl Iterator<Item = (&Group, &results::Table)> {
+    let tables = groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table)));
+    tables.filter(|(_, table)| table.is_measured())
+}
+
+/// Remarks that every measured row has: they are told once.
+fn shared_remarks(groups: &[Group]) -> Vec<String> {
+    let mut rows = measured(groups).flat_map(|(_, table)| &table.rows).filter(|row| row.n > 0);
+    let Some(first) = rows.next() else { return Vec::new() };
+    let mut shared = first.brief.clone();
+    let mut others = 0;
+    for row in rows {
+        shared.retain(|remark| row.brief.contains(remark));
+        others += 1;
+    }
+    if others > 0 { shared } else { Vec::new() }
+}
+
 /// The rows of one metric: below the first table the head is not said again.
-fn compact(table: &results::Table, caption: String, first: bool) -> Table {
-    let cpu = if table.cpu.is_some() { Audience::ALL } else { Audience::NOBODY };
-    let cpu = Audience { terminal: true, ..cpu };
+fn compact(table: &results::Table, caption: String, (first, cpu): (bool, &str), shared: &[String]) -> Table {
     let effect = if table.sequential { "change [95 % interval]" } else { "overhead [95 % interval]" };
     let columns = vec![
         Column::text("environment"),
         Column::number("median"),
-        Column::number(table.cpu.as_deref().unwrap_or_default()).fit(Fit::Soon).on(cpu),
+        Column::number(cpu).fit(Fit::Soon),
         Column::number(effect).aligned(Align::Effect),
         Column::text("verdict").fit(Fit::Wrapped("no difference".len())),
         Column::number("n"),
         Column::text("remarks").fit(Fit::Remarks),
     ];
     let form = if first { Form::Results } else { Form::Next };
-    Table { caption, form, columns, rows: table.rows.iter().map(row).collect(), ..Table::default() }
+    Table {
+        caption,
+        form,
+        columns,
+        rows: table.rows.iter().map(|of| row(of, shared)).collect(),
+        ..Table::default()
+    }
 }
 
-fn row(row: &results::Row) -> Row {
+fn row(row: &results::Row, shared: &[String]) -> Row {
     let name = Entry::name(&row.environment);
     let remark = |text: &String| Piece::Remark { text: text.clone(), aside: false };
     Row::new([
@@ -80,33 +108,61 @@ fn row(row: &results::Row) -> Row {
         row.effect.clone().map(Entry::effect).unwrap_or_default(),
         Entry::flag(row.tone, row.verdict.clone()),
         Entry::count(row.n),
-        Entry::of(row.brief.iter().map(remark).collect()),
+        Entry::of(row.brief.iter().filter(|text| !shared.contains(text)).map(remark).collect()),
     ])
 }
 
 /// What went wrong and what is open, a line each, and where the rest is.
 fn lines(report: &Report, groups: &[Group]) -> Section {
-    let failures = troubles::failures(report).into_iter().map(|line| ("failed", line.sentence()));
+    let failures = failures(report).into_iter();
     let warnings = troubles::advice(troubles::all_warnings(report)).into_iter();
-    let warnings = warnings.flat_map(warning).map(|text| ("warning", text));
+    let warnings: Vec<String> = warnings.flat_map(warning).collect();
+    let further = match warnings.len().saturating_sub(WARNINGS) {
+        0 => String::new(),
+        more => format!("{more} further warning{}, and ", if more == 1 { "" } else { "s" }),
+    };
+    let warnings = warnings.into_iter().take(WARNINGS).map(|text| ("warning", text));
     let open = undecided(groups).map(|text| ("open", text));
+    let shared = shared_remarks(groups).join("; ");
+    let shared = (!shared.is_empty()).then(|| format!("every row is {shared}"));
     let unequal = differs(report).map(|text| ("unlike", text));
     let rates = (!groups.is_empty() && notes::has_rates(report)).then(|| ("rates", notes::RATES.to_string()));
     let told = rates
         .into_iter()
         .chain(open)
         .chain(unequal)
+        .chain(shared.map(|text| ("all", text)))
         .chain(notes::void_counts(report).map(|text| ("void", text)))
         .chain(failures)
         .chain(warnings);
-    let more = ("more", "`--details` shows every metric, CPU time, difference and warning".to_string());
+    let more = ("more", format!("{further}every metric, CPU time and difference: `--details`"));
     // Why something failed is told whole: nothing else may be left to read.
     let item = |(word, text): (&str, String)| match word {
-        "failed" | "rates" => Item::new(word, vec![text]),
+        "failed" | "missing" | "rates" => Item::new(word, vec![text]),
         _ => Item::new(word, vec![text]).in_one_line(),
     };
     let items = told.chain([more]).map(item);
     Section::plain().with(Audience::TERMINAL, Block::list(ListKind::Facts, items))
+}
+
+/// What failed and what is missing, each with the reason; what several environments or workloads
+/// have alike is one line.
+fn failures(report: &Report) -> Vec<(&'static str, String)> {
+    let alike = |line: &FailureLine| (line.excluded, line.blocks.clone(), line.reason.clone());
+    let mut told = Vec::new();
+    for ((excluded, blocks, reason), lines) in grouped(troubles::failures(report), alike) {
+        let word = if excluded { "missing" } else { "failed" };
+        let workloads = distinct(lines.iter().map(|line| line.workload.clone()));
+        let environments = distinct(lines.iter().map(|line| line.environment.clone()));
+        // Only where each of the workloads has it in each of the environments.
+        if workloads.len() * environments.len() == lines.len() {
+            let (workloads, environments) = (workloads.join(", "), environments.join(", "));
+            told.push((word, format!("{workloads} in {environments}, {blocks}: {reason}")));
+        } else {
+            told.extend(lines.iter().map(|line| (word, line.sentence())));
+        }
+    }
+    told
 }
 
 /// A warning; of those that ask for the same, the first and how many there are.

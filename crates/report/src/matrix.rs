@@ -129,8 +129,9 @@ impl MatrixCell {
 
 /// The matrix of a report; none where there is nothing to compare.
 pub(crate) fn matrix(report: &Report, groups: &[Group]) -> Option<Matrix> {
-    let tables: Vec<(&Group, &results::Table)> =
-        groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table))).collect();
+    // What was measured nowhere is named with its reason below.
+    let tables = groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table)));
+    let tables: Vec<(&Group, &results::Table)> = tables.filter(|(_, table)| table.is_measured()).collect();
     let compared = tables.iter().flat_map(|(_, table)| &table.rows).filter(|row| !row.baseline);
     let environments = distinct(compared.map(|row| row.environment.clone()));
     let cell = |table: &results::Table, environment: &String| match table.row(environment) {

@@ -189,6 +189,13 @@ fn faults(report: &Report, labels: &mut Vec<Label>) {
                 noisy.void_units, noisy.units, noisy.from_block
             ),
         );
+    } else if report.plan.as_ref().is_some_and(|plan| !plan.noise.voiding && report.analysis.exploratory) {
+        if compared(report).any(|cell| cell.flags.contains(&Flag::Disturbed)) {
+            add(
+                "NOISY",
+                "a quick run voids nothing: rows that say DISTURBED have the host's noise in them".into(),
+            );
+        }
     } else if report.plan.as_ref().is_some_and(|plan| !plan.noise.voiding) {
         add(
             "VOIDING OFF",

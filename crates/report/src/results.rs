@@ -65,6 +65,11 @@ impl Table {
         self.rows.iter().find(|row| row.environment == environment)
     }
 
+    /// Whether any environment gave a number.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.rows.iter().any(|row| row.value.is_some())
+    }
+
     /// The metric with its unit and its direction.
     pub(crate) fn what(&self) -> String {
         match self.scale.symbol() {

@@ -11,6 +11,8 @@ pub(crate) struct FailureLine {
     pub workload: String,
     pub reason: String,
     pub blocks: String,
+    /// Nothing is measured any more, or never was.
+    pub excluded: bool,
     pub logs: Vec<String>,
 }
 
@@ -49,6 +51,7 @@ pub(crate) fn failures(report: &Report) -> Vec<FailureLine> {
             environment,
             workload,
             reason,
+            excluded,
             blocks: match excluded {
                 true => format!("not measured from block {} on", blocks[0]),
                 false => format!("block{} {}", if blocks.len() == 1 { "" } else { "s" }, blocks.join(", ")),

@@ -37,6 +37,9 @@
 //! - **A budget** ends the run before a block that takes longer than what is left, judged by the
 //!   longest of the last five blocks; one block is always measured. A resumed run has spent the
 //!   host time of its trials on record.
+//! - **A run that is to fit its budget** leaves out, after the pilot, what costs the most time for
+//!   each comparison, until the planned blocks fit. What is left out has a record
+//!   [`weigh_model::Exclusion`] from block 0.
 //! - **The environment of every command** is `PATH` (the usual one of root), `HOME=/tmp`,
 //!   `LC_ALL=C` and `WEIGH_PAD`, whose random length is the same for all environments of a block;
 //!   nothing of the user's own is in it.
@@ -120,6 +123,9 @@ pub struct RunOptions {
     /// Thawed time that every environment of a sliced unit gets at least, beside that of a few rounds;
     /// as the size of the workload says when absent.
     pub sliced_time: Option<Duration>,
+    /// Leave out environments and workloads after the pilot until the planned blocks fit the budget:
+    /// for quick runs whose environments the user did not name.
+    pub fit_budget: bool,
 }
 
 /// How a run ended.

@@ -1,8 +1,10 @@
 //! The pilot: every workload once in every environment, unmeasured, to see that it works and how
 //! long it takes.
 
+mod fit;
 mod slices;
 
+use self::fit::LeftOut;
 use crate::pool::{Instance, State};
 use crate::run::{Ended, Runner};
 use crate::serve::TrialInput;
@@ -22,6 +24,8 @@ const PILOT: u64 = 900_000;
 struct Found {
     /// Time that a block takes, seconds.
     block_s: f64,
+    /// The same by environment and workload.
+    costs: Vec<fit::Cost>,
     exclusions: Vec<Exclusion>,
     /// What saturated servers did, by workload and environment.
     saturated: BTreeMap<(usize, usize), Once>,
@@ -52,7 +56,8 @@ impl Runner<'_> {
     /// for nothing and is done again.
     pub(crate) fn pilot(&mut self) -> Result<Ended, RunnerError> {
         self.journal.event(Event::PilotStarted)?;
-        let mut found = Found::default();
+        let cost = fit::Cost { launch_s: 0.0, workloads: vec![None; self.plan.workloads.len()] };
+        let mut found = Found { costs: vec![cost; self.plan.environments.len()], ..Found::default() };
         self.pool.piloting = true;
         for environment in self.baseline_first() {
             if self.pilot_environment(environment, &mut found)? == Ended::Interrupted {
@@ -66,6 +71,9 @@ impl Runner<'_> {
         }
         for exclusion in std::mem::take(&mut found.exclusions) {
             self.journal.append(Record::Excluded(exclusion))?;
+        }
+        if self.fits_budget {
+            self.fit_budget(&mut found)?;
         }
         self.settle_paces(&found)?;
         self.settle_slices(&found.slices)?;
@@ -98,6 +106,7 @@ impl Runner<'_> {
         if launches > 0 && !self.plan.guest.reuse {
             let spent = self.statistics.launch_s - before.launch_s + self.statistics.stop_s - before.stop_s;
             found.block_s += spent / launches as f64;
+            found.costs[environment].launch_s = spent / launches as f64;
         }
         Ok(Ended::Done)
     }
@@ -159,17 +168,20 @@ impl Runner<'_> {
             let Once { command_s: wall_s, cpu_s, preempted, .. } = *once;
             found.slices.add_run(workload, slices::RunSeen { wall_s, cpu_s, preempted });
         }
-        match &result {
-            Ok(once) if plan.staging.server.is_some() => {
+        let in_block_s = |once: &Once| {
+            if plan.staging.server.is_some() {
                 // A server comes up and is filled once for all runs of a trial.
                 let further = f64::from((plan.warmup + plan.iterations).saturating_sub(1));
-                found.block_s += once.whole_s + once.command_s * further;
+                return once.whole_s + once.command_s * further;
             }
+            let runs = f64::from(plan.warmup + plan.iterations);
+            crate::neighbours::with_neighbours_s(plan, once.whole_s * runs)
+        };
+        match &result {
             Ok(once) => {
-                found.block_s += crate::neighbours::with_neighbours_s(
-                    plan,
-                    once.whole_s * f64::from(plan.warmup + plan.iterations),
-                );
+                let took_s = in_block_s(once);
+                found.block_s += took_s;
+                found.costs[environment].workloads[workload] = Some(took_s);
             }
             Err(failure) => found.exclusions.push(Exclusion {
                 environment: name.clone(),
@@ -183,6 +195,66 @@ impl Runner<'_> {
             workload: plan.id.clone(),
             result: result.map(|once| once.command_s),
         })
+    }
+
+    /// Leaves out what does not fit the budget, and says so.
+    fn fit_budget(&mut self, found: &mut Found) -> Result<(), RunnerError> {
+        let Some(left_s) = self.clock.budget_left_s() else { return Ok(()) };
+        let Some(baseline) = self.plan.environments.iter().position(|e| e.name == self.plan.baseline) else {
+            return Ok(());
+        };
+        let blocks = self.plan.effort.fewest_blocks();
+        let mut told = Vec::new();
+        for what in fit::left_out(&found.costs, baseline, (blocks, left_s)) {
+            let (name, took_s) = match what {
+                LeftOut::Environment(at) => {
+                    let cost = std::mem::take(&mut found.costs[at]);
+                    let cells = cost.workloads.iter().enumerate().filter(|(_, took_s)| took_s.is_some());
+                    let cells: Vec<(usize, usize)> = cells.map(|(workload, _)| (at, workload)).collect();
+                    let took_s = cost.launch_s + cost.workloads.iter().flatten().sum::<f64>();
+                    self.leave_out(&cells, took_s, left_s)?;
+                    (&self.plan.environments[at].name, took_s)
+                }
+                LeftOut::Workload(at) => {
+                    let taken =
+                        found.costs.iter_mut().map(|cost| cost.workloads.get_mut(at).and_then(Option::take));
+                    let cells: Vec<(usize, f64)> =
+                        taken.enumerate().filter_map(|(environment, s)| Some((environment, s?))).collect();
+                    let took_s = cells.iter().map(|(_, s)| s).sum();
+                    let cells: Vec<(usize, usize)> =
+                        cells.iter().map(|(environment, _)| (*environment, at)).collect();
+                    self.leave_out(&cells, took_s, left_s)?;
+                    (&self.plan.workloads[at].id, took_s)
+                }
+            };
+            found.block_s -= took_s;
+            told.push(format!("{name} ({took_s:.1} s a block)"));
+        }
+        if told.is_empty() {
+            return Ok(());
+        }
+        self.journal.warn(format!(
+            "left out, so that {blocks} blocks fit the {left_s:.0} s that are left: {}; `--quick --on all` \
+             measures everything, however long it takes",
+            told.join(", ")
+        ))
+    }
+
+    /// Records that these cells (environment, workload) are not measured because of their time.
+    fn leave_out(&mut self, cells: &[(usize, usize)], took_s: f64, left_s: f64) -> Result<(), RunnerError> {
+        let reason = format!(
+            "left out of this quick run: it takes {took_s:.1} s of a block, and all blocks had {left_s:.0} s"
+        );
+        for (environment, workload) in cells {
+            // Of the kinds of failures that the records have, this is the one about time.
+            self.journal.append(Record::Excluded(Exclusion {
+                environment: self.plan.environments[*environment].name.clone(),
+                workload: self.plan.workloads[*workload].id.clone(),
+                from_block: 0,
+                failure: TrialFailure { kind: FailureKind::Deadline, reason: reason.clone(), log: None },
+            }))?;
+        }
+        Ok(())
     }
 
     /// Runs a workload once, in a new instance if there is none.

@@ -32,6 +32,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) given_up: bool,
     /// [`RunOptions::sliced_time`].
     pub(crate) sliced_time: Option<Duration>,
+    /// [`RunOptions::fit_budget`].
+    pub(crate) fits_budget: bool,
 }
 
 /// What came of the looks at the workloads of a run, by their places in the plan.
@@ -178,6 +180,7 @@ impl<'a> Runner<'a> {
             settled: Settled::default(),
             given_up: false,
             sliced_time: run.options.sliced_time,
+            fits_budget: run.options.fit_budget,
         })
     }
 

@@ -11,7 +11,8 @@ use weigh_model::SliceChoice;
 /// Measure what isolation platforms cost: the same work natively and in containers, sandboxes and
 /// virtual machines
 ///
-/// Without a command, weigh makes a quick comparison of every platform that works on this host.
+/// Without a command, weigh makes a quick comparison of one platform of each kind that works on this
+/// host, in less than three minutes.
 #[derive(Debug, Parser)]
 #[command(name = "weigh", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -434,15 +435,16 @@ pub struct TrialArgs {
 /// Options of everything that measures.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
-    /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; default: every ready
-    /// platform
+    /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; `all`: every ready
+    /// platform, which is the default; with --quick the default is one of each kind
     #[arg(long, value_name = "ENV")]
     pub on: Vec<String>,
     /// Environment that the others are compared with, added if --on does not name it; default:
     /// `native`
     #[arg(long, value_name = "ENV")]
     pub baseline: Option<String>,
-    /// 6 blocks and small workloads; exploratory, never EQUIVALENT
+    /// 6 blocks and small workloads, voiding nothing for noise; exploratory, never EQUIVALENT;
+    /// without --on it leaves out what does not fit 160 s
     #[arg(long, conflicts_with_all = ["blocks", "precision"])]
     pub quick: bool,
     /// How long it goes on, and from which seed
@@ -512,9 +514,17 @@ pub struct EffortArgs {
 }
 
 impl MeasureArgs {
-    /// Whether the user named the environments.
+    /// Whether the user named the environments; `all` names none.
     pub fn names_environments(&self) -> bool {
-        !self.on.is_empty()
+        !self.on.is_empty() && self.on != [Self::EVERY]
+    }
+
+    /// Stands for every ready platform.
+    const EVERY: &str = "all";
+
+    /// Whether weigh chooses what a quick run measures, so that it fits its time.
+    pub fn fits_budget(&self) -> bool {
+        self.quick && self.on.is_empty()
     }
 
     /// The same with this number of blocks, unless the user says how long the run goes on.

@@ -287,17 +287,14 @@ impl LocalHost {
 impl HostView for LocalHost {
     fn ready_platforms(&mut self) -> Result<Vec<String>, Failure> {
         let host = self.host()?;
-        let mut ready = Vec::new();
-        for platform in platforms::defaults() {
-            match platform.availability(host) {
-                Availability::Ready { .. } => ready.push(platform.name().to_string()),
-                Availability::Missing { reason, remedy } => {
-                    let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-                    ui::note(&format!("without {}: {reason}{remedy}", platform.name()));
-                }
-            }
+        let is_ready =
+            |platform: &&dyn Platform| matches!(platform.availability(host), Availability::Ready { .. });
+        let (ready, missing): (Vec<_>, Vec<_>) = platforms::defaults().partition(is_ready);
+        if !missing.is_empty() {
+            let s = if missing.len() == 1 { "" } else { "s" };
+            ui::note(&format!("{} more platform{s}: `weigh doctor`", missing.len()));
         }
-        Ok(ready)
+        Ok(ready.into_iter().map(|platform| platform.name().to_string()).collect())
     }
 
     fn settle(

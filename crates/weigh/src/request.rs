@@ -1,5 +1,6 @@
 //! From the command line to a plan.
 
+mod choice;
 mod environments;
 mod file;
 pub mod loader;
@@ -23,6 +24,9 @@ pub use workloads::{first_repeated, library, workloads};
 
 /// Blocks of a quick run (method specification, "Effort").
 const QUICK_BLOCKS: u32 = 6;
+/// Time of a quick run whose environments the user does not name, seconds: with planning and the
+/// report it ends within three minutes.
+const QUICK_BUDGET_S: f64 = 160.0;
 /// Fewest, most and step of a run that stops on precision (method specification, "Effort").
 const PRECISION_BLOCKS: (u32, u32, u32) = (30, 60, 5);
 /// Default half-width at which a run that stops on precision stops, per cent.
@@ -167,7 +171,8 @@ fn noise(args: &MeasureArgs) -> Result<NoiseLimits, Failure> {
     Ok(NoiseLimits {
         warn_share: args.warn_above / 100.0,
         void_share: args.void_above / 100.0,
-        voiding: !args.effort.no_void,
+        // A quick run has no time to wait for a quiet moment: its rows say what was noisy.
+        voiding: !args.effort.no_void && !args.quick,
         ..NoiseLimits::default()
     })
 }
@@ -176,7 +181,8 @@ fn noise(args: &MeasureArgs) -> Result<NoiseLimits, Failure> {
 fn budget(args: &MeasureArgs) -> Result<Option<f64>, Failure> {
     let parsed = args.effort.budget.as_deref().map(parse_duration).transpose();
     let budget = parsed.map_err(|error| Failure::of_size("--budget", &error))?;
-    Ok(budget.map(|budget| budget.as_secs_f64()))
+    let usual_s = args.fits_budget().then_some(QUICK_BUDGET_S);
+    Ok(budget.map(|budget| budget.as_secs_f64()).or(usual_s))
 }
 
 fn memory(text: &str) -> Result<u64, Failure> {
@@ -247,4 +253,39 @@ pub fn random_seed() -> u64 {
 /// Items in a list for people.
 fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::CommandLine;
+    use crate::host::NoHost;
+
+    /// The plan of a command line, and whether it leaves out what does not fit its time.
+    fn planned(line: &str) -> (Plan, bool) {
+        let line = CommandLine::parse(line.split(' ')).unwrap();
+        let request = crate::commands::request(line.cli.command.unwrap(), line.recorded).unwrap();
+        (request.plan(&mut NoHost::Anywhere).unwrap(), request.common.fits_budget())
+    }
+
+    #[test]
+    fn a_quick_run_that_chooses_for_the_user_has_a_budget() {
+        let budget = |line: &str| {
+            let (plan, fits) = planned(line);
+            (plan.budget_s, fits)
+        };
+        assert_eq!(budget("weigh run --quick"), (Some(QUICK_BUDGET_S), true));
+        assert_eq!(budget("weigh run --quick --budget 30s"), (Some(30.0), true));
+        assert_eq!(budget("weigh run --quick --on native,runc"), (None, false));
+        assert_eq!(budget("weigh run --quick --on all"), (None, false));
+        assert_eq!(budget("weigh run --blocks 6"), (None, false));
+    }
+
+    #[test]
+    fn only_a_quick_run_and_no_void_turn_voiding_off() {
+        let voiding = |line: &str| planned(line).0.noise.voiding;
+        assert!(voiding("weigh run --on native,runc --blocks 6"));
+        assert!(!voiding("weigh run --on native,runc --blocks 6 --no-void"));
+        assert!(!voiding("weigh run --on native,runc --quick"));
+    }
 }

@@ -81,8 +81,57 @@ fn many_warnings_that_ask_for_the_same_are_one_line() {
     let notice = |i: u32| Notice::new(format!("cell {i} is noisy"), "quieten the host");
     report.warnings = (0..12).map(notice).collect();
     let text = brief(&report, 120);
+    assert!(!text.contains("further warning"), "{text}");
     assert!(text.contains("cell 0 is noisy, and 11 more: quieten the host"), "{text}");
     assert!(!text.contains("cell 1 is noisy"), "{text}");
+}
+
+#[test]
+fn three_warnings_are_told_and_the_rest_is_counted() {
+    let mut report = one_metric();
+    report.warnings = (0..7).map(|i| Notice::new(format!("thing {i}"), format!("do {i}"))).collect();
+    let text = brief(&report, 100);
+    assert_eq!(text.lines().filter(|line| line.starts_with("warning")).count(), 3, "{text}");
+    assert!(text.contains("4 further warnings, and every metric"), "{text}");
+    assert!(report.table(100).contains("thing 6"));
+}
+
+/// A metric that has no number anywhere has no row; why is said once for all its environments.
+#[test]
+fn what_was_measured_nowhere_is_one_line() {
+    let mut report = common::standard();
+    let gone = |cell: &&mut weigh_stats::Cell| cell.workload == "gups";
+    for cell in report.analysis.cells.iter_mut().filter(gone) {
+        (cell.summary, cell.overhead, cell.verdict, cell.n) = (None, None, None, 0);
+        cell.flags = vec![weigh_stats::Flag::NotMeasured];
+    }
+    report.failures = ["native", "namespaces", "runc", "docker:net=nat"]
+        .map(|environment| weigh_stats::Failure {
+            environment: environment.into(),
+            workload: "gups".into(),
+            block: 0,
+            excluded: true,
+            kind: weigh_model::FailureKind::Deadline,
+            reason: "left out".into(),
+            log: None,
+        })
+        .to_vec();
+    let text = brief(&report, 120);
+    assert!(!text.lines().any(|line| line.trim_start().starts_with("gups rate")), "{text}");
+    let all =
+        "missing  gups in native, namespaces, runc, docker:net=nat, not measured from block 0 on: left out";
+    assert!(text.contains(all), "{text}");
+}
+
+/// A remark that every row has is told once.
+#[test]
+fn what_all_rows_have_is_said_once() {
+    let mut report = one_metric();
+    report.analysis.cells.iter_mut().for_each(|cell| cell.flags.push(weigh_stats::Flag::Disturbed));
+    let text = brief(&report, 80);
+    assert_eq!(text.matches("DISTURBED").count(), 1, "{text}");
+    report.analysis.cells[0].flags.pop();
+    assert!(brief(&report, 80).matches("DISTURBED").count() > 1);
 }
 
 /// The sign that the matrix shows for a verdict.

@@ -1,6 +1,8 @@
 //! When a run stops: blocks, precision, budget, void units.
 
-use crate::common::{Bench, estimate, failure, fixed, has_done, plan, records, trials, valid_trials};
+use crate::common::{
+    Bench, estimate, exclusions, failure, fixed, has_done, plan, records, trials, valid_trials, warnings,
+};
 use std::collections::BTreeMap;
 use weigh_model::{Effort, Event, FinishReason, Plan, Record, VoidCause, VoidUnit};
 use weigh_store::RunDirectory;
@@ -234,6 +236,33 @@ fn a_budget_that_is_too_small_still_gives_one_block() {
     assert_eq!(outing.finish.reason, FinishReason::Budget);
     assert_eq!(outing.finish.blocks_done, 1);
     assert_eq!(trials(&store).len(), 4);
+}
+
+/// Six blocks of the slow environment would take longer than the budget: it is left out before the
+/// first block, and what is left has all its blocks.
+#[test]
+fn what_does_not_fit_the_budget_is_left_out_where_the_run_may() {
+    let slow = "null:real=yes,time=1200ms,label=slow";
+    let environments = ["null:real=yes,time=2ms", "null:real=yes,time=2ms,label=b", slow];
+    let mut plan = plan(&environments, &["u"], Effort::Quick { blocks: 6 });
+    plan.budget_s = Some(8.0);
+    let mut bench = Bench::new();
+    bench.options.fit_budget = true;
+    let (outing, store) = bench.run(&plan);
+    assert_eq!((outing.finish.reason, outing.finish.blocks_done), (FinishReason::Blocks, 6));
+    let left_out = exclusions(&store);
+    assert_eq!(left_out.len(), 1, "{left_out:?}");
+    assert_eq!((left_out[0].environment.as_str(), left_out[0].from_block), (slow, 0));
+    assert!(left_out[0].failure.reason.contains("left out of this quick run"), "{left_out:?}");
+    assert!(trials(&store).iter().all(|trial| trial.environment != slow));
+    assert_eq!(trials(&store).len(), 2 * 6);
+    let told = warnings(&outing);
+    assert!(told.iter().any(|text| text.contains(slow) && text.contains("--on all`")), "{told:?}");
+    // What the user named is measured, however long it takes.
+    let bench = Bench::new();
+    let (outing, store) = bench.run(&plan);
+    assert_eq!(outing.finish.reason, FinishReason::Budget);
+    assert!(exclusions(&store).is_empty());
 }
 
 #[test]

@@ -35,7 +35,11 @@ impl OutputArgs {
     /// # Errors
     /// A file cannot be written; the gate is not passed.
     fn write(&self, report: &Report) -> Result<(), Failure> {
-        let text = outcome::render(report, self.format, &ui::report_options(self.details.details, self.gate.gate()))?;
+        let text = outcome::render(
+            report,
+            self.format,
+            &ui::report_options(self.details.details, self.gate.gate()),
+        )?;
         match &self.output {
             Some(file) => output::write(file, text)?,
             None => ui::print(&text),

@@ -33,10 +33,5 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Fail
         );
     }
     let shown = Shown { format: OutputFormat::Table, details: false };
-    measure(
-        &plan,
-        &facts,
-        directory,
-        Settings { shown, gate, options: RunOptions::default(), live },
-    )
+    measure(&plan, &facts, directory, Settings { shown, gate, options: RunOptions::default(), live })
 }

@@ -10,6 +10,7 @@ use crate::{outcome, output, ui};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 use weigh_host::clock;
 use weigh_model::{Event, FinishReason, GuestPlan, HostFacts, Plan};
 use weigh_report::{Gate, Report};
@@ -48,7 +49,12 @@ pub fn run(request: &PlanRequest) -> Result<(), Failure> {
     }
     // Before anything is done, because the port may be taken.
     let live = live.live.map(Port::take).transpose()?;
-    let plan = LocalHost::ask(|host| request.plan(host))?;
+    let began = Instant::now();
+    let mut plan = LocalHost::ask(|host| request.plan(host))?;
+    if request.common.fits_budget() && request.common.effort.budget.is_none() {
+        // What planning took is a part of the time that the user waits.
+        plan.budget_s = plan.budget_s.map(|budget_s| budget_left_s(budget_s, began.elapsed().as_secs_f64()));
+    }
     let directory = match out {
         Some(path) => {
             output::make_room(path)?;
@@ -59,9 +65,18 @@ pub fn run(request: &PlanRequest) -> Result<(), Failure> {
             RunDirectory::create(Path::new(RUNS), &plan, &request.facts, &clock::utc_now())?
         }
     };
-    let options = run_options(request.names_environments);
+    let options = RunOptions {
+        fit_budget: request.common.fits_budget() && !request.names_environments,
+        ..run_options(request.names_environments)
+    };
     let shown = Shown { format: *format, details: details.details };
     measure(&plan, &request.facts, directory, Settings { shown, gate: gate.gate(), options, live })
+}
+
+/// What is left of a budget after planning, seconds: enough for a pilot in any case.
+fn budget_left_s(budget_s: f64, planning_s: f64) -> f64 {
+    const LEAST_S: f64 = 60.0;
+    (budget_s - planning_s).max(LEAST_S.min(budget_s)).round()
 }
 
 /// Environments that the user named are measured as asked or not at all; others are left out if
@@ -252,4 +267,16 @@ pub fn stay_off(cpus: &[u32], facts: &HostFacts) {
     }
     // Sharing a CPU with the guests only costs precision, so a failure does not end the run.
     let _unchanged = rustix::thread::sched_setaffinity(None, &set);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planning_is_a_part_of_the_budget() {
+        assert_eq!(budget_left_s(160.0, 12.4), 148.0);
+        assert_eq!(budget_left_s(160.0, 150.0), 60.0);
+        assert_eq!(budget_left_s(30.0, 150.0), 30.0);
+    }
 }

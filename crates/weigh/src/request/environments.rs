@@ -1,5 +1,6 @@
 //! The environments of a plan, from the command line and from what works on this host.
 
+use super::choice;
 use crate::cli::MeasureArgs;
 use crate::error::{Failure, Kind};
 use crate::host::HostView;
@@ -27,11 +28,14 @@ pub fn environments(
     host: &mut dyn HostView,
 ) -> Result<(Vec<EnvironmentPlan>, String), Failure> {
     let mut specs: Vec<EnvironmentSpec> = Vec::new();
-    for text in &args.on {
+    for text in args.on.iter().filter(|_| args.names_environments()) {
         specs.extend(parse_environment_list(text)?);
     }
-    if specs.is_empty() {
-        for name in host.ready_platforms()? {
+    let named_by_user = args.names_environments();
+    if !named_by_user {
+        let ready = host.ready_platforms()?;
+        let names = if args.on.is_empty() && args.quick { one_of_each(ready, host)? } else { ready };
+        for name in names {
             specs.push(EnvironmentSpec::parse(&name)?);
         }
     }
@@ -49,7 +53,7 @@ pub fn environments(
     let mut baseline_name = baseline.to_string();
     for spec in specs {
         let is_baseline = spec.to_string() == baseline.to_string();
-        let named = is_baseline || !args.on.is_empty();
+        let named = is_baseline || named_by_user;
         let (platform, resolved) = platforms::resolve(&spec)?;
         if let Err(error) = host.check_image(&platforms::common_keys::image(platform, &resolved, image)) {
             if named {
@@ -71,6 +75,20 @@ pub fn environments(
         plans.push(EnvironmentPlan { name, spec: settled, variables: Default::default() });
     }
     Ok((plans, baseline_name))
+}
+
+/// One ready platform of each kind, after a note on the others.
+fn one_of_each(ready: Vec<String>, host: &mut dyn HostView) -> Result<Vec<String>, Failure> {
+    let accelerated = |name: &str| {
+        let (platform, spec) = platforms::resolve(&EnvironmentSpec::parse(name)?)?;
+        let settled = host.settle(platform, &spec)?;
+        Ok::<_, Failure>(settled.is_ok_and(|settled| !choice::is_emulated(&settled)))
+    };
+    let (chosen, left_out) = choice::one_of_each(ready, accelerated)?;
+    if !left_out.is_empty() {
+        host.note(&format!("one platform of each kind; `--on all` adds {}", left_out.join(", ")));
+    }
+    Ok(chosen)
 }
 
 /// The name and the settled form of an environment; none if it cannot be settled and the user did

@@ -1,0 +1,119 @@
+//! What of a quick run fits its budget (method specification, "Effort").
+//!
+//! What costs the most time for each comparison is left out until the planned blocks fit: an
+//! environment, such as an emulated machine, or a workload. The decision sees times of the pilot
+//! alone, which are no results, and is made before the first block.
+
+/// Blocks take longer than the pilot says, because guests are frozen and checked between trials.
+const RESERVE: f64 = 1.15;
+
+/// What a block takes, seconds, by environment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cost {
+    /// Its start and its end.
+    pub(super) launch_s: f64,
+    /// Its workloads; none where one cannot run.
+    pub(super) workloads: Vec<Option<f64>>,
+}
+
+/// What is left out of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeftOut {
+    Environment(usize),
+    Workload(usize),
+}
+
+/// What has to be left out so that so many blocks fit so many seconds, in the order of the
+/// decisions. The baseline stays, and so do one other environment and one workload.
+pub(super) fn left_out(costs: &[Cost], baseline: usize, (blocks, left_s): (u32, f64)) -> Vec<LeftOut> {
+    let most = costs.iter().map(|cost| cost.workloads.len()).max().unwrap_or(0);
+    let runs = |cost: &Cost| cost.workloads.iter().any(Option::is_some);
+    let mut environments: Vec<usize> = (0..costs.len()).filter(|at| runs(&costs[*at])).collect();
+    let compared =
+        |at: &usize| costs.iter().filter(|cost| cost.workloads.get(*at).is_some_and(Option::is_some)).count();
+    let mut workloads: Vec<usize> = (0..most).filter(|at| compared(at) > 0).collect();
+    let cell = |environment: usize, workload: usize| {
+        costs[environment].workloads.get(workload).copied().flatten().unwrap_or(0.0)
+    };
+    let mut out = Vec::new();
+    loop {
+        let of_environment = |at: usize| {
+            costs[at].launch_s + workloads.iter().map(|workload| cell(at, *workload)).sum::<f64>()
+        };
+        let of_workload =
+            |at: usize| environments.iter().map(|environment| cell(*environment, at)).sum::<f64>();
+        let block_s: f64 = environments.iter().map(|at| of_environment(*at)).sum();
+        if block_s * f64::from(blocks) * RESERVE <= left_s {
+            return out;
+        }
+        // Time for each comparison that would be lost.
+        let mut dearest: Option<(f64, LeftOut)> = None;
+        let mut offer = |price: f64, what: LeftOut| {
+            if dearest.is_none_or(|(highest, _)| price > highest) {
+                dearest = Some((price, what));
+            }
+        };
+        let others: Vec<usize> = environments.iter().copied().filter(|at| *at != baseline).collect();
+        if others.len() > 1 {
+            let price = |at: usize| of_environment(at) / workloads.len() as f64;
+            others.iter().for_each(|at| offer(price(*at), LeftOut::Environment(*at)));
+        }
+        if workloads.len() > 1 {
+            let price = |at: usize| of_workload(at) / others.len().max(1) as f64;
+            workloads.iter().for_each(|at| offer(price(*at), LeftOut::Workload(*at)));
+        }
+        let Some((_, what)) = dearest else { return out };
+        match what {
+            LeftOut::Environment(at) => environments.retain(|other| *other != at),
+            LeftOut::Workload(at) => workloads.retain(|other| *other != at),
+        }
+        out.push(what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(table: &[&[f64]]) -> Vec<Cost> {
+        let cost = |row: &&[f64]| Cost { launch_s: 0.1, workloads: row.iter().map(|s| Some(*s)).collect() };
+        table.iter().map(cost).collect()
+    }
+
+    #[test]
+    fn nothing_is_left_out_of_what_fits() {
+        let costs = costs(&[&[1.0, 1.0], &[1.0, 1.0]]);
+        assert_eq!(left_out(&costs, 0, (6, 30.0)), []);
+        assert_eq!(left_out(&[], 0, (6, 30.0)), []);
+    }
+
+    /// 6 blocks of 4.3 s fit 30 s, with an emulated machine they do not.
+    #[test]
+    fn a_slow_environment_goes_before_workloads_that_all_run_alike() {
+        let costs = costs(&[&[1.0, 1.0], &[1.0, 1.0], &[30.0, 20.0]]);
+        assert_eq!(left_out(&costs, 0, (6, 30.0)), [LeftOut::Environment(2)]);
+    }
+
+    #[test]
+    fn a_slow_workload_goes_before_environments_that_all_run_it() {
+        let costs = costs(&[&[0.2, 9.0, 0.2], &[0.2, 9.0, 0.2], &[0.2, 9.0, 0.2]]);
+        assert_eq!(left_out(&costs, 0, (6, 30.0)), [LeftOut::Workload(1)]);
+    }
+
+    #[test]
+    fn the_baseline_one_other_and_one_workload_stay() {
+        let costs = costs(&[&[500.0, 1.0], &[10.0, 10.0], &[10.0, 20.0]]);
+        let out = left_out(&costs, 0, (6, 0.0));
+        assert_eq!(out.len(), 2, "{out:?}");
+        assert!(!out.contains(&LeftOut::Environment(0)), "{out:?}");
+        let environments = out.iter().filter(|what| matches!(what, LeftOut::Environment(_))).count();
+        assert_eq!(environments, 1, "{out:?}");
+    }
+
+    #[test]
+    fn what_cannot_run_costs_and_loses_nothing() {
+        let mut costs = costs(&[&[1.0, 1.0], &[1.0, 1.0], &[30.0, 1.0]]);
+        costs[2] = Cost { launch_s: 0.0, workloads: vec![None, None] };
+        assert_eq!(left_out(&costs, 0, (6, 30.0)), []);
+    }
+}
