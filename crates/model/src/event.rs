@@ -152,6 +152,9 @@ pub struct CellProgress {
     /// Blocks that it rests on.
     #[serde(default)]
     pub n: u32,
+    /// Blocks at the look that concluded it, where one did: it gets no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look: Option<u32>,
 }
 
 impl CellProgress {
@@ -181,7 +184,9 @@ pub enum FinishReason {
     Blocks,
     /// Every primary cell is as precise as asked.
     Precision,
-    /// The largest number of blocks is done and some cell is less precise than asked.
+    /// Every comparison of a group-sequential run is decided, or as precise as asked.
+    Decided,
+    /// The largest number of blocks is done and some cell is less precise than asked, or undecided.
     MaximumBlocks,
     /// The time is used up.
     Budget,

@@ -12,6 +12,7 @@ mod environment;
 mod event;
 mod harmless;
 mod key;
+mod looks;
 mod metric;
 pub mod neighbours;
 mod observed;
@@ -31,6 +32,7 @@ pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, NoiseSeen, Timestamped};
 pub use harmless::{harmless, harmless_lines, is_harmful};
 pub use key::WorkloadKey;
+pub use looks::{Conclusion, ConclusionReason, Looks};
 pub use metric::{Better, MetricSpec};
 pub use neighbours::{Load, LoadKind, NeighbourKind, Neighbours, Shares};
 pub use observed::{

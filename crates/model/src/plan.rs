@@ -1,7 +1,7 @@
 //! `plan.json`: everything that decides a run.
 
 use crate::{
-    Better, EnvironmentSpec, Iteration, MetricSpec, Neighbours, NoiseLimits, SliceChoice, SlicedWork,
+    Better, EnvironmentSpec, Iteration, Looks, MetricSpec, Neighbours, NoiseLimits, SliceChoice, SlicedWork,
     Staging, StartPlan,
 };
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables
 /// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
 /// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it; 9,
-/// slices.
-pub const PLAN_FORMAT: u32 = 9;
+/// slices; 10, group-sequential runs.
+pub const PLAN_FORMAT: u32 = 10;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -154,6 +154,15 @@ pub enum Effort {
         /// Target half-width of the overhead's interval, as a fraction: .01 is one per cent.
         target: f64,
     },
+    /// Group-sequential: at every look the arms that are decided drop out, and from the look at 30
+    /// blocks on a workload also ends when it is precise (method specification, "Group-sequential
+    /// runs").
+    Sequential {
+        /// When it looks.
+        looks: Looks,
+        /// Target half-width of the overhead's interval, as a fraction.
+        target: f64,
+    },
     /// For so long, however many blocks that makes. The block under way is ended.
     Lasting {
         /// How long, seconds, interruptions not counted.
@@ -170,6 +179,7 @@ impl Effort {
         match self {
             Self::Quick { blocks } | Self::Fixed { blocks } => blocks,
             Self::Precision { maximum, .. } => maximum,
+            Self::Sequential { looks, .. } => looks.last(),
             Self::Lasting { .. } => Self::MOST_BLOCKS,
         }
     }
@@ -179,6 +189,7 @@ impl Effort {
         match self {
             Self::Quick { blocks } | Self::Fixed { blocks } => blocks,
             Self::Precision { minimum, .. } => minimum,
+            Self::Sequential { looks, .. } => looks.first(),
             Self::Lasting { .. } => 1,
         }
     }

@@ -1,15 +1,15 @@
 //! `samples.jsonl`: one line per measured trial.
 
-use crate::{ClockCheck, Observed, Slices, Slicing};
+use crate::{ClockCheck, Conclusion, Observed, Slices, Slicing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks,
 /// facts from inside, noisy hosts, the environment of a wrong clock, operations, histograms; 3,
 /// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
-/// the machines of load generators; 6, slices. Files of earlier versions can be read: they lack
-/// these.
-pub const SAMPLES_FORMAT: u32 = 6;
+/// the machines of load generators; 6, slices; 7, cells that are concluded at a look. Files of earlier
+/// versions can be read: they lack these.
+pub const SAMPLES_FORMAT: u32 = 7;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub enum Record {
     Void(VoidUnit),
     /// A cell that is not measured, or not any more.
     Excluded(Exclusion),
+    /// A cell that a look concluded.
+    Concluded(Conclusion),
     /// What an instance looks like from inside. The first of an environment, and later ones that
     /// differ from it.
     Facts(InstanceFacts),

@@ -18,7 +18,7 @@ const HEADER: &str = "\
     failed flags pairing exploratory comparisons margin void_units unequal failure_reasons \
     unequal_intended unequal_allowed acceleration clock operation cpu_ns_per_op cpu_n \
     cpu_difference_mean cpu_difference_ci_low cpu_difference_ci_high cycles_per_op cpu_parts_ns_per_op \
-    cpu_daemons_ns_per_op counters_per_op void_causes noisy_host closed_loop absent bound";
+    cpu_daemons_ns_per_op counters_per_op void_causes noisy_host closed_loop absent bound look";
 
 /// The values of a row by column; what a column has no value for stays empty.
 pub(crate) type Record = BTreeMap<&'static str, String>;
@@ -101,6 +101,7 @@ fn circumstances(report: &Report, cell: &Cell) -> Record {
         ("closed_loop", closed.unwrap_or_default()),
         ("absent", text(cell.absent.as_deref().unwrap_or_default())),
         ("bound", number(cell.bound)),
+        ("look", cell.look.map(|look| look.blocks.to_string()).unwrap_or_default()),
     ]);
     record.extend(interval(difference, charge.and_then(|c| c.difference)));
     record

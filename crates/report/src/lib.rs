@@ -19,6 +19,7 @@ mod charges;
 mod circumstances;
 mod course;
 mod delimited;
+mod design;
 mod differences;
 pub mod document;
 mod duplicates;

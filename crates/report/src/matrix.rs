@@ -88,7 +88,7 @@ impl MatrixCell {
             Some(Verdict::Faster) => Sign::Better,
             Some(Verdict::Equivalent | Verdict::DetectableBelowMargin) => Sign::Same,
             Some(Verdict::Inconclusive) => Sign::Open,
-            Some(Verdict::Baseline) | None => Sign::Unjudged,
+            Some(Verdict::Baseline | Verdict::RunsDiffer) | None => Sign::Unjudged,
         };
         let content = match cell.overhead {
             Some(overhead) => Content::Overhead(coarse_percent(overhead.estimate)),

@@ -2,6 +2,7 @@
 //! read.
 
 use crate::Report;
+use crate::design;
 use crate::differences::{Standing, differences, keys, misnamed};
 use crate::group::distinct;
 use crate::quantity::{magnitude, plain_percent};
@@ -104,6 +105,10 @@ pub(crate) fn subject(report: &Report) -> Vec<(String, String)> {
 }
 
 fn effort(report: &Report) -> Option<String> {
+    if design::looks(report).is_some() {
+        // Its comparisons have numbers of blocks of their own.
+        return report.effort_label.clone();
+    }
     let blocks = match (report.blocks_done, report.blocks_planned) {
         (Some(done), Some(planned)) if done <= planned => Some(format!("{done} of {planned} blocks done")),
         (Some(done), Some(planned)) => Some(format!("{done} blocks done, {planned} planned at least")),
@@ -153,9 +158,16 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     }
     if let (Some(done), Some(planned)) = (report.blocks_done, report.blocks_planned)
         && done < planned
+        && design::looks(report).is_none()
         && !going_on
     {
         add("INCOMPLETE", &format!("{done} of {planned} planned blocks are done"));
+    }
+    if design::looks(report).is_some() && design::open_cells(report) > 0 && !going_on {
+        add(
+            "INCOMPLETE",
+            "the run was interrupted before every comparison had ended; those that had not hold at any moment",
+        );
     }
     if let Some(plan) = &report.plan {
         if plan.guest.reuse {
@@ -292,6 +304,7 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
     if let Some(effort) = effort(report) {
         notes.push(format!("Effort: {effort}."));
     }
+    notes.extend(design::sentence(report));
     notes.extend(unseen(report));
     notes.extend(service_demand(report));
     notes.extend(declared(report));

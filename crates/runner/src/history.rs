@@ -6,7 +6,10 @@
 use crate::noise::{Notice, Signals, describe_clock, is_noise, whose_clock};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{ClockState, FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause, VoidUnit};
+use weigh_model::{
+    ClockState, ConclusionReason, FailureKind, Outcome, Plan, Record, Trial, TrialFailure, VoidCause,
+    VoidUnit,
+};
 
 /// A cell is given up after this many consecutive trials that used up their deadline, lost the
 /// guest or had a wrong clock. Otherwise a hang of minutes in each of 60 blocks would cost hours
@@ -40,6 +43,8 @@ pub(crate) struct History<'a> {
     units: BTreeMap<(u32, usize), Attempt>,
     /// First block without the cell (environment, workload).
     excluded_from: BTreeMap<(usize, usize), u32>,
+    /// The conclusions of looks, by cell (environment, workload).
+    concluded: BTreeMap<(usize, usize), (u32, ConclusionReason)>,
     streaks: BTreeMap<(usize, usize), Streak>,
     /// Notices that trials have given, by environment.
     shown: BTreeSet<(usize, Notice)>,
@@ -82,6 +87,7 @@ impl<'a> History<'a> {
             plan,
             units: BTreeMap::new(),
             excluded_from: BTreeMap::new(),
+            concluded: BTreeMap::new(),
             streaks: BTreeMap::new(),
             shown: BTreeSet::new(),
             noisy: false,
@@ -110,11 +116,19 @@ impl<'a> History<'a> {
             }
             Record::Slicing(slicing) => {
                 self.slices.insert(slicing.workload.clone(), slicing.length_us);
+                // Units of another length are void, and what was concluded from them with them.
+                let workload = self.plan.workloads.iter().position(|w| w.id == slicing.workload);
+                self.concluded.retain(|(_, of), _| Some(*of) != workload);
             }
             Record::NoisyHost(_) => self.noisy = true,
             Record::Facts(facts) => self.next_instance = self.next_instance.max(facts.instance + 1),
             Record::Trial(trial) => self.add_trial(trial),
             Record::Void(void) => self.add_void(void),
+            Record::Concluded(conclusion) => {
+                if let Some(cell) = self.cell(&conclusion.environment, &conclusion.workload) {
+                    self.concluded.entry(cell).or_insert((conclusion.from_block, conclusion.reason));
+                }
+            }
             Record::Excluded(exclusion) => {
                 if let Some(cell) = self.cell(&exclusion.environment, &exclusion.workload) {
                     self.excluded_from.entry(cell).or_insert(exclusion.from_block);
@@ -212,7 +226,20 @@ impl<'a> History<'a> {
 
     /// Whether the cell is measured in `block`.
     pub(crate) fn active(&self, block: u32, environment: usize, workload: usize) -> bool {
-        self.excluded_from.get(&(environment, workload)).is_none_or(|from| block < *from)
+        let cell = (environment, workload);
+        let concluded = self.concluded.get(&cell).map(|(from_block, _)| from_block);
+        self.excluded_from.get(&cell).into_iter().chain(concluded).all(|from| block < *from)
+    }
+
+    /// The first block after all units of a workload.
+    pub(crate) fn block_after(&self, workload: usize) -> u32 {
+        let of_it = self.units.keys().filter(|(_, of)| *of == workload);
+        of_it.map(|(block, _)| block + 1).max().unwrap_or(0)
+    }
+
+    /// Why looks concluded cells of a workload.
+    pub(crate) fn conclusions(&self, workload: usize) -> impl Iterator<Item = ConclusionReason> {
+        self.concluded.iter().filter(move |((_, of), _)| *of == workload).map(|(_, (_, reason))| *reason)
     }
 
     /// Whether any environment can run the workload in `block`.
@@ -314,7 +341,8 @@ impl<'a> History<'a> {
         let spent = self
             .streaks
             .iter()
-            .filter(|(cell, streak)| streak.length >= PATIENCE && !self.excluded_from.contains_key(cell));
+            .filter(|(cell, streak)| streak.length >= PATIENCE && !self.excluded_from.contains_key(cell))
+            .filter(|(cell, _)| !self.concluded.contains_key(cell));
         spent.map(|(&(environment, workload), streak)| (environment, workload, streak.last.clone())).collect()
     }
 }
@@ -372,6 +400,32 @@ mod tests {
         let failure = TrialFailure { kind: FailureKind::Launch, reason: "no".into(), log: None };
         let (environment, workload) = (environment.into(), "u".into());
         Record::Excluded(Exclusion { environment, workload, from_block, failure })
+    }
+
+    #[test]
+    fn a_concluded_cell_has_no_further_trials_unless_its_slices_change() {
+        let plan = plan(&ENVIRONMENTS, &["u"], fixed(3));
+        let id = plan.workloads[0].id.clone();
+        let concluded = Record::Concluded(weigh_model::Conclusion {
+            environment: ENVIRONMENTS[1].into(),
+            workload: id.clone(),
+            from_block: 1,
+            blocks: 1,
+            reason: ConclusionReason::Decided,
+        });
+        let mut history = History::new(&plan, &[measured(0, 0, 0, ENVIRONMENTS[0])]);
+        history.add(&measured(1, 0, 0, ENVIRONMENTS[1]));
+        assert_eq!(history.block_after(0), 1);
+        history.add(&concluded);
+        history.add(&measured(2, 1, 0, ENVIRONMENTS[0]));
+        assert_eq!((history.active(1, 1, 0), history.active(0, 1, 0), history.valid(0)), (false, true, 2));
+        assert_eq!(history.conclusions(0).collect::<Vec<_>>(), [ConclusionReason::Decided]);
+        history.add(&Record::Slicing(weigh_model::Slicing {
+            workload: id,
+            length_us: None,
+            reason: "so".into(),
+        }));
+        assert_eq!((history.active(1, 1, 0), history.valid(0)), (true, 1));
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod guest_clock;
 mod history;
 mod journal;
 mod logs;
+mod looks;
 mod neighbours;
 mod noise;
 pub mod order;

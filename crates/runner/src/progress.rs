@@ -5,7 +5,7 @@ use crate::run::Runner;
 use crate::stop::next_look;
 use std::collections::BTreeSet;
 use weigh_model::{CellProgress, Effort, Event};
-use weigh_stats::{Cell, Options, analyse, collect, precise_enough};
+use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Options, analyse, collect, precise_enough};
 
 impl Runner<'_> {
     /// Tells how long the run takes when a block takes `block_s`. A budget bounds both numbers,
@@ -48,16 +48,21 @@ impl Runner<'_> {
 
     /// Whether further blocks add pairs to a cell.
     fn gains_pairs(&self, cell: &Cell) -> bool {
-        let environment = |name: &str| self.plan.environments.iter().position(|e| e.name == name);
-        let workload = self.plan.workloads.iter().position(|workload| workload.id == cell.workload);
+        cell.environment != self.plan.baseline && self.is_measured(&cell.workload, &cell.environment)
+    }
+
+    /// Whether a workload is still measured in an environment and in the baseline.
+    pub(crate) fn is_measured(&self, workload: &str, environment: &str) -> bool {
+        let at = |name: &str| self.plan.environments.iter().position(|e| e.name == name);
+        let workload = self.plan.workloads.iter().position(|of| of.id == workload);
         let history = self.journal.history();
-        let measured = |name| match (environment(name), workload) {
+        let measured = |name| match (at(name), workload) {
             (Some(environment), Some(workload)) => {
                 !self.settled.contains(workload) && history.active(u32::MAX, environment, workload)
             }
             _ => false,
         };
-        cell.environment != self.plan.baseline && measured(&cell.environment) && measured(&self.plan.baseline)
+        measured(environment) && measured(&self.plan.baseline)
     }
 
     /// Tells the intervals after a block, and the time left.
@@ -72,12 +77,14 @@ impl Runner<'_> {
             effort => {
                 let collected = collect(self.plan, self.journal.records());
                 // What the intervals would be if so many blocks had been planned.
-                let planned = Options { planned_blocks: None, ..Options::for_plan(self.plan) };
+                let planned = Options { planned_blocks: None, looks: None, ..Options::for_plan(self.plan) };
                 let planned = analyse(&collected.comparisons, &planned);
                 let gaining =
                     planned.cells.iter().filter(|cell| self.gains_pairs(cell)).filter_map(progress_of);
                 let of = expected_blocks(effort, look, blocks_done, gaining);
-                let now = analyse(&collected.comparisons, &Options::for_plan(self.plan));
+                let concluded = collected.concluded.clone();
+                let now = Options { concluded, ..Options::for_plan(self.plan) };
+                let now = analyse(&collected.comparisons, &now);
                 (of, now.cells.iter().filter_map(progress_of).collect())
             }
         };
@@ -87,7 +94,7 @@ impl Runner<'_> {
             cells,
             remaining_s: self.clock.remaining_s(of.saturating_sub(blocks_done)),
             target: match self.plan.effort {
-                Effort::Precision { target, .. } => Some(target),
+                Effort::Precision { target, .. } | Effort::Sequential { target, .. } => Some(target),
                 Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => None,
             },
             budget_left_s: self.clock.budget_left_s(),
@@ -102,7 +109,12 @@ const TELLING_BLOCKS: u32 = 6;
 /// of the number of blocks: this is the look at which the widest interval will be as narrow as
 /// asked, or the next look where that cannot be forecast yet.
 fn expected_blocks(effort: Effort, look: u32, done: u32, cells: impl Iterator<Item = CellProgress>) -> u32 {
-    let Effort::Precision { target, .. } = effort else { return look };
+    let (target, look) = match effort {
+        Effort::Precision { target, .. } => (target, look),
+        // Before this one a workload ends only when all its arms are decided.
+        Effort::Sequential { target, looks } => (target, looks.next(look.max(EQUIVALENT_FEWEST_BLOCKS))),
+        Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => return look,
+    };
     let widest = cells.map(|cell| cell.log_half_width()).filter(|width| width.is_finite()).reduce(f64::max);
     let Some(widest) = widest.filter(|_| done >= TELLING_BLOCKS) else { return look };
     let needed = f64::from(done) * (widest / target.ln_1p()).powi(2);
@@ -121,6 +133,7 @@ fn progress_of(cell: &Cell) -> Option<CellProgress> {
         ci_low: overhead.low,
         ci_high: overhead.high,
         n: cell.n,
+        look: cell.look.map(|look| look.blocks),
     })
 }
 
@@ -137,6 +150,7 @@ mod tests {
             ci_low: (-half_width).exp_m1(),
             ci_high: half_width.exp_m1(),
             n: 10,
+            look: None,
         }
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    fn looked(&mut self, workload: usize, valid: u32, reason: Option<FinishReason>) {
+    pub(crate) fn looked(&mut self, workload: usize, valid: u32, reason: Option<FinishReason>) {
         self.looks.insert(workload, valid);
         self.reasons.extend(reason.map(|reason| (workload, reason)));
     }
@@ -61,9 +61,12 @@ impl Settled {
     /// Why the run ends when all workloads are settled: a workload that did not become precise names
     /// the reason.
     fn reason(&self) -> FinishReason {
-        let mut reasons = self.reasons.values().copied();
-        let first = reasons.next().unwrap_or(FinishReason::Blocks);
-        reasons.find(|reason| *reason != FinishReason::Precision).unwrap_or(first)
+        let rank = |reason: &FinishReason| match reason {
+            FinishReason::Decided => 0,
+            FinishReason::Precision => 1,
+            _ => 2,
+        };
+        self.reasons.values().copied().max_by_key(rank).unwrap_or(FinishReason::Blocks)
     }
 }
 
@@ -234,7 +237,7 @@ impl<'a> Runner<'a> {
         loop {
             self.give_up_hopeless_cells(block)?;
             self.give_up_voiding(block)?;
-            self.settle_workloads(block);
+            self.settle_workloads(block)?;
             let wanted = self.unsettled(block);
             let Some(look) = wanted.iter().map(|workload| self.next_look(*workload)).max() else {
                 return Ok(self.reason_for_the_end(self.settled.reason()));
@@ -266,7 +269,7 @@ impl<'a> Runner<'a> {
 
     /// Looks at the workloads that have come to a look, and settles those that need no further units.
     /// Each workload stops by itself, so that a noisy one does not hold the others.
-    fn settle_workloads(&mut self, block: u32) {
+    fn settle_workloads(&mut self, block: u32) -> Result<(), RunnerError> {
         let history = self.journal.history();
         let unsettled = self.unsettled(block).into_iter().map(|workload| (workload, history.valid(workload)));
         let due: Vec<(usize, u32)> = unsettled
@@ -274,11 +277,17 @@ impl<'a> Runner<'a> {
             .filter(|(workload, valid)| self.settled.last_look(*workload) != Some(*valid))
             .collect();
         if due.is_empty() {
-            return;
+            return Ok(());
+        }
+        if let Effort::Sequential { target, .. } = self.plan.effort {
+            return self.conclude_at_looks(&due, target);
         }
         let precise = match self.plan.effort {
             Effort::Precision { target, .. } => self.precise_workloads(target),
-            Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => BTreeSet::new(),
+            Effort::Quick { .. }
+            | Effort::Fixed { .. }
+            | Effort::Sequential { .. }
+            | Effort::Lasting { .. } => BTreeSet::new(),
         };
         for (workload, valid) in due {
             let reason = match self.plan.effort {
@@ -287,10 +296,13 @@ impl<'a> Runner<'a> {
                 Effort::Precision { maximum, .. } => {
                     (valid >= maximum).then_some(FinishReason::MaximumBlocks)
                 }
+                // Concluded above, cell by cell.
+                Effort::Sequential { .. } => None,
                 Effort::Lasting { .. } => Some(FinishReason::Lasted),
             };
             self.settled.looked(workload, valid, reason);
         }
+        Ok(())
     }
 
     /// Workloads that can be measured and need further units.
@@ -377,7 +389,7 @@ impl<'a> Runner<'a> {
         );
         self.journal.warn(message)?;
         let reason = match self.plan.effort {
-            Effort::Precision { .. } => FinishReason::MaximumBlocks,
+            Effort::Precision { .. } | Effort::Sequential { .. } => FinishReason::MaximumBlocks,
             Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => FinishReason::Blocks,
         };
         Ok(self.reason_for_the_end(reason))

@@ -19,6 +19,7 @@ pub(crate) fn next_look(effort: Effort, done: u32) -> u32 {
             let steps = done.saturating_sub(minimum).div_ceil(step.max(1));
             minimum.saturating_add(steps.saturating_mul(step.max(1))).min(maximum)
         }
+        Effort::Sequential { looks, .. } => looks.next(done),
         Effort::Lasting { .. } => Effort::MOST_BLOCKS,
     }
 }

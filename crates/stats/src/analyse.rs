@@ -1,21 +1,20 @@
 //! One set of samples: intervals of every cell, verdicts of the family.
 
-use crate::analysis::{Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Options, Pairing, Verdict};
-use crate::estimate::{Estimate, count, unseen_mode_bound};
+use crate::analysis::{
+    Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, LEVEL_DIFFERENCE, LEVEL_EQUIVALENCE, Options, Pairing,
+    Verdict,
+};
+use crate::collect::Concluded;
+use crate::estimate::{Estimate, TAIL, count, unseen_mode_bound};
 use crate::interval::Interval;
 use crate::quantum::Rounding;
 use crate::samples::{Blocks, Sample, pair};
+use crate::sequential::SequentialLook;
 use crate::warning::{Warning, WarningKind};
 use crate::worst::WorstCases;
 use crate::{holm, rank, serial};
 use std::collections::BTreeSet;
 use weigh_model::{Comparison, Series, neighbours};
-
-/// Level of a difference, after Holm.
-const LEVEL_DIFFERENCE: f64 = 0.05;
-
-/// Level of equivalence, after Holm: the 95 % interval lies within the margin.
-const LEVEL_EQUIVALENCE: f64 = 0.025;
 
 /// A standard deviation of this part of the mean is worth a warning.
 const WIDE_SPREAD: f64 = 0.10;
@@ -28,6 +27,7 @@ pub(crate) const SHORT_S: f64 = 1e-3;
 pub(crate) struct Measured {
     pub cell: Cell,
     pub estimate: Option<Estimate>,
+    pub look: Look,
 }
 
 /// Intervals of every cell, verdicts of the family.
@@ -49,24 +49,33 @@ pub(crate) struct Measured {
 pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     let (mut measured, mut warnings) = measure(comparisons, options);
     let done = measured.iter().map(|m| m.cell.n).max().unwrap_or(0);
-    let Some(planned) = options.planned_blocks.filter(|planned| done < *planned) else {
-        return conclude(measured, options, Look::Planned, warnings);
-    };
-    warnings.insert(0, Warning::of(None, None, WarningKind::RunIncomplete { done, planned }));
-    if options.ended_by_rule {
-        return conclude(measured, options, Look::Planned, warnings);
+    let lacks = options.planned_blocks.is_some_and(|planned| done < planned);
+    measured.iter_mut().for_each(|measured| look(measured, options, lacks));
+    let is_open = |m: &Measured| options.looks.is_some() && m.look == Look::AnyTime;
+    if let Some(planned) = options.planned_blocks.filter(|_| lacks || measured.iter().any(is_open)) {
+        // An open cell of a group-sequential run may take as many as there can be.
+        let planned = options.looks.filter(|_| done >= planned).map_or(planned, |looks| looks.last());
+        warnings.insert(0, Warning::of(None, None, WarningKind::RunIncomplete { done, planned }));
     }
-    measured.iter_mut().for_each(look_now);
-    conclude(measured, options, Look::AnyTime, warnings)
+    conclude(measured, options, warnings)
+}
+
+impl Measured {
+    /// Looked at when all is done.
+    fn of(cell: Cell, estimate: Option<Estimate>) -> Self {
+        Self { cell, estimate, look: Look::Planned }
+    }
 }
 
 /// When somebody looks at a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// When it has the blocks that were planned.
     Planned,
     /// When they please, so that every interval must hold at every moment.
     AnyTime,
+    /// At one of the looks of a group-sequential run.
+    At(SequentialLook),
 }
 
 impl Look {
@@ -74,16 +83,49 @@ impl Look {
         match self {
             Self::Planned => estimate,
             Self::AnyTime => estimate.and_then(|estimate| estimate.at_any_moment()),
+            Self::At(look) => estimate.map(|estimate| Estimate { look: Some(look), ..estimate }),
+        }
+    }
+
+    /// When a cell is looked at. `lacks`: the run has fewer blocks than planned.
+    fn of(cell: &Cell, options: &Options, lacks: bool) -> Self {
+        let Some(looks) = options.looks else {
+            return if lacks && !options.ended_by_rule { Self::AnyTime } else { Self::Planned };
+        };
+        let at = |blocks, ends| Self::At(SequentialLook { looks, blocks, ends });
+        match options.concluded(&cell.workload, &cell.environment) {
+            _ if cell.verdict == Some(Verdict::Baseline) => Self::Planned,
+            Some(concluded) => at(concluded.blocks.max(looks.first()), false),
+            None if !options.ended_by_rule => Self::AnyTime,
+            // Nothing was looked at before the first look.
+            None if cell.tried < looks.first() => Self::Planned,
+            None => at(cell.tried, true),
         }
     }
 }
 
-/// Gives a cell the intervals that hold at any moment. There is none for a median.
-fn look_now(measured: &mut Measured) {
-    let Measured { cell, estimate } = measured;
-    describe(cell, Look::AnyTime.estimate(*estimate));
-    cell.typical = None;
-    cell.worst_cases = cell.worst_cases.and_then(|cases| cases.at_any_moment(cell.n));
+/// Gives a cell the intervals of its look. A median has none that holds at any moment.
+fn look(measured: &mut Measured, options: &Options, lacks: bool) {
+    let look = Look::of(&measured.cell, options, lacks);
+    let Measured { cell, estimate, .. } = measured;
+    match look {
+        Look::Planned => {}
+        Look::AnyTime => {
+            cell.typical = None;
+            cell.worst_cases = cell.worst_cases.and_then(|cases| cases.at_any_moment(cell.n));
+        }
+        Look::At(at) => {
+            let logs: Vec<f64> = cell.log_ratios.iter().map(|(_, d)| *d).collect();
+            let rounding = estimate.map_or(0.0, |estimate| estimate.rounding);
+            cell.look = Some(at);
+            cell.typical = typical(&logs, at.nominal(TAIL)).map(|typical| typical.widened(rounding));
+            cell.worst_cases = cell.worst_cases.map(|cases| cases.at_look(cell.n, at));
+        }
+    }
+    if look != Look::Planned {
+        describe(cell, look.estimate(*estimate));
+    }
+    measured.look = look;
 }
 
 /// The cells on their own, before any verdict.
@@ -124,12 +166,29 @@ fn measure_comparison(
     let against = baseline.map(|i| Side { series: &comparison.series[i], sample: &samples[i] });
     for (i, (series, sample)) in comparison.series.iter().zip(&samples).enumerate() {
         let side = Side { series, sample };
-        let cell = if Some(i) == baseline {
-            alone(comparison, &side)
-        } else {
-            compared(comparison, &side, against.as_ref(), options)
+        let concluded = options.concluded(&comparison.workload, &series.environment);
+        let cell = match (&against, concluded) {
+            _ if Some(i) == baseline => alone(comparison, &side),
+            // What the baseline did afterwards is no part of it.
+            (Some(whole), Some(concluded)) => {
+                let series = until(whole.series, concluded, &comparison.metric.name);
+                let sample = Sample::new(&series.observations, comparison.metric.better);
+                let against = Side { series: &series, sample: &sample };
+                compared(comparison, &side, Some(&against), options)
+            }
+            _ => compared(comparison, &side, against.as_ref(), options),
         };
         measured.push(finish(cell, &side, options, warnings));
+    }
+}
+
+/// What a baseline gave up to the look that concluded another environment.
+fn until(baseline: &Series, concluded: &Concluded, metric: &str) -> Series {
+    let before = |block: Option<u32>| block.is_none_or(|block| block < concluded.from_block);
+    Series {
+        observations: baseline.observations.iter().copied().filter(|o| before(o.block)).collect(),
+        failed: concluded.baseline_failed.get(metric).copied().unwrap_or(0),
+        ..baseline.clone()
     }
 }
 
@@ -151,7 +210,7 @@ struct Draft {
 fn alone(comparison: &Comparison, side: &Side<'_>) -> Draft {
     let mut cell = absolute(comparison, side);
     cell.verdict = Some(Verdict::Baseline);
-    Draft { measured: Measured { cell, estimate: None }, spread: side.sample.logs.clone(), kinds: Vec::new() }
+    Draft { measured: Measured::of(cell, None), spread: side.sample.logs.clone(), kinds: Vec::new() }
 }
 
 /// Another environment, against the baseline.
@@ -165,11 +224,7 @@ fn compared(
     let mut kinds = Vec::new();
     let Some(baseline) = baseline else {
         cell.n = 0;
-        return Draft {
-            measured: Measured { cell, estimate: None },
-            spread: side.sample.logs.clone(),
-            kinds,
-        };
+        return Draft { measured: Measured::of(cell, None), spread: side.sample.logs.clone(), kinds };
     };
     if baseline.series.failed > 0 || baseline.sample.unusable > 0 {
         cell.flags.push(Flag::BaselineFailed);
@@ -187,7 +242,7 @@ fn compared(
         if !baseline.sample.logs.is_empty() {
             cell.n = count(logs.len());
         }
-        cell.typical = typical(&logs);
+        cell.typical = typical(&logs, TAIL);
         cell.worst_cases = WorstCases::of(&logs, failed_pairs(logs.len(), side, baseline));
         let estimate = Estimate::of(&logs).map(|estimate| allow_for_neighbours(&mut cell, estimate, &logs));
         (cell.log_ratios.iter().map(|(block, d)| (Some(*block), *d)).collect(), estimate)
@@ -217,7 +272,7 @@ fn compared(
         cell.flags.push(Flag::NoSpread);
         kinds.push(WarningKind::NoSpread);
     }
-    Draft { measured: Measured { cell, estimate }, spread, kinds }
+    Draft { measured: Measured::of(cell, estimate), spread, kinds }
 }
 
 /// The estimate, and the worst cases of the cell, with the error that they have where neighbouring
@@ -294,6 +349,7 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
         blocks_to_decide: None,
         bound: None,
         flags: Vec::new(),
+        look: None,
         pairing: if side.sample.blocks == Blocks::All { Pairing::Paired } else { Pairing::Unpaired },
         values: side.sample.values.clone(),
         log_ratios: Vec::new(),
@@ -310,8 +366,8 @@ pub(crate) fn describe(cell: &mut Cell, estimate: Option<Estimate>) {
 }
 
 /// The typical effect: median of the log ratios with \[d_(l), d_(k+1-l)\].
-pub(crate) fn typical(logs: &[f64]) -> Option<Interval> {
-    let l = rank::interval_rank(logs.len())?;
+pub(crate) fn typical(logs: &[f64], tail: f64) -> Option<Interval> {
+    let l = rank::interval_rank(logs.len(), tail)?;
     let ascending = rank::sorted(logs.iter().copied());
     let (low, high) = (ascending[l - 1], ascending[ascending.len() - l]);
     Some(Interval::from_logs(rank::median(&ascending), low, high))
@@ -422,21 +478,16 @@ fn is_mixed(cell: &Cell, margin: f64) -> bool {
 ///
 /// The family is fixed by the plan, not by what came of it: a cell that could not be measured
 /// counts with p = 1.
-pub(crate) fn conclude(
-    mut measured: Vec<Measured>,
-    options: &Options,
-    look: Look,
-    warnings: Vec<Warning>,
-) -> Analysis {
+pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings: Vec<Warning>) -> Analysis {
     let family: Vec<usize> = (0..measured.len()).filter(|&i| measured[i].cell.is_in_family()).collect();
-    let grounds: Vec<Vec<Estimate>> = family.iter().map(|&i| grounds(&measured[i], look)).collect();
+    let grounds: Vec<Vec<Estimate>> = family.iter().map(|&i| grounds(&measured[i])).collect();
     let p_diff: Vec<f64> = grounds.iter().map(|of| p_diff(of)).collect();
     let p_eq: Vec<f64> = grounds.iter().map(|of| p_eq(of, options.margin)).collect();
     let (diff_holm, eq_holm) = (holm::adjust(&p_diff), holm::adjust(&p_eq));
     let (diff_factors, eq_factors) =
         (holm::factors(&p_diff, LEVEL_DIFFERENCE), holm::factors(&p_eq, LEVEL_EQUIVALENCE));
     for (at, &i) in family.iter().enumerate() {
-        let Measured { cell, estimate: planned } = &mut measured[i];
+        let Measured { cell, estimate: planned, look } = &mut measured[i];
         if let Some((estimate, planned)) = look.estimate(*planned).zip(*planned) {
             cell.p_diff = Some(p_diff[at]);
             cell.p_eq = Some(p_eq[at]);
@@ -471,8 +522,8 @@ pub(crate) fn conclude(
 
 /// The estimates that a verdict has to hold for; where there is none to give, that of the pairs that
 /// there are, because the family is fixed.
-fn grounds(measured: &Measured, look: Look) -> Vec<Estimate> {
-    let own = || look.estimate(measured.estimate).into_iter().collect();
+fn grounds(measured: &Measured) -> Vec<Estimate> {
+    let own = || measured.look.estimate(measured.estimate).into_iter().collect();
     let worst = if measured.cell.is_impaired() { measured.cell.grounds() } else { Vec::new() };
     if worst.is_empty() { own() } else { worst }
 }

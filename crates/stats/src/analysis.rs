@@ -1,16 +1,23 @@
 //! What an analysis says: data only.
 
 use crate::circumstances::charge::CHARGED_CPU;
-use crate::collect::Collected;
+use crate::collect::{Collected, Concluded};
 use crate::interval::Interval;
+use crate::sequential::SequentialLook;
 use crate::warning::Warning;
 use crate::worst::WorstCases;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weigh_model::{Effort, MetricSpec, Observation, Plan, WorkloadKey, neighbours};
+use weigh_model::{Effort, Looks, MetricSpec, Observation, Plan, WorkloadKey, neighbours};
 
 /// Fewest blocks (or values, or blocks of each run) for [`Verdict::Equivalent`].
 pub const EQUIVALENT_FEWEST_BLOCKS: u32 = 30;
+
+/// Level of a difference, after Holm.
+pub(crate) const LEVEL_DIFFERENCE: f64 = 0.05;
+
+/// Level of equivalence, after Holm: the 95 % interval lies within the margin.
+pub(crate) const LEVEL_EQUIVALENCE: f64 = 0.025;
 
 /// Margins up to which an open verdict is told by its bound.
 const BOUND_MARGINS: f64 = 3.0;
@@ -35,6 +42,13 @@ pub struct Options {
     /// Whether a rule that sees no values ended the run: its budget.
     #[serde(default)]
     pub ended_by_rule: bool,
+    /// The looks of a group-sequential run. A cell is then judged by the look that concluded it, or, if
+    /// the run was [`Self::ended_by_rule`], by a last one; until then its intervals hold at any moment.
+    #[serde(default)]
+    pub looks: Option<Looks>,
+    /// What looks concluded, as [`Collected::concluded`].
+    #[serde(default)]
+    pub concluded: Vec<Concluded>,
     /// Whether a value in seconds is one timed interval, so that one below 1 ms is worth a warning.
     /// True for samples measured elsewhere; false for the samples of a run, where a value may be an
     /// average over many operations and [`crate::collect()`] looks at what was timed.
@@ -81,6 +95,8 @@ impl Options {
             planned_blocks: None,
             one_instance: false,
             ended_by_rule: false,
+            looks: None,
+            concluded: Vec::new(),
             values_are_intervals: true,
             flags: Vec::new(),
         }
@@ -95,6 +111,14 @@ impl Options {
             planned_blocks: Some(plan.effort.fewest_blocks()),
             one_instance: plan.guest.reuse,
             ended_by_rule: false,
+            looks: match plan.effort {
+                Effort::Sequential { looks, .. } => Some(looks),
+                Effort::Quick { .. }
+                | Effort::Fixed { .. }
+                | Effort::Precision { .. }
+                | Effort::Lasting { .. } => None,
+            },
+            concluded: Vec::new(),
             values_are_intervals: false,
             flags: Vec::new(),
         }
@@ -102,7 +126,13 @@ impl Options {
 
     /// Options for the samples of a run, with what its records say about cells beside their values.
     pub fn for_run(plan: &Plan, collected: &Collected) -> Self {
-        Self { flags: collected.flags.clone(), ..Self::for_plan(plan) }
+        let (flags, concluded) = (collected.flags.clone(), collected.concluded.clone());
+        Self { flags, concluded, ..Self::for_plan(plan) }
+    }
+
+    /// What concluded a cell, if a look did.
+    pub(crate) fn concluded(&self, workload: &str, environment: &str) -> Option<&Concluded> {
+        self.concluded.iter().find(|one| one.workload == workload && one.environment == environment)
     }
 
     /// The flags of a cell that the records give: its own, and those of the baseline.
@@ -214,6 +244,10 @@ pub struct Cell {
     pub bound: Option<f64>,
     /// What the reader has to know beside the numbers, in the order of [`Flag`].
     pub flags: Vec<Flag>,
+    /// The look of a group-sequential run by which it is judged: its intervals and p values hold
+    /// together with those of every other look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look: Option<SequentialLook>,
     /// How the values were compared.
     pub pairing: Pairing,
     /// The finite values, one per block, in the order of the blocks.

@@ -14,9 +14,9 @@ use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use weigh_model::{
-    Better, Comparison, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration, MetricSource,
-    MetricSpec, Observation, Outcome, Paced, Plan, Record, Series, Slicing, Trial, TrialFailure,
-    Unit as UnitOf, VoidUnit, WorkloadKey, WorkloadPlan, neighbours,
+    Better, Comparison, Conclusion, Exclusion, Extraction, FailureKind, Headroom, InstanceFacts, Iteration,
+    MetricSource, MetricSpec, Observation, Outcome, Paced, Plan, Record, Series, Slicing, Trial,
+    TrialFailure, Unit as UnitOf, VoidUnit, WorkloadKey, WorkloadPlan, neighbours,
 };
 
 /// What the records of a run come to.
@@ -42,10 +42,29 @@ pub struct Collected {
     pub instances: BTreeMap<String, u32>,
     /// Noise, clocks, CPU time.
     pub circumstances: Circumstances,
+    /// Cells that a look of a group-sequential run concluded, for [`crate::Options::for_run`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub concluded: Vec<Concluded>,
     /// What the records say about cells beside their values, for [`crate::Options::for_run`].
     pub flags: Vec<CellFlag>,
     /// What the reader should know, each with what to do next.
     pub warnings: Vec<Warning>,
+}
+
+/// A cell that a look concluded, with what belongs to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Concluded {
+    /// Environment name.
+    pub environment: String,
+    /// Workload id.
+    pub workload: String,
+    /// First block without it.
+    pub from_block: u32,
+    /// Units that counted at the look.
+    pub blocks: u32,
+    /// Failures of the baseline up to then, by metric, where there were any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub baseline_failed: BTreeMap<String, u32>,
 }
 
 /// A failure that the reader has to see.
@@ -101,11 +120,12 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
         collector.collected.alone.extend(rate_alone(plan, workload, &units));
     }
     collector.look_at_the_whole_run();
-    let Collector { collected, instances, .. } = collector;
+    let Collector { collected, instances, concluded, .. } = collector;
     let instances = instances.into_iter().map(|(name, seen)| (name.to_string(), count(seen.len())));
     Collected {
         blocks_done: completed.into_iter().min().unwrap_or(0),
         instances: instances.collect(),
+        concluded: concluded.into_values().collect(),
         ..collected
     }
 }
@@ -118,6 +138,9 @@ struct Collector<'a> {
     units: HashMap<&'a str, BTreeMap<u32, Unit<'a>>>,
     /// By environment and workload, the first block without trials.
     excluded: HashMap<(&'a str, &'a str), u32>,
+    /// By environment and workload, the look that ended them; a new length of the slices of a workload
+    /// takes its looks back with its units.
+    concluded: BTreeMap<(&'a str, &'a str), Concluded>,
     instances: BTreeMap<&'a str, HashSet<u64>>,
     facts: Vec<&'a InstanceFacts>,
     headroom: Vec<&'a Headroom>,
@@ -137,6 +160,7 @@ impl<'a> Collector<'a> {
             plan,
             units: HashMap::new(),
             excluded: HashMap::new(),
+            concluded: BTreeMap::new(),
             instances: BTreeMap::new(),
             facts: Vec::new(),
             headroom: Vec::new(),
@@ -152,7 +176,11 @@ impl<'a> Collector<'a> {
         for record in records {
             match record {
                 Record::Header { .. } => {}
-                Record::Slicing(slicing) => collector.slicing.push(slicing),
+                Record::Slicing(slicing) => {
+                    collector.concluded.retain(|(_, workload), _| *workload != slicing.workload);
+                    collector.slicing.push(slicing);
+                }
+                Record::Concluded(conclusion) => collector.conclude(conclusion),
                 Record::Trial(trial) => {
                     let known = environments.contains(trial.environment.as_str())
                         && workloads.contains(trial.workload.as_str());
@@ -189,6 +217,17 @@ impl<'a> Collector<'a> {
         self.units.entry(workload).or_default().entry(block).or_default()
     }
 
+    fn conclude(&mut self, conclusion: &'a Conclusion) {
+        let Conclusion { environment, workload, from_block, blocks, reason: _ } = conclusion;
+        self.concluded.entry((environment.as_str(), workload.as_str())).or_insert_with(|| Concluded {
+            environment: environment.clone(),
+            workload: workload.clone(),
+            from_block: *from_block,
+            blocks: *blocks,
+            baseline_failed: BTreeMap::new(),
+        });
+    }
+
     fn exclude(&mut self, exclusion: &'a Exclusion) {
         let cell = (exclusion.environment.as_str(), exclusion.workload.as_str());
         let from = self.excluded.entry(cell).or_insert(exclusion.from_block);
@@ -220,8 +259,11 @@ impl<'a> Collector<'a> {
         self.collected.warnings.push(Warning::of(workload, environment, kind));
     }
 
+    /// Whether a cell has no trials in a block, because it is excluded or concluded.
     fn is_excluded(&self, environment: &str, workload: &str, block: u32) -> bool {
-        self.excluded.get(&(environment, workload)).is_some_and(|from| *from <= block)
+        let cell = (environment, workload);
+        let concluded = self.concluded.get(&cell).map(|concluded| &concluded.from_block);
+        self.excluded.get(&cell).into_iter().chain(concluded).any(|from| *from <= block)
     }
 
     /// How many trials a complete attempt has.
@@ -469,6 +511,7 @@ impl<'a> Collector<'a> {
             series.tried += 1;
             let Outcome::Measured { iterations } = &trial.outcome else {
                 series.failed += 1;
+                self.count_baseline_failure(workload, metric, environment, *block);
                 continue;
             };
             match block_value(iterations, metric) {
@@ -479,6 +522,7 @@ impl<'a> Collector<'a> {
                 BlockValue::Absent(reason) => absent = absent.or(Some(reason)),
                 BlockValue::Missing => {
                     series.failed += 1;
+                    self.count_baseline_failure(workload, metric, environment, *block);
                     let failure = TrialFailure {
                         kind: FailureKind::Check,
                         reason: format!("an iteration gave no value of the metric `{}`", metric.spec.name),
@@ -505,6 +549,23 @@ impl<'a> Collector<'a> {
             self.refuse_quantile(workload, metric, environment, samples);
         }
         series
+    }
+
+    /// Counts a failure of the baseline in the cells of its workload that were still measured.
+    fn count_baseline_failure(
+        &mut self,
+        workload: &WorkloadPlan,
+        metric: &MetricSource,
+        environment: &str,
+        block: u32,
+    ) {
+        if environment != self.plan.baseline {
+            return;
+        }
+        let of_it = |one: &&mut Concluded| one.workload == workload.id && block < one.from_block;
+        for concluded in self.concluded.values_mut().filter(of_it) {
+            *concluded.baseline_failed.entry(metric.spec.name.clone()).or_default() += 1;
+        }
     }
 
     fn refuse_quantile(

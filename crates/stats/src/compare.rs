@@ -64,7 +64,7 @@ pub fn compare_runs(before: &[ComparedRun<'_>], after: &[ComparedRun<'_>]) -> An
     let sides = [before, after].map(|runs| Side::new(runs, &mut warnings));
     let changes = changes(&sides, &options, &mut warnings);
     let estimates: Vec<Option<Estimate>> = changes.iter().map(|change| change.estimate).collect();
-    let mut analysis = conclude(changes, &options, Look::Planned, warnings);
+    let mut analysis = conclude(changes, &options, warnings);
     for (cell, estimate) in analysis.cells.iter_mut().zip(estimates) {
         if cell.flags.contains(&Flag::OneRun) {
             cell.verdict = differ(cell);
@@ -184,7 +184,7 @@ fn change(before: &[Measured], after: &[Measured], options: &Options) -> Measure
     cell.flags.extend(holds.into_iter().filter_map(|(holds, flag)| holds.then_some(flag)));
     cell.flags.sort_unstable();
     cell.flags.dedup();
-    Measured { cell, estimate }
+    Measured { cell, estimate, look: Look::Planned }
 }
 
 /// The estimate of one run, over its blocks. Of several runs beside a single one, that of the last.

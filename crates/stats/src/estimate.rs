@@ -2,6 +2,7 @@
 
 use crate::analysis::EQUIVALENT_FEWEST_BLOCKS;
 use crate::interval::Interval;
+use crate::sequential::SequentialLook;
 use crate::student;
 
 /// Below this a spread of logarithms is rounding: values up to e^300 have logarithms exact to about
@@ -31,6 +32,9 @@ pub(crate) struct Estimate {
     /// What rounding of the values may have moved the mean by, beside its error: it widens the
     /// interval, and no test counts it as an effect.
     pub rounding: f64,
+    /// The look of a group-sequential run at which it is judged, whose intervals and tests hold
+    /// together with those of all other looks.
+    pub look: Option<SequentialLook>,
 }
 
 impl Estimate {
@@ -44,7 +48,7 @@ impl Estimate {
         let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
         let sd = (squares / (n - 1) as f64).sqrt();
         let standard_error = if sd < ROUNDING { 0.0 } else { sd / (n as f64).sqrt() };
-        Some(Self { mean, standard_error, df: (n - 1) as f64, n: count(n), rounding: 0.0 })
+        Some(Self { mean, standard_error, df: (n - 1) as f64, n: count(n), rounding: 0.0, look: None })
     }
 
     /// The difference of two independent estimates, `self` less `other`, by Welch: variances add,
@@ -60,6 +64,7 @@ impl Estimate {
             df,
             n: self.n.min(other.n),
             rounding: self.rounding + other.rounding,
+            look: None,
         }
     }
 
@@ -94,14 +99,26 @@ impl Estimate {
 
     /// The average effect with its 95 % interval.
     pub fn interval(&self) -> Interval {
-        let half = self.half_width(student::quantile(1.0 - TAIL, self.df));
+        let half = self.half_width(self.critical(1.0));
         Interval::from_logs(self.mean, self.mean - half, self.mean + half)
     }
 
     /// The estimate behind [`Self::interval`].
-    pub fn of_interval(interval: Interval, df: f64, n: u32) -> Self {
-        let standard_error = interval.log_half_width() / student::quantile(1.0 - TAIL, df);
-        Self { mean: interval.estimate.ln_1p(), standard_error, df, n, rounding: 0.0 }
+    pub fn of_interval(interval: Interval, df: f64, n: u32, look: Option<SequentialLook>) -> Self {
+        let alike = Self { mean: interval.estimate.ln_1p(), standard_error: 1.0, df, n, rounding: 0.0, look };
+        Self { standard_error: interval.log_half_width() / alike.critical(1.0), ..alike }
+    }
+
+    /// The quantile of t that a two-sided test at the level .05 / `factor` asks for, at the look.
+    fn critical(&self, factor: f64) -> f64 {
+        let level = TAIL / factor;
+        student::quantile(1.0 - self.look.map_or(level, |look| look.nominal(level)), self.df)
+    }
+
+    /// The one-sided p of so many standard errors, over all looks.
+    fn above(&self, errors: f64) -> f64 {
+        let p = student::above(errors, self.df);
+        self.look.map_or(p, |look| look.overall(p))
     }
 
     /// The mean itself with its 95 % interval, where it is an amount and no logarithm.
@@ -125,7 +142,7 @@ impl Estimate {
         if self.has_no_spread() {
             return if self.beyond_rounding() < ROUNDING { 1.0 } else { 0.0 };
         }
-        (2.0 * student::above(self.beyond_rounding() / self.standard_error, self.df)).min(1.0)
+        (2.0 * self.above(self.beyond_rounding() / self.standard_error)).min(1.0)
     }
 
     /// The larger of the two one-sided p against +-ln(1 + margin) (two one-sided tests, Schuirmann 1987).
@@ -134,7 +151,7 @@ impl Estimate {
         if self.has_no_spread() {
             return if room > ROUNDING { 0.0 } else { 1.0 };
         }
-        student::above(room / self.standard_error, self.df)
+        self.above(room / self.standard_error)
     }
 
     /// One-sided p of a mean of at most `limit`: small where the mean is shown to lie above.
@@ -143,7 +160,7 @@ impl Estimate {
         if self.has_no_spread() {
             return if beyond > ROUNDING { 0.0 } else { 1.0 };
         }
-        student::above(beyond / self.standard_error, self.df)
+        self.above(beyond / self.standard_error)
     }
 
     /// One-sided p of a mean of at least `limit`: small where the mean is shown to lie below.
@@ -155,7 +172,7 @@ impl Estimate {
     /// e^((t(1 - .025 / factor) + t(.80)) s / sqrt(k)) - 1. The factor is 1 for an interval by
     /// itself, and Holm's for a verdict.
     pub fn smallest_detectable(&self, factor: f64) -> f64 {
-        let quantiles = critical(factor, self.df) + student::quantile(POWER, self.df);
+        let quantiles = self.critical(factor) + student::quantile(POWER, self.df);
         self.half_width(quantiles).exp_m1()
     }
 
@@ -350,7 +367,7 @@ mod tests {
         for (sd, factor, expected) in BLOCKS_TO_DECIDE {
             for mean in [0.0, 0.001, -0.01, 0.02] {
                 let standard_error = sd / 6.0_f64.sqrt();
-                let of_six = Estimate { mean, standard_error, df: 5.0, n: 6, rounding: 0.0 };
+                let of_six = Estimate { mean, standard_error, df: 5.0, n: 6, rounding: 0.0, look: None };
                 assert_eq!(of_six.blocks_to_decide(0.02, factor, factor), expected, "mean {mean}, sd {sd}");
             }
         }

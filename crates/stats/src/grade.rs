@@ -158,7 +158,16 @@ impl Ratio {
     /// that. Without a spread it is taken as exact.
     pub fn published(log: f64, spread: Option<(f64, f64)>) -> Self {
         let (standard_error, df) = spread.unwrap_or((0.0, f64::from(u16::MAX)));
-        Self { log: Estimate { mean: log, standard_error, df, n: u32::from(u16::MAX), rounding: 0.0 } }
+        Self {
+            log: Estimate {
+                mean: log,
+                standard_error,
+                df,
+                n: u32::from(u16::MAX),
+                rounding: 0.0,
+                look: None,
+            },
+        }
     }
 
     /// The other way round.
@@ -303,7 +312,7 @@ fn of_amount((amount, n): (Interval, u32)) -> Option<Estimate> {
     let df = f64::from(n - 1);
     let half = (amount.high - amount.low) / 2.0;
     let standard_error = half / student::quantile(1.0 - TAIL, df) / amount.estimate;
-    Some(Estimate { mean: amount.estimate.ln(), standard_error, df, n, rounding: 0.0 })
+    Some(Estimate { mean: amount.estimate.ln(), standard_error, df, n, rounding: 0.0, look: None })
 }
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ mod grade;
 mod holm;
 mod interval;
 mod limit;
+mod look;
 mod neighbours;
 mod pelt;
 mod quantile;
@@ -66,6 +67,7 @@ mod quantum;
 mod rank;
 mod resample;
 mod samples;
+mod sequential;
 mod serial;
 pub mod slices;
 mod smooth;
@@ -88,17 +90,19 @@ pub use circumstances::{
     LatencySummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell, SlicedCourse, SlicedUnit,
     SpreadParts, SpreadSummary,
 };
-pub use collect::{Collected, Failure, collect};
+pub use collect::{Collected, Concluded, Failure, collect};
 pub use compare::{ComparedRun, compare_runs};
 pub use course::{Change, Course, Moment, courses};
 pub use gate::{GateOutcome, gate};
 pub use grade::{ALIKE, Among, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
 pub use interval::Interval;
 pub use limit::{Limit, limits};
+pub use look::{Due, conclusions};
 pub use neighbours::Known;
 pub use neighbours::degradation::{Degradation, DegradationStep, Knee, degradations};
 pub use neighbours::isolation::{Isolation, Reference, isolations};
 pub use neighbours::sum::{Evenness, Sum, SumStep, sums};
+pub use sequential::SequentialLook;
 pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};
 pub use stop::precise_enough;
 pub use warning::{Notice, Warning, WarningKind};

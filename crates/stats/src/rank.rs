@@ -55,18 +55,22 @@ pub(crate) fn quantile(ascending: &[f64], p: f64) -> f64 {
     ascending[low] + (place - low as f64) * (ascending[high] - ascending[low])
 }
 
-/// Rank l (from 1) of the order-statistic interval \[x_(l), x_(k+1-l)\] of the median with at least
-/// 95 % coverage: the largest j with BinomCDF(j - 1; k, .5) <= .025. None below six values.
-pub(crate) fn interval_rank(k: usize) -> Option<usize> {
+/// Rank l (from 1) of the order-statistic interval \[x_(l), x_(k+1-l)\] of the median that leaves out
+/// at most `tail` (.025 for 95 % coverage) at either end: the largest j with BinomCDF(j - 1; k, .5) <=
+/// tail. None below six values, and where all values cover less.
+pub(crate) fn interval_rank(k: usize, tail: f64) -> Option<usize> {
     if k < FEWEST_FOR_INTERVAL {
         return None;
     }
     let binomial = Binomial::new(0.5, k as u64).expect("one half is a probability");
-    // BinomCDF(0) <= .025 holds from six values on, and BinomCDF(k/2) > .025 always.
+    if binomial.cdf(0) > tail {
+        return None;
+    }
+    // BinomCDF(k/2) is more than a half.
     let (mut fits, mut fails) = (1, k / 2 + 1);
     while fails - fits > 1 {
         let middle = fits.midpoint(fails);
-        if binomial.cdf(middle as u64 - 1) <= 0.025 { fits = middle } else { fails = middle }
+        if binomial.cdf(middle as u64 - 1) <= tail { fits = middle } else { fails = middle }
     }
     Some(fits)
 }
@@ -137,10 +141,10 @@ mod tests {
     #[test]
     fn interval_ranks_are_the_published_ones() {
         for &(k, rank) in RANKS {
-            assert_eq!(interval_rank(k), Some(rank), "k = {k}");
+            assert_eq!(interval_rank(k, 0.025), Some(rank), "k = {k}");
         }
         for k in 0..6 {
-            assert_eq!(interval_rank(k), None, "the range of {k} values covers less than 95 %");
+            assert_eq!(interval_rank(k, 0.025), None, "the range of {k} values covers less than 95 %");
         }
     }
 
@@ -158,7 +162,7 @@ mod tests {
                 rank = j + 1;
                 coefficient = coefficient * u128::from(k - j) / u128::from(j + 1);
             }
-            assert_eq!(interval_rank(k as usize), Some(rank as usize), "k = {k}");
+            assert_eq!(interval_rank(k as usize, 0.025), Some(rank as usize), "k = {k}");
         }
     }
 

@@ -43,6 +43,7 @@ pub(crate) fn mean(values: &[f64]) -> Option<Estimate> {
         df: b as f64,
         n: count(n),
         rounding: 0.0,
+        look: None,
     })
 }
 
@@ -81,6 +82,7 @@ pub(crate) fn trend(times: &[f64], values: &[f64]) -> Option<Estimate> {
         df: b as f64,
         n: count(n),
         rounding: 0.0,
+        look: None,
     })
 }
 

@@ -4,6 +4,7 @@ use crate::analysis::{Cell, Flag};
 use crate::estimate::{Estimate, count};
 use crate::interval::Interval;
 use crate::rank;
+use crate::sequential::SequentialLook;
 use serde::{Deserialize, Serialize};
 
 /// Of so many pairs at most one may be missing.
@@ -40,13 +41,21 @@ impl WorstCases {
     /// The same for looks at any moment, with so many pairs that did not fail; see
     /// [`Estimate::at_any_moment`].
     pub(crate) fn at_any_moment(&self, pairs: u32) -> Option<Self> {
-        let [fast, slow] = self.estimates(pairs).map(|case| case.at_any_moment().map(|case| case.interval()));
+        let [fast, slow] =
+            self.estimates(pairs, None).map(|case| case.at_any_moment().map(|case| case.interval()));
         Some(Self { fast: fast?, slow: slow?, ..*self })
     }
 
-    fn estimates(&self, pairs: u32) -> [Estimate; 2] {
+    /// The same for a look of a group-sequential run.
+    pub(crate) fn at_look(&self, pairs: u32, look: SequentialLook) -> Self {
+        let [fast, slow] =
+            self.estimates(pairs, None).map(|case| Estimate { look: Some(look), ..case }.interval());
+        Self { fast, slow, ..*self }
+    }
+
+    fn estimates(&self, pairs: u32, look: Option<SequentialLook>) -> [Estimate; 2] {
         let n = pairs + self.missing;
-        [self.fast, self.slow].map(|case| Estimate::of_interval(case, f64::from(n - 1), n))
+        [self.fast, self.slow].map(|case| Estimate::of_interval(case, f64::from(n - 1), n, look))
     }
 }
 
@@ -72,9 +81,9 @@ impl Cell {
             return Vec::new();
         }
         if self.is_impaired() {
-            return self.worst_cases.iter().flat_map(|cases| cases.estimates(self.n)).collect();
+            return self.worst_cases.iter().flat_map(|cases| cases.estimates(self.n, self.look)).collect();
         }
         let own = self.overhead.zip(self.degrees_of_freedom);
-        own.map(|(overhead, df)| Estimate::of_interval(overhead, df, self.n)).into_iter().collect()
+        own.map(|(overhead, df)| Estimate::of_interval(overhead, df, self.n, self.look)).into_iter().collect()
     }
 }

@@ -102,7 +102,9 @@ fn effort(plan: &Plan) -> Vec<String> {
     match plan.effort {
         Effort::Quick { .. } if size == "quick" => {}
         Effort::Quick { blocks } | Effort::Fixed { blocks } => add("--blocks", blocks.to_string()),
-        Effort::Precision { target, .. } => add("--precision", ((target * 1e6).round() / 1e4).to_string()),
+        Effort::Precision { target, .. } | Effort::Sequential { target, .. } => {
+            add("--precision", ((target * 1e6).round() / 1e4).to_string())
+        }
         Effort::Lasting { .. } => {}
     }
     if !plan.noise.voiding {

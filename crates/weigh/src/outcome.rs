@@ -29,7 +29,8 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         // Resuming the run would not help, so no warning should advise it.
         options.planned_blocks = None;
     }
-    options.ended_by_rule = collected.blocks_done < plan.effort.fewest_blocks() && ended_by_rule(directory);
+    let may_lack = options.looks.is_some() || collected.blocks_done < plan.effort.fewest_blocks();
+    options.ended_by_rule = may_lack && ended_by_rule(directory);
     let analysis = analyse(&collected.comparisons, &options);
     warnings.extend(collected.warnings.iter().map(Notice::from));
     let environments = facts::of_environments(plan, directory.host(), &on_record);
@@ -308,6 +309,9 @@ fn effort(plan: &Plan) -> String {
         Effort::Quick { .. } => format!("quick, exploratory{reuse}"),
         Effort::Fixed { blocks } => format!("{blocks} block{}{reuse}", if blocks == 1 { "" } else { "s" }),
         Effort::Lasting { seconds } => format!("for {seconds} s{reuse}"),
+        Effort::Sequential { looks, target } => {
+            format!("group-sequential, up to {} blocks, or to within {} %", looks.last(), target * 100.0)
+        }
         Effort::Precision { target, .. } => format!("standard, to within {} %{reuse}", target * 100.0),
     }
 }

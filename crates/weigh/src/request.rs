@@ -13,7 +13,7 @@ use crate::host::HostView;
 use crate::placement::Placement;
 use environments::{capabilities, environments};
 use weigh_model::{
-    Effort, GuestPlan, HostFacts, ImageSpec, Load, NoiseLimits, PARITY_KEYS, Plan, WorkloadPlan,
+    Effort, GuestPlan, HostFacts, ImageSpec, Load, Looks, NoiseLimits, PARITY_KEYS, Plan, WorkloadPlan,
     check_parity_word, parse_bytes, parse_cpu_list, parse_duration,
 };
 use weigh_platforms::loader::Elsewhere;
@@ -48,6 +48,8 @@ pub struct PlanRequest {
     pub facts: HostFacts,
     /// What the plan records of the command, unless it is read from a file and has its own record.
     recorded: Option<Vec<String>>,
+    /// Whether the run may be group-sequential.
+    looks: bool,
     planner: Box<Planner>,
 }
 
@@ -62,6 +64,7 @@ impl PlanRequest {
             common,
             facts: weigh_host::facts::host_facts(),
             recorded: None,
+            looks: true,
             planner: Box::new(planner),
         }
     }
@@ -69,6 +72,11 @@ impl PlanRequest {
     /// The same, whose plan records these words.
     pub fn recording(self, recorded: Option<Vec<String>>) -> Self {
         Self { recorded, ..self }
+    }
+
+    /// The same without looks: a run that would be group-sequential stops on precision.
+    pub fn without_looks(self) -> Self {
+        Self { looks: false, ..self }
     }
 
     /// The same, for environments that a plan file names.
@@ -82,7 +90,11 @@ impl PlanRequest {
     /// Bad input, each with its place and remedy; a host that cannot be used.
     pub fn plan(&self, host: &mut dyn HostView) -> Result<Plan, Failure> {
         let plan = (self.planner)(&self.facts, host)?;
-        Ok(Plan { command: plan.command.or_else(|| self.recorded.clone()), ..plan })
+        let effort = match plan.effort {
+            Effort::Sequential { target, .. } if !self.looks => precision(target),
+            effort => effort,
+        };
+        Ok(Plan { effort, command: plan.command.or_else(|| self.recorded.clone()), ..plan })
     }
 }
 
@@ -146,17 +158,28 @@ pub fn plan(
 }
 
 fn effort(args: &MeasureArgs) -> Effort {
-    let (minimum, maximum, step) = PRECISION_BLOCKS;
     match (args.quick, args.effort.blocks) {
         (true, _) => Effort::Quick { blocks: QUICK_BLOCKS },
         (_, Some(blocks)) => Effort::Fixed { blocks },
-        _ => Effort::Precision {
-            minimum,
-            maximum,
-            step,
-            target: args.effort.precision.unwrap_or(PRECISION_PERCENT) / 100.0,
-        },
+        _ => precision(args.effort.precision.unwrap_or(PRECISION_PERCENT) / 100.0),
     }
+}
+
+fn precision(target: f64) -> Effort {
+    let (minimum, maximum, step) = PRECISION_BLOCKS;
+    Effort::Precision { minimum, maximum, step, target }
+}
+
+/// The plan of `weigh run`: group-sequential where the user says neither how long it goes on nor how
+/// precise it is to be, and where it gives verdicts without a gate (method specification,
+/// "Effort").
+pub fn with_looks(plan: Plan, args: &MeasureArgs) -> Plan {
+    let Effort::Precision { target, .. } = plan.effort else { return plan };
+    let is_plain = args.effort.precision.is_none() && args.gate.gate.is_none() && !plan.guest.reuse;
+    if !is_plain || plan.environments.len() < 2 {
+        return plan;
+    }
+    Plan { effort: Effort::Sequential { looks: Looks::STANDARD, target }, ..plan }
 }
 
 /// The shares of noise above which a unit is warned about and void.

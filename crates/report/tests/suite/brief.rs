@@ -141,7 +141,7 @@ fn sign(verdict: Option<Verdict>) -> &'static str {
         Some(Verdict::Faster) => "▼",
         Some(Verdict::Equivalent | Verdict::DetectableBelowMargin) => "=",
         Some(Verdict::Inconclusive) => "?",
-        Some(Verdict::Baseline) | None => "!",
+        Some(Verdict::Baseline | Verdict::RunsDiffer) | None => "!",
     }
 }
 

@@ -6,6 +6,7 @@ mod common;
 mod formats;
 mod gate;
 mod junit;
+mod looks;
 mod pages;
 mod prohibitions;
 mod schema;

@@ -126,7 +126,10 @@ fn document(report: &impl Shown) -> Value {
 #[test]
 fn every_run_fits_the_schema() {
     let schema = Schema::of_runs();
-    for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
+    for (name, report) in common::all()
+        .into_iter()
+        .chain([("hostile", common::hostile()), ("looks", crate::looks::report(true))])
+    {
         assert_eq!(schema.faults(&document(&report)), [""; 0], "{name}");
     }
 }

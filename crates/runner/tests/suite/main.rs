@@ -8,6 +8,7 @@ mod common;
 mod drift;
 mod faults;
 mod lasting;
+mod looks;
 mod neighbours;
 mod noise;
 mod parity;

@@ -6,6 +6,7 @@ mod circumstances;
 mod collecting;
 mod degenerate;
 mod golden;
+mod looks;
 mod prohibitions;
 mod properties;
 mod quantiles;

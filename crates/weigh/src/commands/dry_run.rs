@@ -210,6 +210,14 @@ fn blocks(plan: &Plan) -> String {
     match plan.effort {
         Effort::Quick { blocks } => format!("{blocks}, exploratory"),
         Effort::Fixed { blocks } => blocks.to_string(),
+        Effort::Sequential { looks, target } => format!(
+            "up to {}, looked at after {} and every {}: an environment drops out when it is decided, and from 30 blocks on a \
+             workload ends when every interval is within {} %",
+            looks.last(),
+            looks.first(),
+            looks.step(),
+            target * 100.0
+        ),
         Effort::Lasting { seconds } => format!("as many as there are in {seconds} s"),
         Effort::Precision { minimum, maximum, step, target } => {
             format!(

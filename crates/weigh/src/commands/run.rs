@@ -32,7 +32,8 @@ pub fn request(args: RunArgs) -> PlanRequest {
         let size = common.default_size();
         let workloads = |facts: &HostFacts| request::workloads(work, trial, size, &library, facts);
         let plan = request::plan(common, loader, facts, host, &workloads)?;
-        Ok(Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, slices: *slices, ..plan })
+        let plan = Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, slices: *slices, ..plan };
+        Ok(request::with_looks(plan, common))
     })
 }
 

@@ -152,7 +152,8 @@ pub(super) fn request(words: &[String]) -> Result<PlanRequest, Failure> {
         Failure::input(format!("weigh does not take its command: {line}")).hint(words.join(" "))
     })?;
     let command = line.cli.command.ok_or_else(|| Failure::input("an experiment without a command"))?;
-    crate::commands::request(command, line.recorded)
+    // Claims of a study are graded by intervals of a planned number of blocks.
+    Ok(crate::commands::request(command, line.recorded)?.without_looks())
 }
 
 /// Runs or continues the run of an experiment, and shows only its progress.

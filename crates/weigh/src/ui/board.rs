@@ -194,6 +194,7 @@ mod tests {
             ci_low: 0.005 * f64::from(at),
             ci_high: 0.02 * f64::from(at) + 0.01,
             n: 6,
+            look: None,
         };
         (0..count).map(cell).collect()
     }

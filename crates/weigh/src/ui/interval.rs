@@ -20,7 +20,7 @@ const INDENT: usize = 2;
 /// one.
 const LEAST_REACH: f64 = 0.002;
 
-/// The widest intervals, at most `most`, as rows of at most `columns` columns, in the order of the
+/// The widest intervals of what is still measured, at most `most`, as rows of at most `columns` columns, in the order of the
 /// cells.
 pub(super) fn rows(
     cells: &[CellProgress],
@@ -65,7 +65,9 @@ pub(super) fn widest_of(cells: &[CellProgress]) -> Option<&CellProgress> {
 }
 
 fn widest(cells: &[CellProgress], most: usize) -> Vec<&CellProgress> {
-    let finite = |cell: &&CellProgress| cell.log_half_width().is_finite() && cell.overhead.is_finite();
+    let finite = |cell: &&CellProgress| {
+        cell.look.is_none() && cell.log_half_width().is_finite() && cell.overhead.is_finite()
+    };
     let mut places: Vec<(usize, &CellProgress)> = cells.iter().filter(finite).enumerate().collect();
     places.sort_by(|(_, a), (_, b)| b.log_half_width().total_cmp(&a.log_half_width()));
     places.truncate(most);
@@ -179,6 +181,7 @@ mod tests {
             ci_low: (middle - half_width).exp_m1(),
             ci_high: (middle + half_width).exp_m1(),
             n: 12,
+            look: None,
         }
     }
 

@@ -181,7 +181,14 @@ impl Progress {
         let either_way = if self.unicode { "±" } else { "+-" };
         let target = target?;
         let widest = widest_of(cells)?.log_half_width().exp_m1();
-        Some(format!("until {either_way}{} %: widest {either_way}{} %", percent(target), percent(widest)))
+        let concluded = cells.iter().filter(|cell| cell.look.is_some()).count();
+        let done =
+            if concluded > 0 { format!("{concluded} of {} done, ", cells.len()) } else { String::new() };
+        Some(format!(
+            "{done}until {either_way}{} %: widest {either_way}{} %",
+            percent(target),
+            percent(widest)
+        ))
     }
 
     fn failed(&mut self, workload: &str, environment: &str, failure: &TrialFailure) {
@@ -293,6 +300,7 @@ mod tests {
             ci_low: 0.0041,
             ci_high: 0.0205,
             n: blocks_done,
+            look: None,
         };
         Event::Progress { blocks_done, of: 30, cells: vec![cell], remaining_s: 200.0, target, budget_left_s }
     }

@@ -71,7 +71,7 @@ pub(super) fn estimate(fewest_s: f64, most_s: f64) -> String {
 /// How the run ended, if that has to be said.
 pub(super) fn ending(reason: FinishReason, blocks: u32) -> Option<String> {
     match reason {
-        FinishReason::Blocks | FinishReason::Precision | FinishReason::Lasted => None,
+        FinishReason::Blocks | FinishReason::Precision | FinishReason::Decided | FinishReason::Lasted => None,
         FinishReason::MaximumBlocks => Some(format!(
             "stopped after {blocks} blocks, the most a run takes: some interval is wider than asked (give --blocks for more)"
         )),

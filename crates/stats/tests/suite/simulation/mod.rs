@@ -18,6 +18,7 @@ mod mixed;
 mod neighbours;
 mod rounding;
 mod runs;
+mod sequential;
 mod slices;
 mod spread;
 mod stopping;

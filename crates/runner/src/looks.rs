@@ -1,0 +1,56 @@
+//! Looks of a group-sequential run: arms that are decided drop out, and a workload without arms ends
+//! (method specification, "Group-sequential runs").
+
+use crate::RunnerError;
+use crate::run::Runner;
+use weigh_model::{Conclusion, ConclusionReason, FinishReason, Record};
+use weigh_stats::{Due, Options, collect, conclusions};
+
+impl Runner<'_> {
+    /// Puts on record what a look at these workloads concludes, each given with its units that count,
+    /// and settles those of which nothing is left to measure.
+    pub(crate) fn conclude_at_looks(&mut self, due: &[(usize, u32)], target: f64) -> Result<(), RunnerError> {
+        let plan = self.plan;
+        let collected = collect(plan, self.journal.records());
+        let options = Options::for_run(plan, &collected);
+        let at_look: Vec<Due<'_>> = due
+            .iter()
+            .map(|(workload, blocks)| Due { workload: &plan.workloads[*workload].id, blocks: *blocks })
+            .collect();
+        let is_measured = |workload: &str, environment: &str| self.is_measured(workload, environment);
+        let found = conclusions(&collected.comparisons, &options, target, &at_look, &is_measured);
+        let found: Vec<Conclusion> = found
+            .into_iter()
+            .filter_map(|((workload, environment), reason)| {
+                let (at, blocks) = due.iter().find(|(at, _)| plan.workloads[*at].id == workload)?;
+                let from_block = self.journal.history().block_after(*at);
+                let (environment, workload) = (environment.into(), workload.into());
+                Some(Conclusion { environment, workload, from_block, blocks: *blocks, reason })
+            })
+            .collect();
+        for conclusion in found {
+            self.journal.append(Record::Concluded(conclusion))?;
+        }
+        for (workload, blocks) in due {
+            let id = &plan.workloads[*workload].id;
+            let is_open = plan.environments.iter().any(|environment| {
+                environment.name != plan.baseline && self.is_measured(id, &environment.name)
+            });
+            let reason = (!is_open).then(|| self.reason_of(*workload));
+            self.settled.looked(*workload, *blocks, reason);
+        }
+        Ok(())
+    }
+
+    /// Why a workload of which nothing is left to measure ended.
+    fn reason_of(&self, workload: usize) -> FinishReason {
+        let reasons: Vec<ConclusionReason> = self.journal.history().conclusions(workload).collect();
+        if reasons.contains(&ConclusionReason::LastLook) {
+            FinishReason::MaximumBlocks
+        } else if reasons.contains(&ConclusionReason::Precise) {
+            FinishReason::Precision
+        } else {
+            FinishReason::Decided
+        }
+    }
+}

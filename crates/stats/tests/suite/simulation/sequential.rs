@@ -1,0 +1,186 @@
+//! Group-sequential runs: looks at 10, 15, ... 60 blocks, at which arms that are decided drop out
+//! (method specification, "Group-sequential runs").
+
+use super::coverage::FAMILIES;
+use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+use weigh_model::{Comparison, Looks};
+use weigh_stats::{Concluded, Due, Options, analyse, conclusions};
+
+const LOOKS: Looks = Looks::STANDARD;
+/// A spread of single log ratios at which runs of the standard precision end at every look.
+const SD: f64 = 0.035;
+const TARGET: f64 = 0.01;
+
+/// Workloads of arms, each with the log ratios of all blocks that it could have.
+type Runs<'a> = &'a [Vec<Vec<f64>>];
+
+fn name(of: usize) -> String {
+    format!("w{of}")
+}
+
+/// The comparisons of a run in which every arm has so many blocks.
+fn comparisons(runs: Runs<'_>, blocks: &[Vec<u32>]) -> Vec<Comparison> {
+    let one = |(of, (arms, blocks)): (usize, (&Vec<Vec<f64>>, &Vec<u32>))| {
+        let cut: Vec<Vec<f64>> =
+            arms.iter().zip(blocks).map(|(arm, n)| arm[..*n as usize].to_vec()).collect();
+        let longest = *blocks.iter().max().expect("an arm") as usize;
+        let mut comparison = with_logs(&cut);
+        comparison.series[0] = series("native", in_blocks(&vec![1.0; longest]));
+        comparison.workload = name(of);
+        comparison
+    };
+    runs.iter().zip(blocks).enumerate().map(one).collect()
+}
+
+/// A run to its end: the analysis, and the blocks of every arm.
+fn run(runs: Runs<'_>, target: f64) -> (Analysis, Vec<Vec<u32>>) {
+    let mut blocks: Vec<Vec<u32>> = runs.iter().map(|arms| vec![0; arms.len()]).collect();
+    let mut options = Options { looks: Some(LOOKS), ..Options::new("native") };
+    for look in LOOKS.before(LOOKS.last() + 1) {
+        let is_open = |options: &Options, of: usize, arm: usize| {
+            let is = |one: &Concluded| one.workload == name(of) && one.environment == format!("e{arm}");
+            !options.concluded.iter().any(is)
+        };
+        for (of, arms) in blocks.iter_mut().enumerate() {
+            let open = arms.iter_mut().enumerate().filter(|(arm, _)| is_open(&options, of, *arm));
+            open.for_each(|(_, n)| *n = look);
+        }
+        let names: Vec<String> = (0..runs.len())
+            .filter(|of| (0..runs[*of].len()).any(|arm| is_open(&options, *of, arm)))
+            .map(name)
+            .collect();
+        let due: Vec<Due<'_>> = names.iter().map(|workload| Due { workload, blocks: look }).collect();
+        if due.is_empty() {
+            break;
+        }
+        let now = comparisons(runs, &blocks);
+        let found = conclusions(&now, &options, target, &due, &|_, _| true);
+        options.concluded.extend(found.into_iter().map(|((workload, environment), _)| Concluded {
+            workload: workload.into(),
+            environment: environment.into(),
+            from_block: look,
+            blocks: look,
+            baseline_failed: Default::default(),
+        }));
+    }
+    (analyse(&comparisons(runs, &blocks), &options), blocks)
+}
+
+/// Trials of a run, the baseline's among them.
+fn trials(blocks: &[Vec<u32>]) -> u32 {
+    blocks.iter().map(|arms| arms.iter().sum::<u32>() + arms.iter().max().expect("an arm")).sum()
+}
+
+fn finds(analysis: &Analysis) -> bool {
+    analysis.cells.iter().any(is_different)
+}
+
+fn fixed(values: &[Vec<f64>], blocks: usize) -> bool {
+    finds(&family(&values.iter().map(|arm| arm[..blocks].to_vec()).collect::<Vec<_>>()))
+}
+
+/// An autoregressive series with the standard deviation of its values 1.
+fn autoregressive(random: &mut Random, coefficient: f64) -> Vec<f64> {
+    let mut value = random.normal();
+    let innovation = (1.0 - coefficient * coefficient).sqrt();
+    std::iter::repeat_with(|| {
+        value = coefficient * value + innovation * random.normal();
+        value
+    })
+    .take(60)
+    .collect()
+}
+
+type Draw = Box<dyn Fn(&mut Random) -> Vec<f64> + Sync>;
+
+/// Twelve equal environments, of which a run should find a difference in 5 %. Families that are not
+/// normal deceive more often, as they deceive the fixed designs.
+#[test]
+fn a_family_without_differences_is_left_alone() {
+    let mut families: Vec<(&str, Draw)> = Vec::new();
+    for family in FAMILIES {
+        families.push((family.name, Box::new(move |r| (0..60).map(|_| (family.draw)(r)).collect())));
+    }
+    families.push(("autoregressive .2", Box::new(|random| autoregressive(random, 0.2))));
+    for (seed, (name, draw)) in (900..).zip(&families) {
+        let [wrong, at_ten, at_thirty, at_sixty] = rates(400, seed, |random| {
+            let arms: Vec<Vec<f64>> =
+                (0..12).map(|_| draw(random).iter().map(|value| SD * value).collect()).collect();
+            let fixed = [10, 30, 60].map(|blocks| fixed(&arms, blocks));
+            [finds(&run(&[arms], TARGET).0), fixed[0], fixed[1], fixed[2]]
+        });
+        tell(&format!("{name}: {wrong:.4}; fixed 10: {at_ten:.4}, 30: {at_thirty:.4}, 60: {at_sixty:.4}"));
+        // Twice the standard error of 400 repetitions is .022.
+        let bound = match *name {
+            "normal" | "spikes" | "t3" => 0.05 + 0.025,
+            _ => at_thirty.max(0.05) + 0.03,
+        };
+        at_most(name, wrong, bound);
+    }
+}
+
+/// The intervals of the looks that ended the cells hold together.
+#[test]
+fn intervals_cover_at_the_look_that_ended_the_cell() {
+    for (seed, mean) in (920..).zip([0.0, 1.02_f64.ln(), 0.06]) {
+        let [covered, alike] = rates(3_000, seed, |random| {
+            let (analysis, _) = run(&[vec![random.normals(60, mean, SD)]], TARGET);
+            let cell = &analysis.cells[1];
+            [holds(cell.overhead, mean), is_within_margin(cell)]
+        });
+        tell(&format!("effect {mean:.3}: covered {covered:.4}, within the margin {alike:.4}"));
+        // More than .95 where a run ends early, because later looks would have had their share.
+        assert!(covered > 0.945, "{covered}");
+        if mean == 1.02_f64.ln() {
+            at_most("equivalent at the margin", alike, 0.025 + 0.006);
+        }
+    }
+}
+
+/// Four workloads whose log ratios have standard deviations of 1, 2, 3 and 4 %, each in four
+/// environments: trials against 60 blocks of everything, and verdicts that are the same.
+#[test]
+fn decided_arms_save_trials_at_the_same_verdicts() {
+    const SPREADS: [f64; 4] = [0.01, 0.02, 0.03, 0.04];
+    const EFFECTS: [[f64; 4]; 2] = [[0.0, 0.01, 0.05, 0.20], [0.0, 0.0, 0.03, 0.10]];
+    for (seed, effects) in (940..).zip(EFFECTS) {
+        let (used, same, cells) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        let (by_width, count) = (AtomicU32::new(0), AtomicU32::new(0));
+        let [_] = rates(200, seed, |random| {
+            let workloads: Vec<Vec<Vec<f64>>> = SPREADS
+                .iter()
+                .map(|sd| effects.iter().map(|effect| random.normals(60, f64::ln_1p(*effect), *sd)).collect())
+                .collect();
+            let (analysis, blocks) = run(&workloads, TARGET);
+            used.fetch_add(trials(&blocks), Ordering::Relaxed);
+            let all = vec![vec![60; 4]; 4];
+            let fixed = analyse(&comparisons(&workloads, &all), &Options::new("native"));
+            let found = |cell: &Cell| (is_different(cell), is_within_margin(cell));
+            let alike = analysis.cells.iter().zip(&fixed.cells).filter(|(a, b)| found(a) == found(b));
+            same.fetch_add(alike.count() as u32, Ordering::Relaxed);
+            cells.fetch_add(20, Ordering::Relaxed);
+            // The rule that stops on precision alone.
+            for arms in &workloads {
+                let precise = |blocks: usize| {
+                    let cut: Vec<Vec<f64>> = arms.iter().map(|arm| arm[..blocks].to_vec()).collect();
+                    weigh_stats::precise_enough(&family(&cut).cells, TARGET)
+                };
+                let ends = (30..60).step_by(5).find(|blocks| precise(*blocks)).unwrap_or(60);
+                by_width.fetch_add(5 * ends as u32, Ordering::Relaxed);
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            [true]
+        });
+        let runs = f64::from(count.into_inner());
+        let [used, by_width] = [used, by_width].map(|n| f64::from(n.into_inner()) / runs);
+        let same = f64::from(same.into_inner()) / f64::from(cells.into_inner());
+        let (of_all, of_width) = (1.0 - used / 1200.0, 1.0 - used / by_width);
+        tell(&format!(
+            "effects {effects:?}: {used:.0} trials of 1200 ({of_all:.3} saved), {by_width:.0} by width alone \
+             ({of_width:.3} saved), {same:.3} of the verdicts are those of 60 blocks"
+        ));
+        assert!((0.25..0.7).contains(&of_all), "{of_all}");
+        assert!(same > 0.85, "{same}");
+    }
+}
