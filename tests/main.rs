@@ -34,6 +34,7 @@ mod live;
 mod loaders;
 mod local_users;
 mod long_runs;
+mod looks;
 mod machines;
 mod noise;
 mod parity;

@@ -47,7 +47,7 @@ fn the_design_and_the_looks_that_ended_cells_are_told() {
         assert!(text.contains("looks at 10, 15, ... 60 blocks"), "{text}");
         assert!(text.contains("Comparisons ended by blocks: 1 at 10, 1 at 30."), "{text}");
         // 30 + 10 + 30 of 3 * 60.
-        assert!(text.contains("61.1 % of the trials of 60 blocks of everything were saved"), "{text}");
+        assert!(text.contains("61 % of the trials of 60 blocks of everything were saved"), "{text}");
         assert!(!text.contains("INCOMPLETE"), "{text}");
     }
 }

@@ -322,6 +322,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_look_concluded_is_counted_and_is_not_the_widest() {
+        let (progress, _) = kept();
+        let Event::Progress { cells, .. } = done(12, None, None) else { unreachable!() };
+        let wide = CellProgress { ci_high: 0.4, look: Some(10), n: 10, ..cells[0].clone() };
+        let all = [cells[0].clone(), wide];
+        let said = progress.goal(&all, Some(0.01)).unwrap();
+        assert!(said.starts_with("1 of 2 done, until ") && !said.contains("40"), "{said}");
+        assert!(!progress.goal(&all[..1], Some(0.01)).unwrap().contains("done"));
+    }
+
+    #[test]
     fn a_thousand_short_blocks_are_few_lines_and_the_last_is_among_them() {
         let (mut progress, lines) = kept();
         let begun = Instant::now();
