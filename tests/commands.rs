@@ -143,4 +143,21 @@ mod fakes {
         stage.refuses("compare a b c", &["without --with"]);
         stage.refuses("compare a b --with c a", &["named twice"]);
     }
+
+    /// The baseline once more in every block, labelled, without a verdict.
+    #[test]
+    fn a_control_is_measured_beside_its_baseline() {
+        let stage = Stage::with_fakes();
+        let line = "run --on null:sd=0.001;null:sd=0.001,effect=0.1,label=x --baseline null:sd=0.001 --control \
+                    --blocks 6 --out r -- true";
+        let said = stage.stdout(line);
+        assert!(said.contains("control, the baseline once more: 1 of 1 interval holds 0"), "{said}");
+        let plan = stage.read_json("r/plan.json");
+        let control = plan["control"].as_str().unwrap();
+        assert!(control.ends_with("label=control") && plan["orders"] == "balanced", "{plan}");
+        let report = stage.json("show r --format json");
+        let cell = listed(&report, "cells").iter().find(|cell| cell["environment"] == control).unwrap();
+        assert!(cell["verdict"].is_null() && cell["flags"].to_string().contains("CONTROL"), "{cell}");
+        assert_eq!(report["comparisons"], 1);
+    }
 }

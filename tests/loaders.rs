@@ -99,7 +99,10 @@ fn a_server_is_driven_from_another_machine() {
         assert_eq!(listed(used, "cpus").len(), listed(used, "busy_ns").len(), "{used}");
     }
     let plan = stage.read_json("r/plan.json");
-    assert_eq!((&plan["format"], &plan["loader"]), (&Value::from(9), &there["environment"]));
+    assert_eq!(
+        (&plan["format"], &plan["loader"]),
+        (&Value::from(weigh_model::PLAN_FORMAT), &there["environment"])
+    );
     machine.assert_empty();
     drop(machine);
     stage.host_is_as_before();

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables
 /// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
 /// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it; 9,
-/// slices; 10, group-sequential runs.
+/// slices; 10, group-sequential runs, balanced orders and a control.
 pub const PLAN_FORMAT: u32 = 10;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
@@ -39,6 +39,13 @@ pub struct Plan {
     pub environments: Vec<EnvironmentPlan>,
     /// Name of the environment that the others are compared with.
     pub baseline: String,
+    /// Name of the environment that is a second instance of the baseline, to see whether the method
+    /// finds it equal; absent from plans without one and of formats before 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<String>,
+    /// How the environments of a unit are put in order; shuffled in plans of formats before 10.
+    #[serde(default, skip_serializing_if = "Orders::are_shuffled")]
+    pub orders: Orders,
     /// Workloads, one entry per combination of swept parameters.
     pub workloads: Vec<WorkloadPlan>,
     /// When the run stops.
@@ -84,6 +91,8 @@ impl Plan {
             environments,
             workloads,
             effort,
+            control: None,
+            orders: Orders::Balanced,
             budget_s: None,
             guest: GuestPlan::default(),
             margin: Self::MARGIN,
@@ -103,6 +112,25 @@ impl Plan {
     pub fn is_timed_by_loader(&self, workload: &str) -> bool {
         let serves = |of: &WorkloadPlan| of.id == workload && of.staging.server.is_some();
         self.loader.is_some() && self.workloads.iter().any(serves)
+    }
+}
+
+/// How the environments of a unit are put in order (method specification, "Randomised complete
+/// blocks").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Orders {
+    /// Every block is shuffled by itself.
+    #[default]
+    Shuffled,
+    /// Successive blocks are the rows of a Williams square with random labels: every environment has
+    /// every place, and follows every other, equally often.
+    Balanced,
+}
+
+impl Orders {
+    fn are_shuffled(&self) -> bool {
+        *self == Self::Shuffled
     }
 }
 

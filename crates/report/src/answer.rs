@@ -97,6 +97,9 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Len
         cells.sort_by(|a, b| size(b).total_cmp(&size(a)));
         cells
     };
+    if let Some(clause) = control(found) {
+        return Answer { environment, clauses: vec![clause], tone: Tone::Plain };
+    }
     let than = if report.compared.is_some() { " than before" } else { "" };
     let margin = plain_percent(report.analysis.margin);
     let (slower, faster) = (having(Verdict::Slower), having(Verdict::Faster));
@@ -181,6 +184,20 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Len
         Tone::Same
     };
     Answer { environment, clauses, tone }
+}
+
+/// What a control found: how many of its intervals hold 0, as all should. None of other environments.
+fn control(found: &[Found<'_>]) -> Option<String> {
+    let is_control = |f: &&Found<'_>| f.row.cell.flags.contains(&Flag::Control);
+    let intervals: Vec<_> = found.iter().filter(is_control).filter_map(|f| f.row.cell.overhead).collect();
+    let holding = intervals.iter().filter(|interval| interval.low <= 0.0 && interval.high >= 0.0).count();
+    let holds = if intervals.len() == 1 { "interval holds" } else { "intervals hold" };
+    (!intervals.is_empty()).then(|| {
+        format!(
+            "control, the baseline once more: {holding} of {} {holds} 0, as 19 of 20 should",
+            intervals.len()
+        )
+    })
 }
 
 /// CPU time per operation where the result is equivalent and the whole interval of the CPU time

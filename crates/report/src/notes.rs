@@ -443,6 +443,9 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::OneRun => {
             "one run was compared with one other; more is not concluded than that these two differ"
         }
+        Flag::Control => {
+            "a second instance of the baseline in every block: its interval should hold 0; there is no verdict, and the others are not adjusted for it"
+        }
         Flag::CorrelatedBlocks => {
             "the ratios of neighbouring blocks are alike (level .01), so that blocks tell less than their number; the interval is at least as wide as their slow movements make it"
         }

@@ -167,6 +167,9 @@ fn verdict(cell: &Cell, baseline: bool) -> String {
     match cell.verdict {
         Some(verdict) => verdict_words(verdict),
         None if baseline && cell.runs.is_some() => "baseline".into(),
+        None if cell.primary && cell.flags.contains(&Flag::Control) && cell.summary.is_some() => {
+            "control".into()
+        }
         None if cell.summary.is_none() && cell.flags.contains(&Flag::Absent) => "ABSENT".into(),
         None if cell.flags.contains(&Flag::NotMeasured) => "NOT MEASURED".into(),
         None if cell.primary => "NO VERDICT".into(),
@@ -182,6 +185,7 @@ pub(crate) fn why_no_verdict(cell: &Cell) -> String {
         _ if cell.unusable > 0 => format!("{} unusable values", cell.unusable),
         _ if has(Flag::Rounded) => "values are rounded too coarsely".into(),
         _ if has(Flag::OneInstance) => "one instance was measured".into(),
+        _ if has(Flag::Control) => "a control of the method".into(),
         _ if has(Flag::OneRun) => "one run on a side: a verdict takes several on each".into(),
         _ if has(Flag::ClockUnproven) => "the guest's clock is unproven".into(),
         _ if has(Flag::LoaderBound) => "the load generator was the limit".into(),

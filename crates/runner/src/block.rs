@@ -3,7 +3,7 @@
 use crate::RunnerError;
 use crate::neighbours::{self, ActiveNeighbours, NeighbourResults, NeighbourTrial, TooFewGuests};
 use crate::noise::{Signals, whose_clock};
-use crate::order::{BlockOrder, block_order};
+use crate::order::{self, BlockOrder};
 use crate::pool::{EnvironmentPool, GuestEnd, LaunchFailure, State};
 use crate::run::{Ended, Runner};
 use crate::serve::TrialInput;
@@ -64,8 +64,7 @@ pub(crate) struct Place {
 impl Runner<'_> {
     /// Measures the open units of a block, given as (workload, attempt).
     pub(crate) fn block(&mut self, block: u32, open: &[(usize, u32)]) -> Result<Ended, RunnerError> {
-        let (workloads, environments) = (self.plan.workloads.len(), self.plan.environments.len());
-        let order = block_order(self.plan.seed, block, workloads, environments);
+        let order = order::of_block(self.plan, block);
         // Starts come first: an instance that stands, even a frozen one, would be beside them.
         let is_start = |workload: &usize| self.plan.workloads[*workload].start.is_some();
         let (starts, commands): (Vec<usize>, Vec<usize>) = order.workloads.iter().partition(|w| is_start(w));

@@ -4,7 +4,7 @@
 //! pilot                        every workload once in every environment, unmeasured
 //! block 0, 1, ...              a fresh instance of every environment, launched in random order, each frozen
 //!   workload                   in random order
-//!     environment              in random order, back to back: thaw, clock exchange, warm-up, iterations within a window of the
+//!     environment              in balanced random order, back to back: thaw, clock exchange, warm-up, iterations within a window of the
 //!                              sensors, clock exchange, freeze; one record, synced; then: is the unit void?
 //!     or in slices             all environments under way at once, one thawed at a time for some milliseconds (`slices.rs`)
 //!   all instances stopped      then intervals, then: enough?

@@ -34,7 +34,9 @@ impl Runner<'_> {
         for (workload, blocks) in due {
             let id = &plan.workloads[*workload].id;
             let is_open = plan.environments.iter().any(|environment| {
-                environment.name != plan.baseline && self.is_measured(id, &environment.name)
+                let is_arm =
+                    environment.name != plan.baseline && plan.control.as_ref() != Some(&environment.name);
+                is_arm && self.is_measured(id, &environment.name)
             });
             let reason = (!is_open).then(|| self.reason_of(*workload));
             self.settled.looked(*workload, *blocks, reason);

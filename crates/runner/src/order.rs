@@ -12,6 +12,7 @@
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
+use weigh_model::{Orders, Plan};
 
 /// Longest padding of the commands' environment, bytes; just less than a page. The environment is
 /// at the top of the stack, and its size changes the alignment of everything below (Mytkowicz et
@@ -42,21 +43,57 @@ enum Purpose {
     Padding,
     Seed,
     Slices(usize),
+    Squares(usize),
+}
+
+/// The order of a block of a plan.
+pub fn of_block(plan: &Plan, block: u32) -> BlockOrder {
+    block_order(plan.seed, block, plan.workloads.len(), plan.environments.len(), plan.orders)
 }
 
 /// The order of `block`. It is a pure function, the same on every machine and in every version.
-pub fn block_order(seed: u64, block: u32, workloads: usize, environments: usize) -> BlockOrder {
+pub fn block_order(
+    seed: u64,
+    block: u32,
+    workloads: usize,
+    environments: usize,
+    orders: Orders,
+) -> BlockOrder {
     let permutation = |purpose, length| shuffled(length, &mut generator(seed, block, purpose));
+    let within = |workload| match orders {
+        Orders::Shuffled => permutation(Purpose::Environments(workload), environments),
+        Orders::Balanced => balanced(seed, block, workload, environments),
+    };
     BlockOrder {
         launches: permutation(Purpose::Launches, environments),
         workloads: permutation(Purpose::Workloads, workloads),
-        environments: (0..workloads)
-            .map(|workload| permutation(Purpose::Environments(workload), environments))
-            .collect(),
+        environments: (0..workloads).map(within).collect(),
         seed: generator(seed, block, Purpose::Seed).next_u64(),
         padding_bytes: below(MAXIMUM_PADDING_BYTES as u64 + 1, &mut generator(seed, block, Purpose::Padding))
             as usize,
     }
+}
+
+/// The order of the environments of a workload in a block: a row of a Williams square (Williams,
+/// Austral. J. Sci. Res. A 2, 1949), of which successive blocks take the rows in random order. The
+/// environments are assigned to its treatments at random, anew for each square. Of n environments a
+/// square has n rows if n is even, and otherwise 2n, because an odd number needs the reverse of every
+/// row too.
+fn balanced(seed: u64, block: u32, workload: usize, environments: usize) -> Vec<usize> {
+    let n = environments;
+    let rows = if n % 2 == 0 { n } else { 2 * n }.max(1);
+    let (square, row) = (block as usize / rows, block as usize % rows);
+    let square = u32::try_from(square).unwrap_or(u32::MAX);
+    let mut random = generator(seed, square, Purpose::Squares(workload));
+    let labels = shuffled(n, &mut random);
+    let row = shuffled(rows, &mut random)[row];
+    // 0, 1, n - 1, 2, n - 2, ...: all differences of neighbours are different.
+    let first = (0..n).map(|place| if place % 2 == 1 { place.div_ceil(2) } else { (n - place / 2) % n });
+    let mut order: Vec<usize> = first.map(|treatment| labels[(treatment + row) % n]).collect();
+    if row >= n {
+        order.reverse();
+    }
+    order
 }
 
 /// The order of the slices of one unit: random, and the reverse of it in the next round, so that an
@@ -95,6 +132,7 @@ fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
         // Not the number of any workload.
         Purpose::Seed => u64::MAX,
         Purpose::Slices(workload) => u64::MAX / 2 + workload as u64,
+        Purpose::Squares(workload) => u64::MAX / 4 + workload as u64,
     };
     let mut key = 0;
     for word in [seed, u64::from(block), purpose] {
@@ -150,21 +188,22 @@ mod tests {
     /// written from their definitions.
     #[test]
     fn the_order_never_changes() {
-        let order = block_order(7, 0, 3, 4);
+        let order = block_order(7, 0, 3, 4, Orders::Shuffled);
         assert_eq!(order.launches, [0, 3, 1, 2]);
         assert_eq!(order.workloads, [0, 2, 1]);
         assert_eq!(order.environments, [[1, 0, 2, 3], [0, 1, 2, 3], [2, 1, 3, 0]]);
         assert_eq!(order.padding_bytes, 1061);
-        assert_eq!(block_order(7, 1, 3, 4).environments[0], [2, 3, 0, 1]);
-        assert_eq!(block_order(u64::MAX, u32::MAX, 6, 6).workloads, [0, 2, 3, 1, 5, 4]);
+        assert_eq!(block_order(7, 1, 3, 4, Orders::Shuffled).environments[0], [2, 3, 0, 1]);
+        assert_eq!(block_order(u64::MAX, u32::MAX, 6, 6, Orders::Shuffled).workloads, [0, 2, 3, 1, 5, 4]);
     }
 
     #[test]
     fn one_more_environment_leaves_the_workloads_in_their_order() {
-        let (few, more) = (block_order(3, 5, 7, 2), block_order(3, 5, 7, 3));
+        let (few, more) =
+            (block_order(3, 5, 7, 2, Orders::Shuffled), block_order(3, 5, 7, 3, Orders::Shuffled));
         assert_eq!(few.workloads, more.workloads);
         assert_eq!(few.padding_bytes, more.padding_bytes);
-        assert_eq!(block_order(3, 5, 8, 2).environments[..7], few.environments[..]);
+        assert_eq!(block_order(3, 5, 8, 2, Orders::Shuffled).environments[..7], few.environments[..]);
     }
 
     /// Pearson's chi square of `counts` against equal frequencies.
@@ -177,8 +216,8 @@ mod tests {
     fn every_permutation_is_as_likely_over_blocks_and_over_seeds() {
         // 23 degrees of freedom: the 99.9 % point of chi square is 49.7.
         for orders in [
-            (0..24_000).map(|block| block_order(1, block, 1, 4)).collect::<Vec<_>>(),
-            (0..24_000).map(|seed| block_order(seed, 0, 1, 4)).collect(),
+            (0..24_000).map(|block| block_order(1, block, 1, 4, Orders::Shuffled)).collect::<Vec<_>>(),
+            (0..24_000).map(|seed| block_order(seed, 0, 1, 4, Orders::Shuffled)).collect(),
         ] {
             for place in
                 [|order: BlockOrder| order.environments[0].clone(), |order: BlockOrder| order.launches]
@@ -202,7 +241,7 @@ mod tests {
         let (mut within, mut across) = ([0u32; 9], [0u32; 9]);
         let mut before = 0;
         for block in 0..9_000 {
-            let order = block_order(2, block, 2, 3);
+            let order = block_order(2, block, 2, 3, Orders::Shuffled);
             let (first, second) = (place(&order.environments[0]), place(&order.environments[1]));
             within[3 * first + second] += 1;
             across[3 * before + first] += 1;
@@ -210,6 +249,62 @@ mod tests {
         }
         assert!(chi_square(&within) < 26.1, "{within:?}");
         assert!(chi_square(&across) < 26.1, "{across:?}");
+    }
+
+    /// Changing these changes the order of runs that are on disk and may be resumed.
+    #[test]
+    fn balanced_orders_never_change() {
+        let orders = |environments: usize| -> Vec<Vec<usize>> {
+            let of = |block| block_order(7, block, 2, environments, Orders::Balanced).environments.remove(1);
+            (0..3).map(of).collect()
+        };
+        assert_eq!(orders(1), [[0], [0], [0]]);
+        // By a second implementation of the generator, the shuffle and the square.
+        assert_eq!(orders(2), [[0, 1], [1, 0], [1, 0]]);
+        assert_eq!(orders(3), [[1, 0, 2], [2, 0, 1], [0, 2, 1]]);
+    }
+
+    /// Over the blocks of each square, every environment has every place equally often, and follows
+    /// every other equally often.
+    #[test]
+    fn squares_balance_places_and_neighbours() {
+        for n in 2..=9usize {
+            let rows = if n % 2 == 0 { n } else { 2 * n };
+            let times = (rows / n) as u32;
+            for square in 0..3 {
+                let (mut places, mut follows) = (vec![vec![0u32; n]; n], vec![vec![0u32; n]; n]);
+                for row in 0..rows {
+                    let block = (square * rows + row) as u32;
+                    let order = block_order(3, block, 1, n, Orders::Balanced).environments.remove(0);
+                    for (place, environment) in order.iter().enumerate() {
+                        places[*environment][place] += 1;
+                    }
+                    order.windows(2).for_each(|pair| follows[pair[0]][pair[1]] += 1);
+                }
+                assert!(places.iter().flatten().all(|count| *count == times), "{n}: {places:?}");
+                for (one, after) in follows.iter().enumerate() {
+                    for (other, count) in after.iter().enumerate() {
+                        assert_eq!(*count, if one == other { 0 } else { times }, "{n}: {follows:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Of the orders of a block by itself each is as likely, in every row of the square.
+    #[test]
+    fn each_balanced_order_is_as_likely_as_any() {
+        // 5 degrees of freedom: the 99.9 % point of chi square is 20.5.
+        for block in [0, 1, 5, 6] {
+            let mut seen = BTreeMap::new();
+            for seed in 0..6_000 {
+                let order = block_order(seed, block, 1, 3, Orders::Balanced).environments.remove(0);
+                *seen.entry(order).or_insert(0u32) += 1;
+            }
+            assert_eq!(seen.len(), 6);
+            let statistic = chi_square(&seen.into_values().collect::<Vec<_>>());
+            assert!(statistic < 20.5, "block {block}: chi square {statistic}");
+        }
     }
 
     #[test]
@@ -238,7 +333,8 @@ mod tests {
 
     #[test]
     fn padding_covers_its_range() {
-        let all: Vec<usize> = (0..20_000).map(|block| block_order(9, block, 1, 1).padding_bytes).collect();
+        let all: Vec<usize> =
+            (0..20_000).map(|block| block_order(9, block, 1, 1, Orders::Shuffled).padding_bytes).collect();
         assert!(*all.iter().max().unwrap() <= MAXIMUM_PADDING_BYTES);
         assert!(*all.iter().max().unwrap() > 4080 && *all.iter().min().unwrap() < 16);
         // 15 degrees of freedom, 99.9 % point 37.7.

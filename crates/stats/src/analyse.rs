@@ -12,7 +12,7 @@ use crate::samples::{Blocks, Sample, pair};
 use crate::sequential::SequentialLook;
 use crate::warning::{Warning, WarningKind};
 use crate::worst::WorstCases;
-use crate::{holm, rank, serial};
+use crate::{control, holm, rank, serial};
 use std::collections::BTreeSet;
 use weigh_model::{Comparison, Series, neighbours};
 
@@ -79,7 +79,7 @@ pub(crate) enum Look {
 }
 
 impl Look {
-    fn estimate(self, estimate: Option<Estimate>) -> Option<Estimate> {
+    pub(crate) fn estimate(self, estimate: Option<Estimate>) -> Option<Estimate> {
         match self {
             Self::Planned => estimate,
             Self::AnyTime => estimate.and_then(|estimate| estimate.at_any_moment()),
@@ -446,6 +446,7 @@ fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<W
     if cell.verdict != Some(Verdict::Baseline) {
         let of_run = [(options.exploratory, Flag::Exploratory), (options.one_instance, Flag::OneInstance)];
         cell.flags.extend(of_run.into_iter().filter_map(|(is, flag)| is.then_some(flag)));
+        cell.flags.extend((options.control.as_ref() == Some(&cell.environment)).then_some(Flag::Control));
     }
     cell.absent = options.absent(&cell.workload, &cell.metric.name, &cell.environment);
     cell.flags.extend(options.flags_of(&cell.workload, &cell.metric.name, &cell.environment));
@@ -478,7 +479,12 @@ fn is_mixed(cell: &Cell, margin: f64) -> bool {
 ///
 /// The family is fixed by the plan, not by what came of it: a cell that could not be measured
 /// counts with p = 1.
-pub(crate) fn conclude(mut measured: Vec<Measured>, options: &Options, warnings: Vec<Warning>) -> Analysis {
+pub(crate) fn conclude(
+    mut measured: Vec<Measured>,
+    options: &Options,
+    mut warnings: Vec<Warning>,
+) -> Analysis {
+    warnings.extend(control::warnings(&measured));
     let family: Vec<usize> = (0..measured.len()).filter(|&i| measured[i].cell.is_in_family()).collect();
     let grounds: Vec<Vec<Estimate>> = family.iter().map(|&i| grounds(&measured[i])).collect();
     let p_diff: Vec<f64> = grounds.iter().map(|of| p_diff(of)).collect();

@@ -27,6 +27,9 @@ const BOUND_MARGINS: f64 = 3.0;
 pub struct Options {
     /// Name of the environment that the others are compared with.
     pub baseline: String,
+    /// Name of the environment that equals the baseline, to see whether it is found equal.
+    #[serde(default)]
+    pub control: Option<String>,
     /// Equivalence margin as a fraction: .02 means +-ln(1.02) on the log scale.
     pub margin: f64,
     /// Whether the samples come from a quick run, which can find a difference but never
@@ -90,6 +93,7 @@ impl Options {
     pub fn new(baseline: &str) -> Self {
         Self {
             baseline: baseline.into(),
+            control: None,
             margin: Self::MARGIN,
             exploratory: false,
             planned_blocks: None,
@@ -106,6 +110,7 @@ impl Options {
     pub fn for_plan(plan: &Plan) -> Self {
         Self {
             baseline: plan.baseline.clone(),
+            control: plan.control.clone(),
             margin: plan.margin,
             exploratory: matches!(plan.effort, Effort::Quick { .. }),
             planned_blocks: Some(plan.effort.fewest_blocks()),
@@ -291,9 +296,12 @@ impl Cell {
 
     /// Whether the cell belongs to the family that verdicts and gates are adjusted for: every
     /// non-baseline cell of a primary metric. What is not relative to a baseline does not belong to
-    /// it.
+    /// it, nor does a control.
     pub fn is_in_family(&self) -> bool {
-        self.primary && self.verdict != Some(Verdict::Baseline) && !self.flags.contains(&Flag::NoReference)
+        let outside = [Flag::NoReference, Flag::Control];
+        self.primary
+            && self.verdict != Some(Verdict::Baseline)
+            && !self.flags.iter().any(|flag| outside.contains(flag))
     }
 
     /// The bound of an open verdict, given the margin (method specification, "The bound of an open
@@ -404,6 +412,9 @@ pub enum Flag {
     OneInstance,
     /// One run was compared with one other: no verdict beyond [`Verdict::RunsDiffer`].
     OneRun,
+    /// A second instance of the baseline: what differs here is the fault of the method or of the host,
+    /// and there is no verdict.
+    Control,
     /// The log ratios of neighbouring blocks are alike, so the interval is widened where need be.
     CorrelatedBlocks,
     /// Steal or foreign CPU beyond the warning share in some trials that count, or any with voiding
@@ -434,7 +445,7 @@ pub enum Flag {
 
 impl Flag {
     /// Every flag, in order.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Failed,
         Self::BaselineFailed,
         Self::UnusableValues,
@@ -450,6 +461,7 @@ impl Flag {
         Self::NoReference,
         Self::OneInstance,
         Self::OneRun,
+        Self::Control,
         Self::CorrelatedBlocks,
         Self::Disturbed,
         Self::HostClock,

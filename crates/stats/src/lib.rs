@@ -52,6 +52,7 @@ mod calibration;
 mod circumstances;
 mod collect;
 mod compare;
+mod control;
 mod course;
 mod estimate;
 mod gate;

@@ -31,6 +31,7 @@ type Arm<'a> = (&'a str, &'a str);
 /// - From as many blocks on a workload ends when all its other arms are as precise as `target`. Cells
 ///   that can get no verdict are not waited for.
 /// - The last look concludes every arm.
+/// - A control is no arm: it is measured as long as one is.
 ///
 /// `is_measured` tells of which arms further trials can come.
 pub fn conclusions<'a>(
@@ -47,6 +48,7 @@ pub fn conclusions<'a>(
         let names = comparison.series.iter().map(|series| series.environment.as_str());
         let open = |name: &&str| {
             *name != options.baseline
+                && options.control.as_deref() != Some(*name)
                 && options.concluded(&comparison.workload, name).is_none()
                 && is_measured(&comparison.workload, name)
         };

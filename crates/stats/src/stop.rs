@@ -1,13 +1,13 @@
 //! When a run has enough blocks: on precision, never on significance.
 
-use crate::analysis::{Cell, Verdict};
+use crate::analysis::{Cell, Flag, Verdict};
 
 /// Whether the half-width of the interval of every primary cell among these is at most
 /// ln(1 + target) on the log scale.
 ///
 /// Only widths are looked at, never p values, verdicts or the sign of an effect. The baseline has
-/// no interval, and a cell without any value (its environment cannot run the workload) could not be
-/// waited for. Without any interval nothing is precise.
+/// no interval, a control gets no verdict, and a cell without any value (its environment cannot run the workload)
+/// could not be waited for. Without any interval nothing is precise.
 ///
 /// The coverage of the intervals holds for a rule that looks at few numbers of blocks fixed
 /// beforehand (30, 35, ... 60), not for a look after every block.
@@ -19,5 +19,8 @@ pub fn precise_enough<'a>(cells: impl IntoIterator<Item = &'a Cell>, target: f64
 }
 
 fn is_waited_for(cell: &Cell) -> bool {
-    cell.primary && cell.verdict != Some(Verdict::Baseline) && !cell.values.is_empty()
+    cell.primary
+        && cell.verdict != Some(Verdict::Baseline)
+        && !cell.flags.contains(&Flag::Control)
+        && !cell.values.is_empty()
 }

@@ -115,6 +115,12 @@ pub enum WarningKind {
         /// The difference as an effect.
         longer: Interval,
     },
+    /// The control, which equals the baseline, is found different from it.
+    #[error("the control equals the baseline and is found {:+.1} % [{:+.1}, {:+.1}] different", .effect.estimate * 100.0, .effect.low * 100.0, .effect.high * 100.0)]
+    ControlDiffers {
+        /// What it is found to cost more.
+        effect: Interval,
+    },
     /// A timed interval below 1 ms.
     #[error("an interval of {:.3} ms was timed, and below 1 ms starting and timing weigh in", *.shortest_s * 1e3)]
     ShortMeasurement {
@@ -378,6 +384,9 @@ impl WarningKind {
             }
             Self::SlicesDiffer { .. } => {
                 "measure it in longer slices, as in --slices 50ms, or whole by --slices off"
+            }
+            Self::ControlDiffers { .. } => {
+                "do not trust other effects of this size here: chance does so in at most one of twenty runs, so measure again, and run `weigh selftest`"
             }
             Self::ShortMeasurement { .. } => "give every iteration more work",
             Self::InOneRunOnly { .. } => "measure it in both",

@@ -379,12 +379,15 @@ pub struct RunArgs {
     /// Keep one instance of each environment for the whole run instead of a fresh one in each block
     #[arg(long)]
     pub reuse: bool,
+    /// Measure a second instance of the baseline in every block: a control, which should be found equal
+    #[arg(long)]
+    pub control: bool,
     /// Measure all environments at once, each thawed for a few milliseconds in turn: `auto` where
     /// work and platforms allow it, `off`, or the length of a slice as in `5ms`
     #[arg(long, value_name = "SLICES", default_value_t = SliceChoice::Auto)]
     pub slices: SliceChoice,
     /// Run exactly this plan.json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "slices", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "control", "slices", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader"])]
     pub plan: Option<PathBuf>,
 }
 

@@ -18,7 +18,7 @@ use weigh_model::{
 };
 use weigh_platforms::loader::Elsewhere;
 
-pub use environments::settle;
+pub use environments::{settle, with_control};
 pub use file::read_plan;
 pub use workloads::{first_repeated, library, workloads};
 
@@ -176,7 +176,9 @@ fn precision(target: f64) -> Effort {
 pub fn with_looks(plan: Plan, args: &MeasureArgs) -> Plan {
     let Effort::Precision { target, .. } = plan.effort else { return plan };
     let is_plain = args.effort.precision.is_none() && args.gate.gate.is_none() && !plan.guest.reuse;
-    if !is_plain || plan.environments.len() < 2 {
+    // The baseline and its control are compared with each other alone.
+    let arms = plan.environments.len().saturating_sub(1 + usize::from(plan.control.is_some()));
+    if !is_plain || arms == 0 {
         return plan;
     }
     Plan { effort: Effort::Sequential { looks: Looks::STANDARD, target }, ..plan }

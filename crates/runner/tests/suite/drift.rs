@@ -87,6 +87,8 @@ fn blocks_keep_the_false_positives_at_their_level() {
     // Two environments that are alike need two names, so the second has an effect of none.
     for drift in ["linear-3", "ar0.9-0.05", "step-0.1"] {
         let found = (1..=RUNS).filter(|seed| compare(drift, *seed, 0.0).paired < 0.05).count() as u32;
+        // Balanced orders cancel an even drift, which still widens the intervals.
+        let low = if drift.starts_with("linear") { 0 } else { low };
         assert!((low..=high).contains(&found), "{drift}: {found} of {RUNS}, expected {low} to {high}");
     }
 }

@@ -60,6 +60,24 @@ fn what_is_decided_drops_out_and_the_baseline_stays_for_the_others() {
     assert_eq!(analysis.warnings, []);
 }
 
+/// A control holds no workload, and is measured as long as an environment is.
+#[test]
+fn a_control_stays_for_the_others_and_keeps_nothing_going() {
+    let bench = Bench::new();
+    let control = "null:sd=0.01,seed=1,label=control";
+    let plan = Plan { control: Some(control.into()), ..plan(&[NATIVE, SLOW, control], &["u"], sequential()) };
+    let (outing, store) = bench.run(&plan);
+    assert_eq!(outing.finish.reason, FinishReason::Decided);
+    assert_eq!(counts(&plan, &store), at("u", [10, 10, 10]));
+    assert_eq!(conclusions(&store).len(), 1);
+    let equal = Plan {
+        control: Some(control.into()),
+        ..crate::common::plan(&[NATIVE, SLOW, EQUAL, control], &["u"], sequential())
+    };
+    let (_, store) = bench.run(&equal);
+    assert_eq!(counts(&equal, &store), at("u", [30, 10, 30, 30]));
+}
+
 /// The environment that no workload needs any more is not launched either.
 #[test]
 fn a_workload_ends_with_its_last_arm() {

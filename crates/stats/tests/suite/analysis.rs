@@ -364,3 +364,28 @@ fn what_is_missing_for_another_reason_has_no_worst_case() {
         assert_eq!((cell.verdict, cell.worst_cases), (None, None));
     }
 }
+
+/// A control is no member of the family, gets no verdict, holds no run, and is warned of where it is
+/// found different.
+#[test]
+fn a_control_is_judged_by_itself() {
+    let options = Options { control: Some("e0".into()), ..Options::new("native") };
+    let with = |control: f64| {
+        let logs = [spread(30, control, 0.01), spread(30, 0.05, 0.01)];
+        let value = |log: &f64| log.exp();
+        let mut all = vec![series("native", in_blocks(&[1.0; 30]))];
+        for (name, logs) in ["e0", "e1"].iter().zip(logs) {
+            all.push(series(name, in_blocks(&logs.iter().map(value).collect::<Vec<_>>())));
+        }
+        analyse(&[comparison(all)], &options)
+    };
+    let equal = with(0.0);
+    let cell = environment(&equal, "e0");
+    assert_eq!((cell.verdict, equal.comparisons), (None, 1));
+    assert!(has(&cell, Flag::Control) && !has(&environment(&equal, "e1"), Flag::Control));
+    assert_eq!(environment(&equal, "e1").verdict, Some(Verdict::Slower));
+    assert_eq!(kinds(&equal), []);
+    let different = with(0.02);
+    assert!(matches!(kinds(&different)[..], [WarningKind::ControlDiffers { .. }]), "{different:?}");
+    assert_eq!(environment(&different, "e0").verdict, None);
+}

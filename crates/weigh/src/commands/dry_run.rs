@@ -11,7 +11,7 @@ use weigh_model::{
 };
 use weigh_platforms::loader::Elsewhere;
 use weigh_platforms::{self as platforms, GuestRequest};
-use weigh_runner::order::block_order;
+use weigh_runner::order;
 
 /// Blocks whose order is printed.
 const SHOWN_BLOCKS: u32 = 3;
@@ -67,7 +67,7 @@ fn expected_time(plan: &Plan) -> String {
 fn order(plan: &Plan) -> Vec<String> {
     let mut lines = vec!["order (block: environments launched, then workload: environments):".to_string()];
     for block in 0..plan.effort.most_blocks().min(SHOWN_BLOCKS) {
-        let order = block_order(plan.seed, block, plan.workloads.len(), plan.environments.len());
+        let order = order::of_block(plan, block);
         for (workload, environments) in order.workloads.iter().zip(&order.environments) {
             let names: Vec<&str> =
                 environments.iter().map(|index| plan.environments[*index].name.as_str()).collect();

@@ -26,12 +26,13 @@ pub fn request(args: RunArgs) -> PlanRequest {
         return PlanRequest::new(args.common, move |_, host| request::read_plan(&file, host)).of_plan_file();
     }
     PlanRequest::new(args.common.clone(), move |facts, host| {
-        let RunArgs { work, trial, common, reuse, slices, plan: _ } = &args;
+        let RunArgs { work, trial, common, reuse, control, slices, plan: _ } = &args;
         let library = request::library(&work.workload)?;
         let loader = request::loader::parse(&trial.loader)?;
         let size = common.default_size();
         let workloads = |facts: &HostFacts| request::workloads(work, trial, size, &library, facts);
         let plan = request::plan(common, loader, facts, host, &workloads)?;
+        let plan = if *control { request::with_control(plan)? } else { plan };
         let plan = Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, slices: *slices, ..plan };
         Ok(request::with_looks(plan, common))
     })

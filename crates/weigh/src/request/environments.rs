@@ -4,8 +4,11 @@ use super::choice;
 use crate::cli::MeasureArgs;
 use crate::error::{Failure, Kind};
 use crate::host::HostView;
-use weigh_model::{EnvironmentPlan, EnvironmentSpec, ImageSpec, parse_environment_list};
+use weigh_model::{EnvironmentPlan, EnvironmentSpec, ImageSpec, Plan, parse_environment_list};
 use weigh_platforms::{self as platforms, Capabilities};
+
+/// The label of the control.
+const CONTROL_LABEL: &str = "control";
 
 /// What the guests of each environment can do, by its name.
 pub fn capabilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Capabilities)>, Failure> {
@@ -89,6 +92,25 @@ fn one_of_each(ready: Vec<String>, host: &mut dyn HostView) -> Result<Vec<String
         host.note(&format!("one platform of each kind; `--on all` adds {}", left_out.join(", ")));
     }
     Ok(chosen)
+}
+
+/// The plan with a second instance of its baseline in every block (method specification, "Control").
+///
+/// # Errors
+/// The user named an environment as the control is named.
+pub fn with_control(mut plan: Plan) -> Result<Plan, Failure> {
+    let baseline = plan.environments.iter().find(|environment| environment.name == plan.baseline);
+    let Some(baseline) = baseline.cloned() else { return Ok(plan) };
+    let spec = baseline.spec.with("label", CONTROL_LABEL);
+    let joint = if baseline.name.contains(':') { ',' } else { ':' };
+    let name = format!("{}{joint}label={CONTROL_LABEL}", baseline.name);
+    if plan.environments.iter().any(|environment| environment.name == name) {
+        return Err(Failure::input(format!("the environment `{name}` is the control"))
+            .hint("give it another label, or leave --control out"));
+    }
+    plan.control = Some(name.clone());
+    plan.environments.push(EnvironmentPlan { name, spec, ..baseline });
+    Ok(plan)
 }
 
 /// The name and the settled form of an environment; none if it cannot be settled and the user did

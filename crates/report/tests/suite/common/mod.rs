@@ -130,6 +130,8 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
         });
     }
     Plan {
+        control: None,
+        orders: weigh_model::Orders::Balanced,
         format: PLAN_FORMAT,
         name: name.into(),
         tool_version: "0.1.0".into(),

@@ -16,7 +16,7 @@ use weigh_model::{
 };
 use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::Host;
-use weigh_runner::order::block_order;
+use weigh_runner::order;
 use weigh_runner::{Finish, Run, RunOptions, RunnerError, run};
 use weigh_store::RunDirectory;
 
@@ -309,7 +309,7 @@ pub fn assert_complete(plan: &Plan, store: &RunDirectory, blocks: u32) {
     let valid = valid_trials(store);
     let mut expected = Vec::new();
     for block in 0..blocks {
-        let order = block_order(plan.seed, block, plan.workloads.len(), plan.environments.len());
+        let order = order::of_block(plan, block);
         for workload in order.workloads {
             for environment in &order.environments[workload] {
                 let environment = plan.environments[*environment].name.clone();
