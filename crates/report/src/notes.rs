@@ -166,7 +166,7 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     if design::looks(report).is_some() && design::open_cells(report) > 0 && !going_on {
         add(
             "INCOMPLETE",
-            "the run was interrupted before every comparison had ended; those that had not hold at any moment",
+            "some comparisons had not ended when the run was interrupted; their intervals hold at any moment",
         );
     }
     if let Some(plan) = &report.plan {

@@ -81,7 +81,7 @@ pub fn block_order(
 /// row too.
 fn balanced(seed: u64, block: u32, workload: usize, environments: usize) -> Vec<usize> {
     let n = environments;
-    let rows = if n % 2 == 0 { n } else { 2 * n }.max(1);
+    let rows = if n.is_multiple_of(2) { n } else { 2 * n }.max(1);
     let (square, row) = (block as usize / rows, block as usize % rows);
     let square = u32::try_from(square).unwrap_or(u32::MAX);
     let mut random = generator(seed, square, Purpose::Squares(workload));
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn squares_balance_places_and_neighbours() {
         for n in 2..=9usize {
-            let rows = if n % 2 == 0 { n } else { 2 * n };
+            let rows = if n.is_multiple_of(2) { n } else { 2 * n };
             let times = (rows / n) as u32;
             for square in 0..3 {
                 let (mut places, mut follows) = (vec![vec![0u32; n]; n], vec![vec![0u32; n]; n]);
