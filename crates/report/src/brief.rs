@@ -43,16 +43,24 @@ pub(crate) fn document(report: &Report) -> Document {
     document
 }
 
+/// What the rows leave to the lines below.
+struct Told {
+    /// What all of them have.
+    remarks: Vec<String>,
+    /// Environments that have rows; the others are missing altogether.
+    environments: Vec<String>,
+}
+
 /// All metrics with a verdict, in one table.
 fn table(groups: &[Group]) -> Section {
     let mut section = Section::plain();
-    let shared = shared_remarks(groups);
+    let told = Told { remarks: shared_remarks(groups), environments: results::measured_environments(groups) };
     // Of what operation it is, the captions say.
     let head = if measured(groups).any(|(_, table)| table.cpu.is_some()) { "CPU" } else { "" };
     for (at, (group, table)) in measured(groups).enumerate() {
         let cpu = table.cpu.as_ref().map(|cpu| format!("; {cpu}")).unwrap_or_default();
         let caption = format!("{} {}{cpu}", group.name(), table.what());
-        section.push(Audience::TERMINAL, Block::table(compact(table, caption, (at == 0, head), &shared)));
+        section.push(Audience::TERMINAL, Block::table(compact(table, caption, (at == 0, head), &told)));
     }
     section
 }
@@ -77,7 +85,7 @@ fn shared_remarks(groups: &[Group]) -> Vec<String> {
 }
 
 /// The rows of one metric: below the first table the head is not said again.
-fn compact(table: &results::Table, caption: String, (first, cpu): (bool, &str), shared: &[String]) -> Table {
+fn compact(table: &results::Table, caption: String, (first, cpu): (bool, &str), told: &Told) -> Table {
     let effect = if table.sequential { "change [95 % interval]" } else { "overhead [95 % interval]" };
     let columns = vec![
         Column::text("environment"),
@@ -89,16 +97,11 @@ fn compact(table: &results::Table, caption: String, (first, cpu): (bool, &str), 
         Column::text("remarks").fit(Fit::Remarks),
     ];
     let form = if first { Form::Results } else { Form::Next };
-    Table {
-        caption,
-        form,
-        columns,
-        rows: table.rows.iter().map(|of| row(of, shared)).collect(),
-        ..Table::default()
-    }
+    let rows = table.rows.iter().filter(|row| told.environments.contains(&row.environment));
+    Table { caption, form, columns, rows: rows.map(|of| row(of, told)).collect(), ..Table::default() }
 }
 
-fn row(row: &results::Row, shared: &[String]) -> Row {
+fn row(row: &results::Row, told: &Told) -> Row {
     let name = Entry::name(&row.environment);
     let remark = |text: &String| Piece::Remark { text: text.clone(), aside: false };
     Row::new([
@@ -108,7 +111,7 @@ fn row(row: &results::Row, shared: &[String]) -> Row {
         row.effect.clone().map(Entry::effect).unwrap_or_default(),
         Entry::flag(row.tone, row.verdict.clone()),
         Entry::count(row.n),
-        Entry::of(row.brief.iter().filter(|text| !shared.contains(text)).map(remark).collect()),
+        Entry::of(row.brief.iter().filter(|text| !told.remarks.contains(text)).map(remark).collect()),
     ])
 }
 

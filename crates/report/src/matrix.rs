@@ -133,6 +133,8 @@ pub(crate) fn matrix(report: &Report, groups: &[Group]) -> Option<Matrix> {
     let tables = groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table)));
     let tables: Vec<(&Group, &results::Table)> = tables.filter(|(_, table)| table.is_measured()).collect();
     let compared = tables.iter().flat_map(|(_, table)| &table.rows).filter(|row| !row.baseline);
+    let measured = results::measured_environments(groups);
+    let compared = compared.filter(|row| measured.contains(&row.environment));
     let environments = distinct(compared.map(|row| row.environment.clone()));
     let cell = |table: &results::Table, environment: &String| match table.row(environment) {
         Some(row) => MatrixCell::of(row),

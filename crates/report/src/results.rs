@@ -125,6 +125,12 @@ impl std::fmt::Display for Median {
     }
 }
 
+/// Environments that gave a number for any metric with a verdict.
+pub(crate) fn measured_environments(groups: &[Group]) -> Vec<String> {
+    let rows = groups.iter().flat_map(|group| &group.judged).flat_map(|table| &table.rows);
+    distinct(rows.filter(|row| row.value.is_some()).map(|row| row.environment.clone()))
+}
+
 /// The results of a report; none where nothing was measured.
 pub(crate) fn groups(report: &Report) -> Vec<Group> {
     if notes::nothing_measured(report) {

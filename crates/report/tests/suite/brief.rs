@@ -123,6 +123,19 @@ fn what_was_measured_nowhere_is_one_line() {
     assert!(text.contains(all), "{text}");
 }
 
+/// An environment that was measured nowhere has neither a column nor rows.
+#[test]
+fn an_environment_that_was_left_out_is_one_line() {
+    let mut report = one_metric();
+    let cell = report.analysis.cells.iter_mut().find(|cell| cell.environment == "uml").expect("a cell");
+    (cell.summary, cell.overhead, cell.verdict, cell.n) = (None, None, None, 0);
+    cell.flags = vec![weigh_stats::Flag::NotMeasured];
+    let text = brief(&report, 80);
+    assert!(!text.contains("NOT MEASURED") && !text.contains("not run"), "{text}");
+    assert!(text.contains("uml     not measured in 1 of 1"), "{text}");
+    assert!(report.table(80).contains("NOT MEASURED"), "the details have the row");
+}
+
 /// A remark that every row has is told once.
 #[test]
 fn what_all_rows_have_is_said_once() {
