@@ -92,7 +92,7 @@ mod tests {
     fn columns_that_do_not_fit_follow_below() {
         assert_eq!(groups(&[8, 8, 8], 20), [0..2, 2..3]);
         assert_eq!(groups(&[30, 3], 20), [0..1, 1..2]);
-        assert_eq!(groups(&[3, 3], 20), [0..2]);
+        assert_eq!(groups(&[3, 3], 20), std::slice::from_ref(&(0..2)));
     }
 
     #[test]
