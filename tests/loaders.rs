@@ -57,7 +57,7 @@ fn a_server_is_driven_from_another_machine() {
     }
     let on: Vec<&str> = reached.iter().copied().chain(private.iter().map(|(name, _)| *name)).collect();
     let (on, loader) = (on.join(";"), machine.environment());
-    let run = stage.run(&line(&on, &loader, "--blocks 2 --seed 7"));
+    let run = stage.run(&line(&on, &loader, "--blocks 2 --seed 7 --details"));
     let (said, table) = (run.stderr, run.stdout);
     assert!(stage.here().join("r/samples.jsonl").exists(), "{said}");
     let report = shown(&stage, "r");

@@ -35,7 +35,7 @@ mod fakes {
         let words =
             |text: String| text.replace('\u{a0}', " ").split_whitespace().collect::<Vec<_>>().join(" ");
         let text = words(stage.stdout(&format!(
-            "run --on {ON} --baseline null:sd=0.01,seed=1 --no-void --seed 1 --out r -- work"
+            "run --on {ON} --baseline null:sd=0.01,seed=1 --no-void --details --seed 1 --out r -- work"
         )));
         assert!(text.contains("Comparisons ended by blocks: 1 at 10, 1 at 30."), "{text}");
         assert!(text.contains("61 % of the trials of 60 blocks of everything were saved"), "{text}");
@@ -46,7 +46,8 @@ mod fakes {
         let same = cell_of(&report, "null:label=same,sd=0.01,seed=3", "time");
         assert_eq!((&same["n"], &same["verdict"]), (&30.into(), &"EQUIVALENT".into()));
         // Nothing is left to do.
-        let again = words(stage.stdout("resume r"));
+        stage.stdout("resume r");
+        let again = words(stage.stdout("show r --details"));
         assert!(again.contains("1 at 10, 1 at 30"), "{again}");
         assert_eq!(shown(&stage, "r")["cells"], report["cells"]);
     }

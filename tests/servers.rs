@@ -51,7 +51,7 @@ pub const ECHO: &str = r#"["weigh-kernels", "echo", "--protocols", "tcp", "--ser
 fn measured(stage: &Stage, manifest: &str, on: &str, more: &str) -> (Value, String) {
     stage.write("little.toml", manifest);
     let run = stage.run(&format!(
-        "run little --workload little.toml --on {on} --no-void --seed 7 --size quick --out r {more}"
+        "run little --workload little.toml --on {on} --no-void --details --seed 7 --size quick --out r {more}"
     ));
     let said = format!("{}\n{}", run.stdout, run.stderr);
     assert!(stage.here().join("r/samples.jsonl").exists(), "{said}");

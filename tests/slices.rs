@@ -40,7 +40,7 @@ fn kernels_and_commands_are_measured_in_slices() {
         "run --slices 5ms --on {on} --blocks 2 --seed 5 --out r noploop memory-latency --size quick"
     ));
     let records = records(&stage.here().join("r"));
-    assert_eq!(records[0]["format"], 6);
+    assert_eq!(records[0]["format"], weigh_model::SAMPLES_FORMAT);
     let slicing = of_kind(&records, "slicing");
     assert_eq!(slicing.len(), 2, "{slicing:?}");
     assert!(slicing.iter().all(|decision| decision["length_us"] == 5000), "{slicing:?}");
