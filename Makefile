@@ -4,13 +4,15 @@
 run:
 	cargo run --release --package weigh
 
-# What is given to others, in target/packages: static binaries of both architectures in archives and Debian packages. It needs the targets of
-# musl and of the other architecture (rustup target add), gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static.
+# What is given to others, in target/packages: static binaries of both architectures in archives and
+# Debian packages. It needs the targets of musl and of the other architecture (rustup target add),
+# gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static.
 ARCHITECTURES = amd64 arm64
 dist:
 	packaging/dist $(ARCHITECTURES)
 
-# The package in clean systems, as root: trixie bookworm sid (roots by mmdebstrap), machine arm64 (emulated).
+# The package in clean systems, as root: trixie bookworm sid (roots by mmdebstrap), machine arm64
+# (emulated).
 SYSTEMS = trixie
 test-dist:
 	packaging/test $(SYSTEMS)
@@ -22,31 +24,35 @@ test:
 	tests/run --workspace
 	cargo test --workspace --doc --quiet
 
-# Every platform that is ready here: the conformance suite, of which slow platforms have the telling checks; disks, networks and
-# systems; machines through the whole of weigh, and measurements that take all CPUs for long. Systems need the Debian image.
+# Every platform that is ready here: the conformance suite, of which slow platforms have the telling
+# checks; disks, networks and systems; machines through the whole of weigh, and measurements that
+# take all CPUs for long. Systems need the Debian image.
 test-platforms:
 	cargo run --package weigh -- image build debian
 	tests/run --package weigh-platforms --package weigh --profile platforms
 
-# Every container through the whole of weigh: one command over all of them, and a crash while each comes up.
+# Every container through the whole of weigh: one command over all of them, and a crash while each
+# comes up.
 test-containers:
 	WEIGH_CONTAINERS=1 tests/run --profile long --package weigh -E 'test(/^containers::/)'
 
-# SIGKILL at a thousand system calls of runs on every platform that is ready, in about three hours. It needs strace.
+# SIGKILL at a thousand system calls of runs on every platform that is ready, in about three hours.
+# It needs strace.
 KILLS = 1000
 test-kills:
 	cargo run --package weigh -- image build debian
 	WEIGH_KILLS=$(KILLS) tests/run --profile long --package weigh -E 'test(/^kills::/)'
 
-# All experiments of all four studies at their quick size, in three quarters of an hour; what they made is in target/tmp/studies. It wants the
-# machine to itself. Debian's mariadb-server, sysbench, redis-server, redis-tools, nuttcp, hpcc, bonnie++, fio, sjeng and libquantum-dev are
-# measured by it, and texlive-science compiles what it writes.
+# All experiments of all four studies at their quick size, in three quarters of an hour; what they
+# made is in target/tmp/studies. It wants the machine to itself. Debian's mariadb-server, sysbench,
+# redis-server, redis-tools, nuttcp, hpcc, bonnie++, fio, sjeng and libquantum-dev are measured by
+# it, and texlive-science compiles what it writes.
 test-studies:
 	cargo run --release --package weigh -- image build debian
 	WEIGH_STUDIES=1 tests/run --profile long --release --package weigh -E 'test(/^studies::/)'
 
-# 100,000 machines that crash, long simulations of the statistics, the kernel package of Debian, the method on this machine, which wants it
-# to itself, and every check on every platform.
+# 100,000 machines that crash, long simulations of the statistics, the kernel package of Debian, the
+# method on this machine, which wants it to itself, and every check on every platform.
 test-long:
 	WEIGH_LONG=1 tests/run --profile long --release --package weigh-runner -E 'test(/^simulation::/)'
 	WEIGH_LONG=1 tests/run --profile long --release --package weigh-stats --package weigh-images --package weigh-report
@@ -58,8 +64,9 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-# Five minutes for each of the fuzzers, or for those of FUZZ; what they find is in fuzz/artifacts. They need a nightly compiler and
-# cargo-fuzz (cargo install cargo-fuzz). The default tests replay fuzz/corpus.
+# Five minutes for each of the fuzzers, or for those of FUZZ; what they find is in fuzz/artifacts.
+# They need a nightly compiler and cargo-fuzz (cargo install cargo-fuzz). The default tests replay
+# fuzz/corpus.
 FUZZ = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ_SECONDS = 300
 fuzz:
@@ -68,7 +75,8 @@ fuzz:
 	    ../crates/workloads/manifests ../crates/studies/studies -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -timeout=20 || exit 1; \
 	done
 
-# Ratios of this tool against hyperfine, gcc, xz, runc and machines started by hand, each taken in one run; what the sensors cost.
+# Ratios of this tool against hyperfine, gcc, xz, runc and machines started by hand, each taken in
+# one run; what the sensors cost.
 bench:
 	cargo build --release --package weigh
 	cargo run --release --package weigh-bench
@@ -89,6 +97,7 @@ book:
 deny:
 	cargo deny check bans licenses sources
 
-# Known faults of every dependency, and versions that were taken back. It fetches the database of advisories.
+# Known faults of every dependency, and versions that were taken back. It fetches the database of
+# advisories.
 advisories:
 	cargo deny check advisories

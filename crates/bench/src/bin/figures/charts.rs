@@ -158,15 +158,16 @@ fn coverage() -> Result<String, Failed> {
         for _ in 0..RUNS {
             // Every instance has its own level, which its iterations share.
             let pairs: Vec<f64> = (0..k).map(|_| 0.02 * random.normal()).collect();
-            let iterations: Vec<f64> = pairs
-                .iter()
-                .flat_map(|level| vec![*level; ITERATIONS])
+            // The first of every instance, then the second of every one: as neighbours the iterations
+            // of an instance would be found to correlate.
+            let iterations: Vec<f64> = (0..ITERATIONS)
+                .flat_map(|_| pairs.clone())
                 .map(|level| level + 0.01 * random.normal())
                 .collect();
-            let means: Vec<f64> = iterations
-                .chunks(ITERATIONS)
-                .map(|block| block.iter().sum::<f64>() / ITERATIONS as f64)
-                .collect();
+            let mean = |instance: usize| {
+                iterations.iter().skip(instance).step_by(k).sum::<f64>() / ITERATIONS as f64
+            };
+            let means: Vec<f64> = (0..k).map(mean).collect();
             by_blocks += u32::from(holds_zero(&means));
             by_iterations += u32::from(holds_zero(&iterations));
         }
