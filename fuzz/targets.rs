@@ -123,8 +123,8 @@ pub fn messages(data: &[u8]) {
     let _ = decoder.next_message::<Request>();
 }
 
-/// A probe that says this, whatever it is asked: pieces after their lengths (two bytes), each a frame,
-/// or with the highest bit set as it is.
+/// A probe that says this, whatever it is asked: pieces after their lengths (two bytes), each a
+/// frame, or with the highest bit set as it is.
 pub fn session(data: &[u8]) {
     const MOST: usize = 48 << 10;
     const SOON: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! The analysis cache of a long run: `weigh run` and `weigh resume` write it, reports read it, and it
-//! changes nothing that is shown.
+//! The analysis cache of a long run: `weigh run` and `weigh resume` write it, reports read it, and
+//! it changes nothing that is shown.
 
 use crate::support::{Stage, listed, ready, shown, with_out};
 use serde_json::Value;
@@ -178,8 +178,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// Whatever happens to the samples, the plan or the cache itself, what is shown is what the samples
-    /// say; `resume` writes the cache again.
+    /// Whatever happens to the samples, the plan or the cache itself, what is shown is what the
+    /// samples say; `resume` writes the cache again.
     #[test]
     fn a_cache_of_other_samples_is_not_read() {
         let stage = Stage::with_fakes();

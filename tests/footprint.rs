@@ -9,8 +9,8 @@ fn of_guests<'a>(report: &'a Value, guests: u32, environment: &str, metric: &str
     cell(report, &format!("footprint{{guests={guests}}}"), environment, metric)
 }
 
-/// Makes two blocks of a run of one. In a run of two blocks, and in the pilot that it has, every cell
-/// would wait for five seconds of rest.
+/// Makes two blocks of a run of one. In a run of two blocks, and in the pilot that it has, every
+/// cell would wait for five seconds of rest.
 fn repeat_block(run: &Path) {
     let samples = run.join("samples.jsonl");
     let mut text = std::fs::read_to_string(&samples).unwrap();
@@ -88,7 +88,8 @@ fn equal_pages_of_guests_are_told() {
         let who = of("mergeable") + of("mergeable_if_advised") + of("mergeable_by_file_content");
         assert_eq!(matrix, who, "{found}");
         assert!(matrix <= of("guests_memory") + of("host_memory"), "{found}");
-        // The host's cache holds more of the programs than guests have mapped: of a small probe, little.
+        // The host's cache holds more of the programs than guests have mapped: of a small probe,
+        // little.
         assert!(of("guests_memory") > 50e3 && of("host_memory") > 0.0, "{found}");
         // Two guests run one program, whose file is one already.
         assert_eq!(guests > 1, of("spared_by_files_between") > 50e3, "{found}");

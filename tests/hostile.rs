@@ -324,8 +324,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// Whatever is wrong with a run directory is said, with the file and what to do, by every command
-    /// that reads it; nothing is changed.
+    /// Whatever is wrong with a run directory is said, with the file and what to do, by every
+    /// command that reads it; nothing is changed.
     #[test]
     fn damaged_run_directories_are_refused_by_every_command() {
         let stage = Stage::with_fakes();

@@ -1,5 +1,5 @@
-//! What another user of the host does to weigh, which runs as root: nothing comes of it. The other user
-//! is `nobody`, who has no rights at all.
+//! What another user of the host does to weigh, which runs as root: nothing comes of it. The other
+//! user is `nobody`, who has no rights at all.
 
 use crate::support::{Said, Stage, is_root, kill, ready, shown, wait_until, words};
 use std::fs::Permissions;
@@ -49,8 +49,8 @@ fn theirs(path: &Path) -> PathBuf {
     path.into()
 }
 
-/// A stage that other users may enter, so that nothing above weigh's own directories keeps them out, and
-/// a directory in it where everybody may make something, as in `/tmp`.
+/// A stage that other users may enter, so that nothing above weigh's own directories keeps them
+/// out, and a directory in it where everybody may make something, as in `/tmp`.
 fn open(stage: &Stage) -> PathBuf {
     let place = stage.here().parent().unwrap().to_path_buf();
     let shared = place.join("shared");
@@ -104,8 +104,8 @@ fn reached(paths: &[PathBuf]) -> Vec<(PathBuf, String)> {
     reached.map(|(path, rights)| (path.into(), rights.into())).collect()
 }
 
-/// Runs guests whose root leaves a program with set-user-ID bits in its storage, and calls `look` with
-/// all paths below the state directory while every such guest is there.
+/// Runs guests whose root leaves a program with set-user-ID bits in its storage, and calls `look`
+/// with all paths below the state directory while every such guest is there.
 fn while_guests_have_programs(stage: &Stage, on: &str, look: impl FnOnce(&[PathBuf])) {
     let leave =
         "cd /var/tmp && rm -f sh pipe && cp /bin/sh sh && chmod 6755 sh && mkfifo -m 666 pipe && sleep 0.5";
@@ -132,8 +132,8 @@ fn while_guests_have_programs(stage: &Stage, on: &str, look: impl FnOnce(&[PathB
     std::fs::remove_dir_all(stage.here().join("r")).unwrap();
 }
 
-/// Nobody comes to anything in the directories of a run while it goes on: neither to programs that guests
-/// left with set-user-ID bits nor to sockets, disks and ledgers.
+/// Nobody comes to anything in the directories of a run while it goes on: neither to programs that
+/// guests left with set-user-ID bits nor to sockets, disks and ledgers.
 #[test]
 fn directories_of_a_run_are_closed_to_other_users() {
     const TEST: &str = "directories_of_a_run_are_closed_to_other_users";
@@ -230,7 +230,8 @@ fn marking(stage: &Stage) -> (PathBuf, PathBuf) {
     (program, mark)
 }
 
-/// Whatever another user prepares where the state directory would be is refused before it is believed.
+/// Whatever another user prepares where the state directory would be is refused before it is
+/// believed.
 #[test]
 fn state_directories_that_others_made_or_may_write_are_refused() {
     const TEST: &str = "state_directories_that_others_made_or_may_write_are_refused";
@@ -377,8 +378,8 @@ fn images_of_earlier_versions_are_closed() {
     stage.host_is_as_before();
 }
 
-/// Files that everybody may open, as earlier versions made them: held by another user they stop neither
-/// runs nor cleaning.
+/// Files that everybody may open, as earlier versions made them: held by another user they stop
+/// neither runs nor cleaning.
 #[test]
 fn locks_that_others_hold_stop_nothing() {
     const TEST: &str = "locks_that_others_hold_stop_nothing";

@@ -107,8 +107,8 @@ fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
 mod fakes {
     use super::*;
 
-    /// The list has every key with both values and what to do; the run is kept, and going on says the
-    /// same.
+    /// The list has every key with both values and what to do; the run is kept, and going on says
+    /// the same.
     #[test]
     fn unequal_guests_are_refused_with_the_list() {
         let stage = Stage::with_fakes();

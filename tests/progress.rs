@@ -68,7 +68,8 @@ fn watch(stage: &Stage, columns: u16, out: &str, environment: &[(&str, &str)]) -
     let mut screen = vt100::Parser::new(LINES, columns, 0);
     let mut pictures = Vec::new();
     for (at, part) in String::from_utf8(bytes.clone()).unwrap().split("\x1b[").enumerate() {
-        // A redraw begins where the cursor moves up (ECMA-48, 8.3.22): by then the picture is whole.
+        // A redraw begins where the cursor moves up (ECMA-48, 8.3.22): by then the picture is
+        // whole.
         if part.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with('A') {
             pictures.push(picture(&screen, columns));
         }

@@ -109,8 +109,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// Native against itself must not come out as different on work that takes milliseconds, and must
-    /// be able to.
+    /// Native against itself must not come out as different on work that takes milliseconds, and
+    /// must be able to.
     #[test]
     fn an_injected_slowdown_is_found_and_its_absence_is_not() {
         let stage = Stage::with_fakes();

@@ -231,8 +231,8 @@ mod fakes {
         });
         interrupt(&weigh);
         let status = weigh.wait().unwrap();
-        // Judged by few comparisons, it may hardly be outside; what it may not is hang, crash or leave
-        // something.
+        // Judged by few comparisons, it may hardly be outside; what it may not is hang, crash or
+        // leave something.
         assert_eq!(status.code(), Some(0), "{}", stage.spawned_said());
         let judgement = stage.read_json("it/selftest.json");
         assert_eq!(judgement["cut_short"], "interrupted");

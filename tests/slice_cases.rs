@@ -1,5 +1,5 @@
-//! `weigh run --slices` where a guest does not obey, dies while it stands frozen, or has two hundred
-//! threads, and where weigh itself is frozen or killed.
+//! `weigh run --slices` where a guest does not obey, dies while it stands frozen, or has two
+//! hundred threads, and where weigh itself is frozen or killed.
 
 use crate::support::{
     Stage, cell_of, interrupt, kill, records, shown, trials, wait_for, wait_until, with_native,
@@ -66,8 +66,8 @@ fn kill_all(group: &Path) {
     }
 }
 
-/// Waits until a guest of a platform is being sliced: it has been frozen and thawed again and again,
-/// faster than between units. Returns its group, which stood frozen at the last look.
+/// Waits until a guest of a platform is being sliced: it has been frozen and thawed again and
+/// again, faster than between units. Returns its group, which stood frozen at the last look.
 fn sliced(stage: &Stage, child: &mut Child, platform: &str) -> PathBuf {
     const CHANGES: usize = 8;
     const AT_MOST: Duration = Duration::from_secs(1);
@@ -115,8 +115,8 @@ fn is_failure(trial: &Value) -> bool {
     trial["outcome"]["kind"] == "failed"
 }
 
-/// Where one environment failed, the others of its unit were measured, and it was measured itself in
-/// a later block.
+/// Where one environment failed, the others of its unit were measured, and it was measured itself
+/// in a later block.
 fn failed_alone_and_came_back(run: &Path, environment: &str) -> Value {
     let all = trials(run);
     let of = |trial: &&Value| trial["environment"] == *environment;
@@ -295,8 +295,8 @@ fn clean_thaws_what_a_killed_run_left_frozen() {
     }
 }
 
-/// In namespaces this work loses 5 ms after every pause, as if a switch had emptied all caches. So the
-/// shorter its slices, the slower it is; whole trials pause it never.
+/// In namespaces this work loses 5 ms after every pause, as if a switch had emptied all caches. So
+/// the shorter its slices, the slower it is; whole trials pause it never.
 const AFTER_A_PAUSE: &str = r#"#!/usr/bin/env python3
 import json, os, signal, sys, time
 asked = []

@@ -1,5 +1,5 @@
-//! `weigh run --slices` with real guests: what it records, and what happens when something ends in the
-//! middle.
+//! `weigh run --slices` with real guests: what it records, and what happens when something ends in
+//! the middle.
 
 use crate::support::{Stage, ready, shown};
 use serde_json::Value;

@@ -398,8 +398,8 @@ fn every_kind_of_run_becomes_a_study() {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
 
-    // A workload of the user's needs its manifest, the recorded one or another. A plan that was edited
-    // has no command line, and a plan of an earlier version does not record one.
+    // A workload of the user's needs its manifest, the recorded one or another. A plan that was
+    // edited has no command line, and a plan of an earlier version does not record one.
     let manifest = "name = \"own\"\nsummary = \"x\"\ndescription = \"x\"\ncommand = [\"true\"]\n[check]\nstatement = \"it ends well\"\n[[metric]]\nname = \"time\"\nunit = \"s\"\n\
                     better = \"lower\"\nprimary = true\nduration = true\n";
     stage.write("own.toml", manifest);

@@ -17,8 +17,8 @@ ok</system-out></testcase>
 </testsuite></testsuites>
 "#;
 
-/// Runs the script with a cargo that writes a report and ends with a status. What it was asked for is
-/// in the file `asked`.
+/// Runs the script with a cargo that writes a report and ends with a status. What it was asked for
+/// is in the file `asked`.
 fn run(here: &Path, report: &str, status: i32) -> Output {
     let cargo = here.join("cargo");
     let script = format!(

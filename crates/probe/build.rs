@@ -1,5 +1,6 @@
-//! Names the C library of musl at the end of the link. Only Rust's standard library, which the probe is
-//! built without, asks for it; in the source it would come before the libraries that need it.
+//! Names the C library of musl at the end of the link. Only Rust's standard library, which the
+//! probe is built without, asks for it; in the source it would come before the libraries that need
+//! it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -37,8 +37,8 @@ const READERS: [&str; 8] = [
     "Cargo.lock",
 ];
 
-/// Compression for users: the programs are compressed once and unpacked by every run, which takes as
-/// long at any level.
+/// Compression for users: the programs are compressed once and unpacked by every run, which takes
+/// as long at any level.
 const SMALL: i32 = 22;
 
 /// Compression in development, where every change of the programs would wait for it.

@@ -1,5 +1,5 @@
-//! What SECURITY.md promises, and what the page of faults says was tried, is held by tests that exist.
-//! So is what is promised of the build itself, which no other test sees.
+//! What SECURITY.md promises, and what the page of faults says was tried, is held by tests that
+//! exist. So is what is promised of the build itself, which no other test sees.
 
 use super::{files, no_faults, root};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
@@ -49,8 +49,8 @@ fn rows(text: &str, head: &str) -> Vec<Row> {
     rows
 }
 
-/// Whether a file has a test of this name that is run: one that says so, or a check of the conformance
-/// suite that is in its list.
+/// Whether a file has a test of this name that is run: one that says so, or a check of the
+/// conformance suite that is in its list.
 fn has_test(file: &str, name: &str) -> bool {
     let Ok(source) = fs::read_to_string(root().join(file)) else { return false };
     let lines: Vec<&str> = source.lines().map(str::trim).collect();

@@ -36,8 +36,8 @@ impl Stage {
     /// the host's state.
     pub fn new() -> Self {
         let turn = processes::exclusive_turn();
-        // The first guests of some engines leave rules of the firewall that stay: they are there before
-        // the host is captured.
+        // The first guests of some engines leave rules of the firewall that stay: they are there
+        // before the host is captured.
         if processes::run().is_some() {
             known_diagnosis(&Self::with_fakes());
         }

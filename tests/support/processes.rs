@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::Path;
 
-/// Waits until no other test that has a turn runs on this machine, in any checkout. Dropping the file
-/// ends the turn.
+/// Waits until no other test that has a turn runs on this machine, in any checkout. Dropping the
+/// file ends the turn.
 pub fn exclusive_turn() -> File {
     let file = turn();
     file.lock().unwrap();

@@ -1,9 +1,9 @@
 //! Changes to files that have to outlast a crash.
 //!
-//! The ledger, the locks and the store of runs change the file system through this crate alone. Each
-//! function does what its namesake in [`std::fs`] does. With the feature `simulation`, which only
-//! tests turn on, the module `simulation` sees each step before it is taken: there a step can fail,
-//! be the last of its process, or be lost with the power.
+//! The ledger, the locks and the store of runs change the file system through this crate alone.
+//! Each function does what its namesake in [`std::fs`] does. With the feature `simulation`, which
+//! only tests turn on, the module `simulation` sees each step before it is taken: there a step can
+//! fail, be the last of its process, or be lost with the power.
 //!
 //! What a program may rely on is what fsync(2) promises: the content of a file is on disk once the
 //! file has been synced, its name once the directory that holds the name has been, and that name

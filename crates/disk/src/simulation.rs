@@ -1,25 +1,25 @@
-//! A simulated machine: its disk loses what was not synced, its processes die between any two steps,
-//! and one seed decides all of it.
+//! A simulated machine: its disk loses what was not synced, its processes die between any two
+//! steps, and one seed decides all of it.
 //!
-//! The files are real ones, in a directory in memory, so that paths, links, locks and rights mean what
-//! the kernel says. Beside them the simulation keeps what would be on the medium (`shadow.rs`). When
-//! the power fails, it draws what is left and puts that in the directory. The model is the weakest
-//! that fsync(2) and rename(2) allow:
+//! The files are real ones, in a directory in memory, so that paths, links, locks and rights mean
+//! what the kernel says. Beside them the simulation keeps what would be on the medium
+//! (`shadow.rs`). When the power fails, it draws what is left and puts that in the directory. The
+//! model is the weakest that fsync(2) and rename(2) allow:
 //!
 //! - Content that was not synced may be lost, kept, or kept in part, sector by sector and in any
-//!   order; lost sectors within a file read as zeros. ext4 with `data=ordered` writes back the content
-//!   of blocks that it has just allocated before it commits the length (Documentation/filesystems/
-//!   ext4 of the kernel), but blocks that the file had before may come later, so a file may end in
-//!   zeros there, too.
-//! - Names that were not synced may be lost, kept, or kept in part, in any order: "calling fsync() does
-//!   not necessarily ensure that the entry in the directory containing the file has also reached disk"
-//!   (fsync(2)). Where one journal orders all changes (ext4, XFS) they are kept up to a point, which
-//!   is drawn as often. A rename within a directory happens or does not.
+//!   order; lost sectors within a file read as zeros. ext4 with `data=ordered` writes back the
+//!   content of blocks that it has just allocated before it commits the length
+//!   (Documentation/filesystems/ext4 of the kernel), but blocks that the file had before may come
+//!   later, so a file may end in zeros there, too.
+//! - Names that were not synced may be lost, kept, or kept in part, in any order: "calling fsync()
+//!   does not necessarily ensure that the entry in the directory containing the file has also
+//!   reached disk" (fsync(2)). Where one journal orders all changes (ext4, XFS) they are kept up to
+//!   a point, which is drawn as often. A rename within a directory happens or does not.
 //! - A sync that fails is reported once. What it should have written may be lost, and later syncs
 //!   succeed all the same (the kernel marks the pages clean; Rebello et al., USENIX ATC 2020).
 //!
-//! Old content of other files never shows up (`data=writeback` would allow it), and what was synced is
-//! never lost.
+//! Old content of other files never shows up (`data=writeback` would allow it), and what was synced
+//! is never lost.
 
 mod shadow;
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 /// The control groups and processes of a guest.
 ///
-/// All their CPU time is charged to the guest, except that of `daemons`, which serve all guests of a
-/// platform and are reported separately.
+/// All their CPU time is charged to the guest, except that of `daemons`, which serve all guests of
+/// a platform and are reported separately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts {
     /// Control groups that contain only this guest and its helpers. No group of the list contains
@@ -43,8 +43,8 @@ impl Accounts {
     }
 }
 
-/// A file of `/proc` about a process, as text. Processes give themselves names of any bytes; those that
-/// are no UTF-8 are replaced, so that nobody escapes being counted by a name.
+/// A file of `/proc` about a process, as text. Processes give themselves names of any bytes; those
+/// that are no UTF-8 are replaced, so that nobody escapes being counted by a name.
 ///
 /// # Errors
 /// Those of reading a file.

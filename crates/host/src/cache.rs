@@ -112,8 +112,8 @@ impl CacheDirectory {
         if path.exists() { private::close(&path) } else { Ok(()) }
     }
 
-    /// Makes a directory for entries, or closes it to others. The directory itself keeps its mode if
-    /// it exists, because it may be one of the user's.
+    /// Makes a directory for entries, or closes it to others. The directory itself keeps its mode
+    /// if it exists, because it may be one of the user's.
     fn prepare(&self, directory: &Path) -> Result<(), UnsafePath> {
         private::prepare(&self.path)?;
         if directory == self.path { Ok(()) } else { private::close(directory) }
@@ -138,9 +138,9 @@ impl CacheDirectory {
         self.directory_with(&mut |waited| waited < LOCK_DEADLINE, name, ledger, make)
     }
 
-    /// As [`CacheDirectory::directory`], for entries that take long to make: while another run makes
-    /// the same entry, `keep_waiting` is called repeatedly with the time waited so far, and ends the
-    /// waiting by returning `false`.
+    /// As [`CacheDirectory::directory`], for entries that take long to make: while another run
+    /// makes the same entry, `keep_waiting` is called repeatedly with the time waited so far, and
+    /// ends the waiting by returning `false`.
     ///
     /// # Errors
     /// As [`CacheDirectory::directory`].
@@ -209,9 +209,9 @@ fn remove<E: std::error::Error>(path: &Path) -> Result<(), CacheError<E>> {
     remove_tree(path).map_err(|error| io("remove", path)(io::Error::other(error)))
 }
 
-/// The staging directory of an entry. Its name contains that of the run, so that undoing the changes
-/// of a dead run cannot disturb a live one. The caller holds the lock of the entry, so staging
-/// directories that exist belong to dead runs and are removed.
+/// The staging directory of an entry. Its name contains that of the run, so that undoing the
+/// changes of a dead run cannot disturb a live one. The caller holds the lock of the entry, so
+/// staging directories that exist belong to dead runs and are removed.
 fn staging<E: std::error::Error>(path: &Path, ledger: &Ledger) -> Result<PathBuf, CacheError<E>> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(with_suffix(path, STAGING));

@@ -226,16 +226,16 @@ impl Invocation {
         self
     }
 
-    /// Shows the program a file or directory of the host, with all that is mounted in it, at another
-    /// place where there is one of that kind, read-only. The program gets its own mount namespace.
-    /// Needs root, and Linux 5.12.
+    /// Shows the program a file or directory of the host, with all that is mounted in it, at
+    /// another place where there is one of that kind, read-only. The program gets its own mount
+    /// namespace. Needs root, and Linux 5.12.
     pub fn with_read_only(mut self, source: &Path, target: &Path) -> Self {
         self.mounts.show(source, target);
         self
     }
 
-    /// Runs the program as another user, who is in the group of the same number and in no other. Needs
-    /// root.
+    /// Runs the program as another user, who is in the group of the same number and in no other.
+    /// Needs root.
     pub fn as_user(mut self, user: u32) -> Self {
         self.user = Some(user);
         self
@@ -428,8 +428,8 @@ impl Invocation {
     }
 }
 
-/// By the kernel's own calls: those of the C library do it to all threads that it knows of, which are
-/// the parent's.
+/// By the kernel's own calls: those of the C library do it to all threads that it knows of, which
+/// are the parent's.
 fn become_user(user: u32) -> io::Result<()> {
     // SAFETY: only numbers are passed; an empty list of groups needs no address.
     let results = unsafe {
@@ -444,8 +444,8 @@ fn become_user(user: u32) -> io::Result<()> {
 
 /// A child that leads its process group.
 ///
-/// It stays a zombie until nothing more is sent to its group, so that the number of the group cannot
-/// be reused before that.
+/// It stays a zombie until nothing more is sent to its group, so that the number of the group
+/// cannot be reused before that.
 #[derive(Debug)]
 struct Group {
     child: Child,
@@ -484,8 +484,8 @@ impl Group {
             return;
         }
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            // ESRCH cannot happen, because the leader is at least a zombie; after EPERM a second try
-            // would fail, too.
+            // ESRCH cannot happen, because the leader is at least a zombie; after EPERM a second
+            // try would fail, too.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }

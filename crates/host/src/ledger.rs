@@ -120,8 +120,8 @@ struct Open {
 
 impl Open {
     /// Appends whole lines or nothing: a partial line on a full disk is truncated, because it would
-    /// corrupt the next. If that fails, and after a failed sync, nothing is appended any more: earlier
-    /// lines may have been lost with it, and a later sync would not tell (fsync(2)).
+    /// corrupt the next. If that fails, and after a failed sync, nothing is appended any more:
+    /// earlier lines may have been lost with it, and a later sync would not tell (fsync(2)).
     fn append(&mut self, lines: &[Line], sync: bool) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed"));
@@ -187,8 +187,8 @@ impl Ledger {
     /// Records a change that is about to be made. When this returns the entry is on disk.
     ///
     /// # Errors
-    /// The change must not be made after any of these: [`LedgerError::Refused`] when undoing it could
-    /// destroy something that existed before, [`LedgerError::Io`], [`LedgerError::Closed`].
+    /// The change must not be made after any of these: [`LedgerError::Refused`] when undoing it
+    /// could destroy something that existed before, [`LedgerError::Io`], [`LedgerError::Closed`].
     pub fn record(&self, change: Change) -> Result<EntryId, LedgerError> {
         let ids = self.record_all(vec![change])?;
         Ok(*ids.first().expect("one change has one entry"))
@@ -278,8 +278,8 @@ impl Ledger {
         let mut failed = Vec::new();
         for (id, change) in left {
             match change.undo(platforms, true) {
-                // If the line cannot be written (a full disk) and we die before the end, the undo is
-                // only repeated.
+                // If the line cannot be written (a full disk) and we die before the end, the undo
+                // is only repeated.
                 Ok(undone) => {
                     self.note(change, undone);
                     drop(self.forget(id));
@@ -313,8 +313,8 @@ impl Ledger {
 /// Creates and locks the file of a new ledger, while sweeps and ending runs may remove the empty
 /// directory at any time.
 ///
-/// The file is created and locked under another name and gets its own by `link(2)`, so that no sweep
-/// ever sees an unlocked ledger, and an existing one is never overwritten.
+/// The file is created and locked under another name and gets its own by `link(2)`, so that no
+/// sweep ever sees an unlocked ledger, and an existing one is never overwritten.
 fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, LedgerError> {
     let failed = |doing, source| LedgerError::Io { doing, path: path.into(), source };
     let exists = || LedgerError::Exists { run: run.into(), path: path.into() };

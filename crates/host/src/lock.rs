@@ -123,8 +123,8 @@ pub(crate) fn open_existing(path: &Path) -> Result<File, Opened> {
     lock_file(path, OpenOptions::new().read(true).write(true))
 }
 
-/// Opens a regular file, takes its exclusive `flock(2)`, and checks that the path still leads to it.
-/// Other users cannot open it, or cannot any more.
+/// Opens a regular file, takes its exclusive `flock(2)`, and checks that the path still leads to
+/// it. Other users cannot open it, or cannot any more.
 pub(crate) fn lock_file(path: &Path, options: &mut OpenOptions) -> Result<File, Opened> {
     let file = private::open_durable(path, options).map_err(Opened::Io)?;
     let exposed = private::is_exposed(&file);

@@ -1,10 +1,10 @@
 //! Paths that no other user can change, and directories that are closed to other users.
 //!
-//! weighbridge runs as root and believes what its directories hold: ledgers say what is to be undone,
-//! the cache holds programs that are run. So every directory on the way to one belongs to root or to
-//! this user, and nobody else may write it. A directory that everybody may write, but in which users
-//! may only replace what is their own (`/tmp`, the sticky bit of inode(7)), is passed when what lies
-//! in it belongs to root or to this user.
+//! weighbridge runs as root and believes what its directories hold: ledgers say what is to be
+//! undone, the cache holds programs that are run. So every directory on the way to one belongs to
+//! root or to this user, and nobody else may write it. A directory that everybody may write, but in
+//! which users may only replace what is their own (`/tmp`, the sticky bit of inode(7)), is passed
+//! when what lies in it belongs to root or to this user.
 //!
 //! Every step is taken from the open directory before it, and what was opened is what is examined
 //! (`O_NOFOLLOW`, fstat(2)). Nobody else can change the meaning of a path that passes, so it can be
@@ -173,8 +173,8 @@ pub fn write_output(path: &Path, bytes: &[u8], also: Option<u32>) -> Result<(), 
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
         if is_shared {
-            // Since the check others may have put something of that name there, as in /tmp: only a new
-            // file is certainly no link.
+            // Since the check others may have put something of that name there, as in /tmp: only a
+            // new file is certainly no link.
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => options.create_new(true),
@@ -185,8 +185,8 @@ pub fn write_output(path: &Path, bytes: &[u8], also: Option<u32>) -> Result<(), 
     write().map_err(UnsafePath::io("write", path))
 }
 
-/// Checks that nobody but root, this user and `also` could have written a file that says what is to be
-/// done.
+/// Checks that nobody but root, this user and `also` could have written a file that says what is to
+/// be done.
 ///
 /// # Errors
 /// [`UnsafePath`], also if there is no such file.
@@ -198,8 +198,8 @@ pub fn check_input(path: &Path, also: Option<u32>) -> Result<(), UnsafePath> {
     }
 }
 
-/// The user who became root by sudo(8), whose files root uses as its own: whoever may become root may
-/// do what root does. `None` if this is not root.
+/// The user who became root by sudo(8), whose files root uses as its own: whoever may become root
+/// may do what root does. `None` if this is not root.
 pub fn invoking_user() -> Option<u32> {
     let number = std::env::var("SUDO_UID").ok()?.parse().ok()?;
     crate::facts::is_root().then_some(number)
@@ -248,8 +248,8 @@ pub(crate) fn is_exposed(file: &weigh_disk::File) -> bool {
     file.metadata().is_ok_and(|found| found.mode() & 0o066 != 0)
 }
 
-/// Lets one more user search a directory, by an entry of its access control list: the root of a guest
-/// in a user namespace is an ordinary user of the host. Others gain nothing.
+/// Lets one more user search a directory, by an entry of its access control list: the root of a
+/// guest in a user namespace is an ordinary user of the host. Others gain nothing.
 ///
 /// # Errors
 /// The file system has no such lists (`EOPNOTSUPP`), or what fsetxattr(2) says.
@@ -277,7 +277,8 @@ pub fn admit(directory: &Path, user: u32) -> io::Result<()> {
 pub struct Admission(Vec<PathBuf>);
 
 impl Admission {
-    /// Admits a user to those of these directories that are closed, as far as their file system allows.
+    /// Admits a user to those of these directories that are closed, as far as their file system
+    /// allows.
     pub fn to<'a>(directories: impl IntoIterator<Item = &'a Path>, user: u32) -> Self {
         let is_closed = |it: &&Path| it.metadata().is_ok_and(|found| found.mode() & 0o077 == 0);
         let admitted = directories.into_iter().filter(is_closed).filter(|it| admit(it, user).is_ok());
@@ -288,8 +289,8 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         for directory in &self.0 {
-            // Without rights of the group, which bound it, the list grants nothing. One that stays grants
-            // a single user a search.
+            // Without rights of the group, which bound it, the list grants nothing. One that stays
+            // grants a single user a search.
             let _ = std::fs::set_permissions(directory, PermissionsExt::from_mode(0o700));
         }
     }
@@ -332,8 +333,8 @@ impl Found {
     }
 
     /// Whether other users may write it. The group of this process is not counted, nor the one with
-    /// the number of `also`: many systems give every user a group of their own, which may write what
-    /// the user makes.
+    /// the number of `also`: many systems give every user a group of their own, which may write
+    /// what the user makes.
     fn is_writable(&self, also: Option<u32>) -> bool {
         let group = self.stat.st_gid;
         let by_group = group != rustix::process::getegid().as_raw() && Some(group) != also;

@@ -92,8 +92,8 @@ impl StateDirectory {
         private::prepare_in_memory(&self.path).map(|_to_sync| ())
     }
 
-    /// Creates the directory of the ledgers, or closes it to others. Its name is to be synced once it
-    /// holds something: until then another process may remove it as empty.
+    /// Creates the directory of the ledgers, or closes it to others. Its name is to be synced once
+    /// it holds something: until then another process may remove it as empty.
     pub(crate) fn prepare_ledgers(&self) -> Result<(), UnsafePath> {
         self.prepare()?;
         private::close_in_memory(&self.ledger_dir()).map(|_to_sync| ())

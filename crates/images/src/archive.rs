@@ -18,8 +18,8 @@ const BZIP2: &[u8] = b"BZh";
 const HEADER: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
-/// Unpacks a user's archive, compressed or not, into a new directory. Nothing is ever written outside
-/// of it.
+/// Unpacks a user's archive, compressed or not, into a new directory. Nothing is ever written
+/// outside of it.
 ///
 /// Device nodes, pipes and sockets are left out: guests get their own `/dev`.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
@@ -106,8 +106,8 @@ fn refuse_escape<R: Read>(archive: &Path, entry: &tar::Entry<'_, R>) -> Result<(
     Ok(())
 }
 
-/// Whether a component of the path is a symbolic link that leads out of the root, nowhere, or deeper
-/// than a path may be.
+/// Whether a component of the path is a symbolic link that leads out of the root, nowhere, or
+/// deeper than a path may be.
 fn leaves_through_link(path: &Path, root: &Path) -> bool {
     let mut reached = root.to_path_buf();
     path.components().filter(|part| matches!(part, Component::Normal(_))).any(|part| {
@@ -141,8 +141,8 @@ fn open(archive: &Path) -> Result<impl Read, ImageError> {
     Ok(Cursor::new(header).chain(bytes))
 }
 
-/// Checks the checksum of a tar header, in which the checksum field counts as spaces: older dialects
-/// have no magic number.
+/// Checks the checksum of a tar header, in which the checksum field counts as spaces: older
+/// dialects have no magic number.
 fn is_tar_header(header: &[u8]) -> bool {
     if header.len() < HEADER {
         return false;

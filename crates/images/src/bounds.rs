@@ -23,8 +23,8 @@ pub(crate) const DEEPEST: usize = 256;
 /// Bytes of headers from the content of one entry to that of the next: long names, extensions, maps
 /// of sparse files. They are held in memory.
 const HEADERS: u64 = 1 << 20;
-/// How many times as long as the archive its content may be, beyond the first gibibyte. gzip does not
-/// reach it.
+/// How many times as long as the archive its content may be, beyond the first gibibyte. gzip does
+/// not reach it.
 const MOST_RATIO: u64 = 1100;
 const UNBOUNDED_BYTES: u64 = 1 << 30;
 /// What of a path an error names, bytes.
@@ -115,7 +115,8 @@ impl Allowance {
     /// Allows to read the content of an entry, and the headers after it.
     pub(crate) fn entry<S: Read>(&self, entry: &tar::Entry<'_, S>) -> io::Result<()> {
         let header = entry.header();
-        // An extension may give another size, and of a sparse file it is not what is in the archive.
+        // An extension may give another size, and of a sparse file it is not what is in the
+        // archive.
         let extended = if header.entry_type().is_gnu_sparse() { 0 } else { entry.size() };
         self.0.set(header.entry_size()?.max(extended).saturating_add(HEADERS));
         Ok(())

@@ -2,8 +2,8 @@
 //! packages.
 //!
 //! The recipe is the list, the release, the architecture and the customisation; its SHA-256 is the
-//! image's identity. The archive is the one configured for this host's apt(8). Everything is written
-//! below the cache, in a mount and process namespace that ends with weighbridge.
+//! image's identity. The archive is the one configured for this host's apt(8). Everything is
+//! written below the cache, in a mount and process namespace that ends with weighbridge.
 
 mod run;
 
@@ -109,7 +109,8 @@ impl Recipe {
         self
     }
 
-    /// SHA-256, hexadecimal, of everything that determines the image except the versions of packages.
+    /// SHA-256, hexadecimal, of everything that determines the image except the versions of
+    /// packages.
     pub fn identity(&self) -> String {
         let mut digest = ContentDigest::new();
         digest.part(CUSTOMISE.as_bytes());

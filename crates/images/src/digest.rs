@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Files that change when a package of the host is installed, removed or upgraded, for common package
-/// managers.
+/// Files that change when a package of the host is installed, removed or upgraded, for common
+/// package managers.
 const PACKAGE_DATABASES: [&str; 8] = [
     "etc/os-release",
     "usr/lib/os-release",
@@ -50,9 +50,9 @@ impl ContentDigest {
         Ok(())
     }
 
-    /// Adds a directory tree: names, kinds, owners, permissions, sizes, modification times, targets of
-    /// links. File contents are not read: a root file system has hundreds of megabytes, and a change
-    /// of a file shows in its size or time.
+    /// Adds a directory tree: names, kinds, owners, permissions, sizes, modification times, targets
+    /// of links. File contents are not read: a root file system has hundreds of megabytes, and a
+    /// change of a file shows in its size or time.
     ///
     /// Paths in `skip` are left out. It is no error if a directory cannot be read (then the guest
     /// cannot read it either) or an entry vanishes.
@@ -83,8 +83,8 @@ impl ContentDigest {
         Ok(())
     }
 
-    /// Adds what distinguishes two states of the host's system without reading all of it: its release
-    /// and its package database.
+    /// Adds what distinguishes two states of the host's system without reading all of it: its
+    /// release and its package database.
     pub(crate) fn system(&mut self, root: &Path) -> Result<(), ImageError> {
         for name in PACKAGE_DATABASES {
             let path = root.join(name);

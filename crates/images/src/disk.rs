@@ -82,8 +82,8 @@ pub struct RootDisk {
 }
 
 impl RootDisk {
-    /// The disk of a root's image, made if it does not exist: for an image of the cache in the cache,
-    /// for any other below `work`, a directory of the run. It does not contain weighbridge's
+    /// The disk of a root's image, made if it does not exist: for an image of the cache in the
+    /// cache, for any other below `work`, a directory of the run. It does not contain weighbridge's
     /// programs.
     ///
     /// # Errors
@@ -183,9 +183,9 @@ fn mke2fs(directory: &Path) -> Result<Invocation, DiskError> {
     Ok(mke2fs.args(["-q", "-t", "ext4", "-m", "0"]))
 }
 
-/// Makes an empty ext4 file system of `bytes` at the offset `at` in an existing file or device. Only
-/// its metadata is written; the space for its files keeps its content and stays allocated. `work` is
-/// a directory for temporary files.
+/// Makes an empty ext4 file system of `bytes` at the offset `at` in an existing file or device.
+/// Only its metadata is written; the space for its files keeps its content and stays allocated.
+/// `work` is a directory for temporary files.
 ///
 /// # Errors
 /// mke2fs(8) is missing or fails, as it does if there is too little space.

@@ -23,12 +23,13 @@ const DATA: [&str; 8] = [
 ];
 /// Where closed directories are looked for.
 const SEARCHED: [&str; 3] = ["/opt", "/srv", "/var"];
-/// How deep below these: `/var/lib/postgresql/15/main` and `/var/snap/lxd/common/lxd` are four deep.
+/// How deep below these: `/var/lib/postgresql/15/main` and `/var/snap/lxd/common/lxd` are four
+/// deep.
 const DEPTH: usize = 4;
 
-/// Copies what everybody on the host may read: a guest's root, which nothing else would keep from the
-/// rest, gets no more than that. Closed directories become empty ones, closed files are left out, and
-/// so are sockets, pipes and devices.
+/// Copies what everybody on the host may read: a guest's root, which nothing else would keep from
+/// the rest, gets no more than that. Closed directories become empty ones, closed files are left
+/// out, and so are sockets, pipes and devices.
 ///
 /// # Errors
 /// Those of the file system. What is deleted meanwhile is no error.
@@ -48,8 +49,8 @@ pub(crate) fn copy_readable(from: &Path, to: &Path) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Copies one entry, of a directory nothing but itself. Returns whether it is a directory whose entries
-/// are to be copied.
+/// Copies one entry, of a directory nothing but itself. Returns whether it is a directory whose
+/// entries are to be copied.
 fn copy_entry(source: &Path, target: &Path) -> io::Result<bool> {
     let metadata = source.symlink_metadata()?;
     if metadata.is_symlink() {
@@ -82,9 +83,9 @@ pub(crate) fn closed_names(directory: &Path) -> Result<Vec<String>, ImageError> 
     Ok(entries.flatten().filter(is_closed).filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
-/// Paths of the host that guests would see and must not: weighbridge's own directories, logs, caches,
-/// mail, and the directories below `/var`, `/srv` and `/opt` that are closed to others, as far as there
-/// is something in them. A path below another one is not among them.
+/// Paths of the host that guests would see and must not: weighbridge's own directories, logs,
+/// caches, mail, and the directories below `/var`, `/srv` and `/opt` that are closed to others, as
+/// far as there is something in them. A path below another one is not among them.
 pub(crate) fn covers(root: &Root, work: &Path, working_directory: Option<&Path>) -> Vec<PathBuf> {
     let in_own = |path: &Path| working_directory.is_some_and(|own| path.starts_with(own));
     let mut others: Vec<PathBuf> = DATA.iter().map(PathBuf::from).collect();
@@ -118,8 +119,8 @@ pub(crate) fn is_shown(root: &Root, path: &Path) -> bool {
         && !root.scratch.iter().any(|scratch| path.starts_with(scratch))
 }
 
-/// Adds the directories below `directory` that are closed to others and not empty. Those that cannot be
-/// looked at are kept from guests by the same rights.
+/// Adds the directories below `directory` that are closed to others and not empty. Those that
+/// cannot be looked at are kept from guests by the same rights.
 pub(crate) fn closed(directory: &Path, depth: usize, root: &Root, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -137,8 +138,8 @@ pub(crate) fn closed(directory: &Path, depth: usize, root: &Root, found: &mut Ve
     }
 }
 
-/// Makes binds of empty directories and files over these paths. The place of a working directory below
-/// one of them is made in it.
+/// Makes binds of empty directories and files over these paths. The place of a working directory
+/// below one of them is made in it.
 ///
 /// # Errors
 /// Those of the file system.

@@ -86,8 +86,8 @@ impl Initramfs {
     }
 
     /// Adds the whole content of a root's binds, for a machine that shares nothing with the host.
-    /// Owners, permissions and times are preserved: interpreters compare the times of compiled files.
-    /// Sockets and the directory of the skeleton are left out.
+    /// Owners, permissions and times are preserved: interpreters compare the times of compiled
+    /// files. Sockets and the directory of the skeleton are left out.
     ///
     /// # Errors
     /// The image cannot be read.
@@ -153,8 +153,8 @@ impl Initramfs {
     /// Writes the archive.
     ///
     /// # Errors
-    /// A file changed its size after it was added, has 4 GiB or more, lies below something that is no
-    /// directory, or has a name longer than a path may be; a system error.
+    /// A file changed its size after it was added, has 4 GiB or more, lies below something that is
+    /// no directory, or has a name longer than a path may be; a system error.
     pub fn write(&self, output: impl Write) -> Result<(), ImageError> {
         let entries = self.with_parents()?;
         let links = Links::of(&entries);

@@ -1,9 +1,9 @@
 //! The kernel of a virtual machine, and its modules.
 //!
-//! It is the one that the user names, else the newest of the host's kernels that suits a guest, else
-//! Debian's cloud kernel, which apt(8) downloads into the cache, where it is unpacked but never
-//! installed. A Debian kernel in the cache is used until the cache is removed, so that runs on
-//! different days use the same kernel and need no network.
+//! It is the one that the user names, else the newest of the host's kernels that suits a guest,
+//! else Debian's cloud kernel, which apt(8) downloads into the cache, where it is unpacked but
+//! never installed. A Debian kernel in the cache is used until the cache is removed, so that runs
+//! on different days use the same kernel and need no network.
 
 mod debian;
 mod payload;
@@ -105,8 +105,9 @@ impl GuestKernel {
         self.modules.as_ref().is_none_or(|modules| modules.has(module))
     }
 
-    /// The kernel at this path, or by default the one described in the module's documentation. It may
-    /// be downloaded and decompressed into the cache; `log` gets the output of the programs used.
+    /// The kernel at this path, or by default the one described in the module's documentation. It
+    /// may be downloaded and decompressed into the cache; `log` gets the output of the programs
+    /// used.
     ///
     /// # Errors
     /// None is available, or the named one does not suit a guest.
@@ -125,8 +126,8 @@ impl GuestKernel {
         }
     }
 
-    /// As [`GuestKernel::find`], but without downloading or making anything: `None` if that would be
-    /// necessary.
+    /// As [`GuestKernel::find`], but without downloading or making anything: `None` if that would
+    /// be necessary.
     pub fn find_local(named: Option<&Path>, cache: &CacheDirectory) -> Option<Self> {
         let candidate = match named {
             Some(path) => Candidate::named(path, Path::new("/lib/modules")).ok(),
@@ -202,8 +203,8 @@ impl Candidate {
 /// Name of the decompressed kernel in an entry of the cache.
 const VMLINUX: &str = "vmlinux";
 
-/// Decompresses the kernel of an image into a directory. Does nothing if the image must be booted as
-/// it is.
+/// Decompresses the kernel of an image into a directory. Does nothing if the image must be booted
+/// as it is.
 fn unpack(image: &[u8], path: &Path, directory: &Path) -> Result<(), KernelError> {
     let Some(kernel) = payload::uncompressed(image, path)? else { return Ok(()) };
     let to = directory.join(VMLINUX);
@@ -267,7 +268,8 @@ fn check(modules: &ModuleTree, path: &Path) -> Result<(), KernelError> {
     }
 }
 
-/// A part of a version: numbers compare as numbers, and come after words, so that 6.1 is newer than 6.1-rc1.
+/// A part of a version: numbers compare as numbers, and come after words, so that 6.1 is newer than
+/// 6.1-rc1.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Word(String),

@@ -18,10 +18,11 @@
 //! # The host's root
 //! Root of a container on the host's kernel may read every file that it sees and connect to every
 //! socket, whoever they belong to. So guests with the host's root see the host's system and nothing
-//! that the host keeps from its users: no home directories; a copy of `/etc` that has what everybody
-//! may read; no logs, caches and mail; of the top, `/var`, `/srv` and `/opt` no directory that is closed
-//! to others; weighbridge's own state and cache nowhere. Empty directories and files, mounted over what must not
-//! be seen, are further [`Root::binds`], so that platforms need not know of them.
+//! that the host keeps from its users: no home directories; a copy of `/etc` that has what
+//! everybody may read; no logs, caches and mail; of the top, `/var`, `/srv` and `/opt` no directory
+//! that is closed to others; weighbridge's own state and cache nowhere. Empty directories and
+//! files, mounted over what must not be seen, are further [`Root::binds`], so that platforms need
+//! not know of them.
 //!
 //! # Loops
 //! With the host's root as the image, the skeleton usually lies below one of the binds

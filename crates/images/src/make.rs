@@ -55,8 +55,8 @@ impl<'a> Progress<'a> {
 }
 
 impl Store {
-    /// The image of an entry, made by `make` in an empty directory if it does not exist. If two runs
-    /// make it at the same time, the second waits for the first, up to `deadline`.
+    /// The image of an entry, made by `make` in an empty directory if it does not exist. If two
+    /// runs make it at the same time, the second waits for the first, up to `deadline`.
     pub(crate) fn make<E: Error + From<MakeError>>(
         &self,
         entry: &str,

@@ -1,8 +1,8 @@
 //! Images of registries: `oci:REF`.
 //!
-//! An image is pulled once, by `weigh image build`, and cached under the digest of its manifest; runs
-//! never contact a registry. Every byte is verified by its digest, from the manifest down, before it
-//! is used.
+//! An image is pulled once, by `weigh image build`, and cached under the digest of its manifest;
+//! runs never contact a registry. Every byte is verified by its digest, from the manifest down,
+//! before it is used.
 
 mod layers;
 mod manifest;

@@ -15,8 +15,8 @@ pub(crate) enum Owners {
     Preserved,
 }
 
-/// Writes a directory as an archive in sorted order, so that the same directory gives the same bytes.
-/// A file with several names is written once. Device nodes, pipes and sockets are left out.
+/// Writes a directory as an archive in sorted order, so that the same directory gives the same
+/// bytes. A file with several names is written once. Device nodes, pipes and sockets are left out.
 pub(crate) fn write(directory: &Path, output: impl Write, owners: Owners) -> io::Result<()> {
     let mut packer =
         Packer { directory, builder: tar::Builder::new(output), owners, written: HashMap::new() };

@@ -79,8 +79,8 @@ impl Package {
         format!("{}_{}", self.name, self.version.replace(':', "%3a"))
     }
 
-    /// Downloads the package, which apt(8) verifies by the archive's signature, and unpacks it into an
-    /// empty directory, without its documentation.
+    /// Downloads the package, which apt(8) verifies by the archive's signature, and unpacks it into
+    /// an empty directory, without its documentation.
     pub(crate) fn unpack(&self, staging: &Path, log: &Path) -> Result<(), PackageError> {
         let download = staging.join("download");
         fs::create_dir(&download).map_err(FileError::of("make the directory", &download))?;
@@ -147,8 +147,8 @@ pub fn cached_user_mode_kernel(cache: &CacheDirectory) -> Option<PathBuf> {
     programs.pop()
 }
 
-/// Debian's user-mode kernel, downloaded into the cache if it is not there. `log` gets the output of
-/// the programs used.
+/// Debian's user-mode kernel, downloaded into the cache if it is not there. `log` gets the output
+/// of the programs used.
 ///
 /// # Errors
 /// It is not available, for example without a network.

@@ -1,7 +1,7 @@
 //! Disk images in the format qcow2, version 3: fully allocated ones, and overlays of a raw image.
 //!
-//! They are written here because `qemu-img` is a separate package, which many hosts with QEMU do not
-//! have. The format: QEMU, `docs/interop/qcow2.txt`. Numbers are big-endian.
+//! They are written here because `qemu-img` is a separate package, which many hosts with QEMU do
+//! not have. The format: QEMU, `docs/interop/qcow2.txt`. Numbers are big-endian.
 
 use std::fs::File;
 use std::io;
@@ -140,8 +140,8 @@ impl Layout {
     }
 }
 
-/// Makes a fully allocated image of a zeroed disk of `bytes`. Returns the offset in the file at which
-/// the content of the disk begins; it is contiguous.
+/// Makes a fully allocated image of a zeroed disk of `bytes`. Returns the offset in the file at
+/// which the content of the disk begins; it is contiguous.
 ///
 /// # Errors
 /// It cannot be written, or the length is 0 or exceeds the largest that can be made.
@@ -154,8 +154,8 @@ pub fn allocated(file: &File, bytes: u64) -> io::Result<u64> {
 /// Makes an empty overlay of a raw image of `bytes`, which is never written to.
 ///
 /// # Errors
-/// It cannot be written, the path exists, the length is 0 or exceeds the largest that can be made, or
-/// the path of the raw image is too long.
+/// It cannot be written, the path exists, the length is 0 or exceeds the largest that can be made,
+/// or the path of the raw image is too long.
 pub fn overlay(path: &Path, backing: &Path, bytes: u64) -> io::Result<()> {
     let backing = std::path::absolute(backing)?;
     let layout = Layout::new(bytes, false)?;

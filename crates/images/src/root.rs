@@ -26,8 +26,8 @@ const MOUNT_POINTS: [(&str, u32); 7] = [
 const PRIVATE: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", ".weighbridge"];
 /// Further entries of the host's root that are not part of its system.
 const NOT_THE_SYSTEM: [&str; 5] = ["mnt", "media", "lost+found", "root", "home"];
-/// Files over which container engines mount their own, which is only possible if they exist, because
-/// the image's `/etc` is read-only.
+/// Files over which container engines mount their own, which is only possible if they exist,
+/// because the image's `/etc` is read-only.
 const ENGINE_FILES: [&str; 3] = ["hosts", "hostname", "resolv.conf"];
 /// Files for looking up users and names, for images without an `/etc`.
 const MINIMAL_ETC: [(&str, &str); 5] = [
@@ -52,8 +52,8 @@ pub struct Programs {
 pub struct Bind {
     /// On the host: absolute, a directory or a regular file, no symbolic link.
     pub source: PathBuf,
-    /// In the guest, absolute. It exists with the kind of the source, in the skeleton or in the bind
-    /// above it, unless it lies below a scratch mount; then the platform must make it there.
+    /// In the guest, absolute. It exists with the kind of the source, in the skeleton or in the
+    /// bind above it, unless it lies below a scratch mount; then the platform must make it there.
     pub target: PathBuf,
     /// Whether the guest must not write to it.
     pub read_only: bool,
@@ -89,36 +89,38 @@ pub struct Root {
     pub binds: Vec<Bind>,
     /// Absolute paths in the guest of private tmpfs mounts.
     pub scratch: Vec<PathBuf>,
-    /// SHA-256, hexadecimal, of what determines the content: the bytes of the programs; the bytes of an
-    /// archive; names, owners, permissions, sizes and times of a directory; release and package
-    /// database of the host.
+    /// SHA-256, hexadecimal, of what determines the content: the bytes of the programs; the bytes
+    /// of an archive; names, owners, permissions, sizes and times of a directory; release and
+    /// package database of the host.
     pub digest: String,
     /// Whether this is the host's root, so that guests have the same programs as the host.
     pub host: bool,
     /// Notes for the user, in sentences: entries that guests do not see.
     pub notes: Vec<String>,
     /// The whole root file system as one directory of the host, for systems with their own init and
-    /// for engines that copy images: the directory of an image, or an unpacked archive. Absent for the
-    /// host's root and for the probe alone. It must not be written to, because guests of other runs
-    /// may share it. It does not contain the programs for guests.
+    /// for engines that copy images: the directory of an image, or an unpacked archive. Absent for
+    /// the host's root and for the probe alone. It must not be written to, because guests of other
+    /// runs may share it. It does not contain the programs for guests.
     pub tree: Option<PathBuf>,
     /// Prevents the removal of an image in the cache while a root uses it.
     pub lock: Option<ImageLock>,
 }
 
 impl Root {
-    /// Makes the skeleton below `work` (archives are unpacked there, too) and determines the mounts.
+    /// Makes the skeleton below `work` (archives are unpacked there, too) and determines the
+    /// mounts.
     ///
     /// With the host's root, guests do not see what the host keeps from its users (see "The host's
-    /// root" in the documentation of the crate). A `working_directory` below a directory that is not
-    /// shown, such as `/tmp` or `/home`, is bound read-only at the same path, so that guests find the
-    /// user's files. With another image the working directory is one of the image, and nothing is
-    /// bound.
+    /// root" in the documentation of the crate). A `working_directory` below a directory that is
+    /// not shown, such as `/tmp` or `/home`, is bound read-only at the same path, so that guests
+    /// find the user's files. With another image the working directory is one of the image, and
+    /// nothing is bound.
     ///
     /// The caller must have recorded `work` in the ledger; nothing is written outside of it.
     ///
     /// # Errors
-    /// An image or program does not exist, is of an unknown kind or unsafe to unpack; a system error.
+    /// An image or program does not exist, is of an unknown kind or unsafe to unpack; a system
+    /// error.
     pub fn prepare(
         image: &ImageSpec,
         programs: &Programs,
@@ -163,8 +165,8 @@ impl Root {
         builder.finish()
     }
 
-    /// All mounts in the order in which to make them: a mount comes after those above it. What has gone
-    /// from the host's root meanwhile is not among them.
+    /// All mounts in the order in which to make them: a mount comes after those above it. What has
+    /// gone from the host's root meanwhile is not among them.
     pub fn mounts(&self) -> Vec<Mount<'_>> {
         let mut mounts: Vec<Mount<'_>> = self
             .binds
@@ -178,8 +180,8 @@ impl Root {
         mounts
     }
 
-    /// The mounts of a machine that is shown all binds at once, on their places: a bind that lies in
-    /// another one is seen there.
+    /// The mounts of a machine that is shown all binds at once, on their places: a bind that lies
+    /// in another one is seen there.
     pub fn outer_mounts(&self) -> Vec<Mount<'_>> {
         let all = self.mounts();
         let is_in_bind = |mount: &Mount<'_>| {
@@ -214,8 +216,8 @@ impl Root {
 struct Builder {
     root: Root,
     digest: ContentDigest,
-    /// What hides parts of the host. It is no part of the digest: where weighbridge's own directories
-    /// are does not change what guests find.
+    /// What hides parts of the host. It is no part of the digest: where weighbridge's own
+    /// directories are does not change what guests find.
     covers: Vec<Bind>,
 }
 
@@ -335,8 +337,8 @@ impl Builder {
         }
     }
 
-    /// Shows a copy of the host's `/etc` without what the host keeps from its users, and with the files
-    /// that container engines need.
+    /// Shows a copy of the host's `/etc` without what the host keeps from its users, and with the
+    /// files that container engines need.
     fn readable_etc(&mut self, work: &Path) -> Result<(), ImageError> {
         let etc = work.canonicalize().map_err(FileError::of("resolve", work))?.join("etc");
         make_directory(&etc, 0o755)?;

@@ -64,8 +64,8 @@ impl Store {
         CacheDirectory::open().map(Self::at)
     }
 
-    /// Checks that nobody else can change the images, and closes them to others: they hold programs with
-    /// set-user-ID bits.
+    /// Checks that nobody else can change the images, and closes them to others: they hold programs
+    /// with set-user-ID bits.
     ///
     /// # Errors
     /// [`UnsafePath`].

@@ -7,8 +7,8 @@
 //! Both read 4 KiB at random places of one file, past the page cache, by io_uring, with 1 and with
 //! 32 in flight; each block has both once, in random order, and asks for rate and median latency. A
 //! ratio is ours to theirs, above 1 when ours is better; its interval is the t interval of the mean
-//! of the logarithms over blocks. Exit code 1 when the interval of a rate lies wholly outside of 1 +-
-//! .03; medians are shown, and depend on when a program looks at the clock.
+//! of the logarithms over blocks. Exit code 1 when the interval of a rate lies wholly outside of 1
+//! +- .03; medians are shown, and depend on when a program looks at the clock.
 
 mod contest;
 

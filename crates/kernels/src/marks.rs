@@ -12,10 +12,10 @@
 //!   divided by the amount; a rate is the amount divided by the time.
 //!
 //! With `--marks TIME` each line is printed at once, and the host dates it when it arrives. With
-//! `--marks TIME,BATCH` lines are printed together, when so much CPU time has gone by, and each ends
-//! with `at=NS`: the time on `CLOCK_MONOTONIC` at which the work was finished, for a host whose own
-//! clock this is. So the programs between kernel and host, such as an engine, run less often beside
-//! what is measured.
+//! `--marks TIME,BATCH` lines are printed together, when so much CPU time has gone by, and each
+//! ends with `at=NS`: the time on `CLOCK_MONOTONIC` at which the work was finished, for a host
+//! whose own clock this is. So the programs between kernel and host, such as an engine, run less
+//! often beside what is measured.
 //!
 //! SIGTERM ends the work after the current piece; then comes the check, and the usual line.
 
@@ -98,8 +98,8 @@ pub fn requested(
 }
 
 /// CPU time after which the clock is read and the signal looked for again, at the latest. Both are
-/// system calls, which some platforms answer a hundred times as slowly as the host: after every piece
-/// of work they would be part of what is measured.
+/// system calls, which some platforms answer a hundred times as slowly as the host: after every
+/// piece of work they would be part of what is measured.
 const LOOK_NS: u64 = 12_000_000;
 
 /// A turn of one metric, in times between two marks.
@@ -134,8 +134,8 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks on standard output, so much of CPU time apart. From here on this thread, and those that
-    /// it starts, leave SIGTERM pending.
+    /// Marks on standard output, so much of CPU time apart. From here on this thread, and those
+    /// that it starts, leave SIGTERM pending.
     pub(crate) fn new(every: Every, statistic: PieceStatistic) -> Result<Self, KernelError> {
         block_sigterm().map_err(KernelError::system("block SIGTERM"))?;
         let output = Box::new(std::io::stdout());
@@ -207,7 +207,8 @@ impl Marks {
             self.flush();
             return true;
         }
-        // At most twice as many as before: the clock may have ticks of 10 ms and stand still meanwhile.
+        // At most twice as many as before: the clock may have ticks of 10 ms and stand still
+        // meanwhile.
         self.until_look = (left_ns.min(self.look_ns) / piece_ns).clamp(1, 2 * pieces);
         false
     }
@@ -234,7 +235,8 @@ impl Marks {
         stopped
     }
 
-    /// Whether the turn of a metric is over, after a mark of it was printed. The next one begins then.
+    /// Whether the turn of a metric is over, after a mark of it was printed. The next one begins
+    /// then.
     ///
     /// Turns end at even distances of CPU time, as closely as marks allow. Guests that are compared
     /// begin together, so that all of them work for the same metric in the same slices, and what is
@@ -286,8 +288,8 @@ impl Marks {
         (self.looked_ns, self.unseen, self.until_look) = (self.last_ns, 0, 1);
     }
 
-    /// The standard output buffers lines: whole ones, with nothing before them in the buffer, are one
-    /// write(2).
+    /// The standard output buffers lines: whole ones, with nothing before them in the buffer, are
+    /// one write(2).
     fn print(&mut self) {
         if self.lines.is_empty() {
             return;

@@ -5,8 +5,8 @@ use crate::machine;
 use crate::team::Team;
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `work` on a pool with the threads of the team, each bound to its own CPU (round-robin if there
-/// are more threads than CPUs). All threads start before `work`.
+/// Runs `work` on a pool with the threads of the team, each bound to its own CPU (round-robin if
+/// there are more threads than CPUs). All threads start before `work`.
 pub(crate) fn run<T: Send>(team: &Team, work: impl FnOnce() -> T + Send) -> Result<T, KernelError> {
     let refused = Mutex::new(None);
     let lock = || refused.lock().unwrap_or_else(PoisonError::into_inner);

@@ -226,7 +226,8 @@ fn marks_agree_with_the_time_that_a_kernel_measures_itself() {
         let amounts: Vec<f64> = (0..6).map(|_| kernel.mark()[metric]).collect();
         kernel.ask_to_end();
         assert_eq!(kernel.end().2, Some(0));
-        // The best of six: an amount is the work of 10 ms of CPU time, and of one piece more at most.
+        // The best of six: an amount is the work of 10 ms of CPU time, and of one piece more at
+        // most.
         let rate = amounts.into_iter().fold(0.0, f64::max) / 0.010;
         assert!((0.5..2.0).contains(&(rate / timed)), "{line}: {rate} {timed}");
     }

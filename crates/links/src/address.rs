@@ -1,6 +1,6 @@
-//! Configuring the network of a machine from inside: the loopback interface, and one address and one
-//! default route given by the host. It uses the ioctls of netdevice(7) and `SIOCADDRT`, as route(8)
-//! does.
+//! Configuring the network of a machine from inside: the loopback interface, and one address and
+//! one default route given by the host. It uses the ioctls of netdevice(7) and `SIOCADDRT`, as
+//! route(8) does.
 
 use crate::{Socket, last_errno, name, request};
 use alloc::string::String;
@@ -93,8 +93,8 @@ impl Address {
         Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - self.bits).unwrap_or(0))
     }
 
-    /// Names the first network card `eth0` and gives it the address, and adds a default route by the
-    /// gateway.
+    /// Names the first network card `eth0` and gives it the address, and adds a default route by
+    /// the gateway.
     ///
     /// # Errors
     /// [`AddressError::NoCard`] or [`AddressError::System`].
@@ -151,8 +151,8 @@ impl Socket {
         }
     }
 
-    /// The interface of this index, if it is an Ethernet card that uses ARP: not lo, and no tunnel or
-    /// dummy, which a kernel may have built in.
+    /// The interface of this index, if it is an Ethernet card that uses ARP: not lo, and no tunnel
+    /// or dummy, which a kernel may have built in.
     fn card_at(&self, index: libc::c_int) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
         let mut named = request(name(""));
         named.ifr_ifru.ifru_ifindex = index;

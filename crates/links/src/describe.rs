@@ -40,8 +40,8 @@ struct DriverInfo {
     _rest: [u8; 160],
 }
 
-/// The properties of an interface; `None` if it does not exist. Values that the kernel does not show
-/// are absent.
+/// The properties of an interface; `None` if it does not exist. Values that the kernel does not
+/// show are absent.
 pub fn describe(interface: &str) -> Option<LinkFacts> {
     let socket = Socket::open().ok()?;
     let mut asked = request(name(interface));

@@ -1,7 +1,7 @@
 //! Network interfaces of the namespace of the calling thread, by the ioctls of netdevice(7).
 //!
-//! The same code describes interfaces in guests, in the probe, and on the host, so that both ends of
-//! a path can be compared.
+//! The same code describes interfaces in guests, in the probe, and on the host, so that both ends
+//! of a path can be compared.
 
 #![no_std]
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Numbers of blocks at which a group-sequential run looks at its results: `first`, and every `step`
-/// from there up to `last` (method specification, "Group-sequential runs").
+/// Numbers of blocks at which a group-sequential run looks at its results: `first`, and every
+/// `step` from there up to `last` (method specification, "Group-sequential runs").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "LooksFields")]
 pub struct Looks {
@@ -36,8 +36,8 @@ impl Looks {
     /// The looks of a run unless the user says otherwise: 10, 15, ... 60 blocks.
     pub const STANDARD: Self = Self { first: 10, step: 5, last: 60 };
 
-    /// Looks at these numbers of blocks. None without a second block, without a distance between two
-    /// looks, and with more than [`Self::MOST`] looks.
+    /// Looks at these numbers of blocks. None without a second block, without a distance between
+    /// two looks, and with more than [`Self::MOST`] looks.
     pub fn new(first: u32, step: u32, last: u32) -> Option<Self> {
         let possible = first >= 2 && step >= 1 && last >= first && (last - first) / step < Self::MOST;
         possible.then_some(Self { first, step, last })
@@ -93,8 +93,8 @@ pub struct Conclusion {
 pub enum ConclusionReason {
     /// It has its verdict.
     Decided,
-    /// All cells of its workload that were still measured were as precise as asked, or could not get
-    /// a verdict.
+    /// All cells of its workload that were still measured were as precise as asked, or could not
+    /// get a verdict.
     Precise,
     /// It was the last look.
     LastLook,

@@ -28,8 +28,8 @@ pub struct Plan {
     pub tool_version: String,
     /// The command that made the plan, as words without `weigh`: its name, then every argument that
     /// the user gave, apart from environments, baseline, size, effort, seed and output, which the
-    /// plan or the report has elsewhere. Absent from plans of formats before 8 and from those that no
-    /// command made.
+    /// plan or the report has elsewhere. Absent from plans of formats before 8 and from those that
+    /// no command made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Seed of every random choice: order of environments and workloads, generated data,
@@ -123,8 +123,8 @@ pub enum Orders {
     /// Every block is shuffled by itself.
     #[default]
     Shuffled,
-    /// Successive blocks are the rows of a Williams square with random labels: every environment has
-    /// every place, and follows every other, equally often.
+    /// Successive blocks are the rows of a Williams square with random labels: every environment
+    /// has every place, and follows every other, equally often.
     Balanced,
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks,
 /// facts from inside, noisy hosts, the environment of a wrong clock, operations, histograms; 3,
 /// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
-/// the machines of load generators; 6, slices; 7, cells that are concluded at a look. Files of earlier
-/// versions can be read: they lack these.
+/// the machines of load generators; 6, slices; 7, cells that are concluded at a look. Files of
+/// earlier versions can be read: they lack these.
 pub const SAMPLES_FORMAT: u32 = 7;
 
 /// One line of the samples file. Lines are only ever appended.

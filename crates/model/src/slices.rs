@@ -20,8 +20,8 @@ pub enum SlicedWork {
     Iterations,
 }
 
-/// What a trial in slices reports of the cost of its work. It is what the whole form of the same work
-/// reports of its repetitions.
+/// What a trial in slices reports of the cost of its work. It is what the whole form of the same
+/// work reports of its repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PieceStatistic {
@@ -278,8 +278,8 @@ mod tests {
         }
     }
 
-    /// A second of a kernel that reports two metrics, in slices of 5 ms: the slices of a unit of six
-    /// environments are less than 20 kB.
+    /// A second of a kernel that reports two metrics, in slices of 5 ms: the slices of a unit of
+    /// six environments are less than 20 kB.
     #[test]
     fn slices_are_kept_compactly() {
         let amounts = [("duration", 0.110_000_000_000_000_08), ("rate", 1_100_000_000.0)];

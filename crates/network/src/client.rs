@@ -1,5 +1,5 @@
-//! A client of guests whose network an engine makes itself: on the engine's bridge, or behind a link
-//! of the host.
+//! A client of guests whose network an engine makes itself: on the engine's bridge, or behind a
+//! link of the host.
 
 use crate::changes::RecordedChanges;
 use crate::hops::{self, Hop};
@@ -16,8 +16,8 @@ use weigh_host::ledger::Ledger;
 /// The clients of this process: one per ledger, that is per run, and link.
 static CLIENTS: Mutex<BTreeMap<(PathBuf, String), Weak<Shared>>> = Mutex::new(BTreeMap::new());
 
-/// The network namespace of a client, shared by the guests of a run that are reached in the same way
-/// and removed with the last of them.
+/// The network namespace of a client, shared by the guests of a run that are reached in the same
+/// way and removed with the last of them.
 #[derive(Debug)]
 pub struct Client {
     shared: Option<Arc<Shared>>,
@@ -113,7 +113,8 @@ impl Client {
         hops::on_host(&[(hops::BRIDGE, bridge), (hops::CLIENT, link)])
     }
 
-    /// The host's address for this guest, at which the engine publishes its ports; only behind a link.
+    /// The host's address for this guest, at which the engine publishes its ports; only behind a
+    /// link.
     pub fn published(&self) -> Option<Ipv4Addr> {
         self.published.map(|(_, address)| address)
     }
@@ -121,7 +122,8 @@ impl Client {
     /// Removes the client if no other guest uses it.
     ///
     /// # Errors
-    /// [`NetworkError::Ledger`](crate::NetworkError::Ledger) with changes that could not be undone; they stay in the ledger.
+    /// [`NetworkError::Ledger`](crate::NetworkError::Ledger) with changes that could not be undone;
+    /// they stay in the ledger.
     pub fn remove(&mut self) -> Result<()> {
         let Some(shared) = self.shared.take() else { return Ok(()) };
         if let Some((number, _)) = self.published.take() {
@@ -191,7 +193,8 @@ impl FirewallOpening {
     /// Closes the opening.
     ///
     /// # Errors
-    /// [`NetworkError::Ledger`](crate::NetworkError::Ledger) with changes that could not be undone; they stay in the ledger.
+    /// [`NetworkError::Ledger`](crate::NetworkError::Ledger) with changes that could not be undone;
+    /// they stay in the ledger.
     pub fn close(&mut self) -> Result<()> {
         self.0.undo()
     }

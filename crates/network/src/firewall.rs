@@ -25,8 +25,8 @@ struct Filter {
     chain: &'static str,
 }
 
-/// Accepts forwarded packets in every table that may drop them. `rules` are matches in the syntax of
-/// iptables.
+/// Accepts forwarded packets in every table that may drop them. `rules` are matches in the syntax
+/// of iptables.
 pub(crate) fn accept(changes: &mut RecordedChanges, comment: &str, rules: &[&[&str]]) -> Result<()> {
     for Filter { program, chain } in filters()? {
         for matches in rules {
@@ -95,8 +95,8 @@ struct Rule {
     rule: Vec<String>,
 }
 
-/// Whether a rule has the comment of a run and no other options than those of [`accept`]: some would
-/// have iptables start a program or load a library (`--modprobe`, `-m` with a path).
+/// Whether a rule has the comment of a run and no other options than those of [`accept`]: some
+/// would have iptables start a program or load a library (`--modprobe`, `-m` with a path).
 fn is_ours(rule: &[String]) -> bool {
     let mut words = rule.iter().map(String::as_str);
     let mut has_comment = false;

@@ -41,9 +41,9 @@ pub struct GuestNetwork {
 
 impl GuestNetwork {
     /// Makes a namespace with its loopback interface up. With [`Mode::Bridge`] and [`Mode::Nat`] it
-    /// also has an interface `eth0` on a bridge of the run, with an address in an unused subnet and a
-    /// default route. `run` is the name of the run, unique on this host; `work` its work directory,
-    /// in the ledger already; `instance` the number of the guest in the run.
+    /// also has an interface `eth0` on a bridge of the run, with an address in an unused subnet and
+    /// a default route. `run` is the name of the run, unique on this host; `work` its work
+    /// directory, in the ledger already; `instance` the number of the guest in the run.
     ///
     /// # Errors
     /// [`NetworkError`]; then all changes have been undone.
@@ -68,9 +68,10 @@ impl GuestNetwork {
         Ok(network)
     }
 
-    /// Makes a persistent tap device for a machine: with [`Mode::Bridge`] and [`Mode::Nat`] on a bridge
-    /// of the run, with [`Mode::Tap`] in the namespace of its client. The machine must configure
-    /// [`GuestNetwork::address`] with [`crate::PREFIX_BITS`], and [`GuestNetwork::gateway`], itself.
+    /// Makes a persistent tap device for a machine: with [`Mode::Bridge`] and [`Mode::Nat`] on a
+    /// bridge of the run, with [`Mode::Tap`] in the namespace of its client. The machine must
+    /// configure [`GuestNetwork::address`] with [`crate::PREFIX_BITS`], and
+    /// [`GuestNetwork::gateway`], itself.
     ///
     /// # Errors
     /// As [`GuestNetwork::make`]; [`NetworkError::Unfit`] for the other modes.
@@ -99,8 +100,8 @@ impl GuestNetwork {
         Ok(network)
     }
 
-    /// Makes the tap in the client's namespace. Nothing else is there, so any private subnet will do;
-    /// the machines of a run get different ones.
+    /// Makes the tap in the client's namespace. Nothing else is there, so any private subnet will
+    /// do; the machines of a run get different ones.
     fn make_client_tap(&mut self, run: &str, instance: u64) -> Result<()> {
         let subnet = choose(&[], crate::seed(run).wrapping_add(instance as u32))?;
         let address = format!("address add {}/{PREFIX_BITS} dev eth0", subnet.host(GATEWAY_HOST));
@@ -109,8 +110,8 @@ impl GuestNetwork {
         Ok(())
     }
 
-    /// Reserves an address on the bridge of the run, for a platform that makes the guest's namespace
-    /// and its veth on [`GuestNetwork::bridge`] itself, with [`GuestNetwork::address`],
+    /// Reserves an address on the bridge of the run, for a platform that makes the guest's
+    /// namespace and its veth on [`GuestNetwork::bridge`] itself, with [`GuestNetwork::address`],
     /// [`crate::PREFIX_BITS`] and [`GuestNetwork::gateway`]. [`GuestNetwork::namespace`] is that of
     /// the host then.
     ///
@@ -161,8 +162,8 @@ impl GuestNetwork {
         self.mode
     }
 
-    /// The file of the namespace, for `setns(2)` and runtimes. With [`Mode::Host`] it is that of the
-    /// process that opens it.
+    /// The file of the namespace, for `setns(2)` and runtimes. With [`Mode::Host`] it is that of
+    /// the process that opens it.
     pub fn namespace(&self) -> &Path {
         &self.namespace
     }
@@ -183,7 +184,8 @@ impl GuestNetwork {
         }
     }
 
-    /// Name of the machine's tap. It is in the host's namespace; with [`Mode::Tap`] in the client's.
+    /// Name of the machine's tap. It is in the host's namespace; with [`Mode::Tap`] in the
+    /// client's.
     pub fn tap_name(&self) -> Option<&str> {
         self.tap.as_deref()
     }
@@ -215,8 +217,8 @@ impl GuestNetwork {
         self.shared.as_ref().map(|(shared, _)| shared.bridge_name())
     }
 
-    /// The host's interfaces between the client and the guest. `own` is the name of the guest's veth
-    /// if the platform made it.
+    /// The host's interfaces between the client and the guest. `own` is the name of the guest's
+    /// veth if the platform made it.
     pub fn hops(&self, own: Option<&str>) -> Vec<Hop> {
         let Some((shared, number)) = &self.shared else { return Vec::new() };
         let veth = shared.guest_name(*number);
@@ -229,8 +231,8 @@ impl GuestNetwork {
     /// - [`Mode::None`]: not at all.
     /// - [`Mode::Host`]: the host's loopback interface, from the host.
     /// - [`Mode::Bridge`]: the guest's address, from a namespace on the same bridge.
-    /// - [`Mode::Nat`]: an address of the host for this guest, from a namespace behind another link of
-    ///   the host: packets are translated and forwarded as those of a client on another machine.
+    /// - [`Mode::Nat`]: an address of the host for this guest, from a namespace behind another link
+    ///   of the host: packets are translated and forwarded as those of a client on another machine.
     /// - [`Mode::Tap`]: the machine's address, from the namespace at the other end of its tap.
     ///
     /// After [`GuestNetwork::open`]: the published address, only from other machines.

@@ -25,9 +25,9 @@
 //!
 //! [`Client`] is a client of a network that an engine makes itself.
 //!
-//! Every link, rule, table and setting is in the run's ledger before it is made, and [`undo`] removes
-//! it again in whatever process. "Host" means the network namespace of this process, which need not
-//! be that of PID 1.
+//! Every link, rule, table and setting is in the run's ledger before it is made, and [`undo`]
+//! removes it again in whatever process. "Host" means the network namespace of this process, which
+//! need not be that of PID 1.
 
 mod changes;
 mod client;
@@ -60,8 +60,8 @@ pub const PLATFORM: &str = "network";
 /// Prefix length of every subnet, bits.
 pub const PREFIX_BITS: u8 = 24;
 
-/// The hardware address of a guest's network card, for drivers that assign one: locally administered
-/// (IEEE 802), and always the same for a guest of a run.
+/// The hardware address of a guest's network card, for drivers that assign one: locally
+/// administered (IEEE 802), and always the same for a guest of a run.
 pub fn hardware_address(run: &str, instance: u64) -> String {
     hardware_address_of(&format!("{run}\n{instance}"))
 }
@@ -92,8 +92,8 @@ pub enum Mode {
     /// An address behind address translation: masqueraded on the way out, reached by an address of
     /// the host.
     Nat,
-    /// A tap that connects only a machine and its client, with nothing of the host between them. Only
-    /// by [`GuestNetwork::tap`].
+    /// A tap that connects only a machine and its client, with nothing of the host between them.
+    /// Only by [`GuestNetwork::tap`].
     Tap,
 }
 

@@ -75,8 +75,9 @@ impl Drop for NamespaceVisit {
     }
 }
 
-/// Runs `work` in a network namespace, on its own thread, and returns the result; without a namespace
-/// it runs in that of the caller. Threads and programs that it starts are in the namespace, too.
+/// Runs `work` in a network namespace, on its own thread, and returns the result; without a
+/// namespace it runs in that of the caller. Threads and programs that it starts are in the
+/// namespace, too.
 ///
 /// # Errors
 /// Those of [`enter`].

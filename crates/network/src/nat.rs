@@ -47,8 +47,8 @@ pub(crate) fn translate(
     ))
 }
 
-/// Translates packets to some ports of an address of the host, for one guest, by a table of its own.
-/// Packets of the host itself are not translated: the clients are other machines.
+/// Translates packets to some ports of an address of the host, for one guest, by a table of its
+/// own. Packets of the host itself are not translated: the clients are other machines.
 pub(crate) fn open(
     changes: &mut RecordedChanges,
     table: &str,
@@ -71,8 +71,9 @@ pub(crate) fn open(
 
 /// Enables forwarding if it is disabled. The caller must hold the [`NetworkLock`].
 ///
-/// Every run that relies on a forwarding enabled by weighbridge marks its bridge by an alias, and the
-/// last of these runs disables forwarding: no run has to outlive the others, and no file is left.
+/// Every run that relies on a forwarding enabled by weighbridge marks its bridge by an alias, and
+/// the last of these runs disables forwarding: no run has to outlive the others, and no file is
+/// left.
 pub(crate) fn forward(changes: &mut RecordedChanges, bridge: &str, alias: &str) -> Result<()> {
     let is_on = is_on()?;
     if is_on && !needed_by_others(bridge)? {
@@ -125,8 +126,8 @@ fn needed_by_others(bridge: &str) -> Result<bool> {
     Ok(NetworkState::now()?.links.iter().any(|link| link.name != bridge && link.alias.ends_with(WAS_OFF)))
 }
 
-/// What forwards packets on this host, or may, besides weighbridge: bridges and other links that are no
-/// hardware, and rules that translate addresses.
+/// What forwards packets on this host, or may, besides weighbridge: bridges and other links that
+/// are no hardware, and rules that translate addresses.
 fn forwarding_users() -> Result<BTreeSet<String>> {
     // The first two come and go with what hangs on a bridge, which is counted itself.
     const HARMLESS: [&str; 3] = ["veth", "ifb", "dummy"];
@@ -168,8 +169,8 @@ fn translations(ruleset: &str) -> Vec<String> {
     found
 }
 
-/// Whether a rule of nft or iptables has a statement that translates addresses; the former shows those of
-/// the latter in quotes.
+/// Whether a rule of nft or iptables has a statement that translates addresses; the former shows
+/// those of the latter in quotes.
 fn is_translation(rule: &str) -> bool {
     const WORDS: [&str; 4] = ["masquerade", "snat", "dnat", "redirect"];
     let words = rule.split_whitespace().map(|word| word.trim_matches('"').to_lowercase());

@@ -153,9 +153,9 @@ impl RunNetwork {
         let name = &names.bridge;
         absent(name)?;
         changes.record("link", name, json!({}))?;
-        // A bridge without an address of its own takes one of its ports, which changes with them, and
-        // machines would keep sending to the former one. Without snooping no queries of the bridge
-        // disturb measurements.
+        // A bridge without an address of its own takes one of its ports, which changes with them,
+        // and machines would keep sending to the former one. Without snooping no queries of the
+        // bridge disturb measurements.
         let address = crate::hardware_address_of(name);
         ip(&[
             format!(
@@ -227,8 +227,8 @@ impl RunNetwork {
         self.reachable.load(Ordering::Relaxed)
     }
 
-    /// Lets the client connect to the kernel of a guest, once, so that an unknown firewall is reported
-    /// now instead of making servers seem to hang.
+    /// Lets the client connect to the kernel of a guest, once, so that an unknown firewall is
+    /// reported now instead of making servers seem to hang.
     pub(crate) fn check_reachable(&self, number: u8, guest: &Path) -> Result<()> {
         if self.is_reachable() {
             return Ok(());
@@ -244,15 +244,15 @@ impl RunNetwork {
         Ok(())
     }
 
-    /// With translation, gives the host the address by which the client reaches a guest. It stays as
-    /// long as the client's link.
+    /// With translation, gives the host the address by which the client reaches a guest. It stays
+    /// as long as the client's link.
     pub(crate) fn publish(&self, number: u8) -> Result<()> {
         let Some(published) = self.published else { return Ok(()) };
         ip(&[format!("address replace {}/32 dev {}", published.host(number), self.names.client())])
     }
 
-    /// The host's interfaces between the client and a guest; `guest` is the host's end of the guest's
-    /// link.
+    /// The host's interfaces between the client and a guest; `guest` is the host's end of the
+    /// guest's link.
     pub(crate) fn hops(&self, guest: Option<&str>) -> Vec<Hop> {
         let client = self.names.client();
         hops::on_host(&[
@@ -293,8 +293,8 @@ impl RunNetwork {
     }
 }
 
-/// Makes a veth whose end `eth0` is in a namespace. The commands `outside` run on the host before the
-/// other end is up, `inside` in the namespace.
+/// Makes a veth whose end `eth0` is in a namespace. The commands `outside` run on the host before
+/// the other end is up, `inside` in the namespace.
 pub(crate) fn connect_veth(
     changes: &mut RecordedChanges,
     name: &str,

@@ -1,8 +1,8 @@
 //! Tap devices: interfaces whose other end is a program, such as a VMM.
 //!
 //! They are persistent, so that a program may open one by name at any time (`tuntap.rst` of the
-//! kernel). Packets may carry the header of virtio network cards (`IFF_VNET_HDR`), so that checksums
-//! and segmentation are offloaded as between two interfaces of one kernel.
+//! kernel). Packets may carry the header of virtio network cards (`IFF_VNET_HDR`), so that
+//! checksums and segmentation are offloaded as between two interfaces of one kernel.
 
 use crate::changes::RecordedChanges;
 use crate::run::absent;
@@ -52,7 +52,8 @@ fn add(name: &str, alias: &str, further: &[String]) -> Result<()> {
     ip(&[&first, further, &last].concat())
 }
 
-/// Opens the queue of a tap in the namespace of this thread. While it is open the tap has a carrier.
+/// Opens the queue of a tap in the namespace of this thread. While it is open the tap has a
+/// carrier.
 pub(crate) fn open(name: &str) -> Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(NetworkError::NoTaps)?;
     let mut request = Request { name: [0; NAME_BYTES], flags: FRAMES, _rest: [0; 22] };
@@ -67,7 +68,8 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd> {
     Ok(device.into())
 }
 
-/// Lets a user of the host open a tap in the namespace of this thread, which only root may otherwise.
+/// Lets a user of the host open a tap in the namespace of this thread, which only root may
+/// otherwise.
 pub(crate) fn give(name: &str, user: u32) -> Result<()> {
     let queue = open(name)?;
     // SAFETY: TUNSETOWNER takes the number itself (tuntap.rst); its number has the size of an int.

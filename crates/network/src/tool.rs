@@ -138,12 +138,13 @@ pub(crate) fn link_exists(name: &str) -> Result<bool> {
 }
 
 /// A file that the kernel has in every network namespace and that only its root may open, so that
-/// nobody else can hold its lock (ip-sysctl.rst, "tcp_fastopen_key"). Its content is of no interest.
+/// nobody else can hold its lock (ip-sysctl.rst, "tcp_fastopen_key"). Its content is of no
+/// interest.
 const LOCK: &str = "/proc/sys/net/ipv4/tcp_fastopen_key";
 
-/// A lock of the network namespace, held while subnets are chosen and shared settings are changed. It
-/// is the flock(2) of a file of the kernel, which has exactly this scope, leaves nothing behind, and is
-/// released when the process ends.
+/// A lock of the network namespace, held while subnets are chosen and shared settings are changed.
+/// It is the flock(2) of a file of the kernel, which has exactly this scope, leaves nothing behind,
+/// and is released when the process ends.
 #[derive(Debug)]
 pub(crate) struct NetworkLock(#[expect(dead_code, reason = "held, not used")] File);
 

@@ -9,8 +9,8 @@ use weigh_host::ledger::Undone;
 /// undone already or was never made.
 ///
 /// # Errors
-/// [`NetworkError::Foreign`] for an entry that weighbridge did not make, or the error of the command
-/// that failed; then the change is still there.
+/// [`NetworkError::Foreign`] for an entry that weighbridge did not make, or the error of the
+/// command that failed; then the change is still there.
 pub fn undo(what: &str, id: &str, detail: &Value) -> Result<Undone> {
     match what {
         "link" => link(id)?,

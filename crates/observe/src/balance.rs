@@ -13,8 +13,8 @@ pub(crate) fn ticks_ns(cpus: u64) -> u64 {
     2 * clock_tick_ns() * cpus
 }
 
-/// Time that CPUs were neither idle nor stolen nor in interrupts. It is uncertain, because these are
-/// sampled at ticks, and because some time between sleep and work is charged to no task.
+/// Time that CPUs were neither idle nor stolen nor in interrupts. It is uncertain, because these
+/// are sampled at ticks, and because some time between sleep and work is charged to no task.
 pub(crate) fn not_idle(times: &Times, window_ns: u64, context_switches: u64) -> CpuTime {
     let tick = clock_tick_ns();
     let other = (times.idle + times.steal + times.interrupts) * tick;
@@ -24,8 +24,8 @@ pub(crate) fn not_idle(times: &Times, window_ns: u64, context_switches: u64) -> 
     }
 }
 
-/// Foreign time: the busy time without the known time. Half of the known time that may have been used
-/// on other CPUs is subtracted, with that half as uncertainty.
+/// Foreign time: the busy time without the known time. Half of the known time that may have been
+/// used on other CPUs is subtracted, with that half as uncertainty.
 pub(crate) fn foreign(busy: CpuTime, known: CpuUse, uncertain_ns: u64) -> CpuTime {
     let half = known.unknown / 2;
     CpuTime {

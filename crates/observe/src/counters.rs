@@ -9,10 +9,10 @@
 //! | `vm_exits` | `exits` in KVM's debugfs directory of the machine |
 //! | `tlb_misses`, `context_switches`, `cpu_migrations` | `perf_event_open(2)` for the group, see [`crate::perf`]; where there is a PMU |
 //!
-//! System calls are not counted: the tracepoint `raw_syscalls` makes every system call of every task
-//! of the host take the slow path, which would slow down only guests that share the host's kernel.
-//! KVM's tracepoints are not used for the same reason. If one of several sources of a counter is
-//! missing, the counter is absent, never zero and never too small.
+//! System calls are not counted: the tracepoint `raw_syscalls` makes every system call of every
+//! task of the host take the slow path, which would slow down only guests that share the host's
+//! kernel. KVM's tracepoints are not used for the same reason. If one of several sources of a
+//! counter is missing, the counter is absent, never zero and never too small.
 
 use crate::files::{PolledFile, field};
 use std::collections::BTreeMap;
@@ -221,15 +221,16 @@ fn has_groups_below(view: &CgroupView) -> bool {
 const THROTTLE: &str = "blkio.throttle.io_service_bytes_recursive";
 
 /// Whether version 1 counts at all. Newer kernels start counting when the first limit is set on a
-/// device; until then the file names no device, even that of the top group, which has certainly read
-/// something.
+/// device; until then the file names no device, even that of the top group, which has certainly
+/// read something.
 fn counts(directory: &Path) -> bool {
     let top = directory.ancestors().map(|group| group.join(THROTTLE)).take_while(|file| file.exists()).last();
     let text = top.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
     text.lines().any(|line| line.split_ascii_whitespace().nth(1) == Some("Read"))
 }
 
-/// Read and written: `8:0 Read 123` a line in version 1, `8:0 rbytes=123 wbytes=4 ...` in version 2.
+/// Read and written: `8:0 Read 123` a line in version 1, `8:0 rbytes=123 wbytes=4 ...` in version
+/// 2.
 fn group_bytes(text: &str) -> (u64, u64) {
     let mut sum = (0, 0);
     for line in text.lines() {
@@ -251,8 +252,8 @@ fn group_bytes(text: &str) -> (u64, u64) {
     sum
 }
 
-/// Devices of hardware or a hypervisor. Loop devices, RAID, encryption and compressed memory are left
-/// out, because their bytes are counted again by the devices below them.
+/// Devices of hardware or a hypervisor. Loop devices, RAID, encryption and compressed memory are
+/// left out, because their bytes are counted again by the devices below them.
 fn devices(directory: &Path) -> Vec<PolledFile> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries

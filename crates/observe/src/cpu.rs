@@ -178,9 +178,9 @@ fn per_cpu(text: &str, used: &[u32]) -> CpuUse {
     spent
 }
 
-/// Time that all tasks of the host ran on the CPUs in use, nanoseconds since boot, without interrupts
-/// of idle CPUs. Only with the controller `cpuacct`: the top group of version 2 only samples at
-/// ticks.
+/// Time that all tasks of the host ran on the CPUs in use, nanoseconds since boot, without
+/// interrupts of idle CPUs. Only with the controller `cpuacct`: the top group of version 2 only
+/// samples at ticks.
 #[derive(Debug)]
 pub(crate) struct HostClock(PolledFile);
 
@@ -194,12 +194,12 @@ impl HostClock {
     }
 }
 
-/// CPU time of all threads of a process, ended ones too, without its children, nanoseconds. `None` if
-/// it has ended.
+/// CPU time of all threads of a process, ended ones too, without its children, nanoseconds. `None`
+/// if it has ended.
 pub(crate) fn process_ns(pid: u32) -> Option<u64> {
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0)?;
-    // The clock id as clock_getcpuclockid(3) composes it: the complement of the number, and the kind
-    // "time scheduled". Written out because musl and glibc check different things.
+    // The clock id as clock_getcpuclockid(3) composes it: the complement of the number, and the
+    // kind "time scheduled". Written out because musl and glibc check different things.
     const SCHEDULED: libc::clockid_t = 2;
     clock_ns((!pid << 3) | SCHEDULED)
 }
@@ -214,7 +214,8 @@ pub(crate) fn thread_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
-/// Length of a scheduler tick, nanoseconds: the resolution of the coarse clocks (`clock_getres(2)`).
+/// Length of a scheduler tick, nanoseconds: the resolution of the coarse clocks
+/// (`clock_getres(2)`).
 pub(crate) fn scheduler_tick_ns() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64

@@ -1,10 +1,10 @@
 //! Kernel threads.
 //!
-//! They work on behalf of others: write back, complete I/O, run softirqs, free memory. It is unknown
-//! for whom; on a host where one guest is awake, it is usually that guest. If their time were foreign,
-//! every guest that writes much would void its own trials. So it is neither foreign nor charged, but
-//! reported separately, like that of shared daemons. Threads that work on their own (same-page
-//! merging and access monitoring) are noise like any other program.
+//! They work on behalf of others: write back, complete I/O, run softirqs, free memory. It is
+//! unknown for whom; on a host where one guest is awake, it is usually that guest. If their time
+//! were foreign, every guest that writes much would void its own trials. So it is neither foreign
+//! nor charged, but reported separately, like that of shared daemons. Threads that work on their
+//! own (same-page merging and access monitoring) are noise like any other program.
 
 use crate::cpu::{CpuUse, Placement, process_ns};
 use std::fs;
@@ -15,8 +15,8 @@ const KTHREADD: u32 = 2;
 const AUTONOMOUS: [&str; 2] = ["ksmd", "kdamond"];
 /// Threads that have used less than this since boot are ignored, nanoseconds.
 const IDLE_NS: u64 = 5_000_000;
-/// The most threads that are tracked, the busiest ones, so that the cost of the sensors does not grow
-/// with the host.
+/// The most threads that are tracked, the busiest ones, so that the cost of the sensors does not
+/// grow with the host.
 const MOST: usize = 12;
 
 /// The busiest kernel threads, with their placement.
@@ -24,8 +24,8 @@ const MOST: usize = 12;
 pub(crate) struct KernelThreads(Vec<(u32, Placement)>);
 
 impl KernelThreads {
-    /// The present threads; one that starts later is foreign until the next instance is attached. None
-    /// are visible in a PID namespace.
+    /// The present threads; one that starts later is foreign until the next instance is attached.
+    /// None are visible in a PID namespace.
     pub(crate) fn find(used: &[u32]) -> Self {
         let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         if name(KTHREADD).trim_end() != "kthreadd" {

@@ -52,21 +52,22 @@ pub trait Sensors {
     /// Prepares to observe an instance that may use `cpus`.
     fn attach(&mut self, accounts: &Accounts, cpus: &[u32]) -> InstanceId;
 
-    /// Sets the load generator of the following windows, with the CPUs that it may use, or that there
-    /// is none. It is neither foreign nor charged to a guest. By default it is ignored.
+    /// Sets the load generator of the following windows, with the CPUs that it may use, or that
+    /// there is none. It is neither foreign nor charged to a guest. By default it is ignored.
     fn set_loader(&mut self, loader: Option<(&Accounts, &[u32])>) {
         let _ = loader;
     }
 
-    /// Sets the neighbours of the following windows: guests that are awake on the same CPUs beside the
-    /// observed one, and the clients of their servers. None of them is foreign or charged to the
-    /// observed guest. By default they are ignored.
+    /// Sets the neighbours of the following windows: guests that are awake on the same CPUs beside
+    /// the observed one, and the clients of their servers. None of them is foreign or charged to
+    /// the observed guest. By default they are ignored.
     fn set_neighbours(&mut self, guests: &[Accounts], clients: &[Accounts], cpus: &[u32]) {
         let _ = (guests, clients, cpus);
     }
 
-    /// CPU time of the neighbours and their helpers in the windows since [`Sensors::set_neighbours`],
-    /// and the length of these windows, nanoseconds; `None` if it is not measured.
+    /// CPU time of the neighbours and their helpers in the windows since
+    /// [`Sensors::set_neighbours`], and the length of these windows, nanoseconds; `None` if it is
+    /// not measured.
     fn neighbours_used(&self) -> Option<(u64, u64)> {
         None
     }

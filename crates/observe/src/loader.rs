@@ -1,5 +1,5 @@
-//! The load generator, which is neither foreign nor charged to a guest. On another machine its probe
-//! is asked, because this host does not see it.
+//! The load generator, which is neither foreign nor charged to a guest. On another machine its
+//! probe is asked, because this host does not see it.
 
 use crate::cpu::{Clocks, CpuUse, clock_tick_ns};
 use crate::files::PolledFile;
@@ -59,8 +59,9 @@ fn busy_ns(window_ns: u64, (earlier, later): (&[u64], &[u64])) -> Vec<u64> {
 
 /// A reading of a load generator on another machine, from files read by its probe.
 ///
-/// A window there is a round trip longer than the one observed here. In the difference the loader has
-/// not begun or has ended, and its CPUs are idle, so their busy time is that of the window here.
+/// A window there is a round trip longer than the one observed here. In the difference the loader
+/// has not begun or has ended, and its CPUs are idle, so their busy time is that of the window
+/// here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteLoaderReading {
     at_ns: u64,
@@ -69,9 +70,9 @@ pub struct RemoteLoaderReading {
 }
 
 impl RemoteLoaderReading {
-    /// From the machine's monotonic clock, its `/proc/stat` for the CPUs that the loader may use, and
-    /// the `/proc/self/stat` of the probe, which is the parent of all loader processes; `None` if the
-    /// files cannot be parsed.
+    /// From the machine's monotonic clock, its `/proc/stat` for the CPUs that the loader may use,
+    /// and the `/proc/self/stat` of the probe, which is the parent of all loader processes; `None`
+    /// if the files cannot be parsed.
     pub fn of(at_ns: u64, cpu_times: &str, own: &str, cpus: &[u32]) -> Option<Self> {
         // The name, which may contain anything, is followed by the state; utime, stime, cutime and
         // cstime are fields 14 to 17 (proc_pid_stat(5)).

@@ -3,7 +3,8 @@
 //! A page that several processes map is divided among them: proportional set size, PSS
 //! (`smaps_rollup` of `proc_pid_smaps(5)`). Memory of the kernel for a control group (page tables,
 //! stacks, slabs) is in no PSS and is added. The page cache can be reclaimed at any time and is
-//! reported separately; the page cache of a machine's own kernel is memory of the machine and counts.
+//! reported separately; the page cache of a machine's own kernel is memory of the machine and
+//! counts.
 
 use crate::files::field;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +21,8 @@ const MERGER: &str = "ksmd";
 /// Total memory of some guests at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GuestMemory {
-    /// Proportional set size of the processes in the guests' control groups, or of their processes if
-    /// they have no group, bytes. For a machine this is its VMM with all memory of the machine.
+    /// Proportional set size of the processes in the guests' control groups, or of their processes
+    /// if they have no group, bytes. For a machine this is its VMM with all memory of the machine.
     pub guest_bytes: u64,
     /// Proportional set size of the helpers that each serve one guest, bytes.
     pub helpers_bytes: u64,
@@ -181,8 +182,8 @@ impl Group {
         pids
     }
 
-    /// `memory.kmem.usage_in_bytes` of version 1; `kernel` of `memory.stat` of version 2, or the sum of
-    /// its parts before Linux 5.18.
+    /// `memory.kmem.usage_in_bytes` of version 1; `kernel` of `memory.stat` of version 2, or the
+    /// sum of its parts before Linux 5.18.
     fn kernel_bytes(&self) -> Option<u64> {
         let (directory, version) = self.memory.as_ref()?;
         match version {

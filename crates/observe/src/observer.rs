@@ -168,8 +168,8 @@ impl Sensors for Observer {
         if let Some(log) = &mut self.kernel_log {
             log.skip();
         }
-        // CPU time is read last here and first at the end, so that the other readings are outside of
-        // the window.
+        // CPU time is read last here and first at the end, so that the other readings are outside
+        // of the window.
         let counters = self.read_counters(&mut observed);
         let loader = self.loader.as_ref();
         let loader = loader.map(|(accounts, cpus)| LoaderClock::open(accounts, cpus, &observed.used));

@@ -1,8 +1,8 @@
 //! Counters of the processor and the scheduler by `perf_event_open(2)`.
 //!
 //! There is one event per control group and CPU, and one per thread of a helper. The kernel has to
-//! save and load counters whenever a CPU switches between a task of the group and another one, which
-//! takes about a microsecond. So nothing is opened without a PMU that counts cycles.
+//! save and load counters whenever a CPU switches between a task of the group and another one,
+//! which takes about a microsecond. So nothing is opened without a PMU that counts cycles.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -62,8 +62,8 @@ pub(crate) struct Counter {
     files: Vec<File>,
 }
 
-/// The available counters of an instance: none without a PMU, or if a part of the instance cannot be
-/// counted.
+/// The available counters of an instance: none without a PMU, or if a part of the instance cannot
+/// be counted.
 pub(crate) fn open(root: &Path, accounts: &Accounts) -> Vec<Counter> {
     let Some(cycles) = Counter::open(CYCLES, root, accounts) else { return Vec::new() };
     let more = [TLB_MISSES, CONTEXT_SWITCHES, MIGRATIONS];
@@ -130,8 +130,8 @@ fn perf_event_open(event: Event, target: RawFd, cpu: i32, flags: libc::c_ulong) 
         read_format: TIMES,
         ..Attributes::default()
     };
-    // SAFETY: the attributes outlive the call and contain their size, beyond which the kernel does not
-    // read; no other argument is a pointer.
+    // SAFETY: the attributes outlive the call and contain their size, beyond which the kernel does
+    // not read; no other argument is a pointer.
     let result =
         unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, target, cpu, -1, flags) };
     let descriptor = RawFd::try_from(result).ok().filter(|descriptor| *descriptor >= 0);

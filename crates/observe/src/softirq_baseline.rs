@@ -3,8 +3,8 @@
 /// Shortest span for a rate, because softirqs are counted in ticks.
 const LONG_ENOUGH_NS: u64 = 1_000_000_000;
 
-/// The lowest rate over any span of at least a second. The host is idle between the windows of a run,
-/// and busy spans do not raise the lowest of many rates.
+/// The lowest rate over any span of at least a second. The host is idle between the windows of a
+/// run, and busy spans do not raise the lowest of many rates.
 #[derive(Debug, Default)]
 pub(crate) struct SoftirqBaseline {
     last: Option<(u64, u64)>,

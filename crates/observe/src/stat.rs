@@ -29,8 +29,8 @@ impl Times {
         self.steal += steal;
     }
 
-    /// Growth since an earlier reading; a decrease, which is known of `iowait` (`proc_stat(5)`), counts
-    /// as no growth.
+    /// Growth since an earlier reading; a decrease, which is known of `iowait` (`proc_stat(5)`),
+    /// counts as no growth.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             cpus: self.cpus,

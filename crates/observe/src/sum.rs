@@ -11,9 +11,9 @@ pub(crate) const KERNEL_LINES: usize = 8;
 /// Adds a window to the earlier ones of the same trial.
 ///
 /// Times and counts are summed. The uncertainty of a sum is the root of the sum of squares, because
-/// the errors of windows, from rounding to ticks, are independent. It is a bound in all but a few of
-/// a thousand cases; the plain sum of uncertainties would grow with the number of windows and hide
-/// what many short ones show together. Settings are those of the last window.
+/// the errors of windows, from rounding to ticks, are independent. It is a bound in all but a few
+/// of a thousand cases; the plain sum of uncertainties would grow with the number of windows and
+/// hide what many short ones show together. Settings are those of the last window.
 pub fn add(total: &mut Observed, window: Observed) {
     if total.window_ns == 0 && total.cpus.is_empty() {
         *total = window;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weigh_host::cgroup::CgroupView;
 
-/// The `cpu.stat` files of groups and of their parents, any of which may have a limit that throttles
-/// the guest.
+/// The `cpu.stat` files of groups and of their parents, any of which may have a limit that
+/// throttles the guest.
 #[derive(Debug, Default)]
 pub(crate) struct Throttles(Vec<PolledFile>);
 

@@ -1,4 +1,5 @@
-//! CPU time of guests, helpers and daemons since their start, for guests that start within a window.
+//! CPU time of guests, helpers and daemons since their start, for guests that start within a
+//! window.
 
 use crate::cpu::{Clocks, process_ns};
 use crate::tree::ended_children_ns;
@@ -10,8 +11,8 @@ use weigh_model::Charge;
 /// helpers and daemons by name. Helpers and daemons include their children that ended and were
 /// waited for, such as the runtime of a shim, in clock ticks of 10 ms. The other fields are empty.
 ///
-/// A guest that was launched within a window has used all of it there; for daemons the difference of
-/// two calls counts.
+/// A guest that was launched within a window has used all of it there; for daemons the difference
+/// of two calls counts.
 pub fn cpu_use_since_start(accounts: &Accounts) -> Charge {
     Charge {
         guest_ns: Clocks::open(std::slice::from_ref(accounts), &[]).read(&[], &mut Vec::new()).total,

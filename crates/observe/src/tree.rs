@@ -7,8 +7,8 @@ use weigh_host::accounts::process_text;
 
 /// Process trees, given by their roots.
 ///
-/// The CPU time is the sum of the CPU clocks of all processes and of their `cutime` and `cstime`, the
-/// time of children that ended and were waited for. It lacks children for which nobody waits
+/// The CPU time is the sum of the CPU clocks of all processes and of their `cutime` and `cstime`,
+/// the time of children that ended and were waited for. It lacks children for which nobody waits
 /// (`SIGCHLD` ignored) and those that were reparented outside of the tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -48,7 +48,8 @@ impl Tree {
     }
 }
 
-/// CPU time of the children of a process that ended and were waited for, nanoseconds in whole ticks.
+/// CPU time of the children of a process that ended and were waited for, nanoseconds in whole
+/// ticks.
 pub(crate) fn ended_children_ns(pid: u32) -> Option<u64> {
     let text = process_text(format!("/proc/{pid}/stat")).ok()?;
     Some(ProcessStat::parse(&text)?.children_ticks * clock_tick_ns())

@@ -275,8 +275,8 @@ impl Storage {
 
     /// Makes the directories of a guest's storage below the run's work directory, which is in the
     /// ledger already and must lie on a disk. A driver removes `<work>/<name>-storage` when the
-    /// guest has ended. That directory is closed to others, because a guest's root may leave programs
-    /// with set-user-ID bits in it.
+    /// guest has ended. That directory is closed to others, because a guest's root may leave
+    /// programs with set-user-ID bits in it.
     ///
     /// # Errors
     /// They could not be made.

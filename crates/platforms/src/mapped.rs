@@ -1,5 +1,5 @@
-//! The root of a guest in a user namespace: an ordinary user of the host, who has to come to what it
-//! mounts.
+//! The root of a guest in a user namespace: an ordinary user of the host, who has to come to what
+//! it mounts.
 
 use crate::{Host, PlatformError, Result};
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +15,9 @@ pub(crate) const MAPPED: (u32, u32) = (100_000, 65_536);
 /// container has and which owns nothing on the host.
 pub(crate) const MONITOR_USER: u32 = MAPPED.0 + MAPPED.1 - 1;
 
-/// Lets a user of the host come to what is in a directory. Closed directories of weighbridge, which are those of the
-/// state and of the cache, are opened to this one user; others must be open to everybody.
+/// Lets a user of the host come to what is in a directory. Closed directories of weighbridge, which
+/// are those of the state and of the cache, are opened to this one user; others must be open to
+/// everybody.
 ///
 /// # Errors
 /// [`PlatformError::Missing`] with what keeps the user away, and the remedy.

@@ -271,9 +271,10 @@ pub trait Guest: Send {
     /// It stays frozen.
     fn thaw(&mut self) -> Result<()>;
 
-    /// What freezes and thaws all processes of the guest hundreds of times a second: the control group
-    /// that holds them, of a virtual machine its monitor. None where the platform has no such group on
-    /// this host. Whoever uses it leaves the group thawed; [`Guest::stop`] thaws it in any case.
+    /// What freezes and thaws all processes of the guest hundreds of times a second: the control
+    /// group that holds them, of a virtual machine its monitor. None where the platform has no such
+    /// group on this host. Whoever uses it leaves the group thawed; [`Guest::stop`] thaws it in any
+    /// case.
     fn freezer(&self) -> Option<Freezer> {
         None
     }
@@ -392,9 +393,10 @@ pub struct Capabilities {
     pub fork: bool,
     /// The guest can have the host's own root file system, read-only.
     pub host_root: bool,
-    /// Guests with the host's root see nothing that the host keeps from its users, nor weighbridge's
-    /// own directories ([`weigh_images`], "The host's root"). Not so for the host itself, and not for
-    /// machines of an ordinary user, who shares files with all of that user's rights.
+    /// Guests with the host's root see nothing that the host keeps from its users, nor
+    /// weighbridge's own directories ([`weigh_images`], "The host's root"). Not so for the host
+    /// itself, and not for machines of an ordinary user, who shares files with all of that user's
+    /// rights.
     pub keeps_secrets: bool,
     /// Most CPUs that a guest can have, where there is such a bound.
     pub most_cpus: Option<u32>,

@@ -7,8 +7,8 @@
 //! goes to standard error, which is the guest's log. So the kernel's words never meet the
 //! protocol's.
 //!
-//! Root of the guest is master of the whole kernel, by modules alone, and hostfs shows any path of the
-//! host. So the kernel runs as a user who owns nothing, and finds the image as containers do,
+//! Root of the guest is master of the whole kernel, by modules alone, and hostfs shows any path of
+//! the host. So the kernel runs as a user who owns nothing, and finds the image as containers do,
 //! read-only, in a mount namespace of its own.
 //!
 //! Its network card is a vector device on a tap of the host, whose frames it moves many at a time;

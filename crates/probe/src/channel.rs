@@ -39,7 +39,8 @@ impl Channel {
         )
     }
 
-    /// A channel over a device: a virtio-serial port, or a serial console, which is set to raw mode.
+    /// A channel over a device: a virtio-serial port, or a serial console, which is set to raw
+    /// mode.
     pub fn open(path: &str) -> Result<Self, Errno> {
         let read = rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
         let terminal = isatty(&read);
@@ -224,7 +225,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    /// A host can connect again, as it does to a restored machine; what it sent before is discarded.
+    /// A host can connect again, as it does to a restored machine; what it sent before is
+    /// discarded.
     #[test]
     fn the_next_connection_replaces_the_last() {
         let place = std::env::temp_dir().join(format!("weigh-probe-listener-{}", std::process::id()));

@@ -52,8 +52,8 @@ pub struct Prepared {
     pub working_directory: CString,
 }
 
-/// Finds the program and makes C strings. `own_directory` is the directory of the probe, with a slash
-/// at the end.
+/// Finds the program and makes C strings. `own_directory` is the directory of the probe, with a
+/// slash at the end.
 pub fn prepare(command: &Command, own_directory: &str) -> Result<Prepared, Refusal> {
     let name = command.argv.first().ok_or_else(|| Refusal::because("the command is empty", Errno::INVAL))?;
     let directory = command.working_directory.as_deref().unwrap_or("/");

@@ -1,4 +1,5 @@
-//! Facts of the guest as seen from inside. Nothing here fails: values that cannot be read are absent.
+//! Facts of the guest as seen from inside. Nothing here fails: values that cannot be read are
+//! absent.
 
 mod links;
 mod mounts;
@@ -107,8 +108,8 @@ fn root_type(mounts: &str) -> Option<String> {
     mounted.next_back().map(ToString::to_string)
 }
 
-/// Interface names of `/proc/net/dev`, whose first two lines are headings. Unlike /sys it always shows
-/// the current network namespace.
+/// Interface names of `/proc/net/dev`, whose first two lines are headings. Unlike /sys it always
+/// shows the current network namespace.
 fn interfaces(dev: &str) -> Vec<String> {
     let names = dev.lines().skip(2).filter_map(|line| line.split_once(':'));
     let mut names: Vec<String> = names.map(|(name, _)| name.trim().to_string()).collect();
@@ -136,8 +137,8 @@ fn memory_limit() -> Option<u64> {
     limits.min()
 }
 
-/// The smallest number in the files of this name in a cgroup and its parents. In a container the path
-/// may be one of the host and not exist; then only the root of the mount counts.
+/// The smallest number in the files of this name in a cgroup and its parents. In a container the
+/// path may be one of the host and not exist; then only the root of the mount counts.
 fn tightest(mount: &str, path: &str, file: &str) -> Option<u64> {
     let mut path = path.trim_end_matches('/');
     let mut least = None;

@@ -11,8 +11,8 @@ use rustix::system::{RebootCommand, reboot};
 /// Inode of the kernel's first PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Sets signals, descriptors and umask to a known state, so that commands do not depend on who started
-/// the probe.
+/// Sets signals, descriptors and umask to a known state, so that commands do not depend on who
+/// started the probe.
 pub fn set_up_process() {
     signals::settle();
     // Otherwise a pipe of a command could get the number of a closed standard stream.
@@ -22,8 +22,8 @@ pub fn set_up_process() {
             _ => break,
         }
     }
-    // Commands must not inherit descriptors of the parent. Kernels before 5.11 do not know the flag.
-    // SAFETY: it marks descriptors and closes none.
+    // Commands must not inherit descriptors of the parent. Kernels before 5.11 do not know the
+    // flag. SAFETY: it marks descriptors and closes none.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     // Daemons of a command become children of the probe, which ends them.

@@ -9,23 +9,24 @@
 //! weigh-probe --version
 //! ```
 //!
-//! The probe has one thread and one `poll(2)`: while a workload runs it sleeps, without timers. It is
-//! small because it is part of every measured guest: built with `+crt-static` and `panic = "abort"`
-//! (the profile `probe`) it is linked without Rust's standard library. Other builds, such as tests,
-//! link the library only for its panic handler.
+//! The probe has one thread and one `poll(2)`: while a workload runs it sleeps, without timers. It
+//! is small because it is part of every measured guest: built with `+crt-static` and `panic =
+//! "abort"` (the profile `probe`) it is linked without Rust's standard library. Other builds, such
+//! as tests, link the library only for its panic handler.
 //!
-//! The probe ends on request, when the channel is closed, or on SIGTERM. With `vsock-listen` it waits
-//! for another connection instead, because a restored machine has lost its connections. When it ends
-//! it kills the process group of its command and all descendants. As PID 1 of a machine, that is, of
-//! the kernel's first PID namespace, it powers the machine off; as PID 1 of a container it exits.
+//! The probe ends on request, when the channel is closed, or on SIGTERM. With `vsock-listen` it
+//! waits for another connection instead, because a restored machine has lost its connections. When
+//! it ends it kills the process group of its command and all descendants. As PID 1 of a machine,
+//! that is, of the kernel's first PID namespace, it powers the machine off; as PID 1 of a container
+//! it exits.
 //!
 //! As init of a machine it first loads the kernel modules and makes the mounts listed in the tables
-//! of [`weigh_protocol::boot`], and writes the time since boot to the console. The kernel runs it by
-//! `rdinit=/.weighbridge/probe`; its arguments follow ` -- ` on the kernel's command line.
+//! of [`weigh_protocol::boot`], and writes the time since boot to the console. The kernel runs it
+//! by `rdinit=/.weighbridge/probe`; its arguments follow ` -- ` on the kernel's command line.
 //! `--address A.B.C.D/24 --gateway A.B.C.E` configure the first network card before the hello.
-//! `--root DEVICE` makes the ext4 file system of that disk the root before the mounts. With
-//! `--init PROGRAM` PID 1 becomes that program of the root, the init of a system; the probe continues
-//! as its child, and still powers the machine off.
+//! `--root DEVICE` makes the ext4 file system of that disk the root before the mounts. With `--init
+//! PROGRAM` PID 1 becomes that program of the root, the init of a system; the probe continues as
+//! its child, and still powers the machine off.
 
 #![no_std]
 #![cfg_attr(not(test), no_main)]

@@ -88,8 +88,8 @@ fn numbers_in_proc() -> Vec<Pid> {
     numbers
 }
 
-/// The fourth field of `/proc/PID/stat`; the second is a name in parentheses that may contain anything
-/// (proc_pid_stat(5)).
+/// The fourth field of `/proc/PID/stat`; the second is a name in parentheses that may contain
+/// anything (proc_pid_stat(5)).
 fn parent_of(pid: Pid) -> Option<Pid> {
     let text: String = crate::files::read_small(&format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
     Pid::from_raw(text[text.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()?)

@@ -49,8 +49,8 @@ impl Running {
         }
     }
 
-    /// Sends a signal to the process group. The main process is not reaped yet, so the number is not
-    /// reused.
+    /// Sends a signal to the process group. The main process is not reaped yet, so the number is
+    /// not reused.
     pub fn signal(&self, number: i32) {
         if self.ended.is_none() {
             // SAFETY: sends a signal; the kernel refuses invalid numbers.

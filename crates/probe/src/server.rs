@@ -78,8 +78,8 @@ impl Server {
                 Event::Signals if signals::drain(&self.signals) => return Ok(false),
                 Event::Signals => self.reap(),
                 Event::Requests => self.channel.receive()?,
-                // The host connects again; a restored machine may never notice that its last connection
-                // is broken.
+                // The host connects again; a restored machine may never notice that its last
+                // connection is broken.
                 Event::Connection => return Err(Closed),
                 Event::Room => self.channel.flush()?,
                 Event::Input => {
@@ -97,8 +97,8 @@ impl Server {
         Ok(true)
     }
 
-    /// Waits without a limit. Signals come first, so that the end of a command is timed before anything
-    /// else.
+    /// Waits without a limit. Signals come first, so that the end of a command is timed before
+    /// anything else.
     fn wait(&self) -> Result<Vec<Event>, Closed> {
         let mut waits = vec![
             (Event::Signals, PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)),
@@ -199,8 +199,8 @@ impl Server {
         }
     }
 
-    /// Reaps every process that has ended, including orphans of the guest. A command has ended when its
-    /// main process and all descendants have.
+    /// Reaps every process that has ended, including orphans of the guest. A command has ended when
+    /// its main process and all descendants have.
     fn reap(&mut self) {
         loop {
             match processes::peek() {
@@ -224,8 +224,8 @@ impl Server {
         }
     }
 
-    /// Ends the command of a host that has disconnected, and waits for the next connection. `false` if
-    /// there is no listener, or the probe must end.
+    /// Ends the command of a host that has disconnected, and waits for the next connection. `false`
+    /// if there is no listener, or the probe must end.
     fn take_next_connection(&mut self) -> bool {
         if self.channel.listener().is_none() {
             return false;

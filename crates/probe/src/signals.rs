@@ -27,11 +27,12 @@ pub fn restore() {
     }
 }
 
-/// Sets a disposition to the default or to ignore, by the raw system call: it is also called between
-/// clone and exec, and for signals that the C library reserves. SIGKILL and SIGSTOP cannot be set.
+/// Sets a disposition to the default or to ignore, by the raw system call: it is also called
+/// between clone and exec, and for signals that the C library reserves. SIGKILL and SIGSTOP cannot
+/// be set.
 pub fn set(signal: libc::c_int, disposition: libc::sighandler_t) {
-    // The kernel's sigaction begins with the handler on every architecture; flags, restorer and mask
-    // are 0.
+    // The kernel's sigaction begins with the handler on every architecture; flags, restorer and
+    // mask are 0.
     let mut action = [0usize; 8];
     action[0] = disposition;
     // SAFETY: the kernel reads at most the array, and no handler is installed. Its signal sets have

@@ -6,8 +6,8 @@
 //!         4 B    u32 LE    u32 LE    length bytes
 //! ```
 //!
-//! A serial console also carries messages of the kernel. The decoder therefore searches for the mark,
-//! accepts a frame only if its check sum is right, and returns the bytes between frames.
+//! A serial console also carries messages of the kernel. The decoder therefore searches for the
+//! mark, accepts a frame only if its check sum is right, and returns the bytes between frames.
 //!
 //! A peer may send headers without end, each of which claims a payload that holds the next headers.
 //! What the decoder reads for wrong check sums is therefore bounded by what it received.
@@ -96,8 +96,8 @@ impl Decoder {
     /// The next complete message, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`FrameError::NotAMessage`] if a valid frame contains something else, [`FrameError::Rubbish`]
-    /// if the peer sends false frames on purpose.
+    /// [`FrameError::NotAMessage`] if a valid frame contains something else,
+    /// [`FrameError::Rubbish`] if the peer sends false frames on purpose.
     pub fn next_message<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         loop {
             let bytes = &self.buffer[self.start..];
@@ -178,8 +178,8 @@ mod tests {
         assert!(!decoder.take_noise().is_empty());
     }
 
-    /// Every header claims a payload of 64 KiB, in which there are thousands of further headers: read to
-    /// the end each, 4 MiB of them would be read as 20 GiB.
+    /// Every header claims a payload of 64 KiB, in which there are thousands of further headers:
+    /// read to the end each, 4 MiB of them would be read as 20 GiB.
     #[test]
     fn overlapping_false_frames_are_given_up() {
         let mut header = MARK.to_vec();

@@ -40,9 +40,9 @@ pub enum Request {
         /// What to run.
         command: Command,
     },
-    /// Bytes for the standard input of the running command. Answered by [`Reply::InputTaken`] as the
-    /// command reads them. The host never has more than [`crate::INPUT_WINDOW`] bytes in flight, so
-    /// that a command that does not read costs the guest no memory and delays no signal.
+    /// Bytes for the standard input of the running command. Answered by [`Reply::InputTaken`] as
+    /// the command reads them. The host never has more than [`crate::INPUT_WINDOW`] bytes in
+    /// flight, so that a command that does not read costs the guest no memory and delays no signal.
     Input {
         /// Of the running command.
         id: u32,
@@ -98,7 +98,8 @@ pub enum Request {
         /// What to describe in addition to the guest.
         about: Questions,
     },
-    /// End: power off as PID 1 of a machine, else exit with status 0. [`Reply::Done`] is sent first.
+    /// End: power off as PID 1 of a machine, else exit with status 0. [`Reply::Done`] is sent
+    /// first.
     Shutdown {
         /// Chosen by the host.
         id: u32,
@@ -213,8 +214,8 @@ pub enum Reply {
         /// The facts.
         facts: Box<GuestFacts>,
     },
-    /// Only over a terminal, unsolicited: this many bytes of the channel were read since the last such
-    /// reply, [`CREDIT`] or more.
+    /// Only over a terminal, unsolicited: this many bytes of the channel were read since the last
+    /// such reply, [`CREDIT`] or more.
     Taken {
         /// How many.
         bytes: u32,
@@ -337,8 +338,8 @@ pub struct GuestFacts {
 pub struct LinkFacts {
     /// Its name.
     pub name: String,
-    /// Its driver (`ETHTOOL_GDRVINFO`): `veth`, `virtio_net`; `loopback` for the loopback interface,
-    /// which has none.
+    /// Its driver (`ETHTOOL_GDRVINFO`): `veth`, `virtio_net`; `loopback` for the loopback
+    /// interface, which has none.
     pub driver: Option<String>,
     /// Its MTU, bytes (`SIOCGIFMTU`).
     pub mtu_bytes: Option<u32>,
@@ -356,8 +357,8 @@ pub struct ProgramFacts {
     pub path: Option<String>,
     /// SHA-256 of the file, hexadecimal; absent if it cannot be read.
     pub digest: Option<String>,
-    /// `static`, or the SHA-256 of the C library that its loader would use, or the reason why there is
-    /// none.
+    /// `static`, or the SHA-256 of the C library that its loader would use, or the reason why there
+    /// is none.
     pub libc: Option<String>,
 }
 

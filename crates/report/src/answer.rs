@@ -186,7 +186,8 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Len
     Answer { environment, clauses, tone }
 }
 
-/// What a control found: how many of its intervals hold 0, as all should. None of other environments.
+/// What a control found: how many of its intervals hold 0, as all should. None of other
+/// environments.
 fn control(found: &[Found<'_>]) -> Option<String> {
     let is_control = |f: &&Found<'_>| f.row.cell.flags.contains(&Flag::Control);
     let intervals: Vec<_> = found.iter().filter(is_control).filter_map(|f| f.row.cell.overhead).collect();

@@ -1,9 +1,9 @@
 //! JUnit's XML, as servers of continuous integration read it: a suite per workload, a test case per
 //! comparison that gets a verdict.
 //!
-//! With a gate a case fails when it is shown to lie above, passes when it is shown to lie below, and
-//! is an error, with the reason, when it cannot be judged. When nothing is shown it is skipped, or
-//! fails where the gate demands proof. Without a gate nothing fails for being slow; a case is
+//! With a gate a case fails when it is shown to lie above, passes when it is shown to lie below,
+//! and is an error, with the reason, when it cannot be judged. When nothing is shown it is skipped,
+//! or fails where the gate demands proof. Without a gate nothing fails for being slow; a case is
 //! skipped when it is inconclusive. What could not be measured is an error in both, what an
 //! environment cannot have at all is skipped. There is no standard: the elements are those that
 //! Jenkins, GitLab and GitHub's reporters have in common.

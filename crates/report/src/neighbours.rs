@@ -1,5 +1,5 @@
-//! Guests beside neighbours, in words: what neighbours cost, how many a guest bears, how they share,
-//! how well it is shielded.
+//! Guests beside neighbours, in words: what neighbours cost, how many a guest bears, how they
+//! share, how well it is shielded.
 
 use crate::Report;
 use crate::document::{Entry, Figure, Piece, PlotKind, Section};

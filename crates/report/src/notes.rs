@@ -122,8 +122,8 @@ fn effort(report: &Report) -> Option<String> {
     }
 }
 
-/// What has to be known before any number is read; that something is not measured yet says nothing of
-/// a run that goes on.
+/// What has to be known before any number is read; that something is not measured yet says nothing
+/// of a run that goes on.
 pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     let mut labels = Vec::new();
     let mut add =

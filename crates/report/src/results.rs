@@ -96,7 +96,8 @@ pub(crate) struct Row {
     /// Unequal facts that are not intended, flags in words (without those that a label says for
     /// all), failures, blocks to decide.
     pub beside: Vec<String>,
-    /// The same without what would decide it, typical effects and the sides of a comparison of runs.
+    /// The same without what would decide it, typical effects and the sides of a comparison of
+    /// runs.
     pub brief: Vec<String>,
     /// Facts in which the environment differs because of what it is, in short: `≠ kernel, memory`.
     pub intended: Option<String>,

@@ -359,8 +359,8 @@ fn bar(row: &results::Row, bars: BarScale) -> Bar {
     Bar { interval: row.cell.overhead, tone: row.tone, blocks, alt, baseline: row.baseline }
 }
 
-/// Who used CPU time, and what says why: in sentences, on a page in tables. A terminal shows what is
-/// more than the column beside the values says.
+/// Who used CPU time, and what says why: in sentences, on a page in tables. A terminal shows what
+/// is more than the column beside the values says.
 fn service_demand(report: &Report, group: &Group, cpu: &CpuTable, section: &mut Section) {
     let title = format!("{}, CPU time charged per {}: descriptive", group.name(), cpu.operation);
     let sentence = |row: &CpuRow| Item::new(row.environment.clone(), vec![row.sentence.clone()]);

@@ -33,7 +33,8 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The entries of a cell in these places that say anything; those behind the first are labelled.
+    /// The entries of a cell in these places that say anything; those behind the first are
+    /// labelled.
     fn of(cell: &'a Cell, columns: &'a [Column], places: &[usize]) -> Vec<Self> {
         let part = |(at, place): (usize, &usize)| {
             let entry = cell.0.get(*place).filter(|entry| !entry.pieces.is_empty())?;

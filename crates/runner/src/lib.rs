@@ -121,11 +121,11 @@ pub struct RunOptions {
     /// Leave out an environment with unintended differences instead of ending the run: for runs
     /// whose environments the user did not name.
     pub leave_out_unequal: bool,
-    /// Thawed time that every environment of a sliced unit gets at least, beside that of a few rounds;
-    /// as the size of the workload says when absent.
+    /// Thawed time that every environment of a sliced unit gets at least, beside that of a few
+    /// rounds; as the size of the workload says when absent.
     pub sliced_time: Option<Duration>,
-    /// Leave out environments and workloads after the pilot until the planned blocks fit the budget:
-    /// for quick runs whose environments the user did not name.
+    /// Leave out environments and workloads after the pilot until the planned blocks fit the
+    /// budget: for quick runs whose environments the user did not name.
     pub fit_budget: bool,
 }
 

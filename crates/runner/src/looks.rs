@@ -1,5 +1,5 @@
-//! Looks of a group-sequential run: arms that are decided drop out, and a workload without arms ends
-//! (method specification, "Group-sequential runs").
+//! Looks of a group-sequential run: arms that are decided drop out, and a workload without arms
+//! ends (method specification, "Group-sequential runs").
 
 use crate::RunnerError;
 use crate::run::Runner;
@@ -7,8 +7,8 @@ use weigh_model::{Conclusion, ConclusionReason, FinishReason, Record};
 use weigh_stats::{Due, Options, collect, conclusions};
 
 impl Runner<'_> {
-    /// Puts on record what a look at these workloads concludes, each given with its units that count,
-    /// and settles those of which nothing is left to measure.
+    /// Puts on record what a look at these workloads concludes, each given with its units that
+    /// count, and settles those of which nothing is left to measure.
     pub(crate) fn conclude_at_looks(&mut self, due: &[(usize, u32)], target: f64) -> Result<(), RunnerError> {
         let plan = self.plan;
         let collected = collect(plan, self.journal.records());

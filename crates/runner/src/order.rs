@@ -77,8 +77,8 @@ pub fn block_order(
 /// The order of the environments of a workload in a block: a row of a Williams square (Williams,
 /// Austral. J. Sci. Res. A 2, 1949), of which successive blocks take the rows in random order. The
 /// environments are assigned to its treatments at random, anew for each square. Of n environments a
-/// square has n rows if n is even, and otherwise 2n, because an odd number needs the reverse of every
-/// row too.
+/// square has n rows if n is even, and otherwise 2n, because an odd number needs the reverse of
+/// every row too.
 fn balanced(seed: u64, block: u32, workload: usize, environments: usize) -> Vec<usize> {
     let n = environments;
     let rows = if n.is_multiple_of(2) { n } else { 2 * n }.max(1);
@@ -110,8 +110,8 @@ impl SliceOrder {
         Self { random: generator(seed, block, Purpose::Slices(workload)), reversed: None }
     }
 
-    /// The order of the arms in the next round, and by how much its slices differ from their nominal
-    /// length, from -1 to 1, the same for all arms.
+    /// The order of the arms in the next round, and by how much its slices differ from their
+    /// nominal length, from -1 to 1, the same for all arms.
     pub fn next_round(&mut self, arms: usize) -> (Vec<usize>, f64) {
         let order = self.reversed.take().unwrap_or_else(|| {
             let order = shuffled(arms, &mut self.random);

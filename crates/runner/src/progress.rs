@@ -28,10 +28,10 @@ impl Runner<'_> {
         self.tell_estimate(block_s * self.plan.environments.len() as f64)
     }
 
-    /// Workloads of which every primary cell is as precise as asked. A cell that is not measured any
-    /// more, or whose baseline is not, cannot become more precise; one that cannot be judged gets no
-    /// verdict, however precise it is. Neither is waited for, and a workload without any other is
-    /// precise enough.
+    /// Workloads of which every primary cell is as precise as asked. A cell that is not measured
+    /// any more, or whose baseline is not, cannot become more precise; one that cannot be judged
+    /// gets no verdict, however precise it is. Neither is waited for, and a workload without any
+    /// other is precise enough.
     pub(crate) fn precise_workloads(&self, target: f64) -> BTreeSet<usize> {
         let collected = collect(self.plan, self.journal.records());
         // That there is one instance costs every verdict, and is no reason to be less precise.

@@ -58,8 +58,8 @@ impl Settled {
         self.reasons.contains_key(&workload)
     }
 
-    /// Why the run ends when all workloads are settled: a workload that did not become precise names
-    /// the reason.
+    /// Why the run ends when all workloads are settled: a workload that did not become precise
+    /// names the reason.
     fn reason(&self) -> FinishReason {
         let rank = |reason: &FinishReason| match reason {
             FinishReason::Decided => 0,
@@ -267,8 +267,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Looks at the workloads that have come to a look, and settles those that need no further units.
-    /// Each workload stops by itself, so that a noisy one does not hold the others.
+    /// Looks at the workloads that have come to a look, and settles those that need no further
+    /// units. Each workload stops by itself, so that a noisy one does not hold the others.
     fn settle_workloads(&mut self, block: u32) -> Result<(), RunnerError> {
         let history = self.journal.history();
         let unsettled = self.unsettled(block).into_iter().map(|workload| (workload, history.valid(workload)));

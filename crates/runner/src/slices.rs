@@ -8,8 +8,8 @@
 //! ```
 //!
 //! What is measured is the time for which an arm was thawed, on the host's clock: from the order to
-//! thaw until the kernel says that it is frozen. No clock of a guest's own is used, because those run
-//! on while the guest is frozen.
+//! thaw until the kernel says that it is frozen. No clock of a guest's own is used, because those
+//! run on while the guest is frozen.
 
 mod arm;
 mod length;
@@ -52,8 +52,8 @@ pub(crate) struct Stretch {
     pub(crate) pieces: usize,
 }
 
-/// Rounds that a unit has at least, however short it is to be: in fewer, arms that work at different
-/// speed may have none in common.
+/// Rounds that a unit has at least, however short it is to be: in fewer, arms that work at
+/// different speed may have none in common.
 const FEWEST_ROUNDS: u32 = 8;
 
 /// How the unit of a block is cut: half a second for each arm, of the larger sizes a whole one,

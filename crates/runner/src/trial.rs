@@ -197,8 +197,8 @@ impl<'a> WorkloadCommands<'a> {
         self.around(session, setup, deadline).map_err(|failure| failure.during("the set-up"))
     }
 
-    /// The tear-down after the last run of a trial, whatever its outcome: the guest goes on to other
-    /// workloads.
+    /// The tear-down after the last run of a trial, whatever its outcome: the guest goes on to
+    /// other workloads.
     pub(crate) fn torn_down<R>(
         &self,
         session: &mut Session,

@@ -292,8 +292,8 @@ fn allow_for_neighbours(cell: &mut Cell, estimate: Estimate, logs: &[f64]) -> Es
     Estimate { standard_error: widening * estimate.standard_error, ..estimate }
 }
 
-/// The estimate with what rounding may have moved it by, as the typical effect and the worst cases of
-/// the cell. Of a primary metric, steps that matter are flagged.
+/// The estimate with what rounding may have moved it by, as the typical effect and the worst cases
+/// of the cell. Of a primary metric, steps that matter are flagged.
 fn round(
     cell: &mut Cell,
     estimate: Estimate,
@@ -461,8 +461,8 @@ pub(crate) fn warning(cell: &Cell, kind: WarningKind) -> Warning {
 }
 
 /// Average and typical effect disagree: their intervals have no point in common; or their signs
-/// differ, and one of the intervals excludes 0; or they differ by more than a quarter of the margin,
-/// and the log ratios are not symmetric.
+/// differ, and one of the intervals excludes 0; or they differ by more than a quarter of the
+/// margin, and the log ratios are not symmetric.
 fn is_mixed(cell: &Cell, margin: f64) -> bool {
     let (Some(average), Some(typical)) = (cell.overhead, cell.typical) else { return false };
     let excludes_none = |interval: &Interval| interval.low > 0.0 || interval.high < 0.0;
@@ -526,8 +526,8 @@ pub(crate) fn conclude(
     }
 }
 
-/// The estimates that a verdict has to hold for; where there is none to give, that of the pairs that
-/// there are, because the family is fixed.
+/// The estimates that a verdict has to hold for; where there is none to give, that of the pairs
+/// that there are, because the family is fixed.
 fn grounds(measured: &Measured) -> Vec<Estimate> {
     let own = || measured.look.estimate(measured.estimate).into_iter().collect();
     let worst = if measured.cell.is_impaired() { measured.cell.grounds() } else { Vec::new() };

@@ -45,8 +45,9 @@ pub struct Options {
     /// Whether a rule that sees no values ended the run: its budget.
     #[serde(default)]
     pub ended_by_rule: bool,
-    /// The looks of a group-sequential run. A cell is then judged by the look that concluded it, or, if
-    /// the run was [`Self::ended_by_rule`], by a last one; until then its intervals hold at any moment.
+    /// The looks of a group-sequential run. A cell is then judged by the look that concluded it,
+    /// or, if the run was [`Self::ended_by_rule`], by a last one; until then its intervals hold at
+    /// any moment.
     #[serde(default)]
     pub looks: Option<Looks>,
     /// What looks concluded, as [`Collected::concluded`].
@@ -190,8 +191,8 @@ pub struct Cell {
     /// Environment name.
     pub environment: String,
     /// What the intervals rest on: pairs of blocks where paired; for the baseline, unpaired, and
-    /// where the baseline has no value at all, the values of this environment; where runs are compared
-    /// with runs, the blocks of the run that has the fewest.
+    /// where the baseline has no value at all, the values of this environment; where runs are
+    /// compared with runs, the blocks of the run that has the fewest.
     pub n: u32,
     /// Trials tried, failed ones included.
     pub tried: u32,
@@ -240,8 +241,9 @@ pub struct Cell {
     /// A mode of slow (or fast) blocks at most this frequent may have stayed unseen, with 95 %
     /// confidence: 1 - .05^(1/n).
     pub unseen_mode_bound: Option<f64>,
-    /// For [`Verdict::Inconclusive`]: blocks in all (runs compared with runs: runs on each side) that
-    /// would decide it with this spread, wherever the effect lies, where a practical number would.
+    /// For [`Verdict::Inconclusive`]: blocks in all (runs compared with runs: runs on each side)
+    /// that would decide it with this spread, wherever the effect lies, where a practical number
+    /// would.
     pub blocks_to_decide: Option<u32>,
     /// For [`Verdict::Inconclusive`]: the end of the 95 % interval that is farther from 0, as a
     /// positive fraction, where it is at most three margins.
@@ -277,9 +279,9 @@ impl Cell {
     }
 
     /// Whether trials or values are missing from one side for a reason that may have to do with the
-    /// result, so that what is left is no fair sample by itself, or were rounded too coarsely, or were
-    /// taken with a clock that nothing proves, or by a load generator that was the limit itself, or in
-    /// one instance, or in one run on each side: nothing is concluded.
+    /// result, so that what is left is no fair sample by itself, or were rounded too coarsely, or
+    /// were taken with a clock that nothing proves, or by a load generator that was the limit
+    /// itself, or in one instance, or in one run on each side: nothing is concluded.
     pub fn is_impaired(&self) -> bool {
         const IMPAIRED: [Flag; 8] = [
             Flag::OneInstance,
@@ -412,8 +414,8 @@ pub enum Flag {
     OneInstance,
     /// One run was compared with one other: no verdict beyond [`Verdict::RunsDiffer`].
     OneRun,
-    /// A second instance of the baseline: what differs here is the fault of the method or of the host,
-    /// and there is no verdict.
+    /// A second instance of the baseline: what differs here is the fault of the method or of the
+    /// host, and there is no verdict.
     Control,
     /// The log ratios of neighbouring blocks are alike, so the interval is widened where need be.
     CorrelatedBlocks,
@@ -511,8 +513,8 @@ pub struct RunSide {
     pub n: u32,
     /// As [`Cell::summary`], of the values of all runs.
     pub summary: Option<Summary>,
-    /// The overhead over each run's own baseline; none for the baseline. Of several runs the interval
-    /// rests on the means of the runs.
+    /// The overhead over each run's own baseline; none for the baseline. Of several runs the
+    /// interval rests on the means of the runs.
     pub overhead: Option<Interval>,
     /// The overhead in each run, in the order of the runs; empty for the baseline.
     pub each: Vec<f64>,

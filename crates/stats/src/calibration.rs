@@ -31,8 +31,8 @@ impl Band {
 }
 
 /// The chance that the two-sided t test at the level .05 finds an effect (a fraction: .01 is one
-/// per cent), given the smallest effect that the same comparison, the only one of its analysis, says it
-/// could have found with 80 % power and its degrees of freedom.
+/// per cent), given the smallest effect that the same comparison, the only one of its analysis,
+/// says it could have found with 80 % power and its degrees of freedom.
 ///
 /// The smallest effect is e^((t.975 + t.80) e) - 1 with the standard error e of the mean log ratio;
 /// that is solved for e, and the power is the noncentral t distribution's at ln(1 + effect) / e

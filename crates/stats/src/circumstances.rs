@@ -45,8 +45,8 @@ pub struct Circumstances {
     /// decided.
     #[serde(default)]
     pub slices: Vec<SliceSummary>,
-    /// Where the spread of effects comes from, by workload and environment in the order of the plan;
-    /// without cells of too few blocks, or whose units have one part only.
+    /// Where the spread of effects comes from, by workload and environment in the order of the
+    /// plan; without cells of too few blocks, or whose units have one part only.
     #[serde(default)]
     pub spreads: Vec<SpreadSummary>,
     /// One unit of every workload that was measured in slices, from begin to end; without workloads

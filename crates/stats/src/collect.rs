@@ -138,8 +138,8 @@ struct Collector<'a> {
     units: HashMap<&'a str, BTreeMap<u32, Unit<'a>>>,
     /// By environment and workload, the first block without trials.
     excluded: HashMap<(&'a str, &'a str), u32>,
-    /// By environment and workload, the look that ended them; a new length of the slices of a workload
-    /// takes its looks back with its units.
+    /// By environment and workload, the look that ended them; a new length of the slices of a
+    /// workload takes its looks back with its units.
     concluded: BTreeMap<(&'a str, &'a str), Concluded>,
     instances: BTreeMap<&'a str, HashSet<u64>>,
     facts: Vec<&'a InstanceFacts>,

@@ -33,8 +33,8 @@ fn key(cell: &Cell) -> Key {
 /// Blocks of two runs share no time, so nothing is paired: each run's log ratio to its own baseline
 /// is estimated on its own. `overhead` is then the change of the ratio: +.01 means that the
 /// environment costs 1 % more relative to its baseline than before. Every cell is labelled
-/// sequential. What the host did to both environments alike cancels; what it did to one of them does
-/// not, and no statistics can tell that.
+/// sequential. What the host did to both environments alike cancels; what it did to one of them
+/// does not, and no statistics can tell that.
 ///
 /// With several runs on each side, the means of the runs are the values that Welch's test compares.
 /// With one run on either side, nothing is known of how much runs differ: the blocks of the two are
@@ -46,9 +46,9 @@ fn key(cell: &Cell) -> Key {
 /// baseline there.
 ///
 /// Cells are matched by workload, parameters, metric and environment; a cell that some run lacks is
-/// named in a warning. Margin and baseline of the last run after hold; the comparison is exploratory
-/// when any run is. Counts are sums over all runs, `values` and `log_ratios` are those of the last
-/// run after, and [`Cell::runs`] has both sides.
+/// named in a warning. Margin and baseline of the last run after hold; the comparison is
+/// exploratory when any run is. Counts are sums over all runs, `values` and `log_ratios` are those
+/// of the last run after, and [`Cell::runs`] has both sides.
 ///
 /// Without a run on either side there are no cells.
 pub fn compare_runs(before: &[ComparedRun<'_>], after: &[ComparedRun<'_>]) -> Analysis {

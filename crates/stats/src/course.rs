@@ -34,7 +34,8 @@ pub struct Course {
     pub failed: u32,
     /// Smallest value, in the unit of the metric, as all that follow.
     pub min: f64,
-    /// 5 % quantile of the values, one per block, interpolated linearly (type 7 of Hyndman and Fan 1996).
+    /// 5 % quantile of the values, one per block, interpolated linearly (type 7 of Hyndman and Fan
+    /// 1996).
     pub p05: f64,
     /// Median.
     pub median: f64,

@@ -70,13 +70,13 @@ impl Estimate {
 
     /// The estimate with an error for looks at any moment: its 95 % interval is one of a confidence
     /// sequence, which holds after every number of blocks at once, so that whoever ends a run at a
-    /// moment of their choice has no more false findings. None where the interval has no ends, which
-    /// is below five blocks.
+    /// moment of their choice has no more false findings. None where the interval has no ends,
+    /// which is below five blocks.
     ///
-    /// The sequence is that of the t statistic with a normal mixture of unit variance over mean / sd
-    /// (Lai, "On confidence sequences", Ann. Statist. 4, 1976; Wang and Ramdas, "Anytime-valid
-    /// t-tests and confidence sequences for Gaussian means with unknown variance", 2024): with
-    /// r = 1 + k and v = k - 1 it holds the means for which
+    /// The sequence is that of the t statistic with a normal mixture of unit variance over mean /
+    /// sd (Lai, "On confidence sequences", Ann. Statist. 4, 1976; Wang and Ramdas, "Anytime-valid
+    /// t-tests and confidence sequences for Gaussian means with unknown variance", 2024): with r =
+    /// 1 + k and v = k - 1 it holds the means for which
     ///
     /// ```text
     /// ((1 + t^2 / v) / (1 + t^2 / (v r)))^(k/2) / sqrt(r) < 1 / .05
@@ -145,7 +145,8 @@ impl Estimate {
         (2.0 * self.above(self.beyond_rounding() / self.standard_error)).min(1.0)
     }
 
-    /// The larger of the two one-sided p against +-ln(1 + margin) (two one-sided tests, Schuirmann 1987).
+    /// The larger of the two one-sided p against +-ln(1 + margin) (two one-sided tests, Schuirmann
+    /// 1987).
     pub fn p_eq(&self, margin: f64) -> f64 {
         let room = margin.ln_1p() - self.mean.abs() - self.rounding;
         if self.has_no_spread() {
@@ -183,10 +184,10 @@ impl Estimate {
     /// (t(1 - .025 / factor_diff) + t(1 - .025 / factor_eq)) e(K) < ln(1 + margin)
     /// ```
     ///
-    /// e(K) is the standard error at K, s/sqrt(K); what rounding adds to both half-widths is taken from
-    /// the margin. Half the band of the margin holds the interval then, so that it leaves 0 or stays
-    /// within the margin. The mean has no part in it: that of few blocks is mostly noise. None when a
-    /// million blocks would not do.
+    /// e(K) is the standard error at K, s/sqrt(K); what rounding adds to both half-widths is taken
+    /// from the margin. Half the band of the margin holds the interval then, so that it leaves 0 or
+    /// stays within the margin. The mean has no part in it: that of few blocks is mostly noise.
+    /// None when a million blocks would not do.
     pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
         self.units_to_decide(EQUIVALENT_FEWEST_BLOCKS, margin, factor_diff, factor_eq)
     }
@@ -202,10 +203,10 @@ impl Estimate {
     }
 
     /// Blocks in all that would likely show that the mean is not 0, were mean and spread to stay
-    /// what they are: the smallest K at which the test at the level .05 / `factor` has a power of 80 %,
-    /// with the t distribution shifted in the usual approximation of the noncentral one (Chow, Shao
-    /// and Wang, Sample Size Calculations in Clinical Research, one-sample test for equality):
-    /// F(|m| / e(K) - t(1 - .025 / factor)) >= .80. None when a million would not do.
+    /// what they are: the smallest K at which the test at the level .05 / `factor` has a power of
+    /// 80 %, with the t distribution shifted in the usual approximation of the noncentral one
+    /// (Chow, Shao and Wang, Sample Size Calculations in Clinical Research, one-sample test for
+    /// equality): F(|m| / e(K) - t(1 - .025 / factor)) >= .80. None when a million would not do.
     pub fn blocks_to_differ(&self, factor: f64) -> Option<u32> {
         let finds = |blocks: u32| {
             let (error, df) = self.at(blocks);

@@ -4,10 +4,9 @@
 //! Two sides are compared by the blocks that both have: the location of their values by the mean of
 //! the log ratios of the blocks, as everywhere, their spread by the difference of the log standard
 //! deviations, whose interval is a studentised bootstrap. A statement bounds the ratio. It holds
-//! where the whole 95 % interval is within the bounds, and is contradicted where all of it is beyond.
-//! Statements that make up one claim are adjusted for their number ([`Among`]); claims are not, and
-//! who reads twenty grades has to expect
-//! one to be wrong.
+//! where the whole 95 % interval is within the bounds, and is contradicted where all of it is
+//! beyond. Statements that make up one claim are adjusted for their number ([`Among`]); claims are
+//! not, and who reads twenty grades has to expect one to be wrong.
 
 use crate::estimate::{Estimate, TAIL, critical};
 use crate::interval::Interval;
@@ -277,8 +276,8 @@ fn usable(observations: &[Observation]) -> Vec<Observation> {
 }
 
 /// What each value adds to the log of the aspect: numbers whose mean is that log, and whose spread
-/// is about its error times the root of their number. For a spread these are its influence function, ((x -
-/// m)^2 / s^2 - 1) / 2, less (x - m) / m for the variation.
+/// is about its error times the root of their number. For a spread these are its influence
+/// function, ((x - m)^2 / s^2 - 1) / 2, less (x - m) / m for the variation.
 fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
     if aspect == Aspect::Location {
         return Some(values.iter().map(|value| value.ln()).collect());
@@ -289,7 +288,8 @@ fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
     }
     let mean = values.iter().sum::<f64>() / n as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    // Their mean square, so that the mean of the influences is nothing; the level has the usual n - 1.
+    // Their mean square, so that the mean of the influences is nothing; the level has the usual n -
+    // 1.
     let (mean_square, variance) = (squares / n as f64, squares / (n - 1) as f64);
     if variance <= 0.0 {
         return None;

@@ -1,7 +1,7 @@
 //! The statistics of weighbridge: samples go in, values and warnings come out.
 //!
-//! This crate does no input or output, reads no clock, and knows an environment only by its name. The
-//! method is fixed in the project's method page; the formulas stand in the doc comments of the
+//! This crate does no input or output, reads no clock, and knows an environment only by its name.
+//! The method is fixed in the project's method page; the formulas stand in the doc comments of the
 //! functions that compute them.
 //!
 //! ```text

@@ -26,10 +26,10 @@ type Arm<'a> = (&'a str, &'a str);
 ///
 /// - An arm is decided when all its primary cells have a verdict to which no cell contributes that
 ///   may still change: only cells that are concluded count as found in Holm's method. Below
-///   [`EQUIVALENT_FEWEST_BLOCKS`] blocks a difference counts only where the interval lies beyond the
-///   margin: few blocks of a family with a rare slow mode look like a small effect.
-/// - From as many blocks on a workload ends when all its other arms are as precise as `target`. Cells
-///   that can get no verdict are not waited for.
+///   [`EQUIVALENT_FEWEST_BLOCKS`] blocks a difference counts only where the interval lies beyond
+///   the margin: few blocks of a family with a rare slow mode look like a small effect.
+/// - From as many blocks on a workload ends when all its other arms are as precise as `target`.
+///   Cells that can get no verdict are not waited for.
 /// - The last look concludes every arm.
 /// - A control is no arm: it is measured as long as one is.
 ///
@@ -106,8 +106,8 @@ fn of_all_blocks(comparisons: &[Comparison], options: &Options, arm: Arm<'_>, bl
     }
 }
 
-/// The arms whose cells are all decided with the help of no others: an arm that is not decided itself
-/// helps nobody.
+/// The arms whose cells are all decided with the help of no others: an arm that is not decided
+/// itself helps nobody.
 fn decided_arms<'a, 'c>(
     analysis: &'c Analysis,
     options: &Options,

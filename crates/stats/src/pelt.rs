@@ -6,18 +6,18 @@
 //! `cpt.meanvar` for normal data, and the penalty 15 ln n that of Barrett et al. (OOPSLA 2017).
 //!
 //! That takes the values of a segment for independent and for continuous. Neighbours that are alike
-//! wander, and PELT tells their wandering as steps; so the penalty grows with the long-run variance.
-//! Rounded values have runs of equal ones, which seem to have no variance; so no segment has less
-//! than the variance of the rounding.
+//! wander, and PELT tells their wandering as steps; so the penalty grows with the long-run
+//! variance. Rounded values have runs of equal ones, which seem to have no variance; so no segment
+//! has less than the variance of the rounding.
 
 use crate::smooth;
 
 /// Fewest values of a segment: a variance needs two.
 const FEWEST: usize = 2;
 
-/// Smallest standard deviation of a segment of values that are not rounded. The values are logarithms, so this is a thousandth of
-/// a per cent: what differs by less is the resolution of a clock, and two values that happen to be
-/// equal are no segment of their own.
+/// Smallest standard deviation of a segment of values that are not rounded. The values are
+/// logarithms, so this is a thousandth of a per cent: what differs by less is the resolution of a
+/// clock, and two values that happen to be equal are no segment of their own.
 const SMALLEST_SD: f64 = 1e-5;
 
 /// Penalty for a change point in a series of `n` independent values.

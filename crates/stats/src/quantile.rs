@@ -113,9 +113,9 @@ mod tests {
         assert_eq!(fewest_samples(0.5), crate::rank::FEWEST_FOR_INTERVAL as u64);
     }
 
-    /// Method specification, "Latency": the spread of a p99 of exponential latencies. The k-th largest
-    /// of n has a mean of the sum of 1/j and a variance of the sum of 1/j^2, j from k to n (Renyi
-    /// 1953).
+    /// Method specification, "Latency": the spread of a p99 of exponential latencies. The k-th
+    /// largest of n has a mean of the sum of 1/j and a variance of the sum of 1/j^2, j from k to n
+    /// (Renyi 1953).
     #[test]
     fn a_p99_of_the_fewest_samples_is_the_fourth_largest() {
         for (n, largest, percent) in [(368, 4, 11.4), (3680, 37, 3.6)] {

@@ -22,10 +22,10 @@ const MOST_QUANTA: f64 = 4.0;
 /// Digits that a number written in decimals is taken to have.
 const DIGITS: usize = 12;
 
-/// Values that spread over this many quanta or more (standard deviation) are not biased by rounding:
-/// it adds a noise to them, which their spread contains. Values that lie on two neighbouring places
-/// of the grid spread over at most .71, and one of normal values beyond it moves their mean by less
-/// than a ten thousandth of a quantum.
+/// Values that spread over this many quanta or more (standard deviation) are not biased by
+/// rounding: it adds a noise to them, which their spread contains. Values that lie on two
+/// neighbouring places of the grid spread over at most .71, and one of normal values beyond it
+/// moves their mean by less than a ten thousandth of a quantum.
 const DITHERED: f64 = 0.75;
 
 /// How rounding may move the mean logarithm of a series.
@@ -53,10 +53,10 @@ impl Rounding {
 
 /// The quantum of positive values, in their unit. None where none of them repeats.
 ///
-/// Where all of them are equal, it is that of the values that they are compared with. Where those are
-/// all equal, too, it is the largest number that both are multiples of, and where the two are the
-/// same the last decimal place that the value needs: 1 for 10 and .01 for 10.25. Beside values that
-/// do not repeat, equal ones are taken as exact.
+/// Where all of them are equal, it is that of the values that they are compared with. Where those
+/// are all equal, too, it is the largest number that both are multiples of, and where the two are
+/// the same the last decimal place that the value needs: 1 for 10 and .01 for 10.25. Beside values
+/// that do not repeat, equal ones are taken as exact.
 fn of(values: &[f64], beside: &[f64]) -> Option<f64> {
     let (own, other) = (levels(values), levels(beside));
     let repeats = |levels: &[f64], values: &[f64]| levels.len() < values.len();
@@ -92,8 +92,8 @@ fn common_divisor(one: f64, other: f64) -> f64 {
     larger
 }
 
-/// The quantum of values whose logarithms are given, as a part of their median; 0 where they are not
-/// rounded.
+/// The quantum of values whose logarithms are given, as a part of their median; 0 where they are
+/// not rounded.
 pub(crate) fn of_logs(logs: &[f64]) -> f64 {
     let values: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
     let quantum = of(&values, &[]).zip(rank::median_of(values.iter().copied()));

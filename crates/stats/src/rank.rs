@@ -47,7 +47,8 @@ pub(crate) fn midmean(values: impl IntoIterator<Item = f64>) -> f64 {
     middle.iter().sum::<f64>() / middle.len() as f64
 }
 
-/// Quantile of an ascending, non-empty slice with linear interpolation (type 7 of Hyndman and Fan 1996).
+/// Quantile of an ascending, non-empty slice with linear interpolation (type 7 of Hyndman and Fan
+/// 1996).
 pub(crate) fn quantile(ascending: &[f64], p: f64) -> f64 {
     let place = p * (ascending.len() - 1) as f64;
     let low = place.floor() as usize;
@@ -55,9 +56,9 @@ pub(crate) fn quantile(ascending: &[f64], p: f64) -> f64 {
     ascending[low] + (place - low as f64) * (ascending[high] - ascending[low])
 }
 
-/// Rank l (from 1) of the order-statistic interval \[x_(l), x_(k+1-l)\] of the median that leaves out
-/// at most `tail` (.025 for 95 % coverage) at either end: the largest j with BinomCDF(j - 1; k, .5) <=
-/// tail. None below six values, and where all values cover less.
+/// Rank l (from 1) of the order-statistic interval \[x_(l), x_(k+1-l)\] of the median that leaves
+/// out at most `tail` (.025 for 95 % coverage) at either end: the largest j with BinomCDF(j - 1; k,
+/// .5) <= tail. None below six values, and where all values cover less.
 pub(crate) fn interval_rank(k: usize, tail: f64) -> Option<usize> {
     if k < FEWEST_FOR_INTERVAL {
         return None;
@@ -78,8 +79,8 @@ pub(crate) fn interval_rank(k: usize, tail: f64) -> Option<usize> {
 /// The normal quantile of a two-sided test at the level .01.
 const ASYMMETRIC_Z: f64 = 2.576;
 
-/// Whether values are not spread alike on both sides of their median: the test of Cabilio and Masaro
-/// (Canadian Journal of Statistics 24, 1996) at the level .01,
+/// Whether values are not spread alike on both sides of their median: the test of Cabilio and
+/// Masaro (Canadian Journal of Statistics 24, 1996) at the level .01,
 ///
 /// ```text
 /// sqrt(n) |mean - median| / s  >  2.576 sqrt(pi / 2 - 1)

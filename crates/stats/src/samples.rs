@@ -123,8 +123,8 @@ pub(crate) fn is_cost(value: f64) -> bool {
 }
 
 /// The median iteration on the log scale: of an even number the geometric mean of the two in the
-/// middle, so that a rate gives the same as the duration it is made from, and that the median of few
-/// scattered iterations is no larger than that of as many alike. Where one of the two is not
+/// middle, so that a rate gives the same as the duration it is made from, and that the median of
+/// few scattered iterations is no larger than that of as many alike. Where one of the two is not
 /// positive, their arithmetic mean.
 pub(crate) fn median_iteration(values: impl Iterator<Item = f64>) -> Option<f64> {
     let ascending = rank::sorted(values);

@@ -2,14 +2,14 @@
 //! "Group-sequential runs").
 //!
 //! At n of N blocks the looks so far have spent the share (n / N)^2 of the level alpha (Lan and
-//! DeMets, Biometrika 70, 1983; Kim and DeMets 1987). The statistics of the looks are jointly normal
-//! with independent increments, so the boundary of each look follows from those before it by numerical
-//! integration (Armitage, McPherson and Rowe 1969). A boundary is kept as its nominal level, that of a
-//! test with this look alone, and applied to the t statistic by that level (Jennison and Turnbull,
-//! Group Sequential Methods, 1999, chapter 4).
+//! DeMets, Biometrika 70, 1983; Kim and DeMets 1987). The statistics of the looks are jointly
+//! normal with independent increments, so the boundary of each look follows from those before it by
+//! numerical integration (Armitage, McPherson and Rowe 1969). A boundary is kept as its nominal
+//! level, that of a test with this look alone, and applied to the t statistic by that level
+//! (Jennison and Turnbull, Group Sequential Methods, 1999, chapter 4).
 //!
-//! One side is integrated. A test of two sides takes half of its level for each: that it might cross
-//! both is not taken advantage of.
+//! One side is integrated. A test of two sides takes half of its level for each: that it might
+//! cross both is not taken advantage of.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -22,8 +22,8 @@ use weigh_model::Looks;
 /// Power of the spending function.
 const POWER: i32 = 2;
 
-/// Levels for which boundaries are computed: .5, and so many times a half of a decade less. Those in
-/// between are interpolated, on logarithmic scales.
+/// Levels for which boundaries are computed: .5, and so many times a half of a decade less. Those
+/// in between are interpolated, on logarithmic scales.
 const LEVELS: i32 = 24;
 const LARGEST_LEVEL: f64 = 0.5;
 
@@ -49,8 +49,9 @@ impl SequentialLook {
         interpolated(&self.table(), level, |(level, nominal)| (level, nominal))
     }
 
-    /// The level of all looks together at which a one-sided p value of this look is on the boundary:
-    /// the inverse of [`Self::nominal`]. As a p value it is valid whatever look a cell stops at.
+    /// The level of all looks together at which a one-sided p value of this look is on the
+    /// boundary: the inverse of [`Self::nominal`]. As a p value it is valid whatever look a cell
+    /// stops at.
     pub(crate) fn overall(self, p: f64) -> f64 {
         interpolated(&self.table(), p, |(level, nominal)| (nominal, level))
     }
@@ -96,8 +97,8 @@ fn interpolated(table: &[(f64, f64)], x: f64, pair: impl Fn((f64, f64)) -> (f64,
     y0 * (y1 / y0).powf(share)
 }
 
-/// The nominal level of every look of a one-sided test at `level`, given the share of the information
-/// and the share of the level that is spent by then.
+/// The nominal level of every look of a one-sided test at `level`, given the share of the
+/// information and the share of the level that is spent by then.
 fn boundary(plan: &[(f64, f64)], level: f64) -> Vec<f64> {
     let mut walk = Walk::default();
     let mut spent = 0.0;
@@ -202,8 +203,8 @@ mod tests {
         assert!((found - expected).abs() < tolerance, "{found} is not {expected}");
     }
 
-    /// The probability that a one-sided test crosses at all, with these boundaries at equally spaced
-    /// looks.
+    /// The probability that a one-sided test crosses at all, with these boundaries at equally
+    /// spaced looks.
     fn crosses(boundaries: &[f64]) -> f64 {
         let mut walk = Walk::default();
         let mut crossed = 0.0;

@@ -14,8 +14,8 @@ use weigh_model::{PieceStatistic, Slices};
 /// The name of the amounts of work of which every run is a piece.
 pub const ITERATION: &str = "iteration";
 
-/// Thawed time of an arm in a window, microseconds: some slices of the length that the pilot chooses
-/// first, and the time between two marks.
+/// Thawed time of an arm in a window, microseconds: some slices of the length that the pilot
+/// chooses first, and the time between two marks.
 const WINDOW_US: u64 = 15_000;
 
 /// With fewer windows than this nothing is trimmed.
@@ -134,9 +134,9 @@ pub(crate) fn cut(rounds: &Range<usize>, number: usize) -> Vec<Range<usize>> {
 /// Seconds that one of what is counted costs each arm in some rounds, by metric.
 ///
 /// By [`PieceStatistic::Mean`] that is all thawed time over all work. By [`PieceStatistic::Median`]
-/// the rounds are cut into windows, and what counts is how much an arm differs from the others in the
-/// windows between the quartiles of that difference: what disturbs one arm alone, for less than a
-/// quarter of the time, moves little, and what disturbs all of them moves none of their ratios.
+/// the rounds are cut into windows, and what counts is how much an arm differs from the others in
+/// the windows between the quartiles of that difference: what disturbs one arm alone, for less than
+/// a quarter of the time, moves little, and what disturbs all of them moves none of their ratios.
 pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64>> {
     let marks = arms.iter().flat_map(|arm| &arm.marks);
     let metrics: BTreeSet<&String> = marks.flat_map(|mark| mark.amounts.keys()).collect();
@@ -161,8 +161,8 @@ pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64
 fn typical_costs(arms: &[&Progress], rounds: &Range<usize>) -> Option<Vec<f64>> {
     let logs = window_logs(arms, rounds)?;
     let windows = logs.first()?.len();
-    // The usual cost in a window, the same for all arms: how much each arm differs from it is what the
-    // arms do to the work, and the rest is what the host does to it.
+    // The usual cost in a window, the same for all arms: how much each arm differs from it is what
+    // the arms do to the work, and the rest is what the host does to it.
     let usual = |window: usize| logs.iter().map(|arm| arm[window]).sum::<f64>() / logs.len() as f64;
     let usual: Vec<f64> = (0..windows).map(usual).collect();
     let level = rank::midmean(usual.iter().copied());

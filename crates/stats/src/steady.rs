@@ -242,7 +242,8 @@ mod tests {
         assert_eq!(Classified::default().warnings(), []);
     }
 
-    /// Of steady iterations with eight kinds of noise, few trials may be classified as anything else.
+    /// Of steady iterations with eight kinds of noise, few trials may be classified as anything
+    /// else.
     #[test]
     fn noise_is_steady() {
         use rand_core::{Rng as _, SeedableRng as _};

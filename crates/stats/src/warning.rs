@@ -245,8 +245,8 @@ pub enum WarningKind {
         /// Trials with a check.
         trials: u32,
     },
-    /// The host charged a guest on its kernel more CPU time than its stated durations have room for,
-    /// or the guest states more.
+    /// The host charged a guest on its kernel more CPU time than its stated durations have room
+    /// for, or the guest states more.
     #[error(
         "in {impossible} of {trials} trials more CPU time was used than the durations that the guest states have room for"
     )]

@@ -60,8 +60,8 @@ impl WorstCases {
 }
 
 impl Cell {
-    /// Whether a verdict can be given: the cell is not impaired, or the worst cases of its failed pairs
-    /// are known.
+    /// Whether a verdict can be given: the cell is not impaired, or the worst cases of its failed
+    /// pairs are known.
     pub fn can_be_judged(&self) -> bool {
         !self.grounds().is_empty()
     }

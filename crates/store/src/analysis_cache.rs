@@ -2,8 +2,8 @@
 //! need not read all of them again.
 //!
 //! The file has two lines, which together are one JSON value: the label, then the derived value. It
-//! is used only if its label is, to the byte, the one that it would get now. Anything else (no file,
-//! a file for other samples, a truncated or edited one, a directory) is treated as absent.
+//! is used only if its label is, to the byte, the one that it would get now. Anything else (no
+//! file, a file for other samples, a truncated or edited one, a directory) is treated as absent.
 
 use crate::durable::write_whole;
 use serde::Serialize;

@@ -23,8 +23,8 @@ const HOST: &str = "host.json";
 const SAMPLES: &str = "samples.jsonl";
 const EVENTS: &str = "events.jsonl";
 const LOGS: &str = "logs";
-/// Held by whoever writes to the run. It is a file that only this user can open, because whoever can
-/// open a file can hold its lock, and the other files are for everybody to read.
+/// Held by whoever writes to the run. It is a file that only this user can open, because whoever
+/// can open a file can hold its lock, and the other files are for everybody to read.
 const LOCK: &str = "lock";
 
 /// A run directory, open for reading or for reading and writing.
@@ -99,8 +99,8 @@ impl RunDirectory {
     }
 
     /// Makes the run directory at exactly `path`, which must not exist yet or be an empty directory
-    /// of this user's, or of the owner of the directory that it is in. Anybody could have put another
-    /// one there, in a directory such as `/tmp`.
+    /// of this user's, or of the owner of the directory that it is in. Anybody could have put
+    /// another one there, in a directory such as `/tmp`.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Full`] and what else the file system refuses.
@@ -118,8 +118,8 @@ impl RunDirectory {
         Self::fill_or_remove(path, is_new, plan, host)
     }
 
-    /// Fills an empty directory. What a failure leaves half made, as on a full disk, is removed, also
-    /// the directory if it is new.
+    /// Fills an empty directory. What a failure leaves half made, as on a full disk, is removed,
+    /// also the directory if it is new.
     fn fill_or_remove(path: &Path, is_new: bool, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
         let filled = DirectoryLock::take(path).and_then(|lock| {
             // Another run may have been made here since the caller looked.
@@ -197,8 +197,8 @@ impl RunDirectory {
         Ok(run)
     }
 
-    /// Whether another process of this user, or another value in this one, writes to it: then the run
-    /// is still going on.
+    /// Whether another process of this user, or another value in this one, writes to it: then the
+    /// run is still going on.
     pub fn is_going_on(&self) -> bool {
         let lock = files::open(&self.path, LOCK, OFlags::RDONLY);
         self.lock.is_none()
@@ -309,8 +309,8 @@ impl RunDirectory {
     /// The cache is `collected.json`. A directory that is open for writing writes it when there is
     /// at least 1 MiB of samples. It is valid as long as samples and plan are to the byte what they
     /// were and the `reader` is the same: a digest of the code that derives the value, in
-    /// hexadecimal. `derive` may use the plan and the records, and nothing else. A cache that cannot
-    /// be written is no error.
+    /// hexadecimal. `derive` may use the plan and the records, and nothing else. A cache that
+    /// cannot be written is no error.
     ///
     /// # Errors
     /// As [`Self::records`], where the cache has no value.
@@ -374,9 +374,9 @@ impl RunDirectory {
         Ok(read)
     }
 
-    /// Puts on disk what is reported from here on. Whoever wrote here may have been killed before the
-    /// sync, or the sync failed: then the last line is in memory and may not be on disk, and only what
-    /// is written again is synced again (fsync(2)).
+    /// Puts on disk what is reported from here on. Whoever wrote here may have been killed before
+    /// the sync, or the sync failed: then the last line is in memory and may not be on disk, and
+    /// only what is written again is synced again (fsync(2)).
     fn sync_again(&self, samples: &[u8]) -> Result<(), StoreError> {
         let last = samples[..samples.len().saturating_sub(1)].iter().rposition(|byte| *byte == b'\n');
         let last = last.map_or(0, |at| at + 1);
@@ -569,8 +569,8 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // While it is held, so that nobody else holds a file that is not there any more. One that stays
-        // is nobody's.
+        // While it is held, so that nobody else holds a file that is not there any more. One that
+        // stays is nobody's.
         let _ = weigh_disk::remove_file(&self.path);
     }
 }

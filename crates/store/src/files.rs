@@ -20,8 +20,8 @@ pub(crate) const NEW: Mode = Mode::from_raw_mode(0o644);
 /// The share of the free memory that a file may take: what is made of its text takes more.
 const MEMORY_SHARE: u64 = 4;
 
-/// Opens a file of a directory by its path relative to it. Refused are paths that are not plain, lead
-/// through symbolic links, or name no regular file.
+/// Opens a file of a directory by its path relative to it. Refused are paths that are not plain,
+/// lead through symbolic links, or name no regular file.
 pub(crate) fn open(directory: &Path, name: &str, flags: OFlags) -> io::Result<File> {
     open_or_make(directory, name, flags, NEW)
 }

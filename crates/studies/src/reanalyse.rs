@@ -357,8 +357,8 @@ fn at(path: &Path, text: &str, fault: LogFault) -> LogError {
     }
 }
 
-/// The text of a file of the directory that is no larger than a log. Logs are others' files: neither
-/// they nor the study that names them lead elsewhere.
+/// The text of a file of the directory that is no larger than a log. Logs are others' files:
+/// neither they nor the study that names them lead elsewhere.
 fn read_log(directory: &Path, log: &Path) -> Result<String, LogError> {
     let bytes = weigh_store::files::read(directory, &log.to_string_lossy(), LARGEST_BYTES);
     let unreadable = |source: io::Error| LogError {

@@ -174,7 +174,8 @@ impl<'a> Measured<'a> {
         found.next()
     }
 
-    /// The values at the best point over all values of a parameter, in the blocks that have them all.
+    /// The values at the best point over all values of a parameter, in the blocks that have them
+    /// all.
     fn best(
         &self,
         quantity: &Quantity,

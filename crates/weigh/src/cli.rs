@@ -11,8 +11,8 @@ use weigh_model::SliceChoice;
 /// Measure what isolation platforms cost: the same work natively and in containers, sandboxes and
 /// virtual machines
 ///
-/// Without a command, weigh makes a quick comparison of one platform of each kind that works on this
-/// host, in less than three minutes.
+/// Without a command, weigh makes a quick comparison of one platform of each kind that works on
+/// this host, in less than three minutes.
 #[derive(Debug, Parser)]
 #[command(name = "weigh", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -54,7 +54,8 @@ pub enum Command {
     Start(Box<StartArgs>),
     /// Measure the memory of guests, by their number, and what one more guest takes
     Footprint(Box<FootprintArgs>),
-    /// Measure a guest beside others: what its neighbours cost it, and the throughput of all together
+    /// Measure a guest beside others: what its neighbours cost it, and the throughput of all
+    /// together
     Density(Box<DensityArgs>),
     /// Measure for hours or days in long-lived guests, beside guests that serve requests
     Soak(Box<SoakArgs>),
@@ -83,13 +84,14 @@ pub enum Command {
     /// Compare runs with other runs, before and after; they were measured at different times, so no
     /// blocks are paired
     ///
-    /// Runs of the same thing differ, so each run is one observation and a verdict takes several on each
-    /// side. Of one run each, no more is said than whether these two differ.
+    /// Runs of the same thing differ, so each run is one observation and a verdict takes several on
+    /// each side. Of one run each, no more is said than whether these two differ.
     #[command(mut_arg("gate", |arg| arg.help(
         "Exit 3 when a difference is shown to lie above this many per cent, 4 when one cannot be judged"
     )))]
     Compare {
-        /// The run before and the run after; with --with, the runs before: run directories, or `last`
+        /// The run before and the run after; with --with, the runs before: run directories, or
+        /// `last`
         #[arg(required = true, value_name = "RUN")]
         runs: Vec<PathBuf>,
         /// The runs after
@@ -180,7 +182,8 @@ pub struct DetailsArg {
 /// What fails a command whose measurements went well.
 #[derive(Debug, Clone, Args)]
 pub struct GateArgs {
-    /// Exit 3 when an overhead is shown to lie above this many per cent, 4 when one cannot be judged
+    /// Exit 3 when an overhead is shown to lie above this many per cent, 4 when one cannot be
+    /// judged
     #[arg(long, value_name = "PCT", value_parser = gate_percentage, allow_negative_numbers = true)]
     pub gate: Option<f64>,
     /// Whether a comparison passes that is shown to lie neither above the gate nor below it; `fail`
@@ -379,7 +382,8 @@ pub struct RunArgs {
     /// Keep one instance of each environment for the whole run instead of a fresh one in each block
     #[arg(long)]
     pub reuse: bool,
-    /// Measure a second instance of the baseline in every block: a control, which should be found equal
+    /// Measure a second instance of the baseline in every block: a control, which should be found
+    /// equal
     #[arg(long)]
     pub control: bool,
     /// Measure all environments at once, each thawed for a few milliseconds in turn: `auto` where

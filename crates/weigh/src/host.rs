@@ -62,7 +62,8 @@ impl HostSession {
                 Ok(Self { host, leftovers, lock })
             }
             Err(failure) => {
-                // What cannot be undone stays in the ledger; the first failure is the one to report.
+                // What cannot be undone stays in the ledger; the first failure is the one to
+                // report.
                 let _ = ledger.close(&Undoers);
                 Err(failure)
             }

@@ -1,8 +1,8 @@
 //! Where weigh writes for the user: run directories, reports, other files.
 //!
 //! Root may work in a directory of somebody else's, who could replace a part of the path by a link
-//! while root writes: then root would overwrite a file of root's. So root writes only where nobody else
-//! can do that. The user who became root by sudo(8) is no other.
+//! while root writes: then root would overwrite a file of root's. So root writes only where nobody
+//! else can do that. The user who became root by sudo(8) is no other.
 
 use crate::error::{Failure, Kind, file_failure};
 use std::path::Path;

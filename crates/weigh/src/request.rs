@@ -170,8 +170,8 @@ fn precision(target: f64) -> Effort {
     Effort::Precision { minimum, maximum, step, target }
 }
 
-/// The plan of `weigh run`: group-sequential where the user says neither how long it goes on nor how
-/// precise it is to be, and where it gives verdicts without a gate (method specification,
+/// The plan of `weigh run`: group-sequential where the user says neither how long it goes on nor
+/// how precise it is to be, and where it gives verdicts without a gate (method specification,
 /// "Effort").
 pub fn with_looks(plan: Plan, args: &MeasureArgs) -> Plan {
     let Effort::Precision { target, .. } = plan.effort else { return plan };

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use weigh_model::{Extraction, FailureKind, MetricSource, WorkloadPlan};
 
-/// Longest histogram that is kept of a run, bytes in base64. One of three digits has a tenth of it, and
-/// each is stored with its sample.
+/// Longest histogram that is kept of a run, bytes in base64. One of three digits has a tenth of it,
+/// and each is stored with its sample.
 const LONGEST_HISTOGRAM: usize = 256 << 10;
 
 /// How a command ended.

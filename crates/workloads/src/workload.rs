@@ -153,8 +153,8 @@ impl Workload {
         &self.staging.packages
     }
 
-    /// The workload that measures the same with a freely available program, where this one's program
-    /// may not be redistributed.
+    /// The workload that measures the same with a freely available program, where this one's
+    /// program may not be redistributed.
     pub fn substitute(&self) -> Option<&str> {
         self.substitute.as_deref()
     }

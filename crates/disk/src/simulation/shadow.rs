@@ -99,8 +99,9 @@ impl Content {
         }
     }
 
-    /// The medium refuses some of what was written since the last sync. The system reports that once
-    /// and takes all of it for written: no later sync tries again, and programs go on to see it.
+    /// The medium refuses some of what was written since the last sync. The system reports that
+    /// once and takes all of it for written: no later sync tries again, and programs go on to see
+    /// it.
     fn fail_sync(&mut self, random: &mut Pcg64) {
         for write in self.pending.drain(..) {
             match write {
@@ -364,8 +365,8 @@ impl Shadow {
         }
     }
 
-    /// Compares what programs should see with what they do see at `root`. A file that the simulation
-    /// does not know may be in a directory called `untracked`.
+    /// Compares what programs should see with what they do see at `root`. A file that the
+    /// simulation does not know may be in a directory called `untracked`.
     pub(super) fn compare(&self, root: &Path, untracked: &str) -> Result<(), String> {
         self.compare_below(ROOT, root, untracked)
     }

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 /// How long freezing and thawing may take before the group is given up.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// A group freezes within tens of microseconds as a rule; only after this long does the caller
-/// sleep between two looks. It must be short: a process of the group that waits for the caller's own
-/// CPU stands still only once the caller leaves it.
+/// sleep between two looks. It must be short: a process of the group that waits for the caller's
+/// own CPU stands still only once the caller leaves it.
 const IMPATIENT: Duration = Duration::from_micros(60);
 const PAUSE: Duration = Duration::from_micros(20);
 /// Only after this long is a request repeated. The kernel then signals every process again, which
 /// takes as long as the first request: a tenth of a millisecond on a virtual machine.
 const REPEAT_AFTER: Duration = Duration::from_micros(300);
 
-/// The files by which the kernel freezes a group and all groups below it: `freezer.state` of version
-/// 1 (kernel documentation, `cgroup-v1/freezer-subsystem`), `cgroup.freeze` of version 2
+/// The files by which the kernel freezes a group and all groups below it: `freezer.state` of
+/// version 1 (kernel documentation, `cgroup-v1/freezer-subsystem`), `cgroup.freeze` of version 2
 /// (`cgroup-v2`, "Core Interface Files").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Freezer {
@@ -69,8 +69,8 @@ impl Freezer {
     /// Freezes the group and returns when it is frozen.
     ///
     /// # Errors
-    /// The group is gone, or some of it still ran after 2 s ([`io::ErrorKind::TimedOut`]); then it is
-    /// thawed.
+    /// The group is gone, or some of it still ran after 2 s ([`io::ErrorKind::TimedOut`]); then it
+    /// is thawed.
     pub fn freeze(&self) -> io::Result<()> {
         self.open()?.freeze()
     }
@@ -183,8 +183,8 @@ impl OpenFreezer {
             if waited > IMPATIENT {
                 std::thread::sleep(PAUSE);
             }
-            // Version 1 does not count a process in vfork(2) as frozen, and the group stays FREEZING
-            // until the state is written again.
+            // Version 1 does not count a process in vfork(2) as frozen, and the group stays
+            // FREEZING until the state is written again.
             if waited > REPEAT_AFTER {
                 self.request(frozen)?;
             }

@@ -227,8 +227,8 @@ impl Hierarchy {
                 self.kill_members(relative);
                 first = false;
             }
-            // SIGKILL acts on a frozen process of version 1 only after it is thawed, also by a guest
-            // that froze a group of its own.
+            // SIGKILL acts on a frozen process of version 1 only after it is thawed, also by a
+            // guest that froze a group of its own.
             self.thaw_tree(relative);
             false
         });
@@ -249,8 +249,8 @@ impl Hierarchy {
 
     fn kill_members(&self, relative: &Path) {
         for mount in self.mounts.iter().filter(|mount| mount.kind == Kind::V2) {
-            // Kills the whole subtree at once, forks included (Linux 5.14). Older kernels are left to
-            // the loop below.
+            // Kills the whole subtree at once, forks included (Linux 5.14). Older kernels are left
+            // to the loop below.
             let _ = fs::OpenOptions::new()
                 .write(true)
                 .open(mount.path.join(relative).join("cgroup.kill"))
@@ -261,8 +261,8 @@ impl Hierarchy {
             .into_iter()
             .filter_map(|pid| Some((pid, process::handle(pid).ok()??)))
             .collect();
-        // Read again: a number that is still in the group after its handle was opened belongs to the
-        // process of the handle.
+        // Read again: a number that is still in the group after its handle was opened belongs to
+        // the process of the handle.
         let members = self.processes_of(relative);
         for (_, handle) in handles.iter().filter(|(pid, _)| members.contains(pid)) {
             let _ = process::kill(handle);
@@ -321,9 +321,9 @@ fn tree(directory: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Removes a group unless another guest of the run is in it. `rmdir(2)` reports "busy" for that, and
-/// also for a moment after the last child has been removed, because the kernel destroys that one in
-/// the background.
+/// Removes a group unless another guest of the run is in it. `rmdir(2)` reports "busy" for that,
+/// and also for a moment after the last child has been removed, because the kernel destroys that
+/// one in the background.
 fn remove_unless_used(directory: &Path) {
     until(STATE_DEADLINE, || match fs::remove_dir(directory) {
         Ok(()) => true,

@@ -95,8 +95,8 @@ impl Hierarchy {
         Self::from_mounts(mounts.into_iter().flatten())
     }
 
-    /// A tree elsewhere, for tests. `root` is the root of the tree for version 2, else the directory
-    /// that holds one directory per controller (and `unified`).
+    /// A tree elsewhere, for tests. `root` is the root of the tree for version 2, else the
+    /// directory that holds one directory per controller (and `unified`).
     pub fn at(root: impl AsRef<Path>, layout: Layout) -> Self {
         let root = root.as_ref();
         let v1 = V1_CONTROLLERS
@@ -127,7 +127,8 @@ impl Hierarchy {
                 ),
                 _ => continue,
             };
-            // The same hierarchy may be mounted again for a container; the first mount is the host's.
+            // The same hierarchy may be mounted again for a container; the first mount is the
+            // host's.
             let again = mounts.iter().any(|known| known.kind == kind && kind != Kind::V1(Vec::new()));
             if !again {
                 mounts.push(Mount { path: mount.mount_point, kind });

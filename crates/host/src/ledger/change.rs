@@ -126,8 +126,8 @@ impl UndoError {
 pub enum Undone {
     /// The host is as it was before.
     Restored,
-    /// It stays as it is, for this reason: since it was made, somebody else has changed it or come to
-    /// need it.
+    /// It stays as it is, for this reason: since it was made, somebody else has changed it or come
+    /// to need it.
     Left(String),
 }
 
@@ -201,9 +201,9 @@ impl Change {
         }
     }
 
-    /// Undoes the change, if it was made. `this_boot`: whether it was certainly recorded since the host
-    /// booted. Of an earlier boot only files are left: settings of a running kernel are those of
-    /// whoever has set them since.
+    /// Undoes the change, if it was made. `this_boot`: whether it was certainly recorded since the
+    /// host booted. Of an earlier boot only files are left: settings of a running kernel are those
+    /// of whoever has set them since.
     pub(super) fn undo(&self, platforms: &dyn PlatformUndo, this_boot: bool) -> Result<Undone, UndoError> {
         match self {
             Self::Directory { path } => plain_absolute(path).and_then(|()| tree::remove(path)),

@@ -1,5 +1,5 @@
-//! What a loss of power, or a killed process, leaves of ledgers: one test for each fault of a kind that
-//! the simulation of whole machines looks for.
+//! What a loss of power, or a killed process, leaves of ledgers: one test for each fault of a kind
+//! that the simulation of whole machines looks for.
 
 use super::*;
 use weigh_disk::simulation::{Faults, Machine, pause};

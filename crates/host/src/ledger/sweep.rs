@@ -27,9 +27,9 @@ pub struct Sweep {
     /// Runs that are alive; their ledgers were not touched.
     pub live: Vec<String>,
     /// Ledgers that could not be read completely, and what is wrong. The readable changes were
-    /// undone, as far as they could be, and the whole file was kept under another name. A ledger that
-    /// could not be read at all and one of a newer version of weighbridge are listed, too, but were
-    /// not touched.
+    /// undone, as far as they could be, and the whole file was kept under another name. A ledger
+    /// that could not be read at all and one of a newer version of weighbridge are listed, too, but
+    /// were not touched.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
@@ -38,8 +38,8 @@ pub struct Sweep {
 ///
 /// # Errors
 /// [`LedgerError::Unsafe`] when another user could have written the ledgers, or [`LedgerError::Io`]
-/// when they cannot be listed. Changes that cannot be undone and ledgers that cannot be read are part
-/// of the result, not errors.
+/// when they cannot be listed. Changes that cannot be undone and ledgers that cannot be read are
+/// part of the result, not errors.
 pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {
     let mut result = Sweep::default();
     for (run, path) in ledgers(state)? {

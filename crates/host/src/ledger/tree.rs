@@ -12,15 +12,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use weigh_disk::Step;
 
-/// How many directories of a tree are open at a time, one below the other. A tree may be deeper than
-/// a process may have files open, if a guest made it.
+/// How many directories of a tree are open at a time, one below the other. A tree may be deeper
+/// than a process may have files open, if a guest made it.
 const OPEN: usize = 64;
 /// Prefix of the names by which deeper directories are moved up.
 const MOVED: &str = ".weighbridge-moved-";
 
 /// Removes the directory at `path` with everything in it. Symbolic links are removed, never
 /// followed, and other mounts are never entered: the removal stops with an error at a mount in the
-/// tree. A tree that does not exist is no error. When this returns the removal of the name is on disk.
+/// tree. A tree that does not exist is no error. When this returns the removal of the name is on
+/// disk.
 ///
 /// # Errors
 /// [`UndoError`] with what is still there.
@@ -124,8 +125,8 @@ fn open(
     }
 }
 
-/// As openat2(2) does it, for a name that is one component: `O_NOFOLLOW` refuses a link, and what is
-/// opened lies on the same mount as its parent.
+/// As openat2(2) does it, for a name that is one component: `O_NOFOLLOW` refuses a link, and what
+/// is opened lies on the same mount as its parent.
 fn open_on_one_mount(
     parent: BorrowedFd<'_>,
     name: impl rustix::path::Arg,

@@ -153,7 +153,8 @@ fn outputs_replace_nothing_that_others_put_there() {
         write_output(&report, text.as_bytes(), None).unwrap();
         assert_eq!(fs::read_to_string(&report).unwrap(), text);
     }
-    // What is there is replaced by name: neither a link nor a second name of a file is written through.
+    // What is there is replaced by name: neither a link nor a second name of a file is written
+    // through.
     fs::remove_file(&report).unwrap();
     fs::hard_link(&precious, &report).unwrap();
     write_output(&report, b"report", None).unwrap();

@@ -1,8 +1,8 @@
 //! Decompressing a kernel image.
 //!
 //! A `bzImage` is a loader that contains the compressed kernel; its setup header has the offset and
-//! length (`Documentation/arch/x86/boot.rst`, `payload_offset` and `payload_length`, protocol 2.08).
-//! An uncompressed kernel saves a machine without acceleration a good part of a second.
+//! length (`Documentation/arch/x86/boot.rst`, `payload_offset` and `payload_length`, protocol
+//! 2.08). An uncompressed kernel saves a machine without acceleration a good part of a second.
 
 use super::KernelError;
 use crate::FileError;
@@ -32,8 +32,8 @@ enum Format {
     Lz4,
 }
 
-/// The kernel proper of an image, an ELF file. `None` if the image is no `bzImage` or its compression
-/// is not supported; then it is booted as it is.
+/// The kernel proper of an image, an ELF file. `None` if the image is no `bzImage` or its
+/// compression is not supported; then it is booted as it is.
 ///
 /// # Errors
 /// The image is damaged.

@@ -1,8 +1,8 @@
 //! Stacking the layers of an image into one directory.
 //!
-//! A layer is an untrusted tar archive. The kernel resolves every path in it as if the root were `/`
-//! (openat2(2), `RESOLVE_IN_ROOT`), so that no link and no `..` leads out of it. The last component of
-//! a path is never followed.
+//! A layer is an untrusted tar archive. The kernel resolves every path in it as if the root were
+//! `/` (openat2(2), `RESOLVE_IN_ROOT`), so that no link and no `..` leads out of it. The last
+//! component of a path is never followed.
 
 use super::PullError;
 use crate::bounds::{Bounds, DEEPEST, Metered, named, refused};

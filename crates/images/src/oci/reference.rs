@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Length limits of repositories and tags (OCI distribution specification 1.1, "Pulling manifests").
+/// Length limits of repositories and tags (OCI distribution specification 1.1, "Pulling
+/// manifests").
 const LONGEST: (usize, usize) = (255, 128);
 /// The tag of a reference that has neither tag nor digest.
 const DEFAULT_TAG: &str = "latest";

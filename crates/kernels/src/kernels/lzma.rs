@@ -160,8 +160,8 @@ fn compress_endlessly(
     Ok(outcome)
 }
 
-/// liblzma's encoder for several threads. The wrapper's has no call that says how far the threads are
-/// within their blocks (`lzma_get_progress`).
+/// liblzma's encoder for several threads. The wrapper's has no call that says how far the threads
+/// are within their blocks (`lzma_get_progress`).
 struct Encoder {
     raw: Box<liblzma_sys::lzma_stream>,
     /// Bytes of text that were reported.
@@ -196,8 +196,8 @@ impl Encoder {
     }
 
     /// Compresses `text` as the next part of the stream, to the end of its block or, with
-    /// [`LZMA_FINISH`], of the stream. Returns the compressed length. `report` is called now and then
-    /// with the bytes of text that were finished since its last call.
+    /// [`LZMA_FINISH`], of the stream. Returns the compressed length. `report` is called now and
+    /// then with the bytes of text that were finished since its last call.
     fn compress(
         &mut self,
         text: &[u8],

@@ -146,7 +146,8 @@ pub fn on_a_host(ready: fn(&str) -> bool, test: &str, work: impl FnOnce() + Send
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Does something with a run on a host of its own ([`on_a_host`]), which leaves that host as it was.
+/// Does something with a run on a host of its own ([`on_a_host`]), which leaves that host as it
+/// was.
 pub fn in_a_run(ready: fn(&str) -> bool, test: &str, work: impl FnOnce(&Run) + Send) {
     on_a_host(ready, test, || {
         let before = picture();

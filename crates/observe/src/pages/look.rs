@@ -84,7 +84,8 @@ impl PageReader {
     }
 
     /// Reads `count` pages of an address space from page `first` on, at most [`CHUNK_PAGES`].
-    /// `action` decides what to do with each, by its index and state. Returns the outcomes in order.
+    /// `action` decides what to do with each, by its index and state. Returns the outcomes in
+    /// order.
     ///
     /// # Errors
     /// The page map cannot be read.

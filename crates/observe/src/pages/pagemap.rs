@@ -84,13 +84,14 @@ impl PageMap {
         Self { file, page_bytes }
     }
 
-    /// Reads the entries of the pages from `first` on. Pages of a process that has ended are absent.
+    /// Reads the entries of the pages from `first` on. Pages of a process that has ended are
+    /// absent.
     ///
     /// # Errors
     /// What `pread(2)` gives.
     pub(super) fn read(&self, first: u64, into: &mut [PageState]) -> io::Result<()> {
-        // SAFETY: a `PageState` is a `u64`, of which any eight bytes are one; the slice has their memory
-        // alone while it is borrowed.
+        // SAFETY: a `PageState` is a `u64`, of which any eight bytes are one; the slice has their
+        // memory alone while it is borrowed.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
         let filled = read_until_end(&self.file, bytes, first * 8)?;

@@ -46,8 +46,8 @@ pub(super) fn scan(subjects: &[Subject], options: &Options<'_>) -> Result<PageSc
     Ok(scan)
 }
 
-/// Scans sources. `between` is called between the looks, for tests. The cost does not include finding
-/// the sources, and its CPU time is only that of other threads than the caller's.
+/// Scans sources. `between` is called between the looks, for tests. The cost does not include
+/// finding the sources, and its CPU time is only that of other threads than the caller's.
 pub(super) fn look_twice(
     kernel: &Kernel,
     mut sources: Sources,

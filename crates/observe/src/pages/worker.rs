@@ -57,8 +57,8 @@ impl Tally {
         self.elsewhere_ns += other.elsewhere_ns;
     }
 
-    /// Turns the outcomes of a first look into entries and counts. `first` is the number of the first
-    /// page within the source.
+    /// Turns the outcomes of a first look into entries and counts. `first` is the number of the
+    /// first page within the source.
     fn take(&mut self, outcomes: &[Outcome], first: u64, source: u32, flags: u64, into: &mut Vec<Entry>) {
         for (outcome, page) in outcomes.iter().zip(first..) {
             match *outcome {
@@ -180,8 +180,8 @@ impl<'a> Worker<'a> {
         full(batch, 1)
     }
 
-    /// Rereads the marked entries, and flags those that have changed. The entries are in the order of
-    /// [`Entry::by_place`].
+    /// Rereads the marked entries, and flags those that have changed. The entries are in the order
+    /// of [`Entry::by_place`].
     ///
     /// # Errors
     /// As [`Worker::first_look`].
@@ -286,16 +286,16 @@ struct Window {
 }
 
 impl Window {
-    /// Maps a part of a file and reads which of its pages are in the page cache; `None` if it cannot be
-    /// mapped.
+    /// Maps a part of a file and reads which of its pages are in the page cache; `None` if it
+    /// cannot be mapped.
     fn open(file: &File, first: u64, pages: u64, page_bytes: u64, resident: &mut Vec<u8>) -> Option<Self> {
         let mapped = Mapped::file(file, first * page_bytes, (pages * page_bytes) as usize).ok()?;
         mapped.resident(page_bytes, resident).ok()?;
         Some(Self { page: mapped.address() / page_bytes, mapped, page_bytes })
     }
 
-    /// Enters cached pages into the page table. A page that is evicted at this moment is read from the
-    /// disk again.
+    /// Enters cached pages into the page table. A page that is evicted at this moment is read from
+    /// the disk again.
     fn enter(&self, first: u64, count: usize, own: &mut Space, reader: &mut PageReader) {
         let (offset, bytes) = (first * self.page_bytes, count as u64 * self.page_bytes);
         let entered = self.mapped.populate(offset as usize, bytes as usize);

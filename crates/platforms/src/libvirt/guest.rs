@@ -404,8 +404,8 @@ fn still_there(error: VirshError) -> PlatformError {
     PlatformError::StillThere(error.to_string())
 }
 
-/// Whether a URI leads to a daemon of this host and has no parameter by which libvirt's client starts a
-/// program (<https://libvirt.org/uri.html>, `command`, `netcat`).
+/// Whether a URI leads to a daemon of this host and has no parameter by which libvirt's client
+/// starts a program (<https://libvirt.org/uri.html>, `command`, `netcat`).
 fn starts_no_program(uri: &str) -> bool {
     let (daemon, query) = uri.split_once('?').unwrap_or((uri, ""));
     let is_socket = |parameter: &str| parameter.is_empty() || parameter.starts_with("socket=");

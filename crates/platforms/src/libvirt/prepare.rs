@@ -51,8 +51,8 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
     })
 }
 
-/// How files can be shared. QEMU is libvirt's to start, and sees more of the host than the guest may,
-/// so that it serves 9p only with the rights of an ordinary user.
+/// How files can be shared. QEMU is libvirt's to start, and sees more of the host than the guest
+/// may, so that it serves 9p only with the rights of an ordinary user.
 pub(super) fn ways() -> &'static [Share] {
     if weigh_host::facts::is_root() { &[Share::Virtiofs] } else { &[Share::NineP] }
 }

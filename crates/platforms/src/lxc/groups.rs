@@ -106,8 +106,8 @@ impl Groups {
         }
     }
 
-    /// Resumes the container's processes and LXC's own: one that is frozen does not answer, nor does
-    /// one that a signal has stopped.
+    /// Resumes the container's processes and LXC's own: one that is frozen does not answer, nor
+    /// does one that a signal has stopped.
     pub(crate) fn resume_all(&self, tracker: &mut ProcessTracker) {
         let _killing_needs_it_not = self.cgroup.thaw();
         tracker.track(self.processes());

@@ -1,4 +1,5 @@
-//! The bundle of an OCI container: `config.json` (Open Container Initiative, runtime specification 1.0.2).
+//! The bundle of an OCI container: `config.json` (Open Container Initiative, runtime specification
+//! 1.0.2).
 
 use super::mounts::{self, GuestMount, scratch_mode};
 use super::seccomp;

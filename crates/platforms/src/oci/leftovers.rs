@@ -109,8 +109,8 @@ fn is_in(pid: u32, group: &str) -> bool {
         .any(|path| path.trim_start_matches('/') == group)
 }
 
-/// A zombie has no arguments any more, and so serves nobody. Neither does a process of another user,
-/// who could start new ones for ever.
+/// A zombie has no arguments any more, and so serves nobody. Neither does a process of another
+/// user, who could start new ones for ever.
 fn serves(pid: u32, state: &Path, id: &str) -> bool {
     let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
     if owner.ok() != Some(rustix::process::geteuid().as_raw()) {

@@ -47,8 +47,9 @@ const NOT_SHOWN: [&str; 25] = [
 const ENGINES: [&str; 5] =
     ["/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/lxc", "/var/snap"];
 
-/// What the names of directories begin with, beside a run's work directory, where an engine keeps what
-/// is the run's alone. What it mounts there is no part of the host's root either, of whichever run it is.
+/// What the names of directories begin with, beside a run's work directory, where an engine keeps
+/// what is the run's alone. What it mounts there is no part of the host's root either, of whichever
+/// run it is.
 pub(crate) const OWN_STORE: &str = "weighbridge-engine";
 
 /// One mount of a guest.
@@ -100,8 +101,8 @@ fn flatten(root: &Root, mounted: &BTreeSet<PathBuf>) -> Vec<GuestMount> {
         for point in mounted.iter().filter(|point| **point != bind.source) {
             let Ok(below) = point.strip_prefix(&bind.source) else { continue };
             let target = bind.target.join(below);
-            // One that is hidden by a mount of the root, at its place or above it, is not to be seen;
-            // one that cannot be looked at is not seen on the host either.
+            // One that is hidden by a mount of the root, at its place or above it, is not to be
+            // seen; one that cannot be looked at is not seen on the host either.
             let shown_by = target.ancestors().find(|above| of_root.contains(*above));
             if shown_by == Some(&bind.target)
                 && point.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file())

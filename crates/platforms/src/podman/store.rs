@@ -193,8 +193,8 @@ impl Store {
     /// # Errors
     /// Why it is still there.
     pub(super) fn remove(&self, container: &str, group: Option<&Cgroup>) -> Result<()> {
-        // Without its configuration there is no store, and nothing in it. Without its state it is one of
-        // an earlier start of the host: no container runs, and its files go with the store.
+        // Without its configuration there is no store, and nothing in it. Without its state it is
+        // one of an earlier start of the host: no container runs, and its files go with the store.
         if [self.path("containers.conf"), self.path("root"), self.state()].iter().any(|path| !path.exists()) {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! What QEMU itself may do on the host, which is what a guest that takes it over may do.
 //!
-//! It needs no rights once it has opened what the machine is made of: then it becomes a user who owns
-//! nothing, unless it serves files of a root to the guest by 9p. A filter of system calls keeps it from
-//! starting programs and from changing its priority or its CPUs, which weighbridge decides from
-//! outside.
+//! It needs no rights once it has opened what the machine is made of: then it becomes a user who
+//! owns nothing, unless it serves files of a root to the guest by 9p. A filter of system calls
+//! keeps it from starting programs and from changing its priority or its CPUs, which weighbridge
+//! decides from outside.
 //!
 //! Which options a QEMU has differs with its version and its build, so that it is asked, once per
 //! environment, by being started without a machine. Sources: qemu(1), `-sandbox`, `-run-with` and
@@ -40,8 +40,8 @@ pub(super) fn options(binary: &Path, changes_user: bool) -> Vec<String> {
     Vec::new()
 }
 
-/// Options to try, the strictest first. A filter that keeps QEMU from changing its user would keep it
-/// from giving up root, too; as a user without any right it cannot win one by that.
+/// Options to try, the strictest first. A filter that keeps QEMU from changing its user would keep
+/// it from giving up root, too; as a user without any right it cannot win one by that.
 fn candidates(changes_user: bool) -> Vec<Vec<String>> {
     let user = format!("{MONITOR_USER}:{MONITOR_USER}");
     let filter = ["-sandbox".to_string(), FILTER.into()];

@@ -2,10 +2,10 @@
 //! daemon.
 //!
 //! The guest's root may mount the whole again, without the rest of its root, and writable. So the
-//! program that serves it sees nothing but the root that containers have: the parts of the image, read
-//! only, on their places in the skeleton, in a mount namespace of its own. Only without root, when no
-//! such namespace can be had, does QEMU serve the directory that holds all parts, read-only and with
-//! the user's rights.
+//! program that serves it sees nothing but the root that containers have: the parts of the image,
+//! read only, on their places in the skeleton, in a mount namespace of its own. Only without root,
+//! when no such namespace can be had, does QEMU serve the directory that holds all parts, read-only
+//! and with the user's rights.
 
 use super::storage::TAG;
 use crate::vm::boot::scratch;
@@ -36,8 +36,8 @@ pub(crate) enum Share {
 }
 
 /// Whether guests see the host's files, as far as it can be told without fetching a kernel: a
-/// kernel that is fetched is Debian's, which knows virtiofs and not 9p. `kernel` is the value of the
-/// key, maybe empty.
+/// kernel that is fetched is Debian's, which knows virtiofs and not 9p. `kernel` is the value of
+/// the key, maybe empty.
 pub(crate) fn is_expected(kernel: &str, ways: &[Share]) -> bool {
     let named = Some(kernel).filter(|path| !path.is_empty()).map(Path::new);
     match CacheDirectory::open().and_then(|cache| GuestKernel::find_local(named, &cache)) {
@@ -127,8 +127,8 @@ impl Share {
     }
 }
 
-/// The directory of the host that is shared with guests that have this root: the skeleton, for programs
-/// that are started [`with_parts`], else the deepest directory that holds all binds.
+/// The directory of the host that is shared with guests that have this root: the skeleton, for
+/// programs that are started [`with_parts`], else the deepest directory that holds all binds.
 pub(crate) fn shared(root: &Root, host: &Host) -> PathBuf {
     if host.is_root { root.skeleton.clone() } else { common(root) }
 }
@@ -142,7 +142,8 @@ fn common(root: &Root) -> PathBuf {
     common
 }
 
-/// Shows a program the parts of a root on their places in its skeleton, all of it read-only. Needs root.
+/// Shows a program the parts of a root on their places in its skeleton, all of it read-only. Needs
+/// root.
 pub(crate) fn with_parts(program: Invocation, root: &Root) -> Invocation {
     let skeleton = &root.skeleton;
     let program = program.with_read_only(skeleton, skeleton);
@@ -177,8 +178,8 @@ impl Daemon {
     }
 }
 
-/// Starts virtiofsd(1), which serves a root's parts to the one connection that will come to a listening
-/// socket, in the guest's control group.
+/// Starts virtiofsd(1), which serves a root's parts to the one connection that will come to a
+/// listening socket, in the guest's control group.
 ///
 /// # Errors
 /// It is not installed, or does not start.

@@ -16,7 +16,8 @@ const NOISE_KEPT: usize = 8 << 10;
 /// Bytes that are read of what came before a deadline and was not read by then. Beyond it a guest
 /// that never stops sending has no more time.
 const LATE_BYTES: usize = 2 * MAX_PAYLOAD;
-/// Bytes that may wait to be taken while a request is written: nothing that was asked for is longer.
+/// Bytes that may wait to be taken while a request is written: nothing that was asked for is
+/// longer.
 const UNTAKEN_BYTES: usize = 2 * MAX_PAYLOAD;
 /// Messages that may wait to be taken.
 const UNTAKEN_REPLIES: usize = 4096;

@@ -23,7 +23,8 @@ use weigh_protocol::{COMMAND_PATH, Command, GuestFacts, ResourceUse, Status};
 const BEGIN_DEADLINE: Duration = Duration::from_secs(25);
 /// For `ssh` to end after it has said all.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
-/// What shells add to the number of the signal that ended a command (POSIX, Shell Command Language, 2.8.2).
+/// What shells add to the number of the signal that ended a command (POSIX, Shell Command Language,
+/// 2.8.2).
 const SIGNALLED: i32 = 128;
 /// Signals of POSIX have lower numbers.
 const SIGNALS: i32 = 64;

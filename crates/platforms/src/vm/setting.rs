@@ -2,9 +2,9 @@
 //! the kernel's merging of equal pages.
 //!
 //! Both belong to all machines of a process together: what was there before the first is there
-//! again after the last. The ledger has one entry for each, with the setting before and the one that
-//! weighbridge made of it. Only that one is ever put back, and only in the same boot: whatever else is
-//! found is somebody else's choice.
+//! again after the last. The ledger has one entry for each, with the setting before and the one
+//! that weighbridge made of it. Only that one is ever put back, and only in the same boot: whatever
+//! else is found is somebody else's choice.
 
 use super::tune::Requirement;
 use crate::guest::platform_change;
@@ -97,8 +97,8 @@ pub(crate) struct LargePages {
 }
 
 impl LargePages {
-    /// Reserves them for a machine that requires them, or would rather have them: then what it lacks
-    /// is a note.
+    /// Reserves them for a machine that requires them, or would rather have them: then what it
+    /// lacks is a note.
     ///
     /// # Errors
     /// They are required and cannot be had; as [`LargePages::reserve`].
@@ -182,8 +182,8 @@ impl LargePages {
         ))
     }
 
-    /// Gives them back, unless somebody else has set the size of the pool since. Called again it does
-    /// nothing.
+    /// Gives them back, unless somebody else has set the size of the pool since. Called again it
+    /// does nothing.
     ///
     /// # Errors
     /// The pool stays as large as it is.
@@ -240,8 +240,8 @@ fn page_bytes() -> Result<u64> {
         .ok_or_else(|| missing("a kernel with large pages".into(), "use hugepages=off on this host".into()))
 }
 
-/// The entry of a pool whose size is about to be changed from the first of two sizes to the second. A
-/// crash may come before or after that.
+/// The entry of a pool whose size is about to be changed from the first of two sizes to the second.
+/// A crash may come before or after that.
 fn pages_change(platform: &str, page_bytes: u64, before: u64, made: [u64; 2]) -> Change {
     let detail = json!({"page_bytes": page_bytes, "before": before, "made": made, "boot": boot_id()});
     platform_change(platform, PAGES, &format!("pool of {} kB", page_bytes >> 10), detail)
@@ -280,8 +280,8 @@ impl Merging {
         Ok(Self { has_it: true })
     }
 
-    /// Puts the setting back when no machine needs it any more, unless somebody else has set it since.
-    /// Called again it does nothing.
+    /// Puts the setting back when no machine needs it any more, unless somebody else has set it
+    /// since. Called again it does nothing.
     ///
     /// # Errors
     /// It stays on.

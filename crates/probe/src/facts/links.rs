@@ -24,8 +24,8 @@ fn default_link() -> Option<String> {
     })
 }
 
-/// The interface of the default route with the lowest metric in `/proc/net/route` (route(8)): Iface,
-/// Destination, Gateway, Flags, RefCnt, Use, Metric, Mask.
+/// The interface of the default route with the lowest metric in `/proc/net/route` (route(8)):
+/// Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask.
 fn by_route(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

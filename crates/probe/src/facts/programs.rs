@@ -204,8 +204,8 @@ impl Elf {
         Some(None)
     }
 
-    /// The C library in the loader's usual directories. The program's own path (`DT_RUNPATH`) and the
-    /// loader's configuration are ignored, because they rarely affect the C library.
+    /// The C library in the loader's usual directories. The program's own path (`DT_RUNPATH`) and
+    /// the loader's configuration are ignored, because they rarely affect the C library.
     fn c_library(&self, loader: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
         // With musl the loader is the library.
         if loader.contains("/ld-musl-") {

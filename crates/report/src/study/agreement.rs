@@ -1,5 +1,5 @@
-//! How the comparison of two overheads is written: a grade that says HOLDS of a claim says AGREES of
-//! two overheads.
+//! How the comparison of two overheads is written: a grade that says HOLDS of a claim says AGREES
+//! of two overheads.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weigh_stats::Grade;

@@ -16,7 +16,8 @@ struct Document<'a> {
     study: &'a StudyReport,
 }
 
-/// The study as JSON. It reads back as a [`StudyReport`], whose percentiles are then in labels alone.
+/// The study as JSON. It reads back as a [`StudyReport`], whose percentiles are then in labels
+/// alone.
 pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
     let document = Document { format: FORMAT, summary: Tally::of_study(report), study: report };
     Ok(serde_json::to_string_pretty(&document)? + "\n")

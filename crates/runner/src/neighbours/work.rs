@@ -14,8 +14,8 @@ use weigh_model::{Iteration, WorkloadPlan};
 use weigh_platforms::{Completed, Guest, Session, SessionError};
 use weigh_protocol::Command;
 
-/// How often a neighbour's command is polled. A hundred neighbours make four hundred polls a second,
-/// which take less than a hundredth of a CPU.
+/// How often a neighbour's command is polled. A hundred neighbours make four hundred polls a
+/// second, which take less than a hundredth of a CPU.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The work of all neighbours in one trial.

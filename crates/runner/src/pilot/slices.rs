@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use weigh_model::{Record, SliceChoice, SlicedWork, Slicing, WorkloadPlan};
 
 /// A slice is at least this many times as long as it takes to freeze a guest. Most of that time is
-/// work, and counts as such. Longer slices would hold more of the noise that neighbours do not share.
+/// work, and counts as such. Longer slices would hold more of the noise that neighbours do not
+/// share.
 const FREEZES_PER_SLICE: f64 = 40.0;
 /// A guest that takes longer to freeze than this, microseconds, is not sliced.
 const SLOWEST_FREEZE_US: f64 = 800.0;
@@ -15,8 +16,9 @@ const SLOWEST_FREEZE_US: f64 = 800.0;
 const CHOSEN_US: (f64, f64) = (5_000.0, 20_000.0);
 /// How often a guest is frozen to see how long that takes.
 const LOOKS: usize = 9;
-/// A command that uses less than this share of its time on a CPU, and did not lose the CPU to others
-/// more often than it gave it up, waits for something. What it waits for goes on while it is frozen.
+/// A command that uses less than this share of its time on a CPU, and did not lose the CPU to
+/// others more often than it gave it up, waits for something. What it waits for goes on while it is
+/// frozen.
 const LEAST_CPU_SHARE: f64 = 0.9;
 /// Where one environment takes this many times as long for a command as another, most slices of the
 /// faster one would go to runs that nobody asked for.
@@ -84,8 +86,8 @@ impl Seen {
     }
 }
 
-/// The time to freeze a guest that is idle, microseconds: the lower quartile of a few looks, because
-/// on a busy host some of them wait for a CPU.
+/// The time to freeze a guest that is idle, microseconds: the lower quartile of a few looks,
+/// because on a busy host some of them wait for a CPU.
 fn freeze_us(instance: &mut Instance) -> Result<f64, String> {
     let freezer = instance.freezer().ok_or("it has no control group that freezes it")?;
     instance.wake().map_err(|failure| failure.reason)?;

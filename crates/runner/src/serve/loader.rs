@@ -59,8 +59,8 @@ impl Loader {
         self.machine.as_ref()
     }
 
-    /// The clock of its durations. That of this host needs no proof: [`Loader::check`] checks what it
-    /// reports.
+    /// The clock of its durations. That of this host needs no proof: [`Loader::check`] checks what
+    /// it reports.
     pub(super) fn clock(&self) -> GuestClock {
         if self.machine.is_some() { GuestClock::Own } else { GuestClock::MadeUp }
     }

@@ -1,7 +1,7 @@
 //! Finds other processes that hold a server's ports, where its guest has the host's own network.
 //!
-//! A port that was free when the run chose it may be taken when the server wants it. Then the server
-//! cannot come up, and whatever answers on the port must never be mistaken for it.
+//! A port that was free when the run chose it may be taken when the server wants it. Then the
+//! server cannot come up, and whatever answers on the port must never be mistaken for it.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};

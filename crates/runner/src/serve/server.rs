@@ -56,7 +56,8 @@ impl Server {
         Ok(self.ended.is_some())
     }
 
-    /// Asks a question by the loader, as `asker` does, until it has the answer: an exit status of 0.
+    /// Asks a question by the loader, as `asker` does, until it has the answer: an exit status of
+    /// 0.
     pub(super) fn answers(
         &mut self,
         session: &mut Session,

@@ -270,9 +270,9 @@ impl<'u> GuestArm<'u> {
     }
 
     /// How much thawed time had gone by when the work of a mark was finished. Where the guest reads
-    /// the host's clock it says so itself, and more exactly than the time at which that arrives; but
-    /// it is believed only as long as that is no later, and in order. None where it was finished in no
-    /// slice.
+    /// the host's clock it says so itself, and more exactly than the time at which that arrives;
+    /// but it is believed only as long as that is no later, and in order. None where it was
+    /// finished in no slice.
     fn date(&self, at_ns: Option<u64>, arrived_us: Option<u64>) -> Option<u64> {
         let believed = |at_ns: &u64| self.dated && !self.thawed.is_none() && *at_ns <= monotonic_ns();
         let Some(at_ns) = at_ns.filter(believed) else {
@@ -306,8 +306,8 @@ impl<'u> GuestArm<'u> {
         }
     }
 
-    /// Thaws the guest for good, ends its command, and checks what it did. With `give_up` the command
-    /// is killed and its result does not matter.
+    /// Thaws the guest for good, ends its command, and checks what it did. With `give_up` the
+    /// command is killed and its result does not matter.
     pub(crate) fn end(mut self, give_up: bool) -> ArmResult {
         let thawed = self.freezer.as_ref().map_or(Ok(()), |_| self.set_frozen(false));
         let ended = match self.failure.take() {

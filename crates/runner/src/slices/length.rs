@@ -25,13 +25,12 @@ fn replacement(summary: &SliceSummary) -> Option<Slicing> {
 }
 
 impl Runner<'_> {
-    /// Looks at what the blocks so far say of the length of their slices, a few times in a run. Where
-    /// it is too short the
-    /// workload gets longer ones, or whole trials, and its units so far are replaced. A length that
-    /// the user asked for stays; the report warns of it.
+    /// Looks at what the blocks so far say of the length of their slices, a few times in a run.
+    /// Where it is too short the workload gets longer ones, or whole trials, and its units so far
+    /// are replaced. A length that the user asked for stays; the report warns of it.
     pub(crate) fn lengthen_slices(&mut self) -> Result<(), RunnerError> {
-        // All that was measured so far, looked at after each of ten thousand blocks, would be most of
-        // the work of a day.
+        // All that was measured so far, looked at after each of ten thousand blocks, would be most
+        // of the work of a day.
         let lasts = matches!(self.plan.effort, Effort::Lasting { .. });
         if self.plan.slices != SliceChoice::Auto || lasts || !self.journal.history().has_slices() {
             return Ok(());

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-/// A guest that takes longer than this to freeze waits for a CPU: none of its threads works then, and
-/// each stops as soon as it has one. What is beyond this is not counted, because it would fall on the
-/// arm that happened to be thawed. The pilot slices no guest that takes as long on an idle host.
+/// A guest that takes longer than this to freeze waits for a CPU: none of its threads works then,
+/// and each stops as soon as it has one. What is beyond this is not counted, because it would fall
+/// on the arm that happened to be thawed. The pilot slices no guest that takes as long on an idle
+/// host.
 const LONGEST_FREEZE: Duration = Duration::from_millis(1);
 
 /// One slice, nanoseconds of the host's monotonic clock.

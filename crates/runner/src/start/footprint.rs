@@ -53,8 +53,8 @@ pub(super) struct FootprintPlan {
 }
 
 /// Starts the guests at once, waits until their memory stands still, reads it, and stops them. If a
-/// smaller number of guests has failed in this run, and no larger one ever succeeded, this number is
-/// not tried.
+/// smaller number of guests has failed in this run, and no larger one ever succeeded, this number
+/// is not tried.
 pub(super) fn weigh(
     pool: &mut EnvironmentPool<'_>,
     recipe: Recipe,

@@ -24,8 +24,8 @@ pub(crate) struct Watch<'a> {
     pub(super) seen: Option<Observed>,
     /// The sensors have been told of a load generator.
     loaded: bool,
-    /// The machine of the load generator, which reports its own use, and its reading when the window
-    /// began.
+    /// The machine of the load generator, which reports its own use, and its reading when the
+    /// window began.
     machine: Option<Arc<Machine>>,
     asked: Option<RemoteLoaderReading>,
 }

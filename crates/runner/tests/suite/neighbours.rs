@@ -83,8 +83,8 @@ fn fewer_than_asked_for_are_the_result() {
 
 #[test]
 fn a_load_that_breaks_off_is_the_reason() {
-    // The measured guest runs one command. With this seed it takes so long that some neighbours come
-    // to the end of their second one, which fails.
+    // The measured guest runs one command. With this seed it takes so long that some neighbours
+    // come to the end of their second one, which fails.
     let (_, trials) =
         run(&density("null:real=yes,time=20ms,sd=2,seed=16,fault=exit,at=1", &[beside(9, again())], 1));
     let iteration = only(&trials[0]);

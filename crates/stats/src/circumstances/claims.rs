@@ -1,8 +1,8 @@
 //! What guests state of the time that commands took, against what the host saw.
 //!
-//! Whatever runs in a guest may answer in place of the probe. A guest on the host's kernel reads the
-//! host's clock, and the kernel charges its CPU time: times that do not go together with these are
-//! not believed. What a guest may still say unseen is the output and the exit status of its
+//! Whatever runs in a guest may answer in place of the probe. A guest on the host's kernel reads
+//! the host's clock, and the kernel charges its CPU time: times that do not go together with these
+//! are not believed. What a guest may still say unseen is the output and the exit status of its
 //! commands.
 
 use crate::estimate::count;

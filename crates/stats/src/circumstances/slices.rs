@@ -17,8 +17,8 @@ const FEWEST: usize = 4;
 const BIAS_SHARE: f64 = 0.25;
 /// The level at which that is tested for all cells of a workload together.
 const BIAS_LEVEL: f64 = 0.01;
-/// A run looks at it after so many blocks, and each time that their number has doubled: five looks in
-/// 48 blocks. With each look there is one more chance to find a difference that is not there.
+/// A run looks at it after so many blocks, and each time that their number has doubled: five looks
+/// in 48 blocks. With each look there is one more chance to find a difference that is not there.
 const FIRST_LOOK: u32 = 3;
 
 /// The slices of a workload; none where nothing was decided about them.
@@ -190,7 +190,8 @@ mod tests {
         }
     }
 
-    /// Ten blocks in which `e` costs so much more in slices of the nominal length, and in longer ones.
+    /// Ten blocks in which `e` costs so much more in slices of the nominal length, and in longer
+    /// ones.
     fn found(short: f64, long: f64, margin: f64) -> SliceSummary {
         let environments = ["native", "e"].map(|name| EnvironmentSpec::new(name, BTreeMap::new()).into());
         let metric = MetricSource {

@@ -159,8 +159,8 @@ fn degradation(
     })
 }
 
-/// Whether each neighbour used nearly all of its equal share, and so would use more. Where their use
-/// is not known, this holds for those that spin.
+/// Whether each neighbour used nearly all of its equal share, and so would use more. Where their
+/// use is not known, this holds for those that spin.
 fn are_bound(family: &Family<'_>, environment: &str, guests: u32, kind: &NeighbourKind, part: f64) -> bool {
     let told = family.at(neighbours::NEIGHBOURS_CPU, guests, Some(kind));
     match told.and_then(|told| median(told, environment)) {

@@ -365,8 +365,8 @@ fn what_is_missing_for_another_reason_has_no_worst_case() {
     }
 }
 
-/// A control is no member of the family, gets no verdict, holds no run, and is warned of where it is
-/// found different.
+/// A control is no member of the family, gets no verdict, holds no run, and is warned of where it
+/// is found different.
 #[test]
 fn a_control_is_judged_by_itself() {
     let options = Options { control: Some("e0".into()), ..Options::new("native") };

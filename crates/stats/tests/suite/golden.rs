@@ -20,8 +20,8 @@ fn about(found: f64, expected: f64, digits: f64) {
 }
 
 /// R's documentation of `t.test`: `with(sleep, t.test(extra[group == 2], extra[group == 1], paired
-/// = TRUE))`: t = 4.0621, df = 9, p-value = 0.002833, 95 percent confidence interval 0.7001142 2.4598858,
-/// mean difference 1.58.
+/// = TRUE))`: t = 4.0621, df = 9, p-value = 0.002833, 95 percent confidence interval 0.7001142
+/// 2.4598858, mean difference 1.58.
 #[test]
 fn students_sleep_paired() {
     let [one, two] = sleep();
@@ -37,7 +37,8 @@ fn students_sleep_paired() {
     about(cell.typical.unwrap().high.ln_1p(), 2.4, 1e-9);
 }
 
-/// `t.test(extra ~ group, data = sleep)`: t = -1.8608, df = 17.776, p-value = 0.07939, interval -3.3654832 0.2054832.
+/// `t.test(extra ~ group, data = sleep)`: t = -1.8608, df = 17.776, p-value = 0.07939, interval
+/// -3.3654832 0.2054832.
 #[test]
 fn students_sleep_by_welch() {
     let [one, two] = sleep();

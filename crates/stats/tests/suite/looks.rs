@@ -23,8 +23,8 @@ fn cell(comparison: &Comparison, options: &Options) -> weigh_stats::Cell {
     environment(&analyse(std::slice::from_ref(comparison), options), "e")
 }
 
-/// The first look has a 36th of the level: with 9 degrees of freedom t(1 - .025 / 36) is 4.548514, by
-/// numerical integration of the density.
+/// The first look has a 36th of the level: with 9 degrees of freedom t(1 - .025 / 36) is 4.548514,
+/// by numerical integration of the density.
 #[test]
 fn an_interval_is_that_of_the_look() {
     let comparison = with_log_ratios(&spread(10, 0.3, 0.01));

@@ -1,5 +1,5 @@
-//! What a loss of power, or a killed process, leaves of runs: one test for each fault of a kind that
-//! the simulation of whole machines looks for.
+//! What a loss of power, or a killed process, leaves of runs: one test for each fault of a kind
+//! that the simulation of whole machines looks for.
 
 use super::*;
 use crate::fixtures::{host, measured, plan};
@@ -36,8 +36,8 @@ fn directories_that_a_killed_run_made_are_synced_by_the_next() {
     });
 }
 
-/// A record whose process was killed before the sync is read, and counted, when the run goes on. So is
-/// one whose sync failed and that could not be taken back.
+/// A record whose process was killed before the sync is read, and counted, when the run goes on. So
+/// is one whose sync failed and that could not be taken back.
 #[test]
 fn what_is_read_to_go_on_is_on_disk() {
     assert!(read_to_go_on(0, false));

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weigh_store::RunDirectory;
 
-/// Compares the log ratios of runs by Welch's test. The runs were measured at different times, so the
-/// result is labelled sequential.
+/// Compares the log ratios of runs by Welch's test. The runs were measured at different times, so
+/// the result is labelled sequential.
 ///
 /// # Errors
-/// Not two sides of runs; a run does not exist or is damaged; the runs have no cell in common; a file
-/// cannot be written; the gate is not passed.
+/// Not two sides of runs; a run does not exist or is damaged; the runs have no cell in common; a
+/// file cannot be written; the gate is not passed.
 pub fn run(runs: &[PathBuf], with: &[PathBuf], output: &OutputArgs) -> Result<(), Failure> {
     let (before, after) = match (runs, with) {
         ([before, after], []) => (std::slice::from_ref(before), std::slice::from_ref(after)),

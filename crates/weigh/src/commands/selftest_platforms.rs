@@ -1,4 +1,5 @@
-//! `weigh selftest --platforms`: whether the method keeps its promises on other platforms than native.
+//! `weigh selftest --platforms`: whether the method keeps its promises on other platforms than
+//! native.
 
 use super::run::{catch_signals, stay_off};
 use super::selftest::{directory, forms, said, write};
@@ -17,8 +18,8 @@ const ALL: &str = "all";
 /// Measures every platform and shows what was found.
 ///
 /// # Errors
-/// A platform that is wrong or cannot be had here; a truth lies outside its bounds; a platform gave no
-/// number; the host cannot be used.
+/// A platform that is wrong or cannot be had here; a truth lies outside its bounds; a platform gave
+/// no number; the host cannot be used.
 pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
     let budget = super::selftest::budget(args)?;
     let targets = LocalHost::ask(|host| targets(&args.platforms, host))?;

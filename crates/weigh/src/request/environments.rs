@@ -94,7 +94,8 @@ fn one_of_each(ready: Vec<String>, host: &mut dyn HostView) -> Result<Vec<String
     Ok(chosen)
 }
 
-/// The plan with a second instance of its baseline in every block (method specification, "Control").
+/// The plan with a second instance of its baseline in every block (method specification,
+/// "Control").
 ///
 /// # Errors
 /// The user named an environment as the control is named.

@@ -60,8 +60,8 @@ pub struct Conducted {
     pub noisy_hosts: u32,
     /// Why some were not made, if so.
     pub cut_short: Option<&'static str>,
-    /// The length of the slices, microseconds, or why nothing can be sliced here; none where nothing
-    /// was to be sliced.
+    /// The length of the slices, microseconds, or why nothing can be sliced here; none where
+    /// nothing was to be sliced.
     pub sliced: Option<Result<u32, String>>,
     /// Pilots that found that nothing can be sliced.
     pub refusals: u32,
@@ -217,8 +217,8 @@ impl Conductor<'_> {
     }
 }
 
-/// Sensors that always see the same. For fakes that is nothing: fakes run nothing that the host could
-/// disturb.
+/// Sensors that always see the same. For fakes that is nothing: fakes run nothing that the host
+/// could disturb.
 #[derive(Default)]
 pub struct Constant(pub Observed);
 

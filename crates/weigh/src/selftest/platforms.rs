@@ -1,5 +1,5 @@
-//! Known truths on any platform: one run for each, in which the platform is compared with itself and
-//! with itself with more work, in slices and whole.
+//! Known truths on any platform: one run for each, in which the platform is compared with itself
+//! and with itself with more work, in slices and whole.
 //!
 //! ```text
 //! environments   the platform; the same under another label; the same with 3 % more work

@@ -20,8 +20,8 @@ const INDENT: usize = 2;
 /// one.
 const LEAST_REACH: f64 = 0.002;
 
-/// The widest intervals of what is still measured, at most `most`, as rows of at most `columns` columns, in the order of the
-/// cells.
+/// The widest intervals of what is still measured, at most `most`, as rows of at most `columns`
+/// columns, in the order of the cells.
 pub(super) fn rows(
     cells: &[CellProgress],
     target: Option<f64>,

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use weigh_model::{Extraction, LoadLoop};
 use weigh_workloads::{Library, Size};
 
-/// A workload, what its tool printed, and outputs of it that are no measurement, each with the status
-/// with which the tool ended.
+/// A workload, what its tool printed, and outputs of it that are no measurement, each with the
+/// status with which the tool ended.
 type Recorded = (&'static str, &'static str, &'static [(&'static str, i32)]);
 
 const RECORDED: &[Recorded] = &[

@@ -138,8 +138,8 @@ impl<A: Answer> Server<'_, A> {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The client has disconnected already. At the limit of open files a client waits until
-                // another one disconnects.
+                // The client has disconnected already. At the limit of open files a client waits
+                // until another one disconnects.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Ok(()),
                 Err(error) => return Err(error),
@@ -151,7 +151,8 @@ impl<A: Answer> Server<'_, A> {
                 self.connections.len() - 1
             });
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-            // The first event comes at once, because the socket is writable, and sends the greeting.
+            // The first event comes at once, because the socket is writable, and sends the
+            // greeting.
             epoll::add(&self.epoll, &stream, EventData::new_u64(place as u64 + 1), flags)?;
             let mut out = Vec::new();
             self.answer.open(&mut out);
@@ -179,8 +180,8 @@ impl<A: Answer> Server<'_, A> {
 }
 
 impl<S: Default> Connection<S> {
-    /// Reads and replies until no input is left or nothing can be sent. `false` if the connection is
-    /// over.
+    /// Reads and replies until no input is left or nothing can be sent. `false` if the connection
+    /// is over.
     fn exchange(
         &mut self,
         answer: &mut impl Answer<Session = S>,

@@ -71,7 +71,8 @@ fn every_page_is_in_its_cell() {
         assert_eq!(found.shared.forked, Shared::default());
         assert_eq!(found.frames.memory_file, 2);
         assert_eq!(found.unsettled, Unsettled::default());
-        // a: 5 + 3 + 10 + 4 + 2 + 1 + 2; b: 2 + 1 + 10, as the common file is a's; helper: 2; host: 4.
+        // a: 5 + 3 + 10 + 4 + 2 + 1 + 2; b: 2 + 1 + 10, as the common file is a's; helper: 2; host:
+        // 4.
         let frames: Vec<_> =
             found.subjects.iter().map(|subject| (subject.name.as_str(), subject.frames)).collect();
         assert_eq!(frames, [("a", 27), ("b", 13), ("helper", 2), ("host", 4)]);

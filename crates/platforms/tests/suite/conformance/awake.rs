@@ -164,8 +164,8 @@ pub fn the_freezer_stops_guests(bench: &Bench) {
 const SLICE: Duration = Duration::from_millis(5);
 const SLICES: u32 = 200;
 
-/// A guest survives being sliced, and its clock never runs ahead of the host's. What it makes of the
-/// time in which it was frozen is printed, with what its kernel complains of.
+/// A guest survives being sliced, and its clock never runs ahead of the host's. What it makes of
+/// the time in which it was frozen is printed, with what its kernel complains of.
 pub fn clocks_survive_slices(bench: &Bench) {
     if bench.capabilities.shares_kernel {
         return; // Its clock is the host's.

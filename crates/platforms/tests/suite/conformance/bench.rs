@@ -74,8 +74,8 @@ fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
     bench.assert_no_guest_in_the_ledger();
 }
 
-/// Environments whose guests take long, and variants of one that every check is run for. A platform,
-/// or one key with its value.
+/// Environments whose guests take long, and variants of one that every check is run for. A
+/// platform, or one key with its value.
 const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full", "libvirt", "ssh", "net=none", "net=host"];
 /// The checks that say most about a guest.
 const TELLING: &[&str] = &[

@@ -12,8 +12,8 @@ use weigh_protocol::Status;
 
 /// What every secret file of this check has in it.
 const SECRET: &str = "known to the host alone";
-/// Prints a file. A guest that may mount does so: the host's files once more, by every way in which a
-/// machine may have them.
+/// Prints a file. A guest that may mount does so: the host's files once more, by every way in which
+/// a machine may have them.
 const READ: &str = r#"cat "$0"; mkdir /tmp/all && {
     mount -t virtiofs weighbridge /tmp/all || mount -t 9p -o trans=virtio weighbridge /tmp/all ||
     mount -t hostfs none /tmp/all -o /
@@ -58,9 +58,9 @@ impl Planted {
     }
 }
 
-/// Root of a guest can neither read what the host keeps from its users nor connect to a socket of the
-/// host's programs, below `/run` or in weighbridge's own directories; nor can it write to what the host
-/// shares with it.
+/// Root of a guest can neither read what the host keeps from its users nor connect to a socket of
+/// the host's programs, below `/run` or in weighbridge's own directories; nor can it write to what
+/// the host shares with it.
 pub fn secrets_of_the_host_stay_on_the_host(bench: &Bench) {
     let can = &bench.capabilities;
     if !bench.executes() || !can.host_root || !can.keeps_secrets || !weigh_host::facts::is_root() {

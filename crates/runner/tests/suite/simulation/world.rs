@@ -119,8 +119,8 @@ impl World {
         self.machine.below(one_in) == 0
     }
 
-    /// Some processes at a time, until all have ended or the power has failed; then what must be true
-    /// whatever happened.
+    /// Some processes at a time, until all have ended or the power has failed; then what must be
+    /// true whatever happened.
     pub fn session(&self, faults: Faults, processes: usize) -> Result<(), Violation> {
         self.machine.note(|| format!("{processes} processes, {faults:?}"));
         self.told().is_calm = faults == Faults::default();

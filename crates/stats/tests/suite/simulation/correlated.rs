@@ -20,8 +20,8 @@ fn autoregressive(random: &mut Random, k: usize, coefficient: f64) -> Vec<f64> {
 fn wrong(k: usize, coefficient: f64) -> [f64; 3] {
     let found = rates(10_000, 3 + k as u64, |random| {
         let logs = autoregressive(random, k, coefficient);
-        // Neighbours by number alone are alike; the pair of every second block with the block half a
-        // run away are not, so no correlation of these is found.
+        // Neighbours by number alone are alike; the pair of every second block with the block half
+        // a run away are not, so no correlation of these is found.
         let (first, second) = logs.split_at(k / 2);
         let mixed: Vec<f64> = first.iter().zip(second).flat_map(|(one, other)| [*one, *other]).collect();
         let (usual, cell) = (judged(mixed), judged(logs));

@@ -59,8 +59,8 @@ fn power_is_what_the_smallest_detectable_effect_says() {
     }
 }
 
-/// In a family the verdict keeps the promise, not the interval of a cell by itself: twelve cells, of
-/// which one differs by the smallest effect that is printed.
+/// In a family the verdict keeps the promise, not the interval of a cell by itself: twelve cells,
+/// of which one differs by the smallest effect that is printed.
 #[test]
 fn power_in_a_family_is_what_the_smallest_detectable_effect_says() {
     const CELLS: usize = 12;

@@ -38,8 +38,8 @@ fn few_failures_cost_few_verdicts() {
 }
 
 /// Where the slowest of 30 blocks fails every time, an environment at the margin is called
-/// equivalent no more often than the level says, and an equal one different; the pairs that are left
-/// would have been wrong twice as often.
+/// equivalent no more often than the level says, and an equal one different; the pairs that are
+/// left would have been wrong twice as often.
 #[test]
 fn failures_of_what_is_slow_do_not_loosen_the_levels() {
     let at_margin = 1.02_f64.ln();

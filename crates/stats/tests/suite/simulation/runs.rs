@@ -4,8 +4,8 @@
 use super::*;
 use weigh_stats::{Options, compare_runs};
 
-/// Whether runs of the same thing are called different: so many on each side, of 30 blocks whose log
-/// ratios spread by 2 %, while those of runs spread by `between`.
+/// Whether runs of the same thing are called different: so many on each side, of 30 blocks whose
+/// log ratios spread by 2 %, while those of runs spread by `between`.
 fn called_different(random: &mut Random, runs: usize, between: f64) -> bool {
     let options = Options::new("native");
     let mut run = || {

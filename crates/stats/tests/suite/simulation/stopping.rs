@@ -96,9 +96,9 @@ fn of_thirty(values: &[f64], ended_by_rule: bool) -> Cell {
     analyse(&[with_logs(&[values.to_vec()])], &options).cells.remove(1)
 }
 
-/// Whoever looks after every block and ends the run when there is a difference finds one that is not
-/// there in up to a quarter of runs by the intervals that belong to the planned end. Those of an
-/// incomplete run hold at all moments together; with the end itself, which has its own 5 %, they
+/// Whoever looks after every block and ends the run when there is a difference finds one that is
+/// not there in up to a quarter of runs by the intervals that belong to the planned end. Those of
+/// an incomplete run hold at all moments together; with the end itself, which has its own 5 %, they
 /// are wrong in 6 % (method specification, "Stopping").
 #[test]
 fn a_run_that_is_ended_when_it_pleases_finds_no_more() {
