@@ -16,7 +16,7 @@ use crate::troubles::{self, Advice, FailureLine};
 use crate::{Report, answer, course, differences, duplicates, limits, neighbours, notes, plots};
 use weigh_stats::Verdict;
 
-/// Warnings that are told before the rest is counted.
+/// Warnings that have a line before the rest is counted.
 const WARNINGS: usize = 3;
 
 /// The document.
@@ -43,8 +43,8 @@ pub(crate) fn document(report: &Report) -> Document {
     document
 }
 
-/// What the rows leave to the lines below.
-struct Told {
+/// What the compact table does not repeat in its rows.
+struct Shared {
     /// What all of them have.
     remarks: Vec<String>,
     /// Environments that have rows; the others are missing altogether.
@@ -54,13 +54,14 @@ struct Told {
 /// All metrics with a verdict, in one table.
 fn table(groups: &[Group]) -> Section {
     let mut section = Section::plain();
-    let told = Told { remarks: shared_remarks(groups), environments: results::measured_environments(groups) };
+    let shared =
+        Shared { remarks: shared_remarks(groups), environments: results::measured_environments(groups) };
     // Of what operation it is, the captions say.
     let head = if measured(groups).any(|(_, table)| table.cpu.is_some()) { "CPU" } else { "" };
     for (at, (group, table)) in measured(groups).enumerate() {
         let cpu = table.cpu.as_ref().map(|cpu| format!("; {cpu}")).unwrap_or_default();
         let caption = format!("{} {}{cpu}", group.name(), table.what());
-        section.push(Audience::TERMINAL, Block::table(compact(table, caption, (at == 0, head), &told)));
+        section.push(Audience::TERMINAL, Block::table(compact(table, caption, (at == 0, head), &shared)));
     }
     section
 }
@@ -71,7 +72,7 @@ fn measured(groups: &[Group]) -> impl Iterator<Item = (&Group, &results::Table)>
     tables.filter(|(_, table)| table.is_measured())
 }
 
-/// Remarks that every measured row has: they are told once.
+/// Remarks that every measured row has: they are said once, below the table.
 fn shared_remarks(groups: &[Group]) -> Vec<String> {
     let mut rows = measured(groups).flat_map(|(_, table)| &table.rows).filter(|row| row.n > 0);
     let Some(first) = rows.next() else { return Vec::new() };
@@ -85,7 +86,7 @@ fn shared_remarks(groups: &[Group]) -> Vec<String> {
 }
 
 /// The rows of one metric: below the first table the head is not said again.
-fn compact(table: &results::Table, caption: String, (first, cpu): (bool, &str), told: &Told) -> Table {
+fn compact(table: &results::Table, caption: String, (first, cpu): (bool, &str), shared: &Shared) -> Table {
     let effect = if table.sequential { "change [95 % interval]" } else { "overhead [95 % interval]" };
     let columns = vec![
         Column::text("environment"),
@@ -97,11 +98,11 @@ fn compact(table: &results::Table, caption: String, (first, cpu): (bool, &str), 
         Column::text("remarks").fit(Fit::Remarks),
     ];
     let form = if first { Form::Results } else { Form::Next };
-    let rows = table.rows.iter().filter(|row| told.environments.contains(&row.environment));
-    Table { caption, form, columns, rows: rows.map(|of| row(of, told)).collect(), ..Table::default() }
+    let rows = table.rows.iter().filter(|row| shared.environments.contains(&row.environment));
+    Table { caption, form, columns, rows: rows.map(|of| row(of, shared)).collect(), ..Table::default() }
 }
 
-fn row(row: &results::Row, told: &Told) -> Row {
+fn row(row: &results::Row, shared: &Shared) -> Row {
     let name = Entry::name(&row.environment);
     let remark = |text: &String| Piece::Remark { text: text.clone(), aside: false };
     Row::new([
@@ -111,7 +112,7 @@ fn row(row: &results::Row, told: &Told) -> Row {
         row.effect.clone().map(Entry::effect).unwrap_or_default(),
         Entry::flag(row.tone, row.verdict.clone()),
         Entry::count(row.n),
-        Entry::of(row.brief.iter().filter(|text| !told.remarks.contains(text)).map(remark).collect()),
+        Entry::of(row.brief.iter().filter(|text| !shared.remarks.contains(text)).map(remark).collect()),
     ])
 }
 
@@ -139,7 +140,7 @@ fn lines(report: &Report, groups: &[Group]) -> Section {
         .chain(failures)
         .chain(warnings);
     let more = ("more", format!("{further}every metric, CPU time and difference: `--details`"));
-    // Why something failed is told whole: nothing else may be left to read.
+    // Why something failed is shown whole: a reader may have nothing else to go by.
     let item = |(word, text): (&str, String)| match word {
         "failed" | "missing" | "rates" => Item::new(word, vec![text]),
         _ => Item::new(word, vec![text]).in_one_line(),

@@ -243,7 +243,7 @@ impl Runner<'_> {
     /// Records that these cells (environment, workload) are not measured because of their time.
     fn leave_out(&mut self, cells: &[(usize, usize)], took_s: f64, left_s: f64) -> Result<(), RunnerError> {
         let reason = format!(
-            "left out of this quick run: it takes {took_s:.1} s of a block, and all blocks had {left_s:.0} s"
+            "left out of this quick run: a block of it takes {took_s:.1} s, and all blocks had {left_s:.0} s"
         );
         for (environment, workload) in cells {
             // Of the kinds of failures that the records have, this is the one about time.
