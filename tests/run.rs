@@ -10,7 +10,7 @@ fn native_and_containers_are_compared() {
     const TEST: &str = "native_and_containers_are_compared";
     let on = with_native(&stage, &["namespaces", "runc", "docker"], TEST);
     let table = stage.stdout(&format!(
-        "run noploop --on {on} --blocks 3 --size quick --seed 7 --out first --iterations 2 \
+        "run noploop --on {on} --blocks 3 --size quick --seed 7 --out first --iterations 2 --no-void \
          -- sh -c 'echo hello; cat /etc/hostname >/dev/null || true'"
     ));
     for environment in on.split(',') {

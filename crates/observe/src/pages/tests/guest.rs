@@ -77,9 +77,22 @@ impl Guest {
             match words[..] {
                 ["held", start, end] => self.held.push(start.parse().unwrap()..end.parse().unwrap()),
                 ["forked", pid] => self.pids.push(pid.parse().unwrap()),
-                ["done"] => return,
+                ["done"] => return self.wait_until_it_waits(),
                 _ => {}
             }
+        }
+    }
+
+    /// Until all its threads wait, the guest maps more pages of its program.
+    fn wait_until_it_waits(&self) {
+        let is_waiting = |task: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // The state follows the name, which is in parentheses and may hold any character.
+            text.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('S'))
+        };
+        let tasks = format!("/proc/{}/task", self.child.id());
+        while !std::fs::read_dir(&tasks).unwrap().flatten().all(is_waiting) {
+            std::thread::yield_now();
         }
     }
 
