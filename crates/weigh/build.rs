@@ -14,6 +14,8 @@
     reason = "a build script runs before weigh-host exists; cargo holds the deadline"
 )]
 
+#[path = "build/flags.rs"]
+mod flags;
 #[path = "build/prebuilt.rs"]
 mod prebuilt;
 
@@ -148,27 +150,10 @@ fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: 
     {
         cargo.env_remove(name);
     }
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, target).join("\x1f"));
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags::flags(workspace, target).join("\x1f"));
     let status = cargo.status().unwrap_or_else(|error| panic!("cannot run cargo for {package}: {error}"));
     assert!(status.success(), "building {package} for {triple} failed: {status}");
     target.join(triple).join(profile).join(package)
-}
-
-/// The programs hold no path of the machine that built them: they are the same from everywhere.
-fn flags(workspace: &Path, target: &Path) -> Vec<String> {
-    let mut flags = vec!["-Ctarget-feature=+crt-static".to_string()];
-    let home = env::var("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|_| env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
-    let mut remap = |from: &Path, to: &str| {
-        flags.push(format!("--remap-path-prefix={}={to}", from.display()));
-    };
-    // The last that fits is taken.
-    if let Ok(home) = home {
-        remap(&home, "/cargo");
-    }
-    remap(workspace, "/weighbridge");
-    remap(target, "/weighbridge/target");
-    flags
 }
 
 /// Compresses a program into a directory and returns the path of the result.

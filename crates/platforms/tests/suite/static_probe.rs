@@ -1,5 +1,8 @@
 //! The probe as the product embeds it: static, built once in a run of the tests.
 
+#[path = "../../../weigh/build/flags.rs"]
+mod flags;
+
 use crate::common::processes;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -13,14 +16,19 @@ pub fn path() -> &'static Path {
         if let Some(path) = std::env::var_os("WEIGH_PROBE") {
             return PathBuf::from(path);
         }
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest");
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+        // As the build script of `weigh` does it: what that built is not built again.
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest/probe");
         let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let build = || {
             Invocation::new(env!("CARGO"))
                 .args([
                     "build",
+                    "--locked",
                     "--quiet",
                     "--package",
+                    "weigh-probe",
+                    "--bin",
                     "weigh-probe",
                     "--profile",
                     "probe",
@@ -29,8 +37,8 @@ pub fn path() -> &'static Path {
                 ])
                 .arg("--target-dir")
                 .arg(&target)
-                .env("RUSTFLAGS", "-C target-feature=+crt-static")
-                .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+                .env("CARGO_ENCODED_RUSTFLAGS", flags::flags(&workspace, &target).join("\x1f"))
+                .current_dir(&workspace)
                 .deadline(Duration::from_secs(600))
                 .run_ok()
                 .unwrap();

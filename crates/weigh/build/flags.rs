@@ -1,0 +1,22 @@
+//! How guest programs are compiled. The tests of `weigh-platforms` compile the probe the same way, and
+//! so find it built.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The programs hold no path of the machine that built them: they are the same from everywhere.
+pub fn flags(workspace: &Path, target: &Path) -> Vec<String> {
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_string()];
+    let home = env::var("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|_| env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
+    let mut remap = |from: &Path, to: &str| {
+        flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+    };
+    // The last that fits is taken.
+    if let Ok(home) = home {
+        remap(&home, "/cargo");
+    }
+    remap(workspace, "/weighbridge");
+    remap(target, "/weighbridge/target");
+    flags
+}
