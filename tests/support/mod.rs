@@ -17,7 +17,7 @@ pub use runs::{
 };
 use serde_json::Value;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -41,19 +41,22 @@ impl Stage {
         if processes::run().is_some() {
             known_diagnosis(&Self::with_fakes());
         }
-        let directory = Self::directory();
+        let directory = Self::directory(&std::env::temp_dir());
         let before = HostState::capture(directory.path());
         Self { directory, before: Some(before), _turn: Some(turn) }
     }
 
     /// For a test that runs nothing but fakes, or nothing at all: such tests change nothing on the
-    /// host and run beside others.
+    /// host and run beside others. Where the host has a directory in memory they are there, because
+    /// most of their time would be spent on syncing records to a disk.
     pub fn with_fakes() -> Self {
-        Self { directory: Self::directory(), before: None, _turn: None }
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+        Self { directory: Self::directory(&parent), before: None, _turn: None }
     }
 
-    fn directory() -> tempfile::TempDir {
-        let directory = tempfile::Builder::new().prefix("weigh-test-").tempdir().unwrap();
+    fn directory(parent: &Path) -> tempfile::TempDir {
+        let directory = tempfile::Builder::new().prefix("weigh-test-").tempdir_in(parent).unwrap();
         std::fs::create_dir(directory.path().join("state")).unwrap();
         std::fs::create_dir(directory.path().join("here")).unwrap();
         directory
