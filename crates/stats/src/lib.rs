@@ -63,6 +63,7 @@ mod limit;
 mod look;
 mod neighbours;
 mod pelt;
+mod pilot;
 mod quantile;
 mod quantum;
 mod rank;
@@ -103,6 +104,9 @@ pub use neighbours::Known;
 pub use neighbours::degradation::{Degradation, DegradationStep, Knee, degradations};
 pub use neighbours::isolation::{Isolation, Reference, isolations};
 pub use neighbours::sum::{Evenness, Sum, SumStep, sums};
+pub use pilot::{
+    Expense, Iterated, PILOT_BLOCKS, PilotSpread, PlannedCell, PlannedParts, PlannedRun, planned_run,
+};
 pub use sequential::SequentialLook;
 pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};
 pub use stop::precise_enough;

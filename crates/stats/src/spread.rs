@@ -110,13 +110,17 @@ impl Spread {
     /// the present length that is sqrt(other / measured) within / between. At most 100 times are
     /// ever proposed.
     pub fn best_length(&self, time: UnitTime) -> Interval {
+        self.between.map_reversed(|between| self.best_length_at(between, time))
+    }
+
+    /// The same for a standard deviation between units that is given.
+    pub(crate) fn best_length_at(&self, between: f64, time: UnitTime) -> f64 {
         let reach = (time.other_s.max(0.0) / time.measured_s.max(f64::MIN_POSITIVE)).sqrt() * self.within;
-        let times = |between: f64| match reach > 0.0 {
+        match reach > 0.0 {
             true => (reach / between).clamp(1.0 / MOST_TIMES, MOST_TIMES),
             // Nothing is gained by parts that are all alike.
             false => 1.0 / MOST_TIMES,
-        };
-        self.between.map_reversed(times)
+        }
     }
 
     /// What the best length says, where its interval does not hold the present one. Units that are

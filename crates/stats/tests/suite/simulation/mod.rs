@@ -16,6 +16,7 @@ mod grades;
 mod iterations;
 mod mixed;
 mod neighbours;
+mod pilot;
 mod rounding;
 mod runs;
 mod sequential;
