@@ -18,8 +18,8 @@ use weigh_report::Document;
 
 /// Comparisons without an effect and with each effect, of all forms together: two to three minutes,
 /// or a quarter of an hour.
-const SHORT: (u32, u32) = (40, 10);
-const LONG: (u32, u32) = (200, 50);
+const SHORT: (u32, u32) = (20, 10);
+const LONG: (u32, u32) = (100, 50);
 
 /// Makes the comparisons and judges them.
 ///
@@ -82,7 +82,7 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
             format!("the method does not keep its promises on this host: {}", judgement.statement),
         )
         .hint(
-            "chance does this in at most two selftests of a hundred: run it again with --long; if it fails again, trust no verdict of this host",
+            "chance does this in at most three selftests of a hundred: run it again with --long; if it fails again, trust no verdict of this host",
         )),
     }
 }

@@ -12,18 +12,16 @@ use weigh_model::{FinishReason, HostFacts, HostSettings, Observed, Plan, Record,
 use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::Host;
 use weigh_runner::RunOptions;
-use weigh_stats::{Cell, Interval, Options, analyse, collect};
+use weigh_stats::{Analysis, Cell, Interval, Options, analyse, collect};
 use weigh_store::RunDirectory;
 
-/// Turns the records of a comparison of some form into its one compared cell. The real analysis is
-/// [`by_the_method`]; tests replace it by broken ones.
-pub type Analyse = fn(Form, &Plan, &[Record]) -> Option<Cell>;
+/// Analyses the records of a comparison of some form. The real analysis is [`by_the_method`]; tests
+/// replace it by broken ones.
+pub type Analyse = fn(Form, &Plan, &[Record]) -> Analysis;
 
 /// The analysis of `weigh run`, which treats both forms alike.
-pub fn by_the_method(_: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
-    let collected = collect(plan, records);
-    let analysis = analyse(&collected.comparisons, &Options::for_plan(plan));
-    analysis.cells.into_iter().find(|cell| cell.primary && cell.environment != plan.baseline)
+pub fn by_the_method(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
+    analyse(&collect(plan, records).comparisons, &Options::for_plan(plan))
 }
 
 /// The result of a comparison.
@@ -43,6 +41,18 @@ pub struct Measured {
     pub found: Interval,
     /// The smallest effect that it claims it could have found with 80 % power.
     pub smallest_detectable: f64,
+    /// Log ratios by block.
+    pub log_ratios: Vec<f64>,
+    /// The control of the run; absent where the run has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Control>,
+}
+
+/// The baseline of a comparison against its second instance in the same blocks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Control {
+    /// The effect found, with its 95 % interval; the truth is 0.
+    pub found: Interval,
     /// Log ratios by block.
     pub log_ratios: Vec<f64>,
 }
@@ -167,7 +177,7 @@ impl Conductor<'_> {
             conducted.failed.push((comparison.number, reason.clone()));
             return Ok(());
         }
-        match read(comparison, (self.analyse)(comparison.form, &plan, &records)) {
+        match read_run(comparison, &plan, &(self.analyse)(comparison.form, &plan, &records)) {
             Ok(measured) => conducted.measured.push(measured),
             Err(reason) => conducted.failed.push((comparison.number, reason.to_string())),
         }
@@ -303,14 +313,44 @@ pub(super) enum NoResult {
     Failed { failed: u32, tried: u32 },
     #[error("{0} pairs give no interval")]
     NoInterval(u32),
+    #[error("the control: {0}")]
+    Control(Box<NoResult>),
+}
+
+/// The result of a comparison, with that of its control.
+fn read_run(comparison: &Comparison, plan: &Plan, analysis: &Analysis) -> Result<Measured, NoResult> {
+    let cell_of = |is_it: &dyn Fn(&str) -> bool| {
+        analysis.cells.iter().find(|cell| cell.primary && is_it(&cell.environment))
+    };
+    let control = plan.control.as_deref();
+    let other = cell_of(&|name| name != plan.baseline && Some(name) != control);
+    let control = control.map(|control| read_control(cell_of(&|name| name == control))).transpose();
+    let control = control.map_err(|reason| NoResult::Control(Box::new(reason)));
+    Ok(Measured { control: control?, ..read(comparison, other)? })
+}
+
+/// The result of a control.
+fn read_control(cell: Option<&Cell>) -> Result<Control, NoResult> {
+    let cell = whole(cell)?;
+    let found = cell.overhead.ok_or(NoResult::NoInterval(cell.n))?;
+    Ok(Control { found, log_ratios: log_ratios(cell) })
+}
+
+/// A cell without a failure.
+fn whole(cell: Option<&Cell>) -> Result<&Cell, NoResult> {
+    match cell.ok_or(NoResult::NoCell)? {
+        Cell { failed: failed @ 1.., tried, .. } => Err(NoResult::Failed { failed: *failed, tried: *tried }),
+        cell => Ok(cell),
+    }
+}
+
+fn log_ratios(cell: &Cell) -> Vec<f64> {
+    cell.log_ratios.iter().map(|(_, ratio)| *ratio).collect()
 }
 
 /// The result in a cell.
-pub(super) fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measured, NoResult> {
-    let cell = cell.ok_or(NoResult::NoCell)?;
-    if cell.failed > 0 {
-        return Err(NoResult::Failed { failed: cell.failed, tried: cell.tried });
-    }
+pub(super) fn read(comparison: &Comparison, cell: Option<&Cell>) -> Result<Measured, NoResult> {
+    let cell = whole(cell)?;
     match (cell.p_diff, cell.overhead, cell.smallest_detectable) {
         (Some(p), Some(found), Some(smallest_detectable)) => Ok(Measured {
             comparison: comparison.number,
@@ -320,7 +360,8 @@ pub(super) fn read(comparison: &Comparison, cell: Option<Cell>) -> Result<Measur
             p,
             found,
             smallest_detectable,
-            log_ratios: cell.log_ratios.iter().map(|(_, ratio)| *ratio).collect(),
+            log_ratios: log_ratios(cell),
+            control: None,
         }),
         _ => Err(NoResult::NoInterval(cell.n)),
     }

@@ -1,6 +1,7 @@
 //! The comparisons of a selftest: their plans and their order.
 
 use crate::error::{Failure, Kind};
+use crate::request::with_control;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ pub const EFFECTS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
 
 /// Steps of one spin: 60 to 110 ms on a CPU of these years. Long enough that a launch
 /// (milliseconds) and a tick of the kernel's accounting (10 ms at most) are small beside it, short
-/// enough for 1,600 of them in two minutes.
+/// enough for 1,800 of them in two to three minutes.
 const WORK: &str = "75000000";
 
 /// Thawed time of a spin in slices in one block: as long as a whole one, so that both forms have as
@@ -155,7 +156,7 @@ impl Design {
         let name = format!("selftest-{}", comparison.name());
         let plan = Plan::of(name, environments, vec![workload], Effort::Fixed { blocks: BLOCKS });
         let guest = GuestPlan { image: ImageSpec::Probe, cpus, ..plan.guest };
-        Ok(Plan { seed, guest, slices, digests: self.digests.clone(), ..plan })
+        with_control(Plan { seed, guest, slices, digests: self.digests.clone(), ..plan })
     }
 }
 

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use weigh_model::SliceChoice;
 use weigh_report::Document;
 use weigh_report::document::{Audience, Block, Column, Entry, Item, ListKind, Row, Section, Table, Tone};
-use weigh_stats::{Band, binomial_band, poisson_binomial_band, power, rejection_by_chance};
+use weigh_stats::{Band, Interval, binomial_band, poisson_binomial_band, power, rejection_by_chance};
 
 /// The level of a difference, for one comparison alone.
 const LEVEL: f64 = 0.05;
 
 /// Version of the JSON.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The result of a selftest: the JSON of `--format json` and of `selftest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,6 +62,9 @@ pub struct OfForm {
     pub done: u32,
     /// Comparisons without an effect in which a difference was found.
     pub no_effect: Count,
+    /// Comparisons, of all, whose baseline was found different from its second instance in the same
+    /// blocks.
+    pub control: Count,
     /// Comparisons with an effect in which a difference was found, by effect.
     pub effects: Vec<EffectCount>,
     /// Intervals, of all comparisons, that hold the truth.
@@ -69,6 +72,8 @@ pub struct OfForm {
     /// The mean log ratio of all comparisons without an effect, as a fraction, with its 99.9 %
     /// interval: does the label alone change a result?
     pub label: Option<LabelEffect>,
+    /// The mean log ratio of the baseline's second instance to the baseline, likewise.
+    pub control_effect: Option<LabelEffect>,
     /// The median of the smallest effects that the comparisons could have found with 80 % power.
     pub smallest_detectable: Option<f64>,
 }
@@ -104,7 +109,7 @@ pub struct EffectCount {
     pub covered: Count,
 }
 
-/// The effect of the label alone.
+/// An effect that should be 0: of the label alone, or of being the second instance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LabelEffect {
     /// Point estimate, a fraction.
@@ -116,6 +121,12 @@ pub struct LabelEffect {
 }
 
 impl LabelEffect {
+    /// The estimate and its interval, in per cent, and the confidence if it is to be said.
+    fn words(&self, confidence: &str) -> String {
+        let Self { estimate, low, high } = self;
+        format!("{:+.3} % ({:+.3} to {:+.3} %{confidence})", estimate * 100.0, low * 100.0, high * 100.0)
+    }
+
     fn is_inside(&self) -> bool {
         self.low <= 0.0 && self.high >= 0.0
     }
@@ -186,15 +197,19 @@ fn of_form(form: Form, measured: &[Measured]) -> OfForm {
         EffectCount { effect: *effect, found: found(&with), covered: coverage(&with) }
     };
     let without = with(0.0);
+    let controls = || all.iter().filter_map(|m| m.control.as_ref());
+    let chances = controls().map(|control| chance_of_a_miss(&control.log_ratios, 0.0)).collect();
     let mut smallest: Vec<f64> = all.iter().map(|m| m.smallest_detectable).collect();
     smallest.sort_by(f64::total_cmp);
     OfForm {
         form,
         done: all.len() as u32,
-        no_effect: false_positives(&without),
+        no_effect: false_positives(without.iter().map(|m| is_found(m)), chances_of_a_miss(&without)),
+        control: false_positives(controls().map(|control| !holds(control.found, 0.0)), chances),
         effects: EFFECTS.iter().map(of_effect).collect(),
         coverage: coverage(&all),
-        label: label_effect(&without),
+        label: mean_effect(without.iter().map(|m| m.found)),
+        control_effect: mean_effect(controls().map(|control| control.found)),
         smallest_detectable: smallest.get(smallest.len() / 2).copied(),
     }
 }
@@ -210,32 +225,34 @@ fn statement(problems: &[String], done: u32, planned: u32) -> String {
 }
 
 fn problems(of: &OfForm) -> Vec<String> {
-    let OfForm { no_effect, effects, coverage, label, .. } = of;
+    let OfForm { no_effect, control, effects, coverage, label, control_effect, .. } = of;
     let said = |what: String, count: &Count| {
         let Count { of, observed, allowed: Band { low, high }, .. } = count;
         (!count.is_inside()).then(|| format!("{what} {observed} of {of} times, {low} to {high} are allowed"))
     };
     let percent = |effect: f64| format!("{} %", effect * 100.0);
-    let label = label.as_ref().filter(|label| !label.is_inside()).map(|label| {
-        format!(
-            "the label alone changes the result by {:+.3} % ({:+.3} to {:+.3} %)",
-            label.estimate * 100.0,
-            label.low * 100.0,
-            label.high * 100.0
-        )
-    });
+    let changes = |what: &str, effect: &Option<LabelEffect>| {
+        let effect = effect.as_ref().filter(|effect| !effect.is_inside())?;
+        Some(format!("{what} by {}", effect.words("")))
+    };
+    let label = changes("the label alone changes the result", label);
+    let control_effect = changes("the second instance of the baseline differs from it", control_effect);
     let of_effects = effects.iter().flat_map(|count| {
         let found = said(format!("an effect of {} was found", percent(count.effect)), &count.found);
         let covered = said(format!("intervals held the effect of {}", percent(count.effect)), &count.covered);
         [found, covered]
     });
-    let ends = [said("intervals held the truth".into(), coverage), label];
-    std::iter::once(said("equal environments were called different".into(), no_effect))
-        .chain(of_effects)
-        .chain(ends)
-        .flatten()
-        .map(|problem| format!("{}: {problem}", of.form.words()))
-        .collect()
+    let ends = [said("intervals held the truth".into(), coverage), label, control_effect];
+    [
+        said("equal environments were called different".into(), no_effect),
+        said("the baseline was called different from itself".into(), control),
+    ]
+    .into_iter()
+    .chain(of_effects)
+    .chain(ends)
+    .flatten()
+    .map(|problem| format!("{}: {problem}", of.form.words()))
+    .collect()
 }
 
 pub(super) fn is_found(measured: &Measured) -> bool {
@@ -243,13 +260,17 @@ pub(super) fn is_found(measured: &Measured) -> bool {
 }
 
 fn is_covered(measured: &Measured) -> bool {
-    (measured.found.low..=measured.found.high).contains(&measured.injected)
+    holds(measured.found, measured.injected)
 }
 
-/// False positives against the level.
-fn false_positives(measured: &[&Measured]) -> Count {
-    let observed = measured.iter().filter(|m| is_found(m)).count() as u32;
-    let (of, by_chance) = (measured.len() as u32, chances_of_a_miss(measured));
+fn holds(found: Interval, effect: f64) -> bool {
+    (found.low..=found.high).contains(&effect)
+}
+
+/// False positives against the level, with the chance of each to be one.
+fn false_positives(found: impl Iterator<Item = bool>, by_chance: Vec<f64>) -> Count {
+    let observed = found.filter(|found| *found).count() as u32;
+    let of = by_chance.len() as u32;
     let nominal = binomial_band(of, LEVEL);
     // Noise with rare large spikes makes the test more conservative than its level, which is no
     // fault, and by how much is known exactly.
@@ -290,14 +311,17 @@ fn coverage(measured: &[&Measured]) -> Count {
 /// The chance of each comparison to miss the truth, given how much its pairs happen to differ from
 /// it.
 fn chances_of_a_miss(measured: &[&Measured]) -> Vec<f64> {
-    let deviations =
-        |m: &Measured| -> Vec<f64> { m.log_ratios.iter().map(|ratio| ratio - m.injected.ln_1p()).collect() };
-    measured.iter().map(|m| rejection_by_chance(&deviations(m)).unwrap_or(LEVEL)).collect()
+    measured.iter().map(|m| chance_of_a_miss(&m.log_ratios, m.injected)).collect()
+}
+
+fn chance_of_a_miss(log_ratios: &[f64], effect: f64) -> f64 {
+    let deviations: Vec<f64> = log_ratios.iter().map(|ratio| ratio - effect.ln_1p()).collect();
+    rejection_by_chance(&deviations).unwrap_or(LEVEL)
 }
 
 /// The mean of the comparisons' means. Its interval treats each comparison as one observation.
-fn label_effect(without: &[&Measured]) -> Option<LabelEffect> {
-    let means: Vec<f64> = without.iter().map(|m| m.found.estimate.ln_1p()).collect();
+fn mean_effect(found: impl Iterator<Item = Interval>) -> Option<LabelEffect> {
+    let means: Vec<f64> = found.map(|found| found.estimate.ln_1p()).collect();
     let (mean, half) = weigh_stats::mean_within(&means, 0.999)?;
     Some(LabelEffect { estimate: mean.exp_m1(), low: (mean - half).exp_m1(), high: (mean + half).exp_m1() })
 }
@@ -352,7 +376,8 @@ fn table(judgement: &Judgement, of: &OfForm) -> Table {
         .map(|count| row(format!("{} %", count.effect * 100.0), &count.found, Some(&count.covered)));
     let (number, hits) = (Column::number("of"), Column::number("found"));
     let columns = vec![effect, number, hits, expected, allowed, inside, held, range, holds];
-    let rows = [row("none".into(), &of.no_effect, None)].into_iter().chain(effects).collect();
+    let without = [row("none".into(), &of.no_effect, None), row("control".into(), &of.control, None)];
+    let rows = without.into_iter().chain(effects).collect();
     Table::new(caption, columns, rows)
 }
 
@@ -369,14 +394,11 @@ fn beside(of: &OfForm) -> Vec<String> {
         coverage.of,
         band(coverage.allowed)
     )];
-    lines.extend(of.label.as_ref().map(|label| {
-        format!(
-            "label: without an effect the second environment differs by {:+.3} % ({:+.3} to {:+.3} %, 99.9 %)",
-            label.estimate * 100.0,
-            label.low * 100.0,
-            label.high * 100.0
-        )
-    }));
+    let differs = |what: &str, effect: &Option<LabelEffect>| {
+        effect.as_ref().map(|effect| format!("{what} differs by {}", effect.words(", 99.9 %")))
+    };
+    lines.extend(differs("label: without an effect the second environment", &of.label));
+    lines.extend(differs("control: a second instance of the baseline", &of.control_effect));
     lines.extend(of.smallest_detectable.map(|smallest| {
         format!("smallest effect: half of the comparisons find {:.2} % with 80 % power", smallest * 100.0)
     }));

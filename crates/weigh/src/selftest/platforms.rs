@@ -185,7 +185,7 @@ fn read_platform(design: &Design, target: &Target, plan: &Plan, records: &[Recor
             let is_it = |cell: &&weigh_stats::Cell| {
                 cell.primary && cell.workload == workload_id(form) && cell.environment == *name
             };
-            let cell = cells.iter().find(is_it).cloned();
+            let cell = cells.iter().find(is_it);
             match read(&Comparison { number, form, effect }, cell) {
                 Ok(measured) => of.measured.push(measured),
                 Err(reason) => {
@@ -443,6 +443,7 @@ mod tests {
             found: Interval { estimate: mean, low: mean - half, high: mean + half }.map(f64::exp_m1),
             smallest_detectable: spread,
             log_ratios,
+            control: None,
         }
     }
 

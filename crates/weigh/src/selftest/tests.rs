@@ -13,10 +13,10 @@ use weigh_host::facts::host_facts;
 use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
-use weigh_model::{Comparison, CpuTime, Observed, Plan, Record, SliceChoice, SlicedWork};
+use weigh_model::{Comparison, CpuTime, Observed, Plan, Record, Series, SliceChoice, SlicedWork};
 use weigh_observe::Sensors;
 use weigh_platforms::Host;
-use weigh_stats::{Cell, Options, analyse, collect};
+use weigh_stats::{Analysis, Options, analyse, collect};
 
 /// What a terminal shows of a judgement.
 fn table(judgement: &Judgement) -> String {
@@ -125,16 +125,15 @@ fn a_label_that_changes_the_result_is_told() {
 }
 
 /// The same records, analysed after their comparison was changed.
-fn changed(plan: &Plan, records: &[Record], change: impl Fn(&mut Comparison)) -> Option<Cell> {
+fn changed(plan: &Plan, records: &[Record], change: impl Fn(&mut Comparison)) -> Analysis {
     let mut comparisons = collect(plan, records).comparisons;
     comparisons.iter_mut().for_each(&change);
-    let analysis = analyse(&comparisons, &Options::for_plan(plan));
-    analysis.cells.into_iter().find(|cell| cell.primary && cell.environment != plan.baseline)
+    analyse(&comparisons, &Options::for_plan(plan))
 }
 
 #[test]
 fn a_method_that_ignores_pairs_is_told() {
-    fn without_pairs(_: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
+    fn without_pairs(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
         changed(plan, records, |comparison| {
             let series = comparison.series.iter_mut();
             series
@@ -150,7 +149,7 @@ fn a_method_that_ignores_pairs_is_told() {
 }
 
 /// An analysis that takes what is no unit of replication for one.
-fn with_every_block_four_times(plan: &Plan, records: &[Record]) -> Option<Cell> {
+fn with_every_block_four_times(plan: &Plan, records: &[Record]) -> Analysis {
     changed(plan, records, |comparison| {
         for series in &mut comparison.series {
             let blocks = series.observations.clone();
@@ -166,7 +165,7 @@ fn with_every_block_four_times(plan: &Plan, records: &[Record]) -> Option<Cell> 
 
 #[test]
 fn a_method_that_takes_repetitions_for_samples_is_told() {
-    fn every_block_four_times(_: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
+    fn every_block_four_times(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
         with_every_block_four_times(plan, records)
     }
     let judgement = judged(&fakes(40, 10, "sd=0.01", ""), every_block_four_times);
@@ -178,7 +177,7 @@ fn a_method_that_takes_repetitions_for_samples_is_told() {
 /// The error that lies near where there are slices: every block has many.
 #[test]
 fn slices_that_are_taken_for_samples_are_told() {
-    fn slices_for_samples(form: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
+    fn slices_for_samples(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
         match form {
             Form::Slices => with_every_block_four_times(plan, records),
             Form::Whole => by_the_method(form, plan, records),
@@ -195,13 +194,16 @@ fn slices_that_are_taken_for_samples_are_told() {
 /// effect.
 #[test]
 fn slices_that_lose_the_effect_are_told() {
-    fn lost(form: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
+    fn lost(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
         let spec = &plan.environments[1].spec;
         let effect: f64 = spec.get("effect").unwrap().parse().unwrap();
         let share = if form == Form::Slices { 1.0 + effect } else { 1.0 };
         changed(plan, records, |comparison| {
-            let slower = comparison.series.iter_mut().filter(|series| series.environment != plan.baseline);
-            slower
+            let slower = |series: &&mut Series| series.environment == plan.environments[1].name;
+            comparison
+                .series
+                .iter_mut()
+                .filter(slower)
                 .flat_map(|series| &mut series.observations)
                 .for_each(|observation| observation.value /= share);
         })
@@ -244,14 +246,44 @@ fn where_nothing_can_be_sliced_whole_trials_are_judged_alone() {
 
 #[test]
 fn a_smallest_effect_that_promises_too_much_is_told() {
-    fn boastful(form: Form, plan: &Plan, records: &[Record]) -> Option<Cell> {
-        let mut cell = by_the_method(form, plan, records)?;
-        cell.smallest_detectable = cell.smallest_detectable.map(|smallest| smallest / 3.0);
-        Some(cell)
+    fn boastful(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
+        let mut analysis = by_the_method(form, plan, records);
+        for cell in &mut analysis.cells {
+            cell.smallest_detectable = cell.smallest_detectable.map(|smallest| smallest / 3.0);
+        }
+        analysis
     }
     let judgement = judged(&fakes(0, 20, "sd=0.01", ""), boastful);
     assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
     assert!(judgement.statement.contains("an effect of"), "{}", judgement.statement);
+}
+
+/// A control that is not the baseline: the fault is found although what is compared has none.
+#[test]
+fn a_control_that_differs_is_told() {
+    fn slow_control(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
+        changed(plan, records, |comparison| {
+            let control = |series: &&mut Series| Some(&series.environment) == plan.control.as_ref();
+            comparison
+                .series
+                .iter_mut()
+                .filter(control)
+                .flat_map(|series| &mut series.observations)
+                .for_each(|observation| observation.value *= 1.02);
+        })
+    }
+    let judgement = judged(&fakes(10, 5, "sd=0.01", ""), slow_control);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    let whole = of(&judgement, Form::Whole);
+    assert_eq!((whole.no_effect.of, whole.control.of), (10, 30), "every comparison has a control");
+    let statement = &judgement.statement;
+    for said in [
+        "the baseline was called different from itself",
+        "the second instance of the baseline differs from it by +",
+    ] {
+        assert!(statement.contains(said), "{statement}");
+    }
+    assert!(!statement.contains("label") && !statement.contains("effect of"), "{statement}");
 }
 
 #[test]
@@ -323,9 +355,10 @@ fn both_natives_have_variables_of_the_same_length() {
     for comparison in design.comparisons() {
         let plan = design.plan(&comparison, &host_facts()).unwrap();
         let values: Vec<&String> = plan.environments.iter().map(|e| &e.variables["WEIGH_SPIN"]).collect();
-        assert_eq!(values[0], "0.000");
+        assert_eq!((values.len(), values[0].as_str(), values[2].as_str()), (3, "0.000", "0.000"));
         assert_eq!(values[1].len(), values[0].len());
         assert_eq!(values[1].parse::<f64>().unwrap(), comparison.effect);
+        assert_eq!(plan.control.as_deref(), Some("native:label=control"));
         assert_eq!(plan.workloads[0].command[..2], ["weigh-kernels", "spin"]);
         let (slices, work) = (plan.slices, plan.workloads[0].sliced);
         match comparison.form {
@@ -340,5 +373,5 @@ fn the_json_reads_back_as_it_was() {
     let judgement = judged(&fakes(2, 1, "sd=0.01", ""), by_the_method);
     let json = serde_json::to_string(&judgement).unwrap();
     assert_eq!(serde_json::from_str::<Judgement>(&json).unwrap(), judgement);
-    assert!(json.starts_with("{\"format\":2,"));
+    assert!(json.starts_with("{\"format\":3,"));
 }
