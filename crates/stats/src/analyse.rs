@@ -19,6 +19,11 @@ use weigh_model::{Comparison, Series, neighbours};
 /// A standard deviation of this part of the mean is worth a warning.
 const WIDE_SPREAD: f64 = 0.10;
 
+/// The normal quantiles of the two-sided test for asymmetry: at the level .01, and .005 in
+/// group-sequential runs (method specification, "Printed with every comparison").
+const ASYMMETRIC_Z: f64 = 2.576;
+const ASYMMETRIC_Z_AT_LOOKS: f64 = 2.807;
+
 /// A timed interval below this is worth a warning, seconds.
 pub(crate) const SHORT_S: f64 = 1e-3;
 
@@ -419,7 +424,7 @@ fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<W
     if side.sample.repeated_blocks > 0 {
         kinds.push(WarningKind::SeveralValuesPerBlock { blocks: side.sample.repeated_blocks });
     }
-    if is_mixed(cell, options.margin) {
+    if is_mixed(cell, options) {
         cell.flags.push(Flag::Mixed);
     }
     let outliers = rank::outliers(&spread.iter().map(|(_, x)| *x).collect::<Vec<_>>());
@@ -463,16 +468,17 @@ pub(crate) fn warning(cell: &Cell, kind: WarningKind) -> Warning {
 /// Average and typical effect disagree: their intervals have no point in common; or their signs
 /// differ, and one of the intervals excludes 0; or they differ by more than a quarter of the
 /// margin, and the log ratios are not symmetric.
-fn is_mixed(cell: &Cell, margin: f64) -> bool {
+fn is_mixed(cell: &Cell, options: &Options) -> bool {
     let (Some(average), Some(typical)) = (cell.overhead, cell.typical) else { return false };
     let excludes_none = |interval: &Interval| interval.low > 0.0 || interval.high < 0.0;
     let signs_conflict =
         average.estimate * typical.estimate < 0.0 && (excludes_none(&average) || excludes_none(&typical));
     let apart = (average.estimate.ln_1p() - typical.estimate.ln_1p()).abs();
     let logs: Vec<f64> = cell.log_ratios.iter().map(|(_, d)| *d).collect();
+    let asymmetric_z = if options.looks.is_some() { ASYMMETRIC_Z_AT_LOOKS } else { ASYMMETRIC_Z };
     average.is_disjoint_from(&typical)
         || signs_conflict
-        || apart > margin.ln_1p() / 4.0 && rank::is_asymmetric(&logs)
+        || apart > options.margin.ln_1p() / 4.0 && rank::is_asymmetric(&logs, asymmetric_z)
 }
 
 /// Adjusts the p values of the family and gives the verdicts.

@@ -76,22 +76,19 @@ pub(crate) fn interval_rank(k: usize, tail: f64) -> Option<usize> {
     Some(fits)
 }
 
-/// The normal quantile of a two-sided test at the level .01.
-const ASYMMETRIC_Z: f64 = 2.576;
-
 /// Whether values are not spread alike on both sides of their median: the test of Cabilio and
-/// Masaro (Canadian Journal of Statistics 24, 1996) at the level .01,
+/// Masaro (Canadian Journal of Statistics 24, 1996),
 ///
 /// ```text
-/// sqrt(n) |mean - median| / s  >  2.576 sqrt(pi / 2 - 1)
+/// sqrt(n) |mean - median| / s  >  z sqrt(pi / 2 - 1)
 /// ```
 ///
-/// The variance pi / 2 - 1 is that of normal values. Of few values the test finds hardly any
-/// asymmetry.
-pub(crate) fn is_asymmetric(values: &[f64]) -> bool {
+/// with the normal quantile z of the level. The variance pi / 2 - 1 is that of normal values. Of few
+/// values the test finds hardly any asymmetry.
+pub(crate) fn is_asymmetric(values: &[f64], z: f64) -> bool {
     let Some(Summary { median, mean, sd: Some(sd), .. }) = Summary::of(values) else { return false };
     let usual = (std::f64::consts::FRAC_PI_2 - 1.0).sqrt();
-    (values.len() as f64).sqrt() * (mean - median).abs() > ASYMMETRIC_Z * usual * sd
+    (values.len() as f64).sqrt() * (mean - median).abs() > z * usual * sd
 }
 
 /// The places of the values that lie so far from the median that a reader should look for a cause.
