@@ -20,6 +20,7 @@ mod pilot;
 mod rounding;
 mod runs;
 mod sequential;
+mod shrunken;
 mod slices;
 mod spread;
 mod stopping;
