@@ -17,6 +17,7 @@ mod iterations;
 mod mixed;
 mod neighbours;
 mod pilot;
+mod places;
 mod rounding;
 mod runs;
 mod sequential;
