@@ -127,6 +127,9 @@ pub struct RunOptions {
     /// Leave out environments and workloads after the pilot until the planned blocks fit the
     /// budget: for quick runs whose environments the user did not name.
     pub fit_budget: bool,
+    /// Tell no effects while it goes on: of a pilot only the spread may be seen (method
+    /// specification, "Planning a run").
+    pub blind: bool,
 }
 
 /// How a run ended.

@@ -85,7 +85,8 @@ impl Runner<'_> {
                 let concluded = collected.concluded.clone();
                 let now = Options { concluded, ..Options::for_plan(self.plan) };
                 let now = analyse(&collected.comparisons, &now);
-                (of, now.cells.iter().filter_map(progress_of).collect())
+                let told = now.cells.iter().filter(|_| !self.blind);
+                (of, told.filter_map(progress_of).collect())
             }
         };
         self.journal.event(Event::Progress {

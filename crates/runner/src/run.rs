@@ -34,6 +34,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) sliced_time: Option<Duration>,
     /// [`RunOptions::fit_budget`].
     pub(crate) fits_budget: bool,
+    /// No event tells an effect.
+    pub(crate) blind: bool,
 }
 
 /// What came of the looks at the workloads of a run, by their places in the plan.
@@ -184,6 +186,7 @@ impl<'a> Runner<'a> {
             given_up: false,
             sliced_time: run.options.sliced_time,
             fits_budget: run.options.fit_budget,
+            blind: run.options.blind,
         })
     }
 

@@ -38,6 +38,25 @@ fn precision_stops_at_its_looks_only() {
     assert!(seen.keys().any(|blocks| *blocks > 30 && *blocks < 60), "{seen:?}");
 }
 
+/// A pilot of `weigh plan`: neither who watches nor the log of events sees an effect, and all else is
+/// told as ever.
+#[test]
+fn a_blind_run_tells_no_effect() {
+    let plan = plan(&["null:sd=0.01,seed=1", "null:effect=0.2,label=b"], &["u"], fixed(6));
+    let told = |blind| {
+        let mut bench = Bench::new();
+        bench.options.blind = blind;
+        let (outing, _) = bench.run(&plan);
+        let cells = |event: &Event| match event {
+            Event::Progress { cells, .. } => Some(cells.len()),
+            _ => None,
+        };
+        outing.events.iter().filter_map(cells).collect::<Vec<_>>()
+    };
+    assert_eq!(told(true), [0; 6]);
+    assert!(told(false).iter().any(|cells| *cells > 0));
+}
+
 #[test]
 fn progress_tells_the_precision_asked_and_the_blocks_that_it_takes() {
     let bench = Bench::new();
