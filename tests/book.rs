@@ -291,7 +291,7 @@ fn refusal(stage: &Stage, line: &str) -> Option<String> {
         None => None,
         // Taken as a whole, down to keys of environments and parameters of workloads; nothing is
         // done.
-        Some("run" | "start" | "density") => {
+        Some("run" | "plan" | "start" | "density") => {
             let mut words = words.clone();
             if !words.iter().any(|word| word == "--dry-run") {
                 words.insert(1, "--dry-run".into());

@@ -38,6 +38,7 @@ mod looks;
 mod machines;
 mod noise;
 mod parity;
+mod plan;
 mod progress;
 mod reanalyse;
 mod run;

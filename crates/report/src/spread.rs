@@ -9,7 +9,9 @@ use crate::own::{self, OwnRow};
 use crate::plots::{Names, Plots, SlicePlot, SliceRow, rounded};
 use crate::quantity::{Quantity, duration, size};
 use crate::text::shown_name;
-use weigh_stats::{Interval, MOST_TIMES, Pays, SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary};
+use weigh_stats::{
+    Cell, Interval, MOST_TIMES, Pays, SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary, Verdict,
+};
 
 /// What the columns of the table mean.
 const NOTE: &str = "standard deviations of the ratio to the baseline from block to block: what the windows of slices or the iterations of a unit \
@@ -27,8 +29,8 @@ pub(crate) fn section(report: &Report) -> Section {
     let workloads = grouped(all, |summary| &summary.workload);
     let sentence = |(_, of): &(_, Vec<&SpreadSummary>), short: bool| {
         let words = match short {
-            true => [ranges(of), pays(of), gained(report, of)],
-            false => [Some(effort(of)), gained(report, of), None],
+            true => [ranges(of), pays(of), helps(report, of), gained(report, of)],
+            false => [Some(effort(of)), helps(report, of), gained(report, of), None],
         };
         let words: Vec<String> = words.into_iter().flatten().collect();
         Item::new(shown_name(&of[0].workload), vec![words.join("; ")])
@@ -66,7 +68,7 @@ fn row(summary: &SpreadSummary) -> OwnRow {
 }
 
 /// A factor with two digits.
-fn times(factor: f64, unit: &str) -> Quantity {
+pub(crate) fn times(factor: f64, unit: &str) -> Quantity {
     let digits = (1 - factor.abs().max(1e-3).log10().floor() as i32).max(0) as usize;
     let number =
         if factor >= MOST_TIMES { format!("{MOST_TIMES} or more") } else { format!("{factor:.digits$}") };
@@ -99,6 +101,30 @@ fn pays(of: &[&SpreadSummary]) -> Option<String> {
         });
     let told: Vec<String> = told.collect();
     (!told.is_empty()).then(|| told.join(", "))
+}
+
+/// What would help most where something is not decided: what the open ratio that spreads most says.
+fn helps(report: &Report, of: &[&SpreadSummary]) -> Option<String> {
+    let is_open = |summary: &&&SpreadSummary| {
+        let is_its = |cell: &&Cell| {
+            (&cell.workload, &cell.environment, &cell.metric.name)
+                == (&summary.workload, &summary.environment, &summary.metric)
+        };
+        let cell = report.analysis.cells.iter().find(is_its);
+        cell.is_some_and(|cell| cell.verdict == Some(Verdict::Inconclusive))
+    };
+    let variance = |of: &SpreadSummary| of.spread.within.powi(2) + of.spread.between.estimate.powi(2);
+    let hardest = of.iter().filter(is_open).max_by(|a, b| variance(a).total_cmp(&variance(b)))?;
+    let longer = match hardest.parts {
+        SpreadParts::Iterations => "more iterations (`--iterations`)",
+        SpreadParts::Windows => "longer units (`--size`)",
+    };
+    let most = match hardest.pays {
+        Pays::LongerUnits => longer.to_string(),
+        Pays::MoreBlocks => "more blocks (`--blocks`), each with launches of its own".into(),
+        Pays::Either => "more blocks (`--blocks`), as far as is known".into(),
+    };
+    Some(format!("what is not decided would be helped most by {most}"))
 }
 
 /// What a unit takes.

@@ -10,7 +10,7 @@ pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use selftest::{SelftestArgs, SelftestFormat};
 pub use study::{StudyArgs, StudyCommand, StudyNewArgs};
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use weigh_model::SliceChoice;
@@ -56,6 +56,13 @@ gate, 4 nothing could be measured, or a comparison cannot be judged by the gate.
 pub enum Command {
     /// Compare environments on workloads, or on a command of your own after `--`
     Run(Box<RunArgs>),
+    /// Measure a short blind pilot, and say how many blocks a run takes to find a difference
+    ///
+    /// The pilot has six blocks of what `weigh run` would measure. Only the spread of its ratios is
+    /// looked at: the effects are neither shown nor used, and the samples are deleted. The command
+    /// that it prints detects the difference in every comparison with 80 % power.
+    #[command(mut_args(PlanArgs::hide))]
+    Plan(Box<PlanArgs>),
     /// Measure how long guests take to start, from the platform's first program to the first
     /// response
     Start(Box<StartArgs>),
@@ -342,6 +349,47 @@ pub struct RunArgs {
     /// Run exactly this plan.json
     #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "control", "slices", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader"])]
     pub plan: Option<PathBuf>,
+}
+
+/// Options of `plan`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh plan stream gups --on native,runc,docker --detect 1%
+  weigh plan --on native,docker --detect 0.5% -- gzip -k file")]
+pub struct PlanArgs {
+    /// Smallest difference that the run has to find, per cent
+    #[arg(long, value_name = "PCT", value_parser = percentage, conflicts_with_all = Self::UNFIT)]
+    pub detect: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The run that is planned
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+impl PlanArgs {
+    /// Options of `run` that a pilot does not take: it finds out how long the run goes on, gives no
+    /// verdict, and shows no effect.
+    pub const UNFIT: [&str; 12] = [
+        "quick",
+        "blocks",
+        "precision",
+        "budget",
+        "gate",
+        "gate_undecided",
+        "reuse",
+        "plan",
+        "out",
+        "format",
+        "details",
+        "live",
+    ];
+
+    fn hide(arg: Arg) -> Arg {
+        let unfit = Self::UNFIT.contains(&arg.get_id().as_str());
+        arg.hide(unfit)
+    }
 }
 
 /// What `run`, `density` and `soak` measure.

@@ -8,6 +8,7 @@ mod gate;
 mod junit;
 mod looks;
 mod pages;
+mod planned;
 mod prohibitions;
 mod schema;
 mod snapshots;

@@ -25,8 +25,12 @@ const NOT_RECORDED: [&str; 16] = [
     "live",
 ];
 
+/// Options of `plan` that the run which it plans does not have.
+const OF_THE_PILOT: [&str; 3] = ["detect", "json", "dry_run"];
+
 /// The command and its arguments as the user gave them, in one spelling. None where there is no
-/// command, and where a plan file is run, which has its own record.
+/// command, and where a plan file is run, which has its own record. Of `plan` they are the whole
+/// command of the run that it plans.
 pub fn words(matches: &ArgMatches) -> Option<Vec<String>> {
     let (name, given) = matches.subcommand()?;
     let command = Cli::command();
@@ -36,7 +40,11 @@ pub fn words(matches: &ArgMatches) -> Option<Vec<String>> {
     if arguments.iter().any(|arg| arg.get_id() == "plan") {
         return None;
     }
-    arguments.retain(|arg| !NOT_RECORDED.contains(&arg.get_id().as_str()));
+    let (name, left_out): (&str, &[&str]) = match name {
+        "plan" => ("run", &OF_THE_PILOT),
+        name => (name, &NOT_RECORDED),
+    };
+    arguments.retain(|arg| !left_out.contains(&arg.get_id().as_str()));
     // In the order of the command line, but a command of the guest stays at the end.
     arguments.sort_by_key(|arg| (arg.is_last_set(), given.index_of(arg.get_id().as_str())));
     let mut words = vec![name.to_string()];
@@ -106,6 +114,17 @@ mod tests {
             "density --guests 1 --guests 2 --cpus 0"
         );
         assert_eq!(recorded("soak --for 2h --neighbours idle").unwrap(), "soak --for 2h --neighbours idle");
+    }
+
+    #[test]
+    fn a_pilot_records_the_whole_command_of_the_run_that_it_plans() {
+        assert_eq!(
+            recorded(
+                "plan --detect 1% stream --on native,runc --size quick --seed 3 --iterations 5 --cpus 1"
+            )
+            .unwrap(),
+            "run stream --on native,runc --size quick --seed 3 --iterations 5 --cpus 1"
+        );
     }
 
     #[test]

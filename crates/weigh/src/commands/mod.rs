@@ -11,6 +11,7 @@ mod footprint;
 mod image;
 mod list;
 mod man;
+mod plan;
 mod resume;
 pub mod run;
 mod selftest;
@@ -70,6 +71,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Image { what } => image::run(what),
         Command::Clean { dry_run } => clean::run(dry_run),
         Command::Completions { shell } => completions::run(shell),
+        Command::Plan(args) => plan::run(*args, line.recorded),
         Command::Man { directory } => man::run(directory.as_deref()),
         measuring => run::run(&request(measuring, line.recorded)?),
     }

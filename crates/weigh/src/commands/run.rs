@@ -204,6 +204,8 @@ pub fn execute(
     let _unchanged = anywhere.and_then(|set| rustix::thread::sched_setaffinity(None, &set));
     let closed = session.close();
     match &finish {
+        // Nothing of a pilot is kept.
+        Err(_) if execution.options.blind => {}
         Err(RunnerError::Unequal { .. }) => ui::note(&format!(
             "run: {0}, with what was seen of every guest; `weigh resume {0}` goes on once they are alike",
             path.display()

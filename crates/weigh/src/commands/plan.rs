@@ -1,0 +1,160 @@
+//! `weigh plan`: a blind pilot, and the run that finds a difference (method specification,
+//! "Planning a run").
+
+use super::dry_run;
+use super::run::{Execution, catch_signals, execute, request, run_options};
+use crate::cli::{EffortArgs, MeasureArgs, PlanArgs, RunArgs};
+use crate::error::{Failure, Kind, file_failure};
+use crate::host::{LocalHost, NoHost};
+use crate::request::random_seed;
+use crate::ui;
+use std::path::{Path, PathBuf};
+use weigh_model::FinishReason;
+use weigh_runner::RunOptions;
+use weigh_stats::{PILOT_BLOCKS, PlannedRun, planned_run};
+use weigh_store::RunDirectory;
+use weigh_studies::shell_quoted;
+
+/// Measures a pilot of the run that `command` asks for, deletes it, and prints what the run takes.
+///
+/// # Errors
+/// Bad input, a host that cannot be used; a pilot that is interrupted, or measures nothing.
+pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> {
+    let PlanArgs { detect, json, run } = args;
+    let effort = EffortArgs { blocks: Some(PILOT_BLOCKS), ..run.common.effort };
+    let request = request(RunArgs { common: MeasureArgs { effort, ..run.common }, ..run });
+    if request.common.dry_run {
+        let plan = request.plan(&mut NoHost::DryRun)?;
+        ui::print(&dry_run::describe(&plan, &request.facts));
+        return Ok(());
+    }
+    let interrupt = catch_signals()?;
+    let plan = LocalHost::ask(|host| request.plan(host))?;
+    if plan.environments.len() < 2 {
+        return Err(Failure::input("there is nothing to compare the baseline with")
+            .hint("name another environment, as in --on native,docker"));
+    }
+    // Not among the runs, where `last` would find it.
+    let path = std::env::temp_dir().join(format!("weigh-plan-{:08x}", random_seed()));
+    let mut directory = RunDirectory::create_at(&path, &plan, &request.facts)?;
+    let pilot = Pilot(path);
+    let options = RunOptions { blind: true, ..run_options(request.names_environments) };
+    let execution = Execution { options, live: None, interrupt: &interrupt };
+    let (finish, _) = execute(&plan, &request.facts, &mut directory, execution)?;
+    drop(directory);
+    let records = RunDirectory::open(&pilot.0)?.records()?.records;
+    let planned = planned_run(&plan, &records, detect / 100.0);
+    pilot.delete()?;
+    match finish.reason {
+        FinishReason::Interrupted => {
+            return Err(Failure::new(
+                Kind::NothingMeasured,
+                "the pilot was interrupted, and nothing of it is kept",
+            )
+            .hint("repeat the command"));
+        }
+        FinishReason::NothingRuns => {
+            return Err(Failure::new(Kind::NothingMeasured, "nothing could be measured")
+                .hint("the reasons are above; `weigh doctor` looks at every platform"));
+        }
+        _ => {}
+    }
+    let command = command.unwrap_or_default();
+    if json {
+        ui::print(&serde_json::to_string_pretty(&planned).expect("plain data becomes JSON"));
+    } else {
+        let command = proposed(&command, &planned).map(|words| shell_quoted(&words));
+        ui::print(&ui::shown(&weigh_report::planned(&planned, command.as_deref())));
+    }
+    Ok(())
+}
+
+/// The directory of a pilot, which is deleted whatever happens, so that nobody comes upon its
+/// effects.
+struct Pilot(PathBuf);
+
+impl Pilot {
+    fn delete(self) -> Result<(), Failure> {
+        let path = std::mem::take(&mut { self }.0);
+        remove(&path).map_err(|error| file_failure("delete the pilot", &path, error))
+    }
+}
+
+impl Drop for Pilot {
+    fn drop(&mut self) {
+        // After a failure, which is told.
+        let _removed_or_told = remove(&self.0);
+    }
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The words of the run that finds the difference; none where no number of blocks does.
+fn proposed(command: &[String], planned: &PlannedRun) -> Option<Vec<String>> {
+    let (iterations, expense) = match planned.better {
+        Some(better) => (Some(better.iterations), better.expense),
+        None => (None, planned.present),
+    };
+    let blocks = expense.blocks.filter(|blocks| *blocks <= MOST_BLOCKS)?;
+    let own = command.iter().position(|word| word == "--").unwrap_or(command.len());
+    let (options, rest) = command.split_at(own);
+    let mut words = vec!["weigh".to_string()];
+    let mut options = options.iter();
+    while let Some(word) = options.next() {
+        if iterations.is_some() && word == "--iterations" {
+            options.next();
+        } else {
+            words.push(word.clone());
+        }
+    }
+    words.extend(["--blocks".into(), blocks.to_string()]);
+    words.extend(iterations.into_iter().flat_map(|number| ["--iterations".into(), number.to_string()]));
+    words.extend(rest.iter().cloned());
+    Some(words)
+}
+
+/// The most that `weigh run --blocks` takes.
+const MOST_BLOCKS: u32 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_stats::{Expense, Iterated};
+
+    fn planned(blocks: u32, better: Option<(u32, u32)>) -> PlannedRun {
+        let expense = |blocks| Expense { blocks: Some(blocks), seconds: None };
+        let better = better.map(|(iterations, blocks)| Iterated { iterations, expense: expense(blocks) });
+        PlannedRun {
+            detect: 0.01,
+            comparisons: 1,
+            pilot_blocks: PILOT_BLOCKS,
+            block_s: None,
+            cells: Vec::new(),
+            present: expense(blocks),
+            better,
+        }
+    }
+
+    #[test]
+    fn the_command_has_the_blocks_and_the_iterations() {
+        let words = |line: &str, planned: &PlannedRun| {
+            let words: Vec<String> = line.split(' ').map(String::from).collect();
+            proposed(&words, planned).map(|words| words.join(" "))
+        };
+        let line = "run --on native,runc --iterations 3 -- tool --iterations 9";
+        assert_eq!(
+            words(line, &planned(40, None)).unwrap(),
+            "weigh run --on native,runc --iterations 3 --blocks 40 -- tool --iterations 9"
+        );
+        assert_eq!(
+            words(line, &planned(40, Some((7, 20)))).unwrap(),
+            "weigh run --on native,runc --blocks 20 --iterations 7 -- tool --iterations 9"
+        );
+        assert_eq!(words("run spin", &planned(100_001, None)), None);
+    }
+}

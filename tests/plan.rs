@@ -1,0 +1,90 @@
+//! `weigh plan`: a blind pilot, and the command of the run that finds a difference.
+
+use crate::support::{Stage, cell_of, shown};
+use serde_json::Value;
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// Two environments that spread by 1 % each, so that their ratios spread by 1.4 %.
+    fn on(effect: f64) -> String {
+        format!(
+            "--on null:sd=0.01,seed=1;null:sd=0.01,seed=2,effect={effect},label=b --baseline null:sd=0.01,seed=1"
+        )
+    }
+
+    fn spread(planned: &Value) -> f64 {
+        planned["cells"][0]["spread"]["sd"].as_f64().unwrap_or_else(|| panic!("no spread in {planned}"))
+    }
+
+    /// An effect of half as much again is in no number of the plan, and no file stays behind.
+    #[test]
+    fn a_pilot_is_blind() {
+        let stage = Stage::with_fakes();
+        let temporary = stage.here().join("tmp");
+        std::fs::create_dir(&temporary).unwrap();
+        let plan = |effect: f64, more: &str| {
+            let mut weigh = stage.weigh();
+            weigh.env("TMPDIR", &temporary);
+            let line = format!("plan --detect 1% {} --seed 1 --no-void {more} -- work", on(effect));
+            let output = weigh.args(shlex::split(&line).unwrap()).output().unwrap();
+            let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert!(output.status.success(), "{}", said(&output.stderr));
+            (said(&output.stdout), said(&output.stderr))
+        };
+        let (json, _) = plan(0.5, "--json");
+        let planned: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(planned["pilot_blocks"], 6);
+        assert!((0.004..0.03).contains(&spread(&planned)), "{planned}");
+        let (out, err) = plan(0.5, "");
+        for text in [&out, &err] {
+            assert!(!text.contains("+50") && !text.contains("SLOWER") && !text.contains("slower"), "{text}");
+        }
+        let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().flatten().map(|e| e.path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+        assert!(!stage.here().join("weigh-runs").exists());
+    }
+
+    /// The command that it prints runs, with as many blocks, and finds the difference.
+    #[test]
+    fn the_command_that_it_prints_is_the_run() {
+        let stage = Stage::with_fakes();
+        let text = stage.stdout(&format!("plan --detect 3% {} --seed 1 --no-void -- work", on(0.03)));
+        let text = text.replace('\u{a0}', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let command = text.split_once("weigh run ").and_then(|(_, rest)| rest.split_once(" -- work"));
+        let command = command.map(|(options, _)| format!("{options} -- work"));
+        let command = command.unwrap_or_else(|| panic!("no command in {text}"));
+        assert!(command.contains("--no-void") && command.contains("--seed 1"), "{command}");
+        let blocks = command.split(" --blocks ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let words = shlex::split(&command).unwrap();
+        let mut weigh = stage.weigh();
+        let output = weigh.args(["run", "--out", "r"]).args(words).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = shown(&stage, "r");
+        assert_eq!(report["blocks"]["done"].to_string(), blocks);
+        let cell = cell_of(&report, "null:effect=0.03,label=b,sd=0.01,seed=2", "time");
+        assert_eq!(cell["verdict"], "SLOWER");
+    }
+
+    /// Each is refused before anything is done, with what to give instead.
+    #[test]
+    fn what_cannot_be_planned_is_refused_with_the_remedy() {
+        let stage = Stage::with_fakes();
+        let on = "--on null;null:label=b --baseline null";
+        for detect in ["0", "200%", "100", "-1", "one", ""] {
+            let line = format!("plan --detect='{detect}' {on} -- work");
+            stage.refuses(&line, &["--detect", "between 0 and 100"]);
+        }
+        stage.refuses(&format!("plan {on} -- work"), &["--detect <PCT>"]);
+        for unfit in
+            ["--blocks 5", "--quick", "--precision 1", "--gate 2", "--reuse", "--budget 1m", "--live"]
+        {
+            let option = unfit.split(' ').next().unwrap();
+            stage.refuses(&format!("plan --detect 1 {on} {unfit} -- work"), &[option, "cannot be used with"]);
+        }
+        stage.refuses("plan --detect 1 --on null --baseline null -- work", &["nothing to compare", "--on"]);
+        let dry = stage.stdout(&format!("plan --detect 1 {on} --dry-run -- work"));
+        assert!(dry.contains("blocks: 6"), "{dry}");
+    }
+}
