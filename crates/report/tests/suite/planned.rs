@@ -49,7 +49,8 @@ fn run(cells: Vec<PlannedCell>, better: Option<Iterated>) -> PlannedRun {
 
 /// The document without line breaks.
 fn text(run: &PlannedRun, command: Option<&str>) -> String {
-    let text = render_document(&planned(run, command), Format::Markdown, &Options::default()).unwrap();
+    let text = render_document(&planned(run, command), Format::Markdown, &Options::default())
+        .expect("a document renders");
     text.replace('\u{a0}', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -112,7 +113,7 @@ fn a_run_says_what_helps_where_something_is_not_decided() {
                 cell.verdict = Some(Verdict::Slower);
             }
         }
-        let text = render(&report, Format::Markdown, &Options::default()).unwrap();
+        let text = render(&report, Format::Markdown, &Options::default()).expect("a document renders");
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     const HELPED: &str = "what is not decided would be helped most by";
