@@ -2,7 +2,7 @@
 .PHONY: run dist test-dist test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz
 
 run:
-	cargo run --release --package weigh
+	cargo run --release --package weighbridge
 
 # What is given to others, in target/packages: static binaries of both architectures in archives and
 # Debian packages. It needs the targets of musl and of the other architecture (rustup target add),
@@ -28,35 +28,35 @@ test:
 # checks; disks, networks and systems; machines through the whole of weigh, and measurements that
 # take all CPUs for long. Systems need the Debian image.
 test-platforms:
-	cargo run --package weigh -- image build debian
-	tests/run --package weigh-platforms --package weigh --profile platforms
+	cargo run --package weighbridge -- image build debian
+	tests/run --package weigh-platforms --package weighbridge --profile platforms
 
 # Every container through the whole of weigh: one command over all of them, and a crash while each
 # comes up.
 test-containers:
-	WEIGH_CONTAINERS=1 tests/run --profile long --package weigh -E 'test(/^containers::/)'
+	WEIGH_CONTAINERS=1 tests/run --profile long --package weighbridge -E 'test(/^containers::/)'
 
 # SIGKILL at a thousand system calls of runs on every platform that is ready, in about three hours.
 # It needs strace.
 KILLS = 1000
 test-kills:
-	cargo run --package weigh -- image build debian
-	WEIGH_KILLS=$(KILLS) tests/run --profile long --package weigh -E 'test(/^kills::/)'
+	cargo run --package weighbridge -- image build debian
+	WEIGH_KILLS=$(KILLS) tests/run --profile long --package weighbridge -E 'test(/^kills::/)'
 
 # All experiments of all four studies at their quick size, in three quarters of an hour; what they
 # made is in target/tmp/studies. It wants the machine to itself. Debian's mariadb-server, sysbench,
 # redis-server, redis-tools, nuttcp, hpcc, bonnie++, fio, sjeng and libquantum-dev are measured by
 # it, and texlive-science compiles what it writes.
 test-studies:
-	cargo run --release --package weigh -- image build debian
-	WEIGH_STUDIES=1 tests/run --profile long --release --package weigh -E 'test(/^studies::/)'
+	cargo run --release --package weighbridge -- image build debian
+	WEIGH_STUDIES=1 tests/run --profile long --release --package weighbridge -E 'test(/^studies::/)'
 
 # 100,000 machines that crash, long simulations of the statistics, the kernel package of Debian, the
 # method on this machine, which wants it to itself, and every check on every platform.
 test-long:
 	WEIGH_LONG=1 tests/run --profile long --release --package weigh-runner -E 'test(/^simulation::/)'
 	WEIGH_LONG=1 tests/run --profile long --release --package weigh-stats --package weigh-images --package weigh-report
-	WEIGH_LONG=1 tests/run --profile long --release --package weigh -E 'test(/^(selftest|crash|density|images|machines|tools)::/)'
+	WEIGH_LONG=1 tests/run --profile long --release --package weighbridge -E 'test(/^(selftest|crash|density|images|machines|tools)::/)'
 	WEIGH_LONG=1 tests/run --profile long --package weigh-platforms
 
 lint:
@@ -78,7 +78,7 @@ fuzz:
 # Ratios of this tool against hyperfine, gcc, xz, runc and machines started by hand, each taken in
 # one run; what the sensors cost.
 bench:
-	cargo build --release --package weigh
+	cargo build --release --package weighbridge
 	cargo run --release --package weigh-bench
 	cargo run --release --package weigh-kernels --example versus_c
 

@@ -1,8 +1,8 @@
 //! The book: its reference is what the binary says, and what the other pages say of commands, files
 //! and names is true.
 //!
-//! `WEIGH_BLESS=1 cargo test --package weigh --test suite book::` writes the reference and the
-//! lists in SUMMARY.md that follow from it again.
+//! `WEIGH_BLESS=1 cargo test --package weighbridge --test suite book::` writes the reference and
+//! the lists in SUMMARY.md that follow from it again.
 
 mod lines;
 mod page;
@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What writes the generated pages.
-const BLESS: &str = "`WEIGH_BLESS=1 cargo test --package weigh --test suite book::`";
+const BLESS: &str = "`WEIGH_BLESS=1 cargo test --package weighbridge --test suite book::`";
 /// Beginning of what an environment is refused with whose image has to be built first; by then
 /// everything else of it was taken.
 const NO_IMAGE: &str = "is not here yet: get it with `weigh image build";

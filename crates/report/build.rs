@@ -1,8 +1,8 @@
-//! Packs the plotting library that the page carries, and takes the digests by which the page's
+//! Packs what the page carries: the plotting library, script and style. Takes the digests by which the page's
 //! policy knows its scripts.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use flate2::{Compression, write::GzEncoder};
+use liblzma::{stream::PRESET_EXTREME, write::XzEncoder};
 use sha2::{Digest as _, Sha256};
 use std::error::Error;
 use std::io::Write as _;
@@ -13,25 +13,23 @@ use std::{env, fs};
 const SCRIPTS: [&str; 4] =
     ["templates/page-begin.js", "templates/report.js", "templates/study.js", "templates/page-end.js"];
 const LIVE_SCRIPT: &str = "templates/live.js";
+const STYLE: &str = "templates/report.css";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
-    for script in SCRIPTS.into_iter().chain([LIVE_SCRIPT]) {
+    for script in SCRIPTS.into_iter().chain([LIVE_SCRIPT, STYLE]) {
         println!("cargo::rerun-if-changed={script}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let sources = plotly::Plot::offline_js_sources();
     let library = library(&sources).ok_or("the plotly crate gives its library in another form")?;
-    // In development the library is packed by code that is not optimised.
-    let level = if env::var("PROFILE")? == "release" { Compression::best() } else { Compression::fast() };
-    let mut packed = GzEncoder::new(Vec::new(), level);
-    packed.write_all(library.as_bytes())?;
-    fs::write(out.join("plotly.js.gz"), packed.finish()?)?;
+    pack(&out, "plotly.js.xz", library)?;
+    pack(&out, "page.css.xz", &fs::read_to_string(STYLE)?)?;
     digest(&out, "plotly.js.sha256", library)?;
     digest(&out, "live.js.sha256", &fs::read_to_string(LIVE_SCRIPT)?)?;
     let parts: Vec<String> = SCRIPTS.into_iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
     let script = parts.concat();
-    fs::write(out.join("page.js"), &script)?;
+    pack(&out, "page.js.xz", &script)?;
     digest(&out, "page.js.sha256", &script)
 }
 
@@ -41,6 +39,14 @@ fn library(sources: &str) -> Option<&str> {
     let (_, rest) = sources.split_once('>')?;
     let (library, _) = rest.split_once("</script>")?;
     library.contains("* plotly.js v").then_some(library)
+}
+
+fn pack(out: &Path, name: &str, text: &str) -> Result<(), Box<dyn Error>> {
+    // In development nobody waits for the last tenth.
+    let level = if env::var("PROFILE")? == "release" { 9 | PRESET_EXTREME } else { 0 };
+    let mut packed = XzEncoder::new(Vec::new(), level);
+    packed.write_all(text.as_bytes())?;
+    Ok(fs::write(out.join(name), packed.finish()?)?)
 }
 
 /// As a policy names it.

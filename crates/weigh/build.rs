@@ -19,8 +19,12 @@ mod flags;
 #[path = "build/prebuilt.rs"]
 mod prebuilt;
 
+use liblzma::read::XzDecoder;
+use liblzma::stream::{Check, Filters, LzmaOptions, PRESET_EXTREME, Stream};
+use liblzma::write::XzEncoder;
 use sha2::{Digest, Sha256};
 use std::env;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use twox_hash::XxHash3_128;
@@ -41,10 +45,10 @@ const READERS: [&str; 8] = [
 
 /// Compression for users: the programs are compressed once and unpacked by every run, which takes
 /// as long at any level.
-const SMALL: i32 = 22;
+const SMALL: u32 = 9 | PRESET_EXTREME;
 
 /// Compression in development, where every change of the programs would wait for it.
-const FAST: i32 = 1;
+const FAST: u32 = 0;
 
 fn main() {
     let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
@@ -64,7 +68,41 @@ fn main() {
     let path = guest.join("readers");
     std::fs::write(&path, format!("{readers}\n"))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    // What they are compiled for has its own mathematical functions.
+    let readers =
+        format!("{:032x}", XxHash3_128::oneshot(format!("{readers} {}", variable("TARGET")).as_bytes()));
     println!("cargo::rustc-env=WEIGH_READERS_DIGEST={readers}");
+    pack_relocations();
+}
+
+/// Where Rust's own linker is the default, a release build merges equal functions and packs relative
+/// relocations; the C library resolves those since glibc 2.36.
+fn pack_relocations() {
+    let default = variable("CARGO_ENCODED_RUSTFLAGS").is_empty() && env::var_os("RUSTC_LINKER").is_none();
+    let linker = variable("TARGET") == "x86_64-unknown-linux-gnu";
+    if !(default && linker && variable("HOST") == variable("TARGET") && variable("PROFILE") == "release") {
+        return;
+    }
+    println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+    if c_library_minor().is_some_and(|minor| minor >= 36) {
+        println!("cargo::rustc-link-arg-bins=-Wl,-zpack-relative-relocs");
+    }
+}
+
+/// The `36` of glibc 2.36, which this script is linked with.
+#[cfg(target_env = "gnu")]
+fn c_library_minor() -> Option<u32> {
+    unsafe extern "C" {
+        safe fn gnu_get_libc_version() -> *const std::ffi::c_char;
+    }
+    // SAFETY: glibc returns a constant that ends with a zero byte.
+    let version = unsafe { std::ffi::CStr::from_ptr(gnu_get_libc_version()) };
+    version.to_str().ok()?.strip_prefix("2.")?.parse().ok()
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn c_library_minor() -> Option<u32> {
+    None
 }
 
 /// Builds the guest programs from the workspace, and returns the digest of the readers.
@@ -95,13 +133,12 @@ fn build_all(manifest: &Path, architecture: &str, guest: &Path) -> String {
         let kernels = build(&workspace, &target.join("kernels"), "weigh-kernels", "kernels", &gnu);
         (probe.join().expect("the probe was built"), kernels)
     });
-    embed("weigh-probe", &compress(&probe, guest));
-    embed("weigh-kernels", &compress(&kernels, guest));
+    embed("weigh-probe", &compress(&probe, architecture, guest));
+    embed("weigh-kernels", &compress(&kernels, architecture, guest));
     readers_digest(&workspace)
 }
 
-/// Files by their names in the workspace, in order; and what they are compiled for, which has its
-/// own mathematical functions.
+/// Files by their names in the workspace, in order.
 fn readers_digest(workspace: &Path) -> String {
     let mut files = Vec::new();
     for part in READERS {
@@ -109,7 +146,7 @@ fn readers_digest(workspace: &Path) -> String {
         files_below(&workspace.join(part), &mut files);
     }
     files.sort();
-    let mut text = variable("TARGET").into_bytes();
+    let mut text = Vec::new();
     for path in files {
         let content = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let name = path.strip_prefix(workspace).expect("it was found there").display();
@@ -157,23 +194,36 @@ fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: 
 }
 
 /// Compresses a program into a directory and returns the path of the result.
-fn compress(program: &Path, directory: &Path) -> PathBuf {
+fn compress(program: &Path, architecture: &str, directory: &Path) -> PathBuf {
     let bytes = read(program);
     let level = if variable("PROFILE") == "release" { SMALL } else { FAST };
-    let compressed = zstd::encode_all(&bytes[..], level).expect("memory takes all that is written");
+    let mut filters = Filters::new();
+    // Calls of the same function become the same bytes.
+    match architecture {
+        "x86_64" => _ = filters.x86(),
+        "aarch64" => _ = filters.arm64(),
+        _ => {}
+    }
+    filters.lzma2(&LzmaOptions::new_preset(level).expect("xz has the level"));
+    let stream = Stream::new_stream_encoder(&filters, Check::Crc32).expect("xz has these filters");
+    let mut packed = XzEncoder::new_stream(Vec::new(), stream);
+    packed.write_all(&bytes).expect("memory takes all that is written");
+    let compressed = packed.finish().expect("memory takes all that is written");
     let name = program.file_name().expect("a program has a name");
-    let path = directory.join(name).with_extension("zst");
+    let path = directory.join(name).with_extension("xz");
     std::fs::write(&path, compressed).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     path
 }
 
 /// Tells the compiler where a compressed program is and which digest the program has.
 fn embed(name: &str, compressed: &Path) {
-    let bytes = zstd::decode_all(&read(compressed)[..])
+    let mut bytes = Vec::new();
+    XzDecoder::new(&read(compressed)[..])
+        .read_to_end(&mut bytes)
         .unwrap_or_else(|error| panic!("{} cannot be unpacked: {error}", compressed.display()));
     let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let prefix = name.replace('-', "_").to_uppercase();
-    println!("cargo::rustc-env={prefix}_ZST={}", compressed.display());
+    println!("cargo::rustc-env={prefix}_XZ={}", compressed.display());
     println!("cargo::rustc-env={prefix}_DIGEST={digest}");
 }
 

@@ -19,8 +19,6 @@ pub use live::LivePage;
 pub(crate) use live::{LiveView, without_advice};
 use markup::{Markup, typeset};
 
-const STYLE: &str = include_str!("../templates/report.css");
-
 /// Items of a list that a page shows before it folds the rest away.
 const ITEMS_SHOWN: usize = 6;
 
@@ -37,7 +35,7 @@ pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     page.own(&format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n"));
     page.own("<meta name=\"referrer\" content=\"no-referrer\">\n");
     page.with_text("title", "", &document.title);
-    page.own(&format!("\n<style>\n{STYLE}</style>\n</head>\n<body>\n"));
+    page.own(&format!("\n<style>\n{}</style>\n</head>\n<body>\n", *embed::STYLE));
     let sections: Vec<&Section> =
         document.sections.iter().filter(|section| section.audience.has(Medium::Page)).collect();
     // What stands before the head's end stands with the title too.
@@ -59,8 +57,8 @@ pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     page.own("</main>\n");
     let data = embed::data(&document.plots)?;
     page.own(&format!("<script type=\"application/json\" id=\"data\">{data}</script>\n"));
-    page.own(&format!("<script type=\"text/plain\" id=\"library\">{}</script>\n", embed::library()));
-    page.own(&format!("<script>{}</script>\n", embed::SCRIPT));
+    page.own(&format!("<script type=\"text/plain\" id=\"library\">{}</script>\n", *embed::LIBRARY));
+    page.own(&format!("<script>{}</script>\n", *embed::SCRIPT));
     if live.is_some() {
         page.own(&format!("<script>{}</script>\n", live::SCRIPT));
     }

@@ -3,6 +3,7 @@
 use crate::error::StudyError;
 use crate::file;
 use crate::study::{Experiment, Study};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weigh_model::nearest;
 
@@ -10,21 +11,19 @@ macro_rules! embedded {
     ($($study:literal: [$($experiment:literal),* $(,)?]),* $(,)?) => {
         &[$(Embedded {
             name: $study,
-            head: include_str!(concat!("../studies/", $study, "/study.toml")),
-            experiments: &[$((
-                concat!("studies/", $study, "/", $experiment, ".toml"),
-                include_str!(concat!("../studies/", $study, "/", $experiment, ".toml")),
-            )),*],
+            experiments: &[$(concat!("studies/", $study, "/", $experiment, ".toml")),*],
         }),*]
     };
 }
 
+/// The texts of the built-in studies.
+static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/studies.xz"));
+
 /// The files of a built-in study.
 struct Embedded {
     name: &'static str,
-    head: &'static str,
-    /// Names of the files, and their texts.
-    experiments: &'static [(&'static str, &'static str)],
+    /// Names of the files.
+    experiments: &'static [&'static str],
 }
 
 /// The built-in studies and their experiments, in the order in which they are listed.
@@ -216,7 +215,8 @@ impl Library {
     /// # Errors
     /// The first study that is wrong or has the name of another.
     pub fn load(files: &[PathBuf]) -> Result<Self, StudyError> {
-        let studies = EMBEDDED.iter().map(embedded).collect::<Result<_, _>>()?;
+        let texts = weigh_workloads::unpack(PACKED);
+        let studies = EMBEDDED.iter().map(|files| embedded(files, &texts)).collect::<Result<_, _>>()?;
         let mut library = Self { studies };
         for path in files {
             let text = std::fs::read_to_string(path).map_err(|error| {
@@ -313,11 +313,11 @@ fn named<'a>(study: &'a Study, wanted: Option<&str>) -> Vec<&'a Experiment> {
     study.experiments.iter().filter(|experiment| names(experiment).any(is_meant)).collect()
 }
 
-fn embedded(files: &Embedded) -> Result<Study, StudyError> {
+fn embedded(files: &Embedded, texts: &BTreeMap<String, String>) -> Result<Study, StudyError> {
     let head = format!("studies/{}/study.toml", files.name);
     let experiments: Vec<(&Path, &str)> =
-        files.experiments.iter().map(|(file, text)| (Path::new(*file), *text)).collect();
-    file::read_folder((Path::new(&head), files.head), &experiments)
+        files.experiments.iter().map(|file| (Path::new(*file), &*texts[*file])).collect();
+    file::read_folder((Path::new(&head), &texts[&head]), &experiments)
 }
 
 #[cfg(test)]

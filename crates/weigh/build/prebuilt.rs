@@ -34,9 +34,5 @@ pub fn find(manifest: &Path, architecture: &str) -> io::Result<Option<Prebuilt>>
         let message = format!("{} holds no digest of 32 hexadecimal digits", readers.display());
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
-    Ok(Some(Prebuilt {
-        probe: file("weigh-probe.zst")?,
-        kernels: file("weigh-kernels.zst")?,
-        readers: digest,
-    }))
+    Ok(Some(Prebuilt { probe: file("weigh-probe.xz")?, kernels: file("weigh-kernels.xz")?, readers: digest }))
 }

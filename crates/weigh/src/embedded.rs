@@ -1,14 +1,15 @@
 //! The two programs that run inside guests, compressed and embedded by the build script.
 
 use crate::error::{Failure, file_failure};
+use liblzma::read::XzDecoder;
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 use weigh_images::Programs;
 
-static PROBE: &[u8] = include_bytes!(env!("WEIGH_PROBE_ZST"));
-static KERNELS: &[u8] = include_bytes!(env!("WEIGH_KERNELS_ZST"));
+static PROBE: &[u8] = include_bytes!(env!("WEIGH_PROBE_XZ"));
+static KERNELS: &[u8] = include_bytes!(env!("WEIGH_KERNELS_XZ"));
 
 /// SHA-256 of each program, hexadecimal: part of every plan.
 pub fn digests() -> BTreeMap<String, String> {
@@ -34,7 +35,7 @@ pub fn write_out(directory: &Path) -> Result<Programs, Failure> {
             .create_new(true)
             .mode(0o755)
             .open(&unpacked)
-            .and_then(|file| zstd::stream::copy_decode(compressed, file))
+            .and_then(|mut file| io::copy(&mut XzDecoder::new(compressed), &mut file))
             .and_then(|_| fs::copy(&unpacked, &path))
             .and_then(|_| fs::remove_file(&unpacked))
             .map_err(|error| file_failure("write the guest program", &path, error))?;
@@ -139,13 +140,13 @@ mod tests {
         fs::write(directory.join("readers"), "no digest").unwrap();
         assert!(refused().contains("holds no digest"), "{}", refused());
         fs::write(directory.join("readers"), "0123456789abcdef0123456789abcdef\n").unwrap();
-        fs::write(directory.join("weigh-probe.zst"), "probe").unwrap();
-        assert!(refused().ends_with("weigh-kernels.zst is missing"), "{}", refused());
-        fs::write(directory.join("weigh-kernels.zst"), "kernels").unwrap();
+        fs::write(directory.join("weigh-probe.xz"), "probe").unwrap();
+        assert!(refused().ends_with("weigh-kernels.xz is missing"), "{}", refused());
+        fs::write(directory.join("weigh-kernels.xz"), "kernels").unwrap();
         let found = prebuilt::find(manifest.path(), "x86_64").unwrap().unwrap();
         assert_eq!(found.readers, "0123456789abcdef0123456789abcdef");
-        assert_eq!(found.probe, directory.join("weigh-probe.zst"));
-        assert_eq!(found.kernels, directory.join("weigh-kernels.zst"));
+        assert_eq!(found.probe, directory.join("weigh-probe.xz"));
+        assert_eq!(found.kernels, directory.join("weigh-kernels.xz"));
         assert!(prebuilt::find(manifest.path(), "aarch64").unwrap().is_none());
     }
 }

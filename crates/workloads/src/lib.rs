@@ -15,6 +15,7 @@ mod extract;
 mod library;
 mod manifest;
 mod neighbours;
+mod packed;
 pub mod parsers;
 mod planning;
 mod start;
@@ -28,6 +29,7 @@ pub use manifest::ManifestError;
 #[doc(hidden)]
 pub use manifest::fuzz as fuzz_manifest;
 pub use neighbours::{LOADS, load, with_neighbours, without_neighbours};
+pub use packed::unpack;
 pub use planning::ParamError;
 pub use start::{start_workload, with_boot_metrics};
 pub use workload::{ParamKind, ParamSpec, Size, Workload};

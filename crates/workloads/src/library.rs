@@ -1,19 +1,17 @@
 //! All workloads: the built-in ones and the user's.
 
 use crate::manifest::{self, ManifestError};
+use crate::packed::unpack;
 use crate::workload::Workload;
 use std::path::{Path, PathBuf};
 use weigh_model::nearest;
 
-macro_rules! embedded {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../manifests/", $name, ".toml")))),*]
-    };
-}
+/// The texts of the built-in manifests.
+static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/manifests.xz"));
 
 /// The built-in manifests, in the order in which they are listed and a bare `weigh` runs them: the
 /// machine first, then the kernel's doors, memory, work, network.
-const EMBEDDED: &[(&str, &str)] = embedded![
+const EMBEDDED: &[&str] = &[
     "noploop",
     "syscall",
     "stream",
@@ -70,7 +68,7 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "geekbench",
     "nbench",
     "spec-cpu",
-    "intel-linpack"
+    "intel-linpack",
 ];
 
 /// All workloads.
@@ -185,9 +183,11 @@ impl Library {
     }
 
     fn embedded() -> Result<Self, ManifestError> {
+        let texts = unpack(PACKED);
         let workloads = EMBEDDED
             .iter()
-            .map(|(name, text)| manifest::read(Path::new(&format!("manifests/{name}.toml")), text))
+            .map(|name| format!("manifests/{name}.toml"))
+            .map(|file| manifest::read(Path::new(&file), &texts[&file]))
             .collect::<Result<_, _>>()?;
         Ok(Self { workloads })
     }

@@ -27,7 +27,7 @@ fn every_file_of_the_folder_is_listed() {
     let mut listed: BTreeSet<String> = BTreeSet::new();
     for study in EMBEDDED {
         listed.insert(format!("studies/{}/study.toml", study.name));
-        listed.extend(study.experiments.iter().map(|(file, _)| (*file).to_string()));
+        listed.extend(study.experiments.iter().map(|file| (*file).to_string()));
     }
     assert_eq!(files(), listed, "add a new file to EMBEDDED");
 }
@@ -36,7 +36,7 @@ fn every_file_of_the_folder_is_listed() {
 fn files_are_named_after_what_they_have() {
     for (files, study) in EMBEDDED.iter().zip(library().unwrap().studies()) {
         assert_eq!(files.name, study.name);
-        for ((file, _), experiment) in files.experiments.iter().zip(&study.experiments) {
+        for (file, experiment) in files.experiments.iter().zip(&study.experiments) {
             let expected = format!("studies/{}/{}.toml", study.name, experiment.name.replace('/', "-"));
             assert_eq!(*file, expected);
         }

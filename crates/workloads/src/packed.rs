@@ -1,0 +1,17 @@
+//! Texts that a build script packed.
+
+use liblzma::read::XzDecoder;
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+/// The texts by the names of their files. Build scripts of this workspace pack them: each name and
+/// each text with a zero byte behind it, compressed by xz.
+///
+/// # Panics
+/// No build script made `packed`.
+pub fn unpack(packed: &[u8]) -> BTreeMap<String, String> {
+    let mut texts = String::new();
+    XzDecoder::new(packed).read_to_string(&mut texts).expect("a build script packed text");
+    let mut parts = texts.split_terminator('\0').map(String::from);
+    std::iter::from_fn(|| parts.next().zip(parts.next())).collect()
+}
