@@ -212,8 +212,8 @@ fn processes() -> Vec<String> {
         const PROGRAMS: [&str; 7] =
             ["weigh-probe", "weigh-kernels", "runc", "crun", "runsc", "conmon", "incusd"];
         const MARKS: [&str; 4] = ["/.weighbridge/", "weighbridge-", "weigh-test-", "[lxc monitor]"];
-        // What cargo built is run by tests of the programs themselves; guests have copies.
-        if line.starts_with(&built) {
+        // What cargo built is run by cargo, and by tests of the programs themselves; guests have copies.
+        if line.starts_with(&built) || program == "build-script-build" {
             continue;
         }
         if PROGRAMS.contains(&program) || MARKS.iter().any(|mark| line.contains(mark)) {
