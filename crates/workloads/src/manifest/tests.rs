@@ -191,7 +191,7 @@ fn metrics_have_one_name_and_one_source() {
     wrong("name = \"user\"", "name = \"rate\"", "\"rate\"", "`rate` is there twice", "rename");
     wrong("name = \"rate\"", "name = \"p99.9\"", "\"p99.9\"", "cannot be the name of a metric", "letters");
     wrong("unit = \"MB/s\"", "unit = \"\"", "\"\"", "the unit is empty", "`1`");
-    wrong("([0-9.]+)$'", "([0-9.]+$'", "'^\\+F:([0-9.]+$'", "is not valid: unclosed group", "quotes");
+    wrong("([0-9.]+)$'", "([0-9.]+$'", "'^\\+F:([0-9.]+$'", "is not valid: found open group", "quotes");
     wrong("([0-9.]+)$'", "[0-9.]+$'", "'^\\+F:[0-9.]+$'", "has no group", "parentheses");
     let primary = "primary = true";
     wrong(primary, "primary = false", "", "no metric is primary at the size quick", primary);

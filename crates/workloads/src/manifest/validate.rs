@@ -516,11 +516,9 @@ fn between_0_and_1(quantile: &Spanned<f64>) -> Result<f64, Fault> {
 
 fn regex_of(pattern: Spanned<String>, groups: usize) -> Result<Extraction, Fault> {
     let compiled = RegexBuilder::new(pattern.get_ref()).multi_line(true).build().map_err(|error| {
-        let text = error.to_string();
-        let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
         Fault::new(
             pattern.span(),
-            format!("the regular expression is not valid: {reason}"),
+            format!("the regular expression is not valid: {error}"),
             "single quotes keep backslashes as they are",
         )
     })?;
