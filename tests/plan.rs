@@ -1,6 +1,6 @@
 //! `weigh plan`: a blind pilot, and the command of the run that finds a difference.
 
-use crate::support::{Stage, cell_of, shown};
+use crate::support::{Stage, cell_of, kill, shown, wait_for};
 use serde_json::Value;
 
 /// Runs of fakes change nothing on the host: these tests run beside others.
@@ -22,16 +22,10 @@ mod fakes {
     #[test]
     fn a_pilot_is_blind() {
         let stage = Stage::with_fakes();
-        let temporary = stage.here().join("tmp");
-        std::fs::create_dir(&temporary).unwrap();
         let plan = |effect: f64, more: &str| {
-            let mut weigh = stage.weigh();
-            weigh.env("TMPDIR", &temporary);
             let line = format!("plan --detect 1% {} --seed 1 --no-void {more} -- work", on(effect));
-            let output = weigh.args(shlex::split(&line).unwrap()).output().unwrap();
-            let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            assert!(output.status.success(), "{}", said(&output.stderr));
-            (said(&output.stdout), said(&output.stderr))
+            let said = stage.run(&line).ends_with(0);
+            (said.stdout, said.stderr)
         };
         let (json, _) = plan(0.5, "--json");
         let planned: Value = serde_json::from_str(&json).unwrap();
@@ -41,9 +35,24 @@ mod fakes {
         for text in [&out, &err] {
             assert!(!text.contains("+50") && !text.contains("SLOWER") && !text.contains("slower"), "{text}");
         }
-        let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().flatten().map(|e| e.path()).collect();
-        assert!(left.is_empty(), "{left:?}");
-        assert!(!stage.here().join("weigh-runs").exists());
+        assert!(!stage.state().exists() && !stage.here().join("weigh-runs").exists());
+    }
+
+    #[test]
+    fn clean_deletes_a_pilot_that_was_killed() {
+        let stage = Stage::with_fakes();
+        let mut child =
+            stage.spawn("plan --detect 1 --on null;null:fault=hang,label=b --baseline null -- work");
+        let pilot = || {
+            let made = std::fs::read_dir(stage.state()).into_iter().flatten().flatten();
+            let mut pilots = made.map(|entry| entry.path().join("plan.json"));
+            pilots.find(|plan| plan.exists())
+        };
+        wait_for("the pilot", pilot);
+        kill(&mut child);
+        assert!(pilot().is_some());
+        stage.stdout("clean");
+        assert!(!stage.state().exists());
     }
 
     /// The command that it prints runs, with as many blocks, and finds the difference.

@@ -79,7 +79,7 @@ fn built(name: &str) -> Fallible<PathBuf> {
 
 /// The guest program that the product's build made.
 fn guest_program(name: &str, profile: &str) -> Fallible<PathBuf> {
-    let target = built("weigh")?.ancestors().nth(2).ok_or("no target directory")?.join("guest");
+    let target = built("weigh")?.ancestors().nth(2).ok_or("no target directory")?.join("guest").join(profile);
     let triples = std::fs::read_dir(&target).map_err(|error| format!("{}: {error}", target.display()))?;
     triples
         .flatten()

@@ -4,12 +4,13 @@
 use super::dry_run;
 use super::run::{Execution, catch_signals, execute, request, run_options};
 use crate::cli::{EffortArgs, MeasureArgs, PlanArgs, RunArgs};
-use crate::error::{Failure, Kind, file_failure};
-use crate::host::{LocalHost, NoHost};
-use crate::request::random_seed;
+use crate::error::{Failure, Kind};
+use crate::host::{LocalHost, NoHost, close_ledger, ledger_failure, run_id, state_directory};
 use crate::ui;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use weigh_host::ledger::{Change, Ledger};
 use weigh_model::FinishReason;
+use weigh_platforms::Undoers;
 use weigh_runner::RunOptions;
 use weigh_stats::{PILOT_BLOCKS, PlannedRun, planned_run};
 use weigh_store::RunDirectory;
@@ -34,17 +35,15 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
         return Err(Failure::input("there is nothing to compare the baseline with")
             .hint("name another environment, as in --on native,docker"));
     }
-    // Not among the runs, where `last` would find it.
-    let path = std::env::temp_dir().join(format!("weigh-plan-{:08x}", random_seed()));
-    let mut directory = RunDirectory::create_at(&path, &plan, &request.facts)?;
-    let pilot = Pilot(path);
+    let pilot = Pilot::new()?;
+    let mut directory = RunDirectory::create_at(&pilot.path, &plan, &request.facts)?;
     let options = RunOptions { blind: true, ..run_options(request.names_environments) };
     let execution = Execution { options, live: None, interrupt: &interrupt };
     let (finish, _) = execute(&plan, &request.facts, &mut directory, execution)?;
     drop(directory);
-    let records = RunDirectory::open(&pilot.0)?.records()?.records;
+    let records = RunDirectory::open(&pilot.path)?.records()?.records;
     let planned = planned_run(&plan, &records, detect / 100.0);
-    pilot.delete()?;
+    close_ledger(&pilot.ledger)?;
     match finish.reason {
         FinishReason::Interrupted => {
             return Err(Failure::new(
@@ -70,27 +69,28 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
 }
 
 /// The directory of a pilot, which is deleted whatever happens, so that nobody comes upon its
-/// effects.
-struct Pilot(PathBuf);
+/// effects. It is not among the runs, where `last` would find it.
+struct Pilot {
+    path: PathBuf,
+    ledger: Ledger,
+}
 
 impl Pilot {
-    fn delete(self) -> Result<(), Failure> {
-        let path = std::mem::take(&mut { self }.0);
-        remove(&path).map_err(|error| file_failure("delete the pilot", &path, error))
+    fn new() -> Result<Self, Failure> {
+        let state = state_directory()?;
+        let name = format!("plan-{}", run_id());
+        let path = state.path().join(&name);
+        let pilot = Self { ledger: Ledger::create(&state, &name).map_err(ledger_failure)?, path };
+        let change = Change::Directory { path: pilot.path.clone() };
+        pilot.ledger.record(change).map_err(ledger_failure)?;
+        Ok(pilot)
     }
 }
 
 impl Drop for Pilot {
     fn drop(&mut self) {
-        // After a failure, which is told.
-        let _removed_or_told = remove(&self.0);
-    }
-}
-
-fn remove(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        // What cannot be deleted stays in the ledger for `weigh clean`.
+        let _closed_or_left = self.ledger.close(&Undoers);
     }
 }
 
