@@ -114,7 +114,7 @@ fn helps(cells: &[&PlannedCell]) -> Option<String> {
     let length = join(&times(parts.times, "times").to_string());
     Some(match parts.times {
         _ if saved < 0.1 => {
-            "the length of its units is near the best: blocks, each with launches of its own, are what helps"
+            "no other length of its units saves a tenth of the time: more blocks, each with launches of its own, are what helps"
                 .into()
         }
         best if best > 1.0 => format!(
