@@ -12,6 +12,7 @@ mod boot_qemu;
 mod guests;
 mod hyperfine;
 mod long_run;
+mod precision;
 mod probe;
 mod sensors;
 mod slices;
@@ -39,13 +40,14 @@ pub type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 type Measurement = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let measurements: [Measurement; 9] = [
+    let measurements: [Measurement; 10] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
         ("boot of a machine", boot::measure),
         ("boot of qemu", boot_qemu::measure),
         ("sensors", sensors::measure),
         ("slices", slices::measure),
+        ("precision", precision::measure),
         ("analysis", analyse::measure),
         ("speed of commands", speeds::measure),
         ("overhead per iteration", hyperfine::measure),

@@ -1,0 +1,144 @@
+//! What slices gain: the half-widths of intervals after the same machine time in slices and in whole
+//! trials, for native against itself and docker against native, beside a process that keeps a CPU
+//! busy now and then.
+
+use crate::{Fallible, Line, Outcome, built};
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use weigh_host::command::{Invocation, find_program};
+
+/// The workloads, each with its arguments.
+const WORKLOADS: [&[&str]; 8] = [
+    &["noploop"],
+    &["spin"],
+    &["memory-latency"],
+    &["gups"],
+    &["syscall", "--param", "syscall.op=getpid"],
+    &["lzma"],
+    &["lu"],
+    &["stream"],
+];
+/// Machine time of each run, its pilot included.
+const BUDGET: &str = "60s";
+/// Half-widths of whole trials in those of slices.
+const GAIN_GOAL: f64 = 8.0;
+/// A half-width in slices, per cent.
+const WIDTH_GOAL_PERCENT: f64 = 1.0;
+const WORKLOADS_GOAL: usize = 6;
+
+/// What one run found.
+struct Found {
+    blocks: u64,
+    /// Half the width of the widest interval of a primary metric, per cent: native against itself,
+    /// docker against native.
+    itself_percent: f64,
+    docker_percent: f64,
+}
+
+/// Both forms of each workload, in alternating order.
+pub fn measure() -> Outcome {
+    find_program("docker").ok_or("docker is not installed")?;
+    let weigh = built("weigh")?;
+    let scratch = tempfile::tempdir()?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| keep_busy(&stop));
+        let lines = compare(&weigh, scratch.path());
+        stop.store(true, Ordering::Relaxed);
+        lines
+    })
+}
+
+fn compare(weigh: &Path, scratch: &Path) -> Outcome {
+    let mut lines = Vec::new();
+    let mut narrow = 0;
+    for (position, workload) in WORKLOADS.iter().enumerate() {
+        let name = workload[0];
+        let run = |slices: &str| run(weigh, &scratch.join(format!("{name}-{slices}")), workload, slices);
+        let (sliced, whole) = if position % 2 == 0 {
+            let whole = run("off")?;
+            (run("auto")?, whole)
+        } else {
+            (run("auto")?, run("off")?)
+        };
+        let gains = [sliced.itself_percent, sliced.docker_percent]
+            .into_iter()
+            .zip([whole.itself_percent, whole.docker_percent])
+            .map(|(sliced, whole)| whole / sliced)
+            .fold(f64::INFINITY, f64::min);
+        narrow += usize::from(sliced.itself_percent.max(sliced.docker_percent) <= WIDTH_GOAL_PERCENT);
+        lines.push(Line {
+            what: format!(
+                "{name}: native against itself +- {:.2} % in slices, +- {:.1} % whole; docker +- {:.2} % and +- {:.1} % \
+                 ({} and {} blocks)",
+                sliced.itself_percent,
+                whole.itself_percent,
+                sliced.docker_percent,
+                whole.docker_percent,
+                sliced.blocks,
+                whole.blocks,
+            ),
+            value: format!("{gains:.1} times as narrow at least"),
+            goal: ">= 8",
+            met: gains >= GAIN_GOAL,
+        });
+    }
+    lines.push(Line {
+        what: "workloads with intervals of at most +- 1 % in slices".into(),
+        value: format!("{narrow} of {}", WORKLOADS.len()),
+        goal: ">= 6",
+        met: narrow >= WORKLOADS_GOAL,
+    });
+    Ok(lines)
+}
+
+fn run(weigh: &Path, out: &Path, workload: &[&str], slices: &str) -> Fallible<Found> {
+    let finished = Invocation::new(weigh)
+        .arg("run")
+        .args(workload)
+        .args(["--on", "native;native:label=again;docker", "--no-void", "--size", "quick"])
+        .args(["--blocks", "10000", "--budget", BUDGET, "--slices", slices, "--format", "json"])
+        .args(["--out", &out.display().to_string()])
+        .deadline(Duration::from_secs(300))
+        .run_ok()?;
+    let report: Value = serde_json::from_str(&finished.stdout_text())?;
+    let half_width = |environment: &str| {
+        report["cells"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|cell| cell["environment"] == environment && cell["primary"] == true)
+            .filter_map(|cell| {
+                let overhead = &cell["overhead"];
+                Some((overhead["high"].as_f64()? - overhead["low"].as_f64()?) / 2.0 * 100.0)
+            })
+            .reduce(f64::max)
+            .ok_or_else(|| format!("{}: no interval of {environment}", out.display()))
+    };
+    Ok(Found {
+        blocks: report["blocks"]["done"].as_u64().unwrap_or_default(),
+        itself_percent: half_width("again")?,
+        docker_percent: half_width("docker")?,
+    })
+}
+
+/// Uses a CPU for .05 to .5 s, then rests for .05 to 1 s, until told to stop.
+fn keep_busy(stop: &AtomicBool) {
+    let mut random = Pcg64Mcg::new(1);
+    let mut between = |low_s: f64, high_s: f64| {
+        let share = random.next_u32() as f64 / f64::from(u32::MAX);
+        Duration::from_secs_f64(low_s + share * (high_s - low_s))
+    };
+    while !stop.load(Ordering::Relaxed) {
+        let (busy, rest) = (between(0.05, 0.5), between(0.05, 1.0));
+        let began = Instant::now();
+        while began.elapsed() < busy {
+            std::hint::spin_loop();
+        }
+        std::thread::sleep(rest);
+    }
+}
