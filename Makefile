@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run dist test-dist test-crates test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz
+.PHONY: run dist test-dist test-reproducible test-crates test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz
 
 run:
 	cargo run --release --package weighbridge
@@ -16,6 +16,10 @@ dist:
 SYSTEMS = trixie
 test-dist:
 	packaging/test $(SYSTEMS)
+
+# Two builds from different directories, compared; they take as long as two clean release builds.
+test-reproducible:
+	packaging/twice
 
 # `cargo install weighbridge` from the packaged crates alone, after `make dist` or a release build.
 test-crates:

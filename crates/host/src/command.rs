@@ -4,19 +4,21 @@
 //! SIGKILL. Output goes to files in memory, not to pipes, so that weighbridge need not wait for a
 //! grandchild that keeps its standard output open.
 
+mod group;
 mod private;
 
 use crate::cgroup::Cgroup;
+use group::Group;
 use private::PrivateMounts;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::Signal;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The default deadline of a program.
@@ -440,64 +442,6 @@ fn become_user(user: u32) -> io::Result<()> {
         ]
     };
     if results == [0; 3] { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// A child that leads its process group.
-///
-/// It stays a zombie until nothing more is sent to its group, so that the number of the group
-/// cannot be reused before that.
-#[derive(Debug)]
-struct Group {
-    child: Child,
-    handle: OwnedFd,
-    ended: Option<ExitStatus>,
-    reaped: bool,
-}
-
-impl Group {
-    fn new(mut child: Child) -> io::Result<Self> {
-        match crate::process::handle(child.id()) {
-            Ok(Some(handle)) => Ok(Self { child, handle, ended: None, reaped: false }),
-            other => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(other.err().unwrap_or(rustix::io::Errno::SRCH).into())
-            }
-        }
-    }
-
-    /// The exit status of the leader, if it ends within the time.
-    fn wait(&mut self, time: Duration) -> io::Result<Option<ExitStatus>> {
-        if self.ended.is_none() && crate::process::wait_end(&self.handle, time) {
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            let status = waitid(WaitId::PidFd(self.handle.as_fd()), options)?;
-            self.ended = status.and_then(|status| {
-                let raw = status.exit_status().map(|code| code << 8).or(status.terminating_signal());
-                raw.map(ExitStatus::from_raw)
-            });
-        }
-        Ok(self.ended)
-    }
-
-    fn kill(&mut self) {
-        if self.reaped {
-            return;
-        }
-        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            // ESRCH cannot happen, because the leader is at least a zombie; after EPERM a second
-            // try would fail, too.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-    }
-
-    /// Reaps the leader. A process that SIGKILL does not end in time, because it waits for a dead
-    /// disk, is left to the kernel.
-    fn reap(&mut self) {
-        if !self.reaped && crate::process::wait_end(&self.handle, Duration::from_secs(5)) {
-            let _ = self.child.wait();
-            self.reaped = true;
-        }
-    }
 }
 
 /// A running program. Dropping this kills its process group.

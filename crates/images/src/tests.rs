@@ -326,6 +326,14 @@ fn missing_program_and_taken_place_are_said() {
 }
 
 #[test]
+fn host_root_of_guests_that_mount_nothing_is_not_copied() {
+    let bench = Bench::new();
+    let root = Root::of_host(&bench.programs, &bench.path("work")).unwrap();
+    assert!(root.host && root.binds.is_empty(), "{root:?}");
+    assert!(!bench.path("work").join("etc").exists());
+}
+
+#[test]
 fn host_root_hides_what_is_no_part_of_the_system() {
     let bench = Bench::new();
     let root = bench.prepare(&ImageSpec::Host, "work").unwrap();

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks,
 /// facts from inside, noisy hosts, the environment of a wrong clock, operations, histograms; 3,
 /// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
-/// the machines of load generators; 6, slices; 7, cells that are concluded at a look. Files of
-/// earlier versions can be read: they lack these.
-pub const SAMPLES_FORMAT: u32 = 7;
+/// the machines of load generators; 6, slices; 7, cells that are concluded at a look; 8, cells that
+/// a quick run leaves out. Files of earlier versions can be read: they lack these.
+pub const SAMPLES_FORMAT: u32 = 8;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -297,6 +297,8 @@ pub enum FailureKind {
     Unequal,
     /// The guest's clock was proven wrong in too many trials in a row.
     Clock,
+    /// Nothing failed: a quick run has no time for it.
+    LeftOut,
 }
 
 /// One measured run of the command. The default is a run without duration, use or values.

@@ -38,6 +38,7 @@ impl Platform for Native {
     fn capabilities(&self, _: &EnvironmentSpec) -> Capabilities {
         Capabilities {
             needs_root: false,
+            mounts_host_root: false,
             keeps_secrets: false,
             memory_limit: weigh_host::facts::is_root(),
             ..Capabilities::CONTAINER

@@ -86,6 +86,7 @@ impl Platform for Null {
         Capabilities {
             needs_root: false,
             host_root: false,
+            mounts_host_root: false,
             fork: setting(self, environment, "fork") == "yes",
             timed: setting(self, environment, "real") == "yes",
             fake: true,

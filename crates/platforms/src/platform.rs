@@ -16,7 +16,12 @@
 //! undo                                 for what the ledger still holds after a crash, maybe in another process
 //! ```
 
+mod capabilities;
+mod keys;
+
 use crate::session::{Session, SessionError};
+pub use capabilities::Capabilities;
+pub use keys::{KeySpec, Values};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -302,158 +307,6 @@ pub struct DiskMoved {
     pub read_bytes: u64,
     /// To the disk.
     pub written_bytes: u64,
-}
-
-/// A key that a platform takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeySpec {
-    /// Left of the `=`.
-    pub name: &'static str,
-    /// What may stand on the right.
-    pub values: Values,
-    /// The value when the key is not given; empty when there is none.
-    pub default: &'static str,
-    /// One sentence for `weigh list platforms`.
-    pub summary: &'static str,
-}
-
-impl KeySpec {
-    /// A key of any kind, without a default.
-    pub const fn new(name: &'static str, values: Values) -> Self {
-        Self { name, values, default: "", summary: "" }
-    }
-
-    /// A key that takes one of these words. The first one is the default.
-    pub const fn words(name: &'static str, words: &'static [&'static str]) -> Self {
-        Self { default: words[0], ..Self::new(name, Values::Words(words)) }
-    }
-
-    /// A key that takes a path on the host.
-    pub const fn path(name: &'static str) -> Self {
-        Self::new(name, Values::Path)
-    }
-
-    /// A key that takes any text.
-    pub const fn text(name: &'static str) -> Self {
-        Self::new(name, Values::Text)
-    }
-
-    /// A key that takes a whole number.
-    pub const fn number(name: &'static str) -> Self {
-        Self::new(name, Values::Number)
-    }
-
-    /// The key with another default.
-    pub const fn or(self, default: &'static str) -> Self {
-        Self { default, ..self }
-    }
-
-    /// The key with its summary.
-    pub const fn about(self, summary: &'static str) -> Self {
-        Self { summary, ..self }
-    }
-}
-
-/// What a key's value may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Values {
-    /// One of these words.
-    Words(&'static [&'static str]),
-    /// A path on the host that exists.
-    Path,
-    /// Any text; [`Platform::check`] may say more.
-    Text,
-    /// A whole number, not negative.
-    Number,
-}
-
-/// What a guest of an environment can do. Data, so that callers ask for abilities and never for
-/// names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Networks that the platform's key `net` offers; empty when there is no choice.
-    pub networks: &'static [&'static str],
-    /// The guest's network, as a value of that key.
-    pub network: &'static str,
-    /// The guest has an init of its own that brings services up beside the probe;
-    /// [`Platform::launch`] returns when the probe answers, which may be before `multi-user.target`
-    /// is reached.
-    pub system: bool,
-    /// The guest's processes run on the host's kernel: clocks and boot identity are the host's.
-    pub shares_kernel: bool,
-    /// [`Guest::freeze`] works.
-    pub freeze: bool,
-    /// Nothing works without root.
-    pub needs_root: bool,
-    /// The guest is confined to [`GuestRequest::cpus`].
-    pub cpu_limit: bool,
-    /// The guest is confined to [`GuestRequest::memory_bytes`].
-    pub memory_limit: bool,
-    /// The guest can run more than one program.
-    pub fork: bool,
-    /// The guest can have the host's own root file system, read-only.
-    pub host_root: bool,
-    /// Guests with the host's root see nothing that the host keeps from its users, nor
-    /// weighbridge's own directories ([`weigh_images`], "The host's root"). Not so for the host
-    /// itself, and not for machines of an ordinary user, who shares files with all of that user's
-    /// rights.
-    pub keeps_secrets: bool,
-    /// Most CPUs that a guest can have, where there is such a bound.
-    pub most_cpus: Option<u32>,
-    /// The guest is a machine: it must be given a size of memory, and sees that less what its
-    /// kernel keeps.
-    pub sized_memory: bool,
-    /// [`Platform::settle`] makes something explicit, for which it may have to launch a guest.
-    pub settles: bool,
-    /// Parity keys ([`weigh_model::PARITY_KEYS`]) in which a guest differs from the host because of
-    /// what the platform and these keys are, each with the reason in words: (`kernel`, "a machine
-    /// of its own"). A key that ends with `*` stands for all that begin so.
-    pub implies: &'static [(&'static str, &'static str)],
-    /// Commands take the time that the guest says they took. Not so for a fake that makes its
-    /// durations up, whose clock cannot be checked.
-    pub timed: bool,
-    /// Guests run on another machine. The sensors of this host see nothing of them, so that nothing
-    /// is charged to them and no noise of this host concerns them; their files are their own.
-    pub elsewhere: bool,
-    /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never
-    /// among the defaults.
-    pub fake: bool,
-}
-
-impl Capabilities {
-    /// A guest on the host's kernel that can do everything; a starting point for containers.
-    pub const CONTAINER: Self = Self {
-        networks: &[],
-        network: "host",
-        system: false,
-        shares_kernel: true,
-        freeze: true,
-        needs_root: true,
-        cpu_limit: true,
-        memory_limit: true,
-        fork: true,
-        host_root: true,
-        keeps_secrets: true,
-        most_cpus: None,
-        sized_memory: false,
-        settles: false,
-        implies: &[],
-        timed: true,
-        elsewhere: false,
-        fake: false,
-    };
-
-    /// With the networks that the platform's key `net` offers, and the one of the environment.
-    pub(crate) fn with_networks(self, platform: &dyn Platform, environment: &EnvironmentSpec) -> Self {
-        let Some(Values::Words(networks)) =
-            platform.keys().iter().find(|key| key.name == "net").map(|key| key.values)
-        else {
-            return self;
-        };
-        let given = crate::setting(platform, environment, "net");
-        let network = networks.iter().copied().find(|word| *word == given).unwrap_or(networks[0]);
-        Self { networks, network, ..self }
-    }
 }
 
 /// Whether a platform can be used here.

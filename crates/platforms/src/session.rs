@@ -8,14 +8,15 @@
 //! there or its time is up, so that neither a long input nor a long output can stop it. The host's
 //! clock is read before a command is asked for and after its end is known.
 
+mod answer;
 mod wire;
 
+pub use answer::{Arrival, Completed, Progress, RunOptions, SessionError};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
 use weigh_protocol::{
-    ClockReading, Command, EndOfCommand, FrameError, GuestFacts, INPUT_WINDOW, Questions, Reply, Request,
-    Stream, VERSION,
+    ClockReading, Command, EndOfCommand, GuestFacts, INPUT_WINDOW, Questions, Reply, Request, Stream, VERSION,
 };
 use wire::Wire;
 
@@ -45,103 +46,6 @@ pub struct Session {
     running: Option<Running>,
     /// Messages that were passed over since the last request.
     strays: u32,
-}
-
-/// How the probe came up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
-    /// Its PID in its own PID namespace.
-    pub pid: u32,
-    /// When it began, `CLOCK_MONOTONIC` of the guest, nanoseconds. It is the host's where the guest
-    /// reads the host's clock.
-    pub started_ns: u64,
-    /// When its hello was read, host's monotonic clock, nanoseconds.
-    pub hello_ns: u64,
-}
-
-/// How a command is run.
-#[derive(Debug, Clone, Copy)]
-pub struct RunOptions<'a> {
-    /// The command is killed when it takes longer.
-    pub deadline: Duration,
-    /// Its standard input, `/dev/null` when absent. Decides over `Command::input`.
-    pub input: Option<&'a [u8]>,
-}
-
-impl RunOptions<'_> {
-    /// No input.
-    pub fn within(deadline: Duration) -> Self {
-        Self { deadline, input: None }
-    }
-}
-
-/// A command that ended by itself or was signalled.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Completed {
-    /// How it ended, with the guest's duration and what it used.
-    pub end: EndOfCommand,
-    /// What was kept of its standard output.
-    pub output: Vec<u8>,
-    /// What was kept of its standard error.
-    pub error: Vec<u8>,
-    /// Before the request was written, host's monotonic clock, nanoseconds.
-    pub host_started_ns: u64,
-    /// After the answer was read, host's monotonic clock, nanoseconds.
-    pub host_ended_ns: u64,
-}
-
-/// Something that a running command did.
-#[derive(Debug)]
-pub enum Progress {
-    /// It wrote.
-    Output {
-        /// Where to.
-        stream: Stream,
-        /// What.
-        bytes: Vec<u8>,
-    },
-    /// It ended.
-    Ended(Box<Completed>),
-}
-
-/// A request of a session failed.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// The probe cannot do what was asked. The session is good.
-    #[error("the guest refused: {reason}")]
-    Refused {
-        /// What failed.
-        reason: String,
-        /// The error number, 0 when there is none: ENOENT (2) for a program that does not exist.
-        errno: i32,
-    },
-    /// The command took too long and was killed. The session is good.
-    #[error("the command did not end within {} s and was killed", after.as_secs_f64())]
-    Deadline {
-        /// The time it had.
-        after: Duration,
-        /// How it was when it was killed, with its output up to then.
-        killed: Box<Completed>,
-    },
-    /// The guest is dead or does not answer.
-    #[error("the guest is lost: {reason}")]
-    Lost {
-        /// How that was seen.
-        reason: String,
-    },
-    /// Host and probe were built from different sources.
-    #[error(
-        "weigh speaks version {host} of the protocol and the probe in the guest version {probe}; use the probe that belongs to this weigh"
-    )]
-    Version {
-        /// Version of this side.
-        host: u32,
-        /// Version of the probe.
-        probe: u32,
-    },
-    /// What came is no message.
-    #[error(transparent)]
-    Protocol(#[from] FrameError),
 }
 
 #[derive(Debug)]

@@ -93,6 +93,7 @@ impl Platform for Ssh {
             cpu_limit: false,
             memory_limit: false,
             host_root: false,
+            mounts_host_root: false,
             settles: setting(self, environment, "by") == "auto",
             implies: IMPLIES,
             elsewhere: true,

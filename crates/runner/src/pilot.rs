@@ -246,12 +246,11 @@ impl Runner<'_> {
             "left out of this quick run: a block of it takes {took_s:.1} s, and all blocks had {left_s:.0} s"
         );
         for (environment, workload) in cells {
-            // Of the kinds of failures that the records have, this is the one about time.
             self.journal.append(Record::Excluded(Exclusion {
                 environment: self.plan.environments[*environment].name.clone(),
                 workload: self.plan.workloads[*workload].id.clone(),
                 from_block: 0,
-                failure: TrialFailure { kind: FailureKind::Deadline, reason: reason.clone(), log: None },
+                failure: TrialFailure { kind: FailureKind::LeftOut, reason: reason.clone(), log: None },
             }))?;
         }
         Ok(())

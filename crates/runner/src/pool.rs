@@ -210,20 +210,32 @@ impl Instance {
     }
 }
 
-/// Root file systems by image: each is prepared once, in a directory of its own.
+/// Root file systems by image, and whether guests mount them: each is prepared once, in a directory
+/// of its own.
 struct Roots<'a> {
     host: &'a Host,
-    prepared: Vec<(ImageSpec, Arc<Root>)>,
+    prepared: Vec<((ImageSpec, bool), Arc<Root>)>,
 }
 
 impl Roots<'_> {
-    fn get(&mut self, image: &ImageSpec, directory: Option<&Path>) -> Result<Arc<Root>, RunnerError> {
-        if let Some((_, root)) = self.prepared.iter().find(|(known, _)| known == image) {
+    fn get(
+        &mut self,
+        image: &ImageSpec,
+        can: &Capabilities,
+        directory: Option<&Path>,
+    ) -> Result<Arc<Root>, RunnerError> {
+        let is_mounted = *image != ImageSpec::Host || can.mounts_host_root;
+        let key = (image.clone(), is_mounted);
+        if let Some((_, root)) = self.prepared.iter().find(|(known, _)| *known == key) {
             return Ok(Arc::clone(root));
         }
         let work = self.host.work.join(format!("root-{}", self.prepared.len()));
-        let root = Arc::new(Root::prepare(image, &self.host.programs, &work, directory)?);
-        self.prepared.push((image.clone(), Arc::clone(&root)));
+        let root = match is_mounted {
+            true => Root::prepare(image, &self.host.programs, &work, directory)?,
+            false => Root::of_host(&self.host.programs, &work)?,
+        };
+        let root = Arc::new(root);
+        self.prepared.push((key, Arc::clone(&root)));
         Ok(root)
     }
 }
@@ -276,11 +288,12 @@ impl<'a> EnvironmentPool<'a> {
             let (platform, spec) = resolve(&environment.spec)?;
             let image = common_keys::image(platform, &spec, &guest.image);
             let directory = guest.working_directory.as_deref().filter(|_| image == ImageSpec::Host);
-            let root = roots.get(&image, directory)?;
+            let can = platform.capabilities(&spec);
+            let root = roots.get(&image, &can, directory)?;
             let request = pool.request(&spec, &root);
             let prepared = platform.prepare(host, &request);
             let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
-            let Capabilities { freeze: freezes, timed, .. } = platform.capabilities(&spec);
+            let Capabilities { freeze: freezes, timed, .. } = can;
             let bare = image == ImageSpec::Probe && matches!(spec.get("storage"), None | Some("tmpfs"));
             pool.entries.push(PoolEntry {
                 platform,

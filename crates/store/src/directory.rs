@@ -1,18 +1,22 @@
 //! One run directory.
 
+mod checks;
+mod lock;
+
 use crate::StoreError;
 use crate::analysis_cache::{self, CacheKey};
 use crate::durable::{make_directories, parent_of, sync_directory, sync_name, write_whole};
 use crate::error::no_room;
 use crate::naming::{directory_name, safe_file_name};
 use crate::{files, samples};
-use rustix::fs::{Mode, OFlags};
+use checks::{is_empty_and_own, is_empty_but_for, require_run_directory};
+use lock::{DirectoryLock, LOCK};
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::TryLockError;
 use std::io::{BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_disk::{File, Step};
@@ -23,9 +27,6 @@ const HOST: &str = "host.json";
 const SAMPLES: &str = "samples.jsonl";
 const EVENTS: &str = "events.jsonl";
 const LOGS: &str = "logs";
-/// Held by whoever writes to the run. It is a file that only this user can open, because whoever
-/// can open a file can hold its lock, and the other files are for everybody to read.
-const LOCK: &str = "lock";
 
 /// A run directory, open for reading or for reading and writing.
 #[derive(Debug)]
@@ -511,97 +512,6 @@ fn require_own_logs(logs: &Path) -> Result<(), StoreError> {
         }
         Err(error) => Err(StoreError::io("look at", logs, error)),
     }
-}
-
-/// Whether a path is an empty directory, and no link to one, of this user's or of the owner of the
-/// directory that it is in.
-fn is_empty_and_own(path: &Path) -> bool {
-    let is_own = || {
-        let (found, parent) = (path.symlink_metadata().ok()?, parent_of(path).metadata().ok()?);
-        // It belongs to the user whose rights this process has (proc_pid(5)).
-        let own = Path::new("/proc/self").metadata().ok()?.uid();
-        Some(found.is_dir() && [own, parent.uid()].contains(&found.uid()))
-    };
-    is_own() == Some(true) && is_empty_but_for(path, None)
-}
-
-fn is_empty_but_for(path: &Path, name: Option<&str>) -> bool {
-    let is_named = |entry: std::io::Result<std::fs::DirEntry>| {
-        entry.is_ok_and(|entry| name.is_some_and(|name| entry.file_name() == name))
-    };
-    std::fs::read_dir(path).is_ok_and(|mut entries| entries.all(is_named))
-}
-
-/// The right to write to a run, until this is dropped or the process ends.
-#[derive(Debug)]
-struct DirectoryLock {
-    path: PathBuf,
-    _file: File,
-}
-
-impl DirectoryLock {
-    fn take(directory: &Path) -> Result<Self, StoreError> {
-        let path = directory.join(LOCK);
-        let failed = |error| StoreError::io("lock", &path, error);
-        loop {
-            let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-            let opened = files::open_durable(directory, LOCK, flags, Mode::RUSR | Mode::WUSR);
-            let file = opened.map_err(failed)?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(StoreError::Busy(directory.into())),
-                Err(TryLockError::Error(error)) => return Err(failed(error)),
-            }
-            // Who held it before may have removed it meanwhile.
-            let is_there = weigh_disk::step(Step::Look(&path), || {
-                let (at_path, ours) = (path.symlink_metadata()?, file.metadata()?);
-                Ok((at_path.dev(), at_path.ino()) == (ours.dev(), ours.ino()))
-            });
-            match is_there {
-                Ok(true) => return Ok(Self { path, _file: file }),
-                Ok(false) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-    }
-}
-
-impl Drop for DirectoryLock {
-    fn drop(&mut self) {
-        // While it is held, so that nobody else holds a file that is not there any more. One that
-        // stays is nobody's.
-        let _ = weigh_disk::remove_file(&self.path);
-    }
-}
-
-fn require_run_directory(path: &Path) -> Result<(), StoreError> {
-    // What may not be looked at is not missing.
-    let look = |path: &Path| match path.metadata() {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(StoreError::io("look at", path, error)),
-    };
-    if look(path)?.is_none() {
-        return Err(StoreError::NotFound(path.into()));
-    }
-    let is_file = |file: &str| Ok::<bool, StoreError>(look(&path.join(file))?.is_some_and(|it| it.is_file()));
-    let (has_plan, has_host, has_samples) = (is_file(PLAN)?, is_file(HOST)?, is_file(SAMPLES)?);
-    if !has_plan && !has_samples {
-        return Err(StoreError::Foreign(path.into()));
-    }
-    const NO_PLAN: &str =
-        "what the samples mean is unknown without it; put the plan back from a copy of the run";
-    const NO_SAMPLE: &str =
-        "the run stopped while its directory was being made and holds no sample; start it again";
-    for (file, is_there, consequence) in
-        [(PLAN, has_plan, NO_PLAN), (HOST, has_host, NO_SAMPLE), (SAMPLES, has_samples, NO_SAMPLE)]
-    {
-        if !is_there {
-            return Err(StoreError::Missing { path: path.into(), file, consequence });
-        }
-    }
-    Ok(())
 }
 
 fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! Tests of starting programs.
 
 use super::*;
+use std::os::unix::process::ExitStatusExt;
 
 fn shell(script: &str) -> Invocation {
     Invocation::new("sh").arg("-c").arg(script)

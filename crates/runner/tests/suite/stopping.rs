@@ -4,7 +4,7 @@ use crate::common::{
     Bench, estimate, exclusions, failure, fixed, has_done, plan, records, trials, valid_trials, warnings,
 };
 use std::collections::BTreeMap;
-use weigh_model::{Effort, Event, FinishReason, Plan, Record, VoidCause, VoidUnit};
+use weigh_model::{Effort, Event, FailureKind, FinishReason, Plan, Record, VoidCause, VoidUnit};
 use weigh_store::RunDirectory;
 
 fn precision(target: f64) -> Effort {
@@ -272,6 +272,7 @@ fn what_does_not_fit_the_budget_is_left_out_where_the_run_may() {
     let left_out = exclusions(&store);
     assert_eq!(left_out.len(), 1, "{left_out:?}");
     assert_eq!((left_out[0].environment.as_str(), left_out[0].from_block), (slow, 0));
+    assert_eq!(left_out[0].failure.kind, FailureKind::LeftOut);
     assert!(left_out[0].failure.reason.contains("left out of this quick run"), "{left_out:?}");
     assert!(trials(&store).iter().all(|trial| trial.environment != slow));
     assert_eq!(trials(&store).len(), 2 * 6);
