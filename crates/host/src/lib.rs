@@ -18,6 +18,7 @@ pub mod noise;
 pub mod private;
 pub mod settings;
 pub mod state;
+pub mod virtualisation;
 
 #[cfg(test)]
 mod fixtures;

@@ -32,11 +32,11 @@ fn findings_at(root: &Path) -> Vec<Finding> {
 }
 
 /// The content of a file below the root, without surrounding white space.
-fn trimmed(root: &Path, path: &str) -> Option<String> {
+pub(crate) fn trimmed(root: &Path, path: &str) -> Option<String> {
     fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_string())
 }
 
-fn finding(what: impl Into<String>, remedy: &str, command: Option<&str>) -> Finding {
+pub(crate) fn finding(what: impl Into<String>, remedy: &str, command: Option<&str>) -> Finding {
     Finding { what: what.into(), remedy: remedy.into(), command: command.map(Into::into) }
 }
 

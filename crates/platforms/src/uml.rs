@@ -176,7 +176,11 @@ impl Platform for Uml {
             cpu: request.cpus.first().copied(),
             network: setting(self, &request.environment, "net"),
         };
-        Ok(Box::new(machine.launch(host, request)?))
+        let guest = machine.launch(host, request).map_err(|error| {
+            // Without the file there is nothing to explain.
+            explained(error, &std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+        })?;
+        Ok(Box::new(guest))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -193,6 +197,18 @@ impl Platform for Uml {
         ]);
         changes.extend(tap::host_changes(setting(self, &request.environment, "net")));
         changes
+    }
+}
+
+/// Says why a guest did not start where the CPU is the cause: its log ends in a trace.
+fn explained(error: PlatformError, cpuinfo: &str) -> PlatformError {
+    let has_amx = cpuinfo.split_ascii_whitespace().any(|flag| flag == "amx_tile");
+    match error {
+        PlatformError::Launch { .. } if has_amx => PlatformError::missing(
+            "a CPU without AMX, whose registers this user-mode kernel does not know,",
+            "no command changes that: use `qemu`, a host with another CPU, or name a newer kernel with `uml:binary=PATH`",
+        ),
+        other => other,
     }
 }
 
@@ -239,4 +255,19 @@ fn room_for(bytes: u64) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_that_the_kernel_does_not_know_is_named() {
+        let died = || PlatformError::launch("uml", "it died");
+        let said = explained(died(), "flags : fpu amx_bf16 amx_tile\n").to_string();
+        assert!(said.starts_with("a CPU without AMX"), "{said}");
+        assert_eq!(explained(died(), "flags : fpu avx\n").to_string(), died().to_string());
+        let other = explained(PlatformError::missing("room", "make some"), "flags : amx_tile\n");
+        assert!(other.to_string().contains("room"), "{other}");
+    }
 }

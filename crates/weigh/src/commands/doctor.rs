@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{Hierarchy, Layout};
+use weigh_host::virtualisation::{self, Virtualisation};
 use weigh_host::{facts, noise};
 use weigh_model::{EnvironmentSpec, NoiseLimits, Observed};
 use weigh_observe::{Observer, Sensors};
@@ -30,6 +31,8 @@ struct Diagnosis {
     /// Why guests cannot be limited here, if they cannot.
     limits: Option<noise::Finding>,
     noise: Vec<noise::Finding>,
+    /// What it has for machines under KVM; null where that is not known.
+    virtualisation: Option<Virtualisation>,
     /// What the host does now, without guests.
     now: Look,
     leftovers: Vec<String>,
@@ -196,7 +199,15 @@ pub fn run(json: bool) -> Result<(), Failure> {
     session.close()?;
     let host = facts::host_facts();
     let limits = limits(host.root, Hierarchy::detect().layout());
-    let diagnosis = Diagnosis { platforms: states, host, limits, noise: noise::findings(), now, leftovers };
+    let diagnosis = Diagnosis {
+        platforms: states,
+        host,
+        limits,
+        noise: noise::findings(),
+        virtualisation: virtualisation::look(),
+        now,
+        leftovers,
+    };
     ui::print(&if json {
         serde_json::to_string_pretty(&diagnosis).expect("plain data becomes JSON")
     } else {
@@ -296,6 +307,13 @@ fn host_of(diagnosis: &Diagnosis) -> Section {
     Section::new("Host").with(Audience::ALL, bullets(lines.into_iter().map(Item::line).chain(limits)))
 }
 
+/// What the host has for machines under KVM, then what makes them slower than need be.
+fn machines(diagnosis: &Diagnosis) -> Vec<Item> {
+    let Some(found) = &diagnosis.virtualisation else { return Vec::new() };
+    let facts = found.facts.iter().cloned().map(Item::line);
+    facts.chain(found.findings.iter().map(|slow| finding(slow, diagnosis.host.root))).collect()
+}
+
 /// What is shown of a diagnosis.
 fn document(diagnosis: &Diagnosis) -> Document {
     let root = diagnosis.host.root;
@@ -311,6 +329,7 @@ fn document(diagnosis: &Diagnosis) -> Document {
     let sections = [
         platforms_of(diagnosis),
         host_of(diagnosis),
+        Section::new("Virtual machines").with(Audience::ALL, bullets(machines(diagnosis))),
         Section::new("Noise now")
             .with(Audience::ALL, bullets(diagnosis.now.items(&NoiseLimits::default(), root))),
         Section::new("Settings that add noise").with(Audience::ALL, bullets(settings)),
@@ -361,6 +380,7 @@ mod tests {
             host,
             limits: None,
             noise: vec![finding],
+            virtualisation: None,
             now,
             leftovers: vec!["r: 2 changes".into()],
         };
