@@ -5,10 +5,12 @@
 //! before it is used.
 
 mod layers;
+mod layout;
 mod manifest;
 mod reference;
 mod registry;
 
+pub use layout::{Layer, write_layout};
 pub use reference::{Reference, ReferenceError};
 
 use crate::FileError;
