@@ -23,7 +23,8 @@ use crate::{
     Undoers, setting,
 };
 use engine::{Engine, Inspected};
-use guest::{shim_of, thaw};
+pub(crate) use guest::shim_of;
+use guest::thaw;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::path::Path;

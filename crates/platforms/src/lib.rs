@@ -23,6 +23,7 @@ mod vm;
 
 pub mod bubblewrap;
 pub mod cloud_hypervisor;
+pub mod containerd;
 pub mod crun;
 pub mod docker;
 pub mod firecracker;
@@ -65,6 +66,7 @@ const ALL: &[&dyn Platform] = &[
     &bubblewrap::Bubblewrap,
     &runc::RUNC,
     &crun::CRUN,
+    &containerd::Containerd,
     &docker::Docker,
     &podman::Podman,
     &lxc::Lxc,

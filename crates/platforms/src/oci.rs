@@ -18,6 +18,8 @@ mod seccomp;
 
 pub use driver::Oci;
 pub(crate) use driver::{Kind, Saving};
+pub(crate) use guest::record_controllers;
+pub(crate) use leftovers::kill_serving;
 
 use crate::{Availability, GuestRequest, Host, Platform, PlatformError, Result};
 use std::fs;

@@ -176,7 +176,7 @@ impl Backend for DockerContainer {
 }
 
 /// The process above a container's first one, if it is the shim that serves this container alone.
-pub(super) fn shim_of(pid: u32) -> Option<u32> {
+pub(crate) fn shim_of(pid: u32) -> Option<u32> {
     let parent = parent_of(pid)?;
     let name = fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
     name.starts_with("containerd-shim").then_some(parent)

@@ -144,7 +144,10 @@ fn storage(
 
 /// With control groups of version 2 a runtime switches on every controller on the way down from the
 /// root: written down first.
-fn record_controllers(host: &Host) -> Result<()> {
+///
+/// # Errors
+/// Those of writing to the ledger.
+pub(crate) fn record_controllers(host: &Host) -> Result<()> {
     if host.hierarchy.layout() != Layout::V2 {
         return Ok(());
     }

@@ -33,7 +33,7 @@ pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<()> {
         return Err(PlatformError::StillThere(format!("`{id}` in {} names no container", state.display())));
     }
     let group = detail.get("group").and_then(Value::as_str).unwrap_or_default();
-    kill_runtimes(&state, id, group)?;
+    kill_serving(&state, id, group)?;
     remove_files(&state, id)
 }
 
@@ -70,9 +70,12 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<()> {
 }
 
 /// Kills the processes of a runtime that serve a container: those that have its name, which no
-/// other container ever has, and the runtime's state directory among their arguments. Those in the
-/// container's group may be frozen, and end when the group is undone.
-fn kill_runtimes(state: &Path, id: &str, group: &str) -> Result<()> {
+/// other container ever has, and the runtime's state directory (of containerd its socket) among
+/// their arguments. Those in the container's group may be frozen, and end when the group is undone.
+///
+/// # Errors
+/// Some do not end.
+pub(crate) fn kill_serving(state: &Path, id: &str, group: &str) -> Result<()> {
     let until = Instant::now() + DEATH_DEADLINE;
     loop {
         let mut outside = 0;

@@ -7,6 +7,7 @@ mod charge;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod containerd;
 mod containers;
 mod disks;
 mod engines;

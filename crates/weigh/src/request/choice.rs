@@ -23,6 +23,7 @@ const KINDS: [Kind; 3] = [
         platforms: &[
             Any("docker"),
             Any("podman"),
+            Any("containerd"),
             Any("runc"),
             Any("crun"),
             Any("incus"),

@@ -1,6 +1,6 @@
 //! The environment of every check, and which checks are put off.
 
-use crate::common::{self, osv, skip_or_fail, sshd};
+use crate::common::{self, containerd, osv, skip_or_fail, sshd};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -42,6 +42,15 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
                 let machine = sshd::Machine::start(None);
                 check_at(name, &machine.environment(), check);
                 machine.assert_empty();
+            }
+        }
+    } else if environment == "containerd" {
+        match containerd::missing() {
+            Some(reason) => skip_or_fail(&format!("{name} on containerd"), environment, &reason),
+            None => {
+                let daemon = containerd::Daemon::start();
+                check_at(name, &daemon.environment(""), check);
+                daemon.assert_empty();
             }
         }
     } else if environment == "osv" {
@@ -113,7 +122,7 @@ fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Op
     if needs_root && !weigh_host::facts::is_root() {
         return Some("needs root".into());
     }
-    if must_be_told(platform) {
+    if must_be_told(platform) || environment.get("address").is_some() {
         return None;
     }
     crate::common::missing(platform, || {

@@ -136,6 +136,10 @@ pub fn availability_leaves_nothing(bench: &Bench) {
         assert!(matches!(&found, Availability::Missing { remedy: Some(_), .. }), "{found:?}");
         return bench.assert_no_guest_in_the_ledger();
     }
+    if bench.environment.get("address").is_some() {
+        // Nobody is asked at the place that was made for the test.
+        return;
+    }
     for _ in 0..2 {
         let found = bench.platform.availability(&bench.host);
         assert!(matches!(&found, Availability::Ready { detail } if !detail.is_empty()), "{found:?}");

@@ -58,6 +58,7 @@ environments! {
     lxc_full "lxc:init=full"
     incus "incus"
     lxd "lxd"
+    containerd "containerd"
     docker "docker"
     docker_without_network "docker:net=none"
     docker_on_the_hosts_network "docker:net=host"
