@@ -39,6 +39,7 @@ mod machines;
 mod noise;
 mod parity;
 mod plan;
+mod pool;
 mod progress;
 mod reanalyse;
 mod run;

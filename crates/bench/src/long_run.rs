@@ -38,9 +38,14 @@ pub const TRIALS: usize = ENVIRONMENTS * WORKLOADS;
 
 /// What `weigh` is told, to make the short run at `out` with the manifest in a file.
 pub fn arguments(manifest: &str, out: &str) -> Vec<String> {
-    let others = (1..ENVIRONMENTS).map(|number| format!("null:effect=0.0{number},label=e{number},sd=0.02"));
+    arguments_of((ENVIRONMENTS, WORKLOADS), manifest, out)
+}
+
+/// The same with so many environments and values of the parameter.
+pub fn arguments_of((environments, workloads): (usize, usize), manifest: &str, out: &str) -> Vec<String> {
+    let others = (1..environments).map(|number| format!("null:effect=0.0{number},label=e{number},sd=0.02"));
     let on: Vec<String> = std::iter::once("null:sd=0.02".into()).chain(others).collect();
-    let steps: Vec<String> = (1..=WORKLOADS).map(|step| step.to_string()).collect();
+    let steps: Vec<String> = (1..=workloads).map(|step| step.to_string()).collect();
     let words = ["run", "long", "--workload", manifest, "--on", &on.join(";"), "--baseline", "null:sd=0.02"];
     let more = [
         "--param",

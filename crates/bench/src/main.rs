@@ -12,6 +12,7 @@ mod boot_qemu;
 mod guests;
 mod hyperfine;
 mod long_run;
+mod pool;
 mod precision;
 mod probe;
 mod sensors;
@@ -40,7 +41,7 @@ pub type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 type Measurement = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let measurements: [Measurement; 10] = [
+    let measurements: [Measurement; 11] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
         ("boot of a machine", boot::measure),
@@ -49,6 +50,7 @@ fn main() {
         ("slices", slices::measure),
         ("precision", precision::measure),
         ("analysis", analyse::measure),
+        ("pool", pool::measure),
         ("speed of commands", speeds::measure),
         ("overhead per iteration", hyperfine::measure),
     ];

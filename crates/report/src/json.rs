@@ -80,7 +80,7 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 /// The fields of an estimate under this name, and of its interval.
-fn estimate(interval: Option<Interval>, name: &str) -> Value {
+pub(crate) fn estimate(interval: Option<Interval>, name: &str) -> Value {
     json!(interval.map(|i| json!({ name: i.estimate, "ci_low": i.low, "ci_high": i.high })))
 }
 
@@ -240,7 +240,7 @@ fn charge(charge: &ChargeSummary) -> Value {
 
 /// The same JSON for a terminal: what RFC 8259 lets stand as it is and could move a cursor or turn
 /// the direction of writing is escaped, too. It can only be within strings.
-fn spelled_out(json: &str) -> String {
+pub(crate) fn spelled_out(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {

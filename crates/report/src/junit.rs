@@ -167,7 +167,7 @@ fn outcome(row: &Row, effect: Option<&str>, gate: Option<&Gated<'_>>) -> Outcome
         return Outcome::Skipped(reason.clone());
     }
     if let Some((gated, outcome)) = gate.and_then(|gated| Some((gated, gated.of(cell)?))) {
-        return behind(gated.gate, outcome, cell, effect.unwrap_or_default());
+        return behind(gated.gate, outcome, &why_no_verdict(cell), effect.unwrap_or_default(), "blocks");
     }
     if cell.failed > 0 && cell.verdict.is_none() {
         return Outcome::Error(format!("{} of {} trials failed", cell.failed, cell.tried));
@@ -186,8 +186,9 @@ fn outcome(row: &Row, effect: Option<&str>, gate: Option<&Gated<'_>>) -> Outcome
     }
 }
 
-/// What becomes of a case of which a gate says something.
-fn behind(gate: Gate, outcome: GateOutcome, cell: &Cell, effect: &str) -> Outcome {
+/// What becomes of a case of which a gate says something. `why` it cannot be judged, where that is
+/// so; what more of would decide it.
+pub(crate) fn behind(gate: Gate, outcome: GateOutcome, why: &str, effect: &str, more: &str) -> Outcome {
     let Gate { percent, undecided_fails } = gate;
     match outcome {
         GateOutcome::Above => Outcome::Failed(format!("{effect}: above the gate of {percent} %")),
@@ -195,12 +196,12 @@ fn behind(gate: Gate, outcome: GateOutcome, cell: &Cell, effect: &str) -> Outcom
         GateOutcome::Undecided => {
             let what = format!(
                 "{effect}: undecided, shown to lie neither above the gate of {percent} % nor below it; more \
-                 blocks decide"
+                 {more} decide"
             );
             if undecided_fails { Outcome::Failed(what) } else { Outcome::Skipped(what) }
         }
         GateOutcome::NotJudged => {
-            Outcome::Error(format!("the gate of {percent} % cannot judge it: {}", why_no_verdict(cell)))
+            Outcome::Error(format!("the gate of {percent} % cannot judge it: {why}"))
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Reports of runs, of comparisons and of studies, in every format.
+//! Reports of runs, of comparisons, of pools and of studies, in every format.
 //!
 //! ```text
-//! Report      \\
-//! StudyReport  --> Document --terminal | Markdown | LaTeX | HTML--> text
-//! a command   /
-//! Report | StudyReport --JSON | CSV | JUnit's XML-----------------> text
+//! Report, PooledReport \\
+//! StudyReport           --> Document --terminal | Markdown | LaTeX | HTML--> text
+//! a command            /
+//! Report | PooledReport | StudyReport --JSON | CSV | JUnit's XML-----------> text
 //! ```
 //!
 //! Nothing is printed or looked up here, and nothing is known of platforms: an environment is a
@@ -37,6 +37,7 @@ mod notes;
 mod own;
 mod planned;
 mod plots;
+mod pool;
 pub mod quantity;
 mod report;
 mod results;
@@ -53,6 +54,7 @@ pub use document::Document;
 pub use gate::{Gate, Judgement};
 pub use html::LivePage;
 pub use planned::planned;
+pub use pool::{PooledMachine, PooledReport, render_pooled};
 pub use quantity::Scale;
 pub use report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Options, Report, ReportError};
 pub use study::render_study;

@@ -1,6 +1,7 @@
 //! What the plots are drawn from: bare numbers, each once, and never a layout. The script of the
 //! page knows how a plot looks.
 
+mod machines;
 pub(crate) mod numbers;
 pub(crate) mod sweeps;
 pub(crate) mod waterfall;

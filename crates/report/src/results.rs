@@ -8,7 +8,7 @@ use crate::group::{distinct, grouped};
 use crate::quantity::{Effect, Quantity, Scale};
 use crate::rows::table;
 use crate::{Report, notes};
-use weigh_stats::{Cell, Flag};
+use weigh_stats::{Cell, Flag, Interval};
 
 /// One workload.
 #[derive(Debug)]
@@ -205,14 +205,17 @@ pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
 /// Half the width of the common scale of the bars: the smallest round number that holds four fifths
 /// of the intervals and every one that is not far out; those beyond are drawn with an arrow.
 pub(crate) fn bar_reach(groups: &[Group]) -> f64 {
+    let rows = groups.iter().flat_map(|group| group.judged.iter().flat_map(|table| &table.rows));
+    reach(rows.filter_map(|row| row.cell.overhead))
+}
+
+/// The same for any intervals.
+pub(crate) fn reach(intervals: impl Iterator<Item = Interval>) -> f64 {
     /// An interval this many times as far from zero as most would make the others unreadable.
     const FAR_OUT: f64 = 10.0;
     const ROUND: &[f64] =
         &[0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
-    let mut reaches: Vec<f64> = groups
-        .iter()
-        .flat_map(|group| group.judged.iter().flat_map(|table| &table.rows))
-        .filter_map(|row| row.cell.overhead)
+    let mut reaches: Vec<f64> = intervals
         .map(|interval| interval.low.abs().max(interval.high.abs()))
         .filter(|reach| reach.is_finite())
         .collect();

@@ -197,7 +197,12 @@ pub(crate) fn why_no_verdict(cell: &Cell) -> String {
 }
 
 fn tone(cell: &Cell) -> Tone {
-    match cell.verdict {
+    tone_of(cell.verdict)
+}
+
+/// The colour of a verdict.
+pub(crate) fn tone_of(verdict: Option<Verdict>) -> Tone {
+    match verdict {
         Some(Verdict::Slower) => Tone::Worse,
         Some(Verdict::Faster) => Tone::Better,
         Some(Verdict::Equivalent | Verdict::DetectableBelowMargin) => Tone::Same,

@@ -21,6 +21,7 @@ use crate::{
 };
 use facts::{environments, host_facts, plan_facts};
 use weigh_model::format_bytes;
+use weigh_stats::Notice;
 
 /// Beside the name of an environment that differs from the baseline.
 pub(crate) const UNEQUAL: char = '≠';
@@ -549,12 +550,17 @@ fn voids(report: &Report) -> Section {
 }
 
 fn warnings(report: &Report) -> Section {
+    warnings_of(troubles::all_warnings(report))
+}
+
+/// Warnings by what they ask for.
+pub(crate) fn warnings_of(warnings: impl Iterator<Item = Notice>) -> Section {
     let item = |advice: Advice| match (advice.action.as_str(), advice.seen.as_slice()) {
         ("", seen) => seen.iter().cloned().map(Item::line).collect(),
         (action, [seen]) => vec![Item::line(format!("{seen}; {action}"))],
         (action, _) => vec![Item::line(format!("{action}:")).below(advice.seen.clone(), SHOWN)],
     };
-    let items = troubles::advice(troubles::all_warnings(report)).into_iter().flat_map(item);
+    let items = troubles::advice(warnings).into_iter().flat_map(item);
     Section::new("Warnings")
         .id("warnings")
         .listed()

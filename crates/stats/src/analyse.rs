@@ -542,14 +542,14 @@ fn grounds(measured: &Measured) -> Vec<Estimate> {
 
 /// The p of no difference, for all grounds: the largest, and 1 where they differ in sign or there
 /// are none.
-fn p_diff(grounds: &[Estimate]) -> f64 {
+pub(crate) fn p_diff(grounds: &[Estimate]) -> f64 {
     let one_sign = grounds.iter().all(|e| e.mean > 0.0) || grounds.iter().all(|e| e.mean < 0.0);
     let largest = grounds.iter().map(Estimate::p_diff).reduce(f64::max);
     largest.filter(|_| one_sign).unwrap_or(1.0)
 }
 
 /// The p of an effect beyond the margin, likewise.
-fn p_eq(grounds: &[Estimate], margin: f64) -> f64 {
+pub(crate) fn p_eq(grounds: &[Estimate], margin: f64) -> f64 {
     grounds.iter().map(|e| e.p_eq(margin)).reduce(f64::max).unwrap_or(1.0)
 }
 
@@ -561,12 +561,18 @@ fn verdict(cell: &Cell, estimate: &Estimate, exploratory: bool, alone: (f64, f64
     let enough = !exploratory && blocks >= EQUIVALENT_FEWEST_BLOCKS;
     let shown = |p_diff, p_eq| (p_diff < LEVEL_DIFFERENCE, enough && p_eq < LEVEL_EQUIVALENCE);
     let certain = shown(cell.p_diff_holm?, cell.p_eq_holm?);
-    if certain == (false, false) && cell.worst_cases.is_some() && shown(alone.0, alone.1) != certain {
+    shown_verdict(estimate.mean, certain, cell.worst_cases.map(|_| shown(alone.0, alone.1)))
+}
+
+/// The verdict by whether a difference and a place within the margin are shown. `alone` is what the
+/// pairs that there are show, where failed ones leave something open.
+pub(crate) fn shown_verdict(mean: f64, certain: (bool, bool), alone: Option<(bool, bool)>) -> Option<Verdict> {
+    if certain == (false, false) && alone.is_some_and(|alone| alone != certain) {
         return None;
     }
     Some(match certain {
         (true, true) => Verdict::DetectableBelowMargin,
-        (true, false) if estimate.mean > 0.0 => Verdict::Slower,
+        (true, false) if mean > 0.0 => Verdict::Slower,
         (true, false) => Verdict::Faster,
         (false, true) => Verdict::Equivalent,
         (false, false) => Verdict::Inconclusive,

@@ -310,9 +310,7 @@ impl Cell {
     /// verdict"); with failed pairs at their worst.
     pub(crate) fn bound_of_interval(&self, margin: f64) -> Option<f64> {
         let worst = self.worst_cases.iter().flat_map(|cases| [cases.fast, cases.slow]);
-        let ends = self.overhead.into_iter().chain(worst).map(|of| of.low.abs().max(of.high.abs()));
-        let bound = ends.reduce(f64::max)?;
-        (bound <= BOUND_MARGINS * margin).then_some(bound)
+        narrow_bound(self.overhead.into_iter().chain(worst), margin)
     }
 
     /// Whether the environment cannot have this metric, which is neither a failure nor a value.
@@ -327,6 +325,12 @@ impl Cell {
         let fewest = self.summary.map(|summary| summary.min);
         self.metric.name == neighbours::UP && self.failed == 0 && wanted.is_some() && fewest == wanted
     }
+}
+
+/// The end of some intervals that is farthest from 0, where it is at most three margins.
+pub(crate) fn narrow_bound(intervals: impl Iterator<Item = Interval>, margin: f64) -> Option<f64> {
+    let bound = intervals.map(|of| of.low.abs().max(of.high.abs())).reduce(f64::max)?;
+    (bound <= BOUND_MARGINS * margin).then_some(bound)
 }
 
 /// Absolute values in the metric's base unit. Descriptive: no verdict rests on them.

@@ -25,22 +25,32 @@ pub enum GateOutcome {
 /// With `proof`, [`GateOutcome::Below`] needs what [`crate::Verdict::Equivalent`] needs: at least
 /// [`EQUIVALENT_FEWEST_BLOCKS`] blocks, and no quick run.
 pub fn gate(analysis: &Analysis, limit: f64, proof: bool) -> Vec<(&Cell, GateOutcome)> {
-    let limit = limit.ln_1p();
     let family: Vec<&Cell> = analysis.cells.iter().filter(|cell| cell.is_in_family()).collect();
-    let grounds: Vec<Vec<Estimate>> = family.iter().map(|cell| cell.grounds()).collect();
+    let provable = |grounds: &[Estimate]| {
+        let blocks = grounds.first().map_or(0, |first| first.n);
+        !proof || !analysis.exploratory && blocks >= EQUIVALENT_FEWEST_BLOCKS
+    };
+    let of = |cell: &&Cell| {
+        let grounds = cell.grounds();
+        let provable = provable(&grounds);
+        (grounds, provable)
+    };
+    let outcomes = outcomes(&family.iter().map(of).collect::<Vec<_>>(), limit);
+    family.into_iter().zip(outcomes).filter(|(cell, _)| !cell.is_absent()).collect()
+}
+
+/// The outcomes for the grounds of a family, each with whether [`GateOutcome::Below`] may be said.
+pub(crate) fn outcomes(family: &[(Vec<Estimate>, bool)], limit: f64) -> Vec<GateOutcome> {
+    let limit = limit.ln_1p();
     let largest = |grounds: &[Estimate], p: &dyn Fn(&Estimate) -> f64| grounds.iter().map(p).reduce(f64::max);
-    let above = |grounds: &Vec<Estimate>| largest(grounds, &|e| e.p_above(limit)).unwrap_or(1.0);
-    let above = holm::adjust(&grounds.iter().map(above).collect::<Vec<_>>());
-    let outcome = |grounds: &[Estimate], above: f64| match grounds {
+    let above = |grounds: &[Estimate]| largest(grounds, &|e| e.p_above(limit)).unwrap_or(1.0);
+    let above = holm::adjust(&family.iter().map(|(grounds, _)| above(grounds)).collect::<Vec<_>>());
+    let outcome = |((grounds, provable), above): (&(Vec<Estimate>, bool), f64)| match grounds.as_slice() {
         [] => GateOutcome::NotJudged,
         _ if above < TAIL => GateOutcome::Above,
-        [first, ..] if proof && (analysis.exploratory || first.n < EQUIVALENT_FEWEST_BLOCKS) => {
-            GateOutcome::Undecided
-        }
-        _ if largest(grounds, &|e| e.p_below(limit)).is_some_and(|p| p < TAIL) => GateOutcome::Below,
+        _ if !provable => GateOutcome::Undecided,
+        grounds if largest(grounds, &|e| e.p_below(limit)).is_some_and(|p| p < TAIL) => GateOutcome::Below,
         _ => GateOutcome::Undecided,
     };
-    let outcomes =
-        grounds.iter().zip(above).map(|(grounds, above)| outcome(grounds, above)).collect::<Vec<_>>();
-    family.into_iter().zip(outcomes).filter(|(cell, _)| !cell.is_absent()).collect()
+    family.iter().zip(above).map(outcome).collect()
 }

@@ -7,6 +7,7 @@
 //! ```text
 //! records of a run --collect--> comparisons --analyse--> cells with intervals and verdicts
 //! samples of others ----------^              compare_runs, for runs with runs
+//!                                            pool, for runs on several machines
 //! ```
 //!
 //! The order of work in [`analyse()`]:
@@ -64,8 +65,10 @@ mod look;
 mod neighbours;
 mod pelt;
 mod pilot;
+mod pool;
 mod quantile;
 mod quantum;
+mod random_effects;
 mod rank;
 mod resample;
 mod samples;
@@ -106,6 +109,10 @@ pub use neighbours::isolation::{Isolation, Reference, isolations};
 pub use neighbours::sum::{Evenness, Sum, SumStep, sums};
 pub use pilot::{
     Expense, Iterated, PILOT_BLOCKS, PilotSpread, PlannedCell, PlannedParts, PlannedRun, planned_run,
+};
+pub use pool::{
+    GroupDifference, MachineEffect, MachineSpread, PoolRun, Pooled, PooledCell, PooledGroup, RunEstimates, gate_pooled,
+    pool,
 };
 pub use sequential::SequentialLook;
 pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};

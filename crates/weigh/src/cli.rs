@@ -2,11 +2,13 @@
 //! these definitions.
 
 mod guests;
+mod pool;
 mod recorded;
 mod selftest;
 mod study;
 
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
+pub use pool::{By, PoolArgs};
 pub use selftest::{SelftestArgs, SelftestFormat};
 pub use study::{StudyArgs, StudyCommand, StudyNewArgs};
 
@@ -115,6 +117,16 @@ pub enum Command {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Pool runs of one plan on several machines: the overhead on average over machines, how much
+    /// machines differ, and where it lies on another one
+    ///
+    /// Each machine is one observation, and several runs of one are combined first. From one machine
+    /// nothing follows for others; the interval for another machine takes three.
+    #[command(mut_arg("gate", |arg| arg.help(
+        "Exit 3 when an overhead is shown to lie above this many per cent on average over machines, 4 when one cannot be \
+         judged"
+    )))]
+    Pool(Box<PoolArgs>),
     /// Apply the same statistics to samples that were measured elsewhere
     ///
     /// Columns: environment, workload, metric, unit, better (lower|higher), value, and block if

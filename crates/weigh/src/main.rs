@@ -14,6 +14,7 @@ mod live;
 mod outcome;
 mod output;
 mod placement;
+mod pool;
 mod request;
 mod selftest;
 mod study;

@@ -5,7 +5,7 @@ mod read;
 use crate::cli::OutputFormat;
 use crate::error::{Failure, Kind};
 use crate::facts;
-use read::Read;
+pub use read::Read;
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Event, FinishReason, Plan, Started, WorkloadPlan};
@@ -104,7 +104,7 @@ fn logs(directory: &RunDirectory, failures: &[Failed]) -> BTreeMap<String, LogEn
 
 /// Whether the run ended by itself, by its budget for example. One that goes on, was interrupted or
 /// killed may have been ended for what it showed.
-fn ended_by_rule(directory: &RunDirectory) -> bool {
+pub fn ended_by_rule(directory: &RunDirectory) -> bool {
     let events = directory.events().map(|read| read.events).unwrap_or_default();
     matches!(
         events.last().map(|last| &last.event),
@@ -250,9 +250,16 @@ pub fn interrupted_early(run: &Path) -> Failure {
 /// # Errors
 /// Comparisons that do not pass, or, where there are none, those that cannot be judged.
 pub fn gate(report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
-    let Some(gate) = gate else { return Ok(()) };
+    gate.map_or(Ok(()), |gate| judged(gate.judge(report), gate))
+}
+
+/// Checks what a gate says of comparisons.
+///
+/// # Errors
+/// As [`gate`].
+pub fn judged(judgement: Judgement, gate: Gate) -> Result<(), Failure> {
     let percent = gate.percent;
-    let Judgement { above, below, undecided, not_judged } = gate.judge(report);
+    let Judgement { above, below, undecided, not_judged } = judgement;
     let hint = (!not_judged.is_empty())
         .then(|| format!("the gate of {percent} % cannot judge {}", not_judged.join("; ")));
     if !above.is_empty() {
@@ -274,7 +281,8 @@ pub fn gate(report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn title(plan: &Plan) -> String {
+/// What was measured where.
+pub fn title(plan: &Plan) -> String {
     let environments: Vec<&str> =
         plan.environments.iter().map(|environment| environment.name.as_str()).collect();
     let mut workloads: Vec<String> = Vec::new();

@@ -9,6 +9,7 @@ mod junit;
 mod looks;
 mod pages;
 mod planned;
+mod pool;
 mod prohibitions;
 mod schema;
 mod snapshots;

@@ -6,7 +6,7 @@
 
 use crate::common::{self, Shown, study};
 use serde_json::{Value, json};
-use weigh_report::Format;
+use weigh_report::{Format, Options, render_pooled};
 
 struct Schema(Value);
 
@@ -17,6 +17,10 @@ impl Schema {
 
     fn of_studies() -> Self {
         Self(serde_json::from_str(include_str!("../../schema/study.schema.json")).expect("a schema"))
+    }
+
+    fn of_pools() -> Self {
+        Self(serde_json::from_str(include_str!("../../schema/pool.schema.json")).expect("a schema"))
     }
 
     /// Each of these places with this value instead is a fault.
@@ -170,6 +174,28 @@ fn the_checker_finds_what_is_no_study() {
         ("/experiments/0/arms/0/on", json!(1)),
     ];
     Schema::of_studies().finds(&document(&study::everything()), spoilt);
+}
+
+#[test]
+fn every_pool_fits_the_schema() {
+    let document = |machines, grouped| -> Value {
+        let report = crate::pool::report(machines, grouped);
+        let text = render_pooled(&report, Format::Json, &Options::default()).expect("a pool renders");
+        serde_json::from_str(&text).expect("the pool is JSON")
+    };
+    let schema = Schema::of_pools();
+    for (machines, grouped) in [(1, false), (2, false), (5, false), (6, true)] {
+        assert_eq!(schema.faults(&document(machines, grouped)), [""; 0], "{machines}");
+    }
+    let spoilt = [
+        ("/format", json!(2)),
+        ("/cells/0/verdict", json!("RUNS_DIFFER")),
+        ("/cells/0/prediction", json!({"low": 1})),
+        ("/cells/0/effects/0/weight", json!(2)),
+        ("/machines/0/host", json!({})),
+        ("/differences/0/difference", json!(1)),
+    ];
+    schema.finds(&document(6, true), spoilt);
 }
 
 /// The fields that scripts rely on, in the order of the documentation of the command line.

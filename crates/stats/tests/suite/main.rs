@@ -7,6 +7,7 @@ mod collecting;
 mod degenerate;
 mod golden;
 mod looks;
+mod pool;
 mod prohibitions;
 mod properties;
 mod quantiles;

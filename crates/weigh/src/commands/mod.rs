@@ -12,6 +12,7 @@ mod image;
 mod list;
 mod man;
 mod plan;
+mod pool;
 mod resume;
 pub mod run;
 mod selftest;
@@ -41,11 +42,22 @@ impl OutputArgs {
             self.format,
             &ui::report_options(self.details.details, self.gate.gate()),
         )?;
-        match &self.output {
-            Some(file) => output::write(file, text)?,
-            None => ui::print(&text),
-        }
+        self.put(text)?;
         outcome::gate(report, self.gate.gate())
+    }
+
+    /// Puts a text where the user wants it.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    fn put(&self, text: String) -> Result<(), Failure> {
+        match &self.output {
+            Some(file) => output::write(file, text),
+            None => {
+                ui::print(&text);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -65,6 +77,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::List { what, json } => list::run(what, json),
         Command::Show { run, output } => show::run(&run, &output),
         Command::Compare { runs, with, output } => compare::run(&runs, &with, &output),
+        Command::Pool(args) => pool::run(&args),
         Command::Analyse { file, baseline, output } => analyse::run(&file, &baseline, &output),
         Command::Resume { run, gate, live } => resume::run(&run, gate.gate(), live.live),
         Command::Selftest(args) => selftest::run(&args),

@@ -18,6 +18,7 @@ mod mixed;
 mod neighbours;
 mod pilot;
 mod places;
+mod pool;
 mod rounding;
 mod runs;
 mod sequential;
@@ -117,6 +118,13 @@ pub fn near(what: &str, found: f64, expected: f64, tolerance: f64) {
 pub fn at_most(what: &str, found: f64, bound: f64) {
     tell(&format!("{what}: {found:.4} (at most {bound})"));
     assert!(found <= bound, "{what}: {found}, more than {bound}");
+}
+
+/// Prints what was found, and fails when it is less than promised.
+#[track_caller]
+pub fn at_least(what: &str, found: f64, bound: f64) {
+    tell(&format!("{what}: {found:.4} (at least {bound})"));
+    assert!(found >= bound, "{what}: {found}, less than {bound}");
 }
 
 /// Environments with the log ratios given, against a constant baseline.

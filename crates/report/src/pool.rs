@@ -1,0 +1,89 @@
+//! Runs of one plan on several machines: what holds on average over machines of this kind, and on
+//! another one.
+//!
+//! Every format keeps the same promises: no effect stands without absolute values, the number of
+//! machines and blocks, and an interval; what one machine lacks, or has twice, is said; and nothing
+//! is claimed of other machines where only one was measured.
+
+mod delimited;
+mod document;
+mod json;
+mod junit;
+mod words;
+
+use crate::gate::{Gate, Judgement};
+use crate::{Format, Options, ReportError, render_document};
+use weigh_model::HostFacts;
+use weigh_stats::{GateOutcome, Notice, Pooled, gate_pooled};
+
+/// What a pool of runs shows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PooledReport {
+    /// What was measured, for people.
+    pub title: String,
+    /// Cells, verdicts, differences between groups.
+    pub pooled: Pooled,
+    /// By what machines are grouped, in words; absent where they are not.
+    pub by: Option<String>,
+    /// In the order in which their runs were named.
+    pub machines: Vec<PooledMachine>,
+    /// What differs between the runs and was allowed by name, a sentence each.
+    pub unequal: Vec<String>,
+    /// Version of weigh that measured.
+    pub tool_version: String,
+    /// What the reader should know, each with what to do next.
+    pub warnings: Vec<Notice>,
+}
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PooledMachine {
+    /// Its name in [`Pooled`].
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// The names of its runs.
+    pub runs: Vec<String>,
+    /// What the first of them says of it.
+    pub host: HostFacts,
+}
+
+/// Writes a pool in one format. The text ends with a line break.
+///
+/// # Errors
+/// Only faults of this crate; no content of a pool makes it fail.
+pub fn render_pooled(
+    report: &PooledReport,
+    format: Format,
+    options: &Options,
+) -> Result<String, ReportError> {
+    match format {
+        Format::Json => json::render(report),
+        Format::Csv => delimited::render(report),
+        Format::Junit => junit::render(report, options.gate),
+        Format::Table | Format::Markdown | Format::Latex | Format::Html => {
+            let whole = format != Format::Table || options.details;
+            render_document(&document::document(report, whole), format, options)
+        }
+    }
+}
+
+impl Gate {
+    /// What the gate says of every comparison of a pool.
+    pub fn judge_pooled(&self, report: &PooledReport) -> Judgement {
+        let mut judgement = Judgement::default();
+        for (cell, outcome) in gate_pooled(&report.pooled, self.percent / 100.0, self.undecided_fails) {
+            let group = words::group_of(report, cell).map(|group| format!("{group}: ")).unwrap_or_default();
+            let name = format!("{group}{} {} in {}", cell.workload, cell.metric.name, cell.environment);
+            match outcome {
+                GateOutcome::Above => judgement.above.push(name),
+                GateOutcome::Below => judgement.below.push(name),
+                GateOutcome::Undecided => judgement.undecided.push(name),
+                GateOutcome::NotJudged => {
+                    judgement.not_judged.push(format!("{name}: {}", words::why_no_verdict(cell)));
+                }
+            }
+        }
+        judgement
+    }
+}

@@ -1,0 +1,105 @@
+//! Cells of a pool in words.
+
+use super::PooledReport;
+use crate::document::Tone;
+use crate::quantity::magnitude;
+use crate::rows::{flag_word, tone_of, two_digits, verdict_words};
+use crate::text::{harmless, join};
+use weigh_model::Better;
+use weigh_stats::{Flag, PooledCell, Verdict};
+
+/// Machines that are named where several lack a value.
+const NAMED: usize = 3;
+
+/// The name of the group of a cell, where there are groups.
+pub(super) fn group_of<'a>(report: &'a PooledReport, cell: &PooledCell) -> Option<&'a str> {
+    report.by.as_ref().and_then(|_| report.pooled.groups.get(cell.group)).map(|group| group.name.as_str())
+}
+
+/// A number of machines.
+pub(super) fn machines(count: usize) -> String {
+    format!("{count} machine{}", if count == 1 { "" } else { "s" })
+}
+
+/// Which way is better.
+pub(super) fn direction(better: Better) -> &'static str {
+    match better {
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
+    }
+}
+
+/// What is concluded of machines of this kind on average, or why nothing is; empty for descriptive
+/// metrics.
+pub(super) fn verdict(cell: &PooledCell) -> String {
+    if let Some(bound) = cell.bound {
+        return format!("{} {}", join("no difference found;"), join(&format!("within {}", magnitude(bound))));
+    }
+    match (cell.verdict, cell.machines.len()) {
+        (Some(verdict), _) => verdict_words(verdict),
+        _ if cell.is_absent() => "ABSENT".into(),
+        (None, 0) => "NOT MEASURED".into(),
+        (None, _) if cell.flags.contains_key(&Flag::Control) => "control".into(),
+        (None, 1) if cell.is_in_family() => "ONE MACHINE".into(),
+        (None, _) if cell.is_in_family() => "NO VERDICT".into(),
+        (None, _) => String::new(),
+    }
+}
+
+pub(super) fn tone(cell: &PooledCell) -> Tone {
+    tone_of(cell.verdict)
+}
+
+/// Why a cell of the family has no verdict.
+pub(super) fn why_no_verdict(cell: &PooledCell) -> String {
+    match cell.machines.len() {
+        _ if !cell.lacking.is_empty() => lacking(cell),
+        0 => "nothing was measured".into(),
+        1 => "one machine says nothing of others".into(),
+        _ if cell.failed > 0 => format!("{} trials failed", cell.failed),
+        _ => cell.flags.keys().map(|flag| flag_word(*flag)).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Which machines have no value, and why.
+fn lacking(cell: &PooledCell) -> String {
+    let all = cell.machines.len() + cell.lacking.len();
+    let named: Vec<String> = cell
+        .lacking
+        .iter()
+        .take(NAMED)
+        .map(|(machine, reason)| format!("{} ({})", harmless(machine), harmless(reason)))
+        .collect();
+    let more = cell.lacking.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{} of {} without a value: {}{more}", cell.lacking.len(), machines(all), named.join(", "))
+}
+
+/// What has to be known beside the numbers of a cell.
+pub(super) fn remarks(cell: &PooledCell) -> Vec<String> {
+    let all = cell.machines.len() + cell.lacking.len();
+    // What is said otherwise, or of all cells alike.
+    const SAID: [Flag; 5] = [Flag::Failed, Flag::NotMeasured, Flag::Absent, Flag::Exploratory, Flag::Control];
+    let flags = cell.flags.iter().filter(|(flag, _)| !SAID.contains(flag));
+    let mut remarks: Vec<String> = flags
+        .map(|(flag, on)| match *on as usize {
+            on if on == all => flag_word(*flag),
+            on => format!("{} on {on} of {}", flag_word(*flag), machines(all)),
+        })
+        .collect();
+    if !cell.lacking.is_empty() {
+        remarks.push(lacking(cell));
+    }
+    if cell.failed > 0 {
+        let trials = if cell.failed == 1 { "trial" } else { "trials" };
+        let holds = if cell.verdict.is_some() { ", the verdict holds with them at their worst" } else { "" };
+        remarks.push(format!("{} {trials} failed{holds}", cell.failed));
+    }
+    if cell.verdict == Some(Verdict::Inconclusive) {
+        remarks.push(match cell.machines_to_decide {
+            Some(machines) => format!("about {} machines would decide", two_digits(machines)),
+            None => "no practical number of machines would decide".into(),
+        });
+    }
+    remarks
+}

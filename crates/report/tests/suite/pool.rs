@@ -1,0 +1,121 @@
+//! A pool of runs in every format.
+
+use crate::common::{Random, metric, time};
+use weigh_model::{Better, Comparison, HostFacts, MetricSpec, Observation, Series, WorkloadKey};
+use weigh_report::{Format, Gate, Options, PooledMachine, PooledReport, render_pooled};
+use weigh_stats::{Notice, Options as Analysed, PoolRun, RunEstimates, pool};
+
+const BASELINE: &str = "native";
+
+/// A metric of 30 blocks: a baseline of about 1, and environments that cost so many times as much.
+fn comparison(random: &mut Random, spec: MetricSpec, factors: &[(&str, f64)]) -> Comparison {
+    let mut noise = || 1.0 + 0.01 * random.normal();
+    let mut series = |environment: &str, factor: f64| {
+        let value = |block| {
+            let cost = factor * noise();
+            Observation {
+                block: Some(block),
+                value: if spec.better == Better::Lower { cost } else { 1e6 / cost },
+            }
+        };
+        Series::of(environment, (0..30).map(value).collect())
+    };
+    let all = [(BASELINE, 1.0)].into_iter().chain(factors.iter().copied());
+    Comparison {
+        workload: "w".into(),
+        key: WorkloadKey::named("w"),
+        metric: spec.clone(),
+        series: all.map(|(environment, factor)| series(environment, factor)).collect(),
+    }
+}
+
+/// Machines of one kind, or of two.
+pub fn report(machines: usize, grouped: bool) -> PooledReport {
+    let mut random = Random(7);
+    let mut runs = Vec::new();
+    let mut described = Vec::new();
+    for at in 0..machines {
+        let own = 1.0 + 0.01 * at as f64;
+        let factors = [("docker", 1.02 * own), ("runsc", 1.3 * own), ("none", 1.0)];
+        let comparisons = [
+            comparison(&mut random, time("time", true), &factors),
+            comparison(&mut random, metric("rate", "op/s", Better::Higher, false), &factors[..1]),
+        ];
+        let group = if !grouped { "" } else { ["small", "large"][at % 2] };
+        let name = format!("host-{at}");
+        let estimates = RunEstimates::of(&comparisons, &Analysed::new(BASELINE));
+        runs.push(PoolRun { machine: name.clone(), group: group.into(), estimates });
+        let host = HostFacts {
+            identity: format!("{at:032x}"),
+            cpu_model: format!("CPU {}", at % 2),
+            cpus: vec![0, 1],
+            memory_bytes: 8 << 30,
+            kernel: "6.1".into(),
+            ..HostFacts::default()
+        };
+        described.push(PooledMachine { runs: vec![format!("runs/{name}")], name, group: group.into(), host });
+    }
+    PooledReport {
+        title: "w in native, docker, runsc, none, on several machines".into(),
+        pooled: pool(&runs),
+        by: grouped.then(|| "label".into()),
+        machines: described,
+        unequal: Vec::new(),
+        tool_version: "1.2.3".into(),
+        warnings: vec![Notice::new("host-9 is left out", "`weigh resume` continues it")],
+    }
+}
+
+fn text(report: &PooledReport, format: Format, options: Options) -> String {
+    render_pooled(report, format, &options).expect("a pool renders")
+}
+
+fn brief() -> Options {
+    Options { details: false, ..Options::default() }
+}
+
+#[test]
+fn a_pool_reads_well_in_every_format() {
+    let five = report(5, false);
+    insta::assert_snapshot!("pool.brief-100", text(&five, Format::Table, brief()));
+    insta::assert_snapshot!(
+        "pool.table-120",
+        text(&five, Format::Table, Options { width: 120, ..Options::default() })
+    );
+    insta::assert_snapshot!("pool.groups-100", text(&report(6, true), Format::Table, brief()));
+    for format in [Format::Markdown, Format::Latex, Format::Csv, Format::Junit] {
+        let text = text(&five, format, Options::default());
+        assert!(text.contains("docker") && text.contains("runsc") && text.ends_with('\n'), "{text}");
+    }
+}
+
+#[test]
+fn a_page_draws_every_machine() {
+    let page = text(&report(5, false), Format::Html, Options::default());
+    assert_eq!(page.matches("data-kind=\"forest\"").count(), 1);
+    // The tables have a drawing for each of five machines, the average and another one.
+    assert!(page.matches("<svg").count() >= 3 * 7, "{}", page.matches("<svg").count());
+    let many = text(&report(120, false), Format::Html, Options::default());
+    assert!(!many.contains("data-kind=\"forest\"") && many.contains("20 machines whose effects lie between"));
+}
+
+#[test]
+fn few_machines_have_their_labels() {
+    let one = text(&report(1, false), Format::Table, brief());
+    assert!(one.contains("ONE MACHINE") && !one.contains("TWO MACHINES") && !one.contains("SLOWER"), "{one}");
+    let two = text(&report(2, false), Format::Table, brief());
+    assert!(two.contains("TWO MACHINES") && !two.contains("ONE MACHINE"), "{two}");
+}
+
+#[test]
+fn a_gate_fails_the_cases_that_it_judges_above() {
+    let gate = Gate { percent: 10.0, undecided_fails: false };
+    let report = report(5, false);
+    let judgement = gate.judge_pooled(&report);
+    assert_eq!(judgement.above, ["w time in runsc"]);
+    assert!(judgement.below.contains(&"w time in none".to_string()), "{judgement:?}");
+    let xml = text(&report, Format::Junit, Options { gate: Some(gate), ..Options::default() });
+    assert!(xml.contains("failures=\"1\"") && xml.contains("above the gate of 10 %"), "{xml}");
+    let not_judged = gate.judge_pooled(&self::report(1, false)).not_judged;
+    assert_eq!(not_judged.len(), 3, "{not_judged:?}");
+}

@@ -1,0 +1,525 @@
+//! Runs of one plan on several machines: what holds on average over machines like these, and on
+//! another one (method specification, "Several machines").
+
+use crate::analyse::{self, Measured};
+use crate::analysis::{
+    EQUIVALENT_FEWEST_BLOCKS, Flag, LEVEL_DIFFERENCE, LEVEL_EQUIVALENCE, Options, Verdict, narrow_bound,
+};
+use crate::estimate::{Estimate, count};
+use crate::gate::{GateOutcome, outcomes};
+use crate::holm;
+use crate::interval::Interval;
+use crate::random_effects::RandomEffects;
+use std::collections::BTreeMap;
+use weigh_model::{Comparison, MetricSpec, WorkloadKey};
+
+/// Fewest machines with which more are worth proposing.
+const FEWEST_MACHINES: u32 = 2;
+
+/// What a pool takes from a run: the log ratio of every cell and its error, and no samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEstimates {
+    baseline: String,
+    margin: f64,
+    exploratory: bool,
+    cells: Vec<RunCell>,
+}
+
+/// One cell of one run.
+#[derive(Debug, Clone, PartialEq)]
+struct RunCell {
+    workload: String,
+    key: WorkloadKey,
+    metric: MetricSpec,
+    environment: String,
+    is_baseline: bool,
+    is_control: bool,
+    n: u32,
+    failed: u32,
+    median: Option<f64>,
+    flags: Vec<Flag>,
+    absent: Option<String>,
+    estimate: Option<Estimate>,
+    /// What a verdict has to hold for; see [`Cell::grounds`].
+    grounds: Vec<Estimate>,
+}
+
+impl RunEstimates {
+    /// Of the samples of a run, with the options of that run.
+    pub fn of(comparisons: &[Comparison], options: &Options) -> Self {
+        let (measured, _) = analyse::measure(comparisons, options);
+        Self {
+            baseline: options.baseline.clone(),
+            margin: options.margin,
+            exploratory: options.exploratory,
+            cells: measured.into_iter().map(RunCell::of).collect(),
+        }
+    }
+
+    /// Whether both found exactly the same everywhere, as a run and its copy do.
+    pub fn is_copy_of(&self, other: &Self) -> bool {
+        let found = |run: &Self| run.cells.iter().filter_map(|cell| cell.estimate).collect::<Vec<_>>();
+        let spreads = self.cells.iter().any(|cell| cell.estimate.is_some_and(|e| !e.has_no_spread()));
+        spreads && found(self) == found(other)
+    }
+}
+
+impl RunCell {
+    fn of(measured: Measured) -> Self {
+        let Measured { cell, estimate, .. } = measured;
+        let grounds = if cell.is_impaired() { cell.grounds() } else { estimate.into_iter().collect() };
+        Self {
+            is_baseline: cell.verdict == Some(Verdict::Baseline),
+            is_control: cell.flags.contains(&Flag::Control),
+            median: cell.summary.map(|summary| summary.median),
+            workload: cell.workload,
+            key: cell.key,
+            metric: cell.metric,
+            environment: cell.environment,
+            n: cell.n,
+            failed: cell.failed,
+            flags: cell.flags,
+            absent: cell.absent,
+            estimate,
+            grounds,
+        }
+    }
+
+    fn is_of(&self, other: &Self) -> bool {
+        self.is_about(other) && self.environment == other.environment
+    }
+
+    fn is_about(&self, other: &Self) -> bool {
+        (&self.workload, &self.key.params, &self.metric.name)
+            == (&other.workload, &other.key.params, &other.metric.name)
+    }
+}
+
+/// A run with the machine that it was made on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolRun {
+    /// Name of the machine. Runs with the same name are of the same machine.
+    pub machine: String,
+    /// Name of the group that the machine belongs to; the same for all where there are none.
+    pub group: String,
+    /// What it found.
+    pub estimates: RunEstimates,
+}
+
+/// What runs on several machines say together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pooled {
+    /// Name of the environment that the others are compared with.
+    pub baseline: String,
+    /// Equivalence margin as a fraction.
+    pub margin: f64,
+    /// Whether any run is a quick one: no cell can be [`Verdict::Equivalent`].
+    pub exploratory: bool,
+    /// The groups in the order in which they first occur, each with its machines.
+    pub groups: Vec<PooledGroup>,
+    /// Every cell but the baseline's, by group.
+    pub cells: Vec<PooledCell>,
+    /// How the groups differ from the first, by cell.
+    pub differences: Vec<GroupDifference>,
+    /// Size of the family that the verdicts are adjusted for: every cell of a primary metric in
+    /// every group.
+    pub comparisons: usize,
+}
+
+/// Machines that are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PooledGroup {
+    /// Its name.
+    pub name: String,
+    /// The names of its machines, in the order in which they first occur.
+    pub machines: Vec<String>,
+}
+
+/// One metric of one workload in one environment, over the machines of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PooledCell {
+    /// Which of [`Pooled::groups`].
+    pub group: usize,
+    /// Workload id.
+    pub workload: String,
+    /// The workload by name, parameters and neighbours.
+    pub key: WorkloadKey,
+    /// The metric; absolute values are in its base unit.
+    pub metric: MetricSpec,
+    /// Environment name.
+    pub environment: String,
+    /// What each machine found.
+    pub machines: Vec<MachineEffect>,
+    /// Machines of the group without an effect, each with the reason.
+    pub lacking: Vec<(String, String)>,
+    /// Blocks of the machine that has the fewest.
+    pub n: u32,
+    /// Least and largest of the machines' medians of this environment, absolute.
+    pub medians: Option<(f64, f64)>,
+    /// The effect on an average machine with its 95 % interval; of one machine, the effect there
+    /// with the interval of its own blocks.
+    pub overhead: Option<Interval>,
+    /// Degrees of freedom of that interval.
+    pub degrees_of_freedom: Option<f64>,
+    /// How the machines differ; none below two.
+    pub spread: Option<MachineSpread>,
+    /// The interval that holds the effect on another machine of this kind in 95 % of cases; none
+    /// below three machines, which leave no degrees of freedom for it.
+    pub prediction: Option<Interval>,
+    /// What may be concluded about machines of this kind on average; none for descriptive metrics,
+    /// for one machine, and where a failure could change it.
+    pub verdict: Option<Verdict>,
+    /// `p` of no difference, adjusted for the family (Holm).
+    pub p_diff_holm: Option<f64>,
+    /// `p` of an effect beyond the margin, adjusted likewise.
+    pub p_eq_holm: Option<f64>,
+    /// The smallest effect that as many machines with this spread find with 80 % power, as
+    /// [`Cell::smallest_detectable`].
+    pub smallest_detectable: Option<f64>,
+    /// For [`Verdict::Inconclusive`]: as [`Cell::bound`].
+    pub bound: Option<f64>,
+    /// For [`Verdict::Inconclusive`]: machines in all that would decide it with this spread, where a
+    /// practical number would.
+    pub machines_to_decide: Option<u32>,
+    /// What the runs say beside the numbers, each with the number of machines that say it.
+    pub flags: BTreeMap<Flag, u32>,
+    /// Trials that failed, on all machines.
+    pub failed: u32,
+    /// Estimate over machines; of one, that of its blocks.
+    estimate: Option<Estimate>,
+    /// What a verdict has to hold for.
+    grounds: Vec<Estimate>,
+    judged: bool,
+    is_absent: bool,
+}
+
+/// What one machine found in a cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MachineEffect {
+    /// Its name.
+    pub machine: String,
+    /// Runs.
+    pub runs: u32,
+    /// Blocks of the run that has the fewest.
+    pub n: u32,
+    /// Median of the baseline and of the environment, absolute; of several runs those of the last.
+    pub medians: (Option<f64>, Option<f64>),
+    /// The effect with its 95 % interval: of one run that of its blocks, of several the mean over
+    /// runs.
+    pub overhead: Interval,
+    /// Its part in the mean over machines.
+    pub weight: f64,
+}
+
+/// How the effects of machines differ.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MachineSpread {
+    /// Standard deviation between machines of the log ratio, with its 95 % interval.
+    pub tau: Interval,
+    /// Cochran's Q.
+    pub q: f64,
+    /// The part of the spread of what the machines found that their own errors do not explain, from
+    /// 0 to 1.
+    pub i_squared: f64,
+}
+
+/// How a cell of a group differs from that of the first group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupDifference {
+    /// Which of [`Pooled::cells`], of the first group.
+    pub first: usize,
+    /// The same cell of the other group.
+    pub other: usize,
+    /// The ratio of costs in the other group over that in the first, less 1, with its 95 % interval
+    /// (Welch); not adjusted.
+    pub difference: Interval,
+}
+
+/// Pools runs by machine, in each group by itself.
+///
+/// The mean log ratio of a machine is one observation. Several runs of a machine are combined first,
+/// with the run as the unit, by the same model that then combines machines: the effects differ from
+/// unit to unit, and each is known with an error.
+///
+/// ```text
+/// mean = sum(w y) / sum(w),  w = 1 / (v + tau^2)       y, v: log ratio of a machine and its variance
+/// interval   = mean -+ t(.975, k-1) / sqrt(sum(w))                                   k >= 2 machines
+/// prediction = mean -+ t(.975, k-2) sqrt(tau^2 + 1 / sum(w))                                  k >= 3
+/// ```
+///
+/// tau^2 is that of Paule and Mandel, and the interval that of Hartung and Knapp, never narrower than
+/// without differences between machines. Verdicts follow from the intervals as within a run, adjusted
+/// by Holm over all groups. A machine by itself says nothing of others, so its cells have no verdict.
+///
+/// Margin and baseline of the first run hold. Without a run there is nothing.
+pub fn pool(runs: &[PoolRun]) -> Pooled {
+    let Some(first) = runs.first() else { return Pooled::default() };
+    let mut groups: Vec<(String, Vec<Machine<'_>>)> = Vec::new();
+    for run in runs {
+        let at = position(&mut groups, |(name, _)| *name == run.group, || (run.group.clone(), Vec::new()));
+        let machines = &mut groups[at].1;
+        let at = position(
+            machines,
+            |machine| machine.name == run.machine,
+            || Machine { name: &run.machine, runs: Vec::new() },
+        );
+        machines[at].runs.push(&run.estimates);
+    }
+    let cells = groups.iter().enumerate().flat_map(|(at, (_, machines))| cells(at, machines)).collect();
+    let mut pooled = Pooled {
+        baseline: first.estimates.baseline.clone(),
+        margin: first.estimates.margin,
+        exploratory: runs.iter().any(|run| run.estimates.exploratory),
+        groups: groups
+            .iter()
+            .map(|(name, machines)| PooledGroup {
+                name: name.clone(),
+                machines: machines.iter().map(|machine| machine.name.to_string()).collect(),
+            })
+            .collect(),
+        cells,
+        differences: Vec::new(),
+        comparisons: 0,
+    };
+    pooled.conclude();
+    pooled.differences = differences(&pooled.cells);
+    pooled
+}
+
+/// The place of what fulfils a condition, which is made if it is not there.
+fn position<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> usize {
+    all.iter().position(is).unwrap_or_else(|| {
+        all.push(make());
+        all.len() - 1
+    })
+}
+
+/// A machine and its runs.
+struct Machine<'a> {
+    name: &'a str,
+    runs: Vec<&'a RunEstimates>,
+}
+
+/// What a machine knows of a cell.
+struct Known<'a> {
+    effect: MachineEffect,
+    estimate: Estimate,
+    /// Its estimates if every failed pair had been as fast, and as slow, as it can be; none where
+    /// nothing can be concluded.
+    worst: Option<[Estimate; 2]>,
+    cells: Vec<&'a RunCell>,
+}
+
+fn cells(group: usize, machines: &[Machine<'_>]) -> Vec<PooledCell> {
+    let mut kinds: Vec<&RunCell> = Vec::new();
+    for cell in machines.iter().flat_map(|machine| &machine.runs).flat_map(|run| &run.cells) {
+        if !cell.is_baseline && !kinds.iter().any(|known| known.is_of(cell)) {
+            kinds.push(cell);
+        }
+    }
+    kinds.into_iter().map(|kind| pooled_cell(group, kind, machines)).collect()
+}
+
+fn pooled_cell(group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> PooledCell {
+    let mut known: Vec<Known<'_>> = Vec::new();
+    let mut lacking = Vec::new();
+    let mut flags: BTreeMap<Flag, u32> = BTreeMap::new();
+    let mut failed = 0u32;
+    let mut is_absent_alone = true;
+    for machine in machines {
+        let cells: Vec<&RunCell> =
+            machine.runs.iter().filter_map(|run| run.cells.iter().find(|cell| cell.is_of(kind))).collect();
+        let mut own: Vec<Flag> = cells.iter().flat_map(|cell| cell.flags.iter().copied()).collect();
+        own.sort_unstable();
+        own.dedup();
+        own.into_iter().for_each(|flag| *flags.entry(flag).or_default() += 1);
+        failed = cells.iter().map(|cell| cell.failed).fold(failed, u32::saturating_add);
+        match of_machine(machine, cells) {
+            Ok(one) => known.push(one),
+            Err((reason, absent)) => {
+                is_absent_alone &= absent;
+                lacking.push((machine.name.to_string(), reason));
+            }
+        }
+    }
+    let own: Vec<Estimate> = known.iter().map(|one| one.estimate).collect();
+    let effects = RandomEffects::of(&own);
+    if let Some(effects) = &effects {
+        known.iter_mut().zip(&effects.weights).for_each(|(one, weight)| one.effect.weight = *weight);
+    }
+    let estimate = effects.as_ref().map(|effects| effects.mean).or(own.first().copied());
+    let grounds = if is_absent_alone { grounds(&known, estimate) } else { Vec::new() };
+    let medians = known.iter().filter_map(|one| one.effect.medians.1);
+    let medians = medians.fold(None, |ends: Option<(f64, f64)>, x| {
+        Some(ends.map_or((x, x), |(low, high)| (low.min(x), high.max(x))))
+    });
+    let first = known.first().and_then(|one| one.cells.first()).copied().unwrap_or(kind);
+    PooledCell {
+        group,
+        workload: kind.workload.clone(),
+        key: kind.key.clone(),
+        metric: first.metric.clone(),
+        environment: kind.environment.clone(),
+        n: known.iter().map(|one| one.effect.n).min().unwrap_or(0),
+        medians,
+        overhead: estimate.map(|estimate| estimate.interval()),
+        degrees_of_freedom: estimate.map(|estimate| estimate.df),
+        spread: effects.as_ref().map(|effects| MachineSpread {
+            tau: Interval { estimate: effects.tau, low: effects.tau_ends.0, high: effects.tau_ends.1 },
+            q: effects.q,
+            i_squared: effects.i_squared,
+        }),
+        prediction: effects.as_ref().and_then(|effects| {
+            let (mean, half) = (effects.mean.mean, effects.prediction_half_width()?);
+            Some(Interval::from_logs(mean, mean - half, mean + half))
+        }),
+        verdict: None,
+        p_diff_holm: None,
+        p_eq_holm: None,
+        smallest_detectable: None,
+        bound: None,
+        machines_to_decide: None,
+        flags,
+        failed,
+        judged: kind.metric.primary && !kind.is_control,
+        is_absent: is_absent_alone && known.is_empty(),
+        machines: known.into_iter().map(|one| one.effect).collect(),
+        lacking,
+        estimate,
+        grounds,
+    }
+}
+
+/// What a machine knows of a cell, or why it knows nothing and whether it cannot.
+fn of_machine<'a>(machine: &Machine<'_>, cells: Vec<&'a RunCell>) -> Result<Known<'a>, (String, bool)> {
+    let estimates: Vec<Estimate> = cells.iter().filter_map(|cell| cell.estimate).collect();
+    if estimates.is_empty() || estimates.len() < machine.runs.len() {
+        let absent = cells.iter().find_map(|cell| cell.absent.clone());
+        let why = match cells.first() {
+            _ if cells.iter().any(|cell| cell.failed > 0) => "trials failed".to_string(),
+            _ if cells.len() < machine.runs.len() => "not every run of it has it".into(),
+            Some(cell) if cell.n == 1 => "a single block has no interval".into(),
+            _ => "nothing was measured".into(),
+        };
+        let is_absent = absent.is_some() && cells.iter().all(|cell| cell.failed == 0);
+        return Err((absent.filter(|_| is_absent).unwrap_or(why), is_absent));
+    }
+    let last = machine.runs.iter().rev().zip(cells.iter().rev()).next();
+    let baseline = last.and_then(|(run, cell)| {
+        run.cells.iter().find(|other| other.is_baseline && other.is_about(cell))?.median
+    });
+    let estimate = combined(&estimates).expect("there is an estimate");
+    let worst = [0, 1].map(|side| {
+        let of_run = |cell: &&RunCell| cell.grounds.get(side).or(cell.grounds.first()).copied();
+        combined(&cells.iter().map(of_run).collect::<Option<Vec<_>>>()?)
+    });
+    Ok(Known {
+        effect: MachineEffect {
+            machine: machine.name.into(),
+            runs: count(cells.len()),
+            n: cells.iter().map(|cell| cell.n).min().unwrap_or(0),
+            medians: (baseline, cells.last().and_then(|cell| cell.median)),
+            overhead: estimate.interval(),
+            weight: 1.0,
+        },
+        estimate,
+        worst: worst[0].zip(worst[1]).map(|(fast, slow)| [fast, slow]),
+        cells,
+    })
+}
+
+/// The mean over several runs of a machine, or the only one.
+fn combined(runs: &[Estimate]) -> Option<Estimate> {
+    RandomEffects::of(runs).map(|effects| effects.mean).or(runs.first().copied())
+}
+
+/// What a verdict has to hold for: the estimate over machines or, where pairs failed, those with
+/// the worst cases of every machine. None for a single machine, and where nothing can be concluded.
+fn grounds(known: &[Known<'_>], estimate: Option<Estimate>) -> Vec<Estimate> {
+    if known.len() < 2 {
+        return Vec::new();
+    }
+    let Some(worst) = known.iter().map(|one| one.worst).collect::<Option<Vec<_>>>() else {
+        return Vec::new();
+    };
+    if worst.iter().all(|[fast, slow]| fast == slow) {
+        return estimate.into_iter().collect();
+    }
+    let side = |at: usize| combined(&worst.iter().map(|case| case[at]).collect::<Vec<_>>());
+    [side(0), side(1)].into_iter().flatten().collect()
+}
+
+impl Pooled {
+    /// Adjusts the p values of the family and gives the verdicts, as [`crate::analyse()`] does.
+    fn conclude(&mut self) {
+        let family: Vec<usize> = (0..self.cells.len()).filter(|&at| self.cells[at].judged).collect();
+        let grounds = |at: &usize| &self.cells[*at].grounds;
+        let p_diff: Vec<f64> = family.iter().map(|at| analyse::p_diff(grounds(at))).collect();
+        let p_eq: Vec<f64> = family.iter().map(|at| analyse::p_eq(grounds(at), self.margin)).collect();
+        let adjusted = [holm::adjust(&p_diff), holm::adjust(&p_eq)];
+        let factors = [holm::factors(&p_diff, LEVEL_DIFFERENCE), holm::factors(&p_eq, LEVEL_EQUIVALENCE)];
+        self.comparisons = family.len();
+        for (at, &place) in family.iter().enumerate() {
+            let cell = &mut self.cells[place];
+            let Some(estimate) = cell.estimate.filter(|_| !cell.grounds.is_empty()) else { continue };
+            let [p_diff, p_eq] = [adjusted[0][at], adjusted[1][at]];
+            let [of_diff, of_eq] = [factors[0][at], factors[1][at]];
+            let enough = !self.exploratory && cell.n >= EQUIVALENT_FEWEST_BLOCKS;
+            let shown =
+                |p_diff: f64, p_eq: f64| (p_diff < LEVEL_DIFFERENCE, enough && p_eq < LEVEL_EQUIVALENCE);
+            let alone = (cell.grounds.len() > 1)
+                .then(|| shown(estimate.p_diff() * of_diff, estimate.p_eq(self.margin) * of_eq));
+            cell.p_diff_holm = Some(p_diff);
+            cell.p_eq_holm = Some(p_eq);
+            cell.smallest_detectable = Some(estimate.smallest_detectable(of_diff));
+            cell.verdict = analyse::shown_verdict(estimate.mean, shown(p_diff, p_eq), alone);
+            if cell.verdict == Some(Verdict::Inconclusive) {
+                let intervals = cell.grounds.iter().map(Estimate::interval).chain(cell.overhead);
+                cell.bound = narrow_bound(intervals, self.margin);
+                cell.machines_to_decide =
+                    estimate.units_to_decide(FEWEST_MACHINES, self.margin, of_diff, of_eq);
+            }
+        }
+    }
+}
+
+impl PooledCell {
+    /// Whether the cell belongs to the family that verdicts and gates are adjusted for.
+    pub fn is_in_family(&self) -> bool {
+        self.judged
+    }
+
+    /// Whether no machine of the group can have this metric, which is neither a failure nor a value.
+    pub fn is_absent(&self) -> bool {
+        self.is_absent
+    }
+}
+
+/// Every cell of the other groups against that of the first, where both have several machines.
+fn differences(cells: &[PooledCell]) -> Vec<GroupDifference> {
+    let known = |cell: &PooledCell| cell.estimate.filter(|_| cell.machines.len() > 1);
+    let same = |one: &PooledCell, other: &PooledCell| {
+        (&one.workload, &one.key.params, &one.metric.name, &one.environment)
+            == (&other.workload, &other.key.params, &other.metric.name, &other.environment)
+    };
+    let mut found = Vec::new();
+    for (first, one) in cells.iter().enumerate().filter(|(_, cell)| cell.group == 0) {
+        for (other, cell) in cells.iter().enumerate().filter(|(_, cell)| cell.group > 0) {
+            if let (true, Some(before), Some(after)) = (same(one, cell), known(one), known(cell)) {
+                found.push(GroupDifference { first, other, difference: after.less(&before).interval() });
+            }
+        }
+    }
+    found
+}
+
+/// What a gate says of every cell of the family (method specification, "Gates"), as
+/// [`crate::gate()`] does of a run's.
+pub fn gate_pooled(pooled: &Pooled, limit: f64, proof: bool) -> Vec<(&PooledCell, GateOutcome)> {
+    let family: Vec<&PooledCell> = pooled.cells.iter().filter(|cell| cell.judged).collect();
+    let provable = |cell: &PooledCell| !proof || !pooled.exploratory && cell.n >= EQUIVALENT_FEWEST_BLOCKS;
+    let grounds: Vec<(Vec<Estimate>, bool)> =
+        family.iter().map(|cell| (cell.grounds.clone(), provable(cell))).collect();
+    let found = outcomes(&grounds, limit);
+    family.into_iter().zip(found).filter(|(cell, _)| !cell.is_absent).collect()
+}

@@ -1,0 +1,97 @@
+//! Machines that differ (method specification, "Several machines").
+
+use super::*;
+use weigh_stats::{Options, PoolRun, RunEstimates, pool};
+
+/// Blocks of a run, and the standard deviation of their log ratios.
+const BLOCKS: usize = 10;
+const SD: f64 = 0.02;
+/// Effect on an average machine.
+const MEAN: f64 = 0.05;
+
+/// What the intervals of a pool hold.
+struct Held {
+    mean: bool,
+    /// The effect on one more machine.
+    another: bool,
+    /// The interval of the first machine alone: the effect on an average one.
+    mean_by_one: bool,
+}
+
+/// Machines whose effects spread by `tau`, of which each has one run. `unequal`: the blocks of every
+/// other machine spread three times as far.
+fn held(random: &mut Random, machines: usize, tau: f64, unequal: bool) -> Held {
+    let options = Options::new("native");
+    let mut run = |at: usize| {
+        let effect = MEAN + tau * random.normal();
+        let sd = if unequal && at.is_multiple_of(2) { 3.0 * SD } else { SD };
+        let mut comparison = with_logs(&[random.normals(BLOCKS, effect, sd)]);
+        // A verdict takes no part in an interval, and time.
+        comparison.metric.primary = false;
+        let estimates = RunEstimates::of(&[comparison], &options);
+        PoolRun { machine: at.to_string(), group: String::new(), estimates }
+    };
+    let runs: Vec<PoolRun> = (0..machines).map(&mut run).collect();
+    let cell = pool(&runs).cells.remove(0);
+    let another = MEAN + tau * random.normal();
+    Held {
+        mean: holds(cell.overhead, MEAN),
+        another: holds(cell.prediction, another),
+        mean_by_one: holds(Some(cell.machines[0].overhead), MEAN),
+    }
+}
+
+/// Spread between machines over the error of one.
+const RATIOS: [f64; 4] = [0.0, 0.5, 1.0, 3.0];
+
+#[test]
+fn the_intervals_of_a_pool_hold_the_truth() {
+    let error = SD / (BLOCKS as f64).sqrt();
+    for (machines, repetitions) in [(3, 8_000), (5, 8_000), (10, 4_000), (30, 2_000)] {
+        for (at, ratio) in RATIOS.into_iter().enumerate() {
+            for unequal in [false, true] {
+                let seed = 300 + machines as u64 * 10 + 2 * at as u64 + u64::from(unequal);
+                let [mean, another] = rates(repetitions, seed, |random| {
+                    let held = held(random, machines, ratio * error, unequal);
+                    [held.mean, held.another]
+                });
+                let what = format!("{machines} machines, tau / error {ratio}, unequal {unequal}");
+                at_least(&format!("{what}: mean"), mean, 0.93);
+                at_least(&format!("{what}: another machine"), another, 0.88);
+            }
+        }
+    }
+}
+
+/// The interval of one machine is about that machine.
+#[test]
+fn one_machine_says_nothing_of_the_average() {
+    let error = SD / (BLOCKS as f64).sqrt();
+    let [little, more] = rates(8_000, 399, |random| {
+        [held(random, 1, error, false).mean_by_one, held(random, 1, 3.0 * error, false).mean_by_one]
+    });
+    near("one machine, tau = its error", little, 0.85, 0.03);
+    near("one machine, tau three times as large", more, 0.5, 0.04);
+}
+
+/// Machines of two equal kinds: the interval of the difference.
+#[test]
+fn the_difference_of_groups_is_held() {
+    let options = Options::new("native");
+    let error = SD / (BLOCKS as f64).sqrt();
+    for machines in [2, 3, 10] {
+        let [held] = rates(4_000, 380 + machines as u64, |random| {
+            let runs: Vec<PoolRun> = (0..2 * machines)
+                .map(|at| {
+                    let effect = MEAN + error * random.normal();
+                    let run = with_logs(&[random.normals(BLOCKS, effect, SD)]);
+                    let group = if at < machines { "x" } else { "y" };
+                    let estimates = RunEstimates::of(&[run], &options);
+                    PoolRun { machine: at.to_string(), group: group.into(), estimates }
+                })
+                .collect();
+            [holds(pool(&runs).differences.first().map(|one| one.difference), 0.0)]
+        });
+        at_least(&format!("two groups of {machines} machines"), held, 0.94);
+    }
+}

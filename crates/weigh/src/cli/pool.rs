@@ -1,0 +1,65 @@
+//! The command line of `pool`.
+
+use super::OutputArgs;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Options of `pool`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh pool host-a host-b host-c
+  weigh pool fleet/*/ --by cpu-model
+  weigh pool fleet/*/ --label 'fleet/small-*=small' --label 'fleet/large-*=large'")]
+pub struct PoolArgs {
+    /// Runs of one plan: run directories, or `last`
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
+    /// Pool the machines of each kind by themselves, and compare the kinds
+    #[arg(long, value_name = "WHAT")]
+    pub by: Option<By>,
+    /// The kind of the machine of a run, for `--by label`; repeated. RUN is as it is named above, and
+    /// a final `*` in it stands for any ending
+    #[arg(long, value_name = "RUN=NAME")]
+    pub label: Vec<String>,
+    /// Pool runs that differ in this, and say so: a key as the refusal lists it, or its beginning, as
+    /// in `tool_version` or `facts:docker`; a list `a,b` names several
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub allow_unequal: Vec<String>,
+    /// How the report is written
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What makes machines of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// The model of the CPU
+    CpuModel,
+    /// The number of CPUs that weigh may use
+    Cpus,
+    /// The memory, in whole GiB
+    Memory,
+    /// The release of the kernel
+    Kernel,
+    /// The operating system
+    OperatingSystem,
+    /// The architecture; the measured programs differ with it
+    Architecture,
+    /// What --label says
+    Label,
+}
+
+impl By {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuModel => "CPU model",
+            Self::Cpus => "number of CPUs",
+            Self::Memory => "memory",
+            Self::Kernel => "kernel",
+            Self::OperatingSystem => "operating system",
+            Self::Architecture => "architecture",
+            Self::Label => "label",
+        }
+    }
+}

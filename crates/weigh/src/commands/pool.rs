@@ -1,0 +1,23 @@
+//! `weigh pool`: runs of one plan on several machines, to one answer.
+
+use crate::cli::PoolArgs;
+use crate::error::{Failure, Kind};
+use crate::{outcome, pool, ui};
+use weigh_report::render_pooled;
+
+/// Pools the runs by machine and shows what holds over machines.
+///
+/// # Errors
+/// Those of [`pool::report`]; a file cannot be written; the gate is not passed.
+pub fn run(args: &PoolArgs) -> Result<(), Failure> {
+    let report = pool::report(args)?;
+    let output = &args.output;
+    let options = ui::report_options(output.details.details, output.gate.gate());
+    let text = render_pooled(&report, output.format.into(), &options)
+        .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))?;
+    output.put(text)?;
+    match output.gate.gate() {
+        Some(gate) => outcome::judged(gate.judge_pooled(&report), gate),
+        None => Ok(()),
+    }
+}

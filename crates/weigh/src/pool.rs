@@ -1,0 +1,237 @@
+//! Runs of one plan on several machines, from their directories to a report.
+
+mod groups;
+mod unlike;
+
+use crate::cli::{By, PoolArgs};
+use crate::commands::run::find;
+use crate::error::{Failure, Kind};
+use crate::facts;
+use crate::outcome::{self, Read};
+use groups::Labels;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use weigh_model::{HostFacts, Plan};
+use weigh_report::{EnvironmentFacts, PooledMachine, PooledReport};
+use weigh_stats::{Notice, Options, RunEstimates, pool};
+use weigh_store::RunDirectory;
+
+/// A run that is pooled with others, without its samples.
+struct PoolRun {
+    /// As the user names it, without the slash that a shell's `*/` leaves.
+    named: String,
+    /// The last part of its path.
+    name: String,
+    path: PathBuf,
+    plan: Plan,
+    host: HostFacts,
+    environments: Vec<EnvironmentFacts>,
+    estimates: RunEstimates,
+    group: String,
+    /// Blocks that are done and planned, where somebody may have ended it for what it showed.
+    incomplete: Option<(u32, u32)>,
+    recovered: Option<String>,
+}
+
+/// The report of runs that are pooled.
+///
+/// # Errors
+/// A run does not exist, is damaged, goes on, or is named twice; the runs are not of one plan; a
+/// label fits no run, or a run has none; nothing was measured.
+pub fn report(args: &PoolArgs) -> Result<PooledReport, Failure> {
+    let labels = Labels::parse(&args.label)?;
+    let by = match (args.by, args.label.as_slice()) {
+        (Some(by), [_, ..]) if by != By::Label => {
+            return Err(Failure::input("runs are grouped by their labels or by something else")
+                .hint("leave out --label, or --by"));
+        }
+        (None, [_, ..]) => Some(By::Label),
+        (by, _) => by,
+    };
+    let runs = read_all(&args.runs)?;
+    require_distinct(&runs)?;
+    labels.require_used(runs.iter().map(PoolRun::names))?;
+    let (mut runs, left_out): (Vec<PoolRun>, Vec<PoolRun>) =
+        runs.into_iter().partition(|run| run.incomplete.is_none());
+    for run in &mut runs {
+        run.group = groups::group(by, &labels, run.names(), &run.host)?;
+    }
+    let unlike = unlike::compare(&runs, by, &args.allow_unequal)?;
+    let Some(first) = runs.first() else {
+        return Err(Failure::input("no run here is complete").hint("`weigh resume RUN` continues one"));
+    };
+    let machines = machines(&runs)?;
+    let mut warnings: Vec<Notice> = left_out.iter().filter_map(PoolRun::notice).collect();
+    warnings.extend(runs.iter().filter_map(|run| run.recovered.clone()).map(|seen| Notice::new(seen, "")));
+    warnings.extend(clones(&machines, &runs));
+    if !unlike.between_groups.is_empty() {
+        let what = unlike.between_groups.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let seen = format!("the groups differ in {what} as their kinds do");
+        warnings.push(Notice::new(seen, "differences between groups hold that, too"));
+    }
+    let title = format!("{}, on several machines", outcome::title(&first.plan));
+    let tool_version = first.plan.tool_version.clone();
+    let pooled_runs = runs.iter().map(|run| {
+        let of = |machine: &&PooledMachine| machine.host.identity == run.host.identity;
+        weigh_stats::PoolRun {
+            machine: machines.iter().find(of).map(|machine| machine.name.clone()).unwrap_or_default(),
+            group: run.group.clone(),
+            estimates: run.estimates.clone(),
+        }
+    });
+    let pooled = pool(&pooled_runs.collect::<Vec<_>>());
+    if pooled.cells.iter().all(|cell| cell.machines.is_empty()) {
+        return Err(Failure::new(Kind::NothingMeasured, "no run here has an effect to pool")
+            .hint("`weigh show RUN` says why for each of them"));
+    }
+    let by = by.map(|by| by.name().to_string());
+    Ok(PooledReport { title, pooled, by, machines, unequal: unlike.allowed, tool_version, warnings })
+}
+
+impl PoolRun {
+    /// # Errors
+    /// It does not exist, is damaged or goes on.
+    fn read(named: &Path) -> Result<Self, Failure> {
+        let directory = RunDirectory::open(&find(named)?)?;
+        if directory.is_going_on() {
+            return Err(Failure::input(format!("the run {} is still going on", named.display()))
+                .hint("wait until it ends, or leave it out"));
+        }
+        if directory.host().identity.is_empty() {
+            return Err(Failure::input(format!(
+                "the run {} does not say which machine made it",
+                named.display()
+            ))
+            .hint("leave it out: whether its machine is another one is unknown"));
+        }
+        let Read { collected, on_record, recovered, .. } = Read::of(&directory)?;
+        let plan = directory.plan();
+        let options = Options::for_run(plan, &collected);
+        let planned = options.looks.map_or(plan.effort.fewest_blocks(), |looks| looks.last());
+        let done = collected.blocks_done;
+        let is_complete = done >= planned || outcome::ended_by_rule(&directory);
+        Ok(Self {
+            named: named.display().to_string().trim_end_matches('/').into(),
+            name: directory.name(),
+            path: directory.path().canonicalize().unwrap_or_else(|_| directory.path().into()),
+            environments: facts::of_environments(plan, directory.host(), &on_record),
+            estimates: RunEstimates::of(&collected.comparisons, &options),
+            plan: plan.clone(),
+            host: directory.host().clone(),
+            group: String::new(),
+            incomplete: (!is_complete).then_some((done, plan.effort.fewest_blocks())),
+            recovered: recovered.map(|seen| format!("{}: {seen}", named.display())),
+        })
+    }
+
+    fn names(&self) -> [&str; 2] {
+        [&self.named, &self.name]
+    }
+
+    /// That it is left out, where it is.
+    fn notice(&self) -> Option<Notice> {
+        let (done, planned) = self.incomplete?;
+        let seen = format!(
+            "{} is left out: {done} of {planned} planned blocks are done, and who ended it may have seen what it showed",
+            self.named
+        );
+        Some(Notice::new(
+            seen,
+            "`weigh resume` continues it; a machine that is missing because it is unlike the others biases the average",
+        ))
+    }
+}
+
+/// Reads runs on all CPUs, in their order.
+fn read_all(named: &[PathBuf]) -> Result<Vec<PoolRun>, Failure> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = named.len().div_ceil(threads).max(1);
+    let read = |part: &[PathBuf]| part.iter().map(|run| PoolRun::read(run)).collect::<Vec<_>>();
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = named.chunks(share).map(|part| scope.spawn(move || read(part))).collect();
+        parts.into_iter().flat_map(|part| part.join().expect("reading a run does not panic")).collect()
+    })
+}
+
+/// Refuses a run that is named twice, or a copy of another.
+fn require_distinct(runs: &[PoolRun]) -> Result<(), Failure> {
+    let mut paths = BTreeSet::new();
+    if let Some(twice) = runs.iter().find(|run| !paths.insert(&run.path)) {
+        return Err(Failure::input(format!("the run {} is named twice", twice.named))
+            .hint("every run is one observation"));
+    }
+    for (_, of_machine) in by_machine(runs) {
+        for (at, run) in of_machine.iter().enumerate() {
+            let is_copy = |other: &&&PoolRun| run.estimates.is_copy_of(&other.estimates);
+            if let Some(other) = of_machine[..at].iter().find(is_copy) {
+                let message = format!("the run {} is a copy of {}", run.named, other.named);
+                return Err(Failure::input(message).hint(
+                    "both are of one machine and found exactly the same; every run is one observation",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The runs of each machine, by its identity.
+fn by_machine(runs: &[PoolRun]) -> BTreeMap<&str, Vec<&PoolRun>> {
+    let mut machines: BTreeMap<&str, Vec<&PoolRun>> = BTreeMap::new();
+    for run in runs {
+        machines.entry(&run.host.identity).or_default().push(run);
+    }
+    machines
+}
+
+/// The machines in the order of their first runs, each named by it.
+///
+/// # Errors
+/// A machine is in two groups.
+fn machines(runs: &[PoolRun]) -> Result<Vec<PooledMachine>, Failure> {
+    let all = by_machine(runs);
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    for of_machine in all.values() {
+        *names.entry(&of_machine[0].name).or_default() += 1;
+    }
+    let mut machines = Vec::new();
+    for run in runs {
+        let of_machine = &all[run.host.identity.as_str()];
+        if !std::ptr::eq(of_machine[0], run) {
+            continue;
+        }
+        if let Some(other) = of_machine.iter().find(|other| other.group != run.group) {
+            let message = format!(
+                "{} and {} are of one machine and in two groups, {} and {}",
+                run.named, other.named, run.group, other.group
+            );
+            return Err(Failure::input(message).hint("a machine is of one kind; leave one of the runs out"));
+        }
+        let is_unique = names[run.name.as_str()] == 1;
+        machines.push(PooledMachine {
+            name: if is_unique { run.name.clone() } else { run.named.clone() },
+            group: run.group.clone(),
+            runs: of_machine.iter().map(|run| run.named.clone()).collect(),
+            host: run.host.clone(),
+        });
+    }
+    Ok(machines)
+}
+
+/// Machines whose runs tell of two CPU models: two machines with one identity.
+fn clones(machines: &[PooledMachine], runs: &[PoolRun]) -> Vec<Notice> {
+    let models = |machine: &&PooledMachine| {
+        let of = |run: &&PoolRun| run.host.identity == machine.host.identity;
+        runs.iter().filter(of).any(|run| run.host.cpu_model != machine.host.cpu_model)
+    };
+    let notice = |machine: &PooledMachine| {
+        let seen = format!(
+            "the runs {} have one machine id and several CPU models, and count as one machine",
+            machine.runs.join(", ")
+        );
+        Notice::new(
+            seen,
+            "machines from one image can have one /etc/machine-id: give each its own (systemd-machine-id-setup) and measure again",
+        )
+    };
+    machines.iter().filter(models).map(notice).collect()
+}

@@ -1,0 +1,312 @@
+//! Runs of one plan on several machines. They are copies of one run of fakes with other hosts and
+//! other values.
+
+use crate::support::{Stage, cell_of, listed, unbroken};
+use serde_json::Value;
+
+const BASELINE: &str = "null:sd=0.01,seed=1";
+const OTHER: &str = "null:effect=0.05,label=x,sd=0.01,seed=2";
+
+/// A stage with a run of 30 blocks in `model`.
+fn stage() -> Stage {
+    let stage = Stage::with_fakes();
+    stage.stdout(&format!(
+        "run --on {BASELINE};{OTHER} --baseline {BASELINE} --blocks 30 --out model -- true"
+    ));
+    stage
+}
+
+/// Edits a file of JSON.
+fn edit(stage: &Stage, file: &str, change: impl Fn(&mut Value)) {
+    let mut value = stage.read_json(file);
+    change(&mut value);
+    stage.write(file, serde_json::to_vec(&value).unwrap());
+}
+
+/// Edits every record of a run.
+fn edit_records(stage: &Stage, run: &str, change: impl Fn(&mut Value)) {
+    let file = format!("{run}/samples.jsonl");
+    let record = |line: &str| {
+        let mut record: Value = serde_json::from_str(line).unwrap();
+        change(&mut record);
+        format!("{record}\n")
+    };
+    let text: String = stage.read(&file).lines().map(record).collect();
+    stage.write(&file, text);
+}
+
+/// A copy of the run as if made by another machine, on which the other environment takes so many
+/// times as long.
+fn copy(stage: &Stage, run: &str, machine: &str, times: f64) {
+    std::fs::create_dir_all(stage.here().join(run)).unwrap();
+    for file in ["plan.json", "host.json", "samples.jsonl", "events.jsonl"] {
+        stage.write(&format!("{run}/{file}"), stage.read(&format!("model/{file}")));
+    }
+    edit(stage, &format!("{run}/host.json"), |host| host["identity"] = machine.into());
+    edit(stage, &format!("{run}/plan.json"), |plan| plan["seed"] = run.len().into());
+    edit_records(stage, run, |record| {
+        let own = record["environment"] == OTHER;
+        for iteration in record["outcome"]["iterations"].as_array_mut().into_iter().flatten().filter(|_| own)
+        {
+            let time = iteration["values"]["time"].as_f64().unwrap();
+            iteration["values"]["time"] = (time * times).into();
+        }
+    });
+}
+
+/// Four machines, on which the other environment costs about 5, 6, 7 and 8 % more.
+fn four() -> Stage {
+    let stage = stage();
+    for (at, run) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        copy(&stage, run, &format!("machine-{run}"), 1.0 + 0.01 * at as f64);
+    }
+    stage
+}
+
+#[test]
+fn machines_are_pooled_to_one_answer() {
+    let stage = four();
+    let report = stage.json("pool a b c d --format json");
+    assert_eq!((&report["baseline"], &report["comparisons"]), (&BASELINE.into(), &1.into()));
+    let names: Vec<&Value> = listed(&report, "machines").iter().map(|machine| &machine["name"]).collect();
+    assert_eq!(names, ["a", "b", "c", "d"]);
+    let cell = cell_of(&report, OTHER, "time");
+    let number = |pointer: &str| cell.pointer(pointer).and_then(Value::as_f64).unwrap();
+    assert_eq!((&cell["machines"], &cell["n"], &cell["verdict"]), (&4.into(), &30.into(), &"SLOWER".into()));
+    assert!((number("/overhead/mean") - 0.065).abs() < 0.01, "{cell}");
+    assert!(number("/overhead/ci_low") > number("/prediction/low"), "{cell}");
+    assert!((number("/tau/estimate") - 0.0123).abs() < 0.003, "{cell}");
+    assert_eq!(listed(cell, "effects").len(), 4);
+    let brief = unbroken(&stage.stdout("pool a b c d"));
+    for part in ["4 runs on 4 machines", "another machine", "SLOWER", "--details"] {
+        assert!(brief.contains(part), "{part}: {brief}");
+    }
+    let details = unbroken(&stage.stdout("pool a b c d --details"));
+    for part in ["Machine by machine", "on average", "I^2", "How to read this", "machine-"] {
+        assert!(details.contains(part), "{part}: {details}");
+    }
+    for (format, word) in [
+        ("csv", "prediction_low"),
+        ("md", "| on average"),
+        ("latex", "\\toprule"),
+        ("html", "data-kind=\"forest\""),
+        ("junit", "<testcase"),
+    ] {
+        let text = stage.stdout(&format!("pool a b c d --format {format}"));
+        assert!(text.contains(word), "{format}: {text}");
+    }
+    stage.stdout("pool a/ b/ c/ d/ --format html --output page.html");
+    assert!(stage.read("page.html").contains("</html>"));
+}
+
+#[test]
+fn a_gate_judges_the_average() {
+    let stage = four();
+    stage.run("pool a b c d --gate 50").ends_with(0);
+    stage.run("pool a b c d --gate 1").ends_saying(3, &["the overhead lies above 1 %"]);
+    stage.run("pool a --gate 50").ends_saying(4, &["one machine says nothing of others"]);
+    let junit = stage.stdout("pool a b c d --gate 50 --format junit");
+    assert!(junit.contains("failures=\"0\"") && junit.contains("errors=\"0\""), "{junit}");
+}
+
+#[test]
+fn few_machines_are_said_to_be_few() {
+    let stage = four();
+    let one = unbroken(&stage.stdout("pool a"));
+    assert!(one.contains("ONE MACHINE") && one.contains("nothing is known of others"), "{one}");
+    let two = unbroken(&stage.stdout("pool a b"));
+    assert!(two.contains("TWO MACHINES") && two.contains("degrees of freedom, here 0"), "{two}");
+    let report = stage.json("pool a b --format json");
+    assert!(cell_of(&report, OTHER, "time")["prediction"].is_null());
+}
+
+#[test]
+fn runs_of_one_machine_are_one_observation() {
+    let stage = four();
+    copy(&stage, "again", "machine-a", 1.002);
+    let report = stage.json("pool a again b c --format json");
+    assert_eq!(listed(&report, "machines").len(), 3);
+    let effects = listed(cell_of(&report, OTHER, "time"), "effects");
+    assert_eq!((&effects[0]["machine"], &effects[0]["runs"]), (&"a".into(), &2.into()));
+    let said = unbroken(&stage.stdout("pool a again b c"));
+    assert!(said.contains("one observation: a (2 runs)"), "{said}");
+    stage.refuses("pool a b ./a", &["is named twice"]);
+    copy(&stage, "copy", "machine-a", 1.0);
+    stage.refuses("pool a copy b", &["the run copy is a copy of a"]);
+    // Two machines from one image.
+    edit(&stage, "again/host.json", |host| host["cpu_model"] = "another".into());
+    let said = unbroken(&stage.stdout("pool a again b"));
+    assert!(said.contains("one machine id and several CPU models"), "{said}");
+    edit(&stage, "again/host.json", |host| host["identity"] = "".into());
+    stage.refuses("pool a again", &["does not say which machine made it"]);
+}
+
+/// Runs with the same last part of their paths are named by all of it.
+#[test]
+fn machines_are_named_by_their_runs() {
+    let stage = stage();
+    for machine in ["x", "y"] {
+        copy(&stage, &format!("{machine}/run"), machine, 1.0);
+    }
+    let report = stage.json("pool x/run/ y/run --format json");
+    let names: Vec<&Value> = listed(&report, "machines").iter().map(|machine| &machine["name"]).collect();
+    assert_eq!(names, ["x/run", "y/run"]);
+}
+
+#[test]
+fn runs_of_other_plans_are_refused_with_the_differences() {
+    let stage = four();
+    edit(&stage, "b/plan.json", |plan| {
+        plan["workloads"][0]["iterations"] = 7.into();
+        plan["tool_version"] = "0.0.1".into();
+        plan["digests"]["kernels"] = "00".into();
+    });
+    let said = [
+        "workloads:true:iterations: 1 (a), 7 (b)",
+        "tool_version: ",
+        "0.0.1 (b)",
+        "digests:kernels: ",
+        "--plan FILE",
+    ];
+    stage.refuses("pool a b", &said);
+    stage.refuses("pool a b --allow-unequal digests,tool_version", &["workloads:true:iterations"]);
+    let allowed = unbroken(&stage.stdout("pool a b --allow-unequal digests,tool_version,workloads"));
+    assert!(allowed.contains("UNEQUAL BY REQUEST") && allowed.contains("0.0.1 (b)"), "{allowed}");
+}
+
+#[test]
+fn guests_that_are_not_alike_are_refused() {
+    let stage = four();
+    // On one machine the guests of the other environment have a library of their own.
+    edit_records(&stage, "c", |record| {
+        if record["record"] == "facts" && record["environment"] == OTHER {
+            record["facts"]["libc"] = "another".into();
+            record["facts"]["user"] = "nobody".into();
+        }
+    });
+    let key = format!("facts:{OTHER}:user: as the baseline's (a), unlike the baseline's (c)");
+    stage.refuses("pool a b c d", &["libc", "another (c)", &key]);
+    let said = unbroken(&stage.stdout("pool a b c d --allow-unequal facts"));
+    assert!(said.contains("UNEQUAL BY REQUEST"), "{said}");
+}
+
+/// Kernels and other facts of hosts may differ: they are what machines differ in.
+#[test]
+fn hosts_may_differ() {
+    let stage = four();
+    edit_records(&stage, "c", |record| {
+        if record["record"] == "facts" {
+            record["facts"]["kernel"] = "9.9".into();
+        }
+    });
+    edit(&stage, "c/host.json", |host| host["kernel"] = "9.9".into());
+    stage.stdout("pool a b c d");
+}
+
+#[test]
+fn architectures_are_pooled_apart() {
+    let stage = four();
+    for run in ["c", "d"] {
+        edit(&stage, &format!("{run}/host.json"), |host| host["architecture"] = "elsewhere".into());
+        edit(&stage, &format!("{run}/plan.json"), |plan| plan["digests"]["kernels"] = "00".into());
+    }
+    stage.refuses("pool a b c d", &["architecture: ", "elsewhere (c and 1 more)", "digests:kernels"]);
+    let report = stage.json("pool a b c d --by architecture --format json");
+    let [difference] = listed(&report, "differences") else { panic!("one difference: {report}") };
+    assert_eq!(difference["other"], "elsewhere");
+    assert!((difference["difference"]["mean"].as_f64().unwrap() - 0.02).abs() < 0.01, "{difference}");
+    assert!(report["warnings"].to_string().contains("differ in architecture, digests"), "{report}");
+    // Within a kind the programs are the same.
+    edit(&stage, "d/plan.json", |plan| plan["digests"]["kernels"] = "11".into());
+    stage.refuses("pool a b c d --by architecture", &["digests:kernels", "11 (d)"]);
+}
+
+#[test]
+fn machines_are_grouped_by_what_the_user_says() {
+    let stage = four();
+    let line = "pool a b c d --label a=small --label b=small --label c=large --label d=large";
+    let said = unbroken(&stage.stdout(line));
+    for part in ["2 groups by label", "Between groups", "against small", "large: true time"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for (at, model) in ["one", "one", "two", "two"].into_iter().enumerate() {
+        edit(&stage, &format!("{}/host.json", ["a", "b", "c", "d"][at]), |host| {
+            host["cpu_model"] = model.into()
+        });
+    }
+    let report = stage.json("pool a b c d --by cpu-model --format json");
+    assert_eq!(cell_of(&report, OTHER, "time")["group"], "one");
+    let models = unbroken(&stage.stdout("pool a b c d --details"));
+    assert!(models.contains("2 CPU models"), "{models}");
+    stage.refuses("pool a b --label a=small", &["the run b has no label"]);
+    stage.refuses("pool a b --label a", &["a label is a run and a name"]);
+    stage
+        .refuses("pool a b --label 'a*=x' --label bb=y", &["no run here is named `bb`", "did you mean `b`?"]);
+    stage.refuses("pool a b --by kernel --label a=x", &["leave out --label, or --by"]);
+    copy(&stage, "again", "machine-a", 1.002);
+    stage.refuses("pool a again --label a=x --label again=y", &["are of one machine and in two groups"]);
+}
+
+/// Somebody may have ended it for what it showed.
+#[test]
+fn a_run_that_is_incomplete_is_left_out() {
+    let stage = four();
+    let whole = stage.read("b/samples.jsonl");
+    let half: Vec<&str> = whole.lines().take(20).collect();
+    stage.write("b/samples.jsonl", half.join("\n") + "\n");
+    stage.write("b/events.jsonl", "");
+    let report = stage.json("pool a b c d --format json");
+    assert_eq!(listed(&report, "machines").len(), 3);
+    assert!(report["warnings"].to_string().contains("b is left out"), "{report}");
+    stage.refuses("pool b", &["no run here is complete", "weigh resume"]);
+    // A last line that a crash cut short is said.
+    stage.write("c/samples.jsonl", stage.read("c/samples.jsonl") + "{\"record\":");
+    let report = stage.json("pool a c d --format json");
+    assert!(report["warnings"].to_string().contains("cut short by a crash"), "{report}");
+}
+
+#[test]
+fn a_run_that_is_no_whole_directory_is_refused() {
+    let stage = four();
+    stage.refuses("pool a nowhere", &["there is no run directory nowhere"]);
+    std::fs::create_dir(stage.here().join("empty")).unwrap();
+    stage.refuses("pool a empty", &["empty is not a run directory"]);
+    std::fs::remove_file(stage.here().join("b/samples.jsonl")).unwrap();
+    stage.refuses("pool a b", &["b has no samples.jsonl"]);
+    std::fs::remove_file(stage.here().join("c/host.json")).unwrap();
+    stage.refuses("pool a c", &["c has no host.json"]);
+    stage.write("d/host.json", "{");
+    stage.refuses("pool a d", &["host.json, line 1 is damaged"]);
+    stage.run("pool").ends_saying(2, &["RUN"]);
+}
+
+#[test]
+fn a_run_that_goes_on_is_refused() {
+    let stage = four();
+    let lock = std::fs::File::create(stage.here().join("b/lock")).unwrap();
+    lock.lock().unwrap();
+    stage.refuses("pool a b", &["the run b is still going on"]);
+    drop(lock);
+    stage.stdout("pool a b");
+}
+
+/// No time of one machine is compared with one of another.
+#[test]
+fn clocks_that_are_hours_apart_change_nothing() {
+    let stage = four();
+    let before = stage.stdout("pool a b c d --details");
+    edit_records(&stage, "b", |record| {
+        if record["record"] == "trial" {
+            record["started"] = "1970-01-01T05:00:00Z".into();
+        }
+    });
+    assert_eq!(stage.stdout("pool a b c d --details"), before);
+}
+
+#[test]
+fn runs_without_an_effect_leave_nothing_to_pool() {
+    let stage = Stage::with_fakes();
+    let line = "run --on null;null:label=x,fault=exit --baseline null --blocks 6 --out r -- true";
+    stage.stdout(line);
+    stage.run("pool r").ends_saying(4, &["no run here has an effect to pool"]);
+}
