@@ -23,6 +23,7 @@ use weigh_platforms::{RunOptions, Session};
 use weigh_protocol::{Command, Decoder, Reply, Request, encode};
 use weigh_report::{Format, Report};
 use weigh_store::RunDirectory;
+use weigh_store::import::{NamedFile, Tool, parse_tool, recognise};
 use weigh_workloads::{Ended, Library, RawResult, Resources, extract, parsers};
 
 /// A target by its name.
@@ -45,6 +46,7 @@ pub const ALL: &[Target] = &[
     ("samples", samples),
     ("session", session),
     ("study", study),
+    ("tool_files", tool_files),
     ("tool_log", tool_log),
     ("tool_output", tool_output),
     ("workload_manifest", workload_manifest),
@@ -344,6 +346,18 @@ fn render(report: &Report) {
         let text = weigh_report::render(report, format, &weigh_report::Options::default());
         text.expect("no content of a report makes it fail");
     }
+    let exchanged = [
+        Format::Bencher,
+        Format::GithubSmaller,
+        Format::GithubBigger,
+        Format::Go,
+        Format::GoogleBenchmark,
+        Format::OpenMetrics,
+    ];
+    for format in exchanged {
+        // Some reports have no place in some of these.
+        let _ = weigh_report::render(report, format, &weigh_report::Options::default());
+    }
 }
 
 /// Samples that were measured elsewhere, as CSV and as JSON lines.
@@ -354,6 +368,24 @@ pub fn import(data: &[u8]) {
         let Some(first) = comparisons.first().and_then(|one| one.series.first()) else { continue };
         let options = weigh_stats::Options::new(&first.environment);
         render(&Report::new("samples", weigh_stats::analyse(&comparisons, &options)));
+    }
+}
+
+/// Result files of other tools: by their content, and as every tool would read them; and beside a
+/// second file of the same tool.
+pub fn tool_files(data: &[u8]) {
+    let file = |name: &str| NamedFile { environment: Some(name.into()), path: "file".into() };
+    let recognised = recognise(data);
+    for tool in Tool::ALL {
+        let one = [(file("a"), data.to_vec())];
+        let two = [(file("a"), data.to_vec()), (file("b"), data.to_vec())];
+        for files in [&one[..], &two] {
+            let Ok(samples) = parse_tool(tool, files) else { continue };
+            if Some(tool) == recognised {
+                let options = weigh_stats::Options::new(&samples.environments[0]);
+                render(&Report::new("file", weigh_stats::analyse(&samples.comparisons, &options)));
+            }
+        }
     }
 }
 

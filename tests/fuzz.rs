@@ -136,6 +136,28 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     };
     let lines = [line("a", 1.5, 0), line("b", 2.5, 0), line("a", 1.25, 1), line("b", 2.0, 1)].join("\n");
     add("import", "lines", lines.as_bytes());
+    for name in ["hyperfine-1.15.json", "fio-3.33.json"] {
+        let file = root().join("crates/store/testdata").join(name);
+        add("tool_files", name, &std::fs::read(file).unwrap());
+    }
+    let result = serde_json::json!({"command": "c", "measurements": [{"time_wall_clock": {"value": 1.5, "unit": "second"}, "exit_code": 0}]});
+    add("tool_files", "hyperfine-2", serde_json::json!({"results": [result]}).to_string().as_bytes());
+    add(
+        "tool_files",
+        "go",
+        b"Unit x-B/s better=higher\npkg: p\nBenchmarkA-2 1 2.5 ns/op 3 x-B/s\n--- FAIL: BenchmarkB\n",
+    );
+    let repetition = serde_json::json!({"name": "f", "run_name": "f", "run_type": "iteration", "real_time": 2.0, "cpu_time": 1.0, "time_unit": "ns"});
+    let google = serde_json::json!({"context": {}, "benchmarks": [repetition]});
+    add("tool_files", "google-benchmark", google.to_string().as_bytes());
+    let round = serde_json::json!({"fullname": "f", "stats": {"mean": 1.5, "data": [1.0, 2.0]}});
+    let pytest = serde_json::json!({"machine_info": {}, "benchmarks": [round]});
+    add("tool_files", "pytest-benchmark", pytest.to_string().as_bytes());
+    let firecracker = serde_json::json!({"metrics": {"m": {"unit": "Milliseconds", "values": [1, 2]}}, "dimensions": {"performance_test": "t", "vcpus": "1"}});
+    add("tool_files", "firecracker", firecracker.to_string().as_bytes());
+    let cloud_hypervisor =
+        serde_json::json!({"git_revision": "r", "results": [{"name": "boot_time_ms", "mean": 1.5}]});
+    add("tool_files", "cloud-hypervisor", cloud_hypervisor.to_string().as_bytes());
     add("ledger", "changes", &ledger());
     let monitor = "{\"QMP\": {\"version\": {}, \"capabilities\": []}}\r\n{\"return\": {}}\r\n{\"event\": \"STOP\", \"data\": {\"a\": [1]}}\r\n\
                    {\"return\": {\"enabled\": true}}\r\n{\"event\": \"RESUME\", \"timestamp\": {}}\r\n{\"error\": {\"desc\": \"no\"}}\r\n";

@@ -37,6 +37,7 @@ mod long_runs;
 mod looks;
 mod machines;
 mod noise;
+mod other_tools;
 mod parity;
 mod plan;
 mod pool;

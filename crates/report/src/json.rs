@@ -32,6 +32,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "title": report.title,
         "compared": report.compared.as_ref().map(|two| json!({ "before": two.before, "after": two.after })),
         "effort": report.effort_label,
+        "samples": report.samples,
         "design": plan.map(|plan| plan.effort),
         "exploratory": report.analysis.exploratory,
         "margin": report.analysis.margin,

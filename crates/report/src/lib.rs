@@ -5,6 +5,7 @@
 //! StudyReport           --> Document --terminal | Markdown | LaTeX | HTML--> text
 //! a command            /
 //! Report | PooledReport | StudyReport --JSON | CSV | JUnit's XML-----------> text
+//! Report --formats of other benchmark tools-------------------------------> text
 //! ```
 //!
 //! Nothing is printed or looked up here, and nothing is known of platforms: an environment is a
@@ -23,6 +24,7 @@ mod design;
 mod differences;
 pub mod document;
 mod duplicates;
+mod exchange;
 mod gate;
 mod group;
 mod html;
@@ -62,12 +64,19 @@ pub use study::render_study;
 /// Writes a report in one format. The text ends with a line break.
 ///
 /// # Errors
-/// Only faults of this crate; no content of a report makes it fail.
+/// A format that the report does not fit into: one of samples for runs compared with runs, one of
+/// times for a report without any; faults of this crate. No other content of a report makes it fail.
 pub fn render(report: &Report, format: Format, options: &Options) -> Result<String, ReportError> {
     match format {
         Format::Json => json::render(report),
         Format::Csv => delimited::render(report),
         Format::Junit => junit::render(report, options.gate),
+        Format::Bencher => exchange::bencher(report),
+        Format::GithubSmaller => exchange::github_smaller(report),
+        Format::GithubBigger => exchange::github_bigger(report),
+        Format::Go => exchange::go(report),
+        Format::GoogleBenchmark => exchange::google_benchmark(report),
+        Format::OpenMetrics => exchange::open_metrics(report),
         Format::Table if !options.details => render_document(&brief::document(report), format, options),
         Format::Table | Format::Markdown | Format::Latex | Format::Html => {
             render_document(&run::document(report, None), format, options)
@@ -99,6 +108,14 @@ pub fn render_document(
         Format::Markdown => Ok(markdown::render(document)),
         Format::Latex => Ok(latex::render(document)),
         Format::Html => html::render(document),
-        Format::Json | Format::Csv | Format::Junit => Err(ReportError::NotForPrograms),
+        Format::Json
+        | Format::Csv
+        | Format::Junit
+        | Format::Bencher
+        | Format::GithubSmaller
+        | Format::GithubBigger
+        | Format::Go
+        | Format::GoogleBenchmark
+        | Format::OpenMetrics => Err(ReportError::NotForPrograms),
     }
 }

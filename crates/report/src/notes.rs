@@ -75,6 +75,9 @@ pub(crate) fn subject(report: &Report) -> Vec<(String, String)> {
     if let Some(effort) = effort(report) {
         add("effort", effort);
     }
+    if let Some(samples) = &report.samples {
+        add("samples", samples.clone());
+    }
     if let Some(plan) = &report.plan {
         let cpus = match plan.guest.cpus.as_slice() {
             [] => "all CPUs".into(),
@@ -150,10 +153,16 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
         );
     }
     if has(Flag::OneRun) {
+        let example = match report.samples {
+            Some(_) => "weigh analyse A=1 A=2 A=3 B=4 B=5 B=6",
+            None => "weigh compare A1 A2 A3 --with B1 B2 B3",
+        };
         add(
             "ONE RUN",
-            "one run on a side: intervals are about these runs, and others of the same thing may differ by more; \
-             a verdict takes several on each side (weigh compare A1 A2 A3 --with B1 B2 B3)",
+            &format!(
+                "one run on a side: intervals are about these runs, and others of the same thing may differ by \
+                 more; a verdict takes several on each side ({example})"
+            ),
         );
     }
     if let (Some(done), Some(planned)) = (report.blocks_done, report.blocks_planned)

@@ -50,6 +50,8 @@ pub struct Report {
     pub blocks_done: Option<u32>,
     /// What the effort was, for people: "quick", "standard", "40 blocks".
     pub effort_label: Option<String>,
+    /// Who measured samples from elsewhere and what each value is, for people, where it is known.
+    pub samples: Option<String>,
 }
 
 impl Report {
@@ -127,6 +129,18 @@ pub enum Format {
     Html,
     /// Test cases in XML, for servers of continuous integration.
     Junit,
+    /// Bencher Metric Format, JSON.
+    Bencher,
+    /// A list of medians of which less is better, JSON, as github-action-benchmark reads it.
+    GithubSmaller,
+    /// The same of those of which more is better.
+    GithubBigger,
+    /// The text of Go's benchmarks, with every value.
+    Go,
+    /// JSON of Google Benchmark, with every value that is a time.
+    GoogleBenchmark,
+    /// OpenMetrics text.
+    OpenMetrics,
 }
 
 /// What the terminal can show, and what JUnit's cases fail for; the other formats take no notice.
@@ -150,7 +164,7 @@ impl Default for Options {
     }
 }
 
-/// A report that cannot be written. The causes are faults of this crate, not of the data.
+/// A report that cannot be written: a format that it does not fit into, or a fault of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The JSON or a value of it cannot be written.
@@ -159,9 +173,23 @@ pub enum ReportError {
     /// A row cannot be written.
     #[error("cannot write the report as CSV: {0}")]
     Csv(String),
-    /// JSON, CSV and JUnit's XML are written from data, not from a document.
+    /// Formats for programs are written from data, not from a document.
     #[error("a document has no format for programs")]
     NotForPrograms,
+    /// A study in a format that holds benchmarks.
+    #[error("the format holds the benchmarks of one run, and this is a study: export a run of it")]
+    NotForStudies,
+    /// Runs compared with runs in a format that holds every value.
+    #[error(
+        "`{format}` holds every value, and a comparison of runs has none: export each run with `weigh show RUN --format {format}`"
+    )]
+    NoSamples {
+        /// The format.
+        format: &'static str,
+    },
+    /// A report without a time in a format that holds times.
+    #[error("Google Benchmark's format holds times, and no metric of this report is one")]
+    NoTimes,
     /// An element cannot be written.
     #[error("cannot write the report as JUnit's XML: {0}")]
     Junit(String),

@@ -27,9 +27,9 @@ use weigh_stats::Notice;
 pub(crate) const UNEQUAL: char = '≠';
 
 /// What of the question stands above the answer on a terminal; the rest stands at the end.
-const ABOVE: &[&str] = &["run", "before", "after", "effort", "baseline"];
+const ABOVE: &[&str] = &["run", "before", "after", "effort", "samples", "baseline"];
 /// The same in the brief form: the run is named below it.
-pub(crate) const ABOVE_BRIEF: &[&str] = &["before", "after", "effort", "baseline"];
+pub(crate) const ABOVE_BRIEF: &[&str] = &["before", "after", "effort", "samples", "baseline"];
 
 /// Warnings of one kind, and void units of one cause, that a terminal shows in words. On a noisy
 /// host every row has its warning, and a screen of them would bury the tables.
@@ -105,8 +105,10 @@ fn asked(report: &Report) -> Section {
 pub(crate) fn asked_line(report: &Report, told: &[&str]) -> Section {
     let subject = notes::subject(report);
     let above = subject.iter().filter(|(what, _)| told.contains(&what.as_str()));
-    let line =
-        above.map(|(what, value)| if what == "effort" { value.clone() } else { format!("{what} {value}") });
+    let line = above.map(|(what, value)| match what.as_str() {
+        "effort" | "samples" => value.clone(),
+        _ => format!("{what} {value}"),
+    });
     let line = line.collect::<Vec<_>>().join(" · ");
     Section::untitled(SectionKind::Head).with(Audience::TERMINAL, Block::faint(line))
 }

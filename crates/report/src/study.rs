@@ -26,12 +26,18 @@ use weigh_stats::{Grade, Interval};
 /// Writes a study in one format. The text ends with a line break.
 ///
 /// # Errors
-/// Only faults of this crate; no content of a study makes it fail.
+/// A format of other benchmark tools; faults of this crate. No content of a study makes it fail.
 pub fn render_study(report: &StudyReport, format: Format, options: &Options) -> Result<String, ReportError> {
     match format {
         Format::Json => json::render(report),
         Format::Csv => delimited::render(report),
         Format::Junit => junit::render(report),
+        Format::Bencher
+        | Format::GithubSmaller
+        | Format::GithubBigger
+        | Format::Go
+        | Format::GoogleBenchmark
+        | Format::OpenMetrics => Err(ReportError::NotForStudies),
         Format::Table | Format::Markdown | Format::Latex | Format::Html => {
             render_document(&document::document(report), format, options)
         }

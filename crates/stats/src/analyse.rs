@@ -521,6 +521,9 @@ pub(crate) fn conclude(
             };
             cell.blocks_to_decide = planned.and_then(blocks);
         }
+        if cell.flags.contains(&Flag::OneRun) {
+            cell.verdict = differ(cell);
+        }
     }
     Analysis {
         baseline: options.baseline.clone(),
@@ -530,6 +533,16 @@ pub(crate) fn conclude(
         comparisons: family.len(),
         warnings,
     }
+}
+
+/// The verdict of a cell of which each side has one run.
+fn differ(cell: &Cell) -> Option<Verdict> {
+    let differs = cell.p_diff_holm.is_some_and(|p| p < LEVEL_DIFFERENCE);
+    let otherwise = Cell {
+        flags: cell.flags.iter().copied().filter(|flag| *flag != Flag::OneRun).collect(),
+        ..cell.clone()
+    };
+    (differs && !otherwise.is_impaired()).then_some(Verdict::RunsDiffer)
 }
 
 /// The estimates that a verdict has to hold for; where there is none to give, that of the pairs

@@ -15,9 +15,6 @@ use weigh_model::Comparison;
 /// A run: its comparisons and its own options.
 pub type ComparedRun<'a> = (&'a [Comparison], &'a Options);
 
-/// Adjusted p below which the values of two runs differ.
-const LEVEL: f64 = 0.05;
-
 /// Fewest runs on each side with which more are worth proposing.
 const FEWEST_RUNS: u32 = 2;
 
@@ -66,25 +63,13 @@ pub fn compare_runs(before: &[ComparedRun<'_>], after: &[ComparedRun<'_>]) -> An
     let estimates: Vec<Option<Estimate>> = changes.iter().map(|change| change.estimate).collect();
     let mut analysis = conclude(changes, &options, warnings);
     for (cell, estimate) in analysis.cells.iter_mut().zip(estimates) {
-        if cell.flags.contains(&Flag::OneRun) {
-            cell.verdict = differ(cell);
-        } else if cell.verdict == Some(Verdict::Inconclusive) {
+        if cell.verdict == Some(Verdict::Inconclusive) {
             let factor = analysis.comparisons as f64;
             let runs = |e: Estimate| e.units_to_decide(FEWEST_RUNS, options.margin, factor, factor);
             cell.blocks_to_decide = estimate.and_then(runs);
         }
     }
     analysis
-}
-
-/// The verdict of a cell of which each side has one run.
-fn differ(cell: &Cell) -> Option<Verdict> {
-    let differs = cell.p_diff_holm.is_some_and(|p| p < LEVEL);
-    let otherwise = Cell {
-        flags: cell.flags.iter().copied().filter(|flag| *flag != Flag::OneRun).collect(),
-        ..cell.clone()
-    };
-    (differs && !otherwise.is_impaired()).then_some(Verdict::RunsDiffer)
 }
 
 /// The runs of one side.

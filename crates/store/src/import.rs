@@ -16,14 +16,19 @@
 //! Other columns are ignored and named in [`Imported::ignored`]. Every metric that is read is
 //! primary: users who import samples want a verdict on them. Values are converted to the base
 //! unit.
+//!
+//! Result files of other benchmark tools are read by [`parse_tool`].
 
 mod delimited;
 mod lines;
 mod table;
+mod tools;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use weigh_model::Comparison;
+
+pub use tools::{NamedFile, Tool, ToolSamples, parse_tool, recognise};
 
 /// What a file of samples holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,9 +132,16 @@ pub fn read(path: &Path) -> Result<Vec<Comparison>, ImportError> {
 /// (environment, workload, metric, block) twice, a block for some rows and none for others, units
 /// of one metric that do not convert into each other, directions of one metric that disagree.
 pub fn read_with_notes(path: &Path) -> Result<Imported, ImportError> {
-    let bytes = crate::files::read_named(path, crate::files::LONGEST_SAMPLES_BYTES)
-        .map_err(|error| ImportError::of_file(path, format!("cannot read it: {error}"), ""))?;
-    parse(path, &bytes)
+    parse(path, &load(path)?)
+}
+
+/// The bytes of a file of samples.
+///
+/// # Errors
+/// It cannot be read, or is too long for the memory of this host.
+pub fn load(path: &Path) -> Result<Vec<u8>, ImportError> {
+    crate::files::read_named(path, crate::files::LONGEST_SAMPLES_BYTES)
+        .map_err(|error| ImportError::of_file(path, format!("cannot read it: {error}"), ""))
 }
 
 /// As [`read_with_notes`], for bytes that are already here; `path` is for errors and for its
@@ -138,12 +150,7 @@ pub fn read_with_notes(path: &Path) -> Result<Imported, ImportError> {
 /// # Errors
 /// As [`read_with_notes`].
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
-    if bytes.starts_with(&[0x1f, 0x8b])
-        || bytes.starts_with(b"\xfd7zXZ")
-        || bytes.starts_with(b"(\xb5\x2f\xfd")
-    {
-        return Err(ImportError::of_file(path, "the file is compressed", "unpack it first"));
-    }
+    refuse_compressed(path, bytes)?;
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let is_json = match ending.as_str() {
         "csv" => false,
@@ -154,6 +161,16 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
         }
     };
     if is_json { lines::parse(path, bytes) } else { delimited::parse(path, bytes) }
+}
+
+fn refuse_compressed(path: &Path, bytes: &[u8]) -> Result<(), ImportError> {
+    let is_compressed = bytes.starts_with(&[0x1f, 0x8b])
+        || bytes.starts_with(b"\xfd7zXZ")
+        || bytes.starts_with(b"(\xb5\x2f\xfd");
+    if is_compressed {
+        return Err(ImportError::of_file(path, "the file is compressed", "unpack it first"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

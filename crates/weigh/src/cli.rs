@@ -4,11 +4,13 @@
 mod guests;
 mod pool;
 mod recorded;
+mod samples;
 mod selftest;
 mod study;
 
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use pool::{By, PoolArgs};
+pub use samples::AnalyseArgs;
 pub use selftest::{SelftestArgs, SelftestFormat};
 pub use study::{StudyArgs, StudyCommand, StudyNewArgs};
 
@@ -127,20 +129,14 @@ pub enum Command {
          judged"
     )))]
     Pool(Box<PoolArgs>),
-    /// Apply the same statistics to samples that were measured elsewhere
+    /// Apply the same statistics to samples that were measured elsewhere, or to result files of
+    /// other benchmark tools
     ///
-    /// Columns: environment, workload, metric, unit, better (lower|higher), value, and block if
-    /// trials were paired.
-    Analyse {
-        /// A .csv or .jsonl file
-        file: PathBuf,
-        /// Environment that the others are compared with
-        #[arg(long, default_value = "native", value_name = "ENV")]
-        baseline: String,
-        /// How the report is written
-        #[command(flatten)]
-        output: OutputArgs,
-    },
+    /// Columns of samples: environment, workload, metric, unit, better (lower|higher), value, and
+    /// block if trials were paired. Tools: hyperfine, Go, Google Benchmark, pytest-benchmark, fio,
+    /// Firecracker and Cloud Hypervisor. Runs of a tool differ, so each of their files is one
+    /// observation and a verdict takes several of each environment.
+    Analyse(AnalyseArgs),
     /// Continue a run or a study after a crash or Ctrl-C; nothing measured is lost or repeated
     Resume {
         /// A run directory, or `last`
@@ -293,6 +289,27 @@ pub enum OutputFormat {
     Html,
     /// JUnit XML for continuous integration servers; a test case fails when it crosses --gate
     Junit,
+    /// Bencher Metric Format
+    Bencher,
+    /// Metrics of which less is better, for github-action-benchmark (customSmallerIsBetter)
+    GithubSmaller,
+    /// Metrics of which more is better, for github-action-benchmark (customBiggerIsBetter)
+    GithubBigger,
+    /// Go's benchmark text with every value, for benchstat
+    Go,
+    /// JSON of Google Benchmark with every value that is a time, for its compare.py
+    GoogleBenchmark,
+    /// OpenMetrics text
+    #[value(name = "openmetrics")]
+    OpenMetrics,
+}
+
+impl OutputFormat {
+    /// Whether it holds the results of one run, for other tools.
+    pub fn is_for_runs(self) -> bool {
+        use OutputFormat::{Bencher, GithubBigger, GithubSmaller, Go, GoogleBenchmark, OpenMetrics};
+        matches!(self, Bencher | GithubSmaller | GithubBigger | Go | GoogleBenchmark | OpenMetrics)
+    }
 }
 
 impl From<OutputFormat> for weigh_report::Format {
@@ -305,6 +322,12 @@ impl From<OutputFormat> for weigh_report::Format {
             OutputFormat::Latex => Self::Latex,
             OutputFormat::Html => Self::Html,
             OutputFormat::Junit => Self::Junit,
+            OutputFormat::Bencher => Self::Bencher,
+            OutputFormat::GithubSmaller => Self::GithubSmaller,
+            OutputFormat::GithubBigger => Self::GithubBigger,
+            OutputFormat::Go => Self::Go,
+            OutputFormat::GoogleBenchmark => Self::GoogleBenchmark,
+            OutputFormat::OpenMetrics => Self::OpenMetrics,
         }
     }
 }

@@ -1,15 +1,17 @@
 //! From samples to a report, and from a report to an exit code.
 
 mod read;
+mod samples;
 
 use crate::cli::OutputFormat;
 use crate::error::{Failure, Kind};
 use crate::facts;
 pub use read::Read;
+pub use samples::{from_samples, from_tool};
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Event, FinishReason, Plan, Started, WorkloadPlan};
-use weigh_report::{ComparedRuns, EnvironmentFacts, Gate, Judgement, LogEnd, Report};
+use weigh_report::{ComparedRuns, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
 use weigh_stats::{
     Collected, ComparedRun, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs,
     degradations, isolations, limits, sums,
@@ -59,6 +61,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         blocks_planned: Some(plan.effort.fewest_blocks()),
         blocks_done: Some(collected.blocks_done),
         effort_label: Some(effort(plan)),
+        samples: None,
     })
 }
 
@@ -188,36 +191,21 @@ impl Opened {
     }
 }
 
-/// The report of samples measured elsewhere.
-///
-/// # Errors
-/// A baseline that is not in the file.
-pub fn from_samples(file: &Path, comparisons: Vec<Comparison>, baseline: &str) -> Result<Report, Failure> {
-    let mut names: Vec<&str> = Vec::new();
-    for series in comparisons.iter().flat_map(|comparison| &comparison.series) {
-        if !names.contains(&series.environment.as_str()) {
-            names.push(&series.environment);
-        }
-    }
-    if !names.contains(&baseline) {
-        let message = format!("no sample in {} is of the baseline `{baseline}`", file.display());
-        return Err(Failure::input(message).at_word("--baseline", baseline, &names));
-    }
-    let analysis = analyse(&comparisons, &Options::new(baseline));
-    Ok(Report::new(&file.display().to_string(), analysis))
-}
-
 /// The report in a format, as the options say.
 ///
 /// # Errors
-/// Only a defect of the renderer.
+/// A format that the report does not fit into; a defect of the renderer.
 pub fn render(
     report: &Report,
     format: OutputFormat,
     options: &weigh_report::Options,
 ) -> Result<String, Failure> {
-    weigh_report::render(report, format.into(), options)
-        .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))
+    weigh_report::render(report, format.into(), options).map_err(|error| match error {
+        ReportError::NoSamples { .. } | ReportError::NoTimes => {
+            Failure::input(error.to_string()).hint("`--format json` and `--format csv` take every report")
+        }
+        error => Failure::new(Kind::Failed, "the report cannot be written").because(error),
+    })
 }
 
 /// Whether a finished run measured anything and passes the gate.

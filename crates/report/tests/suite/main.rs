@@ -3,6 +3,7 @@
 mod brief;
 mod browser;
 mod common;
+mod exchange;
 mod formats;
 mod gate;
 mod junit;

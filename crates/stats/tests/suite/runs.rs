@@ -2,7 +2,9 @@
 
 use crate::build::*;
 use weigh_model::{Better, Comparison};
-use weigh_stats::{Analysis, Flag, GateOutcome, Options, Pairing, Verdict, WarningKind, compare_runs};
+use weigh_stats::{
+    Analysis, CellFlag, Flag, GateOutcome, Options, Pairing, Verdict, WarningKind, analyse, compare_runs,
+};
 
 const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
 const OTHER: [f64; 8] = [10.4, 10.5, 10.2, 10.6, 10.5, 10.3, 10.3, 10.7];
@@ -179,4 +181,37 @@ fn different_baselines_are_named() {
         analysis.cells.iter().all(|cell| cell.verdict.is_none()),
         "a baseline of either run has no ratio"
     );
+}
+
+/// Samples of which the records say that each side is one run: what is inside of two runs tells that
+/// these differ, and no more. `scipy.stats.ttest_ind(log(new), log(old), equal_var=False)` and its
+/// interval, scipy 1.17.1.
+#[test]
+fn loose_samples_of_one_run_each_differ_at_most() {
+    let old = [0.2011, 0.2043, 0.1987, 0.2020, 0.2034, 0.1999, 0.2051, 0.2008];
+    let new = [0.2102, 0.2079, 0.2131, 0.2090, 0.2118, 0.2087, 0.2144, 0.2095];
+    let of = |new: &[f64]| comparison(vec![series("old", loose(&old)), series("new", loose(new))]);
+    let one_run = |environment: &str| CellFlag {
+        workload: None,
+        metric: None,
+        environment: environment.into(),
+        flag: Flag::OneRun,
+        reason: None,
+    };
+    let mut options = Options::new("old");
+    let runs = analyse(&[of(&new)], &options);
+    assert_eq!(environment(&runs, "new").verdict, Some(Verdict::Slower));
+    options.flags = vec![one_run("old"), one_run("new")];
+    let analysis = analyse(&[of(&new)], &options);
+    let cell = environment(&analysis, "new");
+    let overhead = cell.overhead.unwrap();
+    close(overhead.estimate, 0.042903009220250254);
+    close(overhead.low, 0.030756138402616724);
+    close(overhead.high, 0.05519302395443512);
+    close(cell.p_diff.unwrap(), 2.1617541498560625e-06);
+    assert_eq!(cell.verdict, Some(Verdict::RunsDiffer));
+    assert_eq!(environment(&analysis, "old").verdict, Some(Verdict::Baseline));
+    assert_eq!(weigh_stats::gate(&analysis, 0.01, false)[0].1, GateOutcome::NotJudged);
+    // Nothing is said where nothing differs.
+    assert_eq!(environment(&analyse(&[of(&old)], &options), "new").verdict, None);
 }

@@ -78,7 +78,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Show { run, output } => show::run(&run, &output),
         Command::Compare { runs, with, output } => compare::run(&runs, &with, &output),
         Command::Pool(args) => pool::run(&args),
-        Command::Analyse { file, baseline, output } => analyse::run(&file, &baseline, &output),
+        Command::Analyse(args) => analyse::run(&args),
         Command::Resume { run, gate, live } => resume::run(&run, gate.gate(), live.live),
         Command::Selftest(args) => selftest::run(&args),
         Command::Image { what } => image::run(what),

@@ -7,6 +7,7 @@ use crate::error::{Failure, Kind};
 use crate::host::LocalHost;
 use crate::study::{self, AvailabilityCheck, acceleration};
 use crate::{output, request, ui};
+use clap::ValueEnum;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,6 +27,7 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     if let Some(StudyCommand::New(args)) = &args.what {
         return study_new::run(args);
     }
+    refuse_format(args.format)?;
     let library = Library::load(args.file.as_slice())?;
     let names = match (&args.names[..], &args.file) {
         ([], Some(_)) if !args.json => vec![library.studies().last().expect("the user's").name.clone()],
@@ -79,6 +81,7 @@ pub fn resume(path: &Path) -> Result<(), Failure> {
 /// # Errors
 /// A damaged directory, a file that cannot be written.
 pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<(), Failure> {
+    refuse_format(format)?;
     let text = study::render(&study::report(&StudyDirectory::open(path)?)?, format)?;
     match output {
         Some(file) => output::write(file, text),
@@ -148,6 +151,12 @@ pub fn refuse_of_runs(options: &[(&str, bool)]) -> Result<(), Failure> {
             .hint("leave it out, or name the run of an experiment: DIR/EXPERIMENT")),
         None => Ok(()),
     }
+}
+
+/// Refuses formats of other tools, before hours of measuring.
+fn refuse_format(format: OutputFormat) -> Result<(), Failure> {
+    let name = format.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default();
+    refuse_of_runs(&[(&format!("--format {name}"), format.is_for_runs())])
 }
 
 /// Measures what is left, then shows all of it.

@@ -1,0 +1,33 @@
+//! Bencher Metric Format: an object of benchmarks, each an object of measures.
+
+use super::{benchmark, measured};
+use crate::text::shown_name;
+use crate::{Report, ReportError};
+use serde_json::{Map, Value, json};
+
+/// The medians with their 5 % and 95 % quantiles, and overheads in per cent with their intervals.
+pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
+    let mut benchmarks: Map<String, Value> = Map::new();
+    for (cell, summary) in measured(report) {
+        let mut measures = Map::new();
+        let metric = shown_name(&cell.metric.name);
+        let name = match cell.metric.unit.symbol() {
+            "1" => metric.clone(),
+            unit => format!("{metric} ({})", shown_name(unit)),
+        };
+        measures.insert(name, measure([summary.median, summary.p05, summary.p95]));
+        if let Some(overhead) = cell.overhead {
+            let percent = [overhead.estimate, overhead.low, overhead.high].map(|part| part * 100.0);
+            measures.insert(format!("{metric} overhead (%)"), measure(percent));
+        }
+        match benchmarks.entry(benchmark(cell)).or_insert_with(|| json!({})) {
+            Value::Object(known) => known.extend(measures),
+            other => *other = measures.into(),
+        }
+    }
+    Ok(serde_json::to_string_pretty(&benchmarks)? + "\n")
+}
+
+fn measure([value, low, high]: [f64; 3]) -> Value {
+    json!({ "value": value, "lower_value": low, "upper_value": high })
+}

@@ -1,0 +1,138 @@
+//! Formats of other tools: they parse, hold the values that the report has, and names cannot break
+//! out of them.
+
+use crate::common::{all, hostile, hostile_samples};
+use serde_json::Value;
+use weigh_report::{Format, Options, Report, ReportError, render};
+
+const FORMATS: [Format; 6] = [
+    Format::Bencher,
+    Format::GithubSmaller,
+    Format::GithubBigger,
+    Format::Go,
+    Format::GoogleBenchmark,
+    Format::OpenMetrics,
+];
+
+fn written(report: &Report, format: Format) -> Result<String, ReportError> {
+    render(report, format, &Options::default())
+}
+
+/// What may be missing: single values of runs compared, times of what has none.
+fn has_no_place(error: &ReportError) -> bool {
+    matches!(error, ReportError::NoSamples { .. } | ReportError::NoTimes)
+}
+
+#[test]
+fn every_report_is_written_or_refused_with_the_reason() {
+    for (name, report) in all() {
+        for format in FORMATS {
+            match written(&report, format) {
+                Ok(text) => assert!(text.is_empty() || text.ends_with('\n'), "{name} {format:?}"),
+                Err(error) => assert!(has_no_place(&error), "{name} {format:?}: {error}"),
+            }
+        }
+    }
+    for (name, sample) in hostile_samples() {
+        let crate::common::Sample::Study(study) = sample else { continue };
+        let error = weigh_report::render_study(&study, Format::Go, &Options::default()).unwrap_err();
+        assert!(matches!(error, ReportError::NotForStudies), "{name}");
+    }
+}
+
+#[test]
+fn every_value_is_in_the_formats_of_samples() {
+    for (name, report) in all().into_iter().filter(|(_, report)| report.compared.is_none()) {
+        let values = |seconds: bool| -> usize {
+            let cells = report.analysis.cells.iter().filter(|cell| cell.summary.is_some());
+            cells
+                .filter(|cell| !seconds || cell.metric.unit.symbol() == "s")
+                .map(|cell| cell.values.len())
+                .sum()
+        };
+        let go = written(&report, Format::Go).unwrap();
+        let lines: Vec<&str> = go.lines().filter(|line| line.starts_with("Benchmark")).collect();
+        assert_eq!(lines.len(), values(false), "{name}");
+        for line in lines {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [benchmark, "1", value, unit] = fields.as_slice() else { panic!("{name}: {line}") };
+            assert!(benchmark.contains("/environment=") && !unit.is_empty(), "{name}: {line}");
+            assert!(value.parse::<f64>().unwrap().is_finite(), "{name}: {line}");
+        }
+        if values(true) > 0 {
+            let google: Value =
+                serde_json::from_str(&written(&report, Format::GoogleBenchmark).unwrap()).unwrap();
+            assert_eq!(google["benchmarks"].as_array().unwrap().len(), values(true), "{name}");
+        }
+    }
+}
+
+#[test]
+fn medians_and_overheads_are_those_of_the_report() {
+    for (name, report) in all() {
+        let bencher: Value = serde_json::from_str(&written(&report, Format::Bencher).unwrap()).unwrap();
+        let list =
+            |format| -> Vec<Value> { serde_json::from_str(&written(&report, format).unwrap()).unwrap() };
+        let entries = [list(Format::GithubSmaller), list(Format::GithubBigger)].concat();
+        let measured = report.analysis.cells.iter().filter_map(|cell| Some((cell, cell.summary?)));
+        assert_eq!(entries.len(), measured.clone().count(), "{name}");
+        for (cell, summary) in measured {
+            let benchmark = format!("{} in {}", cell.workload, cell.environment);
+            let entry =
+                entries.iter().find(|entry| entry["name"] == format!("{benchmark} {}", cell.metric.name));
+            assert_eq!(entry.expect("an entry")["value"], summary.median, "{name} {benchmark}");
+            let measure = match cell.metric.unit.symbol() {
+                "1" => cell.metric.name.clone(),
+                unit => format!("{} ({unit})", cell.metric.name),
+            };
+            assert_eq!(bencher[&benchmark][&measure]["value"], summary.median, "{name} {benchmark}");
+            let overhead = &bencher[&benchmark][&format!("{} overhead (%)", cell.metric.name)]["value"];
+            assert_eq!(overhead.as_f64(), cell.overhead.map(|overhead| overhead.estimate * 100.0), "{name}");
+        }
+    }
+}
+
+/// A line of OpenMetrics: the family, its labels, the value. None where it is no sample.
+fn sample(line: &str) -> Option<(&str, Vec<(String, String)>, f64)> {
+    let (family, rest) = line.split_once('{')?;
+    let (mut labels, mut rest) = (Vec::new(), rest);
+    loop {
+        let (name, after) = rest.split_once("=\"")?;
+        let (mut value, mut chars) = (String::new(), after.char_indices());
+        let end = loop {
+            match chars.next()? {
+                (at, '"') => break at,
+                (_, '\\') => value.push(chars.next()?.1),
+                (_, c) => value.push(c),
+            }
+        };
+        labels.push((name.to_string(), value));
+        match after[end + 1..].strip_prefix(',') {
+            Some(more) => rest = more,
+            None => return Some((family, labels, after[end + 1..].strip_prefix("} ")?.parse().ok()?)),
+        }
+    }
+}
+
+#[test]
+fn names_do_not_break_out() {
+    let report = hostile();
+    let text = written(&report, Format::OpenMetrics).unwrap();
+    assert!(text.ends_with("# EOF\n"));
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let mut found = 0;
+    for line in samples {
+        let (family, labels, _) = sample(line).unwrap_or_else(|| panic!("{line}"));
+        assert!(family.starts_with("weigh_") && labels.len() >= 4, "{line}");
+        found += 1;
+    }
+    assert!(found > 10, "{text}");
+    for format in [Format::Bencher, Format::GithubSmaller, Format::GithubBigger, Format::GoogleBenchmark] {
+        let json = written(&report, format).unwrap();
+        serde_json::from_str::<Value>(&json).unwrap();
+        assert!(!json.chars().any(|c| c != '\n' && weigh_model::is_harmful(c)), "{format:?}");
+    }
+    let go = written(&report, Format::Go).unwrap();
+    assert!(go.lines().all(|line| line.starts_with("Benchmark") || line.starts_with("Unit ")), "{go}");
+    assert!(!go.chars().any(|c| c != '\n' && weigh_model::is_harmful(c)));
+}

@@ -1,0 +1,190 @@
+//! The text format of Go's benchmarks (proposal 14313 of the Go project, and the package
+//! `golang.org/x/perf/benchfmt`).
+//!
+//! A result line is a name, the number of iterations, and pairs of value and unit, each value an
+//! average over the iterations. A `pkg:` line that names a package again begins another run of it:
+//! the outputs of several `go test` may follow each other in one file. Lines of other forms are
+//! ignored, as the format says.
+
+use super::text::{Text, is_positive};
+use super::{ImportError, Run, ToolFile, metric};
+use std::collections::HashMap;
+use weigh_model::{Better, MetricSpec, Unit};
+
+/// Whether a text has a line that is a result.
+pub(super) fn holds_results(bytes: &[u8]) -> bool {
+    bytes.split(|byte| *byte == b'\n').any(|line| {
+        let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        fields.next().is_some_and(|name| name.starts_with(b"Benchmark"))
+            && fields.next().is_some_and(|count| count.iter().all(u8::is_ascii_digit))
+            && fields.next().is_some()
+    })
+}
+
+/// What lines so far say of those below.
+#[derive(Default)]
+struct Reader {
+    runs: Vec<Run>,
+    package: String,
+    /// The run that a package is in.
+    run_of: HashMap<String, usize>,
+    /// Directions that `Unit` lines declare.
+    declared: HashMap<String, Better>,
+    /// Benchmarks that failed, each with its run. Their lines lack the number of processors that
+    /// ends the names of results.
+    failed: Vec<(usize, String)>,
+    /// How the names of results end, as in `-8`.
+    processors: String,
+    any: bool,
+}
+
+pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
+    let mut reader = Reader { runs: vec![Run::default()], ..Reader::default() };
+    let mut from = 0;
+    for line in text.bytes.split_inclusive(|byte| *byte == b'\n') {
+        let start = from;
+        from += line.len();
+        let Ok(words) = std::str::from_utf8(line) else {
+            if line.starts_with(b"Benchmark") {
+                return Err(text.at(start, from, "the line is not UTF-8 text", "save the file as UTF-8"));
+            }
+            continue;
+        };
+        if words.starts_with("{\"") && words.contains("\"Action\":") {
+            let help = "run `go test -bench` without -json";
+            return Err(text.at(start, from, "the file was written by `go test -json`", help));
+        }
+        reader.line(text, start, words)?;
+    }
+    for (run, benchmark) in std::mem::take(&mut reader.failed) {
+        let (metric, _) = reader.metric("ns/op");
+        reader.runs[run].cell(&format!("{benchmark}{}", reader.processors), &metric).failed += 1;
+    }
+    if !reader.any {
+        return Err(ImportError::of_file(
+            text.path,
+            "the file holds no result of a benchmark",
+            "keep the output of `go test -bench=.`, whose result lines begin with `Benchmark`",
+        ));
+    }
+    Ok(ToolFile { runs: reader.runs, notices: Vec::new() })
+}
+
+impl Reader {
+    fn line(&mut self, text: &Text<'_>, start: usize, line: &str) -> Result<(), ImportError> {
+        if let Some(package) = line.strip_prefix("pkg:") {
+            self.begin_package(package.trim());
+            return Ok(());
+        }
+        if let Some(name) = line.trim().strip_prefix("--- FAIL: Benchmark") {
+            self.failed.push((self.run(), self.name(name)));
+            return Ok(());
+        }
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        match fields.as_slice() {
+            ["Unit", unit, settings @ ..] => {
+                for setting in settings {
+                    match *setting {
+                        "better=higher" => self.declared.insert((*unit).into(), Better::Higher),
+                        "better=lower" => self.declared.insert((*unit).into(), Better::Lower),
+                        _ => None,
+                    };
+                }
+                Ok(())
+            }
+            [name, count, pairs @ ..] if line.starts_with("Benchmark") && count.parse::<u64>().is_ok() => {
+                self.result(text, start, line, &name["Benchmark".len()..], pairs)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn result(
+        &mut self,
+        text: &Text<'_>,
+        start: usize,
+        line: &str,
+        name: &str,
+        pairs: &[&str],
+    ) -> Result<(), ImportError> {
+        let end = start + line.trim_end().len();
+        if pairs.is_empty() || pairs.len() % 2 == 1 {
+            let help = "a result has a unit after each value; a file that ends here is cut short";
+            return Err(text.at(start, end, "the result has a value without a unit", help));
+        }
+        let benchmark = self.name(name);
+        let run = self.run();
+        let pairs = || pairs.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+        let has_time = pairs().any(|(_, unit)| is_time(unit));
+        for (value, unit) in pairs() {
+            let (mut metric, factor) = self.metric(unit);
+            metric.primary |= !has_time;
+            let number: f64 = value.parse().map_err(|_| {
+                let from = start + line.find(value).unwrap_or(0);
+                text.at(from, from + value.len(), &format!("`{value}` is not a number"), "")
+            })?;
+            let number = number * factor;
+            if metric.primary && !is_positive(number) {
+                let from = start + line.find(value).unwrap_or(0);
+                let message = format!("{value} is not a positive number");
+                let help = "overheads are ratios, so every value must be above 0";
+                return Err(text.at(from, from + value.len(), &message, help));
+            }
+            self.runs[run].cell(&benchmark, &metric).values.push(number);
+        }
+        self.any = true;
+        if let Some((_, number)) = name.rsplit_once('-').filter(|(_, number)| is_number(number)) {
+            self.processors = format!("-{number}");
+        }
+        Ok(())
+    }
+
+    fn begin_package(&mut self, package: &str) {
+        self.package = package.into();
+        let run = self.run_of.get(package).map_or(0, |run| run + 1);
+        self.run_of.insert(package.into(), run);
+        if self.runs.len() <= run {
+            self.runs.push(Run::default());
+        }
+    }
+
+    /// The run that results belong to now.
+    fn run(&self) -> usize {
+        self.run_of.get(&self.package).copied().unwrap_or(0)
+    }
+
+    fn name(&self, name: &str) -> String {
+        if self.package.is_empty() { name.into() } else { format!("{}.{name}", self.package) }
+    }
+
+    /// The metric of a unit. The measurement unit is the last of the words between hyphens and
+    /// names the metric with those before; times are primary, and what a `Unit` line declares.
+    fn metric(&self, unit: &str) -> (MetricSpec, f64) {
+        let declared = self.declared.get(unit).copied();
+        let rate = unit.ends_with("/s");
+        let better = declared.unwrap_or(if rate { Better::Higher } else { Better::Lower });
+        if is_time(unit) {
+            let symbol = if unit == "ns/op" { "ns" } else { "s" };
+            return metric("time", symbol, better, true);
+        }
+        let (name, symbol) = unit.rsplit_once('-').unwrap_or((unit, unit));
+        let symbol = match symbol.strip_suffix("/op") {
+            Some(per_operation)
+                if Unit::normalise(per_operation).0.symbol() != per_operation
+                    || matches!(per_operation, "B" | "s") =>
+            {
+                per_operation
+            }
+            _ => symbol,
+        };
+        metric(name, symbol, better, declared.is_some())
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_time(unit: &str) -> bool {
+    matches!(unit, "ns/op" | "sec/op")
+}

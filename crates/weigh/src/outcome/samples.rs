@@ -1,0 +1,82 @@
+//! Reports of samples that were measured elsewhere.
+
+use crate::error::Failure;
+use weigh_model::Comparison;
+use weigh_report::Report;
+use weigh_stats::{CellFlag, Flag, Notice, Options, analyse};
+use weigh_store::import::ToolSamples;
+
+/// The environment that others are compared with where nobody names one.
+const BASELINE: &str = "native";
+
+/// The report of samples.
+///
+/// # Errors
+/// A baseline that is not in the file.
+pub fn from_samples(
+    title: &str,
+    comparisons: &[Comparison],
+    baseline: Option<&str>,
+) -> Result<Report, Failure> {
+    let mut names: Vec<&str> = Vec::new();
+    for series in comparisons.iter().flat_map(|comparison| &comparison.series) {
+        if !names.contains(&series.environment.as_str()) {
+            names.push(&series.environment);
+        }
+    }
+    let baseline = baseline.unwrap_or(BASELINE);
+    check_baseline(title, baseline, &names)?;
+    Ok(Report::new(title, analyse(comparisons, &Options::new(baseline))))
+}
+
+/// The report of files of another tool.
+///
+/// # Errors
+/// A baseline that is not in the files.
+pub fn from_tool(title: &str, samples: &ToolSamples, baseline: Option<&str>) -> Result<Report, Failure> {
+    let names: Vec<&str> = samples.environments.iter().map(String::as_str).collect();
+    let first = names.iter().find(|name| **name == BASELINE).or(names.first());
+    let baseline = baseline.or(first.copied()).unwrap_or(BASELINE);
+    check_baseline(title, baseline, &names)?;
+    let mut options = Options::new(baseline);
+    options.values_are_intervals = samples.tool.values_are_intervals();
+    if !samples.each_is_a_run && names.len() > 1 {
+        options.flags = names.iter().map(|name| one_run(name)).collect();
+    }
+    let mut report = Report::new(title, analyse(&samples.comparisons, &options));
+    report.samples = Some(level(samples));
+    report.warnings = samples.notices.iter().map(|(seen, action)| Notice::new(seen, action)).collect();
+    if names.len() < 2 {
+        let seen = format!("all values are of `{baseline}`, so there is nothing to compare");
+        report.warnings.push(Notice::new(seen, "name files of two environments: old=FILE new=FILE"));
+    }
+    Ok(report)
+}
+
+fn check_baseline(title: &str, baseline: &str, names: &[&str]) -> Result<(), Failure> {
+    if names.contains(&baseline) {
+        return Ok(());
+    }
+    let message = format!("no sample in {title} is of the baseline `{baseline}`");
+    Err(Failure::input(message).at_word("--baseline", baseline, names))
+}
+
+fn one_run(environment: &str) -> CellFlag {
+    CellFlag {
+        workload: None,
+        metric: None,
+        environment: environment.into(),
+        flag: Flag::OneRun,
+        reason: None,
+    }
+}
+
+/// What each value is, in words.
+fn level(samples: &ToolSamples) -> String {
+    let (tool, within) = (samples.tool.name(), samples.tool.within());
+    if samples.each_is_a_run {
+        format!("{tool}: each value is a run, the geometric mean of its {within}")
+    } else {
+        format!("{tool}: one run each, of which the values are {within}")
+    }
+}

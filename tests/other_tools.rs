@@ -1,0 +1,176 @@
+//! `weigh analyse`: result files of other tools; and results in their formats.
+
+use crate::support::{Stage, cell_of};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// A file of hyperfine with one command.
+fn hyperfine(command: &str, times: &[f64]) -> String {
+    let codes = vec![0; times.len()];
+    json!({ "results": [{ "command": command, "times": times, "exit_codes": codes }] }).to_string()
+}
+
+/// Times around a level, the same in every call.
+fn around(level: f64) -> Vec<f64> {
+    [0.99, 1.01, 1.0, 0.995, 1.005, 0.992].map(|part| level * part).to_vec()
+}
+
+#[test]
+fn two_files_say_that_two_runs_differ_and_no_more() {
+    let stage = Stage::with_fakes();
+    stage.write("a.json", hyperfine("sort", &around(0.2)));
+    stage.write("b.json", hyperfine("sort", &around(0.24)));
+    let report = stage.json("analyse old=a.json new=b.json --format json");
+    assert_eq!(report["baseline"], "old");
+    let new = cell_of(&report, "new", "time");
+    assert_eq!(new["verdict"], "RUNS_DIFFER");
+    assert!(new["flags"].to_string().contains("ONE_RUN"), "{new}");
+    assert!((new["overhead"]["mean"].as_f64().unwrap() - 0.2).abs() < 1e-9, "{new}");
+    assert!(report["samples"].as_str().unwrap().contains("one run each"), "{report}");
+    assert_eq!(cell_of(&report, "old", "time")["verdict"], "BASELINE");
+    stage.run("analyse old=a.json new=b.json --gate 3").ends_saying(4, &["one run on a side"]);
+    let shown = stage.stdout("analyse old=a.json new=b.json");
+    for words in ["hyperfine: one run each", "RUNS DIFFER", "weigh analyse A=1"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    // The other way round, and equal ones.
+    let report = stage.json("analyse old=a.json new=b.json --baseline new --format json");
+    assert!(cell_of(&report, "old", "time")["overhead"]["mean"].as_f64().unwrap() < -0.16);
+    let report = stage.json("analyse old=a.json a.json --format json");
+    assert_eq!(cell_of(&report, "a", "time")["verdict"], Value::Null);
+}
+
+#[test]
+fn several_files_of_a_name_are_runs_and_get_a_verdict() {
+    let stage = Stage::with_fakes();
+    let mut line = String::from("analyse --format json");
+    for run in 0..4 {
+        let level = 1.0 + 0.01 * f64::from(run);
+        stage.write(&format!("a{run}"), hyperfine("sort", &around(0.2 * level)));
+        stage.write(&format!("b{run}"), hyperfine("sort", &around(0.24 * level)));
+        write!(line, " old=a{run} new=b{run}").unwrap();
+    }
+    let report = stage.json(&line);
+    let new = cell_of(&report, "new", "time");
+    assert_eq!((&new["n"], &new["verdict"]), (&json!(4), &json!("SLOWER")), "{new}");
+    assert!(!new["flags"].to_string().contains("ONE_RUN"), "{new}");
+    assert!(report["samples"].as_str().unwrap().contains("each value is a run"), "{report}");
+    stage.run(&format!("{line} --gate 3")).ends_with(3);
+    stage.refuses(
+        "analyse old=a0 old=a1 new=b0",
+        &["one run of `new` is compared with 2 of `old`", "old=1.json"],
+    );
+}
+
+/// The geometric means of the runs, compared by `scipy.stats.ttest_ind(log(new), log(old),
+/// equal_var=False)` with its interval, scipy 1.17.1.
+#[test]
+fn runs_agree_with_welch_on_the_geometric_means() {
+    let stage = Stage::with_fakes();
+    let runs: [(&str, [&[f64]; 3]); 2] = [
+        ("old", [&[1.0, 1.02, 0.99], &[1.05, 1.04], &[0.98, 1.0, 1.01]]),
+        ("new", [&[1.2, 1.22, 1.19], &[1.26, 1.25], &[1.17, 1.2, 1.21]]),
+    ];
+    let mut line = String::from("analyse --format json");
+    for (name, times) in runs {
+        for (run, times) in times.iter().enumerate() {
+            stage.write(&format!("{name}{run}"), hyperfine("sort", times));
+            write!(line, " {name}={name}{run}").unwrap();
+        }
+    }
+    let report = stage.json(&line);
+    let new = cell_of(&report, "new", "time");
+    let close = |key: &str, expected: f64| {
+        let got = new.pointer(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
+        assert!((got - expected).abs() < 1e-9, "{key}: {got} is not {expected}");
+    };
+    close("/overhead/mean", 0.1992061365982591);
+    close("/overhead/ci_low", 0.1295476395942089);
+    close("/overhead/ci_high", 0.2731604295783041);
+    close("/p_diff", 0.0010937051780068796);
+}
+
+#[test]
+fn commands_of_hyperfine_are_environments_and_several_files_are_blocks() {
+    let stage = Stage::with_fakes();
+    for run in 0..8 {
+        let level = 1.0 + f64::from(run);
+        let result = |command: &str, level: f64| json!({"command": command, "times": around(level), "exit_codes": [0, 0, 0, 0, 0, 0]});
+        let slower = 1.05 + 0.001 * f64::from(run % 3);
+        let file = json!({ "results": [result("x --old", level), result("x --new", level * slower)] });
+        stage.write(&format!("r{run}.json"), file.to_string());
+    }
+    let report = stage.json("analyse r0.json --format json");
+    assert_eq!(report["baseline"], "x --old");
+    assert_eq!(cell_of(&report, "x --new", "time")["verdict"], "RUNS_DIFFER");
+    let report =
+        stage.json("analyse r0.json r1.json r2.json r3.json r4.json r5.json r6.json r7.json --format json");
+    let new = cell_of(&report, "x --new", "time");
+    // Files differ by a factor of eight: only in pairs does it show.
+    assert_eq!(
+        (&new["pairing"], &new["n"], &new["verdict"]),
+        (&json!("paired"), &json!(8), &json!("SLOWER"))
+    );
+    stage.refuses("analyse r0.json --baseline 'x --odl'", &["x --odl", "x --old"]);
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_with_its_remedy() {
+    let stage = Stage::with_fakes();
+    stage.write("h.json", hyperfine("sort", &[0.1, 0.0]));
+    stage.refuses("analyse h.json", &["h.json", "line 1", "0.0", "--shell=none"]);
+    stage.write("cut.json", &hyperfine("sort", &[0.1, 0.2])[..40]);
+    stage.refuses("analyse cut.json", &["cut.json", "cut short"]);
+    stage.write("g.txt", "BenchmarkX 1 2 ns/op\n");
+    stage.write("a.json", hyperfine("sort", &[0.1, 0.2]));
+    stage.refuses("analyse g.txt a.json", &["g.txt is a file of Go", "a.json one of hyperfine"]);
+    stage.refuses("analyse a.json --from go", &["a.json", "no result of a benchmark", "a file of hyperfine"]);
+    stage.write("s.csv", "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\n");
+    stage.refuses("analyse s.csv s.csv", &["one file", "environment"]);
+    stage.refuses("analyse x=s.csv", &["s.csv", "leave `x=` out"]);
+    stage.refuses("analyse x=gone.json", &["gone.json", "cannot read it"]);
+    let said = stage.run("analyse a.json").ends_with(0);
+    assert!(said.stdout.contains("nothing to compare"), "{}", said.stdout);
+    // A file whose name has an equals sign goes by its whole name.
+    stage.write("x=a.json", hyperfine("sort", &[0.1, 0.2]));
+    let report = stage.json("analyse x=a.json --format json");
+    assert_eq!(report["baseline"], "x=a");
+}
+
+/// Everything that is written for a tool whose files are read here comes back as it was.
+#[test]
+fn what_is_written_for_other_tools_is_read_back() {
+    let stage = Stage::with_fakes();
+    stage.stdout("run --on null;null:label=b,effect=0.1 --baseline null --blocks 6 --seed 7 --out r -- true");
+    let report = stage.json("show r --format json");
+    for (format, benchmark, metric) in
+        [("go", "/environment=", "time"), ("google-benchmark", "/time/", "real_time")]
+    {
+        let file = format!("{format}.out");
+        stage.stdout(&format!("show r --format {format} --output {file}"));
+        let back = stage.json(&format!("analyse {file} --format json"));
+        for environment in ["null", "null:effect=0.1,label=b"] {
+            let name = format!("true{benchmark}{environment}");
+            let cells = back["cells"].as_array().unwrap();
+            let same = |cell: &&Value| cell["workload"] == name.as_str() && cell["metric"] == metric;
+            let found = cells.iter().find(same).unwrap_or_else(|| panic!("{name}: {cells:?}"));
+            let original = cell_of(&report, environment, "time");
+            assert_eq!(found["n"], 6);
+            for key in ["median", "mean", "min", "max", "sd"] {
+                let (got, was) = (found[key].as_f64().unwrap(), original[key].as_f64().unwrap());
+                assert!((got / was - 1.0).abs() < 1e-9, "{format} {key}: {got} is not {was}");
+            }
+        }
+    }
+    let bencher = stage.json("show r --format bencher");
+    let of = &bencher["true in null:effect=0.1,label=b"];
+    assert_eq!(of["time (s)"]["value"], cell_of(&report, "null:effect=0.1,label=b", "time")["median"]);
+    assert!(of["time overhead (%)"]["lower_value"].as_f64().unwrap() > 9.0, "{bencher}");
+    let smaller = stage.json("show r --format github-smaller");
+    let names: Vec<&str> =
+        smaller.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"true in null time"), "{names:?}");
+    assert_eq!(stage.json("show r --format github-bigger"), json!([]));
+    stage.stdout("run --on null;null:label=b,effect=0.1 --baseline null --blocks 6 --seed 8 --out q -- true");
+    stage.refuses("compare r q --format go", &["comparison of runs", "weigh show RUN --format go"]);
+}
