@@ -141,7 +141,7 @@ fn what_cannot_be_used_is_refused_with_its_remedy() {
 #[test]
 fn what_is_written_for_other_tools_is_read_back() {
     let stage = Stage::with_fakes();
-    stage.stdout("run --on null;null:label=b,effect=0.1 --baseline null --blocks 6 --seed 7 --out r -- true");
+    stage.stdout("run --on null:sd=0.02;null:label=b,effect=0.1,sd=0.02 --baseline null:sd=0.02 --blocks 6 --seed 7 --out r -- true");
     let report = stage.json("show r --format json");
     for (format, benchmark, metric) in
         [("go", "/environment=", "time"), ("google-benchmark", "/time/", "real_time")]
@@ -149,28 +149,29 @@ fn what_is_written_for_other_tools_is_read_back() {
         let file = format!("{format}.out");
         stage.stdout(&format!("show r --format {format} --output {file}"));
         let back = stage.json(&format!("analyse {file} --format json"));
-        for environment in ["null", "null:effect=0.1,label=b"] {
+        for environment in ["null:sd=0.02", "null:effect=0.1,label=b,sd=0.02"] {
             let name = format!("true{benchmark}{environment}");
             let cells = back["cells"].as_array().unwrap();
             let same = |cell: &&Value| cell["workload"] == name.as_str() && cell["metric"] == metric;
             let found = cells.iter().find(same).unwrap_or_else(|| panic!("{name}: {cells:?}"));
             let original = cell_of(&report, environment, "time");
             assert_eq!(found["n"], 6);
+            let scale = original["mean"].as_f64().unwrap();
             for key in ["median", "mean", "min", "max", "sd"] {
                 let (got, was) = (found[key].as_f64().unwrap(), original[key].as_f64().unwrap());
-                assert!((got / was - 1.0).abs() < 1e-9, "{format} {key}: {got} is not {was}");
+                assert!((got - was).abs() <= 1e-9 * scale, "{format} {key}: {got} is not {was}");
             }
         }
     }
     let bencher = stage.json("show r --format bencher");
-    let of = &bencher["true in null:effect=0.1,label=b"];
-    assert_eq!(of["time (s)"]["value"], cell_of(&report, "null:effect=0.1,label=b", "time")["median"]);
-    assert!(of["time overhead (%)"]["lower_value"].as_f64().unwrap() > 9.0, "{bencher}");
+    let of = &bencher["true in null:effect=0.1,label=b,sd=0.02"];
+    assert_eq!(of["time (s)"]["value"], cell_of(&report, "null:effect=0.1,label=b,sd=0.02", "time")["median"]);
+    assert!(of["time overhead (%)"]["lower_value"].as_f64().unwrap() > 5.0, "{bencher}");
     let smaller = stage.json("show r --format github-smaller");
     let names: Vec<&str> =
         smaller.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
-    assert!(names.contains(&"true in null time"), "{names:?}");
+    assert!(names.contains(&"true in null:sd=0.02 time"), "{names:?}");
     assert_eq!(stage.json("show r --format github-bigger"), json!([]));
-    stage.stdout("run --on null;null:label=b,effect=0.1 --baseline null --blocks 6 --seed 8 --out q -- true");
+    stage.stdout("run --on null:sd=0.02;null:label=b,effect=0.1,sd=0.02 --baseline null:sd=0.02 --blocks 6 --seed 8 --out q -- true");
     stage.refuses("compare r q --format go", &["comparison of runs", "weigh show RUN --format go"]);
 }

@@ -17,15 +17,18 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     refuse_compared(report, "go")?;
     let mut text = String::new();
     let mut declared = BTreeSet::new();
-    for (cell, _) in measured(report) {
-        let (unit, factor) = unit(&cell.metric);
-        if unit != TIME && cell.primary && declared.insert(unit.clone()) {
-            let better = match cell.metric.better {
-                Better::Lower => "lower",
-                Better::Higher => "higher",
-            };
+    for (cell, _) in measured(report).filter(|(cell, _)| cell.primary) {
+        let (unit, _) = unit(&cell.metric);
+        let better = match cell.metric.better {
+            Better::Lower => "lower",
+            Better::Higher => "higher",
+        };
+        if declared.insert(unit.clone()) {
             let _ = writeln!(text, "Unit {unit} better={better}");
         }
+    }
+    for (cell, _) in measured(report) {
+        let (unit, factor) = unit(&cell.metric);
         let name = name(cell);
         for value in &cell.values {
             let _ = writeln!(text, "Benchmark{name} 1 {} {unit}", value.value * factor);

@@ -70,15 +70,14 @@ impl Tool {
         }
     }
 
-    /// What a run of the tool holds several of, in the plural.
-    pub fn within(self) -> &'static str {
+    /// What a run of the tool holds several of, in the plural; none where it holds one number.
+    pub fn within(self) -> Option<&'static str> {
         match self {
-            Self::Hyperfine => "executions of the command",
-            Self::Go | Self::GoogleBenchmark => "repetitions in one process",
-            Self::PytestBenchmark => "rounds in one process",
-            Self::Fio => "jobs of one name",
-            Self::Firecracker => "values of one test session",
-            Self::CloudHypervisor => "means over iterations",
+            Self::Hyperfine => Some("executions of the command"),
+            Self::Go | Self::GoogleBenchmark => Some("repetitions in one process"),
+            Self::PytestBenchmark => Some("rounds in one process"),
+            Self::Firecracker => Some("values of one test session"),
+            Self::Fio | Self::CloudHypervisor => None,
         }
     }
 

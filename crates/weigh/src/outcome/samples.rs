@@ -73,10 +73,11 @@ fn one_run(environment: &str) -> CellFlag {
 
 /// What each value is, in words.
 fn level(samples: &ToolSamples) -> String {
-    let (tool, within) = (samples.tool.name(), samples.tool.within());
-    if samples.each_is_a_run {
-        format!("{tool}: each value is a run, the geometric mean of its {within}")
-    } else {
-        format!("{tool}: one run each, of which the values are {within}")
+    let tool = samples.tool.name();
+    match (samples.each_is_a_run, samples.tool.within()) {
+        (true, Some(within)) => format!("{tool}: each value is a run, the geometric mean of its {within}"),
+        (true, None) => format!("{tool}: each value is a run"),
+        (false, Some(within)) => format!("{tool}: one run each, of which the values are {within}"),
+        (false, None) => format!("{tool}: one run each, which holds one number"),
     }
 }

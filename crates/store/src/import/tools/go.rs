@@ -36,10 +36,14 @@ struct Reader {
     /// How the names of results end, as in `-8`.
     processors: String,
     any: bool,
+    /// Whether every unit gets a verdict: nothing is a time, and nothing says which units matter.
+    all_primary: bool,
 }
 
 pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
-    let mut reader = Reader { runs: vec![Run::default()], ..Reader::default() };
+    let mut fields = text.bytes.split(u8::is_ascii_whitespace);
+    let all_primary = !fields.any(|field| matches!(field, b"ns/op" | b"sec/op" | b"Unit"));
+    let mut reader = Reader { runs: vec![Run::default()], all_primary, ..Reader::default() };
     let mut from = 0;
     for line in text.bytes.split_inclusive(|byte| *byte == b'\n') {
         let start = from;
@@ -114,11 +118,9 @@ impl Reader {
         }
         let benchmark = self.name(name);
         let run = self.run();
-        let pairs = || pairs.chunks_exact(2).map(|pair| (pair[0], pair[1]));
-        let has_time = pairs().any(|(_, unit)| is_time(unit));
-        for (value, unit) in pairs() {
+        for (value, unit) in pairs.chunks_exact(2).map(|pair| (pair[0], pair[1])) {
             let (mut metric, factor) = self.metric(unit);
-            metric.primary |= !has_time;
+            metric.primary |= self.all_primary;
             let number: f64 = value.parse().map_err(|_| {
                 let from = start + line.find(value).unwrap_or(0);
                 text.at(from, from + value.len(), &format!("`{value}` is not a number"), "")

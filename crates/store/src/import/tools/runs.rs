@@ -134,6 +134,7 @@ fn comparisons(
     let mut place_of: HashMap<Key, (usize, String)> = HashMap::new();
     let mut incomplete: Vec<String> = Vec::new();
     let mut unusable: Vec<String> = Vec::new();
+    let mut failed = (0u32, None);
     for environment in environments {
         let runs = environment.runs.len();
         for Named { file, block, run } in &mut environment.runs {
@@ -151,6 +152,10 @@ fn comparisons(
                 });
                 let comparison = &mut comparisons[*place];
                 check_metric(comparison, &cell.metric, before, file)?;
+                if cell.failed > 0 {
+                    failed.0 = failed.0.saturating_add(cell.failed);
+                    failed.1.get_or_insert_with(|| format!("{} in {}", cell.benchmark, environment.name));
+                }
                 let series = series_of(comparison, &environment.name);
                 if each_is_a_run {
                     add_run(series, &cell.values, cell.failed, block);
@@ -172,6 +177,10 @@ fn comparisons(
                 comparisons.iter().filter(lacks).map(|of| format!("{} of {}", of.metric.name, of.workload)),
             );
         }
+    }
+    if let (count, Some(first)) = failed {
+        let seen = format!("{count} measurements failed, the first of {first}");
+        notices.push((seen, "what failed is no sample, and its comparison has no verdict".into()));
     }
     let mut notice = |what: Vec<String>, seen: &str, action: &str| {
         if let Some(first) = what.first() {

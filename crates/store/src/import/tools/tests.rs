@@ -62,6 +62,7 @@ fn the_commands_of_one_hyperfine_are_its_environments() {
     assert!(!samples.each_is_a_run);
     let failing = &samples.comparisons[0].series[2];
     assert_eq!((failing.tried, failing.failed, failing.observations.len()), (6, 6, 0));
+    assert!(samples.notices[0].0.contains("6 measurements failed"), "{:?}", samples.notices);
     let samples = one(TWO_COMMANDS);
     assert_eq!((values(&samples, 0, 0), values(&samples, 0, 1)), (vec![1.0, 2.0, 4.0], vec![2.0, 8.0]));
 }
@@ -185,12 +186,14 @@ fn units_of_go_name_metrics_and_say_their_direction() {
         [
             ("A", "ops/s", "ops/s", true),
             ("A", "hits", "1", true),
-            ("A", "p99", "s", true),
+            ("A", "p99", "s", false),
             ("A", "time", "s", true)
         ]
     );
     assert_eq!(samples.comparisons[1].metric.better, Better::Higher);
     assert_eq!((samples.comparisons[3].series[0].failed, values(&samples, 2, 0)[0]), (1, 7.0 * 1e-9));
+    // Where nothing is a time and nothing is declared, all of it matters.
+    assert_eq!(names(&one("BenchmarkA 1 7 p99-ns 2 hits/s\n")).iter().filter(|name| name.3).count(), 2);
 }
 
 #[test]
