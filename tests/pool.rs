@@ -162,7 +162,7 @@ fn runs_of_other_plans_are_refused_with_the_differences() {
         plan["digests"]["kernels"] = "00".into();
     });
     let said = [
-        "workloads:true:iterations: 1 (a), 7 (b)",
+        "workloads:true:iterations: 3 (a), 7 (b)",
         "tool_version: ",
         "0.0.1 (b)",
         "digests:kernels: ",

@@ -2,6 +2,7 @@
 
 use super::words::{self, direction, machines};
 use super::{PooledMachine, PooledReport};
+use crate::differences::readable_fact;
 use crate::document::{
     Align, Audience, Bar, BarScale, Block, Cell, Column, Document, Entry, Figure, Fit, Form, Item, ListKind,
     Piece, PlotKind, Row, Section, SectionKind, Table, Tone,
@@ -13,7 +14,7 @@ use crate::quantity::{Effect, Quantity, Scale, plain_percent, share_of, size};
 use crate::results::reach;
 use crate::run::warnings_of;
 use crate::text::{harmless, join, shown_name};
-use weigh_model::{Better, format_bytes};
+use weigh_model::Better;
 use weigh_stats::{GroupDifference, Interval, MachineEffect, PooledCell, Verdict};
 
 /// Machines of a cell that have a row. Of more, those with the least and with the largest effects
@@ -79,14 +80,14 @@ fn labels(report: &PooledReport) -> Section {
     };
     let alone = of_size(1);
     if !alone.is_empty() {
-        let what = "one machine: its intervals are about this machine, nothing is known of others, and there is no \
-                    verdict; `weigh run --plan FILE` repeats its plan on others";
+        let what = "the intervals are about this machine, nothing is known of others, and there is no verdict; `weigh run --plan \
+                    FILE` repeats its plan on others";
         add("ONE MACHINE", format!("{}{what}", which(&alone)));
     }
     let two = of_size(2);
     if !two.is_empty() {
-        let what = "two machines: the mean has an interval, and a wide one; none can be given for another machine, because \
-                    its t distribution has k - 2 degrees of freedom, here 0";
+        let what = "the average has an interval, and a wide one; none can be given for another machine, because its t \
+                    distribution has k - 2 degrees of freedom, here 0";
         add("TWO MACHINES", format!("{}{what}", which(&two)));
     }
     if !report.unequal.is_empty() {
@@ -348,7 +349,8 @@ fn forest(report: &PooledReport, cell: &PooledCell, bars: BarScale) -> Table {
         .overhead
         .filter(|_| cell.machines.len() > 1)
         .map(|of| summary("on average", Entry::effect(of.into()), Some(of), words::tone(cell)));
-    let another = cell.prediction.map(|of| summary("another machine", self::ends(of), Some(of), Tone::Plain));
+    let another =
+        cell.prediction.map(|of| summary("another machine", Entry::effect(of.into()), Some(of), Tone::Plain));
     Table {
         caption: format!("{}, {}", caption(report, cell, &scale), shown_name(&cell.environment)),
         columns: vec![
@@ -422,7 +424,7 @@ fn all_machines(report: &PooledReport) -> Section {
         let cells = [
             Entry::name(&host.cpu_model),
             Entry::count(host.cpus.len() as u64),
-            Entry::text(format_bytes(host.memory_bytes)),
+            Entry::text(readable_fact("memory_bytes", Some(&host.memory_bytes.into()))),
             Entry::name(&host.kernel),
             Entry::name(&host.operating_system),
             Entry::name(machine.runs.join(", ")),

@@ -64,6 +64,12 @@ pub(super) fn why_no_verdict(cell: &PooledCell) -> String {
 /// Which machines have no value, and why.
 fn lacking(cell: &PooledCell) -> String {
     let all = cell.machines.len() + cell.lacking.len();
+    if let Some((_, reason)) = cell.lacking.first()
+        && cell.machines.is_empty()
+        && cell.lacking.iter().all(|(_, other)| other == reason)
+    {
+        return format!("on no machine: {}", harmless(reason));
+    }
     let named: Vec<String> = cell
         .lacking
         .iter()

@@ -47,7 +47,7 @@ const RATIOS: [f64; 4] = [0.0, 0.5, 1.0, 3.0];
 #[test]
 fn the_intervals_of_a_pool_hold_the_truth() {
     let error = SD / (BLOCKS as f64).sqrt();
-    for (machines, repetitions) in [(3, 8_000), (5, 8_000), (10, 4_000), (30, 2_000)] {
+    for (machines, repetitions) in [(3, 4_000), (5, 4_000), (10, 2_000), (30, 1_000)] {
         for (at, ratio) in RATIOS.into_iter().enumerate() {
             for unequal in [false, true] {
                 let seed = 300 + machines as u64 * 10 + 2 * at as u64 + u64::from(unequal);
@@ -56,8 +56,8 @@ fn the_intervals_of_a_pool_hold_the_truth() {
                     [held.mean, held.another]
                 });
                 let what = format!("{machines} machines, tau / error {ratio}, unequal {unequal}");
-                at_least(&format!("{what}: mean"), mean, 0.93);
-                at_least(&format!("{what}: another machine"), another, 0.88);
+                at_least(&format!("{what}: mean"), mean, 0.92);
+                at_least(&format!("{what}: another machine"), another, 0.85);
             }
         }
     }
