@@ -165,7 +165,10 @@ fn what_is_written_for_other_tools_is_read_back() {
     }
     let bencher = stage.json("show r --format bencher");
     let of = &bencher["true in null:effect=0.1,label=b,sd=0.02"];
-    assert_eq!(of["time (s)"]["value"], cell_of(&report, "null:effect=0.1,label=b,sd=0.02", "time")["median"]);
+    assert_eq!(
+        of["time (s)"]["value"],
+        cell_of(&report, "null:effect=0.1,label=b,sd=0.02", "time")["median"]
+    );
     assert!(of["time overhead (%)"]["lower_value"].as_f64().unwrap() > 5.0, "{bencher}");
     let smaller = stage.json("show r --format github-smaller");
     let names: Vec<&str> =

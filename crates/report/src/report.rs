@@ -187,9 +187,12 @@ pub enum ReportError {
         /// The format.
         format: &'static str,
     },
-    /// A report without a time in a format that holds times.
-    #[error("Google Benchmark's format holds times, and no metric of this report is one")]
-    NoTimes,
+    /// A report without a metric of the kind that a format holds.
+    #[error("the format holds {holds}, and no metric of this report is one of them")]
+    NoMetric {
+        /// The kind, in the plural.
+        holds: &'static str,
+    },
     /// An element cannot be written.
     #[error("cannot write the report as JUnit's XML: {0}")]
     Junit(String),

@@ -8,7 +8,7 @@ use crate::{Report, ReportError};
 use serde_json::{Value, json};
 use weigh_model::Better;
 
-/// The medians of the metrics of one direction.
+/// The medians of the metrics of one direction; the action refuses an empty list.
 pub(crate) fn render(report: &Report, better: Better) -> Result<String, ReportError> {
     let of_direction = measured(report).filter(|(cell, _)| cell.metric.better == better);
     let entries: Vec<Value> = of_direction
@@ -33,5 +33,12 @@ pub(crate) fn render(report: &Report, better: Better) -> Result<String, ReportEr
             entry
         })
         .collect();
+    if entries.is_empty() {
+        let holds = match better {
+            Better::Lower => "metrics of which less is better",
+            Better::Higher => "metrics of which more is better",
+        };
+        return Err(ReportError::NoMetric { holds });
+    }
     Ok(serde_json::to_string_pretty(&entries)? + "\n")
 }

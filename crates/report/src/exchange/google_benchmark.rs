@@ -33,7 +33,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         }));
     }
     if benchmarks.is_empty() {
-        return Err(ReportError::NoTimes);
+        return Err(ReportError::NoMetric { holds: "times" });
     }
     let mut context = json!({ "executable": "weigh" });
     if let Some(host) = &report.host {

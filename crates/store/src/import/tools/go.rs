@@ -36,6 +36,8 @@ struct Reader {
     /// How the names of results end, as in `-8`.
     processors: String,
     any: bool,
+    /// Lines that begin as a result and are none.
+    broken: u32,
     /// Whether every unit gets a verdict: nothing is a time, and nothing says which units matter.
     all_primary: bool,
 }
@@ -71,7 +73,13 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
             "keep the output of `go test -bench=.`, whose result lines begin with `Benchmark`",
         ));
     }
-    Ok(ToolFile { runs: reader.runs, notices: Vec::new() })
+    let mut notices = Vec::new();
+    if reader.broken > 0 {
+        let seen =
+            format!("{} lines of {} begin as a result and are none", reader.broken, text.path.display());
+        notices.push((seen, "a benchmark that prints breaks its own line: let it print nothing".into()));
+    }
+    Ok(ToolFile { runs: reader.runs, notices })
 }
 
 impl Reader {
@@ -98,6 +106,10 @@ impl Reader {
             }
             [name, count, pairs @ ..] if line.starts_with("Benchmark") && count.parse::<u64>().is_ok() => {
                 self.result(text, start, line, &name["Benchmark".len()..], pairs)
+            }
+            [name, _, ..] if name.starts_with("Benchmark") && line.starts_with("Benchmark") => {
+                self.broken += 1;
+                Ok(())
             }
             _ => Ok(()),
         }

@@ -192,6 +192,9 @@ fn units_of_go_name_metrics_and_say_their_direction() {
     );
     assert_eq!(samples.comparisons[1].metric.better, Better::Higher);
     assert_eq!((samples.comparisons[3].series[0].failed, values(&samples, 2, 0)[0]), (1, 7.0 * 1e-9));
+    let broken = one("BenchmarkA\nBenchmarkA 1 5 ns/op\nBenchmarkB-2 a word\n     100 7 ns/op\n");
+    assert_eq!(broken.comparisons.len(), 1);
+    assert!(broken.notices[0].0.starts_with("1 lines of 1.json begin"), "{:?}", broken.notices);
     // Where nothing is a time and nothing is declared, all of it matters.
     assert_eq!(names(&one("BenchmarkA 1 7 p99-ns 2 hits/s\n")).iter().filter(|name| name.3).count(), 2);
 }
