@@ -174,7 +174,7 @@ fn what_is_written_for_other_tools_is_read_back() {
     let names: Vec<&str> =
         smaller.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
     assert!(names.contains(&"true in null:sd=0.02 time"), "{names:?}");
-    assert_eq!(stage.json("show r --format github-bigger"), json!([]));
+    stage.refuses("show r --format github-bigger", &["metrics of which more is better"]);
     stage.stdout("run --on null:sd=0.02;null:label=b,effect=0.1,sd=0.02 --baseline null:sd=0.02 --blocks 6 --seed 8 --out q -- true");
     stage.refuses("compare r q --format go", &["comparison of runs", "weigh show RUN --format go"]);
 }

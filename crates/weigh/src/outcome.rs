@@ -201,7 +201,7 @@ pub fn render(
     options: &weigh_report::Options,
 ) -> Result<String, Failure> {
     weigh_report::render(report, format.into(), options).map_err(|error| match error {
-        ReportError::NoSamples { .. } | ReportError::NoTimes => {
+        ReportError::NoSamples { .. } | ReportError::NoMetric { .. } => {
             Failure::input(error.to_string()).hint("`--format json` and `--format csv` take every report")
         }
         error => Failure::new(Kind::Failed, "the report cannot be written").because(error),
