@@ -126,6 +126,9 @@ fn what_cannot_be_used_is_refused_with_its_remedy() {
     stage.refuses("analyse g.txt a.json", &["g.txt is a file of Go", "a.json one of hyperfine"]);
     stage.refuses("analyse a.json --from go", &["a.json", "no result of a benchmark", "a file of hyperfine"]);
     stage.write("s.csv", "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\n");
+    stage.write("s.txt", "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\n");
+    stage.run("analyse s.txt --from csv").ends_with(0);
+    stage.refuses("analyse s.txt --from json-lines", &["s.txt", "line 1"]);
     stage.refuses("analyse s.csv s.csv", &["one file", "environment"]);
     stage.refuses("analyse x=s.csv", &["s.csv", "leave `x=` out"]);
     stage.refuses("analyse x=gone.json", &["gone.json", "cannot read it"]);

@@ -163,6 +163,24 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
     if is_json { lines::parse(path, bytes) } else { delimited::parse(path, bytes) }
 }
 
+/// As [`parse`], for bytes that are CSV whatever the ending of the name is.
+///
+/// # Errors
+/// As [`read_with_notes`].
+pub fn parse_csv(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
+    refuse_compressed(path, bytes)?;
+    delimited::parse(path, bytes)
+}
+
+/// As [`parse`], for bytes that are JSON lines whatever the ending of the name is.
+///
+/// # Errors
+/// As [`read_with_notes`].
+pub fn parse_json_lines(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
+    refuse_compressed(path, bytes)?;
+    lines::parse(path, bytes)
+}
+
 fn refuse_compressed(path: &Path, bytes: &[u8]) -> Result<(), ImportError> {
     let is_compressed = bytes.starts_with(&[0x1f, 0x8b])
         || bytes.starts_with(b"\xfd7zXZ")

@@ -10,7 +10,7 @@ mod study;
 
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use pool::{By, PoolArgs};
-pub use samples::AnalyseArgs;
+pub use samples::{AnalyseArgs, SampleFormat};
 pub use selftest::{SelftestArgs, SelftestFormat};
 pub use study::{StudyArgs, StudyCommand, StudyNewArgs};
 

@@ -1,6 +1,6 @@
 //! `weigh analyse`: the same statistics for samples that were measured elsewhere.
 
-use crate::cli::AnalyseArgs;
+use crate::cli::{AnalyseArgs, SampleFormat};
 use crate::error::Failure;
 use crate::outcome;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,12 @@ pub fn run(args: &AnalyseArgs) -> Result<(), Failure> {
         }
         None => {
             let (file, bytes) = only_file(&read)?;
-            let comparisons = import::parse(&file.path, bytes)?.comparisons;
+            let parse = match from {
+                Some(SampleFormat::Csv) => import::parse_csv,
+                Some(SampleFormat::JsonLines) => import::parse_json_lines,
+                _ => import::parse,
+            };
+            let comparisons = parse(&file.path, bytes)?.comparisons;
             outcome::from_samples(&title, &comparisons, baseline.as_deref())?
         }
     };

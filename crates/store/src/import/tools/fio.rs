@@ -7,6 +7,7 @@ use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile, metric};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use weigh_model::Better;
 
 #[derive(Deserialize)]
@@ -67,7 +68,8 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     };
     let mut run = Run::default();
     let mut notices = Vec::new();
-    let mut sums: Vec<((String, u64, &'static str), Sum)> = Vec::new();
+    let mut sums: Vec<(String, &'static str, Sum)> = Vec::new();
+    let mut place_of: HashMap<(String, u64, &'static str), usize> = HashMap::new();
     for raw in jobs.jobs {
         let job: Job<'_> = text.part(raw, "a job of fio")?;
         let mut did_anything = false;
@@ -92,13 +94,11 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
                 return Err(text.at_key(part, "bw_bytes", &message, "let fio run for longer"));
             }
             let key = (job.jobname.clone(), job.groupid, direction);
-            let sum = match sums.iter().position(|(known, _)| *known == key) {
-                Some(at) => &mut sums[at].1,
-                None => {
-                    sums.push((key, Sum::default()));
-                    &mut sums.last_mut().expect("it was pushed").1
-                }
-            };
+            let place = *place_of.entry(key).or_insert_with(|| {
+                sums.push((job.jobname.clone(), direction, Sum::default()));
+                sums.len() - 1
+            });
+            let sum = &mut sums[place].2;
             sum.bytes_per_s += bytes_per_s;
             sum.operations_per_s += did.iops;
             sum.operations += did.total_ios;
@@ -109,7 +109,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
             notices.push((seen, format!("fio's error is {}", job.error)));
         }
     }
-    for ((job, _, direction), sum) in sums {
+    for (job, direction, sum) in sums {
         let name = |what: &str| format!("{direction}_{what}");
         let found = [
             (metric(&name("bandwidth"), "B/s", Better::Higher, true), sum.bytes_per_s),

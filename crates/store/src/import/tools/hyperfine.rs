@@ -8,6 +8,7 @@ use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use weigh_model::MetricSpec;
 
 #[derive(Deserialize)]
@@ -48,7 +49,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     let export: Export<'_> = text.json("a file of `hyperfine --export-json`")?;
     let mut run = Run::default();
     let metric = MetricSpec::time("time");
-    let mut names: Vec<String> = Vec::new();
+    let mut names: HashMap<String, u32> = HashMap::new();
     for raw in export.results {
         let command: Command<'_> = text.part(raw, "a result of hyperfine")?;
         let (values, failed) = executions(text, raw, &command)?;
@@ -60,10 +61,10 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
 }
 
 /// A command that is given twice is measured twice, and gets a number.
-fn once(names: &mut Vec<String>, name: &str) -> String {
-    let before = names.iter().filter(|known| *known == name).count();
-    names.push(name.into());
-    if before == 0 { name.into() } else { format!("{name} #{}", before + 1) }
+fn once(names: &mut HashMap<String, u32>, name: &str) -> String {
+    let times = names.entry(name.into()).or_default();
+    *times += 1;
+    if *times == 1 { name.into() } else { format!("{name} #{times}") }
 }
 
 /// The times of the executions that succeeded, seconds, and how many did not.

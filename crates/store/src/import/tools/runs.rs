@@ -46,14 +46,16 @@ pub(super) fn arrange(tool: Tool, files: Vec<(&NamedFile, ToolFile)>) -> Result<
 /// Each command of hyperfine is an environment, and does the same work as the others.
 fn by_command(named: Vec<Named<'_>>) -> Vec<Environment<'_>> {
     let mut environments: Vec<Environment<'_>> = Vec::new();
+    let mut place_of: HashMap<String, usize> = HashMap::new();
     for Named { file, block, run } in named {
         for mut cell in run.cells {
             let name = std::mem::replace(&mut cell.benchmark, "command".into());
             let one = Named { file, block, run: Run { cells: vec![cell], ..Run::default() } };
-            match environments.iter_mut().find(|known| known.name == name) {
-                Some(known) => known.runs.push(one),
-                None => environments.push(Environment { name, runs: vec![one] }),
-            }
+            let place = *place_of.entry(name.clone()).or_insert_with(|| {
+                environments.push(Environment { name, runs: Vec::new() });
+                environments.len() - 1
+            });
+            environments[place].runs.push(one);
         }
     }
     environments
@@ -170,8 +172,8 @@ fn comparisons(
         }
         if each_is_a_run {
             let lacks = |comparison: &&Comparison| {
-                let series = comparison.series.iter().find(|series| series.environment == environment.name);
-                series.is_some_and(|series| (series.tried as usize) < runs)
+                let last = comparison.series.last();
+                last.is_some_and(|last| last.environment == environment.name && (last.tried as usize) < runs)
             };
             incomplete.extend(
                 comparisons.iter().filter(lacks).map(|of| format!("{} of {}", of.metric.name, of.workload)),
