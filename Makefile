@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run dist test-dist test-reproducible test-crates test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz
+.PHONY: run dist test-dist test-reproducible test-crates test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz miri
 
 run:
 	cargo run --release --package weighbridge
@@ -71,6 +71,12 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Miri over the messages between host and probe: it needs a nightly compiler with the component miri.
+# Few cases of each property, because it interprets every instruction; links makes system calls that
+# it does not know.
+miri:
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --package weigh-protocol
 
 # Five minutes for each of the fuzzers, or for those of FUZZ; what they find is in fuzz/artifacts.
 # They need a nightly compiler and cargo-fuzz (cargo install cargo-fuzz). The default tests replay
