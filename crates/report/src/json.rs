@@ -32,7 +32,6 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "title": report.title,
         "compared": report.compared.as_ref().map(|two| json!({ "before": two.before, "after": two.after })),
         "effort": report.effort_label,
-        "samples": report.samples,
         "design": plan.map(|plan| plan.effort),
         "exploratory": report.analysis.exploratory,
         "margin": report.analysis.margin,
@@ -61,6 +60,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "sliced_units": circumstances.sliced_units,
     });
     root.extend(object(further).into_iter().filter(|(_, found)| *found != json!([])));
+    root.extend(report.samples.as_ref().map(|samples| ("samples".to_string(), json!(samples))));
     if let Some(machine) = &circumstances.loader_machine {
         let mut machine = object(json!(machine));
         machine.insert("clock".into(), json!(circumstances.loader_clock.as_ref().map(clock)));

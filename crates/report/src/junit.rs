@@ -200,9 +200,7 @@ pub(crate) fn behind(gate: Gate, outcome: GateOutcome, why: &str, effect: &str, 
             );
             if undecided_fails { Outcome::Failed(what) } else { Outcome::Skipped(what) }
         }
-        GateOutcome::NotJudged => {
-            Outcome::Error(format!("the gate of {percent} % cannot judge it: {why}"))
-        }
+        GateOutcome::NotJudged => Outcome::Error(format!("the gate of {percent} % cannot judge it: {why}")),
     }
 }
 

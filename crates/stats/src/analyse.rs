@@ -579,7 +579,11 @@ fn verdict(cell: &Cell, estimate: &Estimate, exploratory: bool, alone: (f64, f64
 
 /// The verdict by whether a difference and a place within the margin are shown. `alone` is what the
 /// pairs that there are show, where failed ones leave something open.
-pub(crate) fn shown_verdict(mean: f64, certain: (bool, bool), alone: Option<(bool, bool)>) -> Option<Verdict> {
+pub(crate) fn shown_verdict(
+    mean: f64,
+    certain: (bool, bool),
+    alone: Option<(bool, bool)>,
+) -> Option<Verdict> {
     if certain == (false, false) && alone.is_some_and(|alone| alone != certain) {
         return None;
     }

@@ -111,8 +111,8 @@ pub use pilot::{
     Expense, Iterated, PILOT_BLOCKS, PilotSpread, PlannedCell, PlannedParts, PlannedRun, planned_run,
 };
 pub use pool::{
-    GroupDifference, MachineEffect, MachineSpread, PoolRun, Pooled, PooledCell, PooledGroup, RunEstimates, gate_pooled,
-    pool,
+    GroupDifference, MachineEffect, MachineSpread, PoolRun, Pooled, PooledCell, PooledGroup, RunEstimates,
+    gate_pooled, pool,
 };
 pub use sequential::SequentialLook;
 pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};

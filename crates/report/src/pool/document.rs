@@ -34,7 +34,7 @@ pub(super) fn document(report: &PooledReport, whole: bool) -> Document {
     document.add(head(report));
     document.add(labels(report));
     results(report, bars, whole).into_iter().for_each(|section| document.add(section));
-    document.add(differences(report));
+    document.add(differences(report, whole));
     if !whole {
         document.add(lines(report));
         return document;
@@ -159,7 +159,7 @@ fn result(report: &PooledReport, cells: &[&PooledCell], bars: BarScale) -> Table
         Column::text("").fit(Fit::Bar).on(Audience { paper: false, ..Audience::ALL }),
         Column::text("verdict").fit(Fit::Wrapped("no difference".len())),
         Column::number("another machine"),
-        Column::number("spread"),
+        Column::number("spread").fit(Fit::Soon),
         Column::number("machines"),
         Column::number("n"),
         Column::text("remarks").fit(Fit::Remarks),
@@ -223,13 +223,14 @@ fn bar(name: &str, interval: Option<Interval>, tone: Tone, bars: BarScale) -> Ba
     Bar { interval, tone, alt, ..Bar::default() }
 }
 
-/// How groups differ from the first.
-fn differences(report: &PooledReport) -> Section {
+/// How groups differ from the first; in the brief form, in primary metrics.
+fn differences(report: &PooledReport, whole: bool) -> Section {
     let section = Section::new("Between groups");
     let pooled = &report.pooled;
     let Some(first) = pooled.groups.first().filter(|_| !pooled.differences.is_empty()) else {
         return section;
     };
+    let shown = pooled.differences.iter().filter(|one| whole || pooled.cells[one.other].is_in_family());
     let row = |one: &GroupDifference| {
         let cell = &pooled.cells[one.other];
         let subject = format!("{} {}, {}", cell.workload, cell.metric.name, cell.environment);
@@ -248,7 +249,7 @@ fn differences(report: &PooledReport) -> Section {
             Column::text("group"),
             Column::number(against).aligned(Align::Effect),
         ],
-        rows: pooled.differences.iter().map(row).collect(),
+        rows: shown.map(row).collect(),
         ..Table::default()
     };
     section.with(Audience::ALL, Block::table(table))
@@ -256,8 +257,8 @@ fn differences(report: &PooledReport) -> Section {
 
 /// What else there is to say in the brief form, a line each.
 fn lines(report: &PooledReport) -> Section {
-    let rates = report.pooled.cells.iter().any(|cell| cell.metric.better == Better::Higher);
     let judged: Vec<&PooledCell> = report.pooled.cells.iter().filter(|cell| cell.is_in_family()).collect();
+    let rates = judged.iter().any(|cell| cell.metric.better == Better::Higher);
     let open: Vec<&&PooledCell> =
         judged.iter().filter(|cell| cell.verdict == Some(Verdict::Inconclusive)).collect();
     let nearest = open.iter().filter_map(|cell| cell.machines_to_decide).min();

@@ -2,6 +2,8 @@
 //! source of those that it had not.
 
 use super::*;
+use proptest::prelude::*;
+use proptest::sample::Index;
 use weigh_model::Observation;
 
 fn data(name: &str) -> Vec<u8> {
@@ -402,4 +404,37 @@ fn thousands_of_benchmarks_are_read_in_time_that_grows_with_their_number() {
     let text: String = lines.collect();
     let samples = samples(&[(Some("a"), &text), (Some("b"), &text)]).unwrap();
     assert_eq!((samples.comparisons.len(), samples.comparisons[9].series.len()), (20_000, 2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Real files with some bytes replaced, cut anywhere, read as those of any tool.
+    #[test]
+    fn no_bytes_make_it_panic(
+        which in 0usize..5,
+        changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 0..4),
+        cut in any::<Index>(),
+        whole in any::<bool>(),
+    ) {
+        let names = [
+            "hyperfine-1.15.json",
+            "fio-3.33.json",
+            "go-1.19.txt",
+            "google-benchmark-1.7.1.json",
+            "pytest-benchmark-5.3.1.json",
+        ];
+        let mut bytes = data(names[which]);
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if !whole {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        for tool in Tool::ALL {
+            let files = [(file(Some("a"), "a"), bytes.clone()), (file(Some("b"), "b"), bytes.clone())];
+            let _ = parse_tool(tool, &files);
+        }
+    }
 }
