@@ -170,6 +170,8 @@ fn runs_of_other_plans_are_refused_with_the_differences() {
     ];
     stage.refuses("pool a b", &said);
     stage.refuses("pool a b --allow-unequal digests,tool_version", &["workloads:true:iterations"]);
+    stage
+        .refuses("pool a b --allow-unequal digest", &["not compared by `digest`", "did you mean `digests`?"]);
     let allowed = unbroken(&stage.stdout("pool a b --allow-unequal digests,tool_version,workloads"));
     assert!(allowed.contains("UNEQUAL BY REQUEST") && allowed.contains("0.0.1 (b)"), "{allowed}");
 }

@@ -124,10 +124,15 @@ pub enum Command {
     ///
     /// Each machine is one observation, and several runs of one are combined first. From one machine
     /// nothing follows for others; the interval for another machine takes three.
-    #[command(mut_arg("gate", |arg| arg.help(
-        "Exit 3 when an overhead is shown to lie above this many per cent on average over machines, 4 when one cannot be \
-         judged"
-    )))]
+    #[command(
+        mut_arg("gate", |arg| arg.help(
+            "Exit 3 when an overhead is shown to lie above this many per cent on average over machines, 4 when one \
+             cannot be judged"
+        )),
+        mut_arg("details", |arg| arg.help(
+            "Show every metric, and every machine by itself, as well, where the format is a table"
+        ))
+    )]
     Pool(Box<PoolArgs>),
     /// Apply the same statistics to samples that were measured elsewhere, or to result files of
     /// other benchmark tools

@@ -39,10 +39,12 @@ pub struct Unlike {
 /// Compares the runs with the first.
 ///
 /// # Errors
-/// They differ in something that nobody allowed, with the list.
+/// They differ in something that nobody allowed, with the list; a word that is allowed stands for
+/// nothing.
 pub fn compare(runs: &[PoolRun], by: Option<By>, allow: &[String]) -> Result<Unlike, Failure> {
     let mut unlike = Unlike::default();
     let Some(first) = runs.first() else { return Ok(unlike) };
+    require_known(allow, first)?;
     let implied = implied(by);
     let is_implied = |key: &str| implied.iter().any(|word| parity_key_matches(word, key));
     let mut known: BTreeMap<&str, Decisive> = BTreeMap::new();
@@ -83,6 +85,29 @@ pub fn compare(runs: &[PoolRun], by: Option<By>, allow: &[String]) -> Result<Unl
     }
     unlike.allowed = allowed.into_iter().map(|(key, values)| sentence(key, values)).collect();
     Ok(unlike)
+}
+
+/// Refuses a word that stands for nothing that runs are compared by.
+fn require_known(allow: &[String], run: &PoolRun) -> Result<(), Failure> {
+    if allow.is_empty() {
+        return Ok(());
+    }
+    let all = decisive(run);
+    let parts: BTreeSet<&str> = all.keys().filter_map(|key| key.split(':').next()).chain(["facts"]).collect();
+    let is_known = |word: &&String| {
+        let beginning = word.split(':').next().unwrap_or_default();
+        parts.iter().any(|part| match beginning.strip_suffix('*') {
+            Some(beginning) => part.starts_with(beginning),
+            None => *part == beginning,
+        })
+    };
+    let Some(unknown) = allow.iter().find(|word| !is_known(word)) else { return Ok(()) };
+    let known: Vec<&str> = parts.into_iter().collect();
+    Err(Failure::input(format!("runs are not compared by `{unknown}`")).at_word(
+        "--allow-unequal",
+        unknown,
+        &known,
+    ))
 }
 
 /// What may differ between groups because their kinds do.
