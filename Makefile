@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run dist test-dist test-reproducible test-crates test test-platforms test-containers test-kills test-studies test-long lint bench figures book deny advisories fuzz miri
+.PHONY: run dist test-dist test-reproducible test-crates test test-platforms test-containers test-fleet test-kills test-studies test-long lint bench figures book deny advisories fuzz miri
 
 run:
 	cargo run --release --package weighbridge
@@ -43,6 +43,11 @@ test-platforms:
 # comes up.
 test-containers:
 	WEIGH_CONTAINERS=1 tests/run --profile long --package weighbridge -E 'test(/^containers::/)'
+
+# Two hundred machines through a real Slurm, of which several nodes run here. It needs slurm-wlm and
+# munge.
+test-fleet:
+	WEIGH_LONG=1 tests/run --profile long --package weighbridge -E 'test(/^fleet::/)'
 
 # SIGKILL at a thousand system calls of runs on every platform that is ready, in about three hours.
 # It needs strace.

@@ -25,6 +25,7 @@ mod crash;
 mod density;
 mod elsewhere;
 mod first_minutes;
+mod fleet;
 mod footprint;
 mod fuzz;
 mod hostile;

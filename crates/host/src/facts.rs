@@ -92,8 +92,8 @@ fn allowed_list(status: &str) -> Option<Vec<u32>> {
 }
 
 /// A digest of the machine id bound to this application, because the machine id itself is
-/// confidential (`machine-id(5)`).
-fn identity(machine: &str) -> String {
+/// confidential (`machine-id(5)`): what [`HostFacts::identity`] is of the machine that has it.
+pub fn identity(machine: &str) -> String {
     let digest =
         Sha256::new().chain_update(b"weighbridge host\0").chain_update(machine.as_bytes()).finalize();
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()

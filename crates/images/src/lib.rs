@@ -51,6 +51,7 @@ mod root;
 pub mod store;
 #[cfg(test)]
 mod tests;
+pub mod transfer;
 
 pub use error::{FileError, ImageError};
 pub use initramfs::Initramfs;

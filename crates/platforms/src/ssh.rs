@@ -14,6 +14,7 @@
 //! says less. The host's sensors see nothing of it, so that no CPU time is charged and no noise is
 //! watched there.
 
+pub mod fleet;
 mod guest;
 mod remote_directory;
 mod scripts;
@@ -173,7 +174,8 @@ impl Platform for Ssh {
     fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
         match (what, Target::read(detail)) {
             ("directory", Some(target)) => remote_directory::undo(id, &target),
-            ("directory", None) => {
+            (fleet::DIRECTORY, Some(target)) => fleet::undo(id, &target),
+            ("directory" | fleet::DIRECTORY, None) => {
                 let unknown = format!(
                     "the ledger does not say how the machine with {id} is reached, or names a configuration that another user may write"
                 );

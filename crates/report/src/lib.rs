@@ -25,6 +25,7 @@ mod differences;
 pub mod document;
 mod duplicates;
 mod exchange;
+mod fleet;
 mod gate;
 mod group;
 mod html;
@@ -53,6 +54,7 @@ mod text;
 mod troubles;
 
 pub use document::Document;
+pub use fleet::{FleetRow, fleet};
 pub use gate::{Gate, Judgement};
 pub use html::LivePage;
 pub use planned::planned;

@@ -10,7 +10,8 @@ use crate::error::no_room;
 use crate::naming::{directory_name, safe_file_name};
 use crate::{files, samples};
 use checks::{is_empty_and_own, is_empty_but_for, require_run_directory};
-use lock::{DirectoryLock, LOCK};
+pub(crate) use lock::DirectoryLock;
+use lock::LOCK;
 use rustix::fs::OFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -420,6 +421,18 @@ impl RunDirectory {
     }
 }
 
+/// How long a file of a run directory may be, bytes, by its path relative to the directory; none for
+/// what is no file of a run, and for what only the machine that writes to it needs.
+pub fn longest_bytes(file: &Path) -> Option<u64> {
+    let mut parts = file.to_str()?.split('/');
+    match (parts.next()?, parts.next(), parts.next()) {
+        (SAMPLES | EVENTS, None, None) => Some(files::LONGEST_SAMPLES_BYTES),
+        (PLAN | HOST | "report.html", None, None) => Some(files::LONGEST_BYTES),
+        (LOGS, Some(_), None) => Some(files::LONGEST_BYTES),
+        _ => None,
+    }
+}
+
 impl Drop for RunDirectory {
     fn drop(&mut self) {
         // Events are for people, and nobody is left to report a failure to.
@@ -514,7 +527,7 @@ fn require_own_logs(logs: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {
+pub(crate) fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {
     let mut bytes =
         serde_json::to_vec_pretty(value).expect("plans and hosts hold only strings, numbers, lists and maps");
     bytes.push(b'\n');
@@ -522,7 +535,7 @@ fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {
 }
 
 /// A file and the digest of its bytes.
-fn read_versioned<T: DeserializeOwned>(
+pub(crate) fn read_versioned<T: DeserializeOwned>(
     directory: &Path,
     name: &str,
     supported: Option<u32>,

@@ -35,6 +35,9 @@ pub enum StoreError {
         "{0} is not a run directory: it has neither plan.json nor samples.jsonl; give a directory that `weigh run` made"
     )]
     Foreign(PathBuf),
+    /// This run directory is not one of its fleet's plan.
+    #[error("{0} is no run of the fleet's plan; move it away, and `weigh fleet --resume` measures it again")]
+    OtherPlan(PathBuf),
     /// A file that every run directory has is missing.
     #[error("{path} has no {file}: {consequence}")]
     Missing {

@@ -14,6 +14,8 @@
 //! A sample is never rewritten. The only bytes that ever leave `samples.jsonl` are those of a last
 //! line that a crash cut short; they are kept in `logs/`, and [`Records::recovered`] says so.
 //!
+//! [`fleet`] keeps the runs of one plan on several machines.
+//!
 //! [`import`] reads samples that were measured elsewhere, [`export`] writes them for use elsewhere.
 //!
 //! # Example
@@ -56,11 +58,12 @@ pub mod export;
 pub mod files;
 #[cfg(test)]
 mod fixtures;
+pub mod fleet;
 pub mod import;
 mod naming;
 mod samples;
 
-pub use directory::{Derived, Events, Records, RunDirectory, make_directory};
+pub use directory::{Derived, Events, Records, RunDirectory, longest_bytes, make_directory};
 pub use durable::write_whole;
 pub use error::StoreError;
-pub use naming::resolve;
+pub use naming::{resolve, safe_file_name};

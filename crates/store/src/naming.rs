@@ -80,7 +80,7 @@ pub(crate) fn directory_name(started_utc: &str, name: &str) -> String {
 }
 
 /// Keeps what needs no quoting in a shell; ASCII, no slash, no leading dot.
-pub(crate) fn safe_file_name(name: &str) -> String {
+pub fn safe_file_name(name: &str) -> String {
     let safe: String = name
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || "._=,+@-".contains(c) { c } else { '-' })

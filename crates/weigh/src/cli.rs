@@ -1,6 +1,7 @@
 //! The command line. Completions, manual pages and the reference in the documentation are made from
 //! these definitions.
 
+mod fleet;
 mod guests;
 mod pool;
 mod recorded;
@@ -8,6 +9,7 @@ mod samples;
 mod selftest;
 mod study;
 
+pub use fleet::FleetArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use pool::{By, PoolArgs};
 pub use samples::{AnalyseArgs, SampleFormat};
@@ -67,6 +69,12 @@ pub enum Command {
     /// that it prints detects the difference in every comparison with 80 % power.
     #[command(mut_args(PlanArgs::hide))]
     Plan(Box<PlanArgs>),
+    /// Measure one plan on many machines, by ssh or Slurm, and bring their runs back
+    ///
+    /// The plan is made here. weigh itself and the plan travel to every machine, each measures by
+    /// itself, and its run directory comes back into the directory of the fleet.
+    #[command(mut_args(FleetArgs::hide))]
+    Fleet(Box<FleetArgs>),
     /// Measure how long guests take to start, from the platform's first program to the first
     /// response
     Start(Box<StartArgs>),
@@ -142,7 +150,7 @@ pub enum Command {
     /// Firecracker and Cloud Hypervisor. Runs of a tool differ, so each of their files is one
     /// observation and a verdict takes several of each environment.
     Analyse(AnalyseArgs),
-    /// Continue a run or a study after a crash or Ctrl-C; nothing measured is lost or repeated
+    /// Continue a run, a study or a fleet after a crash or Ctrl-C; nothing measured is lost or repeated
     Resume {
         /// A run directory, or `last`
         #[arg(default_value = "last")]

@@ -9,6 +9,7 @@ mod commands;
 mod embedded;
 mod error;
 mod facts;
+mod fleet;
 mod host;
 mod live;
 mod outcome;

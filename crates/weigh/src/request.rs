@@ -19,7 +19,7 @@ use weigh_model::{
 use weigh_platforms::loader::Elsewhere;
 
 pub use environments::{settle, with_control};
-pub use file::read_plan;
+pub use file::{check_host, read_plan};
 pub use workloads::{first_repeated, library, workloads};
 
 /// Blocks of a quick run (method specification, "Effort").

@@ -66,6 +66,54 @@ wait "$p"; s=$?; if [ -n "$k" ]; then wait "$p"; s=137; fi; kill "$c" 2>/dev/nul
 times > "$g/times"; { read a; read u y; } < "$g/times"; echo; echo "$n ended $s $u $y"
 "#;
 
+/// What machine this is, for a fleet: its system and architecture, its boot, its identity. A line
+/// that it does not know is empty.
+const FLEET_ASK: &str = r#"
+uname -s; uname -m; cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo; cat /etc/machine-id 2>/dev/null || cat /var/lib/dbus/machine-id 2>/dev/null || echo
+"#;
+
+/// Makes the directory `$1` of a fleet, which nobody may have made before, and writes standard input
+/// to its plan.
+const FLEET_MAKE: &str = r#"umask 077; mkdir "$1" && cat > "$1/plan.json""#;
+
+/// Writes standard input to the program `weigh` in the directory `$1` of a fleet, and asks it for its
+/// version.
+const FLEET_EQUIP: &str = r#"
+umask 077; cat > "$1/weigh.new" && chmod 700 "$1/weigh.new" && mv "$1/weigh.new" "$1/weigh" && exec "$1/weigh" --version 2>&1
+"#;
+
+/// Unpacks the half run that comes over standard input into the directory `$1` of a fleet.
+const FLEET_SEND: &str =
+    r#"umask 077; cd "$1" && rm -rf run.new && mkdir run.new && tar -C run.new -xf - && mv run.new run"#;
+
+/// Runs `weigh` in the directory `$1` of a fleet with the arguments after it. The end of standard
+/// input ends the run as Ctrl-C does: after its trial. What it says comes over standard output.
+const FLEET_RUN: &str = r#"
+umask 022; d=$1; shift; cd "$d" || exit 3; exec 3<&0;
+"$d/weigh" "$@" </dev/null 3<&- 2>&1 & p=$!; echo "$$ $p" > "$d/pid";
+(cat <&3 >/dev/null; kill -s TERM "$p") >/dev/null 2>&1 & c=$!; exec 3<&- </dev/null;
+wait "$p"; s=$?; kill "$c" 2>/dev/null; rm -f "$d/pid"; exit "$s"
+"#;
+
+/// Ends the run in the directory `$1` of a fleet after its trial, or after `$2` seconds at once:
+/// then `weigh clean` undoes there what it left.
+const FLEET_END: &str = r#"
+d=$1; [ -e "$d" ] || exit 0; if [ ! -d "$d" ] || [ -L "$d" ] || [ ! -O "$d" ]; then echo "$d is not a directory of this account" >&2; exit 3; fi;
+if [ -f "$d/pid" ]; then w=; p=; read w p < "$d/pid";
+if [ -n "$p" ] && ours "$p"; then send TERM "$p"; i=0; while ours "$p" && [ "$i" -lt "$2" ]; do sleep 1; i=$((i+1)); done;
+send KILL "$p" "$w"; i=0; while ours "$p" && [ "$i" -lt 10 ]; do sleep 1; i=$((i+1)); done; fi;
+"$d/weigh" clean >&2 || exit 4; rm -f "$d/pid"; fi;
+"#;
+
+/// Sends the run in the directory `$1` of a fleet as an archive, after [`FLEET_END`]; nothing where
+/// there is none.
+const FLEET_COLLECT: &str = r#"[ -d "$d/run" ] || exit 0; exec tar -C "$d/run" -cf - ."#;
+
+/// Removes the directory `$1` of a fleet, if it is this account's own.
+const FLEET_REMOVE: &str = r#"
+[ -e "$1" ] || exit 0; if [ ! -d "$1" ] || [ -L "$1" ] || [ ! -O "$1" ]; then echo "$1 is not a directory of this account" >&2; exit 3; fi; rm -rf "$1"
+"#;
+
 /// A script with its arguments as the command of an `ssh`.
 pub(super) enum Script<'a> {
     /// [`KEEP`] for a directory.
@@ -82,6 +130,22 @@ pub(super) enum Script<'a> {
     EndAll(&'a str),
     /// [`RUN`] with its arguments.
     Run(&'a [String]),
+    /// [`FLEET_ASK`].
+    FleetAsk,
+    /// [`FLEET_MAKE`] of a directory.
+    FleetMake(&'a str),
+    /// [`FLEET_EQUIP`] of a directory.
+    FleetEquip(&'a str),
+    /// [`FLEET_SEND`] to a directory.
+    FleetSend(&'a str),
+    /// [`FLEET_RUN`] with its arguments, the first of which is the directory.
+    FleetRun(&'a [String]),
+    /// [`FLEET_END`] of a directory within so many seconds.
+    FleetEnd(&'a str, u64),
+    /// [`FLEET_COLLECT`] from a directory, whose run ends within so many seconds.
+    FleetCollect(&'a str, u64),
+    /// [`FLEET_REMOVE`] of a directory.
+    FleetRemove(&'a str),
 }
 
 impl Script<'_> {
@@ -101,6 +165,19 @@ impl Script<'_> {
             }
             Self::EndAll(directory) => (with_functions("d=$1; cd / && end_all"), vec![directory.into()]),
             Self::Run(arguments) => (format!("{TREE}{RUN}"), arguments.to_vec()),
+            Self::FleetAsk => (FLEET_ASK.into(), Vec::new()),
+            Self::FleetMake(directory) => (FLEET_MAKE.into(), vec![directory.into()]),
+            Self::FleetEquip(directory) => (FLEET_EQUIP.into(), vec![directory.into()]),
+            Self::FleetSend(directory) => (FLEET_SEND.into(), vec![directory.into()]),
+            Self::FleetRun(arguments) => (FLEET_RUN.into(), arguments.to_vec()),
+            Self::FleetEnd(directory, seconds) => {
+                (with_functions(FLEET_END), vec![directory.into(), seconds.to_string()])
+            }
+            Self::FleetCollect(directory, seconds) => {
+                let text = format!("{FLEET_END}{FLEET_COLLECT}");
+                (with_functions(&text), vec![directory.into(), seconds.to_string()])
+            }
+            Self::FleetRemove(directory) => (FLEET_REMOVE.into(), vec![directory.into()]),
         };
         let text = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         // The word after the script is its `$0`.
@@ -250,6 +327,14 @@ mod tests {
             Script::End("/d", "g"),
             Script::EndAll("/d"),
             Script::Run(&run),
+            Script::FleetAsk,
+            Script::FleetMake("/d"),
+            Script::FleetEquip("/d"),
+            Script::FleetSend("/d"),
+            Script::FleetRun(&run),
+            Script::FleetEnd("/d", 30),
+            Script::FleetCollect("/d", 30),
+            Script::FleetRemove("/d"),
         ] {
             let line = script.line();
             assert!(!line.contains('\n') && line.starts_with("exec sh -c '"), "{line}");

@@ -130,19 +130,25 @@ impl Target {
     /// [`PlatformError::Missing`] with what `ssh` said when the machine cannot be reached, else
     /// what the script said.
     pub(super) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>> {
-        self.finish(self.invocation(script), log)
+        self.finish(self.invocation(script), log, SCRIPT_DEADLINE)
     }
 
     /// The same with standard input.
     pub(super) fn feed(&self, script: &Script<'_>, input: Vec<u8>, log: &Path) -> Result<()> {
-        self.finish(self.invocation(script).input(input), Some(log)).map(|_| ())
+        self.finish(self.invocation(script).input(input), Some(log), SCRIPT_DEADLINE).map(|_| ())
     }
 
-    fn finish(&self, mut command: Invocation, log: Option<&Path>) -> Result<Vec<u8>> {
+    /// The same with a deadline of its own.
+    pub(super) fn finish(
+        &self,
+        mut command: Invocation,
+        log: Option<&Path>,
+        deadline: Duration,
+    ) -> Result<Vec<u8>> {
         if let Some(log) = log {
             command = command.log_to(log);
         }
-        let done = match command.deadline(SCRIPT_DEADLINE).run() {
+        let done = match command.deadline(deadline).run() {
             Ok(done) => done,
             Err(CommandError::Deadline { after, .. }) => {
                 let said = format!("it did not answer within {} s", after.as_secs());

@@ -39,15 +39,26 @@ fn run(program: &str, arguments: &[&str]) {
 impl Machine {
     /// `path` is where commands find programs, where that is not the usual places.
     pub fn start(path: Option<&Path>) -> Self {
-        Self::start_as(path, None)
+        Self::start_as(path, None, None)
+    }
+
+    /// One that runs a whole weigh: it says that it is on a boot of its own and a machine of its
+    /// own, and has a state directory of its own.
+    pub fn of_fleet(path: Option<&Path>) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let boot = format!("6f0c2a4e-{:04x}-4000-8000-{process:012x}\n", number & 0xffff);
+        let machine = format!("{process:08x}{number:024x}\n");
+        Self::start_as(path, Some(&boot), Some(&machine))
     }
 
     /// One that says that it is on a boot of its own: nobody takes its clock for this host's.
     pub fn apart(path: Option<&Path>) -> Self {
-        Self::start_as(path, Some("6f0c2a4e-0000-4000-8000-5f5f5f5f5f5f\n"))
+        Self::start_as(path, Some("6f0c2a4e-0000-4000-8000-5f5f5f5f5f5f\n"), None)
     }
 
-    fn start_as(path: Option<&Path>, boot: Option<&str>) -> Self {
+    fn start_as(path: Option<&Path>, boot: Option<&str>, id: Option<&str>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
@@ -67,8 +78,8 @@ impl Machine {
         };
         machine.network(&address(1));
         machine.keys();
-        if let Some(boot) = boot {
-            fs::write(machine.path("boot"), boot).unwrap();
+        for (name, text) in [("boot", boot), ("machine id", id)] {
+            text.into_iter().for_each(|text| fs::write(machine.path(name), text).unwrap());
         }
         machine.serve(path)
     }
@@ -103,7 +114,14 @@ impl Machine {
 
     fn serve(mut self, path: Option<&Path>) -> Self {
         let quoted = |name: &str| format!("\"{}\"", self.path(name).display());
-        let path = path.map(|path| format!("SetEnv PATH={}\n", path.display())).unwrap_or_default();
+        let path = path.map(|path| format!("\"PATH={}\"", path.display()));
+        let state =
+            self.path("machine id").exists().then(|| quoted("state").replacen('"', "\"WEIGH_STATE=", 1));
+        let variables: Vec<String> = path.into_iter().chain(state).collect();
+        let path = match &variables[..] {
+            [] => String::new(),
+            variables => format!("SetEnv {}\n", variables.join(" ")),
+        };
         let config = format!(
             "ListenAddress {}:{PORT}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\n\
 PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxStartups 100\n{path}",
@@ -114,12 +132,14 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
         fs::write(self.path("server config"), config).unwrap();
         // The server insists on a directory in /run, which is its own here.
         let script = "mount -t tmpfs none /run && mkdir /run/sshd || exit 1; \
-[ ! -e \"$2\" ] || mount --bind \"$2\" /proc/sys/kernel/random/boot_id || exit 1; exec \"$0\" -D -e -f \"$1\"";
+[ ! -e \"$2\" ] || mount --bind \"$2\" /proc/sys/kernel/random/boot_id || exit 1; \
+[ ! -e \"$3\" ] || mount --bind \"$3\" /etc/machine-id || exit 1; exec \"$0\" -D -e -f \"$1\"";
         let server = Invocation::new("ip")
             .args(["netns", "exec", &self.namespace, "unshare", "--mount", "sh", "-c", script])
             .arg(find_program("sshd").unwrap())
             .arg(self.path("server config"))
             .arg(self.path("boot"))
+            .arg(self.path("machine id"))
             .log_to(&self.path("server log"));
         self.server = Some(server.spawn().unwrap());
         let end = Instant::now() + Duration::from_secs(20);

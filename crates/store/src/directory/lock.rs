@@ -12,15 +12,15 @@ use weigh_disk::{File, Step};
 /// can open a file can hold its lock, and the other files are for everybody to read.
 pub(super) const LOCK: &str = "lock";
 
-/// The right to write to a run, until this is dropped or the process ends.
+/// The right to write to a directory, until this is dropped or the process ends.
 #[derive(Debug)]
-pub(super) struct DirectoryLock {
+pub(crate) struct DirectoryLock {
     path: PathBuf,
     _file: File,
 }
 
 impl DirectoryLock {
-    pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn take(directory: &Path) -> Result<Self, StoreError> {
         let path = directory.join(LOCK);
         let failed = |error| StoreError::io("lock", &path, error);
         loop {

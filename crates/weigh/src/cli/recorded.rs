@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 
 /// Options that say where, how long and how a run is shown: the plan has the first elsewhere, and
 /// `weigh study` adds its own to the recorded command.
-const NOT_RECORDED: [&str; 16] = [
+const NOT_RECORDED: [&str; 18] = [
     "on",
     "baseline",
     "size",
@@ -23,6 +23,8 @@ const NOT_RECORDED: [&str; 16] = [
     "format",
     "details",
     "live",
+    "via",
+    "watch",
 ];
 
 /// Options of `plan` that the run which it plans does not have.
@@ -42,6 +44,8 @@ pub fn words(matches: &ArgMatches) -> Option<Vec<String>> {
     }
     let (name, left_out): (&str, &[&str]) = match name {
         "plan" => ("run", &OF_THE_PILOT),
+        // What each of its machines does.
+        "fleet" => ("run", &NOT_RECORDED),
         name => (name, &NOT_RECORDED),
     };
     arguments.retain(|arg| !left_out.contains(&arg.get_id().as_str()));
@@ -125,6 +129,12 @@ mod tests {
             .unwrap(),
             "run stream --on native,runc --size quick --seed 3 --iterations 5 --cpus 1"
         );
+    }
+
+    #[test]
+    fn a_fleet_records_the_run_of_each_machine() {
+        let line = "fleet noploop --via ssh:host=a --watch --on native --iterations 2";
+        assert_eq!(recorded(line).unwrap(), "run noploop --iterations 2");
     }
 
     #[test]

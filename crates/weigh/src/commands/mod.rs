@@ -7,6 +7,7 @@ mod completions;
 mod density;
 mod doctor;
 mod dry_run;
+mod fleet;
 mod footprint;
 mod image;
 mod list;
@@ -85,6 +86,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Clean { dry_run } => clean::run(dry_run),
         Command::Completions { shell } => completions::run(shell),
         Command::Plan(args) => plan::run(*args, line.recorded),
+        Command::Fleet(args) => fleet::run(*args, line.recorded),
         Command::Man { directory } => man::run(directory.as_deref()),
         measuring => run::run(&request(measuring, line.recorded)?),
     }

@@ -10,6 +10,7 @@ use weigh_host::facts;
 use weigh_report::Gate;
 use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
+use weigh_store::fleet::FleetDirectory;
 use weigh_studies::StudyDirectory;
 
 /// Continues a run: finished units stay, and an interrupted one is void and measured again.
@@ -20,8 +21,20 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Fail
     let path = find(run)?;
     output::check(&path)?;
     if StudyDirectory::is_one(&path) {
-        super::study::refuse_of_runs(&[("--gate", gate.is_some()), ("--live", live.is_some())])?;
+        super::study::refuse_of_runs(
+            "study",
+            "DIR/EXPERIMENT",
+            &[("--gate", gate.is_some()), ("--live", live.is_some())],
+        )?;
         return super::study::resume(&path);
+    }
+    if FleetDirectory::is_one(&path) {
+        super::study::refuse_of_runs(
+            "fleet",
+            "DIR/MACHINE",
+            &[("--gate", gate.is_some()), ("--live", live.is_some())],
+        )?;
+        return super::fleet::resume(&path, false);
     }
     let live = live.map(Port::take).transpose()?;
     let directory = RunDirectory::open_for_append(&path)?;

@@ -3,7 +3,7 @@
 use super::dry_run;
 use crate::cli::{MeasureArgs, OutputFormat, RunArgs};
 use crate::error::{Failure, Kind, file_failure};
-use crate::host::{HostSession, LocalHost, NoHost};
+use crate::host::{HostSession, HostView, LocalHost, NoHost};
 use crate::live::{Live, Port};
 use crate::request::{self, PlanRequest};
 use crate::{outcome, output, ui};
@@ -23,7 +23,10 @@ pub const RUNS: &str = "weigh-runs";
 /// Reads `weigh run`.
 pub fn request(args: RunArgs) -> PlanRequest {
     if let Some(file) = args.plan {
-        return PlanRequest::new(args.common, move |_, host| request::read_plan(&file, host)).of_plan_file();
+        let read = move |facts: &HostFacts, host: &mut dyn HostView| {
+            request::check_host(request::read_plan(&file, host)?, facts)
+        };
+        return PlanRequest::new(args.common, read).of_plan_file();
     }
     PlanRequest::new(args.common.clone(), move |facts, host| {
         let RunArgs { work, trial, common, reuse, control, slices, plan: _ } = &args;

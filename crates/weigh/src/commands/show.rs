@@ -1,4 +1,4 @@
-//! `weigh show`: the report of a run or a study, in any format.
+//! `weigh show`: the report of a run or a study, or the machines of a fleet, in any format.
 
 use super::run::find;
 use crate::cli::OutputArgs;
@@ -7,6 +7,7 @@ use crate::outcome;
 use std::path::Path;
 use weigh_stats::Notice;
 use weigh_store::RunDirectory;
+use weigh_store::fleet::FleetDirectory;
 use weigh_studies::StudyDirectory;
 
 /// Analyses the samples of a run and shows the report.
@@ -16,8 +17,12 @@ use weigh_studies::StudyDirectory;
 pub fn run(run: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let path = find(run)?;
     if StudyDirectory::is_one(&path) {
-        super::study::refuse_of_runs(&[("--gate", output.gate.gate.is_some())])?;
+        super::study::refuse_of_runs("study", "DIR/EXPERIMENT", &[("--gate", output.gate.gate.is_some())])?;
         return super::study::show(&path, output.format, output.output.as_deref());
+    }
+    if FleetDirectory::is_one(&path) {
+        super::study::refuse_of_runs("fleet", "DIR/MACHINE", &[("--gate", output.gate.gate.is_some())])?;
+        return super::fleet::show(&path, output.format, output.output.as_deref());
     }
     let directory = RunDirectory::open(&path)?;
     let mut report = outcome::from_run(&directory)?;

@@ -141,14 +141,15 @@ fn has_values(report: &StudyReport) -> bool {
     rows.flat_map(|row| &row.cells).any(|cell| cell.measured.is_some())
 }
 
-/// Refuses options that only a run has, which would otherwise be ignored.
+/// Refuses options that only a run has, which would otherwise be ignored. `what` has runs in it, as
+/// `run` names them.
 ///
 /// # Errors
 /// One of them is given.
-pub fn refuse_of_runs(options: &[(&str, bool)]) -> Result<(), Failure> {
+pub fn refuse_of_runs(what: &str, run: &str, options: &[(&str, bool)]) -> Result<(), Failure> {
     match options.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => Err(Failure::input(format!("`{option}` is for a run, and this is a study"))
-            .hint("leave it out, or name the run of an experiment: DIR/EXPERIMENT")),
+        Some((option, _)) => Err(Failure::input(format!("`{option}` is for a run, and this is a {what}"))
+            .hint(format!("leave it out, or name one of its runs: {run}"))),
         None => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use super::loader;
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostView;
 use std::path::Path;
-use weigh_model::{PLAN_FORMAT, Plan};
+use weigh_model::{HostFacts, PLAN_FORMAT, Plan, format_bytes};
 use weigh_platforms as platforms;
 
 /// The longest plan, bytes.
@@ -52,6 +52,30 @@ pub fn read_plan(file: &Path, host: &mut dyn HostView) -> Result<Plan, Failure> 
             .hint("take a plan.json as `weigh run` made it; a run without workloads measures nothing"));
     }
     Ok(plan)
+}
+
+/// The plan, if this host has the CPUs and the memory that it gives to every guest: it may have been
+/// made elsewhere.
+///
+/// # Errors
+/// A CPU that weigh may not use here, or more memory than there is.
+pub fn check_host(plan: Plan, facts: &HostFacts) -> Result<Plan, Failure> {
+    if let Some(cpu) = plan.guest.cpus.iter().find(|cpu| !facts.cpus.contains(cpu)) {
+        let message =
+            format!("the plan confines guests to CPU {cpu}, which is not one that weigh may use here");
+        let usable = facts.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        return Err(Failure::new(Kind::NoSuchCpu, message)
+            .hint(format!("usable CPUs: {usable}; make a plan with --cpus that every host has")));
+    }
+    match plan.guest.memory_bytes.filter(|bytes| *bytes > facts.memory_bytes) {
+        Some(bytes) => Err(Failure::input(format!(
+            "the plan gives every guest {}, and this host has {}",
+            format_bytes(bytes),
+            format_bytes(facts.memory_bytes)
+        ))
+        .hint("make a plan with a --memory that every host has")),
+        None => Ok(plan),
+    }
 }
 
 fn offset_of(text: &str, line: usize, column: usize) -> usize {

@@ -5,12 +5,14 @@
 //! ```
 
 mod board;
+mod fleet;
 mod interval;
 mod lines;
 mod progress;
 mod steps;
 mod words;
 
+pub use fleet::FleetProgress;
 pub use progress::Progress;
 pub use steps::Steps;
 pub use words::human;

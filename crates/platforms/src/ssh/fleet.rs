@@ -1,0 +1,315 @@
+//! A machine that runs a whole `weigh` for a fleet: nothing of it is driven from here but its
+//! beginning and its end.
+//!
+//! What travels there is `weigh` itself and the plan, into a directory of the account that `ssh`
+//! enters; what comes back is the run directory. The connection carries the run: when it ends, the
+//! run ends after its trial, as by Ctrl-C, and can go on later.
+
+use super::scripts::Script;
+use super::target::{SCRIPT_DEADLINE, Target};
+use super::{PLATFORM, Ssh};
+use crate::{PlatformError, Result, resolve, setting};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weigh_host::command::Running;
+use weigh_host::deadlines;
+use weigh_host::facts::identity;
+use weigh_host::ledger::Change;
+use weigh_model::{EnvironmentSpec, SpecError};
+
+/// What the ledger calls a fleet's directory on a machine.
+pub(super) const DIRECTORY: &str = "fleet";
+/// Keys of the platform that say nothing about a machine of a fleet.
+const UNFIT: [(&str, &str); 2] = [
+    ("by", "a machine of a fleet runs weigh itself"),
+    ("cpus", "the plan says which CPUs guests have: give --cpus"),
+];
+/// For the programs, the plan or a run to go over a slow line.
+const TRANSFER_DEADLINE: Duration = Duration::from_secs(1800);
+/// How long a run may take to end its trial once it is told to.
+const END: Duration = Duration::from_secs(600);
+/// The same when `weigh clean` is waiting.
+const CLEAN_END: Duration = Duration::from_secs(20);
+/// What fails when a pipe of the client's cannot be read.
+const READ: &str = "read from ssh";
+
+/// A machine of a fleet.
+#[derive(Debug, Clone)]
+pub struct FleetMachine {
+    target: Target,
+    parent: String,
+}
+
+/// What a machine says it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachineFacts {
+    /// `uname -s`.
+    pub system: String,
+    /// `uname -m`.
+    pub architecture: String,
+    /// Tells its running kernel from all others; empty if it does not say.
+    pub boot: String,
+    /// As [`weigh_model::HostFacts::identity`] of a run that is made there.
+    pub identity: String,
+}
+
+impl FleetMachine {
+    /// Checks how a machine is reached.
+    ///
+    /// # Errors
+    /// The word that is wrong, underlined.
+    pub fn check(spec: &EnvironmentSpec) -> std::result::Result<(), SpecError> {
+        if let Some((key, why)) = UNFIT.iter().find(|(key, _)| spec.get(key).is_some()) {
+            return Err(spec.key_error(key, *why, "leave it out"));
+        }
+        resolve(spec).map(drop)
+    }
+
+    /// The machine that an environment string names.
+    ///
+    /// # Errors
+    /// There is no client of SSH.
+    pub fn of(spec: &EnvironmentSpec) -> Result<Self> {
+        let parent = setting(&Ssh, spec, "directory").trim_end_matches('/').to_string();
+        Ok(Self { target: Target::of(spec)?, parent })
+    }
+
+    /// Asks it what it is.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub fn ask(&self, log: &Path) -> Result<MachineFacts> {
+        let output = self.target.run(&Script::FleetAsk, Some(log))?;
+        let text = String::from_utf8_lossy(&output).into_owned();
+        let facts = MachineFacts::read(&text);
+        facts.ok_or_else(|| self.target.failed(&format!("it says of itself only `{}`", text.trim())))
+    }
+
+    /// The path there of a directory with this name.
+    pub fn directory(&self, name: &str) -> String {
+        format!("{}/{name}", self.parent)
+    }
+
+    /// The directory as a ledger has it, from which `weigh clean` removes it.
+    pub fn change(&self, directory: &str) -> Change {
+        Change::Platform {
+            platform: PLATFORM.into(),
+            what: DIRECTORY.into(),
+            id: directory.into(),
+            detail: self.target.detail(),
+        }
+    }
+
+    /// Makes the directory, which is recorded, and copies `weigh` and the plan into it. Returns what
+    /// `weigh --version` says there.
+    ///
+    /// # Errors
+    /// The machine refuses, or does not run the program.
+    pub fn equip(&self, directory: &str, weigh: Vec<u8>, plan: Vec<u8>, log: &Path) -> Result<String> {
+        let send = |script: &Script<'_>, bytes| {
+            self.target.finish(self.target.invocation(script).input(bytes), Some(log), TRANSFER_DEADLINE)
+        };
+        send(&Script::FleetMake(directory), plan)?;
+        let said = send(&Script::FleetEquip(directory), weigh)?;
+        Ok(String::from_utf8_lossy(&said).trim().into())
+    }
+
+    /// Sends a half run into the directory, as an archive that `write` writes.
+    ///
+    /// # Errors
+    /// The connection ends, or the machine refuses.
+    pub fn send_run(
+        &self,
+        directory: &str,
+        log: &Path,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        let mut running = self.spawn(&Script::FleetSend(directory), log)?;
+        let input = running.take_input();
+        let written = input.map_or(Ok(()), |input| write(&mut Until::new(input, TRANSFER_DEADLINE)?));
+        let status =
+            running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io("wait for ssh"))?;
+        if written.is_ok() && status.is_some_and(|status| status.success()) {
+            return Ok(());
+        }
+        let said = crate::guest::with_tail("its half run could not be copied there", log);
+        Err(self.target.failed(&said))
+    }
+
+    /// Runs `weigh` in the directory. Its standard output is what it says on both streams; when its
+    /// standard input is closed, the run ends after its trial.
+    ///
+    /// # Errors
+    /// The client does not start.
+    pub fn start(&self, directory: &str, arguments: &[String], log: &Path) -> Result<Running> {
+        let all: Vec<String> = std::iter::once(directory.to_string()).chain(arguments.to_vec()).collect();
+        self.spawn(&Script::FleetRun(&all), log)
+    }
+
+    /// Ends what runs in the directory, and has `read` read its run directory as an archive. Returns
+    /// whether there was one.
+    ///
+    /// # Errors
+    /// The machine cannot be reached, or what `read` says of the archive.
+    pub fn collect<E: From<PlatformError>>(
+        &self,
+        directory: &str,
+        log: &Path,
+        read: impl FnOnce(&mut dyn Read) -> std::result::Result<(), E>,
+    ) -> std::result::Result<bool, E> {
+        let mut running = self.spawn(&Script::FleetCollect(directory, END.as_secs()), log)?;
+        let output = running.take_output().ok_or_else(|| self.target.failed("ssh has no standard output"))?;
+        let mut output = Until::new(output, TRANSFER_DEADLINE).map_err(PlatformError::io(READ))?;
+        let mut first = [0; 1];
+        let begun = output.read(&mut first).map_err(PlatformError::io(READ))?;
+        if begun > 0 {
+            read(&mut (&first[..]).chain(&mut output))?;
+        }
+        let status =
+            running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io("wait for ssh"))?;
+        if !status.is_some_and(|status| status.success()) {
+            let said = crate::guest::with_tail("its run could not be read", log);
+            return Err(self.target.failed(&said).into());
+        }
+        Ok(begun > 0)
+    }
+
+    /// Removes the directory, in which nothing runs any more.
+    ///
+    /// # Errors
+    /// The machine cannot be reached, or it is still there.
+    pub fn remove(&self, directory: &str, log: Option<&Path>) -> Result<()> {
+        self.target.run(&Script::FleetRemove(directory), log).map(drop)
+    }
+
+    fn end(&self, directory: &str, within: Duration, log: Option<&Path>) -> Result<()> {
+        let script = Script::FleetEnd(directory, within.as_secs());
+        self.target.finish(self.target.invocation(&script), log, within + SCRIPT_DEADLINE).map(drop)
+    }
+
+    fn spawn(&self, script: &Script<'_>, log: &Path) -> Result<Running> {
+        Ok(self.target.invocation(script).log_to(log).spawn()?)
+    }
+
+    /// What an ended connection means: the words of its client, with what to do.
+    pub fn lost(&self, log: &Path) -> PlatformError {
+        let said = String::from_utf8_lossy(&weigh_host::log::tail(log, 600)).into_owned();
+        let said: Vec<&str> = said.lines().filter(|line| !line.starts_with(['$', '#'])).collect();
+        self.target.unreachable(said.last().copied().unwrap_or_default())
+    }
+}
+
+impl MachineFacts {
+    fn read(text: &str) -> Option<Self> {
+        let mut lines = text.lines().map(|line| line.trim().to_string());
+        let (system, architecture) = (lines.next().filter(|line| !line.is_empty())?, lines.next()?);
+        let boot = lines.next().unwrap_or_default();
+        // As for this host: without a machine id it is known by its boot.
+        let machine = lines.next().filter(|id| !id.is_empty()).unwrap_or_else(|| boot.clone());
+        Some(Self { system, architecture, boot, identity: identity(&machine) })
+    }
+
+    /// Whether the `weigh` of this host runs there.
+    pub fn takes_programs(&self) -> bool {
+        self.system == "Linux" && self.architecture == std::env::consts::ARCH
+    }
+}
+
+/// Ends what runs in a directory over there and removes it: what `weigh clean` does.
+///
+/// # Errors
+/// The machine cannot be reached, or it is still there.
+pub(super) fn undo(directory: &str, target: &Target) -> Result<()> {
+    let machine = FleetMachine { target: target.clone(), parent: String::new() };
+    let ended = machine.end(directory, CLEAN_END, None).and_then(|()| machine.remove(directory, None));
+    ended.map_err(|error| PlatformError::StillThere(format!("{directory} on {}: {error}", target.host)))
+}
+
+/// A pipe to a program that is read or written until a moment.
+struct Until {
+    file: File,
+    end: Instant,
+}
+
+impl Until {
+    fn new(pipe: OwnedFd, within: Duration) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&pipe, true)?;
+        Ok(Self { file: pipe.into(), end: Instant::now() + deadlines::scaled(within) })
+    }
+
+    /// Repeats what would block once the pipe is ready for it.
+    fn when_ready<T>(
+        &mut self,
+        ready: PollFlags,
+        mut action: impl FnMut(&mut File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match action(&mut self.file) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            let left = self.end.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.file, ready)], Some(&timeout)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Read for Until {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.when_ready(PollFlags::IN, |file| file.read(buffer))
+    }
+}
+
+impl Write for Until {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.when_ready(PollFlags::OUT, |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_say_what_they_are() {
+        let here = format!("Linux\n{}\nboot\nmachine\n", std::env::consts::ARCH);
+        let facts = MachineFacts::read(&here).unwrap();
+        assert!(facts.takes_programs());
+        assert_eq!((facts.boot.as_str(), &facts.identity), ("boot", &identity("machine")));
+        let without = MachineFacts::read("Linux\nriscv64\nboot\n\n").unwrap();
+        assert_eq!(without.identity, identity("boot"));
+        assert!(!without.takes_programs());
+        assert_eq!(MachineFacts::read("Welcome\n"), None);
+    }
+
+    #[test]
+    fn keys_that_mean_nothing_to_a_fleet_are_refused() {
+        let check = |text: &str| FleetMachine::check(&EnvironmentSpec::parse(text).unwrap());
+        assert!(check("ssh:host=x,label=a,directory=/var/tmp").is_ok());
+        for (text, wrong) in [("ssh:host=x,by=shell", "by"), ("ssh:host=x,cpus=1", "cpus"), ("ssh", "ssh")] {
+            let error = check(text).unwrap_err();
+            assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_fills_is_given_up() {
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        let error = Until::new(read, Duration::from_millis(20)).unwrap().read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

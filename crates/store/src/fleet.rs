@@ -1,0 +1,308 @@
+//! The directory of a fleet: one plan, its machines and how far each has come, and a run directory
+//! for each.
+//!
+//! ```text
+//! weigh-runs/20261121T050000Z-stream-fleet/
+//!   fleet-plan.json  what every machine measures; written once
+//!   fleet.json       the machines and their states; replaced as a whole
+//!   a/               the run directory of the machine `a`
+//!   a.log            what was said on the way to it and there
+//!   .received-a/     a run directory that is on its way; it gets its name when it is whole
+//!   lock             while somebody works on it
+//! ```
+//!
+//! A state on disk is never ahead of what it states: a run has its name before its machine is done,
+//! and a directory on another machine is named here before it is made.
+
+use crate::directory::{DirectoryLock, pretty, read_versioned};
+use crate::durable::{sync_directory, sync_name, write_whole};
+use crate::naming::safe_file_name;
+use crate::{RunDirectory, StoreError};
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind};
+use std::path::{Component, Path, PathBuf};
+use weigh_model::{PLAN_FORMAT, Plan};
+
+/// Version of `fleet.json`. Changes: 1, first version.
+pub const FLEET_FORMAT: u32 = 1;
+/// The plan of a fleet, in its directory.
+pub const FLEET_PLAN: &str = "fleet-plan.json";
+const STATE: &str = "fleet.json";
+/// Where a run directory is put together: a hidden name, so that `DIR/*/` are the runs.
+const RECEIVED: &str = ".received";
+/// Where a half run is that a longer one is about to replace.
+const REPLACED: &str = ".replaced";
+
+/// What was asked for, and how far it came.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fleet {
+    /// [`FLEET_FORMAT`].
+    pub format: u32,
+    /// Version of weigh that began the fleet.
+    pub tool_version: String,
+    /// Tells this fleet from every other one, on any machine.
+    pub id: String,
+    /// The machines, in the order in which they were named.
+    pub machines: Vec<Machine>,
+}
+
+/// One machine of a fleet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The name of its run directory.
+    pub name: String,
+    /// How it is reached, as an environment string.
+    pub via: String,
+    /// How far it came.
+    pub state: MachineState,
+    /// The directory there, from before it is made until it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// What a scheduler calls the machine that was given, once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+impl Machine {
+    /// A machine that has not been asked for anything.
+    pub fn new(name: String, via: String) -> Self {
+        Self { name, via, state: MachineState::Waiting { reason: None }, directory: None, node: None }
+    }
+}
+
+/// How far a machine came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum MachineState {
+    /// Its run is to begin, or to go on.
+    Waiting {
+        /// Why it ended early, if it began.
+        reason: Option<String>,
+    },
+    /// It is measuring, as far as this fleet knows.
+    Running,
+    /// Its run is complete and here.
+    Done,
+    /// It cannot go on by itself.
+    Failed {
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+/// A name for each machine that is safe for a file and taken by no other.
+pub fn machine_names<'a>(wanted: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for wanted in wanted {
+        let mut safe = safe_file_name(wanted);
+        safe.truncate(80);
+        let safe = if safe.is_empty() { "machine".into() } else { safe };
+        let numbered = (2..).map(|number| format!("{safe}-{number}"));
+        let free = std::iter::once(safe.clone()).chain(numbered).find(|name| !names.contains(name));
+        names.extend(free);
+    }
+    names
+}
+
+/// The directory of a fleet.
+#[derive(Debug)]
+pub struct FleetDirectory {
+    path: PathBuf,
+    plan: Plan,
+    fleet: Fleet,
+    /// Whoever changes it has it.
+    lock: Option<DirectoryLock>,
+}
+
+impl FleetDirectory {
+    /// Whether a directory is one of a fleet.
+    pub fn is_one(path: &Path) -> bool {
+        path.join(STATE).is_file()
+    }
+
+    /// Fills an empty directory, or one that does not exist yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`] when there is something in it, [`StoreError::Busy`], and what the file
+    /// system refuses.
+    pub fn create(path: &Path, plan: &Plan, fleet: Fleet) -> Result<Self, StoreError> {
+        crate::durable::make_directories(path)?;
+        let lock = DirectoryLock::take(path)?;
+        let is_lock = |entry: io::Result<std::fs::DirEntry>| entry.is_ok_and(|it| it.file_name() == "lock");
+        let mut entries = std::fs::read_dir(path).map_err(|error| StoreError::io("list", path, error))?;
+        if !entries.all(is_lock) {
+            return Err(StoreError::Exists(path.into()));
+        }
+        write_whole(path, FLEET_PLAN, &pretty(plan))?;
+        // As it is read everywhere: environments are written in canonical form.
+        let (plan, _) = read_versioned(path, FLEET_PLAN, Some(PLAN_FORMAT))?;
+        let made = Self { path: path.into(), plan, fleet, lock: Some(lock) };
+        made.save()?;
+        sync_name(path)?;
+        Ok(made)
+    }
+
+    /// Opens a fleet for reading. Nothing in it is changed.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerFormat`], [`StoreError::Damaged`], and what the file system refuses.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let (fleet, _): (Fleet, _) = read_versioned(path, STATE, Some(FLEET_FORMAT))?;
+        let (plan, _) = read_versioned(path, FLEET_PLAN, Some(PLAN_FORMAT))?;
+        for machine in &fleet.machines {
+            let mut parts = Path::new(&machine.name).components();
+            let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+            if !is_plain || safe_file_name(&machine.name) != machine.name {
+                let remedy = "restore the file from a copy of the fleet, or begin the fleet again";
+                let problem = format!("`{}` is no name of a machine", machine.name);
+                return Err(StoreError::Damaged { path: path.join(STATE), line: 1, problem, remedy });
+            }
+        }
+        Ok(Self { path: path.into(), plan, fleet, lock: None })
+    }
+
+    /// Opens a fleet to go on with it, and mends what a crash left half done.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`StoreError::Busy`] when another process works on it.
+    pub fn open_for_work(path: &Path) -> Result<Self, StoreError> {
+        let lock = DirectoryLock::take(path)?;
+        let mut opened = Self::open(path)?;
+        opened.lock = Some(lock);
+        for at in 0..opened.fleet.machines.len() {
+            opened.mend(at)?;
+        }
+        Ok(opened)
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What every machine measures.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The machines and how far they came.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// Where the run directory of a machine is, or will be.
+    pub fn run_path(&self, at: usize) -> PathBuf {
+        self.path.join(&self.fleet.machines[at].name)
+    }
+
+    /// Where what is said about a machine is kept.
+    pub fn log_path(&self, at: usize) -> PathBuf {
+        self.path.join(format!("{}.log", self.fleet.machines[at].name))
+    }
+
+    /// The run of a machine, if it is here.
+    ///
+    /// # Errors
+    /// Its directory is damaged, or is of another plan.
+    pub fn run(&self, at: usize) -> Result<Option<RunDirectory>, StoreError> {
+        let path = self.run_path(at);
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::io("look at", &path, error)),
+            Ok(_) => self.check(&path).map(Some),
+        }
+    }
+
+    /// Changes what is known of a machine, and returns when that is on disk.
+    ///
+    /// # Errors
+    /// What the file system refuses.
+    pub fn update(&mut self, at: usize, change: impl FnOnce(&mut Machine)) -> Result<(), StoreError> {
+        let before = self.fleet.machines[at].clone();
+        change(&mut self.fleet.machines[at]);
+        if self.fleet.machines[at] == before { Ok(()) } else { self.save() }
+    }
+
+    /// Where the run directory of a machine can be put together: a new and empty directory.
+    ///
+    /// # Errors
+    /// What the file system refuses.
+    pub fn make_room(&self, at: usize) -> Result<PathBuf, StoreError> {
+        let path = self.hidden(RECEIVED, at);
+        remove(&path)?;
+        weigh_disk::create_directory(&path).map_err(|error| StoreError::io("make", &path, error))?;
+        Ok(path)
+    }
+
+    /// Gives the run directory that is whole at [`Self::make_room`] its name, in the place of a half
+    /// one. Its files have to be on disk.
+    ///
+    /// # Errors
+    /// It is no run of the fleet's plan; what the file system refuses.
+    pub fn accept(&self, at: usize) -> Result<RunDirectory, StoreError> {
+        let (received, run) = (self.hidden(RECEIVED, at), self.run_path(at));
+        self.check(&received)?;
+        let (replaced, io) = (self.hidden(REPLACED, at), StoreError::io);
+        if run.symlink_metadata().is_ok() {
+            remove(&replaced)?;
+            weigh_disk::rename(&run, &replaced).map_err(|error| io("rename", &run, error))?;
+            sync_directory(&self.path)?;
+        }
+        weigh_disk::rename(&received, &run).map_err(|error| io("rename", &received, error))?;
+        sync_directory(&self.path)?;
+        remove(&replaced)?;
+        RunDirectory::open(&run)
+    }
+
+    fn hidden(&self, what: &str, at: usize) -> PathBuf {
+        self.path.join(format!("{what}-{}", self.fleet.machines[at].name))
+    }
+
+    /// Ends what [`Self::accept`] had begun when its process ended.
+    fn mend(&self, at: usize) -> Result<(), StoreError> {
+        let (run, replaced) = (self.run_path(at), self.hidden(REPLACED, at));
+        if run.symlink_metadata().is_err() && replaced.symlink_metadata().is_ok() {
+            weigh_disk::rename(&replaced, &run)
+                .map_err(|error| StoreError::io("rename", &replaced, error))?;
+            sync_directory(&self.path)?;
+        }
+        remove(&replaced)?;
+        remove(&self.hidden(RECEIVED, at))
+    }
+
+    /// The run directory at a path, if it is one of the fleet's plan.
+    fn check(&self, path: &Path) -> Result<RunDirectory, StoreError> {
+        let is_own = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let run = RunDirectory::open(path)?;
+        if !is_own || run.plan() != &self.plan {
+            return Err(StoreError::OtherPlan(path.into()));
+        }
+        Ok(run)
+    }
+
+    fn save(&self) -> Result<(), StoreError> {
+        if self.lock.is_none() {
+            return Err(StoreError::ReadOnly(self.path.clone()));
+        }
+        write_whole(&self.path, STATE, &pretty(&self.fleet))
+    }
+}
+
+/// Removes a tree of files, which need not be there.
+fn remove(path: &Path) -> Result<(), StoreError> {
+    let failed = |error| StoreError::io("remove", path, error);
+    let found = match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(failed)?,
+    };
+    if !found.is_dir() {
+        return weigh_disk::remove_file(path).map_err(failed);
+    }
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        remove(&entry.map_err(failed)?.path())?;
+    }
+    weigh_disk::remove_directory(path).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests;

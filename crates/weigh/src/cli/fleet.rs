@@ -1,0 +1,80 @@
+//! The arguments of `weigh fleet`.
+
+use super::RunArgs;
+use clap::{Arg, Args};
+use std::path::PathBuf;
+
+/// Options of `fleet`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  weigh fleet stream --on native,docker --via 'ssh:host=a;ssh:host=root@b,port=2222'
+  weigh fleet lzma --on native,runc --blocks 30 --via slurm:nodes=20,partition=batch
+  weigh fleet --resume weigh-runs/20261121T050000Z-stream-fleet --watch")]
+pub struct FleetArgs {
+    /// The machines: `ssh:host=[user@]address[,key=value,...]`, repeated or separated by `;`, or
+    /// `slurm:nodes=N[,partition=NAME,constraint=LIST,account=NAME,time=TIME,exclusive=on|off]`
+    #[arg(long, value_name = "ENGINE", required_unless_present = "resume", conflicts_with_all = Self::UNFIT)]
+    pub via: Vec<String>,
+    /// Continue a fleet: machines that are not done begin, or go on where their run ended
+    #[arg(long, value_name = "DIR", conflicts_with_all = Self::NOT_OF_RESUME)]
+    pub resume: Option<PathBuf>,
+    /// Show what every machine says meanwhile
+    #[arg(long)]
+    pub watch: bool,
+    /// What every machine measures
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+impl FleetArgs {
+    /// Options of `run` that a fleet does not take: its machines show their runs themselves, and a
+    /// gate judges one run.
+    const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
+    /// A plan that exists leaves nothing to say.
+    const NOT_OF_RESUME: [&str; 38] = [
+        "via",
+        "plan",
+        "workloads",
+        "command",
+        "on",
+        "baseline",
+        "quick",
+        "blocks",
+        "precision",
+        "size",
+        "param",
+        "image",
+        "cpus",
+        "memory",
+        "warmup",
+        "iterations",
+        "prepare",
+        "cleanup",
+        "deadline",
+        "budget",
+        "reuse",
+        "control",
+        "slices",
+        "margin",
+        "allow_unequal",
+        "void_above",
+        "warn_above",
+        "no_void",
+        "seed",
+        "workload",
+        "loader",
+        "out",
+        "dry_run",
+        "gate",
+        "gate_undecided",
+        "format",
+        "details",
+        "live",
+    ];
+
+    /// Hides what a fleet does not take.
+    pub fn hide(arg: Arg) -> Arg {
+        let unfit = Self::UNFIT.contains(&arg.get_id().as_str());
+        arg.hide(unfit)
+    }
+}

@@ -1,0 +1,172 @@
+//! `weigh fleet`: one plan on many machines.
+
+use super::dry_run;
+use super::run::{RUNS, catch_signals, request};
+use crate::cli::{FleetArgs, OutputFormat};
+use crate::error::{Failure, Kind};
+use crate::fleet::{self, Work};
+use crate::host::{LocalHost, NoHost, run_id};
+use crate::{output, ui};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use weigh_host::clock;
+use weigh_report::{FleetRow, Format};
+use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, MachineState};
+
+/// Makes the plan, has every machine measure it, and shows what became of them.
+///
+/// # Errors
+/// Bad input; a host that cannot be used; machines that are not done at the end.
+pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure> {
+    let FleetArgs { via, resume, watch, run } = args;
+    if let Some(path) = resume {
+        return self::resume(&path, watch);
+    }
+    let fleet = Fleet {
+        format: FLEET_FORMAT,
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        id: format!("weighbridge-fleet-{}", run_id()),
+        machines: fleet::machines(&via)?,
+    };
+    let engine = fleet::engine_of(&fleet)?;
+    let request = request(run).recording(command);
+    if request.common.dry_run {
+        let plan = fleet::portable(request.plan(&mut NoHost::DryRun)?)?;
+        ui::print(&dry_run::describe(&plan, &request.facts));
+        let names =
+            fleet.machines.iter().map(|machine| format!("machine: {} ({})", machine.name, machine.via));
+        let changes = engine.changes(&fleet).into_iter().map(|change| format!("fleet: {change}"));
+        ui::print(&names.chain(changes).collect::<Vec<_>>().join("\n"));
+        return Ok(());
+    }
+    let plan = fleet::portable(LocalHost::ask(|host| request.plan(host))?)?;
+    let path = match &request.common.out {
+        Some(path) => {
+            output::make_room(path)?;
+            path.clone()
+        }
+        None => {
+            output::make_directory(Path::new(RUNS))?;
+            let name = format!("{}-fleet", plan.name);
+            weigh_store::make_directory(Path::new(RUNS), &clock::utc_now(), &name)?
+        }
+    };
+    carry_on(FleetDirectory::create(&path, &plan, fleet)?, watch)
+}
+
+/// Goes on with the machines of a fleet that are not done.
+///
+/// # Errors
+/// There is no such fleet, another build of weigh began it; as [`run`].
+pub fn resume(path: &Path, watch: bool) -> Result<(), Failure> {
+    let path = find(path)?;
+    output::check(&path)?;
+    carry_on(FleetDirectory::open_for_work(&path)?, watch)
+}
+
+/// Shows what has become of the machines of a fleet so far.
+///
+/// # Errors
+/// A damaged directory, a file that cannot be written.
+pub fn show(path: &Path, format: OutputFormat, file: Option<&Path>) -> Result<(), Failure> {
+    let directory = FleetDirectory::open(path)?;
+    let text = rendered(&directory, format)?;
+    match file {
+        Some(file) => output::write(file, text)?,
+        None => ui::print(&text),
+    }
+    Ok(())
+}
+
+/// The directory of a fleet that the user names.
+fn find(path: &Path) -> Result<PathBuf, Failure> {
+    let path = super::run::find(path)?;
+    if FleetDirectory::is_one(&path) {
+        return Ok(path);
+    }
+    Err(Failure::input(format!("{} is not the directory of a fleet: it has no fleet.json", path.display()))
+        .hint("`weigh resume DIR` goes on with a run"))
+}
+
+fn carry_on(mut directory: FleetDirectory, watch: bool) -> Result<(), Failure> {
+    fleet::check_build(directory.plan(), directory.fleet())?;
+    let engine = fleet::engine_of(directory.fleet())?;
+    let interrupt = catch_signals()?;
+    let path = directory.path().to_path_buf();
+    let names = directory.fleet().machines.iter().map(|machine| machine.name.clone()).collect();
+    ui::note(&format!("fleet: {}", path.display()));
+    let mut display = ui::FleetProgress::new(names, watch);
+    let (tell, told) = channel();
+    let carried = {
+        let work = Work::new(&mut directory, &interrupt, tell);
+        std::thread::scope(|scope| {
+            // It ends when the engine is done, which then drops the sender.
+            let carried = scope.spawn(move || engine.carry_out(&work));
+            told.iter().for_each(|(at, update)| display.show(at, &update));
+            carried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    };
+    drop(display);
+    ui::print(&rendered(&directory, OutputFormat::Table)?);
+    carried?;
+    let done = directory.fleet().machines.iter().filter(|machine| machine.state == MachineState::Done);
+    if done.count() > 0 {
+        twins(&directory);
+        ui::note(&format!("one answer of all machines: weigh pool {}/*/", path.display()));
+    }
+    fleet::verdict(directory.fleet(), &path, interrupt.load(Ordering::Relaxed))
+}
+
+/// Says which runs are of one machine.
+fn twins(directory: &FleetDirectory) {
+    let mut known: Vec<(String, Vec<String>)> = Vec::new();
+    for (at, machine) in directory.fleet().machines.iter().enumerate() {
+        let Ok(Some(run)) = directory.run(at) else { continue };
+        let identity = &run.host().identity;
+        match known.iter_mut().find(|(known, _)| known == identity) {
+            Some((_, names)) => names.push(machine.name.clone()),
+            None => known.push((identity.clone(), vec![machine.name.clone()])),
+        }
+    }
+    for (_, names) in known.into_iter().filter(|(_, names)| names.len() > 1) {
+        let listed = if names.len() > 4 {
+            format!("{} and {} more", names[..3].join(", "), names.len() - 3)
+        } else {
+            names.join(", ")
+        };
+        ui::note(&format!(
+            "note: {listed} have one machine id: they are runs of one machine, or of clones that need an id of their own"
+        ));
+    }
+}
+
+/// The machines in a format.
+fn rendered(directory: &FleetDirectory, format: OutputFormat) -> Result<String, Failure> {
+    if format == OutputFormat::Json {
+        let text = serde_json::to_string_pretty(directory.fleet());
+        return Ok(text.expect("plain data becomes JSON"));
+    }
+    let rows = directory.fleet().machines.iter().enumerate().map(|(at, machine)| {
+        let run = directory.run(at).ok().flatten();
+        let host = run.map(|run| run.host().clone());
+        let (state, remark) = match &machine.state {
+            MachineState::Waiting { reason } => ("waiting", reason.clone()),
+            MachineState::Running => ("running", None),
+            MachineState::Done => ("done", None),
+            MachineState::Failed { reason } => ("failed", Some(reason.clone())),
+        };
+        FleetRow { name: machine.name.clone(), state, node: machine.node.clone(), host, remark }
+    });
+    let document = weigh_report::fleet(&directory.plan().name, &rows.collect::<Vec<_>>());
+    match Format::from(format) {
+        Format::Table => Ok(ui::shown(&document)),
+        format => weigh_report::render_document(&document, format, &ui::report_options(true, None)).map_err(
+            |error| {
+                Failure::new(Kind::Input, "a fleet is not shown in this format")
+                    .because(error)
+                    .hint("table, json, md, latex and html show it")
+            },
+        ),
+    }
+}

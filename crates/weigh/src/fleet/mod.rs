@@ -1,0 +1,278 @@
+//! One plan on many machines.
+//!
+//! ```text
+//! plan --engine--> weigh on every machine --> run directories --> the directory of the fleet
+//! ```
+//!
+//! An engine, one file each, has `weigh` itself run the plan on every machine. What is an engine's
+//! own is how the program and the plan travel, how the run is begun and ended, and how the run
+//! directory comes back; what that run amounts to is judged here.
+
+mod slurm;
+mod ssh;
+mod work;
+
+pub use work::{Update, Work};
+
+use crate::embedded;
+use crate::error::{Failure, Kind};
+use std::path::Path;
+use weigh_model::{EnvironmentSpec, ImageSpec, Plan, SpecError, nearest, parse_environment_list};
+use weigh_store::fleet::{Fleet, Machine, machine_names};
+
+/// What runs a plan on many machines.
+pub trait Engine: Sync {
+    /// The first word of `--via`.
+    fn name(&self) -> &'static str;
+
+    /// The machines that one environment string stands for, each with the name that it would like
+    /// and an environment string of its own.
+    ///
+    /// # Errors
+    /// The word that is wrong, underlined.
+    fn machines(&self, spec: &EnvironmentSpec) -> Result<Vec<(String, EnvironmentSpec)>, SpecError>;
+
+    /// What is changed elsewhere, in sentences.
+    fn changes(&self, fleet: &Fleet) -> Vec<String>;
+
+    /// Has the machines that are not done measure until each has ended, and says what becomes of
+    /// them. Nothing of the fleet's is left elsewhere but what [`Machine::directory`] names.
+    ///
+    /// When [`Work::is_interrupted`] turns true, every run ends after its trial.
+    ///
+    /// # Errors
+    /// What concerns all machines. What concerns one is its state.
+    fn carry_out(&self, work: &Work<'_>) -> Result<(), Failure>;
+}
+
+const ENGINES: [&dyn Engine; 2] = [&ssh::Ssh, &slurm::Slurm];
+
+/// The engine of that name.
+fn find(name: &str) -> Option<&'static dyn Engine> {
+    ENGINES.into_iter().find(|engine| engine.name() == name)
+}
+
+/// The engine of the machines of a fleet.
+///
+/// # Errors
+/// No engine, or not the same one, has them.
+pub fn engine_of(fleet: &Fleet) -> Result<&'static dyn Engine, Failure> {
+    let name = |machine: &Machine| machine.via.split(':').next().unwrap_or_default().to_string();
+    let mut names: Vec<String> = fleet.machines.iter().map(name).collect();
+    names.dedup();
+    match &names[..] {
+        [name] => find(name).ok_or_else(|| unknown(name)),
+        names => Err(Failure::input(format!("a fleet has one engine, not `{}`", names.join("` and `")))
+            .hint("give each engine a fleet of its own; `weigh pool` takes runs of several fleets")),
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    let names = ENGINES.map(Engine::name);
+    let hint = match nearest(name, names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the engines are {}", names.join(", ")),
+    };
+    Failure::input(format!("there is no engine `{name}`")).at("--via", name, 0..name.len()).hint(hint)
+}
+
+/// The machines that `--via` names.
+///
+/// # Errors
+/// A word that is wrong, underlined; a machine that is named twice.
+pub fn machines(texts: &[String]) -> Result<Vec<Machine>, Failure> {
+    let of_spec = |error: SpecError| Failure::of_spec("--via", &error);
+    let mut found: Vec<(String, EnvironmentSpec)> = Vec::new();
+    let mut known: Vec<String> = Vec::new();
+    for text in texts {
+        for spec in parse_environment_list(text).map_err(of_spec)? {
+            if known.contains(&spec.to_string()) {
+                let text = spec.to_string();
+                return Err(Failure::input(format!("`{text}` is named twice"))
+                    .at("--via", &text, 0..text.len())
+                    .hint("name every machine once: it runs one thing at a time"));
+            }
+            known.push(spec.to_string());
+            let engine = find(&spec.platform).ok_or_else(|| unknown(&spec.platform))?;
+            found.extend(engine.machines(&spec).map_err(of_spec)?);
+        }
+    }
+    let names = machine_names(found.iter().map(|(name, _)| name.as_str()));
+    let machines = names.into_iter().zip(&found).map(|(name, (_, via))| Machine::new(name, via.to_string()));
+    let machines: Vec<Machine> = machines.collect();
+    if machines.is_empty() {
+        return Err(Failure::input("`--via` names no machine").hint("as in --via 'ssh:host=a;ssh:host=b'"));
+    }
+    Ok(machines)
+}
+
+/// The plan as every machine gets it: without what only this host has.
+///
+/// # Errors
+/// It cannot be carried out elsewhere.
+pub fn portable(mut plan: Plan) -> Result<Plan, Failure> {
+    if let ImageSpec::Path(path) = &plan.guest.image {
+        let message = format!("the image {} is on this host alone", path.display());
+        return Err(Failure::input(message)
+            .hint("give --image debian or --image oci:REF, which `weigh image build` gets on each machine"));
+    }
+    if plan.loader.is_some() {
+        return Err(Failure::input("the machines of a fleet cannot share a load generator")
+            .hint("leave --loader out: each machine loads its own servers"));
+    }
+    plan.guest.working_directory = None;
+    Ok(plan)
+}
+
+/// Refuses to go on with a fleet by another build: its machines would not measure the same.
+///
+/// # Errors
+/// This weigh is another one.
+pub fn check_build(plan: &Plan, fleet: &Fleet) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    if fleet.tool_version == version && plan.digests == embedded::digests() {
+        return Ok(());
+    }
+    let began = &fleet.tool_version;
+    let which = if began == version { "another build of it".into() } else { format!("weigh {began}") };
+    Err(Failure::input(format!("this is weigh {version}, and {which} began the fleet"))
+        .hint("go on with the program that began it, or begin a fleet again"))
+}
+
+/// What ended the fleet, for the exit code.
+///
+/// # Errors
+/// Not every machine is done.
+pub fn verdict(fleet: &Fleet, path: &Path, interrupted: bool) -> Result<(), Failure> {
+    use weigh_store::fleet::MachineState::{Done, Failed};
+    let count = |is: fn(&Machine) -> bool| fleet.machines.iter().filter(|machine| is(machine)).count();
+    let (all, done) = (fleet.machines.len(), count(|machine| machine.state == Done));
+    let failed = count(|machine| matches!(machine.state, Failed { .. }));
+    let resume = format!("`weigh fleet --resume {}` goes on", path.display());
+    if done == all {
+        return Ok(());
+    }
+    let kind = if done == 0 { Kind::NothingMeasured } else { Kind::Failed };
+    let message = match interrupted {
+        true => format!("the fleet was interrupted: {done} of {all} machines are done"),
+        false if failed == 0 => format!("{} of {all} machines did not come to an end", all - done),
+        false => format!("{failed} of {all} machine{} failed", if all == 1 { "" } else { "s" }),
+    };
+    Err(Failure::new(kind, message).hint(resume))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::{Effort, GuestPlan};
+    use weigh_store::fleet::MachineState;
+
+    fn named(texts: &[&str]) -> Result<Vec<Machine>, Failure> {
+        machines(&texts.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    fn names(texts: &[&str]) -> Vec<String> {
+        named(texts).unwrap().into_iter().map(|machine| machine.name).collect()
+    }
+
+    #[test]
+    fn machines_have_names_of_their_own() {
+        assert_eq!(
+            names(&["ssh:host=root@a;ssh:host=b,label=big", "ssh:host=a,port=2222"]),
+            ["a", "big", "a-2"]
+        );
+        assert_eq!(names(&["slurm:nodes=3,partition=x"]), ["task-0", "task-1", "task-2"]);
+        let via = &named(&["slurm:nodes=1,partition=x"]).unwrap()[0].via;
+        assert_eq!(via, "slurm:partition=x", "how many there are is not how one is reached");
+    }
+
+    #[test]
+    fn what_names_no_machine_is_refused() {
+        for (text, words) in [
+            ("shs:host=a", "no engine `shs`"),
+            ("ssh", "needs the machine"),
+            ("ssh:host=a,by=probe", "runs weigh itself"),
+            ("ssh:host=a,prot=1", "no key `prot`"),
+            ("ssh:host=a;ssh:host=a", "named twice"),
+            ("slurm", "how many"),
+            ("slurm:nodes=0", "nodes"),
+            ("slurm:nodes=2,exclusive=maybe", "exclusive"),
+            ("slurm:nodes=2,partion=x", "partion"),
+            ("slurm:nodes=2,partition=-x", "partition"),
+            (";", "names no machine"),
+        ] {
+            let error = named(&[text]).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let fleet = |texts: &[&str]| Fleet {
+            format: 1,
+            tool_version: String::new(),
+            id: String::new(),
+            machines: named(texts).unwrap(),
+        };
+        assert!(engine_of(&fleet(&["ssh:host=a"])).is_ok());
+        let error = engine_of(&fleet(&["ssh:host=a", "slurm:nodes=1"])).err().unwrap().to_string();
+        assert!(error.contains("`ssh` and `slurm`"), "{error}");
+    }
+
+    #[test]
+    fn a_plan_leaves_behind_what_only_this_host_has() {
+        let plan = |image| Plan {
+            guest: GuestPlan { image, working_directory: Some("/home/me".into()), ..GuestPlan::default() },
+            ..Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 })
+        };
+        assert_eq!(portable(plan(ImageSpec::Host)).unwrap().guest.working_directory, None);
+        let error = portable(plan(ImageSpec::Path("/root/tree".into()))).unwrap_err().to_string();
+        assert!(error.contains("/root/tree"), "{error}");
+        let loader = Some(EnvironmentSpec::parse("ssh:host=x").unwrap());
+        assert!(portable(Plan { loader, ..plan(ImageSpec::Host) }).is_err());
+    }
+
+    #[test]
+    fn another_build_goes_on_with_no_fleet() {
+        let plan = Plan {
+            digests: embedded::digests(),
+            ..Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 })
+        };
+        let fleet = Fleet {
+            format: 1,
+            tool_version: env!("CARGO_PKG_VERSION").into(),
+            id: String::new(),
+            machines: Vec::new(),
+        };
+        assert!(check_build(&plan, &fleet).is_ok());
+        let older = Fleet { tool_version: "0.0.1".into(), ..fleet.clone() };
+        assert!(check_build(&plan, &older).unwrap_err().to_string().contains("weigh 0.0.1 began"));
+        let other = Plan { digests: [("probe".to_string(), "0".to_string())].into(), ..plan };
+        assert!(check_build(&other, &fleet).unwrap_err().to_string().contains("another build"));
+    }
+
+    #[test]
+    fn a_machine_that_is_not_done_is_a_failure() {
+        let fleet = |states: &[MachineState]| Fleet {
+            format: 1,
+            tool_version: String::new(),
+            id: String::new(),
+            machines: states
+                .iter()
+                .map(|state| Machine {
+                    state: state.clone(),
+                    ..Machine::new("a".into(), "ssh:host=a".into())
+                })
+                .collect(),
+        };
+        let failed = || MachineState::Failed { reason: "away".into() };
+        let waiting = || MachineState::Waiting { reason: None };
+        let code = |states: &[MachineState], interrupted| {
+            verdict(&fleet(states), Path::new("f"), interrupted)
+                .map_or_else(|failure| failure.exit_code(), |()| 0)
+        };
+        assert_eq!(code(&[MachineState::Done, MachineState::Done], false), 0);
+        assert_eq!(code(&[MachineState::Done, failed()], false), 1);
+        assert_eq!(code(&[failed(), failed()], false), 4);
+        assert_eq!(code(&[MachineState::Done, waiting()], true), 1);
+        assert_eq!(code(&[waiting()], true), 4);
+        let text = verdict(&fleet(&[MachineState::Done, failed()]), Path::new("f"), false).unwrap_err();
+        assert_eq!(text.to_string(), "1 of 2 machines failed");
+    }
+}

@@ -1,0 +1,349 @@
+//! Machines by `ssh`: a thread for each, one connection for each run.
+
+use super::work::{LastLines, Work, own_program};
+use super::{Engine, Failure};
+use crate::host::{close_ledger, ledger_failure, run_id, state_directory};
+use crate::ui;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use weigh_host::command::Running;
+use weigh_host::ledger::Ledger;
+use weigh_images::transfer;
+use weigh_model::{EnvironmentSpec, SpecError};
+use weigh_platforms::ssh::fleet::{FleetMachine, MachineFacts};
+use weigh_platforms::with_causes;
+use weigh_store::StoreError;
+use weigh_store::fleet::{FLEET_PLAN, Fleet, MachineState};
+
+/// How many machines the program is copied to at once.
+const COPIES: usize = 4;
+/// How often a run looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(200);
+/// For `ssh` to end after its streams have.
+const EXIT: Duration = Duration::from_secs(20);
+/// What `ssh` exits with when it is not the remote command that failed (`ssh(1)`).
+const CONNECTION_FAILED: i32 = 255;
+/// The longest line that a machine may say, bytes.
+const LONGEST_LINE: usize = 1 << 16;
+/// What a machine may send: so many files, and so many bytes of logs.
+const MOST_FILES: u64 = 20_000;
+const MOST_LOG_BYTES: u64 = 2 << 30;
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The engine.
+pub struct Ssh;
+
+impl Engine for Ssh {
+    fn name(&self) -> &'static str {
+        "ssh"
+    }
+
+    fn machines(
+        &self,
+        spec: &EnvironmentSpec,
+    ) -> std::result::Result<Vec<(String, EnvironmentSpec)>, SpecError> {
+        FleetMachine::check(spec)?;
+        let host = spec.get("host").unwrap_or_default();
+        let address = host.rsplit_once('@').map_or(host, |(_, address)| address);
+        Ok(vec![(spec.get("label").unwrap_or(address).into(), spec.clone())])
+    }
+
+    fn changes(&self, fleet: &Fleet) -> Vec<String> {
+        let of = |via: &str| {
+            let spec = EnvironmentSpec::parse(via).ok()?;
+            let directory = spec.get("directory").unwrap_or("/tmp").to_string();
+            Some(format!(
+                "on {}: make {directory}/weighbridge-fleet-... with a copy of weigh and the plan, and run it; removed when its run is here",
+                spec.get("host")?
+            ))
+        };
+        fleet.machines.iter().filter_map(|machine| of(&machine.via)).collect()
+    }
+
+    fn carry_out(&self, work: &Work<'_>) -> std::result::Result<(), Failure> {
+        let ledger = Ledger::create(&state_directory()?, &format!("fleet-{}", run_id()));
+        let ledger = ledger.map_err(ledger_failure)?;
+        let conduct = Conduct {
+            work,
+            ledger: &ledger,
+            program: own_program()?,
+            plan: work
+                .with(|directory| std::fs::read(directory.path().join(FLEET_PLAN)))
+                .map_err(|error| crate::error::file_failure("read", Path::new(FLEET_PLAN), error))?,
+            copies: Default::default(),
+            kernels: Mutex::default(),
+        };
+        let unfinished = work.unfinished();
+        // All are asked before the first is measured: of two names of one machine the first counts.
+        let asked: Vec<(usize, Result<(FleetMachine, MachineFacts)>)> = std::thread::scope(|scope| {
+            let ask = |at| (at, scope.spawn(move || Conduct::ask(work, at)));
+            let asked: Vec<_> = unfinished.into_iter().map(ask).collect();
+            asked.into_iter().map(|(at, thread)| (at, joined(thread.join()))).collect()
+        });
+        std::thread::scope(|scope| {
+            for (at, asked) in asked {
+                let checked = asked.and_then(|(machine, facts)| {
+                    conduct.check(at, &facts)?;
+                    Ok((machine, facts))
+                });
+                let conduct = &conduct;
+                scope.spawn(move || {
+                    let state = checked.and_then(|(machine, facts)| conduct.one(at, &machine, &facts));
+                    let failed = |error: Box<dyn Error + Send + Sync>| MachineState::Failed {
+                        reason: with_causes(&*error),
+                    };
+                    if let Err(error) = work.set(at, state.unwrap_or_else(failed)) {
+                        ui::note(&format!("warning: {}", with_causes(&error)));
+                    }
+                });
+            }
+        });
+        if ledger.standing().is_empty() {
+            return close_ledger(&ledger);
+        }
+        ui::note(
+            "note: machines that could not be reached hold a part of the fleet; `weigh fleet --resume` brings it back, `weigh clean` removes it",
+        );
+        Ok(())
+    }
+}
+
+/// The result of a thread, whose panic goes on in this one.
+fn joined<T>(result: std::thread::Result<T>) -> T {
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What all machines have in common.
+struct Conduct<'a, 'w> {
+    work: &'a Work<'w>,
+    ledger: &'a Ledger,
+    program: Vec<u8>,
+    plan: Vec<u8>,
+    /// Whoever copies has one of them.
+    copies: [Mutex<()>; COPIES],
+    /// The machine of each running kernel.
+    kernels: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Conduct<'_, '_> {
+    fn ask(work: &Work<'_>, at: usize) -> Result<(FleetMachine, MachineFacts)> {
+        let spec = EnvironmentSpec::parse(&work.machine(at).via)?;
+        FleetMachine::check(&spec)?;
+        let machine = FleetMachine::of(&spec)?;
+        let facts = machine.ask(&work.log(at))?;
+        Ok((machine, facts))
+    }
+
+    /// Refuses a machine that does not run this program, or that is there under another name.
+    fn check(&self, at: usize, facts: &MachineFacts) -> Result<()> {
+        if !facts.takes_programs() {
+            let MachineFacts { system, architecture, .. } = facts;
+            let here = std::env::consts::ARCH;
+            return Err(format!(
+                "it is {system} on {architecture}, and this weigh is for Linux on {here}; give machines of another kind a fleet of their own, from a host of that kind"
+            )
+            .into());
+        }
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        match kernels.get(&facts.boot).filter(|_| !facts.boot.is_empty()) {
+            Some(first) => {
+                let first = self.work.machine(*first).name;
+                Err(format!("it runs the same kernel as `{first}`, so that they are one machine; leave one of them out").into())
+            }
+            None => {
+                kernels.insert(facts.boot.clone(), at);
+                Ok(())
+            }
+        }
+    }
+
+    /// Measures on one machine.
+    fn one(&self, at: usize, machine: &FleetMachine, facts: &MachineFacts) -> Result<MachineState> {
+        let (work, log) = (self.work, self.work.log(at));
+        if let Some(left) = work.machine(at).directory {
+            work.said(at, "bringing back what an earlier connection left there");
+            let back = self.bring_back(at, machine, &left);
+            back.map_err(|error| format!("{}; `weigh clean` removes what is there", with_causes(&*error)))?;
+            machine.remove(&left, Some(&log))?;
+            work.update(at, |machine| machine.directory = None)?;
+        }
+        if work.is_interrupted() {
+            return Ok(MachineState::Waiting { reason: Some("interrupted".into()) });
+        }
+        let half = work.with(|directory| directory.run(at))?;
+        if half.as_ref().is_some_and(|run| run.host().identity != facts.identity) {
+            return Err("its half run was measured on another machine than the one that now has this name; move its directory away to begin anew".into());
+        }
+        let directory = machine.directory(&format!("weighbridge-{}-{at}", self.ledger.run()));
+        let entry = self.ledger.record(machine.change(&directory))?;
+        work.update(at, |machine| machine.directory = Some(directory.clone()))?;
+        if let Err(error) = self.prepare(at, machine, &directory, half.is_some()) {
+            // Nothing runs there yet. What cannot be removed stays recorded.
+            if machine.remove(&directory, Some(&log)).is_ok() {
+                work.update(at, |machine| machine.directory = None)?;
+                self.ledger.forget(entry)?;
+            }
+            return Err(error);
+        }
+        let (code, said) = self.measure(at, machine, &directory, half.is_some())?;
+        if self.bring_back(at, machine, &directory).map_err(|error| match code {
+            Some(_) => error,
+            None => machine.lost(&log).into(),
+        })? {
+            work.said(at, "its run is here");
+        }
+        machine.remove(&directory, Some(&log))?;
+        work.update(at, |machine| machine.directory = None)?;
+        self.ledger.forget(entry)?;
+        Ok(work.judge(at, code, said.lines()))
+    }
+
+    /// Makes a directory over there with the program, the plan, and the half run if there is one.
+    fn prepare(&self, at: usize, machine: &FleetMachine, directory: &str, goes_on: bool) -> Result<()> {
+        let (work, log) = (self.work, self.work.log(at));
+        let _turn = self.copies[at % COPIES].lock().unwrap_or_else(PoisonError::into_inner);
+        work.said(at, "copying weigh and the plan");
+        let version = machine.equip(directory, self.program.clone(), self.plan.clone(), &log)?;
+        if version != format!("weigh {}", env!("CARGO_PKG_VERSION")) {
+            return Err(format!(
+                "weigh does not run there, it says `{version}`; a static build, as in the packages, runs on every Linux"
+            )
+            .into());
+        }
+        if goes_on {
+            let run = work.with(|fleet| fleet.run_path(at));
+            machine.send_run(directory, &log, |output| transfer::pack(&run, output))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the plan over there, or goes on with the half run. Returns the exit code, if the
+    /// connection held, and what was said last.
+    fn measure(
+        &self,
+        at: usize,
+        machine: &FleetMachine,
+        directory: &str,
+        goes_on: bool,
+    ) -> Result<(Option<i32>, LastLines)> {
+        let (work, log) = (self.work, self.work.log(at));
+        let inside = |name: &str| format!("{directory}/{name}");
+        let arguments = match goes_on {
+            true => vec!["resume".into(), inside("run")],
+            false => vec!["run".into(), "--plan".into(), inside("plan.json"), "--out".into(), inside("run")],
+        };
+        let mut running = machine.start(directory, &arguments, &log)?;
+        work.set(at, MachineState::Running)?;
+        let said = self.listen(at, &mut running, &log);
+        let code = running.wait(EXIT)?.and_then(|status| status.code());
+        Ok((code.filter(|code| *code != CONNECTION_FAILED), said))
+    }
+
+    /// Follows a run until it has ended, and ends it when the fleet is interrupted.
+    fn listen(&self, at: usize, running: &mut Running, log: &Path) -> LastLines {
+        let mut last = LastLines::default();
+        let (mut input, output) = (running.take_input(), running.take_output());
+        let Some(output) = output else { return last };
+        std::thread::scope(|scope| {
+            let (tell, lines) = channel();
+            scope.spawn(move || read_lines(output, &tell));
+            loop {
+                match lines.recv_timeout(LOOK) {
+                    Ok(line) => {
+                        let _only_for_people = weigh_host::log::append(log, format!("{line}\n").as_bytes());
+                        self.work.said(at, &line);
+                        last.add(&line);
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                if self.work.is_interrupted() {
+                    input = None;
+                }
+            }
+        });
+        drop(input);
+        last
+    }
+
+    /// Brings the run in a directory over there into the directory of the fleet; whether there was
+    /// one.
+    fn bring_back(&self, at: usize, machine: &FleetMachine, directory: &str) -> Result<bool> {
+        let (work, log) = (self.work, self.work.log(at));
+        let (mut files, mut log_bytes) = (MOST_FILES, MOST_LOG_BYTES);
+        let found = machine.collect::<Box<dyn Error + Send + Sync>>(directory, &log, |archive| {
+            let room = work.with(|fleet| fleet.make_room(at))?;
+            transfer::unpack(archive, &room, |path| {
+                let longest = weigh_store::longest_bytes(path)?;
+                files = files.checked_sub(1)?;
+                let Ok(_) = path.strip_prefix("logs") else { return Some(longest) };
+                let longest = longest.min(log_bytes);
+                log_bytes -= longest.min(log_bytes);
+                Some(longest)
+            })?;
+            Ok(())
+        })?;
+        if !found {
+            return Ok(false);
+        }
+        match work.with(|fleet| fleet.accept(at)) {
+            // It ended while it was being made, and holds no sample.
+            Err(StoreError::Missing { .. } | StoreError::Foreign(_)) => Ok(false),
+            accepted => Ok(accepted.map(|_| true)?),
+        }
+    }
+}
+
+/// Sends the lines of a stream until it ends. A line that is too long is sent in pieces.
+fn read_lines(output: OwnedFd, tell: &Sender<String>) {
+    let mut output = BufReader::new(File::from(output));
+    let (mut line, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = output.read(&mut buffer).unwrap_or(0);
+        for byte in &buffer[..read] {
+            if *byte != b'\n' {
+                line.push(*byte);
+            }
+            if *byte == b'\n' || line.len() >= LONGEST_LINE {
+                let _nobody_listens = tell.send(String::from_utf8_lossy(&line).into_owned());
+                line.clear();
+            }
+        }
+        if read == 0 {
+            if !line.is_empty() {
+                let _nobody_listens = tell.send(String::from_utf8_lossy(&line).into_owned());
+            }
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn lines_have_an_end() {
+        let (read, mut write) = std::io::pipe().unwrap();
+        let writer = std::thread::spawn(move || {
+            write.write_all(b"one\ntwo\n").unwrap();
+            write.write_all(&vec![b'x'; LONGEST_LINE + 3]).unwrap();
+        });
+        let (tell, lines) = channel();
+        read_lines(read.into(), &tell);
+        drop(tell);
+        writer.join().unwrap();
+        let lengths: Vec<usize> = lines.iter().map(|line| line.len()).collect();
+        assert_eq!(lengths, [3, 3, LONGEST_LINE, 3]);
+    }
+}

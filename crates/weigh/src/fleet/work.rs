@@ -1,0 +1,248 @@
+//! What an engine works on: the machines of a fleet, and who is told what becomes of them.
+
+use crate::error::Failure;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use weigh_model::{Event, FinishReason, harmless};
+use weigh_platforms::with_causes;
+use weigh_store::fleet::{FleetDirectory, Machine, MachineState};
+use weigh_store::{RunDirectory, StoreError};
+
+/// The longest reason, characters.
+const LONGEST_REASON: usize = 600;
+/// What `weigh` exits with when nothing could be measured.
+const NOTHING_MEASURED: i32 = 4;
+
+/// What becomes of a machine.
+#[derive(Debug)]
+pub enum Update {
+    /// It came so far.
+    State(MachineState),
+    /// It said this.
+    Said(String),
+}
+
+/// The machines of a fleet, for several threads.
+pub struct Work<'a> {
+    directory: Mutex<&'a mut FleetDirectory>,
+    interrupt: &'a AtomicBool,
+    tell: Sender<(usize, Update)>,
+}
+
+impl<'a> Work<'a> {
+    /// Work on a directory, until `interrupt` turns true.
+    pub fn new(
+        directory: &'a mut FleetDirectory,
+        interrupt: &'a AtomicBool,
+        tell: Sender<(usize, Update)>,
+    ) -> Self {
+        Self { directory: Mutex::new(directory), interrupt, tell }
+    }
+
+    /// Does something with the directory while nobody else does.
+    pub fn with<T>(&self, act: impl FnOnce(&mut FleetDirectory) -> T) -> T {
+        act(&mut self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, &'a mut FleetDirectory> {
+        // A thread that panicked left what is on disk.
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory's path.
+    pub fn path(&self) -> PathBuf {
+        self.with(|directory| directory.path().to_path_buf())
+    }
+
+    /// The machines that are not done, by their place.
+    pub fn unfinished(&self) -> Vec<usize> {
+        self.with(|directory| {
+            let machines = directory.fleet().machines.iter().enumerate();
+            machines.filter(|(_, machine)| machine.state != MachineState::Done).map(|(at, _)| at).collect()
+        })
+    }
+
+    /// What is known of a machine.
+    pub fn machine(&self, at: usize) -> Machine {
+        self.with(|directory| directory.fleet().machines[at].clone())
+    }
+
+    /// Where what is said about a machine is kept.
+    pub fn log(&self, at: usize) -> PathBuf {
+        self.with(|directory| directory.log_path(at))
+    }
+
+    /// Whether the runs are to end after their trials.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
+
+    /// Records something of a machine, and returns when it is on disk.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn update(&self, at: usize, change: impl FnOnce(&mut Machine)) -> Result<(), StoreError> {
+        self.with(|directory| directory.update(at, change))
+    }
+
+    /// Records how far a machine came, and says so.
+    ///
+    /// # Errors
+    /// It cannot be recorded.
+    pub fn set(&self, at: usize, state: MachineState) -> Result<(), StoreError> {
+        self.update(at, |machine| machine.state = state.clone())?;
+        let _nobody_listens = self.tell.send((at, Update::State(state)));
+        Ok(())
+    }
+
+    /// Says what a machine said.
+    pub fn said(&self, at: usize, text: &str) {
+        let _nobody_listens = self.tell.send((at, Update::Said(harmless(text))));
+    }
+
+    /// How far a machine came whose `weigh` ended with this exit code, by the run that is here now.
+    /// `said` are the last lines that it said.
+    pub fn judge(&self, at: usize, code: Option<i32>, said: &[String]) -> MachineState {
+        match self.with(|directory| directory.run(at)) {
+            Ok(run) => judge(run.as_ref(), code, said, self.is_interrupted()),
+            Err(error) => MachineState::Failed { reason: with_causes(&error) },
+        }
+    }
+}
+
+/// The state of a machine whose run is over.
+fn judge(run: Option<&RunDirectory>, code: Option<i32>, said: &[String], interrupted: bool) -> MachineState {
+    let end = run.and_then(end_of);
+    let failed = |what: &str| MachineState::Failed { reason: reason(what, said) };
+    match (end, code) {
+        (Some(FinishReason::Interrupted), _) => {
+            let by = if interrupted { "interrupted" } else { "its run was interrupted there" };
+            MachineState::Waiting { reason: Some(by.into()) }
+        }
+        (Some(FinishReason::NothingRuns), _) | (None, Some(NOTHING_MEASURED)) => {
+            failed("nothing could be measured")
+        }
+        (Some(_), Some(0) | None) => MachineState::Done,
+        (Some(_), Some(code)) => failed(&format!("weigh ended there with exit code {code}")),
+        (None, _) if interrupted => MachineState::Waiting { reason: Some("interrupted".into()) },
+        (None, Some(code)) => failed(&format!("weigh ended there with exit code {code}")),
+        (None, None) => failed("the run ended early"),
+    }
+}
+
+/// Why a run ended, if it did.
+fn end_of(run: &RunDirectory) -> Option<FinishReason> {
+    match run.events().ok()?.events.pop()?.event {
+        Event::Finished { reason, .. } => Some(reason),
+        _ => None,
+    }
+}
+
+/// What happened, with what `weigh` said of it: its error from the first line on, or its last lines.
+fn reason(what: &str, said: &[String]) -> String {
+    let is_error = |line: &String| line.trim_start().starts_with(['×', 'x']) && line.starts_with("  ");
+    let from = said.iter().rposition(is_error).unwrap_or(said.len().saturating_sub(3));
+    let frames = |c: char| "×│╰─▶·".contains(c) || c.is_whitespace();
+    let text: Vec<&str> = said[from..].iter().map(|line| line.trim_matches(frames)).collect();
+    let text = harmless(text.join(" ").trim_start_matches("x ").trim());
+    let mut reason = if text.is_empty() { what.to_string() } else { format!("{what}: {text}") };
+    if let Some((end, _)) = reason.char_indices().nth(LONGEST_REASON) {
+        reason.truncate(end);
+        reason.push_str("...");
+    }
+    reason
+}
+
+/// The last lines of what was said.
+#[derive(Debug, Default)]
+pub struct LastLines(Vec<String>);
+
+impl LastLines {
+    const MOST: usize = 30;
+
+    /// Adds a line.
+    pub fn add(&mut self, line: &str) {
+        if self.0.len() == Self::MOST {
+            self.0.remove(0);
+        }
+        self.0.push(line.into());
+    }
+
+    /// The lines, the oldest first.
+    pub fn lines(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// The program that runs here, whatever happened to its file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn own_program() -> Result<Vec<u8>, Failure> {
+    let path = Path::new("/proc/self/exe");
+    std::fs::read(path).map_err(|error| crate::error::file_failure("read", path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::{Effort, HostFacts, Plan, Timestamped};
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(String::from).collect()
+    }
+
+    /// A run whose last event says that it ended so.
+    fn ended(parent: &Path, reason: Option<FinishReason>) -> RunDirectory {
+        let plan = Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 });
+        let host: HostFacts = weigh_host::facts::host_facts();
+        let mut run = RunDirectory::create(parent, &plan, &host, "2026-11-21T05:00:00Z").unwrap();
+        let event = match reason {
+            Some(reason) => Event::Finished { reason, blocks_done: 6 },
+            None => Event::PilotStarted,
+        };
+        run.append_event(&Timestamped { at: "2026-11-21T05:00:00Z".into(), event }).unwrap();
+        run.flush_events().unwrap();
+        run
+    }
+
+    #[test]
+    fn a_machine_is_done_when_its_run_says_so() {
+        let parent = tempfile::tempdir().unwrap();
+        let judged =
+            |reason, code, interrupted| judge(Some(&ended(parent.path(), reason)), code, &[], interrupted);
+        let is_failed = |state| matches!(state, MachineState::Failed { .. });
+        let is_waiting = |state| matches!(state, MachineState::Waiting { reason: Some(_) });
+        assert_eq!(judged(Some(FinishReason::Blocks), Some(0), false), MachineState::Done);
+        assert_eq!(judged(Some(FinishReason::Blocks), None, false), MachineState::Done);
+        assert!(is_failed(judged(Some(FinishReason::Blocks), Some(1), false)));
+        assert!(is_waiting(judged(Some(FinishReason::Interrupted), Some(0), true)));
+        assert!(is_waiting(judged(Some(FinishReason::Interrupted), Some(4), false)));
+        assert!(is_failed(judged(Some(FinishReason::NothingRuns), Some(4), false)));
+        assert!(is_failed(judged(None, Some(0), false)), "a run without an end is no run");
+        assert!(is_failed(judged(None, Some(137), false)) && is_waiting(judged(None, None, true)));
+        assert!(is_failed(judge(None, Some(0), &[], false)));
+    }
+
+    #[test]
+    fn reasons_are_what_weigh_said() {
+        let said =
+            "block 3/6\n  × another run is going on: process 7, since noon\n  help: wait\n        for it\n";
+        let whole = "failed: another run is going on: process 7, since noon help: wait for it";
+        assert_eq!(reason("failed", &lines(said)), whole);
+        let ascii = "block 3/6\n  x there is no `docker`\n  `-> because\n";
+        assert_eq!(reason("failed", &lines(ascii)), "failed: there is no `docker` `-> because");
+        assert_eq!(reason("failed", &lines("a\nb\nc\nd\u{1b}[2J")), "failed: b c d\\u{1b}[2J");
+        assert_eq!(reason("failed", &[]), "failed");
+        assert_eq!(reason("failed", &lines(&"y".repeat(5000))).chars().count(), LONGEST_REASON + 3);
+    }
+
+    #[test]
+    fn only_the_last_lines_are_kept() {
+        let mut last = LastLines::default();
+        (0..100).for_each(|number| last.add(&number.to_string()));
+        assert_eq!((last.lines().len(), last.lines()[29].as_str()), (30, "99"));
+    }
+}

@@ -1,0 +1,303 @@
+//! Fleets by a real Slurm: a controller and several nodes of the test's own on this host, on ports of
+//! the loopback interface, with keys, state and spool of their own.
+
+use super::{state, work};
+use crate::support::{Stage, interrupt, is_long, skip, trials, wait_until};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const PROGRAMS: [&str; 8] =
+    ["slurmctld", "slurmd", "munged", "munge", "sbatch", "squeue", "scancel", "scontrol"];
+
+/// A cluster, until it is dropped.
+struct Cluster {
+    base: tempfile::TempDir,
+    daemons: Vec<Child>,
+}
+
+/// A cluster of so many nodes, or nothing where there can be none, which is said.
+fn cluster(test: &str, nodes: u16) -> Option<Cluster> {
+    let is_there = |name: &&str| find(name).is_some();
+    let missing = PROGRAMS.iter().find(|name| !is_there(name));
+    let reason = match missing {
+        _ if !rustix::process::geteuid().is_root() => "a Slurm of one's own needs root".to_string(),
+        Some(name) => format!("{name} is not installed (apt-get install slurm-wlm munge)"),
+        None => return Some(Cluster::start(nodes)),
+    };
+    skip(test, "slurm", &reason);
+    None
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).map(|at| at.join(name)).find(|program| program.is_file())
+}
+
+/// Ports that nobody has now.
+fn free_ports(number: usize) -> Vec<u16> {
+    let held: Vec<TcpListener> = (0..number).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+}
+
+impl Cluster {
+    fn start(nodes: u16) -> Self {
+        let base = tempfile::Builder::new().prefix("weigh-test-slurm-").tempdir().unwrap();
+        let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        open(base.path());
+        let mut cluster = Self { base, daemons: Vec::new() };
+        cluster.munge();
+        let ports = free_ports(usize::from(nodes) + 1);
+        cluster.configure(&ports);
+        let configuration = cluster.path("slurm.conf");
+        let flags = ["-D", "-f", configuration.to_str().unwrap()];
+        cluster.daemon("slurmctld", &flags, None);
+        for node in 1..=nodes {
+            let name = format!("n{node}");
+            let flags = ["-D", "-N", &name, "-f", configuration.to_str().unwrap()];
+            cluster.daemon("slurmd", &flags, None);
+        }
+        let idle = || {
+            let asked =
+                cluster.slurm("sinfo").args(["--noheader", "--Node", "--format=%T"]).output().unwrap();
+            let states = String::from_utf8_lossy(&asked.stdout).into_owned();
+            states.lines().filter(|state| *state == "idle").count() == usize::from(nodes)
+        };
+        wait_until("the nodes of Slurm", idle);
+        cluster
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.base.path().join(name)
+    }
+
+    /// The daemon that signs what Slurm's daemons send. It does not run as root.
+    fn munge(&mut self) {
+        let passwd = fs::read_to_string("/etc/passwd").unwrap();
+        let user = passwd.lines().find(|line| line.starts_with("munge:")).expect("its package made it");
+        let id: u32 = user.split(':').nth(2).unwrap().parse().unwrap();
+        let place = self.path("munge");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("key"), [7; 1024]).unwrap();
+        fs::set_permissions(place.join("key"), fs::Permissions::from_mode(0o400)).unwrap();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+        for path in [&place, &place.join("key")] {
+            chown(path, Some(id), Some(id)).unwrap();
+        }
+        let file = |what: &str| format!("--{what}-file={}", place.join(what).display());
+        let socket = place.join("socket");
+        let flags = [
+            "--foreground".into(),
+            // The directory lies in one that everybody may write.
+            "--force".into(),
+            file("key"),
+            file("log"),
+            file("pid"),
+            file("seed"),
+            format!("--socket={}", socket.display()),
+        ];
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        self.daemon("munged", &flags, Some(id));
+        wait_until("munged", || socket.exists());
+    }
+
+    fn configure(&self, ports: &[u16]) {
+        let base = self.base.path().display();
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let host = host.trim().split('.').next().unwrap();
+        let prolog = self.path("prolog");
+        // Nodes on one host would have one state directory, and its lock.
+        let script =
+            format!("echo export WEIGH_STATE={base}/state-$SLURMD_NODENAME\nenv >> {base}/environment");
+        fs::write(&prolog, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&prolog, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(self.path("controller")).unwrap();
+        let mut text = format!(
+            "ClusterName=test\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={}\nSlurmUser=root\nSlurmdUser=root\n\
+AuthType=auth/munge\nAuthInfo=socket={base}/munge/socket\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
+SelectType=select/cons_tres\nReturnToService=2\nMpiDefault=none\nSwitchType=switch/none\n\
+StateSaveLocation={base}/controller\nSlurmdSpoolDir={base}/spool-%n\nSlurmctldPidFile={base}/controller.pid\n\
+SlurmdPidFile={base}/%n.pid\nSlurmctldLogFile={base}/controller.log\nSlurmdLogFile={base}/%n.log\n\
+TaskProlog={base}/prolog\nSchedulerParameters=batch_sched_delay=0\nKillWait=30\n",
+            ports[0]
+        );
+        for (node, port) in ports[1..].iter().enumerate() {
+            text += &format!(
+                "NodeName=n{} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1\n",
+                node + 1
+            );
+        }
+        text += "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n";
+        fs::write(self.path("slurm.conf"), text).unwrap();
+    }
+
+    fn daemon(&mut self, program: &str, flags: &[&str], user: Option<u32>) {
+        use std::os::unix::process::CommandExt;
+        let log = || fs::File::options().create(true).append(true).open(self.path("daemons.log")).unwrap();
+        let mut command = Command::new(find(program).unwrap());
+        command.args(flags).stdin(Stdio::null()).stdout(log()).stderr(log());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        self.daemons.push(command.spawn().unwrap());
+    }
+
+    /// A program of Slurm's for this cluster.
+    fn slurm(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("SLURM_CONF", self.path("slurm.conf"));
+        command
+    }
+
+    /// The environment in which weigh finds it.
+    fn variables(&self) -> [(&'static str, String); 2] {
+        [("SLURM_CONF", self.path("slurm.conf").display().to_string()), ("A_SECRET", "of the user's".into())]
+    }
+
+    /// Nothing of any run is left where the nodes work.
+    fn is_empty(&self) {
+        let entries = fs::read_dir(self.base.path()).unwrap().flatten();
+        let states = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("state-"));
+        let left: Vec<PathBuf> = states.map(|entry| entry.path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.slurm("scancel").args(["--user", "root"]).output();
+        // The nodes first, then their controller, then who signs for both.
+        for daemon in self.daemons.iter_mut().rev() {
+            if let Some(pid) = rustix::process::Pid::from_raw(daemon.id().cast_signed()) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            while matches!(daemon.try_wait(), Ok(None)) && std::time::Instant::now() < end {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        if std::thread::panicking() {
+            for name in ["daemons.log", "controller.log"] {
+                let text = fs::read_to_string(self.path(name)).unwrap_or_default();
+                let lines: Vec<&str> = text.lines().rev().take(20).collect();
+                eprintln!("{name}:\n{}", lines.into_iter().rev().collect::<Vec<_>>().join("\n"));
+            }
+        }
+    }
+}
+
+fn run(stage: &Stage, cluster: &Cluster, line: &str) -> (Option<i32>, String) {
+    let arguments = crate::support::words(line);
+    let mut child = stage.spawn_with(&arguments, &cluster.variables());
+    let mut code = None;
+    wait_until(line, || {
+        code = child.try_wait().unwrap();
+        code.is_some()
+    });
+    (code.unwrap().code(), stage.spawned_said())
+}
+
+/// A task for each machine, on several nodes; nothing of the user's environment goes along.
+#[test]
+fn every_task_measures_and_its_run_is_here() {
+    let Some(cluster) = cluster("every_task_measures_and_its_run_is_here", 3) else { return };
+    let stage = Stage::with_fakes();
+    let line = format!("fleet --via slurm:nodes=5,partition=batch --out f {}", work(2, "1ms"));
+    let (code, said) = run(&stage, &cluster, &line);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("have one machine id") && said.contains("weigh pool f/*/"), "{said}");
+    let fleet = stage.json("show f --format json");
+    for task in 0..5 {
+        let name = format!("task-{task}");
+        assert_eq!(state(&fleet, &name).0, "done", "{fleet}\n{said}");
+        assert_eq!(trials(&stage.here().join("f").join(&name)).len(), 4);
+        assert!(stage.read(&format!("f/{name}.log")).contains("block 2/2"));
+        let node = fleet["machines"][task]["node"].as_str().unwrap();
+        assert!(["n1", "n2", "n3"].contains(&node), "{node}");
+    }
+    let environment = fs::read_to_string(cluster.path("environment")).unwrap();
+    assert!(
+        environment.contains("SLURM_ARRAY_TASK_ID=4") && !environment.contains("A_SECRET"),
+        "{environment}"
+    );
+    let wrong = format!("fleet --via slurm:nodes=1,partition=nowhere --out g {}", work(1, "1ms"));
+    let (code, said) = run(&stage, &cluster, &wrong);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("Slurm could not be submitted to") && said.contains("nowhere"), "{said}");
+    cluster.is_empty();
+    drop(cluster);
+    stage.host_is_as_before();
+}
+
+/// Ctrl-C takes tasks out of the queue and ends those that run after their trial; a killed weigh
+/// leaves them running, and whoever goes on with the fleet follows them.
+#[test]
+fn tasks_go_on_after_their_fleet_ended() {
+    let Some(cluster) = cluster("tasks_go_on_after_their_fleet_ended", 2) else { return };
+    let stage = Stage::with_fakes();
+    let spawn = |line: &str| stage.spawn_with(&crate::support::words(line), &cluster.variables());
+    let begun =
+        |fleet: &str| (0..3).any(|task| trials(&stage.here().join(format!("{fleet}/task-{task}"))).len() > 2);
+
+    let mut child = spawn(&format!("fleet --via slurm:nodes=3 --out f {}", work(60, "50ms")));
+    wait_until("trials", || begun("f"));
+    interrupt(&child);
+    wait_until("the end of the fleet", || child.try_wait().unwrap().is_some());
+    let said = stage.spawned_said();
+    assert!(said.contains("the fleet was interrupted"), "{said}");
+    let queue = cluster.slurm("squeue").args(["--noheader", "--states=PENDING,RUNNING"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&queue.stdout), "", "{said}");
+    let fleet = stage.json("show f --format json");
+    let halves: Vec<(usize, String, String)> = (0..3)
+        .filter(|task| stage.here().join(format!("f/task-{task}")).exists())
+        .map(|task| {
+            let node = fleet["machines"][task]["node"].as_str().unwrap().to_string();
+            (task, node, stage.read(&format!("f/task-{task}/samples.jsonl")))
+        })
+        .collect();
+    assert!(!halves.is_empty(), "{said}");
+    let (code, said) = run(&stage, &cluster, "fleet --resume f");
+    assert_eq!(code, Some(0), "{said}");
+    let fleet = stage.json("show f --format json");
+    for (task, node, half) in halves {
+        assert!(stage.read(&format!("f/task-{task}/samples.jsonl")).starts_with(&half));
+        assert_eq!(fleet["machines"][task]["node"], node.as_str(), "a run stays on its machine");
+    }
+
+    let mut child = spawn(&format!("fleet --via slurm:nodes=3 --out g {}", work(30, "20ms")));
+    wait_until("trials", || begun("g"));
+    crate::support::kill(&mut child);
+    let (code, said) = run(&stage, &cluster, "fleet --resume g");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("Slurm: job"), "nothing is submitted twice: {said}");
+    for task in 0..3 {
+        assert_eq!(trials(&stage.here().join(format!("g/task-{task}"))).len(), 60);
+    }
+    cluster.is_empty();
+}
+
+/// No one of many machines is lost.
+#[test]
+fn two_hundred_machines_come_back() {
+    if !is_long() {
+        return eprintln!("SKIPPED two_hundred_machines_come_back: it takes minutes (make test-fleet)");
+    }
+    let Some(cluster) = cluster("two_hundred_machines_come_back", 8) else { return };
+    let stage = Stage::with_fakes();
+    let line = format!("fleet --via slurm:nodes=200 --out f {}", work(1, "1ms"));
+    let mut child = stage.spawn_with(&crate::support::words(&line), &cluster.variables());
+    let code = child.wait().unwrap();
+    let said = stage.spawned_said();
+    assert!(code.success(), "{said}");
+    let fleet = stage.json("show f --format json");
+    for task in 0..200 {
+        assert_eq!(state(&fleet, &format!("task-{task}")).0, "done", "{said}");
+        assert_eq!(trials(&stage.here().join(format!("f/task-{task}"))).len(), 2);
+    }
+    cluster.is_empty();
+}
