@@ -51,7 +51,7 @@ pub struct PooledMachine {
 /// Writes a pool in one format. The text ends with a line break.
 ///
 /// # Errors
-/// Only faults of this crate; no content of a pool makes it fail.
+/// A format of other benchmark tools; faults of this crate. No content of a pool makes it fail.
 pub fn render_pooled(
     report: &PooledReport,
     format: Format,
@@ -61,6 +61,12 @@ pub fn render_pooled(
         Format::Json => json::render(report),
         Format::Csv => delimited::render(report),
         Format::Junit => junit::render(report, options.gate),
+        Format::Bencher
+        | Format::GithubSmaller
+        | Format::GithubBigger
+        | Format::Go
+        | Format::GoogleBenchmark
+        | Format::OpenMetrics => Err(ReportError::NotOneRun { what: "pool" }),
         Format::Table | Format::Markdown | Format::Latex | Format::Html => {
             let whole = format != Format::Table || options.details;
             render_document(&document::document(report, whole), format, options)

@@ -176,9 +176,12 @@ pub enum ReportError {
     /// Formats for programs are written from data, not from a document.
     #[error("a document has no format for programs")]
     NotForPrograms,
-    /// A study in a format that holds benchmarks.
-    #[error("the format holds the benchmarks of one run, and this is a study: export a run of it")]
-    NotForStudies,
+    /// A study or a pool in a format that holds benchmarks.
+    #[error("the format holds the benchmarks of one run, and this is a {what}: export a run of it")]
+    NotOneRun {
+        /// What it is.
+        what: &'static str,
+    },
     /// Runs compared with runs in a format that holds every value.
     #[error(
         "`{format}` holds every value, and a comparison of runs has none: export each run with `weigh show RUN --format {format}`"

@@ -37,7 +37,7 @@ pub fn render_study(report: &StudyReport, format: Format, options: &Options) -> 
         | Format::GithubBigger
         | Format::Go
         | Format::GoogleBenchmark
-        | Format::OpenMetrics => Err(ReportError::NotForStudies),
+        | Format::OpenMetrics => Err(ReportError::NotOneRun { what: "study" }),
         Format::Table | Format::Markdown | Format::Latex | Format::Html => {
             render_document(&document::document(report), format, options)
         }

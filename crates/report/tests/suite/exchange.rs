@@ -36,7 +36,7 @@ fn every_report_is_written_or_refused_with_the_reason() {
     for (name, sample) in hostile_samples() {
         let crate::common::Sample::Study(study) = sample else { continue };
         let error = weigh_report::render_study(&study, Format::Go, &Options::default()).unwrap_err();
-        assert!(matches!(error, ReportError::NotForStudies), "{name}");
+        assert!(matches!(error, ReportError::NotOneRun { what: "study" }), "{name}");
     }
 }
 

@@ -10,6 +10,7 @@ use weigh_report::render_pooled;
 /// # Errors
 /// Those of [`pool::report`]; a file cannot be written; the gate is not passed.
 pub fn run(args: &PoolArgs) -> Result<(), Failure> {
+    super::study::refuse_format("pool", "RUN", args.output.format)?;
     let report = pool::report(args)?;
     let output = &args.output;
     let options = ui::report_options(output.details.details, output.gate.gate());

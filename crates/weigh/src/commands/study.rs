@@ -27,7 +27,7 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     if let Some(StudyCommand::New(args)) = &args.what {
         return study_new::run(args);
     }
-    refuse_format(args.format)?;
+    refuse_format("study", "DIR/EXPERIMENT", args.format)?;
     let library = Library::load(args.file.as_slice())?;
     let names = match (&args.names[..], &args.file) {
         ([], Some(_)) if !args.json => vec![library.studies().last().expect("the user's").name.clone()],
@@ -81,7 +81,7 @@ pub fn resume(path: &Path) -> Result<(), Failure> {
 /// # Errors
 /// A damaged directory, a file that cannot be written.
 pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<(), Failure> {
-    refuse_format(format)?;
+    refuse_format("study", "DIR/EXPERIMENT", format)?;
     let text = study::render(&study::report(&StudyDirectory::open(path)?)?, format)?;
     match output {
         Some(file) => output::write(file, text),
@@ -154,10 +154,13 @@ pub fn refuse_of_runs(what: &str, run: &str, options: &[(&str, bool)]) -> Result
     }
 }
 
-/// Refuses formats of other tools, before hours of measuring.
-fn refuse_format(format: OutputFormat) -> Result<(), Failure> {
+/// Refuses formats of other tools, before hours of measuring; as [`refuse_of_runs`].
+///
+/// # Errors
+/// The format is one of these.
+pub fn refuse_format(what: &str, run: &str, format: OutputFormat) -> Result<(), Failure> {
     let name = format.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default();
-    refuse_of_runs(&[(&format!("--format {name}"), format.is_for_runs())])
+    refuse_of_runs(what, run, &[(&format!("--format {name}"), format.is_for_runs())])
 }
 
 /// Measures what is left, then shows all of it.
