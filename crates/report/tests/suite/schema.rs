@@ -6,7 +6,7 @@
 
 use crate::common::{self, Shown, study};
 use serde_json::{Value, json};
-use weigh_report::{Format, Options, render_pooled};
+use weigh_report::{Format, Options, Report, render_pooled};
 
 struct Schema(Value);
 
@@ -130,10 +130,10 @@ fn document(report: &impl Shown) -> Value {
 #[test]
 fn every_run_fits_the_schema() {
     let schema = Schema::of_runs();
-    for (name, report) in common::all()
-        .into_iter()
-        .chain([("hostile", common::hostile()), ("looks", crate::looks::report(true))])
-    {
+    let of_tool = Report { samples: Some("hyperfine: each value is a run".into()), ..common::unpaired() };
+    let further =
+        [("hostile", common::hostile()), ("looks", crate::looks::report(true)), ("files of a tool", of_tool)];
+    for (name, report) in common::all().into_iter().chain(further) {
         assert_eq!(schema.faults(&document(&report)), [""; 0], "{name}");
     }
 }

@@ -75,8 +75,8 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     }
     let mut notices = Vec::new();
     if reader.broken > 0 {
-        let seen =
-            format!("{} lines of {} begin as a result and are none", reader.broken, text.path.display());
+        let (file, broken) = (text.path.display(), reader.broken);
+        let seen = format!("lines that begin as a result and are none in {file}: {broken}");
         notices.push((seen, "a benchmark that prints breaks its own line: let it print nothing".into()));
     }
     Ok(ToolFile { runs: reader.runs, notices })

@@ -181,7 +181,7 @@ fn comparisons(
         }
     }
     if let (count, Some(first)) = failed {
-        let seen = format!("{count} measurements failed, the first of {first}");
+        let seen = format!("measurements that failed: {count}, the first of {first}");
         notices.push((seen, "what failed is no sample, and its comparison has no verdict".into()));
     }
     let mut notice = |what: Vec<String>, seen: &str, action: &str| {

@@ -64,7 +64,7 @@ fn the_commands_of_one_hyperfine_are_its_environments() {
     assert!(!samples.each_is_a_run);
     let failing = &samples.comparisons[0].series[2];
     assert_eq!((failing.tried, failing.failed, failing.observations.len()), (6, 6, 0));
-    assert!(samples.notices[0].0.contains("6 measurements failed"), "{:?}", samples.notices);
+    assert!(samples.notices[0].0.contains("that failed: 6, the first of"), "{:?}", samples.notices);
     let samples = one(TWO_COMMANDS);
     assert_eq!((values(&samples, 0, 0), values(&samples, 0, 1)), (vec![1.0, 2.0, 4.0], vec![2.0, 8.0]));
 }
@@ -196,7 +196,7 @@ fn units_of_go_name_metrics_and_say_their_direction() {
     assert_eq!((samples.comparisons[3].series[0].failed, values(&samples, 2, 0)[0]), (1, 7.0 * 1e-9));
     let broken = one("BenchmarkA\nBenchmarkA 1 5 ns/op\nBenchmarkB-2 a word\n     100 7 ns/op\n");
     assert_eq!(broken.comparisons.len(), 1);
-    assert!(broken.notices[0].0.starts_with("1 lines of 1.json begin"), "{:?}", broken.notices);
+    assert!(broken.notices[0].0.ends_with("and are none in 1.json: 1"), "{:?}", broken.notices);
     // Where nothing is a time and nothing is declared, all of it matters.
     assert_eq!(names(&one("BenchmarkA 1 7 p99-ns 2 hits/s\n")).iter().filter(|name| name.3).count(), 2);
 }
