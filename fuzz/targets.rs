@@ -49,6 +49,7 @@ pub const ALL: &[Target] = &[
     ("tool_files", tool_files),
     ("tool_log", tool_log),
     ("tool_output", tool_output),
+    ("transfer", transfer),
     ("workload_manifest", workload_manifest),
 ];
 
@@ -173,6 +174,20 @@ pub fn archive(data: &[u8]) {
     unpacked(|base| {
         std::fs::write(base.join("archive"), data).expect("there is room");
         let _ = weigh_images::fuzz::archive(&base.join("archive"), &base.join("root"));
+    });
+}
+
+/// A run directory that a machine of a fleet sends: plain files with a place in one.
+pub fn transfer(data: &[u8]) {
+    unpacked(|base| {
+        let root = base.join("root");
+        std::fs::create_dir(&root).expect("there is room");
+        let _ = weigh_images::transfer::unpack(data, &root, weigh_store::longest_bytes);
+        for entry in std::fs::read_dir(&root).expect("it is a directory").flatten() {
+            let kind = entry.file_type().expect("it is there");
+            let is_logs = kind.is_dir() && entry.file_name() == "logs";
+            assert!(kind.is_file() || is_logs, "{:?} is no file of a run", entry.file_name());
+        }
     });
 }
 

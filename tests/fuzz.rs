@@ -103,6 +103,9 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let archive =
         archive_of(&[("usr/", ""), ("usr/bin/tool", "a tool"), ("etc/hosts", "127.0.0.1 localhost\n")]);
     add("archive", "plain", &archive);
+    let run =
+        archive_of(&[("plan.json", "{}"), ("logs/", ""), ("logs/a.log", "said"), ("other", "left out")]);
+    add("transfer", "run", &run);
     let upper = archive_of(&[("usr/bin/.wh.tool", ""), ("etc/.wh..wh..opq", ""), ("etc/new", "new")]);
     add("layers", "two", &[&archive[..], b"\0L\0", &upper].concat());
 
