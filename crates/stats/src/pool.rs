@@ -40,7 +40,7 @@ struct RunCell {
     flags: Vec<Flag>,
     absent: Option<String>,
     estimate: Option<Estimate>,
-    /// What a verdict has to hold for; see [`Cell::grounds`].
+    /// What a verdict has to hold for; see `Cell::grounds`.
     grounds: Vec<Estimate>,
 }
 
@@ -174,9 +174,9 @@ pub struct PooledCell {
     /// `p` of an effect beyond the margin, adjusted likewise.
     pub p_eq_holm: Option<f64>,
     /// The smallest effect that as many machines with this spread find with 80 % power, as
-    /// [`Cell::smallest_detectable`].
+    /// [`crate::Cell::smallest_detectable`].
     pub smallest_detectable: Option<f64>,
-    /// For [`Verdict::Inconclusive`]: as [`Cell::bound`].
+    /// For [`Verdict::Inconclusive`]: as [`crate::Cell::bound`].
     pub bound: Option<f64>,
     /// For [`Verdict::Inconclusive`]: machines in all that would decide it with this spread, where a
     /// practical number would.
