@@ -87,11 +87,12 @@ const FLEET_SEND: &str =
     r#"umask 077; cd "$1" && rm -rf run.new && mkdir run.new && tar -C run.new -xf - && mv run.new run"#;
 
 /// Runs `weigh` in the directory `$1` of a fleet with the arguments after it. The end of standard
-/// input ends the run as Ctrl-C does: after its trial. What it says comes over standard output.
+/// input ends the run as Ctrl-C does: after its trial. What it says comes over standard output. The
+/// file `ending` says that the run was told to end, because a second signal would end it at once.
 const FLEET_RUN: &str = r#"
 umask 022; d=$1; shift; cd "$d" || exit 3; exec 3<&0;
 "$d/weigh" "$@" </dev/null 3<&- 2>&1 & p=$!; echo "$$ $p" > "$d/pid";
-(cat <&3 >/dev/null; kill -s TERM "$p") >/dev/null 2>&1 & c=$!; exec 3<&- </dev/null;
+(cat <&3 >/dev/null; [ -e "$d/ending" ] || { : > "$d/ending"; kill -s TERM "$p"; }) >/dev/null 2>&1 & c=$!; exec 3<&- </dev/null;
 wait "$p"; s=$?; kill "$c" 2>/dev/null; rm -f "$d/pid"; exit "$s"
 "#;
 
@@ -100,7 +101,7 @@ wait "$p"; s=$?; kill "$c" 2>/dev/null; rm -f "$d/pid"; exit "$s"
 const FLEET_END: &str = r#"
 d=$1; [ -e "$d" ] || exit 0; if [ ! -d "$d" ] || [ -L "$d" ] || [ ! -O "$d" ]; then echo "$d is not a directory of this account" >&2; exit 3; fi;
 if [ -f "$d/pid" ]; then w=; p=; read w p < "$d/pid";
-if [ -n "$p" ] && ours "$p"; then send TERM "$p"; i=0; while ours "$p" && [ "$i" -lt "$2" ]; do sleep 1; i=$((i+1)); done;
+if [ -n "$p" ] && ours "$p"; then [ -e "$d/ending" ] || { : > "$d/ending"; send TERM "$p"; }; i=0; while ours "$p" && [ "$i" -lt "$2" ]; do sleep 1; i=$((i+1)); done;
 send KILL "$p" "$w"; i=0; while ours "$p" && [ "$i" -lt 10 ]; do sleep 1; i=$((i+1)); done; fi;
 "$d/weigh" clean >&2 || exit 4; rm -f "$d/pid"; fi;
 "#;
