@@ -47,6 +47,25 @@ pub struct Programs {
     pub kernels: PathBuf,
 }
 
+impl Programs {
+    /// Writes the programs as a tar archive with their places in a guest: a layer for images that
+    /// have no skeleton. The same programs give the same bytes.
+    ///
+    /// # Errors
+    /// A program cannot be read, or `output` not be written.
+    pub fn write_tar(&self, output: impl Write) -> io::Result<()> {
+        let mut archive = tar::Builder::new(output);
+        for (file, place) in [(&self.probe, crate::PROBE), (&self.kernels, crate::KERNELS)] {
+            let bytes = fs::read(file)?;
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o755);
+            archive.append_data(&mut header, place.trim_start_matches('/'), &bytes[..])?;
+        }
+        archive.into_inner()?.flush()
+    }
+}
+
 /// A bind mount of a file or directory of the host into the guest, recursive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {

@@ -255,6 +255,21 @@ pub enum ImageCommand {
         /// The image, as `--image` takes it
         name: String,
     },
+    /// Write an image with weighbridge's programs into an archive, for platforms that run images
+    ///
+    /// The archive is an OCI image layout: `ctr --namespace k8s.io images import FILE` puts it on a
+    /// node of a Kubernetes cluster, `skopeo copy oci-archive:FILE docker://REF` into a registry.
+    Pack {
+        /// The image: `debian` or `oci:REF` as it was built, a directory, a tar archive, or `probe`,
+        /// which is nothing but the programs
+        name: String,
+        /// The archive; it is written anew
+        file: PathBuf,
+        /// The name that the image gets, with a tag; default for `debian` and `probe`:
+        /// localhost/weighbridge/NAME:latest
+        #[arg(long, value_name = "REF")]
+        tag: Option<String>,
+    },
     /// List the images on this host, with their sizes and digests
     List(JsonArg),
     /// Remove an image that no run uses

@@ -99,7 +99,10 @@ pub fn run_id() -> String {
 }
 
 /// Makes the scratch directory of a run and that of its logs, and writes out the guest programs.
-fn scratch(
+///
+/// # Errors
+/// The directories cannot be made, or the programs not be written.
+pub fn scratch(
     state: &StateDirectory,
     ledger: &Ledger,
     logs: Option<PathBuf>,

@@ -1,16 +1,18 @@
 //! `weigh image`: the root file systems that this host keeps for guests.
 
 use crate::cli::ImageCommand;
-use crate::error::{Failure, Kind};
-use crate::host::{check_cache, close_ledger, ledger_failure, run_id, state_directory};
-use crate::ui;
+use crate::error::{Failure, Kind, file_failure};
+use crate::host::{check_cache, close_ledger, ledger_failure, run_id, scratch, state_directory};
+use crate::{output, ui};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 use weigh_host::ledger::Ledger;
+use weigh_host::private::open_regular;
 use weigh_images::debian::{BuildError, Recipe};
-use weigh_images::oci::{self, PullError, Reference, ReferenceError};
+use weigh_images::oci::{self, Layer, PullError, Reference, ReferenceError};
 use weigh_images::store::{CachedImage, Record, Store};
-use weigh_images::{ImageError, Progress};
+use weigh_images::{ImageError, Progress, Root};
 use weigh_model::{ImageSpec, nearest};
 
 /// Number of digits of a digest in lists for people.
@@ -23,6 +25,7 @@ const SHOWN_DIGITS: usize = 12;
 pub fn run(what: ImageCommand) -> Result<(), Failure> {
     match what {
         ImageCommand::Build { name } => build(&name),
+        ImageCommand::Pack { name, file, tag } => pack(&name, &file, tag),
         ImageCommand::List(arg) => list(arg.json),
         ImageCommand::Remove { name } => remove(&name),
     }
@@ -147,6 +150,41 @@ fn remove(name: &str) -> Result<(), Failure> {
     for kept in removed {
         ui::print(&format!("removed {}", line(&kept)));
     }
+    Ok(())
+}
+
+/// Writes an image with the guest programs into an archive.
+fn pack(name: &str, file: &Path, tag: Option<String>) -> Result<(), Failure> {
+    let image = ImageSpec::from(name.to_string());
+    let tag = match (&image, tag) {
+        (_, Some(tag)) if image != ImageSpec::Host => tag,
+        (ImageSpec::Debian | ImageSpec::Probe, None) => format!("localhost/weighbridge/{name}:latest"),
+        (ImageSpec::Oci(_) | ImageSpec::Path(_), None) => {
+            return Err(Failure::input(format!("the image `{name}` needs a name of its own"))
+                .hint("name it with `--tag`, as in `--tag localhost/mine:latest`"));
+        }
+        (ImageSpec::Host, _) => {
+            return Err(Failure::input("the host's own root cannot be packed: it is no image").hint(
+                "pack `debian` or `oci:REF`, which `weigh image build` makes, `probe`, or a directory",
+            ));
+        }
+    };
+    output::check(file)?;
+    recorded(|ledger| {
+        let (work, _, programs) = scratch(&state_directory()?, ledger, None)?;
+        let prepared = Root::prepare(&image, &programs, &work.join("root"), None);
+        let root = prepared.map_err(|error| Failure::of_error(Kind::Input, &error))?;
+        let skeleton: Layer<'_> = &|output| root.write_tar(output);
+        let tree: Layer<'_> = &|output| root.write_tree_tar(output);
+        let own: Layer<'_> = &|output| programs.write_tar(output);
+        let layers = if root.tree.is_some() { vec![tree, own] } else { vec![skeleton] };
+        let mut options = fs::OpenOptions::new();
+        let opened = open_regular(file, options.write(true).create(true).truncate(true));
+        opened
+            .and_then(|archive| oci::write_layout(&layers, &tag, &mut io::BufWriter::new(archive)))
+            .map_err(|error| file_failure("write the image to", file, error))
+    })?;
+    ui::print(&format!("{tag}\n{}", file.display()));
     Ok(())
 }
 
