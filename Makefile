@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run dist test-dist test-reproducible test-crates test test-platforms test-containers test-fleet test-kills test-studies test-long lint bench figures book deny advisories fuzz miri
+.PHONY: run dist test-dist test-reproducible test-crates test test-platforms test-containers test-fleet test-kubernetes test-kills test-studies test-long lint bench figures book deny advisories fuzz miri
 
 run:
 	cargo run --release --package weighbridge
@@ -48,6 +48,14 @@ test-containers:
 # munge.
 test-fleet:
 	WEIGH_LONG=1 tests/run --profile long --package weighbridge -E 'test(/^fleet::/)'
+
+# Pods on a Kubernetes cluster of one node, which is built from Debian's source once (12 minutes of
+# two CPUs, into /var/cache/weighbridge-kubernetes), started, and taken down again. It needs root,
+# and apt sources of Debian 12.
+test-kubernetes:
+	cargo build --package weighbridge
+	target/debug/weigh image build debian
+	tests/kubernetes with tests/kubernetes pods
 
 # SIGKILL at a thousand system calls of runs on every platform that is ready, in about three hours.
 # It needs strace.
