@@ -24,6 +24,20 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     done.then_some(seconds * 1_000_000_000 + rest)
 }
 
+/// When a process was started, on [`monotonic_ns`]; to a clock tick, as a rule 10 ms
+/// (`proc_pid_stat(5)`, field 22). `None` if it has ended.
+pub fn process_start_ns(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything. The first field after it is the third of all.
+    let ticks: u64 = text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let since_boot_ns = ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1));
+    // It counts the time in which the machine was suspended, the monotonic clock does not.
+    let boot = clock_gettime(ClockId::Boottime);
+    let suspended_ns =
+        (boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64).saturating_sub(monotonic_ns());
+    Some(since_boot_ns.saturating_sub(suspended_ns))
+}
+
 /// The wall clock as RFC 3339 in UTC with whole seconds: `2026-01-31T12:00:00Z`. For display only;
 /// no duration is computed from it.
 pub fn utc_now() -> String {
@@ -59,6 +73,15 @@ mod tests {
         assert!(process_cpu_ns(std::process::id()).unwrap() > before);
         assert_eq!(process_cpu_ns(u32::MAX), None);
         assert_eq!(process_cpu_ns(4_000_000), None, "above every number that a process can have");
+    }
+
+    #[test]
+    fn the_start_of_a_process_is_before_now() {
+        let child = crate::command::Invocation::new("sleep").arg("60").spawn().unwrap();
+        let (start_ns, now_ns) = (process_start_ns(child.pid()).unwrap(), monotonic_ns());
+        assert!(start_ns <= now_ns && now_ns - start_ns < 20_000_000_000, "{start_ns} {now_ns}");
+        assert!(process_start_ns(std::process::id()).unwrap() <= start_ns);
+        assert_eq!(process_start_ns(u32::MAX), None);
     }
 
     #[test]

@@ -46,6 +46,19 @@ pub mod stamps {
     pub const BOOT_BOUND: &str = "boot_clock_bound";
     /// What a machine's coming up is made of, in order, and the bound of its inner borders.
     pub const BOOT: [&str; 5] = [BOOT_VMM, BOOT_FIRMWARE, BOOT_KERNEL, BOOT_USER, BOOT_BOUND];
+    /// Of a pod: from the start of the platform's first program to the cluster having taken the pod,
+    /// seconds. The other stages of a pod begin there, too.
+    pub const POD_CREATED: &str = "pod_created";
+    /// To the cluster saying which node has it, seconds.
+    pub const POD_SCHEDULED: &str = "pod_scheduled";
+    /// To the first process of its sandbox, seconds.
+    pub const POD_SANDBOX: &str = "pod_sandbox";
+    /// To the first process of its container, seconds.
+    pub const POD_STARTED: &str = "pod_started";
+    /// To the cluster saying that its container runs, seconds.
+    pub const POD_RUNNING: &str = "pod_running";
+    /// The stages of a pod's coming up, in order.
+    pub const POD: [&str; 5] = [POD_CREATED, POD_SCHEDULED, POD_SANDBOX, POD_STARTED, POD_RUNNING];
 }
 
 /// Names of the metrics of a footprint, as plans and samples have them. All are per guest unless

@@ -63,6 +63,8 @@ pub(crate) struct GuestCore {
     pub(crate) spawned_ns: u64,
     /// [`Guest::code_ns`].
     pub(crate) code_ns: Option<u64>,
+    /// [`Guest::stages`].
+    pub(crate) stages: Vec<(&'static str, Result<u64, &'static str>)>,
     /// [`Guest::launch_cpu_ns`].
     pub(crate) launch_cpu_ns: Vec<(String, u64)>,
     /// [`Guest::scratch`].
@@ -102,6 +104,7 @@ impl GuestCore {
             facts: BTreeMap::new(),
             spawned_ns: 0,
             code_ns: None,
+            stages: Vec::new(),
             launch_cpu_ns: Vec::new(),
             scratch: None,
             kernels: weigh_images::KERNELS.into(),
@@ -409,6 +412,10 @@ impl<B: Backend> Guest for CoreGuest<B> {
 
     fn code_ns(&self) -> Option<u64> {
         self.core.code_ns
+    }
+
+    fn stages(&self) -> Vec<(&'static str, Result<u64, &'static str>)> {
+        self.core.stages.clone()
     }
 
     fn exit_reason(&mut self) -> Option<String> {

@@ -35,6 +35,7 @@ pub mod native;
 pub mod nspawn;
 pub mod null;
 pub mod osv;
+pub mod pod;
 pub mod podman;
 pub mod qemu;
 pub mod runc;
@@ -80,6 +81,7 @@ const ALL: &[&dyn Platform] = &[
     &firecracker::FIRECRACKER,
     &cloud_hypervisor::CLOUD_HYPERVISOR,
     &osv::Osv,
+    &pod::Pod,
     &ssh::Ssh,
     &null::Null,
 ];

@@ -238,6 +238,12 @@ pub trait Guest: Send {
         None
     }
 
+    /// Moments of the start that [`Capabilities::stages`] names, host's monotonic clock,
+    /// nanoseconds, or why one is not known.
+    fn stages(&self) -> Vec<(&'static str, Result<u64, &'static str>)> {
+        Vec::new()
+    }
+
     /// Why the guest ended by itself, in words, as far as the platform saw it. Called after the
     /// session was lost.
     fn exit_reason(&mut self) -> Option<String> {

@@ -25,12 +25,13 @@ pub fn all() -> &'static [&'static dyn Platform] {
     ALL
 }
 
-/// The platforms that a run without `--on` tries: all but the fakes, and those that must be told
-/// something, such as a machine's address.
+/// The platforms that a run without `--on` tries: all but the fakes, those that must be told
+/// something, such as a machine's address, and those whose guests are on other people's machines.
 pub fn defaults() -> impl Iterator<Item = &'static dyn Platform> {
     all().iter().copied().filter(|platform| {
         let bare = EnvironmentSpec::new(platform.name(), Default::default());
-        !platform.capabilities(&bare).fake && platform.check(&bare).is_ok()
+        let can = platform.capabilities(&bare);
+        !can.fake && !can.elsewhere && platform.check(&bare).is_ok()
     })
 }
 

@@ -221,7 +221,9 @@ impl Runner<'_> {
             Started::One => {
                 let metrics = &self.plan.workloads[workload].metrics;
                 let boot = metrics.iter().any(|metric| metric.spec.name == stamps::BOOT_KERNEL);
-                one::come_up(pool, environment, recipe, deadline, boot)
+                let stages = metrics.iter().map(|metric| metric.spec.name.clone());
+                let stages = stages.filter(|name| stamps::POD.contains(&name.as_str())).collect::<Vec<_>>();
+                one::come_up(pool, environment, recipe, one::Wanted { deadline, boot, stages: &stages })
             }
             Started::AtOnce { guests } => {
                 guest_pool::at_once(pool, environment, recipe, guests, deadline, &mut |_, _| Ok(()))

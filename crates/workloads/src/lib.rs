@@ -31,5 +31,5 @@ pub use manifest::fuzz as fuzz_manifest;
 pub use neighbours::{LOADS, load, with_neighbours, without_neighbours};
 pub use packed::unpack;
 pub use planning::ParamError;
-pub use start::{start_workload, with_boot_metrics};
+pub use start::{start_workload, with_boot_metrics, with_stages};
 pub use workload::{ParamKind, ParamSpec, Size, Workload};

@@ -100,6 +100,15 @@ pub fn with_boot_metrics(mut workload: WorkloadPlan) -> WorkloadPlan {
     workload
 }
 
+/// Adds the stages that platforms tell of the coming up of their guests
+/// (`Capabilities::stages`) to the workload that starts one guest.
+pub fn with_stages(mut workload: WorkloadPlan, stages: &[&str]) -> WorkloadPlan {
+    if workload.start.is_some_and(|start| start.what == Started::One) {
+        workload.metrics.extend(stages.iter().map(|name| metric(name, Unit::second(), Better::Lower, false)));
+    }
+    workload
+}
+
 fn metric(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource {
     let spec = MetricSpec { name: name.into(), unit, better, primary };
     MetricSource { spec, from: Extraction::Stamp, factor: 1.0 }
@@ -129,6 +138,11 @@ mod tests {
         };
         assert!(stamps::BOOT.iter().all(|part| names(Started::One).contains(&part.to_string())));
         assert!(!names(Started::Restored).contains(&stamps::BOOT_KERNEL.to_string()));
+        let staged = |what| {
+            let plain = start_workload(StartPlan { what, caches: Caches::Warm });
+            with_stages(plain.clone(), &stamps::POD).metrics.len() - plain.metrics.len()
+        };
+        assert_eq!((staged(Started::One), staged(Started::Restored)), (stamps::POD.len(), 0));
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub struct Capabilities {
     /// Guests run on another machine. The sensors of this host see nothing of them, so that nothing
     /// is charged to them and no noise of this host concerns them; their files are their own.
     pub elsewhere: bool,
+    /// Stages of the coming up of a guest that only such guests have, by the names of their metrics
+    /// ([`weigh_model::stamps`]).
+    pub stages: &'static [&'static str],
     /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never
     /// among the defaults.
     pub fake: bool,
@@ -80,6 +83,7 @@ impl Capabilities {
         implies: &[],
         timed: true,
         elsewhere: false,
+        stages: &[],
         fake: false,
     };
 

@@ -7,6 +7,7 @@
 pub mod containerd;
 #[path = "../../../../tests/support/engine.rs"]
 mod engine;
+pub mod kubernetes;
 pub mod network;
 pub mod osv;
 #[path = "../../../../tests/support/processes.rs"]

@@ -18,6 +18,7 @@ mod monitors;
 mod networks;
 mod osv;
 mod plain;
+mod pod;
 mod qemu;
 mod runtimes;
 mod session;

@@ -22,15 +22,23 @@ const SERVICE_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the server may take to end when it is killed.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Starts a guest, takes its stamps and stops it. With `boot` the parts of a machine's start are
-/// measured, too.
+/// What is wanted of a start.
+pub(super) struct Wanted<'a> {
+    pub(super) deadline: Duration,
+    /// The parts of a machine's start are measured, too.
+    pub(super) boot: bool,
+    /// Stages that platforms tell of, by the names of their metrics.
+    pub(super) stages: &'a [String],
+}
+
+/// Starts a guest, takes its stamps and stops it.
 pub(super) fn come_up(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
     mut recipe: Recipe,
-    deadline: Duration,
-    boot: bool,
+    wanted: Wanted<'_>,
 ) -> Result<StartOutcome, Failure> {
+    let Wanted { deadline, boot, stages } = wanted;
     let port = free_port();
     recipe.request.publish = port.into_iter().collect();
     let window = Window::open(pool, environment, &recipe.request);
@@ -56,6 +64,7 @@ pub(super) fn come_up(
     outcome.put(stamps::CODE, since(spawned_ns, code_ns));
     outcome.put(stamps::INIT, since(spawned_ns, init_ns));
     outcome.duration_ns = since(spawned_ns, init_ns);
+    put_stages(&*guest, stages, &mut outcome);
     let pause_ns = monotonic_ns();
     let (used, accounts) = used_by(&*guest);
     outcome.observed = window.close(pool, used);
@@ -88,6 +97,18 @@ fn first_instruction_ns(guest: &mut dyn Guest, can: &Capabilities) -> Result<u64
     let own = started_ns.filter(|_| can.shares_kernel);
     let within = |ns: &u64| (spawned_ns..=hello_ns).contains(ns);
     Ok(guest.code_ns().or(own).filter(within).unwrap_or(hello_ns))
+}
+
+/// The stages of a start that its platform tells; absent where it tells none.
+fn put_stages(guest: &dyn Guest, stages: &[String], outcome: &mut StartOutcome) {
+    let told = guest.stages();
+    for stage in stages {
+        match told.iter().find(|(name, _)| name == stage) {
+            Some((_, Ok(at_ns))) => outcome.put(stage, since(guest.spawned_ns(), *at_ns)),
+            Some((_, Err(reason))) => outcome.mark_absent(stage, reason),
+            None => outcome.mark_absent(stage, "the guest is no pod"),
+        }
+    }
 }
 
 /// The parts of a machine's start; absent for a guest that is no machine.

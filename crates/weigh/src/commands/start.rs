@@ -6,8 +6,8 @@ use crate::request::{self, PlanRequest};
 use crate::ui;
 use std::collections::BTreeMap;
 use weigh_model::{Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan};
-use weigh_platforms::resolve;
-use weigh_workloads::{start_workload, with_boot_metrics};
+use weigh_platforms::{Capabilities, resolve};
+use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
 
 /// Guests that are started and removed to measure a rate, per concurrent start; at least
 /// [`FEWEST_CHURNED`] in all.
@@ -23,14 +23,19 @@ pub fn request(args: StartArgs) -> PlanRequest {
     }
     PlanRequest::new(args.common.clone(), move |facts, host| {
         let plan = request::plan(&args.common, None, facts, host, &|facts| workloads(&args, facts))?;
-        let is_machine = |environment: &EnvironmentPlan| {
-            let known = resolve(&environment.spec);
-            known.is_ok_and(|(platform, spec)| platform.capabilities(&spec).sized_memory)
+        let can = |environment: &EnvironmentPlan| {
+            let known = resolve(&environment.spec).ok();
+            known.map(|(platform, spec)| platform.capabilities(&spec))
         };
-        if !plan.environments.iter().any(is_machine) {
-            return Ok(plan);
+        let can: Vec<Capabilities> = plan.environments.iter().filter_map(can).collect();
+        let mut workloads = plan.workloads;
+        if can.iter().any(|can| can.sized_memory) {
+            workloads = workloads.into_iter().map(with_boot_metrics).collect();
         }
-        Ok(Plan { workloads: plan.workloads.into_iter().map(with_boot_metrics).collect(), ..plan })
+        if let Some(can) = can.iter().find(|can| !can.stages.is_empty()) {
+            workloads = workloads.into_iter().map(|workload| with_stages(workload, can.stages)).collect();
+        }
+        Ok(Plan { workloads, ..plan })
     })
 }
 

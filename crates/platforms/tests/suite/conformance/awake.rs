@@ -245,7 +245,7 @@ pub fn two_guests_at_once(bench: &Bench) {
 /// A root with nothing but the probe and the program beside it. No system boots from it, and
 /// another machine has its own.
 pub fn the_probe_alone(bench: &Bench) {
-    if bench.capabilities.system || bench.capabilities.elsewhere {
+    if bench.capabilities.system || bench.capabilities.elsewhere || !bench.capabilities.host_root {
         return;
     }
     let mut guest = bench.launch(&bench.request_with(&ImageSpec::Probe, None));

@@ -1,6 +1,6 @@
 //! The environment of every check, and which checks are put off.
 
-use crate::common::{self, containerd, osv, skip_or_fail, sshd};
+use crate::common::{self, containerd, kubernetes, osv, skip_or_fail, sshd};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -51,6 +51,23 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
                 let daemon = containerd::Daemon::start();
                 check_at(name, &daemon.environment(""), check);
                 daemon.assert_empty();
+            }
+        }
+    } else if environment == "pod" {
+        match kubernetes::missing() {
+            Some(reason) => skip_or_fail(&format!("{name} on pod"), environment, &reason),
+            None => {
+                check_at(name, &kubernetes::environment(",cpus=1"), check);
+                kubernetes::assert_empty();
+            }
+        }
+    } else if environment == "pod:context=fake" {
+        match kubernetes::Fake::missing() {
+            Some(reason) => skip_or_fail(&format!("{name} on a fake cluster"), environment, &reason),
+            None => {
+                let fake = kubernetes::Fake::new();
+                check_at(name, &fake.environment(""), check);
+                assert_eq!(fake.objects(), [""; 0]);
             }
         }
     } else if environment == "osv" {
@@ -122,7 +139,7 @@ fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Op
     if needs_root && !weigh_host::facts::is_root() {
         return Some("needs root".into());
     }
-    if must_be_told(platform) || environment.get("address").is_some() {
+    if must_be_told(platform) || ["address", "context"].iter().any(|key| environment.get(key).is_some()) {
         return None;
     }
     crate::common::missing(platform, || {

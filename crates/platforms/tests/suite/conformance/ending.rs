@@ -131,7 +131,10 @@ pub fn deadline(bench: &Bench) {
 /// Looking whether a platform is there leaves no guest; what guests share, such as an image, may
 /// stay until the run ends.
 pub fn availability_leaves_nothing(bench: &Bench) {
-    if must_be_told(bench.platform) {
+    if must_be_told(bench.platform)
+        || bench.capabilities.elsewhere
+        || bench.environment.get("context").is_some()
+    {
         let found = bench.platform.availability(&bench.host);
         assert!(matches!(&found, Availability::Missing { remedy: Some(_), .. }), "{found:?}");
         return bench.assert_no_guest_in_the_ledger();

@@ -70,6 +70,8 @@ environments! {
     libvirt "libvirt:accel=tcg"
     cloud_hypervisor "cloud-hypervisor"
     osv "osv"
+    pod "pod"
+    pod_of_a_fake "pod:context=fake"
     ssh "ssh"
     null "null"
 }

@@ -1,0 +1,294 @@
+//! A pod that runs. One `kubectl exec` carries the session with the probe.
+
+use super::kubectl::Kubectl;
+use super::manifest::{self, CONTAINER};
+use super::status::{PodStatus, Watch};
+use super::{PLATFORM, Place};
+use crate::docker::shim_of;
+use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::helpers::processes;
+use crate::network::NetworkEnd;
+use crate::oci::freezer::Freezer;
+use crate::process_tracker::parent_of;
+use crate::{GuestRequest, Host, PlatformError, Reach, Result};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+use weigh_host::accounts::{Accounts, Process};
+use weigh_host::cgroup::{self, CgroupView, Hierarchy};
+use weigh_host::clock::{monotonic_ns, process_start_ns};
+use weigh_host::command::{CommandError, Running};
+use weigh_model::stamps;
+
+/// From asking for the pod to its container running; the node may have to fetch the image first.
+const RUNNING_DEADLINE: Duration = Duration::from_secs(180);
+/// From the start of `kubectl exec` to the probe's hello; a quarter of a second on an idle machine.
+const HELLO_DEADLINE: Duration = Duration::from_secs(30);
+/// For the probe to end when it is asked to, and then for `kubectl exec`.
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
+/// For the cluster to say that nothing of a pod is left, seconds.
+const DELETION_S: u64 = 60;
+/// For a new namespace to get its service account, without which it takes no pods.
+const ACCOUNT_DEADLINE: Duration = Duration::from_secs(20);
+/// Between two attempts to make a pod in such a namespace.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What `kubectl exec` exits with when the probe was killed.
+const KILLED: i32 = 128 + 9;
+
+/// Why a stage is not known of a pod whose processes are not this host's.
+const NOT_SEEN: &str = "the pod's processes are not seen from this host";
+
+/// A pod.
+pub(super) struct PodGuest {
+    kubectl: Kubectl,
+    namespace: String,
+    place: Place,
+    pub(super) status: PodStatus,
+    group: Option<CgroupView>,
+    freezer: Option<Freezer>,
+    /// The container's first process.
+    pid: Option<u32>,
+    address: Option<PodAddress>,
+}
+
+/// Makes a pod and returns when its probe has said hello.
+///
+/// # Errors
+/// It did not come up; what was made is undone.
+pub(super) fn launch(
+    host: &Host,
+    request: &GuestRequest,
+    kubectl: Kubectl,
+    namespace: String,
+    place: Place,
+) -> Result<(CoreGuest<PodGuest>, PodStatus)> {
+    let core = GuestCore::new(PLATFORM, host, request);
+    let mut core = GuestCore { name: super::kubectl::name_of(&core.name), ..core };
+    let mut detail = kubectl.detail();
+    detail["namespace"] = json!(namespace);
+    let name = core.name.clone();
+    core.record("pod", &name, detail)?;
+    let status = PodStatus::default();
+    let guest =
+        PodGuest { kubectl, namespace, place, status, group: None, freezer: None, pid: None, address: None };
+    let pod = manifest::pod(host, request, &name);
+    let mut seen = PodStatus::default();
+    let guest = CoreGuest::launch(core, guest, |guest, core| {
+        guest.start(core, &pod)?;
+        seen = guest.status.clone();
+        Ok(())
+    })?;
+    Ok((guest, seen))
+}
+
+impl PodGuest {
+    fn start(&mut self, core: &mut GuestCore, pod: &Value) -> Result<()> {
+        let mut watch = Watch::begin(&self.kubectl, &self.namespace, &core.name, &core.log)?;
+        core.start_clock();
+        self.create(core, pod)?;
+        core.stages.push((stamps::POD_CREATED, Ok(monotonic_ns())));
+        let scheduled_ns;
+        (self.status, scheduled_ns) = wait_running(core, &mut watch)?;
+        let running_ns = monotonic_ns();
+        drop(watch);
+        core.stages.extend([(stamps::POD_SCHEDULED, scheduled_ns), (stamps::POD_RUNNING, Ok(running_ns))]);
+        let exec = self.kubectl.within(&self.namespace).args(["exec", "--stdin", &core.name]);
+        let exec = exec.args(["--container", CONTAINER, "--", weigh_images::PROBE]);
+        core.start_and_greet(exec, weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
+        if self.place.here {
+            self.find(core)?;
+        }
+        let start_ns = |pid: Option<u32>| pid.and_then(process_start_ns).ok_or(NOT_SEEN);
+        core.stages.push((stamps::POD_SANDBOX, start_ns(self.pid.and_then(shim_of).and_then(first_child))));
+        core.stages.push((stamps::POD_STARTED, start_ns(self.pid)));
+        core.code_ns = start_ns(self.pid).ok();
+        let address = self.status.address.filter(|_| self.place.reachable);
+        self.address = address.map(PodAddress);
+        Ok(())
+    }
+
+    /// Asks the cluster for the pod.
+    fn create(&self, core: &GuestCore, pod: &Value) -> Result<()> {
+        let end = Instant::now() + ACCOUNT_DEADLINE;
+        loop {
+            let create = self.kubectl.within(&self.namespace).args(["create", "--filename", "-"]);
+            let made = create.input(pod.to_string()).log_to(&core.log).run_ok();
+            match made {
+                Ok(_) => return Ok(()),
+                Err(CommandError::Status { error, .. })
+                    if error.contains("serviceaccount \"default\" not found") && Instant::now() < end =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(CommandError::Status { error, .. }) => return Err(self.kubectl.refused(&error)),
+                Err(other) => return Err(other.into()),
+            }
+        }
+    }
+
+    /// Finds the container's control group on this host by the container's id, which is part of its
+    /// path however the kubelet names groups.
+    fn find(&mut self, core: &GuestCore) -> Result<()> {
+        let id = self.status.container.clone().unwrap_or_default();
+        let is_in = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(&id))
+        };
+        let first = || processes().filter(is_in).min_by_key(|pid| (process_start_ns(*pid), *pid));
+        let pid = (!id.is_empty()).then(first).flatten();
+        let group = pid.and_then(|pid| CgroupView::of_process(&Hierarchy::detect(), pid));
+        let Some((pid, group)) = pid.zip(group.filter(|group| group.is_named(&id))) else {
+            return Err(core.failed_as(format!(
+                "this host has no control group of the container {id}: the pod runs elsewhere; leave `here=` and `node=` out, and weighbridge finds out where"
+            )));
+        };
+        self.freezer = Freezer::of(pid, &id);
+        (self.pid, self.group) = (Some(pid), Some(group));
+        Ok(())
+    }
+
+    fn inside(&self) -> Vec<u32> {
+        match (&self.freezer, &self.group) {
+            (Some(freezer), _) => freezer.processes(),
+            (None, Some(group)) => group.processes(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The first process that a shim started: that of the sandbox.
+fn first_child(shim: u32) -> Option<u32> {
+    let children = processes().filter(|pid| parent_of(*pid) == Some(shim));
+    children.min_by_key(|pid| process_start_ns(*pid).unwrap_or(u64::MAX))
+}
+
+/// Follows a pod until its container runs; also tells when a node was first known to have it.
+fn wait_running(core: &GuestCore, watch: &mut Watch) -> Result<(PodStatus, Result<u64, &'static str>)> {
+    let end = Instant::now() + weigh_host::deadlines::scaled(RUNNING_DEADLINE);
+    let mut last = PodStatus::default();
+    let mut scheduled_ns = Err(NOT_SEEN);
+    while let Some(status) = watch.next(end).map_err(|why| core.failed(&why))? {
+        if let Some(fault) = status.fault {
+            return Err(core.failed_as(fault));
+        }
+        if status.node.is_some() && scheduled_ns.is_err() {
+            scheduled_ns = Ok(monotonic_ns());
+        }
+        if status.running {
+            return Ok((status, scheduled_ns));
+        }
+        last = status;
+    }
+    Err(core.failed_as(match (last.unschedulable, last.node) {
+        (Some(why), _) => format!("no node takes the pod ({why}); ask for less with `cpus=` and `memory=`"),
+        (None, None) => "no scheduler gave the pod a node; name one with `node=`".into(),
+        (None, Some(node)) => {
+            format!(
+                "the node {node} did not start the pod within {} s; see `kubectl describe pod`",
+                RUNNING_DEADLINE.as_secs()
+            )
+        }
+    }))
+}
+
+impl Backend for PodGuest {
+    /// The container's processes where they are this host's, and the client, which carries the
+    /// session.
+    fn processes(&self, core: &GuestCore) -> Vec<u32> {
+        self.inside().into_iter().chain(core.program.iter().map(Running::pid)).collect()
+    }
+
+    /// Where the pod is this host's, its control group; beside it its shim and the client. Nobody
+    /// where it is not: what this host sees is a client that waits.
+    fn accounts(&self, core: &GuestCore) -> Accounts {
+        let Some(group) = &self.group else { return Accounts::default() };
+        let process = |name: &str, pid| Process { name: name.into(), pid };
+        let mut accounts = Accounts::of_group(group.clone());
+        accounts.helpers.extend(self.pid.and_then(shim_of).map(|pid| process("containerd-shim", pid)));
+        accounts.helpers.extend(core.program.iter().map(|running| process("kubectl", running.pid())));
+        accounts.daemons = ["kubelet", "containerd"].iter().flat_map(|name| Process::named(name)).collect();
+        accounts
+    }
+
+    fn network<'a>(&'a self, _: &'a GuestCore) -> Option<&'a dyn NetworkEnd> {
+        self.address.as_ref().map(|address| address as &dyn NetworkEnd)
+    }
+
+    fn freezer(&self, _: &GuestCore) -> Option<cgroup::Freezer> {
+        self.freezer.as_ref().map(Freezer::group)
+    }
+
+    fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
+        let doing = if frozen { "freeze" } else { "thaw" };
+        match &self.freezer {
+            Some(freezer) => {
+                freezer.set(frozen).map_err(PlatformError::io(format!("{doing} the pod {}", core.name)))
+            }
+            None => Err(PlatformError::Missing {
+                what: format!("a control group of this host to {doing} the pod by"),
+                remedy: None,
+            }),
+        }
+    }
+
+    /// What the cluster says of a pod that does not answer.
+    fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
+        let get = self.kubectl.within(&self.namespace).args(["get", "pod", &core.name]);
+        match self.kubectl.json(get) {
+            Ok(pod) => PodStatus::of(&pod).fault.or_else(|| {
+                let status = core.program.as_mut()?.wait(SHUTDOWN_DEADLINE).ok()??;
+                (status.code() == Some(KILLED)).then(|| {
+                    "the probe in the pod was killed, as the kernel does when the pod has no memory left; give it more with `memory=`"
+                        .into()
+                })
+            }),
+            Err(error) if error.to_string().contains("NotFound") => {
+                let node = self.status.node.as_deref().unwrap_or_default();
+                Some(format!("somebody deleted the pod, as draining the node {node} does"))
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn end(&mut self, core: &mut GuestCore) -> Result<()> {
+        core.tracker.track(self.processes(core));
+        core.tracker.resume();
+        if let Some(freezer) = &self.freezer {
+            core.frozen = freezer.set(false).is_err();
+        }
+        core.shut_down(SHUTDOWN_DEADLINE);
+        core.kill_program(SHUTDOWN_DEADLINE);
+        delete(&self.kubectl, &self.namespace, "pod", &core.name)
+    }
+}
+
+/// Deletes an object and waits until nothing of it is left.
+///
+/// # Errors
+/// The cluster cannot be reached, or does not say that it is gone.
+pub(super) fn delete(kubectl: &Kubectl, namespace: &str, kind: &str, name: &str) -> Result<()> {
+    let timeout = format!("--timeout={DELETION_S}s");
+    let command = match kind {
+        "namespace" => kubectl.command(&[]),
+        _ => kubectl.within(namespace),
+    };
+    let delete = command.args(["delete", kind, name, "--ignore-not-found", "--wait", &timeout]);
+    let delete = match kind {
+        "pod" => delete.arg("--now"),
+        _ => delete,
+    };
+    let deleted = kubectl.run(delete.deadline(Duration::from_secs(DELETION_S + 15)), None);
+    deleted.map(|_| ()).map_err(|error| {
+        PlatformError::StillThere(format!("the {kind} {name} may still be in the cluster: {error}"))
+    })
+}
+
+/// A pod's own address, to which this host has a way.
+#[derive(Debug)]
+struct PodAddress(IpAddr);
+
+impl NetworkEnd for PodAddress {
+    fn reach(&self, port: u16) -> Option<Reach> {
+        Some(Reach { address: SocketAddr::new(self.0, port), from: None })
+    }
+}

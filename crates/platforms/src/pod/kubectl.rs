@@ -1,0 +1,277 @@
+//! `kubectl`, for one cluster: how it is called, and what its errors mean.
+
+use super::{PLATFORM, Pod};
+use crate::helpers::fnv_1a;
+use crate::{Host, PlatformError, Result, common_keys, setting};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use weigh_host::command::{CommandError, Invocation};
+use weigh_host::private::{check_input, invoking_user};
+use weigh_model::EnvironmentSpec;
+
+/// For a request to a cluster that answers.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+/// Longest label of a name in a cluster (RFC 1123), bytes.
+const LONGEST_NAME: usize = 63;
+
+/// The client that this process used last, by context and configuration.
+static USED: Mutex<BTreeMap<(String, Option<String>), PathBuf>> = Mutex::new(BTreeMap::new());
+
+/// The client for one cluster, as one user of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kubectl {
+    binary: PathBuf,
+    /// The files with what it takes to reach clusters, where they are not the usual one.
+    kubeconfig: Option<String>,
+    /// The cluster and the user, as those files name them together; empty for the current one.
+    pub(super) context: String,
+}
+
+impl Kubectl {
+    /// # Errors
+    /// There is no client.
+    pub(super) fn find(environment: &EnvironmentSpec) -> Result<Self> {
+        let remedy = "install it with `apt-get install kubernetes-client`, or name it with `pod:binary=PATH`";
+        let binary = common_keys::program(&Pod, environment, "kubectl", remedy)?;
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        // A list of files, as in PATH.
+        let kubeconfig = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()).map(|list| {
+            let files: Vec<_> = std::env::split_paths(&list).map(absolute).collect();
+            std::env::join_paths(files).unwrap_or(list).to_string_lossy().into_owned()
+        });
+        let context = setting(&Pod, environment, "context").to_string();
+        let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        used.insert((context.clone(), kubeconfig.clone()), binary.clone());
+        Ok(Self { binary, kubeconfig, context })
+    }
+
+    /// For a ledger, from which another process reads it.
+    pub(super) fn detail(&self) -> Value {
+        json!({"context": self.context, "kubeconfig": self.kubeconfig})
+    }
+
+    /// What [`Kubectl::detail`] wrote, for the client that this process used for the cluster, else the
+    /// one that is installed: no program is taken from a ledger, and no configuration, which can name programs, that another user could have written.
+    pub(super) fn of_detail(detail: &Value) -> Option<Self> {
+        let kubeconfig = match detail.get("kubeconfig")? {
+            Value::Null => None,
+            Value::String(list) => {
+                let trusted = |path: PathBuf| check_input(&path, invoking_user()).is_ok();
+                Some(list.clone()).filter(|list| std::env::split_paths(list).all(trusted))?.into()
+            }
+            _ => return None,
+        };
+        let context = detail.get("context")?.as_str()?.to_string();
+        let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        let binary = used.get(&(context.clone(), kubeconfig.clone())).cloned();
+        Some(Self { binary: binary.unwrap_or_else(|| "kubectl".into()), kubeconfig, context })
+    }
+
+    /// The context that is used where none is named.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn current_context(&self) -> Result<String> {
+        let said =
+            self.command(&[]).args(["config", "current-context"]).run_ok().map_err(|error| match error {
+                CommandError::Status { .. } => PlatformError::missing(
+                    "a cluster that kubectl knows",
+                    "name one of `kubectl config get-contexts` with `pod:context=NAME`, or set KUBECONFIG",
+                ),
+                other => other.into(),
+            })?;
+        Ok(String::from_utf8_lossy(&said.output).trim().into())
+    }
+
+    /// A command with these global options.
+    pub(super) fn command(&self, global: &[&str]) -> Invocation {
+        let command = Invocation::new(&self.binary).args(global).deadline(REQUEST_DEADLINE);
+        let command = match self.context.as_str() {
+            "" => command,
+            context => command.args(["--context", context]),
+        };
+        match &self.kubeconfig {
+            Some(list) => command.env("KUBECONFIG", list),
+            None => command,
+        }
+    }
+
+    /// A command in a namespace.
+    pub(super) fn within(&self, namespace: &str) -> Invocation {
+        self.command(&["--namespace", namespace])
+    }
+
+    /// What a command prints.
+    ///
+    /// # Errors
+    /// [`PlatformError::Missing`] when the cluster cannot be reached or refuses the user, with the
+    /// remedy; else what the cluster said.
+    pub(super) fn run(&self, command: Invocation, log: Option<&Path>) -> Result<Vec<u8>> {
+        let command = match log {
+            Some(log) => command.log_to(log),
+            None => command,
+        };
+        match command.run_ok() {
+            Ok(done) => Ok(done.output),
+            Err(CommandError::Status { error, .. }) => Err(self.refused(&error)),
+            Err(CommandError::Deadline { after, .. }) => {
+                Err(self.unreachable(&format!("no answer within {} s", after.as_secs())))
+            }
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// The same of a JSON document.
+    pub(super) fn json(&self, command: Invocation) -> Result<Value> {
+        let output = self.run(command.args(["--output", "json"]), None)?;
+        serde_json::from_slice(&output)
+            .map_err(|error| PlatformError::launch(PLATFORM, format!("kubectl printed no JSON: {error}")))
+    }
+
+    /// An error of kubectl's as one of the platform.
+    pub(super) fn refused(&self, said: &str) -> PlatformError {
+        let said = one_line(said);
+        let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+        if says(&["exceeded quota", "must specify limits", "maximum cpu usage", "maximum memory usage"]) {
+            return PlatformError::missing(
+                format!("room for the pod in the namespace's quota ({said})"),
+                "ask for less with `cpus=` and `memory=`, raise the quota, or name another namespace with `namespace=`",
+            );
+        }
+        if says(&["RuntimeClass", "runtimeclass"]) {
+            return PlatformError::missing(
+                format!("the runtime class ({said})"),
+                "name one that `kubectl get runtimeclasses` lists, or leave `runtimeClass=` out",
+            );
+        }
+        if says(&["(Forbidden)", "is forbidden", "Unauthorized", "must be logged in"]) {
+            return PlatformError::missing(
+                format!("a right in the cluster ({said})"),
+                "weighbridge makes and deletes pods, and a namespace unless `namespace=` names one: have these allowed, or name another `context=`",
+            );
+        }
+        let gone = [
+            "Unable to connect",
+            "refused",
+            "no such host",
+            "timeout",
+            "i/o timeout",
+            "EOF",
+            "does not exist",
+            "no configuration",
+            "ServiceUnavailable",
+        ];
+        if says(&gone) {
+            return self.unreachable(&said);
+        }
+        PlatformError::launch(PLATFORM, said)
+    }
+
+    fn unreachable(&self, said: &str) -> PlatformError {
+        let (option, name) = match self.context.as_str() {
+            "" => (String::new(), "kubectl's current context".into()),
+            context => (format!(" --context {context}"), format!("the context {context}")),
+        };
+        PlatformError::missing(
+            format!("an answer of the cluster of {name} ({said})"),
+            format!("see that `kubectl{option} get nodes` works, and try again"),
+        )
+    }
+}
+
+/// A name that a cluster takes, as a label of a domain's name: any other is told by a hash.
+pub(super) fn name_of(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let lower = text.to_ascii_lowercase();
+    if lower.len() <= LONGEST_NAME && lower.chars().all(plain) && !lower.ends_with('-') {
+        return lower;
+    }
+    format!("weighbridge-{:016x}", fnv_1a(text.bytes()))
+}
+
+/// Name of a run's namespace.
+pub(super) fn namespace_of(host: &Host) -> String {
+    name_of(&format!("weighbridge-{}", host.run))
+}
+
+/// The last of what kubectl said, without what it says of itself before.
+fn one_line(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = lines.last().copied().unwrap_or("it did not say why");
+    last.trim_start_matches("Error from server ").trim_start_matches("error: ").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubectl() -> Kubectl {
+        Kubectl { binary: "kubectl".into(), kubeconfig: None, context: "here".into() }
+    }
+
+    #[test]
+    fn what_kubectl_says_has_a_remedy() {
+        for (said, remedy) in [
+            (
+                "Error from server (Forbidden): error when creating \"STDIN\": pods \"a\" is forbidden: exceeded quota: small, requested: limits.cpu=2, used: limits.cpu=0, limited: limits.cpu=1\n",
+                "cpus=",
+            ),
+            (
+                "Error from server (Forbidden): error when creating \"STDIN\": pods \"a\" is forbidden: pod rejected: RuntimeClass \"kata\" not found\n",
+                "get runtimeclasses",
+            ),
+            (
+                "Error from server (Forbidden): namespaces is forbidden: User \"me\" cannot create resource \"namespaces\"\n",
+                "allowed",
+            ),
+            (
+                "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n",
+                "--context here get nodes",
+            ),
+            (
+                "E1126 memcache.go:265] couldn't get\nUnable to connect to the server: dial tcp: i/o timeout\n",
+                "get nodes",
+            ),
+        ] {
+            let error = kubectl().refused(said);
+            let PlatformError::Missing { remedy: Some(found), .. } = &error else { panic!("{error}") };
+            assert!(found.contains(remedy), "{said}: {error}");
+        }
+        let other = kubectl().refused("Error from server (AlreadyExists): pods \"a\" already exists\n");
+        assert_eq!(
+            other.to_string(),
+            "a guest of pod did not start: (AlreadyExists): pods \"a\" already exists"
+        );
+    }
+
+    #[test]
+    fn names_are_such_that_a_cluster_takes_them() {
+        assert_eq!(name_of("weighbridge-20261126T140000Z-1"), "weighbridge-20261126t140000z-1");
+        for other in ["weighbridge-run_1".to_string(), format!("weighbridge-{}", "x".repeat(60)), "a-".into()]
+        {
+            let name = name_of(&other);
+            assert!(name.len() <= LONGEST_NAME && name.starts_with("weighbridge-"), "{name}");
+            assert_eq!(name, name_of(&other));
+        }
+    }
+
+    #[test]
+    fn what_a_ledger_says_starts_no_program() {
+        let read = Kubectl::of_detail(&kubectl().detail()).unwrap();
+        assert_eq!(read, kubectl());
+        assert_eq!(Kubectl::of_detail(&json!({"context": "a"})), None);
+        assert_eq!(Kubectl::of_detail(&json!({"context": "a", "kubeconfig": "/no/such/file"})), None);
+        if weigh_host::facts::is_root() {
+            let base = tempfile::tempdir().unwrap();
+            let config = base.path().join("config");
+            std::fs::write(&config, "users: []\n").unwrap();
+            let detail = json!({"context": "a", "kubeconfig": config});
+            assert!(Kubectl::of_detail(&detail).is_some(), "it is root's own");
+            std::os::unix::fs::chown(&config, Some(65534), Some(65534)).unwrap();
+            assert_eq!(Kubectl::of_detail(&detail), None);
+        }
+    }
+}

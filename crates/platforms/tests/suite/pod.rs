@@ -1,0 +1,195 @@
+//! What only pods promise: that what a cluster refuses or takes away is said, and that nothing is
+//! left in it.
+
+use crate::common::kubernetes::{Fake, assert_empty, create, environment, kubectl, link, missing};
+use crate::common::network::talk;
+use crate::common::victim::{Killed, kill_and_sweep};
+use crate::common::{Bench, MINUTE, command, says, skip_or_fail};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use weigh_model::EnvironmentSpec;
+use weigh_platforms::{PlatformError, SessionError, resolve};
+
+/// A run, where there is a cluster.
+fn bench(test: &str) -> Option<Bench> {
+    if let Some(reason) = missing() {
+        skip_or_fail(test, "pod", &reason);
+        return None;
+    }
+    Some(Bench::alone(test))
+}
+
+fn failure(bench: &Bench, keys: &str) -> PlatformError {
+    bench.launch(&bench.request(&environment(keys))).err().unwrap()
+}
+
+#[test]
+fn a_pod_is_as_its_keys_say() {
+    let Some(bench) = bench("pod-keys") else { return };
+    let request = bench.request(&environment(",runtimeClass=runc,cpus=0.5,memory=256MiB"));
+    let mut guest = bench.launch(&request).unwrap();
+    let namespace = kubectl(&["get", "namespaces", "--selector", "weighbridge/run", "--output", "name"]);
+    let namespace = namespace.strip_prefix("namespace/").unwrap();
+    let pod = kubectl(&["--namespace", namespace, "get", "pods", "--output", "json"]);
+    let pod = &serde_json::from_str::<serde_json::Value>(&pod).unwrap()["items"][0];
+    assert_eq!(pod["status"]["qosClass"], "Guaranteed");
+    assert_eq!((&pod["spec"]["runtimeClassName"], &pod["spec"]["nodeName"]), (&json!("runc"), &json!("n1")));
+    assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
+    assert_eq!(says(&mut *guest, "ls /run/secrets /var/run/secrets 2>/dev/null | wc -l"), "0");
+    assert_eq!(guest.session().facts(&[], &[]).unwrap().memory_limit_bytes, Some(256 << 20));
+    talk(&mut *guest);
+    let accounts = guest.accounts();
+    assert_eq!(accounts.groups.len(), 1, "{accounts:?}");
+    let before = accounts.groups[0].cpu_ns().unwrap();
+    says(&mut *guest, "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done");
+    assert!(accounts.groups[0].cpu_ns().unwrap() > before + 10_000_000);
+    guest.stop().unwrap();
+    drop(bench);
+    assert_empty();
+}
+
+#[test]
+fn where_pods_run_is_found_out() {
+    let Some(bench) = bench("pod-settle") else { return };
+    let image = environment("");
+    let image = image.split("image=").nth(1).unwrap();
+    let spec = EnvironmentSpec::parse(&format!("pod:cpus=1,image={image}")).unwrap();
+    let (platform, resolved) = resolve(&spec).unwrap();
+    assert!(platform.capabilities(&resolved).settles);
+    let settled = platform.settle(&bench.host, &resolved).unwrap();
+    assert_eq!(settled.to_string(), format!("pod:context=weigh,cpus=1,here=yes,image={image},node=n1"));
+    assert!(!platform.capabilities(&settled).settles);
+    // By the scheduler, and as if it were elsewhere.
+    let mut guest =
+        bench.guest(&format!("pod:context=weigh,cpus=1,here=no,image={image},node=n1,scheduler=on"));
+    assert!(guest.accounts().groups.is_empty() && guest.freezer().is_none());
+    assert_eq!(says(&mut *guest, "echo on"), "on");
+    guest.stop().unwrap();
+    drop(bench);
+    assert_empty();
+}
+
+#[test]
+fn what_a_cluster_refuses_has_a_remedy() {
+    let Some(bench) = bench("pod-refused") else { return };
+    create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "weigh-small"}}));
+    create(
+        &json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": "weigh-small"},
+        "spec": {"hard": {"limits.cpu": "500m"}}}),
+    );
+    // The quota holds once its controller has seen it.
+    kubectl(&["--namespace", "weigh-small", "wait", "--for=jsonpath={.status.hard}", "quota/small"]);
+    for (keys, remedy) in [
+        (",cpus=1,namespace=weigh-small", "quota"),
+        (",runtimeClass=nosuch", "get runtimeclasses"),
+        (",cpus=400", "cpus="),
+        (",namespace=nosuch", "nosuch"),
+    ] {
+        let said = failure(&bench, keys).to_string();
+        assert!(said.contains(remedy), "{keys}: {said}");
+    }
+    let said = bench
+        .launch(&bench.request("pod:context=weigh,node=n1,cpus=1,image=localhost/nosuch:1"))
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(said.contains("weigh image pack"), "{said}");
+    let said = bench.launch(&bench.request("pod:context=nosuch")).err().unwrap().to_string();
+    assert!(said.contains("--context nosuch"), "{said}");
+    kubectl(&["delete", "namespace", "weigh-small"]);
+    drop(bench);
+    assert_empty();
+}
+
+#[test]
+fn a_drained_node_is_named() {
+    let Some(bench) = bench("pod-drained") else { return };
+    let mut guest = bench.guest(&environment(",cpus=1"));
+    let id = guest.session().start(&command(&["sleep", "100"])).unwrap();
+    kubectl(&["drain", "n1", "--force", "--delete-emptydir-data", "--ignore-daemonsets"]);
+    kubectl(&["uncordon", "n1"]);
+    let error = guest.session().finish(id, MINUTE).unwrap_err();
+    assert!(matches!(error, SessionError::Lost { .. }), "{error}");
+    let reason = guest.exit_reason().unwrap();
+    assert!(reason.contains("draining the node n1"), "{reason}");
+    guest.stop().unwrap();
+    drop(bench);
+    assert_empty();
+}
+
+#[test]
+fn a_cluster_that_is_lost_leaves_the_rest_to_the_ledger() {
+    let Some(bench) = bench("pod-lost") else { return };
+    let mut guest = bench.guest(&environment(",cpus=1"));
+    link("down");
+    let started = Instant::now();
+    let error = guest.stop().unwrap_err().to_string();
+    link("up");
+    assert!(started.elapsed() < MINUTE * 3, "{:?}", started.elapsed());
+    assert!(error.contains("weigh clean") && error.contains("get nodes"), "{error}");
+    guest.stop().unwrap();
+    drop(bench);
+    assert_empty();
+}
+
+#[test]
+fn killed_at_any_instant_nothing_is_left() {
+    if bench("pod-killed").is_none() {
+        return;
+    }
+    let _turn = crate::common::turn();
+    let cases = [
+        Killed::Running,
+        Killed::Frozen,
+        Killed::Launching(Duration::from_millis(150)),
+        Killed::Launching(Duration::from_millis(900)),
+        Killed::Launching(Duration::from_millis(2500)),
+    ];
+    for (number, when) in cases.into_iter().enumerate() {
+        kill_and_sweep(&format!("pod-{number}"), &environment(",cpus=1"), when);
+        assert_empty();
+    }
+}
+
+/// What a real cluster can hardly be made to do on demand.
+#[test]
+fn whatever_a_cluster_says_is_passed_on() {
+    if let Some(reason) = Fake::missing() {
+        return skip_or_fail("pod-fake", "pod", &reason);
+    }
+    let (fake, bench) = (Fake::new(), Bench::new("pod-fake"));
+    let mut guest = bench.guest(&fake.environment(""));
+    assert!(fake.objects().iter().any(|name| name.starts_with("pod.weighbridge-")), "{:?}", fake.objects());
+    // Its pods are gone, and cannot be deleted either.
+    fake.say(
+        "refuse",
+        "The connection to the server 192.0.2.1:6443 was refused - did you specify the right host or port?",
+    );
+    let error = guest.stop().unwrap_err().to_string();
+    assert!(error.contains("weigh clean") && error.contains("--context fake get nodes"), "{error}");
+    fake.unsay("refuse");
+    guest.stop().unwrap();
+    let ended = |reason: &str| {
+        let ended = json!({"state": {"terminated": {"reason": reason, "exitCode": 137}}});
+        json!({"phase": "Failed", "containerStatuses": [ended]})
+    };
+    let waiting = json!({"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}}]});
+    for (status, word) in [
+        (ended("OOMKilled"), "memory="),
+        (ended("Error"), "exit code 137"),
+        (json!({"phase": "Failed", "reason": "OutOfcpu", "message": "requested: 4000"}), "cpus="),
+        (json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory"}), "evicted"),
+        (waiting, "weigh image pack"),
+    ] {
+        fake.say("status", &status.to_string());
+        let error = bench.launch(&bench.request(&fake.environment(""))).err().unwrap().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+    fake.unsay("status");
+    // The probe in the image is not this weighbridge's.
+    fake.say("kernels", "/bin/false");
+    let error = bench.launch(&bench.request(&fake.environment(",cpus=3"))).err().unwrap().to_string();
+    assert!(error.contains("weigh image pack") && error.contains("weigh-kernels"), "{error}");
+    drop(bench);
+    assert_eq!(fake.objects(), [""; 0]);
+}
