@@ -24,7 +24,8 @@ pub(super) fn pod(host: &Host, request: &GuestRequest, name: &str) -> Value {
         "" => request.cpus_or_all().len().to_string(),
         cpus => cpus.into(),
     };
-    let memory = request.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
+    let memory = weigh_model::parse_bytes(given("memory")).ok().or(request.memory_bytes);
+    let memory = memory.unwrap_or(DEFAULT_MEMORY_BYTES);
     let resources = json!({"cpu": cpus, "memory": memory.to_string()});
     let scratch = [("tmp", "/tmp"), ("var-tmp", "/var/tmp")];
     let mut pod = json!({
