@@ -13,7 +13,7 @@ mod kubectl;
 mod manifest;
 mod status;
 
-use crate::common_keys::{ANOTHER_MACHINE, BINARY, MEMORY};
+use crate::common_keys::{ANOTHER_MACHINE, BINARY, MEMORY, MEMORY_BY_KEY};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     Session, setting,
@@ -42,7 +42,7 @@ const IMPLIES_HERE: &[(&str, &str)] = &[
     ("operating-system", "the system of its image"),
     ("libc", "the system of its image"),
     ("binary:", "the system of its image"),
-    ("memory", "the pod's own limit"),
+    ("memory", MEMORY_BY_KEY),
     ("mounts:*", "the root of its image, with tmpfs of its own"),
     ("user", "the user of its image"),
     ("network", "the cluster's own network"),
@@ -129,6 +129,7 @@ impl Platform for Pod {
         let here = setting(self, environment, "here") == "yes";
         Capabilities {
             networks: &[],
+            network: "cluster",
             shares_kernel: here,
             freeze: here,
             needs_root: here,

@@ -503,8 +503,9 @@ impl<'a> EnvironmentPool<'a> {
     /// root.
     pub(crate) fn working_directory(&self, environment: usize) -> Option<&'a Path> {
         let entry = &self.entries[environment];
-        let elsewhere = entry.platform.capabilities(&entry.spec).elsewhere;
-        self.plan.guest.working_directory.as_deref().filter(|_| entry.root.host && !elsewhere)
+        let can = entry.platform.capabilities(&entry.spec);
+        let sees_host = entry.root.host && (can.host_root || can.fake);
+        self.plan.guest.working_directory.as_deref().filter(|_| sees_host)
     }
 
     /// Stops the instance of an environment, if there is one, and leaves `state` in its place.

@@ -157,16 +157,16 @@ fn remove(name: &str) -> Result<(), Failure> {
 fn pack(name: &str, file: &Path, tag: Option<String>) -> Result<(), Failure> {
     let image = ImageSpec::from(name.to_string());
     let tag = match (&image, tag) {
-        (_, Some(tag)) if image != ImageSpec::Host => tag,
-        (ImageSpec::Debian | ImageSpec::Probe, None) => format!("localhost/weighbridge/{name}:latest"),
-        (ImageSpec::Oci(_) | ImageSpec::Path(_), None) => {
-            return Err(Failure::input(format!("the image `{name}` needs a name of its own"))
-                .hint("name it with `--tag`, as in `--tag localhost/mine:latest`"));
-        }
         (ImageSpec::Host, _) => {
             return Err(Failure::input("the host's own root cannot be packed: it is no image").hint(
                 "pack `debian` or `oci:REF`, which `weigh image build` makes, `probe`, or a directory",
             ));
+        }
+        (_, Some(tag)) => tag,
+        (ImageSpec::Debian | ImageSpec::Probe, None) => format!("localhost/weighbridge/{name}:latest"),
+        (ImageSpec::Oci(_) | ImageSpec::Path(_), None) => {
+            return Err(Failure::input(format!("the image `{name}` needs a name of its own"))
+                .hint("name it with `--tag`, as in `--tag localhost/mine:latest`"));
         }
     };
     output::check(file)?;
