@@ -27,8 +27,9 @@ const RUNNING_DEADLINE: Duration = Duration::from_secs(180);
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// For the probe to end when it is asked to, and then for `kubectl exec`.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
-/// For the cluster to say that nothing of a pod is left, seconds.
-const DELETION_S: u64 = 60;
+/// For the cluster to say that nothing of a pod is left, seconds. A kubelet that waits for an image
+/// looks at the pod again after a minute.
+const DELETION_S: u64 = 120;
 /// For a new namespace to get its service account, without which it takes no pods.
 const ACCOUNT_DEADLINE: Duration = Duration::from_secs(20);
 /// Between two attempts to make a pod in such a namespace.
