@@ -266,6 +266,8 @@ fn prove(host: &Host, request: &GuestRequest) -> Result<Proof> {
     }
     let kubectl = Kubectl::find(&request.environment)?;
     let namespace = namespace(host, request);
+    // A cluster that is not there is found before anything is written down that could never be undone.
+    kubectl.run(kubectl.command(&[]).args(["get", "--raw", "/version"]), None)?;
     if setting(&Pod, &request.environment, "namespace").is_empty() {
         make_namespace(host, &kubectl, &namespace)?;
     }

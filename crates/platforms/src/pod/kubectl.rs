@@ -155,6 +155,7 @@ impl Kubectl {
         }
         let gone = [
             "Unable to connect",
+            "Error in configuration",
             "refused",
             "no such host",
             "timeout",
