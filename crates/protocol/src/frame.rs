@@ -181,6 +181,7 @@ mod tests {
     /// Every header claims a payload of 64 KiB, in which there are thousands of further headers:
     /// read to the end each, 4 MiB of them would be read as 20 GiB.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes hours for 4 MiB of headers")]
     fn overlapping_false_frames_are_given_up() {
         let mut header = MARK.to_vec();
         header.extend_from_slice(&(64u32 << 10).to_le_bytes());
@@ -205,6 +206,7 @@ mod tests {
 
     /// One frame in two is damaged: that is no reason to give up.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes hours for 26 MB of frames")]
     fn damage_alone_is_no_rubbish() {
         let (mut decoder, mut seen) = (Decoder::new(), 0);
         for id in 0..400u32 {
