@@ -22,7 +22,7 @@ struct Bench {
 impl Bench {
     fn new(name: &str) -> Self {
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
-        let run = format!("qemu-test-{name}-{}", std::process::id());
+        let run = format!("test-qemu-{name}-{}", std::process::id());
         let state = StateDirectory::at(base.path().join("state"));
         let ledger = Ledger::create(&state, &run).unwrap();
         let work = state.path().join("work");

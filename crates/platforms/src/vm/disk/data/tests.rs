@@ -16,7 +16,7 @@ impl Bench {
     /// On a disk: loop devices past the page cache are not everywhere possible above memory.
     fn new(name: &str) -> Self {
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
-        let run = format!("disk-test-{name}-{}", std::process::id());
+        let run = format!("test-disk-{name}-{}", std::process::id());
         let state = StateDirectory::at(base.path().join("state"));
         let ledger = Ledger::create(&state, &run).unwrap();
         let work = base.path().join("work");
