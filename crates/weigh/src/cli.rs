@@ -3,6 +3,7 @@
 
 mod fleet;
 mod guests;
+mod output;
 mod pool;
 mod recorded;
 mod samples;
@@ -11,6 +12,7 @@ mod study;
 
 pub use fleet::FleetArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
+pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat, Undecided};
 pub use pool::{By, PoolArgs};
 pub use samples::{AnalyseArgs, SampleFormat};
 pub use selftest::{SelftestArgs, SelftestFormat};
@@ -188,62 +190,6 @@ pub enum Command {
     },
 }
 
-/// How `show`, `compare` and `analyse` write a report.
-#[derive(Debug, Args)]
-pub struct OutputArgs {
-    /// Output format
-    #[arg(long, default_value = "table")]
-    pub format: OutputFormat,
-    /// Write to a file instead of the terminal
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// How much a terminal shows
-    #[command(flatten)]
-    pub details: DetailsArg,
-    /// What fails
-    #[command(flatten)]
-    pub gate: GateArgs,
-}
-
-/// `--details` alone.
-#[derive(Debug, Clone, Args)]
-pub struct DetailsArg {
-    /// Show every metric, CPU time, differences between environments, noise and warnings as well,
-    /// where the format is a table
-    #[arg(long)]
-    pub details: bool,
-}
-
-/// What fails a command whose measurements went well.
-#[derive(Debug, Clone, Args)]
-pub struct GateArgs {
-    /// Exit 3 when an overhead is shown to lie above this many per cent, 4 when one cannot be
-    /// judged
-    #[arg(long, value_name = "PCT", value_parser = gate_percentage, allow_negative_numbers = true)]
-    pub gate: Option<f64>,
-    /// Whether a comparison passes that is shown to lie neither above the gate nor below it; `fail`
-    /// demands proof that nothing got slower, which takes 30 blocks
-    #[arg(long, value_name = "WHAT", default_value = "pass", requires = "gate")]
-    pub gate_undecided: Undecided,
-}
-
-impl GateArgs {
-    /// The gate, where there is one.
-    pub fn gate(&self) -> Option<weigh_report::Gate> {
-        let undecided_fails = self.gate_undecided == Undecided::Fail;
-        self.gate.map(|percent| weigh_report::Gate { percent, undecided_fails })
-    }
-}
-
-/// What becomes of comparisons that a gate does not decide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Undecided {
-    /// They pass
-    Pass,
-    /// They exit 3
-    Fail,
-}
-
 /// The commands of `image`.
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
@@ -298,66 +244,6 @@ pub enum Listed {
     Studies,
     /// Root file systems that `--image` takes
     Images,
-}
-
-/// Formats of results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
-    /// For the terminal
-    Table,
-    /// For programs
-    Json,
-    /// One row per cell
-    Csv,
-    /// Markdown tables
-    Md,
-    /// booktabs and siunitx
-    Latex,
-    /// One self-contained page
-    Html,
-    /// JUnit XML for continuous integration servers; a test case fails when it crosses --gate
-    Junit,
-    /// Bencher Metric Format
-    Bencher,
-    /// Metrics of which less is better, for github-action-benchmark (customSmallerIsBetter)
-    GithubSmaller,
-    /// Metrics of which more is better, for github-action-benchmark (customBiggerIsBetter)
-    GithubBigger,
-    /// Go's benchmark text with every value, for benchstat
-    Go,
-    /// JSON of Google Benchmark with every value that is a time, for its compare.py
-    GoogleBenchmark,
-    /// OpenMetrics text
-    #[value(name = "openmetrics")]
-    OpenMetrics,
-}
-
-impl OutputFormat {
-    /// Whether it holds the results of one run, for other tools.
-    pub fn is_for_runs(self) -> bool {
-        use OutputFormat::{Bencher, GithubBigger, GithubSmaller, Go, GoogleBenchmark, OpenMetrics};
-        matches!(self, Bencher | GithubSmaller | GithubBigger | Go | GoogleBenchmark | OpenMetrics)
-    }
-}
-
-impl From<OutputFormat> for weigh_report::Format {
-    fn from(format: OutputFormat) -> Self {
-        match format {
-            OutputFormat::Table => Self::Table,
-            OutputFormat::Json => Self::Json,
-            OutputFormat::Csv => Self::Csv,
-            OutputFormat::Md => Self::Markdown,
-            OutputFormat::Latex => Self::Latex,
-            OutputFormat::Html => Self::Html,
-            OutputFormat::Junit => Self::Junit,
-            OutputFormat::Bencher => Self::Bencher,
-            OutputFormat::GithubSmaller => Self::GithubSmaller,
-            OutputFormat::GithubBigger => Self::GithubBigger,
-            OutputFormat::Go => Self::Go,
-            OutputFormat::GoogleBenchmark => Self::GoogleBenchmark,
-            OutputFormat::OpenMetrics => Self::OpenMetrics,
-        }
-    }
 }
 
 /// Workload sizes.
@@ -624,14 +510,4 @@ struct NotAPercentage;
 fn percentage(text: &str) -> Result<f64, NotAPercentage> {
     let value = text.trim_end_matches('%').parse::<f64>().map_err(|_| NotAPercentage)?;
     if value > 0.0 && value < 100.0 { Ok(value) } else { Err(NotAPercentage) }
-}
-
-/// A value is no limit for an overhead.
-#[derive(Debug, thiserror::Error)]
-#[error("it must be a number of per cent above -100")]
-struct NotALimit;
-
-fn gate_percentage(text: &str) -> Result<f64, NotALimit> {
-    let value = text.trim_end_matches('%').parse::<f64>().map_err(|_| NotALimit)?;
-    if value > -100.0 && value.is_finite() { Ok(value) } else { Err(NotALimit) }
 }

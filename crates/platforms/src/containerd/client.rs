@@ -4,12 +4,15 @@
 use super::{Containerd, PLATFORM};
 use crate::guest::platform_change;
 use crate::helpers::fnv_1a;
+use crate::oci::mounts::all_mount_points;
 use crate::{Host, PlatformError, Result, common_keys, setting};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weigh_host::command::{Finished, Invocation};
@@ -28,6 +31,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_NAME: usize = 76;
 /// What containerd says of a snapshotter that it does not have.
 const NOT_LOADED: &str = "snapshotter not loaded";
+/// Where it has the directories of running containers, below its state.
+const TASKS: &str = "io.containerd.runtime.v2.task";
 /// Where containerd listens as it is shipped.
 const DEFAULT_ADDRESS: &str = "/run/containerd/containerd.sock";
 
@@ -165,8 +170,24 @@ impl Client {
                 let _ = self.command().args(task).arg(container).run()?;
             }
             self.gone(self.command().args(["containers", "delete", container]))?;
+            self.unmount_root(container)?;
             self.gone(self.command().arg("snapshots").args(self.snapshotter()).args(["delete", container]))
         })
+    }
+
+    /// Unmounts the root of a container whose shim was killed. containerd cleans up after a dead shim
+    /// only if it sees its end before the container is gone.
+    fn unmount_root(&self, container: &str) -> Result<()> {
+        let root = Path::new(TASKS).join(&self.namespace).join(container).join("rootfs");
+        let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        for point in all_mount_points(&table).filter(|point| point.ends_with(&root)) {
+            match unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+                // Somebody was faster.
+                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+                Err(error) => return Err(PlatformError::at("unmount", &point)(error)),
+            }
+        }
+        Ok(())
     }
 
     /// Removes the run's namespace and all that is in it.
