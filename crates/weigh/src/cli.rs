@@ -12,7 +12,7 @@ mod study;
 
 pub use fleet::FleetArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
-pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat, Undecided};
+pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat};
 pub use pool::{By, PoolArgs};
 pub use samples::{AnalyseArgs, SampleFormat};
 pub use selftest::{SelftestArgs, SelftestFormat};
