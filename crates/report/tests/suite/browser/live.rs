@@ -23,7 +23,10 @@ fn page(report: &Report, version: u64, ended: bool) -> String {
 fn answer(stream: TcpStream, content: &Mutex<Content>) -> std::io::Result<()> {
     let mut reader = BufReader::new(&stream);
     let mut request = String::new();
-    reader.read_line(&mut request)?;
+    if reader.read_line(&mut request)? == 0 {
+        // A browser opens a connection beforehand, and closes it unused.
+        return Ok(());
+    }
     let mut line = String::new();
     while reader.read_line(&mut line)? > 2 {
         line.clear();
