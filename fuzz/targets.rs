@@ -155,7 +155,7 @@ pub fn session(data: &[u8]) {
         argv: vec!["true".into()],
         environment: Vec::new(),
         working_directory: None,
-        input: false,
+        input: weigh_protocol::Input::Empty,
         output_limit_bytes: 1000,
     };
     if let Ok(done) = session.run(&command, RunOptions::within(SOON)) {

@@ -231,7 +231,7 @@ fn requests() -> Vec<Request> {
         argv: vec!["sh".into()],
         environment: vec![("A".into(), "b".into())],
         working_directory: Some("/".into()),
-        input: true,
+        input: weigh_protocol::Input::Pipe,
         output_limit_bytes: 1000,
     };
     vec![

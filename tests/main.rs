@@ -39,6 +39,7 @@ mod looks;
 mod machines;
 mod noise;
 mod other_tools;
+mod own_commands;
 mod parity;
 mod plan;
 mod pool;

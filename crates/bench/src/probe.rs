@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use weigh_platforms::{RunOptions, Session};
-use weigh_protocol::Command;
+use weigh_protocol::{Command, Input};
 
 const STARTS: usize = 50;
 const WORKLOAD_S: u64 = 10;
@@ -29,7 +29,7 @@ pub fn measure() -> Outcome {
         argv: vec!["sleep".into(), WORKLOAD_S.to_string()],
         environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
         working_directory: None,
-        input: false,
+        input: Input::Empty,
         output_limit_bytes: 1 << 20,
     };
     let options = RunOptions::within(Duration::from_secs(WORKLOAD_S * 2));

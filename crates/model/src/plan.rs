@@ -12,8 +12,9 @@ use std::path::PathBuf;
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables
 /// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
 /// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it; 9,
-/// slices; 10, group-sequential runs, balanced orders and a control.
-pub const PLAN_FORMAT: u32 = 10;
+/// slices; 10, group-sequential runs, balanced orders and a control; 11, commands of environments,
+/// standard input from a file, and failures that are ignored.
+pub const PLAN_FORMAT: u32 = 11;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -142,9 +143,9 @@ pub struct EnvironmentPlan {
     pub name: String,
     /// Platform and keys, aliases resolved.
     pub spec: EnvironmentSpec,
-    /// Variables that commands in this environment have beside the common ones. Only
-    /// `weigh selftest` sets any, to inject an effect of a known size; all its environments have
-    /// the same names with values of the same length.
+    /// Variables that commands in this environment have beside the common ones, which they replace:
+    /// the user's, the same in every environment, or those by which `weigh selftest` injects an
+    /// effect of a known size, with values of the same length in every environment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
 }
@@ -301,6 +302,15 @@ pub struct WorkloadPlan {
     /// Program and arguments; a name without a slash is looked up in the guest, `weigh-kernels`
     /// beside the probe. Empty for a start.
     pub command: Vec<String>,
+    /// Commands of the environments that run another one, by the name of the environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub commands: BTreeMap<String, Vec<String>>,
+    /// The file in the guest that is the standard input of the command; none when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// Whether the command counts whatever its exit status is. One that a signal ended never counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_failure: bool,
     /// Command run before every measured or warm-up iteration.
     pub prepare: Option<Vec<String>>,
     /// Command run after every measured or warm-up iteration.
@@ -355,6 +365,9 @@ impl WorkloadPlan {
             params: BTreeMap::new(),
             size: "standard".into(),
             command,
+            commands: BTreeMap::new(),
+            input: None,
+            ignore_failure: false,
             prepare: None,
             cleanup: None,
             warmup: 0,
@@ -371,6 +384,11 @@ impl WorkloadPlan {
             staging: Staging::default(),
             neighbours: None,
         }
+    }
+
+    /// The command in an environment.
+    pub fn command_in(&self, environment: &str) -> &[String] {
+        self.commands.get(environment).unwrap_or(&self.command)
     }
 
     /// How many of what were done a second in these runs: operations where the workload counts

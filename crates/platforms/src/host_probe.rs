@@ -15,7 +15,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weigh_host::clock::monotonic_ns;
 use weigh_protocol::{
-    Command, Decoder, EndOfCommand, GuestFacts, Reply, Request, ResourceUse, Status, Stream, VERSION, encode,
+    Command, Decoder, EndOfCommand, GuestFacts, Input, Reply, Request, ResourceUse, Status, Stream, VERSION,
+    encode,
 };
 
 /// For the hello of a thread.
@@ -287,7 +288,7 @@ impl<P: CommandRunner> Server<P> {
             Request::Run { id, .. } if self.running.is_some() => {
                 self.refuse(id, Refusal::new("a command runs already", Errno::BUSY))
             }
-            Request::Run { id, command } if command.input => {
+            Request::Run { id, command } if command.input != Input::Empty => {
                 let _ = command;
                 self.refuse(id, unable("and nothing gives its commands input"))
             }

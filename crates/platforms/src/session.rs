@@ -16,7 +16,8 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
 use weigh_protocol::{
-    ClockReading, Command, EndOfCommand, GuestFacts, INPUT_WINDOW, Questions, Reply, Request, Stream, VERSION,
+    ClockReading, Command, EndOfCommand, GuestFacts, INPUT_WINDOW, Input, Questions, Reply, Request, Stream,
+    VERSION,
 };
 use wire::Wire;
 
@@ -171,8 +172,12 @@ impl Session {
     /// [`SessionError::Lost`].
     pub fn run(&mut self, command: &Command, options: RunOptions<'_>) -> Result<Completed, SessionError> {
         let until = Instant::now() + options.deadline;
-        let command = Command { input: options.input.is_some(), ..command.clone() };
-        let id = self.start(&command)?;
+        let input = match (options.input, &command.input) {
+            (Some(_), _) => Input::Pipe,
+            (None, Input::Pipe) => Input::Empty,
+            (None, input) => input.clone(),
+        };
+        let id = self.start(&Command { input, ..command.clone() })?;
         let rest = options.input.unwrap_or_default();
         let feed = Feed { rest, under_way: 0, open: options.input.is_some() };
         self.run_to_end(id, until, options.deadline, feed)

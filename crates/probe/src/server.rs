@@ -188,7 +188,7 @@ impl Server {
 
     fn run(&mut self, id: u32, command: &Command) {
         let spawned = command::prepare(command, &self.own_directory)
-            .and_then(|prepared| spawn::spawn(&prepared, command.input));
+            .and_then(|prepared| spawn::spawn(&prepared, &command.input));
         match spawned {
             Ok(spawned) => {
                 let pid = spawned.pid.as_raw_nonzero().get().unsigned_abs();

@@ -12,10 +12,11 @@ use alloc::vec::Vec;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
+use weigh_protocol::Input;
 
 /// Stack of the child until it executes the program; it calls a dozen functions of the C library.
 const STACK_BYTES: usize = 32 << 10;
@@ -49,11 +50,15 @@ const STEP_EXECUTE: i32 = 2;
 const STEP_OTHER: i32 = 3;
 
 /// Starts a command in its own session. The kernel kills it when the probe ends.
-pub fn spawn(command: &Prepared, with_input: bool) -> Result<Spawned, Refusal> {
+pub fn spawn(command: &Prepared, with: &Input) -> Result<Spawned, Refusal> {
     let failed = |doing: &'static str| move |errno| Refusal::of(doing, errno);
     let (output, output_end) = pipe().map_err(failed("a pipe for the output"))?;
     let (error, error_end) = pipe().map_err(failed("a pipe for the errors"))?;
-    let (input_end, input) = input(with_input).map_err(failed("the standard input"))?;
+    let (input_end, input) = match with {
+        Input::Empty => nothing().map(|theirs| (theirs, None)).map_err(failed("the standard input"))?,
+        Input::Pipe => pipe().map(|(theirs, ours)| (theirs, Some(ours))).map_err(failed("a pipe"))?,
+        Input::File(path) => (file(path, &command.working_directory)?, None),
+    };
     for fd in [Some(&output), Some(&error), input.as_ref()].into_iter().flatten() {
         rustix::io::ioctl_fionbio(fd, true).map_err(failed("a pipe"))?;
     }
@@ -115,15 +120,26 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     pipe_with(PipeFlags::CLOEXEC)
 }
 
-/// The command's end and, for a pipe, the probe's.
-fn input(with_input: bool) -> Result<(OwnedFd, Option<OwnedFd>), Errno> {
-    if with_input {
-        return pipe().map(|(theirs, ours)| (theirs, Some(ours)));
-    }
-    match rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(null) => Ok((null, None)),
-        // Without devices: a pipe without a writer reads as empty, too.
-        Err(_) => pipe().map(|(theirs, _)| (theirs, None)),
+/// What reads as empty.
+fn nothing() -> Result<OwnedFd, Errno> {
+    // Without devices: a pipe without a writer reads as empty, too.
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    null.or_else(|_| pipe().map(|(theirs, _)| theirs))
+}
+
+/// A file as standard input. A named pipe or a socket would give the first run everything and the
+/// next ones nothing.
+fn file(path: &str, working_directory: &CStr) -> Result<OwnedFd, Refusal> {
+    let doing = format!("the standard input {path}");
+    let failed = |errno| Refusal::of(&doing, errno);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(working_directory, directory, Mode::empty()).map_err(failed)?;
+    let file = rustix::fs::openat(&directory, path, flags, Mode::empty()).map_err(failed)?;
+    let status = rustix::fs::fstat(&file).map_err(failed)?;
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile | FileType::CharacterDevice => Ok(file),
+        _ => Err(Refusal::because(format!("{doing} is neither a file nor a character device"), Errno::INVAL)),
     }
 }
 

@@ -23,6 +23,6 @@ mod message;
 
 pub use frame::{Decoder, FrameError, MAX_PAYLOAD, encode};
 pub use message::{
-    COMMAND_PATH, CREDIT, ClockReading, Command, DEFAULT_LINK, EndOfCommand, GuestFacts, INPUT_WINDOW,
+    COMMAND_PATH, CREDIT, ClockReading, Command, DEFAULT_LINK, EndOfCommand, GuestFacts, INPUT_WINDOW, Input,
     LinkFacts, MountFacts, ProgramFacts, Questions, Reply, Request, ResourceUse, Status, Stream, VERSION,
 };

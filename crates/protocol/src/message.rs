@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the protocol; host and probe of different versions do not talk. Changes: 1, first
 /// version; 2, facts of programs, mounts and mitigations; 3, when the probe began; 4, facts of
-/// network interfaces and kernel settings.
-pub const VERSION: u32 = 4;
+/// network interfaces and kernel settings; 5, a file as standard input.
+pub const VERSION: u32 = 5;
 
 /// Bytes after which a probe on a terminal sends [`Reply::Taken`]. A terminal drops bytes that its
 /// reader does not take in time (N_TTY of Linux buffers 4095), so the host keeps fewer in flight.
@@ -130,11 +130,23 @@ pub struct Command {
     pub environment: Vec<(String, String)>,
     /// Working directory; the root when absent.
     pub working_directory: Option<String>,
-    /// Whether standard input is a pipe fed by [`Request::Input`]; `/dev/null` otherwise.
-    pub input: bool,
+    /// Its standard input.
+    pub input: Input,
     /// Bytes of each of standard output and standard error that are sent. Further output is read,
     /// counted and discarded, so that a verbose command neither blocks nor fills the host's memory.
     pub output_limit_bytes: u64,
+}
+
+/// The standard input of a command.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// Nothing: `/dev/null`.
+    #[default]
+    Empty,
+    /// A pipe fed by [`Request::Input`].
+    Pipe,
+    /// A file of the guest, from its beginning; a relative path begins at the working directory.
+    File(String),
 }
 
 /// From the probe to the host. `Hello` stays the first variant in every version.

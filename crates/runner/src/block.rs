@@ -366,7 +366,8 @@ impl Runner<'_> {
             padding_bytes,
             &self.plan.environments[place.environment].variables,
             input.placeholders.clone(),
-        );
+        )
+        .in_environment(&self.plan.environments[place.environment].name);
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
         let (clock, attached, meter) = (instance.clock, instance.attached, instance.disk_meter());
         let (warm_up, guest_log) = (!instance.warm.contains(&place.workload), instance.log());

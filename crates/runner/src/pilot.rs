@@ -286,7 +286,8 @@ impl Runner<'_> {
         let variables = &self.plan.environments[environment].variables;
         let input = input(instance, bare, workload);
         let (plan, placeholders) = (&self.plan.workloads[workload], input.placeholders.clone());
-        let commands = WorkloadCommands::new(plan, working_directory, 0, variables, placeholders);
+        let commands = WorkloadCommands::new(plan, working_directory, 0, variables, placeholders)
+            .in_environment(&self.plan.environments[environment].name);
         let guest_log = instance.log();
         let started = Instant::now();
         let (outcome, end) = instance.awake(|guest| match &server {

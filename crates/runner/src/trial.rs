@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_model::{ClockCheck, ClockState, Extraction, FailureKind, Iteration, Observed, WorkloadPlan};
 use weigh_platforms::{Completed, RunOptions, Session, SessionError};
-use weigh_protocol::{COMMAND_PATH, Command, Status};
+use weigh_protocol::{COMMAND_PATH, Command, Input, Status};
 use weigh_workloads::{Ended, RawResult, Resources, extract};
 
 /// Output kept of each stream of a command.
@@ -37,16 +37,18 @@ const KERNELS: &str = "WEIGH_KERNELS";
 /// The whole environment of every command, in every guest alike, so that nothing of the user's
 /// shell decides a number: the usual path of root, a home that every guest can write to, the one
 /// locale that every image has (numbers in the output of tools then have a point), the padding of
-/// the block, and the variables that the plan gives this environment.
+/// the block, and the variables that the plan gives this environment, which come first where names
+/// are the same.
 fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String>) -> Vec<(String, String)> {
-    let common = vec![
+    let common: [(String, String); 4] = [
         ("PATH".into(), COMMAND_PATH.into()),
         ("HOME".into(), "/tmp".into()),
         ("LC_ALL".into(), "C".into()),
         (PADDING.into(), "x".repeat(padding_bytes)),
     ];
+    let common = common.into_iter().filter(|(name, _)| !variables.contains_key(name));
     let own = variables.iter().map(|(name, value)| (name.clone(), value.clone()));
-    common.into_iter().chain(own).collect()
+    common.chain(own).collect()
 }
 
 /// The commands of a workload with everything filled in for the guests of one block.
@@ -121,7 +123,7 @@ impl<'a> WorkloadCommands<'a> {
             argv: placeholders.fill(argv),
             environment,
             working_directory: working_directory.map(|path| path.display().to_string()),
-            input: false,
+            input: Input::Empty,
             output_limit_bytes: OUTPUT_LIMIT_BYTES,
         };
         // What is measured has the same environment everywhere; what stands around it may know
@@ -131,9 +133,10 @@ impl<'a> WorkloadCommands<'a> {
             let known = placeholders.get(staging::KERNELS).map(|path| (KERNELS.into(), path.into()));
             argv.as_ref().map(|argv| command(argv, measured.iter().cloned().chain(known).collect()))
         };
+        let input = workload.input.clone().map_or(Input::Empty, Input::File);
         Self {
             workload,
-            command: command(&workload.command, measured.clone()),
+            command: Command { input, ..command(&workload.command, measured.clone()) },
             prepare: around(&workload.prepare),
             cleanup: around(&workload.cleanup),
             setup: around(&workload.staging.setup),
@@ -143,6 +146,12 @@ impl<'a> WorkloadCommands<'a> {
             stop: None,
             deadline: Duration::try_from_secs_f64(workload.deadline_s).map_or(LONGEST, |d| d.min(LONGEST)),
         }
+    }
+
+    /// The same with the command that the workload has in this environment.
+    pub(crate) fn in_environment(mut self, name: &str) -> Self {
+        self.command.argv = self.placeholders.fill(self.workload.command_in(name));
+        self
     }
 
     /// The same for commands that a load generator runs outside of the guest, on another machine
@@ -188,7 +197,8 @@ impl<'a> WorkloadCommands<'a> {
     pub(crate) fn set_up(&self, session: &mut Session) -> Result<(), Failure> {
         let workload = self.workload;
         let around = [&workload.prepare, &workload.cleanup, &workload.staging.setup];
-        let commands = around.into_iter().flatten().chain([&workload.command]);
+        let own = workload.commands.values().chain([&workload.command]);
+        let commands = around.into_iter().flatten().chain(own);
         if staging::wants_scratch(commands) {
             staging::make_scratch(session, &self.placeholders)?;
         }

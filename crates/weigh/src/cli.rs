@@ -1,6 +1,7 @@
 //! The command line. Completions, manual pages and the reference in the documentation are made from
 //! these definitions.
 
+mod command;
 mod fleet;
 mod guests;
 mod output;
@@ -10,6 +11,7 @@ mod samples;
 mod selftest;
 mod study;
 
+pub use command::{CommandArgs, NEXT_COMMAND};
 pub use fleet::FleetArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat};
@@ -273,6 +275,7 @@ impl Size {
 #[command(after_help = "Examples:
   weigh run stream gups --on native,runc,docker
   weigh run --on native --on 'docker:net=nat' --quick -- sqlite3 :memory: 'select 1'
+  weigh run --param level=1,6,9 -- gzip -{level} -k -c file --- pigz -{level} -k -c file
   weigh run memory-latency --param loads=1e5 --cpus 1 --memory 2GiB")]
 pub struct RunArgs {
     /// What every measurement has
@@ -284,6 +287,9 @@ pub struct RunArgs {
     /// How it is run
     #[command(flatten)]
     pub trial: TrialArgs,
+    /// Commands of the user's own
+    #[command(flatten)]
+    pub own: CommandArgs,
     /// Keep one instance of each environment for the whole run instead of a fresh one in each block
     #[arg(long)]
     pub reuse: bool,
@@ -296,7 +302,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SLICES", default_value_t = SliceChoice::Auto)]
     pub slices: SliceChoice,
     /// Run exactly this plan.json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "control", "slices", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "control", "slices", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader", "name", "setup", "teardown", "input", "ignore_failure", "env"])]
     pub plan: Option<PathBuf>,
 }
 
@@ -347,13 +353,15 @@ pub struct WorkArgs {
     /// Workloads (see `weigh list workloads`)
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// A command of your own, run in every environment
+    /// A command of your own, or several with `---` between them: in one environment they are
+    /// compared with each other, in several each is a workload
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
     /// Workload size; default: `quick` with --quick, else `standard`
     #[arg(long)]
     pub size: Option<Size>,
-    /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` measures each value
+    /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` measures each value;
+    /// in a command of your own the value takes the place of `{key}`
     #[arg(long, value_name = "KEY=VALUE")]
     pub param: Vec<String>,
     /// Measured runs per block; the block's value is their median

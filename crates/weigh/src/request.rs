@@ -1,6 +1,7 @@
 //! From the command line to a plan.
 
 mod choice;
+pub mod commands;
 mod environments;
 mod file;
 pub mod loader;

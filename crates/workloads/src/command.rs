@@ -1,42 +1,28 @@
 //! A command of the user's own as a workload.
 
+use crate::planning::{ParamError, check_values, combinations};
+use std::collections::BTreeMap;
 use std::path::Path;
-use weigh_model::{Better, Extraction, MetricSource, MetricSpec, SlicedWork, Unit, WorkloadPlan};
+use weigh_model::{
+    Better, Extraction, MetricSource, MetricSpec, SlicedWork, Staging, Unit, WorkloadKey, WorkloadPlan,
+};
 
-/// Unmeasured runs when the user does not say: one (method specification, "Warm-up").
+/// Unmeasured runs in a fresh instance (method specification, "Warm-up").
 const WARMUP: u32 = 1;
-/// Measured runs per block when the user does not say. A kernel repeats its work within one run and
+/// Measured runs per block. A kernel repeats its work within one run and
 /// takes the best or the median; a user's command does not, so three runs give the block a median
 /// that one disturbance cannot move.
 const ITERATIONS: u32 = 3;
-/// Seconds after which a command is ended when the user does not say.
+/// Seconds after which a command is ended.
 const DEADLINE_S: f64 = 600.0;
 /// Longest id made of a command line, characters.
 const LONGEST_ID: usize = 48;
 
-/// What the user may set for a command.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct CommandOptions {
-    /// Unmeasured runs in a fresh instance; 1 when absent.
-    pub warmup: Option<u32>,
-    /// Measured runs per block; 3 when absent.
-    pub iterations: Option<u32>,
-    /// Shell script run in the guest before every run, by `/bin/sh -c`.
-    pub prepare: Option<String>,
-    /// Shell script run in the guest after every run, by `/bin/sh -c`.
-    pub cleanup: Option<String>,
-    /// Seconds after which a run is ended; 600 when absent.
-    pub deadline_s: Option<f64>,
-}
-
-/// A workload that runs `argv` as it stands. Metrics: `time` (s, primary), `cpu_time` (s, of the
-/// command itself), and `maximum_resident_set` (B). It counts when it exits with 0. Without words
-/// in `argv` nothing can be run: the caller sees to that.
-pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPlan {
-    let program = argv.first().map_or("command", String::as_str);
-    let name =
-        Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy().into_owned());
-    let shell = |script: &String| vec!["/bin/sh".into(), "-c".into(), script.clone()];
+/// A workload that runs `argv` as it stands, once unmeasured in a fresh instance and three times a
+/// block. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
+/// `maximum_resident_set` (B). It counts when it exits with 0. Without words in `argv` nothing can
+/// be run: the caller sees to that.
+pub fn command_workload(argv: &[String]) -> WorkloadPlan {
     let metric = |name: &str, unit: &str, from: Extraction| MetricSource {
         spec: MetricSpec {
             name: name.into(),
@@ -53,20 +39,75 @@ pub fn command_workload(argv: &[String], options: &CommandOptions) -> WorkloadPl
         metric("maximum_resident_set", "B", Extraction::MaximumResidentSet),
     ];
     WorkloadPlan {
-        id: id_of(argv, &name),
-        prepare: options.prepare.as_ref().map(shell),
-        cleanup: options.cleanup.as_ref().map(shell),
-        warmup: options.warmup.unwrap_or(WARMUP),
-        iterations: options.iterations.unwrap_or(ITERATIONS),
-        sliced: (options.prepare.is_none() && options.cleanup.is_none()).then_some(SlicedWork::Iterations),
-        deadline_s: options.deadline_s.unwrap_or(DEADLINE_S),
-        ..WorkloadPlan::of(name, argv.to_vec(), metrics)
+        id: command_line(argv),
+        warmup: WARMUP,
+        iterations: ITERATIONS,
+        sliced: Some(SlicedWork::Iterations),
+        deadline_s: DEADLINE_S,
+        ..WorkloadPlan::of(program(argv), argv.to_vec(), metrics)
     }
 }
 
-/// The command line for people, in one line and not too long.
-fn id_of(argv: &[String], name: &str) -> String {
-    let words = std::iter::once(name).chain(argv.iter().skip(1).map(String::as_str));
+/// The workload with each combination of values in the place of their names, which stand in braces
+/// in its commands, in what is run around them and in the path of its input.
+///
+/// # Errors
+/// A value that is given twice, and too many combinations.
+pub fn sweep(
+    plan: &WorkloadPlan,
+    params: &BTreeMap<String, Vec<String>>,
+) -> Result<Vec<WorkloadPlan>, ParamError> {
+    for (name, values) in params {
+        check_values(name, values)?;
+    }
+    let swept = |name: &str| params.get(name).is_some_and(|values| values.len() > 1);
+    let one = |combination: BTreeMap<&str, &str>| {
+        let fill = |word: &mut String| {
+            for (name, value) in &combination {
+                *word = word.replace(&format!("{{{name}}}"), value);
+            }
+        };
+        let mut plan = plan.clone();
+        words(&mut plan).for_each(fill);
+        let shown = combination.iter().filter(|(name, _)| swept(name));
+        let shown = shown.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        plan.id = WorkloadKey { params: shown, ..WorkloadKey::named(&plan.id) }.to_string();
+        plan.params = combination.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        plan
+    };
+    Ok(combinations(params)?.into_iter().map(one).collect())
+}
+
+/// Whether a parameter of this name stands in the workload's words.
+pub fn has_parameter(plan: &WorkloadPlan, name: &str) -> bool {
+    let word = format!("{{{name}}}");
+    words(&mut plan.clone()).any(|text| text.contains(&word))
+}
+
+/// Every word that a parameter may stand in.
+fn words(plan: &mut WorkloadPlan) -> impl Iterator<Item = &mut String> {
+    let Staging { setup, teardown, .. } = &mut plan.staging;
+    let around = [&mut plan.prepare, &mut plan.cleanup, setup, teardown];
+    let own = std::iter::once(&mut plan.command).chain(plan.commands.values_mut());
+    own.chain(around.into_iter().flatten()).flatten().chain(&mut plan.input)
+}
+
+/// The name of the program.
+fn program(argv: &[String]) -> String {
+    let program = argv.first().map_or("command", String::as_str);
+    Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// A command in one line that is not too long, for people: the program without its directory, and
+/// its arguments.
+///
+/// ```
+/// let argv = ["/usr/bin/sleep", "0.1"].map(String::from);
+/// assert_eq!(weigh_workloads::command_line(&argv), "sleep 0.1");
+/// ```
+pub fn command_line(argv: &[String]) -> String {
+    let name = program(argv);
+    let words = std::iter::once(name.as_str()).chain(argv.iter().skip(1).map(String::as_str));
     let line = words.collect::<Vec<_>>().join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= LONGEST_ID {
         return line;
@@ -85,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_command_is_timed_as_it_stands() {
-        let plan = command_workload(&argv("/usr/bin/sleep 0.1"), &CommandOptions::default());
+        let plan = command_workload(&argv("/usr/bin/sleep 0.1"));
         assert_eq!((plan.name.as_str(), plan.id.as_str()), ("sleep", "sleep 0.1"));
         assert_eq!((plan.warmup, plan.iterations, plan.deadline_s), (1, 3, 600.0));
         assert_eq!(plan.command, argv("/usr/bin/sleep 0.1"));
@@ -101,25 +142,47 @@ mod tests {
     }
 
     #[test]
-    fn options_are_taken_and_scripts_go_through_the_shell() {
-        let options = CommandOptions {
-            warmup: Some(0),
-            iterations: Some(7),
-            prepare: Some("sync; true".into()),
-            cleanup: Some("rm -f x".into()),
-            deadline_s: Some(2.5),
-        };
-        let plan = command_workload(&argv("make"), &options);
-        assert_eq!((plan.warmup, plan.iterations, plan.deadline_s), (0, 7, 2.5));
-        assert_eq!(plan.prepare.unwrap(), ["/bin/sh", "-c", "sync; true"]);
-        assert_eq!(plan.cleanup.unwrap(), ["/bin/sh", "-c", "rm -f x"]);
+    fn long_and_multi_line_commands_get_a_short_id() {
+        let long = ["sh".to_string(), "-c".into(), format!("echo\n {}", "é".repeat(100))];
+        let id = command_workload(&long).id;
+        assert_eq!(id.chars().count(), LONGEST_ID);
+        assert!(id.starts_with("sh -c echo é") && id.ends_with("..."), "{id}");
+    }
+
+    fn params(given: &[(&str, &str)]) -> BTreeMap<String, Vec<String>> {
+        let values = |list: &str| list.split(',').map(str::to_string).collect();
+        given.iter().map(|(name, list)| ((*name).to_string(), values(list))).collect()
     }
 
     #[test]
-    fn long_and_multi_line_commands_get_a_short_id() {
-        let long = ["sh".to_string(), "-c".into(), format!("echo\n {}", "é".repeat(100))];
-        let id = command_workload(&long, &CommandOptions::default()).id;
-        assert_eq!(id.chars().count(), LONGEST_ID);
-        assert!(id.starts_with("sh -c echo é") && id.ends_with("..."), "{id}");
+    fn a_sweep_fills_every_word_in() {
+        let plan = WorkloadPlan {
+            commands: [("old".into(), argv("old -{level}"))].into(),
+            prepare: Some(argv("rm {file}.gz")),
+            input: Some("{file}".into()),
+            staging: Staging { setup: Some(argv("make {file}")), ..Staging::default() },
+            ..command_workload(&argv("gzip -{level} {file} {other}"))
+        };
+        assert!(has_parameter(&plan, "file") && !has_parameter(&plan, "fil"));
+        let swept = sweep(&plan, &params(&[("level", "1,9"), ("file", "a")])).unwrap();
+        assert_eq!(swept.len(), 2);
+        let last = &swept[1];
+        assert_eq!(last.command, argv("gzip -9 a {other}"));
+        assert_eq!(last.commands["old"], argv("old -9"));
+        assert_eq!(last.prepare, Some(argv("rm a.gz")));
+        assert_eq!(last.staging.setup, Some(argv("make a")));
+        assert_eq!(last.input.as_deref(), Some("a"));
+        // What has one value is the same everywhere and needs no mention.
+        assert_eq!(last.id, "gzip -{level} {file} {other}{level=9}");
+        assert_eq!(WorkloadKey::of(last).to_string(), "gzip -{level} {file} {other}{file=a,level=9}");
+    }
+
+    #[test]
+    fn values_that_are_given_twice_are_refused() {
+        let plan = command_workload(&argv("sleep {s}"));
+        let error = sweep(&plan, &params(&[("s", "1,1")])).unwrap_err();
+        assert!(error.message.contains("given twice"), "{error}");
+        let many: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+        assert!(sweep(&plan, &params(&[("s", &many.join(","))])).is_err());
     }
 }

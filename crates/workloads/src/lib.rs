@@ -22,7 +22,7 @@ mod start;
 mod template;
 mod workload;
 
-pub use command::{CommandOptions, command_workload};
+pub use command::{command_line, command_workload, has_parameter, sweep};
 pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract};
 pub use library::{Library, UnknownWorkload};
 pub use manifest::ManifestError;

@@ -166,7 +166,7 @@ fn stamp(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CommandOptions, Library, command_workload};
+    use crate::{Library, command_workload};
     use weigh_model::HostFacts;
 
     fn spin(params: &[(&str, &[&str])]) -> Vec<WorkloadPlan> {
@@ -220,7 +220,7 @@ mod tests {
         let swept = &spin(&[("work", &["5e6", "5e7"])])[1];
         let eight = with_neighbours(swept.clone(), with(8, "same", Shares::Equal));
         assert_eq!(eight.id, "spin{guests=8,neighbours=same,work=5e7}");
-        let command = command_workload(&["awk".into(), "{print}".into()], &CommandOptions::default());
+        let command = command_workload(&["awk".into(), "{print}".into()]);
         let two = with_neighbours(command, with(2, "idle", Shares::Equal));
         assert_eq!(two.id, "awk {print}{guests=2,neighbours=idle}");
     }

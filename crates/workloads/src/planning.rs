@@ -39,6 +39,24 @@ impl ParamError {
     }
 }
 
+/// Checks that a parameter has values, and none twice.
+pub(crate) fn check_values(name: &str, values: &[String]) -> Result<(), ParamError> {
+    let error = |message: String, name_is_wrong| ParamError {
+        param: name.into(),
+        value: values.join(","),
+        message,
+        nearest: None,
+        name_is_wrong,
+    };
+    if values.is_empty() {
+        return Err(error(format!("`{name}` has no value; write {name}=value"), true));
+    }
+    match values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
+        Some((_, value)) => Err(error(format!("the value `{value}` of `{name}` is given twice"), false)),
+        None => Ok(()),
+    }
+}
+
 impl Workload {
     /// One plan, or one per combination when a parameter has several values.
     ///
@@ -92,14 +110,7 @@ impl Workload {
             let message = format!("`{name}` of {} follows from the size; choose another size", self.name);
             return Err(error(message, None, true));
         }
-        if values.is_empty() {
-            return Err(error(format!("`{name}` has no value; write {name}=value"), None, true));
-        }
-        let twice = values.iter().enumerate().find(|(i, value)| values[..*i].contains(value));
-        if let Some((_, value)) = twice {
-            return Err(error(format!("the value `{value}` of `{name}` is given twice"), None, false));
-        }
-        Ok(())
+        check_values(name, values)
     }
 
     fn plan_one(
@@ -131,6 +142,9 @@ impl Workload {
             params: chosen.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             size: size.as_str().into(),
             command: fill_all(&self.command),
+            commands: BTreeMap::new(),
+            input: None,
+            ignore_failure: false,
             prepare: self.prepare.as_deref().map(fill_all),
             cleanup: self.cleanup.as_deref().map(fill_all),
             warmup: self.warmup,
@@ -278,7 +292,9 @@ fn count(text: &str) -> Option<u64> {
 }
 
 /// Every combination of values, the last parameter changing fastest.
-fn combinations(params: &BTreeMap<String, Vec<String>>) -> Result<Vec<BTreeMap<&str, &str>>, ParamError> {
+pub(crate) fn combinations(
+    params: &BTreeMap<String, Vec<String>>,
+) -> Result<Vec<BTreeMap<&str, &str>>, ParamError> {
     let mut all = vec![BTreeMap::new()];
     for (name, values) in params {
         if all.len().saturating_mul(values.len()) > MOST_COMBINATIONS {

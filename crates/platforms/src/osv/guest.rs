@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Freezer, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
-use weigh_protocol::{Command, GuestFacts, ResourceUse, Status};
+use weigh_protocol::{Command, GuestFacts, Input, ResourceUse, Status};
 
 /// For a machine to power off after its program has printed its result.
 const POWER_OFF_DEADLINE: Duration = Duration::from_secs(10);
@@ -93,7 +93,7 @@ impl Machine {
             argv: TRIAL.map(String::from).into(),
             environment: Vec::new(),
             working_directory: None,
-            input: false,
+            input: Input::Empty,
             output_limit_bytes: 0,
         };
         let line = command_line(&self.program, &command).map_err(|error| failed(error.to_string()))?;

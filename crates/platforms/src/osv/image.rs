@@ -173,7 +173,7 @@ mod tests {
                 .map(|(name, value)| (name.into(), value.into()))
                 .into(),
             working_directory: None,
-            input: false,
+            input: weigh_protocol::Input::Empty,
             output_limit_bytes: 0,
         }
     }

@@ -34,7 +34,7 @@ use weigh_platforms::{
     Availability, Completed, Guest, GuestRequest, Host, Platform, PlatformError, RunOptions, Undoers,
     common_keys, resolve,
 };
-use weigh_protocol::{Command, Status};
+use weigh_protocol::{Command, Input, Status};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 
@@ -270,7 +270,7 @@ pub fn command(argv: &[&str]) -> Command {
         argv: argv.iter().map(|word| (*word).into()).collect(),
         environment: vec![("PATH".into(), "/usr/bin:/bin:/usr/sbin:/sbin".into())],
         working_directory: None,
-        input: false,
+        input: Input::Empty,
         output_limit_bytes: 1 << 30,
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, SessionError, resolve};
-use weigh_protocol::{Command, Reply, Status, Stream, encode};
+use weigh_protocol::{Command, Input, Reply, Status, Stream, encode};
 
 /// The platforms of this file.
 const PLATFORMS: &[&str] = &["runc", "crun", "runsc", "docker"];
@@ -285,7 +285,7 @@ fn much_output_comes_through() {
         let counted = guest
             .session()
             .run(
-                &Command { input: true, ..command(&["wc", "-c"]) },
+                &Command { input: Input::Pipe, ..command(&["wc", "-c"]) },
                 RunOptions { deadline: MINUTE, input: Some(&input) },
             )
             .unwrap();

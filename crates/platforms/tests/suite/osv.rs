@@ -4,7 +4,7 @@ use crate::common::osv::Fake;
 use crate::common::{Bench, MINUTE, command, is_left};
 use std::time::{Duration, Instant};
 use weigh_platforms::{Completed, Guest, RunOptions, SessionError};
-use weigh_protocol::{Command, Status};
+use weigh_protocol::{Command, Input, Status};
 
 const NOPLOOP: &[&str] = &["weigh-kernels", "noploop", "--nops", "1000"];
 
@@ -90,7 +90,7 @@ fn one_program_runs_and_failures_are_failures() {
     for (refused, words) in [
         (command(&["fio", "job"]), "one program"),
         (command(&["weigh-kernels", "noploop", "two words"]), "two words"),
-        (Command { input: true, ..command(NOPLOOP) }, "input"),
+        (Command { input: Input::Pipe, ..command(NOPLOOP) }, "input"),
     ] {
         match guest
             .session()

@@ -7,7 +7,7 @@ use weigh_host::command::find_program;
 use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, resolve};
-use weigh_protocol::Command;
+use weigh_protocol::{Command, Input};
 
 /// `None`, said, where there is no QEMU.
 fn bench(test: &str) -> Option<Bench> {
@@ -253,7 +253,7 @@ fn a_frozen_guest_does_not_see_the_time() {
 
 /// The probe as a command that runs until its input ends.
 fn waiting() -> Command {
-    Command { input: true, ..command(&[weigh_images::PROBE]) }
+    Command { input: Input::Pipe, ..command(&[weigh_images::PROBE]) }
 }
 
 /// Saved once, a machine goes on twice: its files in memory, its first process and a command that

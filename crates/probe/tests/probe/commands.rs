@@ -4,7 +4,7 @@ use crate::driver::{Driver, command, eventually, is_alive, probe_path, program, 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
-use weigh_protocol::{Questions, Reply, Request, Status};
+use weigh_protocol::{Command, Input, Questions, Reply, Request, Status};
 
 #[test]
 fn the_version_is_told() {
@@ -95,6 +95,30 @@ fn a_command_starts_clean() {
     assert_eq!((fields[0], fields[0]), (fields[4], fields[5]), "leads its own group and session");
     assert_eq!(probe.output_of(shell("umask")), "0022\n");
     assert_eq!(probe.output_of(command(&["readlink", "/proc/self/fd/0"])), "/dev/null\n");
+}
+
+/// Every run begins at the beginning of the file, and a relative path at the working directory.
+#[test]
+fn a_file_is_the_standard_input() {
+    let mut probe = Driver::start();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("words"), "one two\n").unwrap();
+    let working_directory = Some(directory.path().display().to_string());
+    let read = |path: &str| Command {
+        input: Input::File(path.into()),
+        working_directory: working_directory.clone(),
+        ..command(&["cat"])
+    };
+    for path in ["words".to_string(), directory.path().join("words").display().to_string()] {
+        assert_eq!(probe.output_of(read(&path)), "one two\n");
+    }
+    assert_eq!(probe.run(read("/dev/null")).output, b"");
+    let (reason, errno) = probe.refusal_of(read("word"));
+    assert!(errno == 2 && reason.contains("the standard input word: no such file"), "{reason}");
+    // Nothing waits for a writer of a named pipe.
+    rustix::fs::mkfifoat(rustix::fs::CWD, directory.path().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    let (reason, errno) = probe.refusal_of(read("pipe"));
+    assert!(errno == 22 && reason.contains("neither a file nor"), "{reason}");
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use weigh_protocol::{
-    Command, Decoder, EndOfCommand, GuestFacts, Questions, Reply, Request, Status, Stream, VERSION, encode,
+    Command, Decoder, EndOfCommand, GuestFacts, Input, Questions, Reply, Request, Status, Stream, VERSION,
+    encode,
 };
 
 /// The program that is tested.
@@ -51,7 +52,7 @@ pub fn command(argv: &[&str]) -> Command {
         argv: argv.iter().map(ToString::to_string).collect(),
         environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
         working_directory: None,
-        input: false,
+        input: Input::Empty,
         output_limit_bytes: 1 << 20,
     }
 }

@@ -43,7 +43,7 @@ fn a_slow_host_slows_the_command() {
 }
 
 fn with_input(mut command: Command) -> Command {
-    command.input = true;
+    command.input = weigh_protocol::Input::Pipe;
     command.output_limit_bytes = 64 << 20;
     command
 }

@@ -98,7 +98,17 @@ pub(super) fn plan_facts(report: &Report) -> Vec<(String, String)> {
     ];
     facts.extend(plan.budget_s.map(|budget| ("budget".into(), format!("{budget} s"))));
     for workload in &plan.workloads {
-        facts.push((format!("command of {}", workload.id), workload.command.join(" ")));
+        if workload.commands.is_empty() {
+            facts.push((format!("command of {}", workload.id), workload.command.join(" ")));
+        }
+        for environment in plan.environments.iter().filter(|_| !workload.commands.is_empty()) {
+            let command = workload.command_in(&environment.name).join(" ");
+            facts.push((format!("command of {}, {}", workload.id, environment.name), command));
+        }
+        facts.extend(workload.input.iter().map(|input| (format!("input of {}", workload.id), input.clone())));
+        if workload.ignore_failure {
+            facts.push((format!("exit status of {}", workload.id), "ignored".into()));
+        }
         facts.push((
             format!("runs of {}", workload.id),
             format!(

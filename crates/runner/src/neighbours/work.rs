@@ -12,7 +12,7 @@ use weigh_host::accounts::Accounts;
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{Iteration, WorkloadPlan};
 use weigh_platforms::{Completed, Guest, Session, SessionError};
-use weigh_protocol::Command;
+use weigh_protocol::{Command, Input};
 
 /// How often a neighbour's command is polled. A hundred neighbours make four hundred polls a
 /// second, which take less than a hundredth of a CPU.
@@ -81,7 +81,7 @@ impl StopToken {
         command: &Command,
         deadline: Duration,
     ) -> Result<Completed, SessionError> {
-        let id = session.start(&Command { input: false, ..command.clone() })?;
+        let id = session.start(&Command { input: Input::Empty, ..command.clone() })?;
         let until_ns = monotonic_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
         loop {
             let left_ns = self.0.load(Ordering::Relaxed).min(until_ns).saturating_sub(monotonic_ns());

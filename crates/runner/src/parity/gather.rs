@@ -42,9 +42,9 @@ impl Subject {
         let stores = staging::wants_scratch(plan.workloads.iter().flat_map(in_guests));
         let paths = vec!["/".into(), "/tmp".into()];
         let mut subject = Self { programs: Vec::new(), paths, network, stores, outside: None };
-        let in_guest = plan.workloads.iter().map(|workload| match &workload.staging.server {
-            Some(server) => &server.command,
-            None => &workload.command,
+        let in_guest = plan.workloads.iter().flat_map(|workload| {
+            let own = workload.staging.server.as_ref().map_or(&workload.command, |server| &server.command);
+            std::iter::once(own).chain(workload.commands.values())
         });
         for program in in_guest.filter_map(|command| command.first()) {
             if !subject.programs.iter().any(|(known, _)| known == program) {
@@ -74,7 +74,7 @@ fn in_guests(workload: &WorkloadPlan) -> impl Iterator<Item = &Vec<String>> {
         Some(server) => (&server.command, [&None, &None, &workload.staging.setup]),
         None => (&workload.command, around),
     };
-    around.into_iter().flatten().chain([own])
+    around.into_iter().flatten().chain([own]).chain(workload.commands.values())
 }
 
 /// A program with a slash is relative to the working directory; one without is looked up.

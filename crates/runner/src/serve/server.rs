@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_model::{FailureKind, Transport};
 use weigh_platforms::{Completed, RunOptions, Session, SessionError};
-use weigh_protocol::{Command, Status};
+use weigh_protocol::{Command, Input, Status};
 
 /// Output kept of each stream of a server. A probe holds as much of both without waiting for the
 /// host, which does not read while the loader works, so that no server waits for its words to be
@@ -40,8 +40,11 @@ pub(super) struct Server {
 impl Server {
     /// Starts it. Its standard input stays open, so that it may live until that is closed.
     pub(super) fn start(session: &mut Session, inside: &WorkloadCommands<'_>) -> Result<Self, Failure> {
-        let command =
-            Command { input: true, output_limit_bytes: OUTPUT_LIMIT_BYTES, ..inside.command().clone() };
+        let command = Command {
+            input: Input::Pipe,
+            output_limit_bytes: OUTPUT_LIMIT_BYTES,
+            ..inside.command().clone()
+        };
         let started = session.start(&command).map_err(|error| inside.not_executed(&command, error));
         let id = started.map_err(|failure| failure.during("the server"))?;
         Ok(Self { id, ended: None, end_reported: false })

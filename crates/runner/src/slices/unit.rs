@@ -140,7 +140,8 @@ impl Runner<'_> {
                 place.padding_bytes,
                 &self.plan.environments[part.environment].variables,
                 placeholders,
-            );
+            )
+            .in_environment(&self.plan.environments[part.environment].name);
             let warm_up = if instance.warm.contains(&place.workload) { 0 } else { workload.warmup };
             instance.warm.insert(place.workload);
             let arm = GuestArm::begin(instance, commands, (work, length_us), warm_up);

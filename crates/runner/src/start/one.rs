@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{FailureKind, stamps};
 use weigh_platforms::{Capabilities, Guest};
-use weigh_protocol::{COMMAND_PATH, Command};
+use weigh_protocol::{COMMAND_PATH, Command, Input};
 
 /// What the server in the guest prints when it accepts connections.
 const LISTENING: &[u8] = b"listening\n";
@@ -205,7 +205,7 @@ fn server(at: IpAddr, port: u16) -> Command {
         argv: argv.map(String::from).to_vec(),
         environment: vec![("PATH".into(), COMMAND_PATH.into())],
         working_directory: None,
-        input: true,
+        input: Input::Pipe,
         output_limit_bytes: 64 << 10,
     }
 }

@@ -4,7 +4,7 @@ use crate::trial::{Failure, describe};
 use std::time::Duration;
 use weigh_model::FailureKind;
 use weigh_platforms::{Capabilities, Guest, RunOptions, SessionError};
-use weigh_protocol::{COMMAND_PATH, Command, Status};
+use weigh_protocol::{COMMAND_PATH, Command, Input, Status};
 
 /// Waits for the system to have come up, then asks for the target: a system with a failed unit is
 /// up too. Before its bus is there systemctl fails at once, hence the loop (systemctl(1),
@@ -23,7 +23,7 @@ pub(crate) fn init_ns(guest: &mut dyn Guest, can: &Capabilities, deadline: Durat
         argv: ["/bin/sh", "-c", WAIT].map(String::from).to_vec(),
         environment: vec![("PATH".into(), COMMAND_PATH.into())],
         working_directory: None,
-        input: false,
+        input: Input::Empty,
         output_limit_bytes: 64 << 10,
     };
     match guest.session().run(&command, RunOptions::within(deadline)) {

@@ -1,8 +1,8 @@
 //! `weigh density`: a guest measured beside others.
 
-use crate::cli::{DensityArgs, WorkArgs};
+use crate::cli::{CommandArgs, DensityArgs, WorkArgs};
 use crate::error::Failure;
-use crate::request::{self, PlanRequest, first_repeated};
+use crate::request::{self, PlanRequest, commands, first_repeated};
 use weigh_model::{HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan};
 use weigh_workloads::{LOADS, Library, load, with_neighbours};
 
@@ -98,7 +98,8 @@ fn workloads(
     facts: &HostFacts,
 ) -> Result<Vec<WorkloadPlan>, Failure> {
     let size = args.common.default_size();
-    let plans = request::workloads(&args.work, &args.trial, size, library, facts)?;
+    let commands = commands::workloads(&args.work.command, &CommandArgs::default(), false)?;
+    let plans = request::workloads(&args.work, &args.trial, commands, (size, library), facts)?;
     let server = plans.iter().find(|plan| plan.staging.server.is_some());
     if let Some(server) = server.filter(|_| sweep.loads.contains(&Load::Same)) {
         return Err(Failure::input(format!(

@@ -44,8 +44,14 @@ fn describe_workload(plan: &Plan, workload: &WorkloadPlan, facts: &HostFacts) ->
         workload.size,
         workload.warmup,
         workload.iterations,
-        workload.command.join(" ")
+        if workload.commands.is_empty() {
+            workload.command.join(" ")
+        } else {
+            "a command of each environment".into()
+        }
     )];
+    lines.extend(workload.commands.iter().map(|(name, argv)| format!("  {name}: {}", argv.join(" "))));
+    lines.extend(workload.input.iter().map(|input| format!("  standard input: {input}")));
     lines.extend(workload.neighbours.iter().map(|neighbours| format!("  {}", beside(neighbours))));
     if let Some(server) = &workload.staging.server {
         lines.extend(describe_server(plan, server, facts));

@@ -5,7 +5,7 @@ use crate::cli::{MeasureArgs, OutputFormat, RunArgs};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::{HostSession, HostView, LocalHost, NoHost};
 use crate::live::{Live, Port};
-use crate::request::{self, PlanRequest};
+use crate::request::{self, PlanRequest, commands};
 use crate::{outcome, output, ui};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,13 +28,20 @@ pub fn request(args: RunArgs) -> PlanRequest {
         };
         return PlanRequest::new(args.common, read).of_plan_file();
     }
+    let args = RunArgs { common: commands::native_unless_named(args.common, &args.work), ..args };
     PlanRequest::new(args.common.clone(), move |facts, host| {
-        let RunArgs { work, trial, common, reuse, control, slices, plan: _ } = &args;
+        let RunArgs { work, trial, own, common, reuse, control, slices, plan: _ } = &args;
+        let compared = commands::are_compared(common, work)?;
         let library = request::library(&work.workload)?;
         let loader = request::loader::parse(&trial.loader)?;
         let size = common.default_size();
-        let workloads = |facts: &HostFacts| request::workloads(work, trial, size, &library, facts);
+        let workloads = |facts: &HostFacts| {
+            let commands = commands::workloads(&work.command, own, compared)?;
+            request::workloads(work, trial, commands, (size, &library), facts)
+        };
         let plan = request::plan(common, loader, facts, host, &workloads)?;
+        let plan = if compared { commands::compared(plan, &work.command, own)? } else { plan };
+        let plan = commands::with_variables(plan, own)?;
         let plan = if *control { request::with_control(plan)? } else { plan };
         let plan = Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, slices: *slices, ..plan };
         Ok(request::with_looks(plan, common))

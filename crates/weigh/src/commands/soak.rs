@@ -1,9 +1,9 @@
 //! `weigh soak`: hours or days in guests that stay, beside guests that serve.
 
 use super::density::beside;
-use crate::cli::{MeasureArgs, Size, SoakArgs, TrialArgs, WorkArgs};
+use crate::cli::{CommandArgs, MeasureArgs, Size, SoakArgs, TrialArgs, WorkArgs};
 use crate::error::Failure;
-use crate::request::{self, PlanRequest};
+use crate::request::{self, PlanRequest, commands};
 use weigh_model::{Effort, GuestPlan, HostFacts, Neighbours, Plan, Shares, WorkloadPlan, parse_duration};
 use weigh_workloads::{LOADS, Library, load};
 
@@ -77,7 +77,8 @@ fn check_load(word: &str) -> Result<(), Failure> {
 
 fn workloads(args: &SoakArgs, library: &Library, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {
     let trial = TrialArgs::default();
-    let plans = request::workloads(&args.work, &trial, Size::Standard, library, facts)?;
+    let commands = commands::workloads(&args.work.command, &CommandArgs::default(), false)?;
+    let plans = request::workloads(&args.work, &trial, commands, (Size::Standard, library), facts)?;
     if let Some(server) = plans.iter().find(|plan| plan.staging.server.is_some() && args.guests > 1) {
         return Err(Failure::input(format!(
             "`{}` is a server with a load generator of its own",

@@ -5,7 +5,7 @@ use crate::error::Failure;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_model::{HostFacts, WorkloadPlan, nearest, parse_duration};
-use weigh_workloads::{CommandOptions, Library, Workload, command_workload};
+use weigh_workloads::{Library, ParamError, Workload, has_parameter, sweep};
 
 /// The workload library: built-in manifests, those of the user's directory, and these files.
 ///
@@ -20,16 +20,16 @@ pub fn library(files: &[PathBuf]) -> Result<Library, Failure> {
     Library::load(&directories, files).map_err(Failure::from)
 }
 
-/// The workloads that a command names, or the default set, with the user's options applied.
-/// `default_size` is that of the command.
+/// The workloads that a command names, and the user's own commands, or the default set, with the
+/// user's options applied. `default_size` is that of the command.
 ///
 /// # Errors
 /// Names and parameters that do not exist, underlined.
 pub fn workloads(
     work: &WorkArgs,
     trial: &TrialArgs,
-    default_size: Size,
-    library: &Library,
+    commands: Vec<WorkloadPlan>,
+    (default_size, library): (Size, &Library),
     facts: &HostFacts,
 ) -> Result<Vec<WorkloadPlan>, Failure> {
     let size = work.size.unwrap_or(default_size).name();
@@ -38,21 +38,25 @@ pub fn workloads(
     let mut plans = Vec::new();
     for name in &names {
         let workload = library.get(name).map_err(|error| unknown(name, error.nearest.as_deref()))?;
-        let chosen = parameters.take(name, &settable(workload).collect::<Vec<_>>());
-        plans.extend(workload.plan(size, &chosen, facts).map_err(|error| {
-            let hint = error.nearest.as_ref().map(|nearest| format!("did you mean `{nearest}`?"));
-            let text = format!("{}={}", error.param, error.value);
-            Failure::input(error.message.clone()).at("--param", &text, error.span()).maybe_hint(hint)
-        })?);
+        let chosen = parameters.take(name, |key| settable(workload).any(|known| known == key));
+        plans.extend(workload.plan(size, &chosen, facts).map_err(|error| wrong_parameter(&error))?);
     }
-    if !work.command.is_empty() {
-        plans.push(command_workload(&work.command, &CommandOptions::default()));
-    }
-    parameters.check_all_taken(library, &names)?;
     for plan in &mut plans {
         apply_options(plan, work, trial)?;
     }
+    for mut plan in commands {
+        apply_options(&mut plan, work, trial)?;
+        let chosen = parameters.take(&plan.name, |key| has_parameter(&plan, key));
+        plans.extend(sweep(&plan, &chosen).map_err(|error| wrong_parameter(&error))?);
+    }
+    parameters.check_all_taken(library, &names, !work.command.is_empty())?;
     Ok(plans)
+}
+
+fn wrong_parameter(error: &ParamError) -> Failure {
+    let hint = error.nearest.as_ref().map(|nearest| format!("did you mean `{nearest}`?"));
+    let text = format!("{}={}", error.param, error.value);
+    Failure::input(error.message.clone()).at("--param", &text, error.span()).maybe_hint(hint)
 }
 
 /// The names that the user gives, or those of the default set where there is no command either.
@@ -148,11 +152,11 @@ impl Parameters {
         Ok(Self { given })
     }
 
-    fn take(&mut self, workload: &str, known: &[&str]) -> BTreeMap<String, Vec<String>> {
+    fn take(&mut self, workload: &str, knows: impl Fn(&str) -> bool) -> BTreeMap<String, Vec<String>> {
         let mut chosen = BTreeMap::new();
         for parameter in &mut self.given {
             let addressed = parameter.workload.as_deref().is_none_or(|name| name == workload);
-            if addressed && known.contains(&parameter.key.as_str()) {
+            if addressed && knows(&parameter.key) {
                 parameter.taken = true;
                 chosen.insert(parameter.key.clone(), parameter.values.clone());
             }
@@ -160,13 +164,21 @@ impl Parameters {
         chosen
     }
 
-    fn check_all_taken(&self, library: &Library, names: &[String]) -> Result<(), Failure> {
+    fn check_all_taken(
+        &self,
+        library: &Library,
+        names: &[String],
+        with_command: bool,
+    ) -> Result<(), Failure> {
         let Some(lost) = self.given.iter().find(|parameter| !parameter.taken) else { return Ok(()) };
         let workloads = || names.iter().filter_map(|name| library.get(name).ok());
         let known: Vec<&str> = workloads().flat_map(settable).collect();
         let start = lost.text.find(&lost.key).unwrap_or(0);
         let hint = match nearest(&lost.key, known.iter().copied()) {
             Some(nearest) => format!("did you mean `{nearest}`?"),
+            None if known.is_empty() && with_command => {
+                format!("write `{{{}}}` where its values belong in the command", lost.key)
+            }
             None if known.is_empty() => "the workloads of this run have no parameters".into(),
             None => format!("parameters of these workloads: {}", known.join(", ")),
         };

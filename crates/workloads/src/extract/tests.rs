@@ -1,7 +1,7 @@
 //! Outputs good and bad.
 
 use super::*;
-use crate::command::{CommandOptions, command_workload};
+use crate::command::command_workload;
 use weigh_model::{Better, MetricSpec, Unit};
 
 fn metric(name: &str, from: Extraction, factor: f64) -> MetricSource {
@@ -14,7 +14,7 @@ fn metric(name: &str, from: Extraction, factor: f64) -> MetricSource {
 }
 
 fn plan(check: Option<Extraction>, metrics: Vec<MetricSource>) -> WorkloadPlan {
-    let command = command_workload(&["x".into()], &CommandOptions::default());
+    let command = command_workload(&["x".into()]);
     WorkloadPlan { check, metrics, ..command }
 }
 
@@ -41,7 +41,7 @@ fn regex(pattern: &str) -> Extraction {
 
 #[test]
 fn a_command_gives_its_time_and_what_it_used() {
-    let plan = command_workload(&["x".into()], &CommandOptions::default());
+    let plan = command_workload(&["x".into()]);
     let values = extract(&plan, &result(ENDED_WELL, "", "")).unwrap().values;
     let expected = [("time", 2.5), ("cpu_time", 0.0015), ("maximum_resident_set", 2_097_152.0)];
     assert_eq!(values, expected.map(|(name, value)| (name.to_string(), value)).into());

@@ -1,0 +1,151 @@
+//! Commands of the user's own, from the words after `--`.
+
+use crate::cli::{CommandArgs, MeasureArgs, NEXT_COMMAND, WorkArgs};
+use crate::error::Failure;
+use std::collections::BTreeMap;
+use weigh_model::{EnvironmentPlan, EnvironmentSpec, Plan, WorkloadPlan, parse_environment_list};
+use weigh_workloads::{command_line, command_workload};
+
+/// The workload in which several commands are compared with each other.
+const COMPARED: &str = "command";
+/// Variables of this prefix are weighbridge's own.
+const OWN_VARIABLES: &str = "WEIGH_";
+
+/// The same for a run of commands alone: natively, unless the user says where. Who compares
+/// platforms names them.
+pub fn native_unless_named(common: MeasureArgs, work: &WorkArgs) -> MeasureArgs {
+    let commands_alone = !work.command.is_empty() && work.workloads.is_empty();
+    if !commands_alone || common.quick || !common.on.is_empty() {
+        return common;
+    }
+    let on = common.baseline.clone().unwrap_or_else(|| "native".into());
+    MeasureArgs { on: vec![on], ..common }
+}
+
+/// Whether commands are compared with each other: several in one environment.
+///
+/// # Errors
+/// An environment that is wrong.
+pub fn are_compared(common: &MeasureArgs, work: &WorkArgs) -> Result<bool, Failure> {
+    let commands_alone = work.command.iter().any(|word| word == NEXT_COMMAND) && work.workloads.is_empty();
+    if !commands_alone || !common.names_environments() {
+        return Ok(false);
+    }
+    let baseline = EnvironmentSpec::parse(common.baseline.as_deref().unwrap_or("native"))?.to_string();
+    let mut others = Vec::new();
+    for text in &common.on {
+        others.extend(parse_environment_list(text)?.iter().map(ToString::to_string));
+    }
+    Ok(others.iter().all(|name| *name == baseline))
+}
+
+/// A workload for each command, none where there are no words; one for all where they are compared.
+///
+/// # Errors
+/// A command without words, too many or too few names, a name that is no name or given twice.
+pub fn workloads(
+    command: &[String],
+    own: &CommandArgs,
+    compared: bool,
+) -> Result<Vec<WorkloadPlan>, Failure> {
+    if command.is_empty() {
+        return Ok(Vec::new());
+    }
+    let commands = named(command, &own.name)?;
+    let of = |plan: WorkloadPlan| {
+        let shell = |script: &String| vec!["/bin/sh".to_string(), "-c".into(), script.clone()];
+        let mut plan = WorkloadPlan { ignore_failure: own.ignore_failure, input: own.input.clone(), ..plan };
+        plan.staging.setup = own.setup.as_ref().map(shell);
+        plan.staging.teardown = own.teardown.as_ref().map(shell);
+        plan
+    };
+    if let (true, Some((_, first))) = (compared, commands.first()) {
+        let plan = WorkloadPlan { name: COMPARED.into(), id: COMPARED.into(), ..command_workload(first) };
+        return Ok(vec![of(WorkloadPlan { commands: commands.into_iter().collect(), ..plan })]);
+    }
+    let plans = commands.into_iter().zip(0..).map(|((name, argv), at)| {
+        let plan = command_workload(&argv);
+        let program = if own.name.is_empty() { plan.name } else { own.name[at].clone() };
+        of(WorkloadPlan { id: name, name: program, ..command_workload(&argv) })
+    });
+    Ok(plans.collect())
+}
+
+/// The plan whose environments are the commands of its workloads, each in an instance of its own of
+/// the one environment. The first command is the baseline.
+///
+/// # Errors
+/// As [`workloads`].
+pub fn compared(plan: Plan, command: &[String], own: &CommandArgs) -> Result<Plan, Failure> {
+    let Some(environment) = plan.environments.first() else { return Ok(plan) };
+    let names = named(command, &own.name)?.into_iter().map(|(name, _)| name);
+    let environments: Vec<_> = names.map(|name| EnvironmentPlan { name, ..environment.clone() }).collect();
+    let baseline = environments.first().map(|first| first.name.clone()).unwrap_or_default();
+    Ok(Plan { environments, baseline, ..plan })
+}
+
+/// The plan with the user's variables in every environment.
+///
+/// # Errors
+/// What is no variable, or weighbridge's own.
+pub fn with_variables(mut plan: Plan, own: &CommandArgs) -> Result<Plan, Failure> {
+    let mut variables = BTreeMap::new();
+    for text in &own.env {
+        let name = text.split_once('=').map_or(text.as_str(), |(name, _)| name);
+        let fault = |message: String, hint: &str| {
+            Failure::input(message).at("--env", text, 0..name.len().max(1)).hint(hint)
+        };
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(fault(
+                format!("`--env {text}` gives `{text}` no value"),
+                "as in --env THREADS=2; nothing of your shell's environment reaches a command by itself",
+            ));
+        };
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_letter) {
+            return Err(fault(format!("`{name}` is no name of a variable"), "letters, digits and `_`"));
+        }
+        if name.starts_with(OWN_VARIABLES) {
+            return Err(fault(
+                format!("`{name}` is one of weighbridge's own variables"),
+                "choose another name",
+            ));
+        }
+        if variables.insert(name.to_string(), value.to_string()).is_some() {
+            return Err(fault(format!("the variable `{name}` is given twice"), "give it once"));
+        }
+    }
+    for environment in &mut plan.environments {
+        environment.variables.extend(variables.clone());
+    }
+    Ok(plan)
+}
+
+/// The commands in their order, by their names: the user's, or their own words.
+fn named(command: &[String], names: &[String]) -> Result<Vec<(String, Vec<String>)>, Failure> {
+    let commands: Vec<&[String]> = command.split(|word| word == NEXT_COMMAND).collect();
+    if commands.iter().any(|command| command.is_empty()) {
+        return Err(Failure::input(format!("there is no command on one side of `{NEXT_COMMAND}`"))
+            .hint("as in weigh run -- gzip -k file --- pigz -k file"));
+    }
+    if !names.is_empty() && names.len() != commands.len() {
+        let (names, commands) = (names.len(), commands.len());
+        return Err(Failure::input(format!("{commands} commands have {names} names"))
+            .hint("give --name once for each command, in the order of the commands"));
+    }
+    if let Some(odd) = names.iter().find(|name| name.trim().is_empty() || name.contains(char::is_control)) {
+        return Err(Failure::input("a command's name is empty or holds a control character").at(
+            "--name",
+            odd,
+            0..odd.len(),
+        ));
+    }
+    let name_of =
+        |(at, argv): (usize, &&[String])| names.get(at).cloned().unwrap_or_else(|| command_line(argv));
+    let all: Vec<String> = commands.iter().enumerate().map(name_of).collect();
+    if let Some(twice) = super::first_repeated(&all) {
+        return Err(Failure::input(format!("two commands have the name `{twice}`"))
+            .hint("name them with --name, once for each command"));
+    }
+    Ok(all.into_iter().zip(commands.into_iter().map(<[String]>::to_vec)).collect())
+}

@@ -1,0 +1,128 @@
+//! Commands of the user's own: several of them, sweeps, and what is put around them.
+
+use crate::support::{Stage, cell_of, listed, trials, with_native};
+use std::collections::BTreeSet;
+
+/// What is put around commands reaches the guest, and nothing of it is measured.
+#[test]
+fn commands_have_a_setup_an_input_and_variables() {
+    let stage = Stage::new();
+    let on = with_native(&stage, &["namespaces", "docker"], "commands_have_a_setup_an_input_and_variables");
+    stage.write("words", "one two three\n");
+    let here = stage.here().display().to_string();
+    let report = stage.measured(&format!(
+        "run --on {on} --blocks 1 --iterations 1 --name count --input words --env WANTED=3 --env LC_ALL=C.UTF-8 \
+         --setup 'sleep 1; echo ready > /var/tmp/{stamp}' --teardown 'rm /var/tmp/{stamp}' \
+         -- sh -c 'test -e /var/tmp/{stamp} && test $LC_ALL = C.UTF-8 && test $(wc -w) = $WANTED'",
+        stamp = here.replace('/', "-"),
+    ));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    for environment in on.split(',') {
+        let time = cell_of(&report, environment, "time");
+        assert_eq!(time["workload"], "count");
+        assert!(time["median"].as_f64().unwrap() < 1.0, "the set-up was measured: {time}");
+    }
+    // What reads it again in the next run begins at its beginning; a pipe would be empty by then.
+    let failed = stage.run("run --blocks 1 --input no-such-file -- cat");
+    failed.ends_with(4).says(&["the standard input no-such-file: no such file"]);
+    stage.host_is_as_before();
+}
+
+/// Several commands in one environment are compared with each other, each combination of values by
+/// itself.
+#[test]
+fn commands_are_compared_with_each_other() {
+    let stage = Stage::new();
+    let report = stage.measured(
+        "run --blocks 4 --iterations 1 --slices off --param n=1,2 --name short --name long \
+         -- sleep 0.0{n} --- sleep 0.1{n}",
+    );
+    assert_eq!(report["baseline"], "short");
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    let cells: Vec<_> = listed(&report, "cells")
+        .iter()
+        .filter(|cell| cell["metric"] == "time" && cell["environment"] == "long")
+        .collect();
+    assert_eq!(cells.len(), 2, "{report}");
+    for cell in cells {
+        let (short_s, long_s) = match cell["workload"].as_str().unwrap() {
+            "command{n=1}" => (0.01, 0.11),
+            "command{n=2}" => (0.02, 0.12),
+            other => panic!("{other}"),
+        };
+        let least = long_s / short_s / 3.0 - 1.0;
+        assert!(cell["overhead"]["mean"].as_f64().unwrap() > least, "{cell}");
+        assert!(cell["median"].as_f64().unwrap() >= long_s, "{cell}");
+    }
+    stage.run("show r --gate 50").ends_with(3);
+    stage.host_is_as_before();
+}
+
+/// A status other than 0 counts where the user says so; a signal never does.
+#[test]
+fn failures_are_ignored_on_request() {
+    let stage = Stage::new();
+    stage.run("run --blocks 1 -- sh -c 'exit 3'").ends_with(4).says(&["exited with status 3"]);
+    let report = stage.measured("run --blocks 1 --ignore-failure -- sh -c 'exit 3'");
+    assert_eq!(cell_of(&report, "native", "time")["n"], 1, "{report}");
+    stage.run("run --blocks 1 --ignore-failure -- sh -c 'kill -9 $$'").ends_with(4).says(&["signal 9"]);
+    stage.host_is_as_before();
+}
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    #[test]
+    fn in_several_environments_each_command_is_a_workload() {
+        let stage = Stage::with_fakes();
+        stage.stdout("run --out r --on null;null:label=b --baseline null --blocks 2 -- one --- two -x");
+        let measured: BTreeSet<String> = trials(&stage.here().join("r"))
+            .iter()
+            .map(|trial| format!("{} in {}", trial["workload"], trial["environment"]))
+            .collect();
+        let expected = ["one", "two -x"].map(|workload| {
+            ["null", "null:label=b"].map(|environment| format!("\"{workload}\" in \"{environment}\""))
+        });
+        assert_eq!(measured, expected.into_iter().flatten().collect());
+    }
+
+    #[test]
+    fn commands_without_an_environment_run_natively() {
+        let stage = Stage::with_fakes();
+        let plan = stage.stdout("run --dry-run -- one --- two");
+        assert!(plan.contains("  one: one\n") && plan.contains("  two: two\n"), "{plan}");
+        assert!(!plan.contains("docker") && !plan.contains("null"), "{plan}");
+        stage.stdout("run --out r --on null --baseline null --control --blocks 2 -- one --- two");
+        let plan = stage.read_json("r/plan.json");
+        assert_eq!(plan["baseline"], "one");
+        assert_eq!(listed(&plan, "environments").len(), 3, "{plan}");
+        assert_eq!(plan["workloads"][0]["commands"]["two"][0], "two");
+        // The control is a second instance of the first command.
+        assert_eq!(plan["workloads"][0]["command"][0], "one");
+        stage.stdout("run --out again --plan r/plan.json");
+        assert_eq!(stage.read("r/plan.json"), stage.read("again/plan.json"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let stage = Stage::with_fakes();
+        let run = "run --on null --baseline null --blocks 1";
+        for (rest, said) in [
+            ("-- one ---", "there is no command on one side of `---`"),
+            ("-- one --- one", "two commands have the name `one`"),
+            ("--name a -- one --- two", "2 commands have 1 names"),
+            ("--param size=1 -- one", "write `{size}` where its values belong in the command"),
+            ("--param n=1,1 -- one {n}", "the value `1` of `n` is given twice"),
+            ("--env A -- one", "gives `A` no value"),
+            ("--env 1A=2 -- one", "`1A` is no name of a variable"),
+            ("--env WEIGH_PAD=2 -- one", "one of weighbridge's own variables"),
+            ("--env A=1 --env A=2 -- one", "the variable `A` is given twice"),
+        ] {
+            stage.refuses(&format!("{run} {rest}"), &[said]);
+        }
+        for rest in ["noploop --input f", "noploop --setup true", "noploop --name x"] {
+            stage.refuses(&format!("{run} {rest}"), &["<COMMAND>"]);
+        }
+    }
+}
