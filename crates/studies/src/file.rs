@@ -169,6 +169,8 @@ struct ReanalyseFile {
     parser: Text,
     value: Text,
     section: Option<Text>,
+    #[serde(default)]
+    sections: BTreeMap<Text, Text>,
     runs: Option<Spanned<(u32, u32)>>,
     folders: Spanned<Vec<Text>>,
     files: Spanned<BTreeMap<Text, Spanned<Vec<Text>>>>,

@@ -106,7 +106,7 @@ impl<'a> Logs<'a> {
             let Some(quantity) = experiment.quantity(&named.quantity) else { continue };
             let of_arm = |arm: &'a Arm| Some((&arm.id, named.files.get(&arm.id)?));
             for (arm, files) in experiment.arms.iter().filter_map(of_arm) {
-                let read = files.iter().map(|file| of_file(named, quantity, directory, file));
+                let read = files.iter().map(|file| of_file(named, quantity, arm, directory, file));
                 let values = match read.collect::<Result<Vec<_>, FileError>>() {
                     Ok(runs) => Ok(by_point(quantity, runs.into_iter().flatten())),
                     Err(FileError::Missing(path)) => Err(NoValues::Missing(path)),
@@ -306,6 +306,7 @@ enum FileError {
 fn of_file(
     named: &Reanalyse,
     quantity: &Quantity,
+    arm: &str,
     directory: &Path,
     file: &str,
 ) -> Result<Vec<LoggedRun>, FileError> {
@@ -315,7 +316,7 @@ fn of_file(
     let path = &directory.join(found);
     let text = read_log(directory, found).map_err(|error| FileError::Damaged(Box::new(error)))?;
     let fault = |fault: LogFault| FileError::Damaged(Box::new(at(path, &text, fault)));
-    let runs = logged_runs(&named.parser, &named.value, named.section.as_deref(), &text).map_err(fault)?;
+    let runs = logged_runs(&named.parser, &named.value, named.section_of(arm), &text).map_err(fault)?;
     if !is_in(&named.parser, &named.value, &quantity.unit) {
         let unit = log_unit(&named.parser, &named.value).unwrap_or("another unit");
         return Err(fault_of(
@@ -392,7 +393,7 @@ fn of_runs(named: &Reanalyse, arm: &str, values: &Values) -> Vec<String> {
         [first, .., last] => format!("{} files from {first} to {last}", named.files[arm].len()),
         files => files.join(", "),
     };
-    let section = named.section.iter().map(|section| format!(", of {section}"));
+    let section = named.section_of(arm).into_iter().map(|section| format!(", of {section}"));
     let which = named.runs.iter().map(|(first, last)| format!(", runs {first} to {last}"));
     let which: String = section.chain(which).collect();
     let folders = named.folders.join(" or ");

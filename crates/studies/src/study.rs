@@ -371,6 +371,8 @@ pub struct Reanalyse {
     pub value: String,
     /// The name of the runs that count in the log, or the line that a script wrote above each.
     pub section: Option<String>,
+    /// The same of single arms, by the identifier of the arm: where one log has the runs of several.
+    pub sections: BTreeMap<String, String>,
     /// The first and the last run of the section that count, from 1; all if absent.
     pub runs: Option<(u32, u32)>,
     /// Folders below the directory of the logs; a file is read from the first folder that has it.
@@ -381,6 +383,13 @@ pub struct Reanalyse {
     pub n: Option<u32>,
     /// A remark for the reader.
     pub note: Option<String>,
+}
+
+impl Reanalyse {
+    /// The name of the runs of an arm that count.
+    pub fn section_of(&self, arm: &str) -> Option<&str> {
+        self.sections.get(arm).or(self.section.as_ref()).map(String::as_str)
+    }
 }
 
 /// A table or chart of an experiment.

@@ -199,6 +199,7 @@ impl Reanalyse {
         out.line("parser", &self.parser);
         out.line("value", &self.value);
         out.optional("section", self.section.as_ref());
+        out.optional("sections", Some(&self.sections).filter(|sections| !sections.is_empty()));
         out.optional("runs", self.runs.as_ref());
         out.line("folders", &self.folders);
         out.line("files", &self.files);

@@ -29,6 +29,7 @@ mod spec;
 mod stream;
 mod stress_ng;
 mod sysbench;
+mod values;
 mod wrk;
 mod ycruncher;
 
@@ -138,6 +139,8 @@ const ALL: &[Parser] = &[
     nbench::PARSER,
     spec::PARSER,
     intel_linpack::PARSER,
+    values::CSV,
+    values::BOOT_TIMES,
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Parser> {

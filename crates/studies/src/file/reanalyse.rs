@@ -44,6 +44,7 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
         parser: nonempty(&written.parser)?,
         value: nonempty(&written.value)?,
         section: written.section.as_ref().map(nonempty).transpose()?,
+        sections: Default::default(),
         runs: runs.map(|(_, runs)| runs),
         folders: written.folders.get_ref().iter().map(below).collect::<Result<_, _>>()?,
         files: Default::default(),
@@ -63,6 +64,13 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
         }
         let names = names.get_ref().iter().map(below).collect::<Result<_, _>>()?;
         logs.files.insert(arm.get_ref().clone(), names);
+    }
+    for (arm, section) in &written.sections {
+        if !logs.files.contains_key(arm.get_ref()) {
+            let message = format!("no log is named for `{}`", arm.get_ref());
+            return Err(Fault::new(arm.span(), message, "name one in `files`, or remove the section"));
+        }
+        logs.sections.insert(arm.get_ref().clone(), nonempty(section)?);
     }
     Ok(logs)
 }

@@ -173,6 +173,7 @@ section = 'Thursday'
 runs = [11, 20]
 folders = ['results/other']
 files = { jail = ['jail.log'] }
+sections = { jail = 'Friday' }
 note = 'by hand'
 
 [[experiment]]
@@ -596,6 +597,7 @@ fn logs_are_named_by_arm() {
     assert_eq!(logs[0].files["docker"], ["docker-0.log", "docker-1.log"]);
     assert_eq!((logs[1].section.as_deref(), logs[1].runs), (Some("Thursday"), Some((11, 20))));
     assert_eq!(logs[1].note.as_deref(), Some("by hand"));
+    assert_eq!((logs[1].section_of("jail"), logs[1].section_of("lxc")), (Some("Friday"), Some("Thursday")));
 }
 
 #[test]
@@ -609,6 +611,8 @@ fn logs_that_cannot_be_are_refused() {
     wrong(files, "files = {}", "{}", "no log is named", "linux.log");
     wrong("files = { jail", "files = { native", "native", "are named twice", "remove one");
     wrong("['results/raw', '.']", "[]", "[]", "no folder is named", "folders = [\".\"]");
+    let sections = "sections = { jail = 'Friday' }";
+    wrong(sections, "sections = { lxc = 'a' }", "lxc", "no log is named for `lxc`", "`files`");
     wrong("runs = [11, 20]", "runs = [0, 20]", "[0, 20]", "no runs 0 to 20", "from 1");
     wrong("runs = [11, 20]", "runs = [21, 20]", "[21, 20]", "no runs 21 to 20", "from 1");
 }

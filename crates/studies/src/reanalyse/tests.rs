@@ -210,6 +210,34 @@ fn one_run_concludes_nothing() {
     assert!(remarks.contains("docker: runs of triad in the logs: 1; the study has 4"), "{remarks}");
 }
 
+/// One table of all arms, each under a name of its own.
+#[test]
+fn arms_are_told_apart_by_section() {
+    let one = STUDY
+        .replace("parser = \"stream\"\nvalue = \"triad\"", "parser = \"csv\"\nvalue = \"bytes_per_second\"")
+        .replace(
+            "files = { native = [\"native.log\"], docker = [\"docker.log\"], kvm = [\"kvm.log\"] }",
+            "files = { native = [\"all.csv\"], docker = [\"all.csv\"], kvm = [\"all.csv\"] }\n\
+             section = \"bare,1\"\nsections = { docker = \"runc,1\", kvm = \"kvm,1\" }",
+        );
+    let rows = [("bare", [10.0, 10.1]), ("runc", [9.9, 10.2]), ("kvm", [5.0, 5.1]), ("kvm,2", [1.0, 2.0])];
+    let line = |(name, values): &(&str, [f64; 2])| {
+        let name = if name.contains(',') { (*name).to_string() } else { format!("{name},1") };
+        values.map(|value| format!("{name},{}\n", value * 1e9)).concat()
+    };
+    let found = reanalysed(&one, &[("all.csv", rows.iter().map(line).collect())]);
+    assert!(found.damaged.is_empty(), "{:?}", found.damaged);
+    for (arm, mean) in [(0, 10.05), (1, 10.05), (2, 5.05)] {
+        let measured = cell(&found, 0, arm).measured.as_ref().unwrap();
+        assert!((measured.value - mean).abs() < 1e-9 && measured.n == 2, "{measured:?}");
+    }
+    let remarks = found.report.experiments[0].remarks.join("\n");
+    assert!(remarks.contains("docker: csv in results or flat: all.csv, of runc,1"), "{remarks}");
+    let gone = one.replace("kvm,1\"", "kvm,3\"");
+    let found = reanalysed(&gone, &[("all.csv", rows.iter().map(line).collect())]);
+    assert!(found.damaged[0].to_string().contains("is called `kvm,3`"), "{:?}", found.damaged);
+}
+
 #[test]
 fn runs_are_picked_and_units_compared() {
     let second = STUDY

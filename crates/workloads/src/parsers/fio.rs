@@ -19,6 +19,7 @@ pub(super) const PARSER: Parser = Parser {
         ("write_bandwidth", "B/s", |text| last(text).map(|group| group.write.bandwidth)),
         ("read_latency_mean", "s", |text| last(text)?.read.latency_mean_s),
         ("write_latency_mean", "s", |text| last(text)?.write.latency_mean_s),
+        ("latency_mean", "s", |text| last(text)?.together().latency_mean_s),
         // Of text; the histograms of JSON give the quantiles over all blocks.
         ("completion_p10", "s", |text| completion_percentile(text, "10.00")),
         ("completion_p50", "s", |text| completion_percentile(text, "50.00")),
@@ -85,6 +86,14 @@ pub struct FioDirection {
     /// The same without what submission takes (fio's `clat`), which JSON+ has unless it is switched
     /// off.
     pub completion_ns: BTreeMap<u64, u64>,
+}
+
+impl FioGroup {
+    /// What was read and written, as one.
+    fn together(mut self) -> FioDirection {
+        self.read.add(&self.write);
+        self.read
+    }
 }
 
 impl FioDirection {

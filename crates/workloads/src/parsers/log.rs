@@ -8,7 +8,7 @@
 //! What is wrong in one run makes the whole log unusable: which runs are left may have to do with
 //! how they went.
 
-use super::{Parser, find};
+use super::{Parser, find, fio_groups};
 use regex::Regex;
 use weigh_model::Unit;
 
@@ -72,6 +72,8 @@ const FORMS: &[Form] = &[
     Form { parser: "intel-linpack", split: intel_linpack, fault: residuals },
     Form { parser: "redis-benchmark", split: redis_benchmark, fault: |_, _| None },
     Form { parser: "sysbench", split: sysbench, fault: |_, _| None },
+    Form { parser: "csv", split: csv, fault: |_, _| None },
+    Form { parser: "boot-times", split: lines, fault: |_, _| None },
 ];
 
 /// Parsers whose logs of several runs can be read.
@@ -216,8 +218,13 @@ fn random_access(text: &str) -> Vec<Piece<'_>> {
     pieces(text, begins).into_iter().map(|(piece, _)| piece).collect()
 }
 
-/// Jobs of one group stand together, and are told apart from those of the next.
+/// JSON is of one run, which is that of its last group. In text the jobs of one group stand
+/// together, and are told apart from those of the next.
 fn fio(text: &str) -> Vec<Piece<'_>> {
+    if text.trim_start().starts_with('{') {
+        let name = fio_groups(text).pop().map(|group| group.name);
+        return vec![Piece { line: 1, text, name, heading: None, point: None }];
+    }
     let begins = pattern!(r"(?m)^\S.*?: \(groupid=(\d+), jobs=\d+\): err=");
     let mut groups: Vec<(Piece<'_>, Option<&str>)> = Vec::new();
     for (piece, id) in pieces(text, begins) {
@@ -284,6 +291,21 @@ fn sysbench(text: &str) -> Vec<Piece<'_>> {
         .into_iter()
         .map(|(piece, _)| Piece { point: point(piece.text, threads), ..piece })
         .collect()
+}
+
+/// Every line that is not empty. A byte order mark is no part of the first.
+fn lines(text: &str) -> Vec<Piece<'_>> {
+    let text = text.trim_start_matches('\u{feff}');
+    let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    numbered
+        .map(|(number, text)| Piece { line: number + 1, text, name: None, heading: None, point: None })
+        .collect()
+}
+
+/// A run is called by its columns before the value.
+fn csv(text: &str) -> Vec<Piece<'_>> {
+    let name = |line: &str| line.rsplit_once(',').map(|(names, _)| names.trim().to_string());
+    lines(text).into_iter().map(|piece| Piece { name: name(piece.text), ..piece }).collect()
 }
 
 /// Whether the values of a field are in this unit, or one with another prefix.

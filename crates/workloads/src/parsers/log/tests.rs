@@ -161,6 +161,40 @@ fn points_of_sysbench_are_its_threads() {
 }
 
 #[test]
+fn values_of_a_table_are_called_by_their_other_columns() {
+    let text = "\u{feff}bare,4096,2.5e-06\r\nrunc,4096,3.5E-06\n\nrunc,16384,9\nrunc,4096,4.5e-06";
+    assert_eq!(values("csv", "seconds", Some("bare,4096"), text), [2.5e-6]);
+    assert_eq!(values("csv", "seconds", Some("runc,4096"), text), [3.5e-6, 4.5e-6]);
+    assert_eq!(values("csv", "milliseconds", Some("runc,16384"), text), [9e-3]);
+    assert_eq!(values("csv", "bytes", Some("runc,16384"), text), [9.0]);
+    let header = format!("runtime,metric,result\n{text}");
+    assert_eq!(logged_runs("csv", "seconds", Some("runc,16384"), &header).unwrap()[0].line, 5);
+    assert!(fault("csv", "seconds", Some("runc"), text).1.contains("none of its 4 runs is called `runc`"));
+    let cut = text.replace("3.5E-06", "x");
+    assert_eq!(fault("csv", "seconds", Some("runc,4096"), &cut).0, Some(2));
+    assert!(fault("csv", "seconds", None, "\n").1.contains("no output of csv"));
+}
+
+#[test]
+fn boot_times_are_told_from_the_start_and_from_the_call() {
+    let text = "161000 106\n\n162000 110\n";
+    assert_eq!(values("boot-times", "from_start", None, text), [0.161, 0.162]);
+    assert_eq!(values("boot-times", "from_call", None, text), [0.106, 0.11]);
+    let cut = text.replace(" 110", "");
+    assert_eq!(fault("boot-times", "from_call", None, &cut).0, Some(3));
+}
+
+#[test]
+fn json_of_fio_is_one_run() {
+    let text = include_str!("../../../testdata/fio-3.33-randread.json");
+    assert_eq!(values("fio", "iops", None, text).len(), 1);
+    assert_eq!(values("fio", "iops", Some("measured"), text), values("fio", "read_iops", None, text));
+    assert!(fault("fio", "iops", Some("other"), text).1.contains("none of its 1 runs"));
+    let cut = &text[..text.len() / 2];
+    assert_eq!(fault("fio", "iops", None, cut).0, Some(1));
+}
+
+#[test]
 fn what_there_is_not_is_said_with_what_there_is() {
     assert!(fault("fioo", "iops", None, "").1.contains("no parser `fioo`"));
     assert!(fault("fio", "iopz", None, "").1.contains("no field `iopz`"));
