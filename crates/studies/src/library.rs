@@ -69,6 +69,16 @@ const EMBEDDED: &[Embedded] = embedded![
         "system",
         "disk",
     ],
+    "young-2019": [
+        "system-calls",
+        "open-close",
+        "read",
+        "write",
+        "import",
+        "download",
+        "allocation",
+        "start-up",
+    ],
 ];
 
 /// All studies that users can ask for.
@@ -161,6 +171,7 @@ const EMBEDDED: &[Embedded] = embedded![
 /// parser = "stream"                        # a parser of logs of several runs
 /// value = "triad"                          # a field of it
 /// # section = "random-read-16"             # optional: the name of the runs that count in the log
+/// # sections = { jail = "jail,4096" }      # optional: the same of single arms, where one log has several
 /// # runs = [11, 20]                        # optional: the first and the last run that count
 /// folders = ["Stream/results", "stream"]   # below DIR; a file is read from the first folder that has it
 /// files = { native = ["linux.log"], jail = ["jail.log"] }
