@@ -13,8 +13,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Smallest first, so that what is broken shows soon.
-const STUDIES: [&str; 5] =
-    ["young-2019", "cloudspectator-2017", "agarwal-2015", "morabito-2015", "felter-2014"];
+const STUDIES: [&str; 7] = [
+    "agache-2020",
+    "gvisor-guide-2019",
+    "young-2019",
+    "cloudspectator-2017",
+    "agarwal-2015",
+    "morabito-2015",
+    "felter-2014",
+];
 
 /// Two blocks measure everything and conclude little, which is not what is tested. Nor is how quiet
 /// the machine is.

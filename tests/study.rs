@@ -134,7 +134,18 @@ fn the_list_says_of_everything_what_runs_here() {
     let studies = stage.json("list studies --json");
     let studies = studies.as_array().unwrap();
     let names: Vec<&str> = studies.iter().map(|one| one["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["felter-2014", "morabito-2015", "agarwal-2015", "cloudspectator-2017", "young-2019"]);
+    assert_eq!(
+        names,
+        [
+            "felter-2014",
+            "morabito-2015",
+            "agarwal-2015",
+            "cloudspectator-2017",
+            "young-2019",
+            "agache-2020",
+            "gvisor-guide-2019"
+        ]
+    );
     let experiments: usize = studies.iter().map(|one| listed(one, "details").len()).sum();
     // A study of the user's is listed with the others and not measured.
     stage.write("mine.toml", MINE);
@@ -168,6 +179,8 @@ fn a_dry_run_prints_the_command_of_every_experiment() {
         ("agarwal-2015", 8),
         ("cloudspectator-2017", 2),
         ("young-2019", 8),
+        ("agache-2020", 5),
+        ("gvisor-guide-2019", 7),
     ] {
         for size in ["quick", "standard", "paper"] {
             let text = stage.stdout(&format!("study {study} --size {size} --dry-run --no-void"));

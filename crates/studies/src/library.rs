@@ -79,6 +79,22 @@ const EMBEDDED: &[Embedded] = embedded![
         "allocation",
         "start-up",
     ],
+    "agache-2020": [
+        "boot-serial",
+        "boot-parallel",
+        "disk",
+        "memory",
+        "network",
+    ],
+    "gvisor-guide-2019": [
+        "syscall",
+        "density",
+        "start-up",
+        "redis",
+        "network",
+        "fio",
+        "cpu",
+    ],
 ];
 
 /// All studies that users can ask for.
