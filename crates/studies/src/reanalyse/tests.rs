@@ -256,6 +256,69 @@ fn runs_are_picked_and_units_compared() {
     );
 }
 
+/// Measured values of a quantity of a built-in study, by arm, from logs in its authors' formats.
+fn of_built_in(study: &str, experiment: &str, logs: &[(&str, String)]) -> BTreeMap<String, (f64, u64)> {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in logs {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let library = crate::library().unwrap();
+    let found = reanalyse(library.get(study).unwrap(), &[experiment], directory.path());
+    assert!(found.damaged.is_empty(), "{:?}", found.damaged);
+    let drawn = &found.report.experiments[0];
+    let cells = drawn.views[0].rows[0].cells.iter().zip(&drawn.arms);
+    let measured = cells.filter_map(|(cell, arm)| Some((arm.id.clone(), cell.measured.as_ref()?)));
+    measured.map(|(arm, value)| (arm, (value.value, value.n as u64))).collect()
+}
+
+#[test]
+fn tables_of_gvisors_studies_are_read() {
+    let file = "Results/openclose_throughput/openclose_tmpfs_results.csv";
+    let rows = [("vol_tmpfs_kvm", 5e-4), ("bare", 9.0), ("tmpfs_bare", 2e-6), ("tmpfs_runc", 25e-7)];
+    let kvm = "tmpfs_runsc_kvm,0,2.7e-05\ntmpfs_runsc_kvm,0,2.9e-05\n".to_string();
+    let text = rows.map(|(name, value)| format!("{name},0,{value:e}\n")).concat() + &kvm;
+    let found = of_built_in("young-2019", "open-close", &[(file, text)]);
+    let near = |arm: &str, expected: f64, n: u64| {
+        let (value, runs) = found[arm];
+        assert!((value / expected - 1.0).abs() < 1e-9 && runs == n, "{arm}: {value} of {runs}");
+    };
+    near("gvisor-external", 500.0, 1);
+    near("native", 2.0, 1);
+    near("runc", 2.5, 1);
+    near("gvisor", 28.0, 2);
+    assert!(!found.contains_key("systrap"), "{found:?}");
+    let text = "runtime,metric,result\nrunc,syscall_time_ns,100.0\nrunsc,syscall_time_ns,2000.0\n";
+    let text = format!("{text}runsc-kvm,syscall_time_ns,50.0\n");
+    let found = of_built_in("gvisor-guide-2019", "syscall", &[("website/performance/syscall.csv", text)]);
+    let values: Vec<f64> = ["runc", "ptrace", "kvm"].map(|arm| found[arm].0.round()).to_vec();
+    assert_eq!(values, [100.0, 2000.0, 50.0]);
+}
+
+#[test]
+fn boot_times_and_disks_of_firecrackers_study_are_read() {
+    let raw = |name: &str| format!("data/m5d.metal/raw/{name}");
+    let boots = [("fc-api", "161000 106\n163000 110\n"), ("chv", "102000\n"), ("qemu", "243000\n")];
+    let files = boots.map(|(name, text)| (raw(&format!("boot-serial-{name}.dat")), text.to_string()));
+    let files: Vec<(&str, String)> = files.iter().map(|(name, text)| (&**name, text.clone())).collect();
+    let found = of_built_in("agache-2020", "boot-serial", &files);
+    assert_eq!(found["fc"].1, 2);
+    assert!((found["fc"].0 - 162.0).abs() < 1e-9 && (found["chv"].0 - 102.0).abs() < 1e-9, "{found:?}");
+    assert!(!found.contains_key("microvm"), "{found:?}");
+
+    // Version 3.1 has no `bw_bytes`.
+    let job = r#"{
+        "fio version": "fio-3.1", "jobs": [{"jobname": "rand-read-4k", "groupid": 0, "error": 0,
+        "read": {"io_bytes": 40960, "bw": 4, "iops": 250.5, "runtime": 1000, "total_ios": 10, "short_ios": 0,
+        "clat_ns": {"mean": 1000.0}, "lat_ns": {"mean": 1000.0}},
+        "write": {"io_bytes": 0, "bw": 0, "iops": 0, "runtime": 0, "total_ios": 0, "short_ios": 0,
+        "clat_ns": {"mean": 0.0}, "lat_ns": {"mean": 0.0}}}]}"#;
+    let name = raw("fio-fc-rand-read-4k.json");
+    let found = of_built_in("agache-2020", "disk", &[(&name, job.to_string())]);
+    assert!((found["fc"].0 - 250.5).abs() < 1e-9 && found.len() == 1, "{found:?}");
+}
+
 /// Only users who have the logs would notice a parser or a field that does not exist.
 #[test]
 fn the_built_in_studies_name_parsers_and_fields_of_their_units() {

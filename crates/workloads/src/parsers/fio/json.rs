@@ -21,8 +21,10 @@ struct Job {
 #[derive(Deserialize)]
 struct Direction {
     io_bytes: u64,
-    /// Bytes per second.
-    bw_bytes: u64,
+    /// Bytes per second; absent before version 3.2.
+    bw_bytes: Option<u64>,
+    /// KiB per second.
+    bw: f64,
     iops: f64,
     /// Milliseconds.
     runtime: u64,
@@ -65,7 +67,7 @@ impl From<Direction> for FioDirection {
     fn from(direction: Direction) -> Self {
         Self {
             iops: direction.iops,
-            bandwidth: direction.bw_bytes as f64,
+            bandwidth: direction.bw_bytes.map_or(direction.bw * 1024.0, |bytes| bytes as f64),
             bytes: direction.io_bytes as f64,
             operations: direction.total_ios,
             short: direction.short_ios,
