@@ -13,6 +13,8 @@ const ENVIRONMENTS: &[&str] = &[
     "namespaces",
     "namespaces:net=nat",
     "bubblewrap",
+    "firejail",
+    "charliecloud",
     "runc",
     "crun",
     "runsc",

@@ -90,22 +90,14 @@ impl Platform for Bubblewrap {
         // This version of bwrap cannot mount overlays itself; where none but it sees the mount, it
         // can bind one.
         let namespaces = if overlay { UnshareFlags::NEWNS } else { UnshareFlags::empty() };
-        let runtime = Runtime {
-            command: &command,
-            mounts: &[],
-            variables: &[],
-            groups: false,
-            system: false,
-            directory: None,
-        };
+        let runtime = Runtime::new(&command);
         let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
         Ok(Box::new(start.launch_in(host, request, setting(self, &request.environment, "net"))?))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let changes = Start::new(self.name(), request, UnshareFlags::empty()).host_changes();
-        let network = network::host_changes(setting(self, &request.environment, "net"));
-        changes.into_iter().chain(network).collect()
+        let net = setting(self, &request.environment, "net");
+        Start::new(self.name(), request, UnshareFlags::empty()).host_changes_in(net)
     }
 }
 

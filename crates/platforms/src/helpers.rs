@@ -13,7 +13,8 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(20);
 
 /// All that a program says when it is asked for its version.
 pub(crate) fn version_text(program: &Path) -> Result<String> {
-    let asked = Invocation::new(program).arg("--version").deadline(VERSION_DEADLINE);
+    // ch-run answers nobody without a name, which a service has not.
+    let asked = Invocation::new(program).arg("--version").env("USER", "root").deadline(VERSION_DEADLINE);
     Ok(String::from_utf8_lossy(&asked.run_ok()?.output).trim().into())
 }
 

@@ -22,11 +22,13 @@ pub mod session;
 mod vm;
 
 pub mod bubblewrap;
+pub mod charliecloud;
 pub mod cloud_hypervisor;
 pub mod containerd;
 pub mod crun;
 pub mod docker;
 pub mod firecracker;
+pub mod firejail;
 pub mod incus;
 pub mod libvirt;
 pub mod lxc;
@@ -51,6 +53,7 @@ pub use platform::{
 };
 pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
 pub use session::{Arrival, Completed, Progress, RunOptions, Session, SessionError};
+pub use spawn::Sandbox;
 pub use vm::vmm::Vmm;
 
 /// What reads words of programs that carry guests, for fuzzing.
@@ -65,6 +68,8 @@ const ALL: &[&dyn Platform] = &[
     &native::Native,
     &namespaces::Namespaces,
     &bubblewrap::Bubblewrap,
+    &firejail::FIREJAIL,
+    &charliecloud::CHARLIECLOUD,
     &runc::RUNC,
     &crun::CRUN,
     &containerd::Containerd,

@@ -86,8 +86,7 @@ impl Platform for Namespaces {
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let mut changes = Start::new(self.name(), request, self.flags(&request.environment)).host_changes();
-        changes.extend(network::host_changes(setting(self, &request.environment, "net")));
-        changes
+        let net = setting(self, &request.environment, "net");
+        Start::new(self.name(), request, self.flags(&request.environment)).host_changes_in(net)
     }
 }

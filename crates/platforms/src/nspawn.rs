@@ -122,12 +122,12 @@ impl Platform for Nspawn {
         let unfiltered = [OsString::from("SYSTEMD_SECCOMP=0")];
         let filtered = setting(self, &request.environment, "seccomp") == "on";
         let runtime = Runtime {
-            command: &command,
             mounts: &root.mounts,
             variables: if filtered { &[] } else { &unfiltered },
             groups: true,
             system: root.full,
             directory: root.directory.clone(),
+            ..Runtime::new(&command)
         };
         // The mounts that it gets, and those of the storage, are its own.
         let start = Start {
@@ -141,11 +141,11 @@ impl Platform for Nspawn {
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let mut changes = Start::new(self.name(), request, UnshareFlags::NEWNS).host_changes();
+        let net = setting(self, &request.environment, "net");
+        let mut changes = Start::new(self.name(), request, UnshareFlags::NEWNS).host_changes_in(net);
         if self.is_full(&request.environment) {
             changes.push("put the system's root into the run's work directory".into());
         }
-        changes.extend(network::host_changes(setting(self, &request.environment, "net")));
         changes
     }
 }

@@ -9,11 +9,14 @@ mod child;
 mod family;
 mod guest;
 mod inside;
+mod sandbox;
 mod step;
 
 pub(crate) use guest::{LocalGuest, Runtime, Start};
 pub use inside::Inside;
 pub(crate) use inside::is_first;
+pub use sandbox::Sandbox;
+pub(crate) use sandbox::{Kind, Made, Making};
 pub(crate) use step::shown_groups;
 
 use crate::common_keys::Storage;
@@ -47,6 +50,9 @@ pub struct SpawnRequest<'a> {
     pub namespaces: UnshareFlags,
     /// Root file system; the host's own when absent.
     pub root: Option<&'a Root>,
+    /// The program enters the root by itself: the root is put together at its skeleton, without
+    /// `/proc`, `/sys` and `/dev`, and the program is started outside of it.
+    pub outside: bool,
     /// Control group, joined before anything else is done.
     pub cgroup: Option<&'a Cgroup>,
     /// CPUs; empty means all.
@@ -78,6 +84,7 @@ impl<'a> SpawnRequest<'a> {
         Self {
             namespaces: UnshareFlags::empty(),
             root: None,
+            outside: false,
             cgroup: None,
             cpus: &[],
             network: None,
@@ -112,6 +119,15 @@ pub enum OwnMount {
         /// Where it is mounted.
         target: PathBuf,
     },
+}
+
+impl OwnMount {
+    /// An empty directory for the state that a program keeps below `/run`, or below the nearest
+    /// directory above that the host has: the program makes the rest.
+    pub(crate) fn state_of(directory: &Path) -> Self {
+        let there = directory.ancestors().find(|place| place.is_dir());
+        Self::Empty(there.unwrap_or(directory).into())
+    }
 }
 
 /// A process that was started. Dropping it neither ends nor reaps it.

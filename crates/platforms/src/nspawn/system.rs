@@ -99,9 +99,7 @@ impl Root {
 
 /// Where systemd-nspawn keeps locks and what it hands to containers.
 fn own_state() -> OwnMount {
-    let systemd = Path::new("/run/systemd");
-    // Where no systemd has made it, it would be made.
-    OwnMount::Empty(if systemd.is_dir() { systemd } else { Path::new("/run") }.into())
+    OwnMount::state_of(Path::new("/run/systemd"))
 }
 
 fn relative(path: &Path) -> &Path {

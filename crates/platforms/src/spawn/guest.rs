@@ -34,7 +34,8 @@ pub(crate) struct Start<'a> {
     /// Unique in the run: names the control group and the log.
     pub(crate) name: String,
     pub(crate) namespaces: UnshareFlags,
-    /// The host's own root when absent. Where there is a `runtime`, it makes the root.
+    /// The host's own root when absent. Where there is a `runtime`, it makes the root, unless it is
+    /// [`Runtime::assembled`].
     pub(crate) root: Option<&'a Root>,
     pub(crate) cpus: &'a [u32],
     pub(crate) memory_bytes: Option<u64>,
@@ -58,8 +59,25 @@ pub(crate) struct Runtime<'a> {
     pub(crate) groups: bool,
     /// The guest has an init of its own, and the probe is started beside it.
     pub(crate) system: bool,
+    /// It finds the root put together at the skeleton, and enters it.
+    pub(crate) assembled: bool,
     /// Directory below the run's work directory that goes with the guest.
     pub(crate) directory: Option<PathBuf>,
+}
+
+impl<'a> Runtime<'a> {
+    /// A program that needs nothing around it.
+    pub(crate) fn new(command: &'a dyn Fn(Option<&Cgroup>, &Storage) -> Vec<OsString>) -> Self {
+        Self {
+            command,
+            mounts: &[],
+            variables: &[],
+            groups: false,
+            system: false,
+            assembled: false,
+            directory: None,
+        }
+    }
 }
 
 impl<'a> Start<'a> {
@@ -105,6 +123,11 @@ impl<'a> Start<'a> {
         vec![group, process]
     }
 
+    /// [`Start::host_changes`], and those of the network that a value of `net` stands for.
+    pub(crate) fn host_changes_in(&self, net: &str) -> Vec<String> {
+        self.host_changes().into_iter().chain(network::host_changes(net)).collect()
+    }
+
     /// Starts it in the network that a value of `net` stands for, which goes with it.
     pub(crate) fn launch_in(self, host: &Host, request: &GuestRequest, net: &str) -> Result<LocalGuest> {
         let network = network::of_guest(host, request, net)?;
@@ -125,8 +148,9 @@ impl<'a> Start<'a> {
         };
         let request = SpawnRequest {
             namespaces: self.namespaces,
-            // A platform's program makes the root itself.
-            root: self.root.filter(|_| self.runtime.is_none()),
+            // A platform's program makes the root itself, as a rule.
+            root: self.root.filter(|_| self.runtime.is_none_or(|runtime| runtime.assembled)),
+            outside: self.runtime.is_some(),
             cgroup: cgroup.as_ref(),
             cpus: self.cpus,
             network: self.network,

@@ -91,6 +91,8 @@ pub(super) enum Devices {
     Host,
     /// The guest's own, for its own namespaces.
     Private,
+    /// Those that the program makes which enters the root.
+    Absent,
 }
 
 impl Act<'_> {
@@ -230,7 +232,11 @@ pub(super) fn all<'a>(request: &SpawnRequest<'a>, joins: &'a [File]) -> Result<V
         list.add("bring the loopback interface up", Act::LoopbackUp);
     }
     if let Some(root) = request.root {
-        let devices = if new.contains(UnshareFlags::NEWPID) { Devices::Private } else { Devices::Host };
+        let devices = match (request.outside, new.contains(UnshareFlags::NEWPID)) {
+            (true, _) => Devices::Absent,
+            (false, true) => Devices::Private,
+            (false, false) => Devices::Host,
+        };
         list.root(root, devices, request)?;
     } else if new.contains(UnshareFlags::NEWNS) {
         list.add("make mounts private", Act::Private);
@@ -272,6 +278,9 @@ impl Steps<'_> {
     fn root(&mut self, root: &Root, devices: Devices, request: &SpawnRequest<'_>) -> Result<(), SpawnError> {
         let top = &root.skeleton;
         self.add("make mounts private", Act::Private);
+        for mount in request.mounts {
+            self.own_mount(mount)?;
+        }
         self.bind(top, top, false)?;
         for mount in root.mounts() {
             let target = below(top, mount.target());
@@ -301,9 +310,12 @@ impl Steps<'_> {
                 }
             }
             Devices::Private => self.private_devices(top, request)?,
+            Devices::Absent => {}
         }
         self.add("make the root read-only", Act::ReadOnly(path(top)?));
-        self.add("change the root", Act::Pivot(path(top)?));
+        if !request.outside {
+            self.add("change the root", Act::Pivot(path(top)?));
+        }
         Ok(())
     }
 

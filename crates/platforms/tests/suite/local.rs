@@ -14,7 +14,7 @@ use weigh_platforms::{Availability, Guest, PlatformError, RunOptions};
 use weigh_protocol::Status;
 
 /// Those that an ordinary user has.
-const FOR_ALL: [&str; 3] = ["native", "namespaces", "bubblewrap"];
+const FOR_ALL: [&str; 4] = ["native", "namespaces", "bubblewrap", "charliecloud"];
 /// Set for the process that runs as an ordinary user: the state directory, and the run.
 const USER: &str = "WEIGH_TEST_USER";
 

@@ -31,11 +31,12 @@ const KINDS: [Kind; 3] = [
             Any("lxc"),
             Any("nspawn"),
             Any("bubblewrap"),
+            Any("charliecloud"),
             Any("namespaces"),
         ],
     },
     // Sandboxes.
-    Kind { platforms: &[Any("runsc")] },
+    Kind { platforms: &[Any("runsc"), Any("firejail")] },
     // Machines.
     Kind {
         platforms: &[

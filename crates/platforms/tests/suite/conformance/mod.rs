@@ -48,6 +48,8 @@ environments! {
     namespaces_mapped "namespaces:user=mapped"
     bubblewrap "bubblewrap"
     bubblewrap_mapped "bubblewrap:user=mapped"
+    firejail "firejail"
+    charliecloud "charliecloud"
     nspawn "nspawn"
     nspawn_full "nspawn:init=full"
     runc "runc"
