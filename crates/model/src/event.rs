@@ -184,7 +184,8 @@ pub enum FinishReason {
     Blocks,
     /// Every primary cell is as precise as asked.
     Precision,
-    /// Every comparison of a group-sequential run is decided, or as precise as asked.
+    /// Every comparison of a group-sequential run is decided, or as precise as asked, or cannot be
+    /// decided any more.
     Decided,
     /// The largest number of blocks is done and some cell is less precise than asked, or undecided.
     MaximumBlocks,

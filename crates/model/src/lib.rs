@@ -10,6 +10,7 @@
 pub mod duplicates;
 mod environment;
 mod event;
+mod gate;
 mod harmless;
 mod key;
 mod looks;
@@ -30,6 +31,7 @@ mod unit;
 
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, NoiseSeen, Timestamped};
+pub use gate::GateLimits;
 pub use harmless::{harmless, harmless_lines, is_harmful};
 pub use key::WorkloadKey;
 pub use looks::{Conclusion, ConclusionReason, Looks};

@@ -96,6 +96,8 @@ pub enum ConclusionReason {
     /// All cells of its workload that were still measured were as precise as asked, or could not
     /// get a verdict.
     Precise,
+    /// The blocks that were left would hardly have shown that it lies above its limit or below.
+    Futile,
     /// It was the last look.
     LastLook,
 }

@@ -1,8 +1,8 @@
 //! `plan.json`: everything that decides a run.
 
 use crate::{
-    Better, EnvironmentSpec, Iteration, Looks, MetricSpec, Neighbours, NoiseLimits, SliceChoice, SlicedWork,
-    Staging, StartPlan,
+    Better, EnvironmentSpec, GateLimits, Iteration, Looks, MetricSpec, Neighbours, NoiseLimits, SliceChoice,
+    SlicedWork, Staging, StartPlan,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
 /// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it; 9,
 /// slices; 10, group-sequential runs, balanced orders and a control; 11, commands of environments,
-/// standard input from a file, and failures that are ignored.
+/// standard input from a file, failures that are ignored, and gates of two builds.
 pub const PLAN_FORMAT: u32 = 11;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
@@ -51,6 +51,10 @@ pub struct Plan {
     pub workloads: Vec<WorkloadPlan>,
     /// When the run stops.
     pub effort: Effort,
+    /// What the looks of a group-sequential run decide by, where two builds are compared by a gate;
+    /// absent from other plans, whose looks decide by the verdicts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateLimits>,
     /// Bound on the whole run, in seconds.
     pub budget_s: Option<f64>,
     /// What every guest gets alike.
@@ -92,6 +96,7 @@ impl Plan {
             environments,
             workloads,
             effort,
+            gate: None,
             control: None,
             orders: Orders::Balanced,
             budget_s: None,

@@ -3,6 +3,7 @@
 use crate::Report;
 use crate::rows::why_no_verdict;
 use crate::troubles::{self, FailureLine};
+use weigh_model::GateLimits;
 use weigh_stats::{Cell, GateOutcome};
 
 /// A limit for overheads.
@@ -32,13 +33,50 @@ impl Gate {
     /// What the gate says of every comparison of a report, and of every workload and environment
     /// that failed before there was anything to compare.
     pub fn judge(&self, report: &Report) -> Judgement {
-        let mut judgement = Judgement::default();
+        Judgement::of(report, &self.outcomes(report))
+    }
+
+    /// What the gate says of every comparison.
+    pub(crate) fn outcomes<'a>(&self, report: &'a Report) -> Vec<GatedCell<'a>> {
+        let outcomes = weigh_stats::gate(&report.analysis, self.percent / 100.0, self.undecided_fails);
+        outcomes.into_iter().map(|(cell, outcome)| GatedCell { cell, gate: *self, outcome }).collect()
+    }
+}
+
+/// A comparison, the gate that it has to pass, and what that says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GatedCell<'a> {
+    pub cell: &'a Cell,
+    pub gate: Gate,
+    pub outcome: GateOutcome,
+}
+
+/// What the gate that the plan of a run has says of every comparison; none where two builds were not
+/// compared by one.
+pub(crate) fn of_builds(report: &Report) -> Option<Vec<GatedCell<'_>>> {
+    let limits: &GateLimits = report.plan.as_ref()?.gate.as_ref()?;
+    // What was written as per cent, without the rounding of a fraction.
+    let percent = |cell: &Cell| (limits.of(&cell.workload, &cell.metric.name) * 1e8).round() / 1e6;
+    let gate = |cell: &Cell| Gate { percent: percent(cell), undecided_fails: true };
+    let outcomes = weigh_stats::gate_of_builds(&report.analysis, limits).into_iter();
+    Some(outcomes.map(|(cell, outcome)| GatedCell { cell, gate: gate(cell), outcome }).collect())
+}
+
+impl Judgement {
+    /// What the gate that the plan of a run has says; none where two builds were not compared by
+    /// one.
+    pub fn of_builds(report: &Report) -> Option<Self> {
+        Some(Self::of(report, &of_builds(report)?))
+    }
+
+    fn of(report: &Report, outcomes: &[GatedCell<'_>]) -> Self {
+        let mut judgement = Self::default();
         let failures = troubles::failures(report);
         let reason = |cell: &Cell| {
             let of = |f: &&FailureLine| f.workload == cell.workload && f.environment == cell.environment;
             failures.iter().find(of).map(|f| format!(" ({})", f.reason)).unwrap_or_default()
         };
-        for (cell, outcome) in self.outcomes(report) {
+        for GatedCell { cell, outcome, .. } in outcomes {
             let name = format!("{} {} in {}", cell.workload, cell.metric.name, cell.environment);
             match outcome {
                 GateOutcome::Above => judgement.above.push(name),
@@ -51,11 +89,6 @@ impl Gate {
         }
         judgement.not_judged.extend(without_comparison(report).iter().map(FailureLine::sentence));
         judgement
-    }
-
-    /// What the gate says of every comparison.
-    pub(crate) fn outcomes<'a>(&self, report: &'a Report) -> Vec<(&'a Cell, GateOutcome)> {
-        weigh_stats::gate(&report.analysis, self.percent / 100.0, self.undecided_fails)
     }
 }
 

@@ -8,6 +8,7 @@
 //! environment cannot have at all is skipped. There is no standard: the elements are those that
 //! Jenkins, GitLab and GitHub's reporters have in common.
 
+use crate::gate::{GatedCell, of_builds};
 use crate::results::{self, Row, Table};
 use crate::rows::why_no_verdict;
 use crate::text::{JOINER, shown};
@@ -59,19 +60,16 @@ pub(crate) struct Suite {
     pub cases: Vec<Case>,
 }
 
-/// A gate, and what it says of every comparison.
-struct Gated<'a> {
-    gate: Gate,
-    outcomes: Vec<(&'a Cell, GateOutcome)>,
-}
+/// What a gate says of every comparison.
+struct Gated<'a>(Vec<GatedCell<'a>>);
 
 impl Gated<'_> {
-    fn of(&self, cell: &Cell) -> Option<GateOutcome> {
+    fn of(&self, cell: &Cell) -> Option<&GatedCell<'_>> {
         let same = |other: &Cell| {
             (&other.workload, &other.metric.name, &other.environment)
                 == (&cell.workload, &cell.metric.name, &cell.environment)
         };
-        self.outcomes.iter().find(|(other, _)| same(other)).map(|(_, outcome)| *outcome)
+        self.0.iter().find(|other| same(other.cell))
     }
 }
 
@@ -80,7 +78,8 @@ pub(crate) fn render(report: &Report, gate: Option<Gate>) -> Result<String, Repo
     let mut properties = vec![("baseline", name(&report.analysis.baseline))];
     properties.extend(report.run.as_ref().map(|run| ("run", name(run))));
     properties.extend(gate.map(|gate| ("gate", format!("{} %", gate.percent))));
-    let gated = gate.map(|gate| Gated { gate, outcomes: gate.outcomes(report) });
+    let outcomes = gate.map_or_else(|| of_builds(report), |gate| Some(gate.outcomes(report)));
+    let gated = outcomes.map(Gated);
     let mut suites = suites(report, gated.as_ref());
     suites.iter_mut().for_each(|suite| suite.properties.clone_from(&properties));
     write(&legal(&shown(&report.title)), &suites)
@@ -166,8 +165,8 @@ fn outcome(row: &Row, effect: Option<&str>, gate: Option<&Gated<'_>>) -> Outcome
     if let Some(reason) = cell.absent.as_ref().filter(|_| cell.is_absent()) {
         return Outcome::Skipped(reason.clone());
     }
-    if let Some((gated, outcome)) = gate.and_then(|gated| Some((gated, gated.of(cell)?))) {
-        return behind(gated.gate, outcome, &why_no_verdict(cell), effect.unwrap_or_default(), "blocks");
+    if let Some(&GatedCell { gate, outcome, .. }) = gate.and_then(|gated| gated.of(cell)) {
+        return behind(gate, outcome, &why_no_verdict(cell), effect.unwrap_or_default(), "blocks");
     }
     if cell.failed > 0 && cell.verdict.is_none() {
         return Outcome::Error(format!("{} of {} trials failed", cell.failed, cell.tried));

@@ -16,6 +16,7 @@
 
 mod answer;
 mod brief;
+mod builds;
 mod charges;
 mod circumstances;
 mod course;
@@ -53,6 +54,7 @@ mod terminal;
 mod text;
 mod troubles;
 
+pub use builds::Decision;
 pub use document::Document;
 pub use fleet::{FleetRow, fleet};
 pub use gate::{Gate, Judgement};
@@ -79,7 +81,14 @@ pub fn render(report: &Report, format: Format, options: &Options) -> Result<Stri
         Format::Go => exchange::go(report),
         Format::GoogleBenchmark => exchange::google_benchmark(report),
         Format::OpenMetrics => exchange::open_metrics(report),
-        Format::Table if !options.details => render_document(&brief::document(report), format, options),
+        Format::Table | Format::Markdown if !options.details => {
+            let builds = builds::document(report);
+            let brief = || match format {
+                Format::Table => brief::document(report),
+                _ => run::document(report, None),
+            };
+            render_document(&builds.unwrap_or_else(brief), format, options)
+        }
         Format::Table | Format::Markdown | Format::Latex | Format::Html => {
             render_document(&run::document(report, None), format, options)
         }

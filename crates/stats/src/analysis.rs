@@ -8,7 +8,7 @@ use crate::warning::Warning;
 use crate::worst::WorstCases;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weigh_model::{Effort, Looks, MetricSpec, Observation, Plan, WorkloadKey, neighbours};
+use weigh_model::{Effort, GateLimits, Looks, MetricSpec, Observation, Plan, WorkloadKey, neighbours};
 
 /// Fewest blocks (or values, or blocks of each run) for [`Verdict::Equivalent`].
 pub const EQUIVALENT_FEWEST_BLOCKS: u32 = 30;
@@ -50,6 +50,9 @@ pub struct Options {
     /// any moment.
     #[serde(default)]
     pub looks: Option<Looks>,
+    /// What looks decide by in place of the verdicts, where two builds are compared by a gate.
+    #[serde(default)]
+    pub gate: Option<GateLimits>,
     /// What looks concluded, as [`Collected::concluded`].
     #[serde(default)]
     pub concluded: Vec<Concluded>,
@@ -101,6 +104,7 @@ impl Options {
             one_instance: false,
             ended_by_rule: false,
             looks: None,
+            gate: None,
             concluded: Vec::new(),
             values_are_intervals: true,
             flags: Vec::new(),
@@ -124,6 +128,7 @@ impl Options {
                 | Effort::Precision { .. }
                 | Effort::Lasting { .. } => None,
             },
+            gate: plan.gate.clone(),
             concluded: Vec::new(),
             values_are_intervals: false,
             flags: Vec::new(),

@@ -98,7 +98,7 @@ pub use circumstances::{
 pub use collect::{Collected, Concluded, Failure, collect};
 pub use compare::{ComparedRun, compare_runs};
 pub use course::{Change, Course, Moment, courses};
-pub use gate::{GateOutcome, gate};
+pub use gate::{GATE_FEWEST_BLOCKS, GateOutcome, gate, gate_of_builds};
 pub use grade::{ALIKE, Among, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
 pub use interval::Interval;
 pub use limit::{Limit, limits};

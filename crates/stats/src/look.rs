@@ -5,6 +5,7 @@ use crate::analysis::{
     Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, LEVEL_DIFFERENCE, LEVEL_EQUIVALENCE, Options,
 };
 use crate::collect::Concluded;
+use crate::gate;
 use crate::stop::precise_enough;
 use crate::{Interval, holm};
 use std::collections::BTreeSet;
@@ -31,6 +32,9 @@ type Arm<'a> = (&'a str, &'a str);
 /// - From as many blocks on a workload ends when all its other arms are as precise as `target`.
 ///   Cells that can get no verdict are not waited for.
 /// - The last look concludes every arm.
+/// - A gate of two builds decides by its limits in place of the verdicts and of the precision, and
+///   ends arms that it can hardly decide any more (method specification, "Gates of two
+///   builds").
 /// - A control is no arm: it is measured as long as one is.
 ///
 /// `is_measured` tells of which arms further trials can come.
@@ -75,6 +79,20 @@ pub fn conclusions<'a>(
         decided.iter().map(|arm| (*arm, ConclusionReason::Decided)).collect();
     for Due { workload, blocks } in due {
         let left = || arms.iter().filter(|arm| arm.0 == *workload && !decided.contains(*arm));
+        if let Some(limits) = &options.gate {
+            let shown = decided_cells(&analysis, options, &arms);
+            let is_futile = |arm: &Arm<'_>| {
+                let is_open = |cell: &&Cell| !shown.iter().any(|of| std::ptr::eq(*of, *cell));
+                let open: Vec<&Cell> = waits_for(arm).into_iter().filter(is_open).collect();
+                !open.is_empty() && open.iter().all(|cell| gate::is_futile(cell, limits, looks.last()))
+            };
+            let reason = |arm: &Arm<'_>| match *blocks >= looks.last() {
+                true => Some(ConclusionReason::LastLook),
+                false => is_futile(arm).then_some(ConclusionReason::Futile),
+            };
+            found.extend(left().filter_map(|arm| Some((*arm, reason(arm)?))));
+            continue;
+        }
         let waited: Vec<&Cell> = left().flat_map(waits_for).collect();
         let precise = waited.is_empty() || precise_enough(waited.iter().copied(), target);
         if has_blocks(workload) && precise {
@@ -115,7 +133,7 @@ fn decided_arms<'a, 'c>(
     waits_for: &dyn Fn(&Arm<'_>) -> Vec<&'c Cell>,
 ) -> BTreeSet<Arm<'a>> {
     loop {
-        let decided = decided(analysis, options, &candidates);
+        let decided = decided_cells(analysis, options, &candidates);
         let is_decided = |arm: &Arm<'a>| {
             let waited = waits_for(arm);
             let is_decided = |cell: &&Cell| decided.iter().any(|of| std::ptr::eq(*of, *cell));
@@ -130,10 +148,14 @@ fn decided_arms<'a, 'c>(
 }
 
 /// The cells of these arms that are decided if no others help than those that are concluded.
-fn decided<'c>(analysis: &'c Analysis, options: &Options, arms: &BTreeSet<Arm<'_>>) -> Vec<&'c Cell> {
+fn decided_cells<'c>(analysis: &'c Analysis, options: &Options, arms: &BTreeSet<Arm<'_>>) -> Vec<&'c Cell> {
     let family: Vec<&Cell> = analysis.cells.iter().filter(|cell| cell.is_in_family()).collect();
     let concluded = |cell: &Cell| options.concluded(&cell.workload, &cell.environment).is_some();
     let judged = |cell: &Cell| arms.contains(&arm_of(cell)) && cell.can_be_judged();
+    if let Some(limits) = &options.gate {
+        let decided = gate::decided(&family, limits, &|cell| concluded(cell) || judged(cell));
+        return decided.into_iter().filter(|cell| judged(cell)).collect();
+    }
     let has_blocks = |cell: &Cell| cell.grounds().iter().all(|of| of.n >= EQUIVALENT_FEWEST_BLOCKS);
     let may_differ = |cell: &Cell| {
         concluded(cell) || judged(cell) && (has_blocks(cell) || is_beyond(cell, analysis.margin))

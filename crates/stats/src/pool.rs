@@ -6,7 +6,7 @@ use crate::analysis::{
     EQUIVALENT_FEWEST_BLOCKS, Flag, LEVEL_DIFFERENCE, LEVEL_EQUIVALENCE, Options, Verdict, narrow_bound,
 };
 use crate::estimate::{Estimate, count};
-use crate::gate::{GateOutcome, outcomes};
+use crate::gate::{GateOutcome, Question, outcomes};
 use crate::holm;
 use crate::interval::Interval;
 use crate::random_effects::RandomEffects;
@@ -518,8 +518,7 @@ fn differences(cells: &[PooledCell]) -> Vec<GroupDifference> {
 pub fn gate_pooled(pooled: &Pooled, limit: f64, proof: bool) -> Vec<(&PooledCell, GateOutcome)> {
     let family: Vec<&PooledCell> = pooled.cells.iter().filter(|cell| cell.judged).collect();
     let provable = |cell: &PooledCell| !proof || !pooled.exploratory && cell.n >= EQUIVALENT_FEWEST_BLOCKS;
-    let grounds: Vec<(Vec<Estimate>, bool)> =
-        family.iter().map(|cell| (cell.grounds.clone(), provable(cell))).collect();
-    let found = outcomes(&grounds, limit);
+    let question = |cell: &&PooledCell| Question::new(cell.grounds.clone(), limit, provable(cell));
+    let found = outcomes(&family.iter().map(question).collect::<Vec<_>>());
     family.into_iter().zip(found).filter(|(cell, _)| !cell.is_absent).collect()
 }

@@ -3,6 +3,7 @@
 
 mod command;
 mod fleet;
+mod gate;
 mod guests;
 mod output;
 mod pool;
@@ -13,6 +14,7 @@ mod study;
 
 pub use command::{CommandArgs, NEXT_COMMAND};
 pub use fleet::FleetArgs;
+pub use gate::BuildGateArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat};
 pub use pool::{By, PoolArgs};
@@ -73,6 +75,13 @@ pub enum Command {
     /// that it prints detects the difference in every comparison with 80 % power.
     #[command(mut_args(PlanArgs::hide))]
     Plan(Box<PlanArgs>),
+    /// Decide whether a new build of a runtime, a monitor or a kernel is slower than the old one
+    ///
+    /// Both are measured in every block, back to back. At looks at 10, 15, 20... blocks what is
+    /// decided is not measured further: a change above its limit is shown, one below its limit is
+    /// shown, or no number of blocks up to the last look would show either.
+    #[command(mut_args(BuildGateArgs::fit))]
+    Gate(Box<BuildGateArgs>),
     /// Measure one plan on many machines, by ssh or Slurm, and bring their runs back
     ///
     /// The plan is made here. weigh itself and the plan travel to every machine, each measures by
@@ -249,7 +258,8 @@ pub enum Listed {
 }
 
 /// Workload sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Size {
     /// Under a second
     Quick,

@@ -11,7 +11,7 @@ pub use samples::{from_samples, from_tool};
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{Comparison, Effort, EnvironmentPlan, Event, FinishReason, Plan, Started, WorkloadPlan};
-use weigh_report::{ComparedRuns, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
+use weigh_report::{ComparedRuns, Decision, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
 use weigh_stats::{
     Collected, ComparedRun, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs,
     degradations, isolations, limits, sums,
@@ -213,10 +213,15 @@ pub fn render(
 /// # Errors
 /// Nothing was measured; those of [`gate`].
 pub fn verdict(report: &Report, limit: Option<Gate>, run: &Path) -> Result<(), Failure> {
-    if report.analysis.cells.iter().all(|cell| cell.summary.is_none()) {
+    if measured_nothing(report) {
         return Err(nothing_measured(run));
     }
     gate(report, limit)
+}
+
+/// Whether a report has no value.
+pub fn measured_nothing(report: &Report) -> bool {
+    report.analysis.cells.iter().all(|cell| cell.summary.is_none())
 }
 
 /// The failure of a run that measured nothing.
@@ -233,12 +238,41 @@ pub fn interrupted_early(run: &Path) -> Failure {
         .hint(format!("`weigh resume {}` goes on", run.display()))
 }
 
-/// Checks the comparisons against a gate (method specification, "Gates").
+/// Checks the comparisons against a gate (method specification, "Gates"), or against that of the
+/// plan where two builds were compared and no other is given.
 ///
 /// # Errors
 /// Comparisons that do not pass, or, where there are none, those that cannot be judged.
 pub fn gate(report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
-    gate.map_or(Ok(()), |gate| judged(gate.judge(report), gate))
+    match gate {
+        Some(gate) => judged(gate.judge(report), gate),
+        None => Judgement::of_builds(report).map_or(Ok(()), of_builds),
+    }
+}
+
+/// Checks what the gate of two builds says of their comparisons.
+fn of_builds(judgement: Judgement) -> Result<(), Failure> {
+    let decision = judgement.decision();
+    let Judgement { above, undecided, not_judged, .. } = judgement;
+    let not_judged =
+        (!not_judged.is_empty()).then(|| format!("the gate cannot judge {}", not_judged.join("; ")));
+    match decision {
+        Decision::Pass => Ok(()),
+        Decision::Regression => {
+            let message = format!("the new build is slower by more than the limit: {}", above.join("; "));
+            Err(Failure::new(Kind::Gate, message).maybe_hint(not_judged))
+        }
+        Decision::NotJudged => {
+            let nothing = || "there is no comparison that the gate could judge".to_string();
+            Err(Failure::new(Kind::NotJudged, not_judged.unwrap_or_else(nothing)))
+        }
+        Decision::Undecided => {
+            let message =
+                format!("it is not decided whether the new build is slower: {}", undecided.join("; "));
+            let hint = "give more blocks (--blocks), longer trials (--iterations), a quieter machine or a larger limit";
+            Err(Failure::new(Kind::NotJudged, message).hint(hint))
+        }
+    }
 }
 
 /// Checks what a gate says of comparisons.

@@ -4,6 +4,7 @@ mod choice;
 pub mod commands;
 mod environments;
 mod file;
+mod gate_file;
 pub mod loader;
 mod workloads;
 
@@ -21,6 +22,7 @@ use weigh_platforms::loader::Elsewhere;
 
 pub use environments::{settle, with_control};
 pub use file::{check_host, read_plan};
+pub use gate_file::{FILE as GATE_FILE, GateFile};
 pub use workloads::{first_repeated, library, workloads};
 
 /// Blocks of a quick run (method specification, "Effort").

@@ -122,9 +122,9 @@ impl From<OutputFormat> for weigh_report::Format {
 /// A value is no limit for an overhead.
 #[derive(Debug, thiserror::Error)]
 #[error("it must be a number of per cent above -100")]
-struct NotALimit;
+pub(super) struct NotALimit;
 
-fn gate_percentage(text: &str) -> Result<f64, NotALimit> {
+pub(super) fn gate_percentage(text: &str) -> Result<f64, NotALimit> {
     let value = text.trim_end_matches('%').parse::<f64>().map_err(|_| NotALimit)?;
     if value > -100.0 && value.is_finite() { Ok(value) } else { Err(NotALimit) }
 }

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 
 /// Options that say where, how long and how a run is shown: the plan has the first elsewhere, and
 /// `weigh study` adds its own to the recorded command.
-const NOT_RECORDED: [&str; 18] = [
+const NOT_RECORDED: [&str; 20] = [
     "on",
     "baseline",
     "size",
@@ -24,6 +24,8 @@ const NOT_RECORDED: [&str; 18] = [
     "details",
     "live",
     "via",
+    "comment",
+    "junit",
     "watch",
 ];
 

@@ -9,6 +9,7 @@ mod doctor;
 mod dry_run;
 mod fleet;
 mod footprint;
+mod gate;
 mod image;
 mod list;
 mod man;
@@ -87,6 +88,10 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Completions { shell } => completions::run(shell),
         Command::Plan(args) => plan::run(*args, line.recorded),
         Command::Fleet(args) => fleet::run(*args, line.recorded),
+        Command::Gate(args) => {
+            let (request, written) = gate::request(*args)?;
+            run::run_and_write(&request.recording(line.recorded), &written)
+        }
         Command::Man { directory } => man::run(directory.as_deref()),
         measuring => run::run(&request(measuring, line.recorded)?),
     }

@@ -1,6 +1,6 @@
 //! `weigh resume`: continue a run where it ended.
 
-use super::run::{Settings, Shown, find, measure};
+use super::run::{Settings, Shown, Written, find, measure};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
@@ -46,5 +46,7 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Fail
         );
     }
     let shown = Shown { format: OutputFormat::Table, details: false };
-    measure(&plan, &facts, directory, Settings { shown, gate, options: RunOptions::default(), live })
+    let settings =
+        Settings { shown, gate, options: RunOptions::default(), live, written: &Written::default() };
+    measure(&plan, &facts, directory, settings)
 }

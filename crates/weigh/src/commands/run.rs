@@ -53,6 +53,23 @@ pub fn request(args: RunArgs) -> PlanRequest {
 /// # Errors
 /// Bad input, a host that cannot be used, nothing measured, a gate that is not passed.
 pub fn run(request: &PlanRequest) -> Result<(), Failure> {
+    run_and_write(request, &Written::default())
+}
+
+/// Files that a result is also written to.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Markdown.
+    pub comment: Option<PathBuf>,
+    /// JUnit's test cases.
+    pub junit: Option<PathBuf>,
+}
+
+/// The same, and writes the result to files.
+///
+/// # Errors
+/// As [`run`]; a file cannot be written.
+pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Failure> {
     let MeasureArgs { dry_run, out, format, details, gate, live, .. } = &request.common;
     if *dry_run {
         let plan = request.plan(&mut NoHost::DryRun)?;
@@ -82,7 +99,7 @@ pub fn run(request: &PlanRequest) -> Result<(), Failure> {
         ..run_options(request.names_environments)
     };
     let shown = Shown { format: *format, details: details.details };
-    measure(&plan, &request.facts, directory, Settings { shown, gate: gate.gate(), options, live })
+    measure(&plan, &request.facts, directory, Settings { shown, gate: gate.gate(), options, live, written })
 }
 
 /// What is left of a budget after planning, seconds: enough for a pilot in any case.
@@ -106,12 +123,14 @@ pub struct Shown {
 }
 
 /// How a run is carried out and shown.
-pub struct Settings {
+pub struct Settings<'a> {
     pub shown: Shown,
     pub gate: Option<Gate>,
     pub options: RunOptions,
     /// Where the live report is served.
     pub live: Option<Port>,
+    /// Where the result is also written.
+    pub written: &'a Written,
 }
 
 /// Runs or continues what a run directory holds, then shows the result.
@@ -122,9 +141,9 @@ pub fn measure(
     plan: &Plan,
     facts: &HostFacts,
     mut directory: RunDirectory,
-    settings: Settings,
+    settings: Settings<'_>,
 ) -> Result<(), Failure> {
-    let Settings { shown, gate, options, live } = settings;
+    let Settings { shown, gate, options, live, written } = settings;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
     let (finish, live) =
@@ -132,6 +151,7 @@ pub fn measure(
     let report = outcome::from_run(&directory)?;
     let page = write_page(&report, &path)?;
     ui::print(&outcome::render(&report, shown.format, &ui::report_options(shown.details, gate))?);
+    written.write(&report, gate)?;
     ui::note(&format!("run: {}\nreport: {}", path.display(), page.display()));
     ui::sentence(&spent(&finish.statistics));
     if let Some(live) = live {
@@ -140,10 +160,21 @@ pub fn measure(
     match finish.reason {
         FinishReason::NothingRuns => Err(outcome::nothing_measured(&path)),
         // Whatever was measured is shown; `weigh resume` measures the rest.
-        FinishReason::Interrupted if outcome::verdict(&report, None, &path).is_err() => {
+        FinishReason::Interrupted if outcome::measured_nothing(&report) => {
             Err(outcome::interrupted_early(&path))
         }
         _ => outcome::verdict(&report, gate, &path),
+    }
+}
+
+impl Written {
+    fn write(&self, report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
+        for (file, format) in [(&self.comment, OutputFormat::Md), (&self.junit, OutputFormat::Junit)] {
+            if let Some(file) = file {
+                output::write(file, outcome::render(report, format, &ui::report_options(false, gate))?)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -22,21 +22,25 @@ pub fn request(args: StartArgs) -> PlanRequest {
         ui::note("note: `--caches cold` drops the page cache of the whole host before every start");
     }
     PlanRequest::new(args.common.clone(), move |facts, host| {
-        let plan = request::plan(&args.common, None, facts, host, &|facts| workloads(&args, facts))?;
-        let can = |environment: &EnvironmentPlan| {
-            let known = resolve(&environment.spec).ok();
-            known.map(|(platform, spec)| platform.capabilities(&spec))
-        };
-        let can: Vec<Capabilities> = plan.environments.iter().filter_map(can).collect();
-        let mut workloads = plan.workloads;
-        if can.iter().any(|can| can.sized_memory) {
-            workloads = workloads.into_iter().map(with_boot_metrics).collect();
-        }
-        if let Some(can) = can.iter().find(|can| !can.stages.is_empty()) {
-            workloads = workloads.into_iter().map(|workload| with_stages(workload, can.stages)).collect();
-        }
-        Ok(Plan { workloads, ..plan })
+        request::plan(&args.common, None, facts, host, &|facts| workloads(&args, facts)).map(with_own_metrics)
     })
+}
+
+/// The plan with the metrics of starts that only some platforms have.
+pub(super) fn with_own_metrics(plan: Plan) -> Plan {
+    let can = |environment: &EnvironmentPlan| {
+        let known = resolve(&environment.spec).ok();
+        known.map(|(platform, spec)| platform.capabilities(&spec))
+    };
+    let can: Vec<Capabilities> = plan.environments.iter().filter_map(can).collect();
+    let mut workloads = plan.workloads;
+    if can.iter().any(|can| can.sized_memory) {
+        workloads = workloads.into_iter().map(with_boot_metrics).collect();
+    }
+    if let Some(can) = can.iter().find(|can| !can.stages.is_empty()) {
+        workloads = workloads.into_iter().map(|workload| with_stages(workload, can.stages)).collect();
+    }
+    Plan { workloads, ..plan }
 }
 
 fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {

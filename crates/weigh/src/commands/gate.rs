@@ -1,0 +1,93 @@
+//! `weigh gate`: whether a new build is slower than the old one (method specification, "Gates of
+//! two builds").
+
+use super::run::Written;
+use crate::cli::{BuildGateArgs, EffortArgs, MeasureArgs, WorkArgs};
+use crate::error::Failure;
+use crate::request::{self, GateFile, PlanRequest};
+use weigh_model::{
+    Caches, Effort, EnvironmentSpec, HostFacts, Looks, Plan, SliceChoice, StartPlan, Started, WorkloadPlan,
+};
+use weigh_workloads::start_workload;
+
+/// First look, blocks between looks, and the last look unless the user says otherwise.
+const LOOKS: (u32, u32, u32) = (10, 5, 30);
+
+/// Reads `weigh gate`: the run of the two builds, and what is written of it.
+///
+/// # Errors
+/// A file of settings that cannot be read or is wrong; nothing to measure; too many or too few blocks.
+pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
+    let file = GateFile::read(args.config.as_deref())?;
+    let BuildGateArgs { old, new, common, work, trial, start, limit, comment, junit, .. } = args;
+    let defaults = file.effort();
+    let effort = EffortArgs { budget: common.effort.budget.clone().or(defaults.budget), ..common.effort };
+    let looks = looks(effort.blocks.or(defaults.blocks))?;
+    let named = !work.workloads.is_empty() || !work.command.is_empty() || start;
+    let (workloads, starts) = if named { (&[] as &[String], start) } else { file.work() };
+    let work = WorkArgs {
+        workloads: if named { work.workloads } else { workloads.to_vec() },
+        size: work.size.or(defaults.size),
+        param: if work.param.is_empty() { defaults.param } else { work.param },
+        iterations: work.iterations.or(defaults.iterations),
+        ..work
+    };
+    if work.workloads.is_empty() && work.command.is_empty() && !starts {
+        return Err(Failure::input("the gate has nothing to measure").hint(format!(
+            "name workloads, as in `weigh gate OLD NEW syscall --start`, or write them into {}",
+            request::GATE_FILE
+        )));
+    }
+    let (old, new) = labelled(old, new)?;
+    let common = MeasureArgs { on: vec![old.clone(), new], baseline: Some(old), effort, ..common };
+    let planner_common = common.clone();
+    let request = PlanRequest::new(common, move |facts, host| {
+        let common = &planner_common;
+        let library = request::library(&work.workload)?;
+        let loader = request::loader::parse(&trial.loader)?;
+        let workloads = |facts: &HostFacts| -> Result<Vec<WorkloadPlan>, Failure> {
+            let mut plans: Vec<WorkloadPlan> = Vec::new();
+            if !work.workloads.is_empty() || !work.command.is_empty() {
+                plans = request::workloads(&work, &trial, common.default_size(), &library, facts)?;
+            }
+            let one = StartPlan { what: Started::One, caches: Caches::Warm };
+            plans.extend(starts.then(|| start_workload(one)));
+            Ok(plans)
+        };
+        let plan = super::start::with_own_metrics(request::plan(common, loader, facts, host, &workloads)?);
+        let gate = Some(file.limits(limit, &plan.workloads)?);
+        let effort = Effort::Sequential { looks, target: PRECISION };
+        Ok(Plan { effort, gate, slices: SliceChoice::Auto, ..plan })
+    });
+    Ok((request, Written { comment, junit }))
+}
+
+/// A plan of looks has a precision, which a gate does not ask for.
+const PRECISION: f64 = 0.01;
+
+fn looks(blocks: Option<u32>) -> Result<Looks, Failure> {
+    let (first, step, last) = LOOKS;
+    let last = blocks.unwrap_or(last);
+    Looks::new(first, step, last).filter(|_| last >= weigh_stats::GATE_FEWEST_BLOCKS).ok_or_else(|| {
+        let most = first + step * (Looks::MOST - 1);
+        Failure::input(format!("a gate of {last} blocks decides nothing"))
+            .hint(format!("give {} to {most}", weigh_stats::GATE_FEWEST_BLOCKS))
+    })
+}
+
+/// The environments, with labels where nothing else tells them apart.
+fn labelled(old: String, new: String) -> Result<(String, String), Failure> {
+    let [one, other] = [&old, &new].map(|text| EnvironmentSpec::parse(text).map(|spec| spec.to_string()));
+    let (one, other) = (
+        one.map_err(|error| Failure::of_spec("OLD", &error))?,
+        other.map_err(|error| Failure::of_spec("NEW", &error))?,
+    );
+    if one != other {
+        return Ok((old, new));
+    }
+    let label = |text: String, label: &str| {
+        let joint = if text.contains(':') { ',' } else { ':' };
+        format!("{text}{joint}label={label}")
+    };
+    Ok((label(old, "old"), label(new, "new")))
+}

@@ -1,0 +1,149 @@
+//! The settings of a gate that are kept beside the code of a runtime.
+
+use crate::cli::Size;
+use crate::error::{Failure, file_failure};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use toml::Spanned;
+use weigh_model::{GateLimits, WorkloadPlan, nearest};
+
+/// Where they are unless the user says otherwise.
+pub const FILE: &str = ".weigh/gate.toml";
+
+/// What the file may say, as the command line would.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    #[serde(default)]
+    workloads: Vec<String>,
+    #[serde(default)]
+    start: bool,
+    #[serde(default)]
+    param: Vec<String>,
+    size: Option<Size>,
+    iterations: Option<u32>,
+    limit: Option<Spanned<f64>>,
+    blocks: Option<u32>,
+    budget: Option<String>,
+    #[serde(default)]
+    limits: BTreeMap<Spanned<String>, Spanned<f64>>,
+}
+
+const KEYS: &str =
+    "the keys are workloads, start, param, size, iterations, limit, blocks, budget and the table [limits]";
+
+/// The settings, with their text for errors.
+#[derive(Debug, Default)]
+pub struct GateFile {
+    name: String,
+    text: String,
+    content: Content,
+}
+
+/// Workloads and how long they are measured, where the command line says nothing.
+#[derive(Debug)]
+pub struct Effort {
+    pub param: Vec<String>,
+    pub size: Option<Size>,
+    pub iterations: Option<u32>,
+    pub blocks: Option<u32>,
+    pub budget: Option<String>,
+}
+
+impl GateFile {
+    /// Reads the file that the user names, or [`FILE`] where there is one.
+    ///
+    /// # Errors
+    /// It cannot be read, or is wrong: the place is underlined.
+    pub fn read(named: Option<&Path>) -> Result<Self, Failure> {
+        let path = named.unwrap_or(Path::new(FILE));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(file_failure("read", path, error)),
+        };
+        let name = path.display().to_string();
+        let content = toml::from_str(&text).map_err(|error| {
+            let failure = Failure::input(format!("{name}: {}", error.message())).hint(KEYS);
+            match error.span() {
+                Some(span) => failure.at(&name, &text, span),
+                None => failure,
+            }
+        })?;
+        let file = Self { name, text, content };
+        for limit in file.content.limit.iter().chain(file.content.limits.values()) {
+            file.check(limit)?;
+        }
+        Ok(file)
+    }
+
+    fn check(&self, limit: &Spanned<f64>) -> Result<(), Failure> {
+        match limit.get_ref() {
+            percent if *percent > -100.0 && percent.is_finite() => Ok(()),
+            percent => Err(Failure::input(format!("a limit of {percent} % is none"))
+                .at(&self.name, &self.text, limit.span())
+                .hint("give a number of per cent above -100, as in limit = 3")),
+        }
+    }
+
+    /// The workloads that it names, and whether starts are measured.
+    pub fn work(&self) -> (&[String], bool) {
+        (&self.content.workloads, self.content.start)
+    }
+
+    /// How the workloads are measured.
+    pub fn effort(&self) -> Effort {
+        let Content { param, size, iterations, blocks, budget, .. } = &self.content;
+        Effort {
+            param: param.clone(),
+            size: *size,
+            iterations: *iterations,
+            blocks: *blocks,
+            budget: budget.clone(),
+        }
+    }
+
+    /// The limits, with that of the command line for all that have none of their own.
+    ///
+    /// # Errors
+    /// A limit of a metric that no workload has with a verdict.
+    pub fn limits(&self, percent: Option<f64>, workloads: &[WorkloadPlan]) -> Result<GateLimits, Failure> {
+        let metrics = workloads.iter().flat_map(|workload| {
+            let primary = workload.metrics.iter().filter(|metric| metric.spec.primary);
+            primary.flat_map(|metric| GateLimits::keys(&workload.id, &metric.spec.name))
+        });
+        let known: Vec<String> = metrics.collect();
+        for key in self.content.limits.keys() {
+            if known.contains(key.get_ref()) {
+                continue;
+            }
+            let hint = match nearest(key.get_ref(), known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("what is measured: {}", listed(&known)),
+            };
+            return Err(Failure::input(format!("the gate compares no metric `{}`", key.get_ref()))
+                .at(&self.name, &self.text, key.span())
+                .hint(hint));
+        }
+        let own = self.content.limit.as_ref().map(|limit| *limit.get_ref());
+        let of = self.content.limits.iter();
+        Ok(GateLimits {
+            limit: percent.or(own).unwrap_or(DEFAULT_PERCENT) / 100.0,
+            of: of.map(|(key, limit)| (key.get_ref().clone(), limit.get_ref() / 100.0)).collect(),
+        })
+    }
+}
+
+/// Largest change unless the user says otherwise, per cent.
+const DEFAULT_PERCENT: f64 = 3.0;
+
+/// The keys with a workload, each once.
+fn listed(known: &[String]) -> String {
+    let mut keys: Vec<&str> = known.iter().filter(|key| key.contains('.')).map(String::as_str).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.join(", ")
+}
