@@ -258,6 +258,7 @@ fn lent(words: &[String], stage: &Stage) -> Vec<String> {
         }
         result.push(match before {
             "--on" | "--baseline" | "--loader" => environment(word),
+            _ if words[0] == "gate" && word.contains(':') => environment(word),
             "--image" if word == "debian" || word.starts_with("oci:") => "probe".into(),
             "--workload" => {
                 let page = fs::read_to_string(root().join("docs/workloads.md")).unwrap();
@@ -291,7 +292,7 @@ fn refusal(stage: &Stage, line: &str) -> Option<String> {
         None => None,
         // Taken as a whole, down to keys of environments and parameters of workloads; nothing is
         // done.
-        Some("run" | "plan" | "start" | "density") => {
+        Some("run" | "plan" | "gate" | "start" | "density") => {
             let mut words = words.clone();
             if !words.iter().any(|word| word == "--dry-run") {
                 words.insert(1, "--dry-run".into());

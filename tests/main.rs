@@ -28,6 +28,7 @@ mod first_minutes;
 mod fleet;
 mod footprint;
 mod fuzz;
+mod gate;
 mod hostile;
 mod images;
 mod kills;

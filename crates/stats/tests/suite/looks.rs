@@ -2,7 +2,9 @@
 
 use crate::build::*;
 use crate::records::*;
-use weigh_model::{Comparison, Conclusion, ConclusionReason, Effort, Looks, Plan, Record, Slicing};
+use weigh_model::{
+    Comparison, Conclusion, ConclusionReason, Effort, GateLimits, Looks, Plan, Record, Slicing,
+};
 use weigh_stats::{Concluded, Due, Flag, Options, Verdict, WarningKind, analyse, collect, conclusions};
 
 fn options() -> Options {
@@ -167,4 +169,27 @@ fn units_after_a_conclusion_are_complete_without_it() {
 fn failed_unit(block: u32) -> Vec<Record> {
     let others = ["e", "f"].map(|environment| measured(At(block, 0, "w", environment), &[1.0]));
     [failed(At(block, 0, "w", "native"))].into_iter().chain(others).collect()
+}
+
+/// What a gate with a limit of 3 % makes of a look at so many of 30 blocks.
+fn gated(blocks: usize, mean: f64, sd: f64) -> Option<ConclusionReason> {
+    let comparison = with_log_ratios(&spread(blocks, mean, sd));
+    let due = [Due { workload: "w", blocks: blocks as u32 }];
+    let gate = Some(GateLimits { of: [("other".to_string(), 1.0)].into(), ..GateLimits::all(0.03) });
+    let options = Options { looks: Looks::new(10, 5, 30), gate, ..options() };
+    conclusions(&[comparison], &options, 0.01, &due, &|_, _| true).first().map(|(_, reason)| *reason)
+}
+
+#[test]
+fn a_gate_decides_by_its_limit_in_place_of_the_margin() {
+    use ConclusionReason::{Decided, Futile, LastLook};
+    assert_eq!(gated(10, 0.1, 0.01), Some(Decided), "above");
+    // A difference beyond the margin of 2 % that is not shown to lie above the limit.
+    assert_eq!(gated(10, 0.028, 0.001), None);
+    assert_eq!((gated(10, 0.0, 0.001), gated(15, 0.0, 0.001)), (None, Some(Decided)), "below, from 15 on");
+    // At the limit the blocks that are left decide nothing; a fifth of the spread below it they may.
+    let limit = 0.03_f64.ln_1p();
+    assert_eq!((gated(15, limit - 0.004, 0.02), gated(15, limit, 0.02)), (None, Some(Futile)));
+    assert_eq!(gated(25, limit - 0.008, 0.02), None);
+    assert_eq!(gated(30, limit, 0.02), Some(LastLook));
 }

@@ -4,6 +4,7 @@
 //! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes
 //! 200,000 repetitions of everything (`make test-long`).
 
+mod builds;
 mod correlated;
 mod course;
 mod coverage;
@@ -78,8 +79,17 @@ pub fn rates<const N: usize>(
     seed: u64,
     experiment: impl Fn(&mut Random) -> [bool; N] + Sync,
 ) -> [f64; N] {
-    let long = std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1");
-    let each = if long { LONG } else { default } / STREAMS;
+    rates_of([default, LONG], seed, experiment)
+}
+
+/// The same with so many repetitions by default, and so many in a long run.
+pub fn rates_of<const N: usize>(
+    [default, long]: [u32; 2],
+    seed: u64,
+    experiment: impl Fn(&mut Random) -> [bool; N] + Sync,
+) -> [f64; N] {
+    let is_long = std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1");
+    let each = if is_long { long } else { default } / STREAMS;
     let stream = |number: u32| {
         let mut random = Random::new(seed * u64::from(STREAMS) + u64::from(number));
         let mut counts = [0u32; N];

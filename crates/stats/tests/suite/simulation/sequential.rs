@@ -13,7 +13,7 @@ const SD: f64 = 0.035;
 const TARGET: f64 = 0.01;
 
 /// Workloads of arms, each with the log ratios of all blocks that it could have.
-type Runs<'a> = &'a [Vec<Vec<f64>>];
+pub(super) type Runs<'a> = &'a [Vec<Vec<f64>>];
 
 fn name(of: usize) -> String {
     format!("w{of}")
@@ -41,9 +41,18 @@ fn run(runs: Runs<'_>, target: f64) -> (Analysis, Vec<Vec<u32>>) {
 
 /// A run to its end: what was measured, what the looks concluded, and the blocks of every arm.
 fn ended(runs: Runs<'_>, target: f64) -> (Vec<Comparison>, Options, Vec<Vec<u32>>) {
+    ended_by(Options { looks: Some(LOOKS), ..Options::new("native") }, runs, target)
+}
+
+/// The same with the looks and the gate of these options.
+pub(super) fn ended_by(
+    mut options: Options,
+    runs: Runs<'_>,
+    target: f64,
+) -> (Vec<Comparison>, Options, Vec<Vec<u32>>) {
+    let looks = options.looks.expect("a design with looks");
     let mut blocks: Vec<Vec<u32>> = runs.iter().map(|arms| vec![0; arms.len()]).collect();
-    let mut options = Options { looks: Some(LOOKS), ..Options::new("native") };
-    for look in LOOKS.before(LOOKS.last() + 1) {
+    for look in looks.before(looks.last() + 1) {
         let is_open = |options: &Options, of: usize, arm: usize| {
             let is = |one: &Concluded| one.workload == name(of) && one.environment == format!("e{arm}");
             !options.concluded.iter().any(is)
@@ -74,7 +83,7 @@ fn ended(runs: Runs<'_>, target: f64) -> (Vec<Comparison>, Options, Vec<Vec<u32>
 }
 
 /// Trials of a run, the baseline's among them.
-fn trials(blocks: &[Vec<u32>]) -> u32 {
+pub(super) fn trials(blocks: &[Vec<u32>]) -> u32 {
     blocks.iter().map(|arms| arms.iter().sum::<u32>() + arms.iter().max().expect("an arm")).sum()
 }
 

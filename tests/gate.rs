@@ -1,0 +1,284 @@
+//! `weigh gate`: two builds, one answer, and what continuous integration gets of it.
+
+use crate::support::{Stage, listed, ready};
+
+/// Two builds with noise of one per cent; the second one costs so much more.
+fn builds(effect: &str) -> String {
+    format!("null:sd=0.01,seed=1 null:effect={effect},sd=0.01,seed=2")
+}
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+    use crate::support::trials;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::process::Command;
+
+    const REST: &str = "--no-void --seed 1 --limit 3 -- work";
+
+    /// Joined words, because tables have no fixed width.
+    fn words(text: &str) -> String {
+        text.replace('\u{a0}', " ").split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The three answers, with what each writes, and how early they come.
+    #[test]
+    fn a_gate_passes_fails_or_says_that_it_is_undecided() {
+        let stage = Stage::with_fakes();
+        let cases = [
+            ("0", 0, "Gate: pass", 15, ["failures=\"0\"", "errors=\"0\""]),
+            ("0.3", 3, "Gate: slower", 10, ["failures=\"1\"", "above the gate of 3 %"]),
+            ("0.03", 4, "Gate: undecided", 30, ["failures=\"1\"", "undecided"]),
+        ];
+        for (effect, code, title, most, junit) in cases {
+            let out = format!("r{code}");
+            let line = format!("gate {} --out {out} --comment c.md --junit j.xml {REST}", builds(effect));
+            let said = stage.run(&line).ends_with(code);
+            assert!(said.stdout.contains(title), "{}", said.stdout);
+            let comment = stage.read("c.md");
+            assert!(comment.starts_with(&format!("# {title}\n")), "{comment}");
+            assert!(comment.contains("| work time "), "{comment}");
+            assert!(!comment.contains("weigh-test"), "paths of this machine have no place: {comment}");
+            let cases = stage.read("j.xml");
+            junit.iter().for_each(|part| assert!(cases.contains(part), "{part}: {cases}"));
+            let trials = trials(&stage.here().join(&out)).len();
+            assert!(trials <= 2 * most, "{effect}: {trials} trials");
+            // The run has its answer: whoever shows or resumes it gets the same.
+            assert!(words(&stage.run(&format!("show {out}")).ends_with(code).stdout).contains(title));
+            stage.run(&format!("resume {out}")).ends_with(code);
+            assert_eq!(shown_code(&stage, &out), code);
+        }
+        stage.host_is_as_before();
+    }
+
+    /// The exit code of an export of a gate.
+    fn shown_code(stage: &Stage, run: &str) -> i32 {
+        let said = stage.weigh().args(["show", run, "--format", "junit"]).output().unwrap();
+        said.status.code().unwrap()
+    }
+
+    /// A build that does not start, one that crashes half of the time, and one that prints nonsense.
+    #[test]
+    fn a_build_that_does_not_work_passes_no_gate() {
+        let stage = Stage::with_fakes();
+        let cases = [
+            ("null:launch=fail", "the gate cannot judge work"),
+            ("null:fault=exit,every=2", "failed"),
+            ("null:fault=missing", "the gate cannot judge work"),
+        ];
+        for (at, (new, reason)) in cases.into_iter().enumerate() {
+            let line = format!("gate null:sd=0.01 {new} --out r{at} --comment c{at}.md {REST}");
+            let said = stage.run(&line).ends_with(4);
+            assert!(said.stderr.contains(reason), "{}", said.stderr);
+            assert!(stage.read(&format!("c{at}.md")).contains("Gate: not judged"), "{}", said.stdout);
+            assert!(stage.here().join(format!("r{at}/samples.jsonl")).exists(), "nothing is lost");
+        }
+        // The old build counts as well.
+        stage.run(&format!("gate null:launch=fail null:sd=0.01 {REST}")).ends_with(4);
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn equal_environments_are_told_apart_by_labels() {
+        let stage = Stage::with_fakes();
+        stage.stdout(&format!("gate null:sd=0.001 null:sd=0.001 --out r {REST}"));
+        let names: Vec<String> = listed(&stage.read_json("r/plan.json"), "environments")
+            .iter()
+            .map(|environment| environment["name"].as_str().unwrap().to_string())
+            .collect();
+        assert_eq!(names, ["null:label=old,sd=0.001", "null:label=new,sd=0.001"]);
+    }
+
+    /// What the command line leaves open is in a file, with limits of metrics.
+    #[test]
+    fn settings_are_read_from_a_file() {
+        let stage = Stage::with_fakes();
+        std::fs::create_dir(stage.here().join(".weigh")).unwrap();
+        stage.write(".weigh/gate.toml", "start = true\nblocks = 20\n\n[limits]\nstart_to_init = 60\n");
+        let gate = "gate null:launch-time=10ms,sd=0.01 null:effect=0.5,launch-time=10ms,sd=0.01,seed=2 --no-void --seed 1";
+        stage.run(&format!("{gate} --out a --dry-run")).ends_with(0);
+        let said = stage.run(&format!("{gate} --out a"));
+        let plan = stage.read_json("a/plan.json");
+        assert_eq!(plan["gate"]["of"]["start_to_init"], 0.6, "{}", said.stderr);
+        assert_eq!(plan["effort"]["looks"]["last"], 20);
+        // The command line goes before the file.
+        stage.run(&format!("{gate} --blocks 25 --limit 90 --out b"));
+        let plan = stage.read_json("b/plan.json");
+        assert_eq!((&plan["gate"]["limit"], &plan["effort"]["looks"]["last"]), (&0.9.into(), &25.into()));
+    }
+
+    /// Bad settings are refused with their place and what to do.
+    #[test]
+    fn wrong_settings_are_refused_with_their_place() {
+        let stage = Stage::with_fakes();
+        let gate = "gate null null:label=b --config g.toml";
+        let cases = [
+            ("workloads = [\"spin\"]\nlimmit = 3\n", ["limmit", "the keys are workloads", "g.toml:2"]),
+            (
+                "workloads = [\"spin\"]\nlimit = -100.0\n",
+                ["a limit of -100 % is none", "g.toml:2", "above -100"],
+            ),
+            (
+                "workloads = [\"spin\"]\n[limits]\nduratoin = 3.0\n",
+                ["no metric `duratoin`", "g.toml:3", "did you mean"],
+            ),
+            ("limit = \"3\"\n", ["g.toml:1", "invalid type", "the keys are"]),
+        ];
+        for (text, expected) in cases {
+            stage.write("g.toml", text);
+            stage.refuses(gate, &expected);
+        }
+        stage.refuses("gate null null:label=b --config no.toml", &["cannot read no.toml"]);
+        stage.refuses("gate null null:label=b", &["nothing to measure", "name workloads"]);
+        stage.refuses("gate null null:label=b --blocks 9 -- true", &["a gate of 9 blocks", "give 15 to 325"]);
+        stage.refuses("gate null nul -- true", &["nul"]);
+        stage.refuses("gate null null:label=b --quick -- true", &["--quick"]);
+    }
+
+    /// The block of a key in a file of YAML, without its indentation; these files need no more.
+    fn block(text: &str, key: &str) -> Vec<String> {
+        let lines: Vec<&str> = text.lines().collect();
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        let at = lines.iter().position(|line| line.trim_start() == key).unwrap_or_else(|| panic!("no {key}"));
+        let below =
+            lines[at + 1..].iter().take_while(|line| line.is_empty() || indent(line) > indent(lines[at]));
+        let below: Vec<&str> = below.copied().collect();
+        let least = below.iter().filter(|line| !line.is_empty()).map(|line| indent(line)).min().unwrap();
+        below.iter().map(|line| line.get(least..).unwrap_or_default().to_string()).collect()
+    }
+
+    fn file(path: &str) -> String {
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+    }
+
+    /// A shell in the stage's directory, with the binary as `weigh`.
+    fn shell(stage: &Stage, script: &str, variables: &BTreeMap<String, String>) -> (i32, String) {
+        let mut command = Command::new("timeout");
+        stage.prepare(&mut command, "300".into(), "bash -c");
+        command.arg(script).envs(variables);
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// The step of the composite action, with the inputs that its variables name.
+    #[test]
+    fn the_action_of_github_runs_the_gate() {
+        let stage = Stage::with_fakes();
+        let action = file("action.yml");
+        let inputs = block(&action, "inputs:").join("\n");
+        let binary = assert_cmd::cargo::cargo_bin("weigh").display().to_string();
+        for (new, decision, code) in [
+            ("null:sd=0.01,seed=2", "pass", 0),
+            ("null:effect=0.3,sd=0.01", "slower", 3),
+            ("nul", "failed", 2),
+        ] {
+            let given = BTreeMap::from([
+                ("old", "null:label=$(touch injected),sd=0.01,seed=1".to_string()),
+                ("new", new.to_string()),
+                ("arguments", "--no-void --seed 1 -- work".to_string()),
+                ("weigh", binary.clone()),
+                ("directory", decision.to_string()),
+            ]);
+            let mut variables = BTreeMap::new();
+            for line in block(&action, "env:") {
+                let (name, value) = line.split_once(": ").unwrap();
+                let input = value.trim_start_matches("${{ inputs.").trim_end_matches(" }}");
+                assert!(inputs.lines().any(|line| line == format!("{input}:")), "no input {input}");
+                variables.insert(name.to_string(), given[input].clone());
+            }
+            for name in ["GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"] {
+                variables.insert(name.into(), format!("{name}-{decision}"));
+            }
+            let script = block(&action, "run: |").join("\n");
+            // As GitHub starts a step of `shell: bash`.
+            let (found, said) = shell(&stage, &format!("set -eo pipefail\n{script}"), &variables);
+            assert_eq!(found, code, "{said}");
+            assert_eq!(stage.read(&format!("GITHUB_OUTPUT-{decision}")), format!("decision={decision}\n"));
+            if code != 2 {
+                assert!(stage.read(&format!("GITHUB_STEP_SUMMARY-{decision}")).starts_with("# Gate: "));
+                assert!(stage.read(&format!("{decision}.xml")).contains("<testsuites"));
+            }
+        }
+        assert!(!stage.here().join("injected").exists(), "an input is no code");
+    }
+
+    /// The script of the template, with its variables.
+    #[test]
+    fn the_template_of_gitlab_runs_the_gate() {
+        let stage = Stage::with_fakes();
+        let template = file("packaging/gitlab/gate.yml");
+        let mut variables: BTreeMap<String, String> = BTreeMap::new();
+        for line in block(&template, "variables:").iter().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.split_once(": ").unwrap();
+            variables.insert(name.into(), value.trim_matches('"').into());
+        }
+        let binary = assert_cmd::cargo::cargo_bin("weigh").display().to_string();
+        for (name, value) in [
+            ("WEIGH_GATE_COMMAND", binary.as_str()),
+            ("WEIGH_GATE_OLD", "null:sd=0.01,seed=1"),
+            ("WEIGH_GATE_NEW", "null:effect=0.3,sd=0.01"),
+            ("WEIGH_GATE_ARGUMENTS", "--no-void --seed 1 -- work"),
+        ] {
+            assert!(variables.insert(name.into(), value.into()).is_some(), "no variable {name}");
+        }
+        let script = block(&template, "- |").join("\n");
+        let (code, said) = shell(&stage, &script, &variables);
+        assert_eq!(code, 3, "{said}");
+        for written in ["weigh-gate/samples.jsonl", "weigh-gate.md", "weigh-gate.xml"] {
+            assert!(stage.here().join(written).exists(), "{written}");
+        }
+        let after = block(&template, "after_script:").join("\n");
+        let after: Vec<&str> = after.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+        assert_eq!(shell(&stage, &after.join("\n"), &variables).0, 0);
+    }
+}
+
+/// A wrapper of runc that works before it starts the real one, `turns` turns of a loop.
+fn wrapper(stage: &Stage, turns: u32) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let script = format!("#!/bin/sh\ni=0\nwhile [ $i -lt {turns} ]; do i=$((i+1)); done\nexec runc \"$@\"\n");
+    let name = format!("runc-{turns}");
+    stage.write(&name, script);
+    let path = stage.here().join(&name);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+/// runc against itself, and against itself behind a wrapper that does more work.
+#[test]
+fn runc_equals_itself_and_more_work_is_found() {
+    let stage = Stage::new();
+    if !ready(&stage, "runc", "runc_equals_itself_and_more_work_is_found") {
+        return;
+    }
+    let (same, slow) = (wrapper(&stage, 0), wrapper(&stage, 20_000));
+    let gate = |new: &str, out: &str| {
+        let line = format!(
+            "gate runc:binary={same} runc:binary={new} --start --limit 10 --out {out} --comment {out}.md"
+        );
+        stage.run(&line)
+    };
+    let equal = gate(&same, "equal");
+    assert!(!equal.stderr.contains("slower by more"), "{}\n{}", equal.stdout, equal.stderr);
+    gate(&slow, "slow").ends_saying(3, &["slower by more than the limit"]);
+    assert!(stage.read("slow.md").contains("Gate: slower"));
+    stage.host_is_as_before();
+}
+
+/// A file that is no runc.
+#[test]
+fn a_build_that_prints_a_wrong_version_is_no_pass() {
+    let stage = Stage::new();
+    if !ready(&stage, "runc", "a_build_that_prints_a_wrong_version_is_no_pass") {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    stage.write("not-runc", "#!/bin/sh\necho something else 1.0\n");
+    let path = stage.here().join("not-runc");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let said = stage.run(&format!("gate runc runc:binary={} --start --limit 10", path.display()));
+    assert!([Some(1), Some(4)].contains(&said.code), "{:?}: {}\n{}", said.code, said.stdout, said.stderr);
+    assert!(said.stderr.contains("not-runc"), "{}", said.stderr);
+    stage.host_is_as_before();
+}
