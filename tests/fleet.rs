@@ -86,6 +86,43 @@ fn every_machine_measures_and_one_that_is_away_is_a_failure() {
     stage.host_is_as_before();
 }
 
+/// The blocks of one plan are shared out, the share of a machine that is away is measured by another,
+/// and one report says what all of them found.
+#[test]
+fn blocks_are_shared_out() {
+    let stage = Stage::new();
+    let Some(machines) = machines("blocks_are_shared_out", 2) else { return };
+    let via = [labelled(&machines[0], "a"), labelled(&machines[1], "b")].join(";");
+    let line = format!(
+        "fleet --shard --via '{via};ssh:host=nowhere.invalid,config=/dev/null' --out f {}",
+        work(8, "1ms")
+    );
+    let said = stage.run(&line).ends_with(0).all();
+    for words in ["weigh pool f", "THESE MACHINES", "measure the shares of those"] {
+        assert!(said.contains(words), "`{words}` is not in {said}");
+    }
+    // 8 blocks on 3 machines: 3, 3 and 2, of two trials each.
+    for (name, trials_of, number) in [("a", 6, 0), ("b", 6, 1), ("a-2", 4, 2)] {
+        assert_eq!(trials(&stage.here().join("f").join(name)).len(), trials_of, "{name}: {said}");
+        let plan = stage.read_json(&format!("f/{name}/plan.json"));
+        assert_eq!(plan["share"], serde_json::json!({ "number": number, "shares": 3, "blocks": 8 }));
+        assert_eq!(plan["seed"], 1 + number);
+    }
+    let fleet = stage.json("show f --format json");
+    assert_eq!(state(&fleet, "nowhere.invalid").0, "failed");
+    assert_eq!(fleet["machines"][2]["replaced_by"], "a-2", "{fleet}");
+    let report = stage.json("pool f --format json");
+    assert_eq!(
+        (&report["scope"], &report["cells"][0]["n"]),
+        (&"these-machines".into(), &8.into()),
+        "{report}"
+    );
+    stage.run("fleet --resume f").ends_with(0);
+    machines.iter().for_each(is_empty);
+    drop(machines);
+    stage.host_is_as_before();
+}
+
 /// Ctrl-C ends every run after its trial and brings its half back; the other half is measured
 /// later, and no trial twice.
 #[test]
@@ -318,6 +355,14 @@ mod fakes {
         for words in ["seed 3", "machine: a (ssh:host=a)", "on b: make /var/tmp/weighbridge-fleet-"] {
             assert!(text.contains(words), "`{words}` is not in {text}");
         }
+        let line = "fleet --shard --via slurm:nodes=3 --dry-run --on null --baseline null";
+        let text = stage.stdout(&format!("{line} --blocks 10 -- work"));
+        assert!(
+            text.contains("task-0 (slurm), 4 of the blocks") && text.contains("3 of the blocks"),
+            "{text}"
+        );
+        stage.refuses(&format!("{line} --blocks 5 -- work"), &["too few for 3 machines", "--blocks 6"]);
+        stage.refuses(&format!("{line} -- work"), &["a fixed number of blocks", "give --blocks"]);
         let text = stage.stdout("fleet --via slurm:nodes=3 --dry-run --on null --baseline null -- work");
         assert!(text.contains("job array of 3 tasks"), "{text}");
         assert_eq!(std::fs::read_dir(stage.here()).unwrap().count(), 0);

@@ -312,3 +312,97 @@ fn runs_without_an_effect_leave_nothing_to_pool() {
     stage.stdout(line);
     stage.run("pool r").ends_saying(4, &["no run here has an effect to pool"]);
 }
+
+/// Three machines that are alike and measured 30 of 90 blocks each.
+fn shared() -> Stage {
+    let stage = four();
+    for (number, run) in ["a", "b", "c"].into_iter().enumerate() {
+        edit(&stage, &format!("{run}/plan.json"), |plan| {
+            plan["share"] = serde_json::json!({ "number": number, "shares": 3, "blocks": 90 });
+        });
+    }
+    stage
+}
+
+#[test]
+fn shares_of_one_plan_are_joined() {
+    let stage = shared();
+    let report = stage.json("pool a b c --format json");
+    let cell = cell_of(&report, OTHER, "time");
+    assert_eq!(report["scope"], "these-machines");
+    assert_eq!((&cell["n"], &cell["machines"], &cell["verdict"]), (&90.into(), &3.into(), &"SLOWER".into()));
+    assert!(cell["prediction"].is_null(), "{cell}");
+    assert!((cell["overhead"]["mean"].as_f64().unwrap() - 0.06).abs() < 0.01, "{cell}");
+    let said = unbroken(&stage.stdout("pool a b c"));
+    for part in ["THESE MACHINES", "blocks shared out", "the machines differ"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // A verdict takes no second machine, and a share that is missing is told.
+    let said = unbroken(&stage.stdout("pool b"));
+    assert!(said.contains("of 3 shares these are missing: 1, 3") && said.contains("SLOWER"), "{said}");
+    stage.run("pool a b c --gate 1").ends_with(3);
+}
+
+#[test]
+fn shares_that_do_not_fit_are_refused() {
+    let stage = shared();
+    stage.refuses("pool a b c d", &["shares: 3 (a), none (d)"]);
+    stage.refuses("pool a b c --by kernel", &["machines of one kind", "leave out --by"]);
+    edit(&stage, "c/host.json", |host| {
+        host["kernel"] = "9.9".into();
+        host["cpu_model"] = "another".into();
+    });
+    stage.refuses("pool a b c", &["machine:CPU model: ", "another (c)", "machine:kernel: ", "9.9 (c)"]);
+    let said = unbroken(&stage.stdout("pool a b c --allow-unequal machine"));
+    assert!(said.contains("UNEQUAL BY REQUEST") && said.contains("9.9 (c)"), "{said}");
+    edit(&stage, "b/plan.json", |plan| plan["share"]["number"] = 0.into());
+    stage.refuses("pool a b", &["a and b are the same share, 1 of 3"]);
+}
+
+/// A fleet stands for the runs of its machines that are done.
+#[test]
+fn a_fleet_is_pooled_by_its_name() {
+    let stage = four();
+    let machine =
+        |name: &str, state: Value| serde_json::json!({ "name": name, "via": "ssh:host=x", "state": state });
+    let done = || serde_json::json!({ "kind": "done" });
+    let fleet = |machines: Vec<Value>| {
+        serde_json::json!({ "format": 2, "tool_version": "1", "id": "f", "machines": machines }).to_string()
+    };
+    stage.write("fleet-plan.json", stage.read("a/plan.json"));
+    let failed = serde_json::json!({ "kind": "failed", "reason": "away" });
+    stage.write(
+        "fleet.json",
+        fleet(vec![machine("a", done()), machine("b", done()), machine("c", failed.clone())]),
+    );
+    let report = stage.json("pool . --format json");
+    let names: Vec<&Value> = listed(&report, "machines").iter().map(|machine| &machine["name"]).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(stage.json("pool . d --format json")["machines"].as_array().unwrap().len(), 3);
+    stage.write("fleet.json", fleet(vec![machine("a", failed)]));
+    stage.refuses("pool .", &["no machine of the fleet", "--resume"]);
+}
+
+#[test]
+fn kinds_are_compared_by_what_the_work_costs() {
+    let stage = four();
+    let kinds = "pool a b c d --label a=small --label b=small --label c=large --label d=large";
+    let line = format!("{kinds} --price small=0.5/h --price large=1/h");
+    let said = unbroken(&stage.stdout(&line));
+    for part in ["what it costs", "cost against small", "price/h"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let report = stage.json(&format!("{line} --format json"));
+    let costs = listed(&report, "costs");
+    assert_eq!(costs.len(), 4, "two kinds in two environments: {report}");
+    let large =
+        costs.iter().find(|cost| cost["group"] == "large" && cost["environment"] == BASELINE).unwrap();
+    let mean = large["cost_against_first"]["mean"].as_f64().unwrap();
+    assert!((mean - 1.0).abs() < 1e-9, "the same time at twice the price: {large}");
+    let page = stage.stdout(&format!("{line} --format html"));
+    assert!(page.contains("id=\"prices\""), "the costs have a place of their own");
+    stage.refuses("pool a b --price small=1/h", &["kinds of machines", "--by cpu-model"]);
+    stage.refuses(&format!("{kinds} --price smal=1/h"), &["`smal`", "did you mean `small`?"]);
+    stage.refuses(&format!("{kinds} --price small=1/h"), &["kind `large` have no price"]);
+    stage.refuses(&format!("{kinds} --price small=1"), &["a price is for an hour", "small=0.34/h"]);
+}

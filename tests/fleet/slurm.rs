@@ -234,6 +234,30 @@ fn every_task_measures_and_its_run_is_here() {
     stage.host_is_as_before();
 }
 
+/// Four machines measure the blocks of one plan. Each has its share at once, so that all of them take the
+/// time of a quarter: the blocks of no task are more than that.
+#[test]
+fn tasks_share_blocks() {
+    let Some(cluster) = cluster("tasks_share_blocks", 4) else { return };
+    let stage = Stage::with_fakes();
+    let line = format!("fleet --shard --via slurm:nodes=4 --out f {}", work(12, "20ms"));
+    let (code, said) = run(&stage, &cluster, &line);
+    assert_eq!(code, Some(0), "{said}");
+    let fleet = stage.json("show f --format json");
+    let nodes: std::collections::BTreeSet<String> =
+        (0..4).map(|task| fleet["machines"][task]["node"].to_string()).collect();
+    assert_eq!(nodes.len(), 4, "every share has a node of its own: {fleet}");
+    for task in 0..4 {
+        assert_eq!(trials(&stage.here().join(format!("f/task-{task}"))).len(), 6, "{said}");
+    }
+    let report = stage.json("pool f --format json");
+    let cell = &report["cells"][0];
+    assert_eq!((&report["scope"], &cell["n"]), (&"these-machines".into(), &12.into()), "{report}");
+    cluster.is_empty();
+    drop(cluster);
+    stage.host_is_as_before();
+}
+
 /// Ctrl-C takes tasks out of the queue and ends those that run after their trial; a killed weigh
 /// leaves them running, and whoever goes on with the fleet follows them.
 #[test]

@@ -45,7 +45,7 @@ pub use parity::{
 };
 pub use plan::{
     Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, Operations, Orders,
-    PLAN_FORMAT, Plan, WorkloadPlan,
+    PLAN_FORMAT, Plan, Share, WorkloadPlan,
 };
 pub use sample::{
     Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, LoaderMachine, NoisyHost, Outcome, Paced,

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
 /// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it; 9,
 /// slices; 10, group-sequential runs, balanced orders and a control; 11, commands of environments,
-/// standard input from a file, failures that are ignored, and gates of two builds.
+/// standard input from a file, failures that are ignored, gates of two builds, and shares.
 pub const PLAN_FORMAT: u32 = 11;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
@@ -73,6 +73,10 @@ pub struct Plan {
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loader: Option<EnvironmentSpec>,
+    /// Which part of a larger plan's blocks this is; absent from whole plans and from those of formats
+    /// before 11.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
     /// SHA-256 digests (hexadecimal) of what runs in the guests: `probe`, `kernels`, `image`.
     pub digests: BTreeMap<String, String>,
 }
@@ -105,6 +109,7 @@ impl Plan {
             allow_unequal: Vec::new(),
             noise: NoiseLimits::default(),
             loader: None,
+            share: None,
             slices: SliceChoice::Off,
             digests: BTreeMap::new(),
         }
@@ -119,6 +124,49 @@ impl Plan {
         let serves = |of: &WorkloadPlan| of.id == workload && of.staging.server.is_some();
         self.loader.is_some() && self.workloads.iter().any(serves)
     }
+
+    /// The plan of a share of this one's blocks. Its seed is its own, so that no two shares have the
+    /// same orders. None where the blocks are not a fixed number, or the share has fewer than
+    /// [`Share::FEWEST_BLOCKS`].
+    pub fn of_share(&self, number: u32, shares: u32) -> Option<Self> {
+        let all = self.effort.fixed_blocks().filter(|_| number < shares && self.share.is_none())?;
+        let blocks = all / shares + u32::from(number < all % shares);
+        let effort = match self.effort {
+            Effort::Quick { .. } => Effort::Quick { blocks },
+            _ => Effort::Fixed { blocks },
+        };
+        let share = Some(Share { number, shares, blocks: all });
+        let seed = self.seed.wrapping_add(u64::from(number));
+        (blocks >= Share::FEWEST_BLOCKS).then(|| Self { effort, share, seed, ..self.clone() })
+    }
+
+    /// The plan that this is a share of, and that plan's number of blocks; itself where it is whole.
+    /// All shares of one plan have the same, seed apart.
+    pub fn whole(&self) -> Self {
+        let Some(Share { blocks, .. }) = self.share else { return self.clone() };
+        let effort = match self.effort {
+            Effort::Quick { .. } => Effort::Quick { blocks },
+            _ => Effort::Fixed { blocks },
+        };
+        Self { effort, share: None, ..self.clone() }
+    }
+}
+
+/// A share of the blocks of a plan: several machines that are alike measure one each (method
+/// specification, "Shared blocks").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Which one, from 0.
+    pub number: u32,
+    /// How many there are.
+    pub shares: u32,
+    /// Blocks of all shares together.
+    pub blocks: u32,
+}
+
+impl Share {
+    /// Fewest blocks of a share: of one alone the error would be unknown.
+    pub const FEWEST_BLOCKS: u32 = 2;
 }
 
 /// How the environments of a unit are put in order (method specification, "Randomised complete
@@ -215,6 +263,14 @@ impl Effort {
             Self::Precision { maximum, .. } => maximum,
             Self::Sequential { looks, .. } => looks.last(),
             Self::Lasting { .. } => Self::MOST_BLOCKS,
+        }
+    }
+
+    /// The number of blocks, where it is fixed beforehand.
+    pub fn fixed_blocks(self) -> Option<u32> {
+        match self {
+            Self::Quick { blocks } | Self::Fixed { blocks } => Some(blocks),
+            Self::Precision { .. } | Self::Sequential { .. } | Self::Lasting { .. } => None,
         }
     }
 

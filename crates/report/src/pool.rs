@@ -5,6 +5,7 @@
 //! machines and blocks, and an interval; what one machine lacks, or has twice, is said; and nothing
 //! is claimed of other machines where only one was measured.
 
+mod costs;
 mod delimited;
 mod document;
 mod json;
@@ -25,6 +26,8 @@ pub struct PooledReport {
     pub pooled: Pooled,
     /// By what machines are grouped, in words; absent where they are not.
     pub by: Option<String>,
+    /// What an hour of a machine of each group costs, in one currency; none where nobody asks.
+    pub prices: Vec<f64>,
     /// In the order in which their runs were named.
     pub machines: Vec<PooledMachine>,
     /// What differs between the runs and was allowed by name, a sentence each.

@@ -112,7 +112,7 @@ pub use pilot::{
 };
 pub use pool::{
     GroupDifference, MachineEffect, MachineSpread, PoolRun, Pooled, PooledCell, PooledGroup, RunEstimates,
-    gate_pooled, pool,
+    Scope, WorkCost, gate_pooled, join_shares, pool, work_costs,
 };
 pub use sequential::SequentialLook;
 pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};

@@ -1,5 +1,9 @@
 //! Runs of one plan on several machines: what holds on average over machines like these, and on
-//! another one (method specification, "Several machines").
+//! another one (method specification, "Several machines"); or what holds on these machines alone,
+//! which measured shares of one plan's blocks ("Shared blocks").
+
+mod price;
+mod scope;
 
 use crate::analyse::{self, Measured};
 use crate::analysis::{
@@ -10,6 +14,9 @@ use crate::gate::{GateOutcome, Question, outcomes};
 use crate::holm;
 use crate::interval::Interval;
 use crate::random_effects::RandomEffects;
+pub use price::{WorkCost, work_costs};
+pub use scope::Scope;
+use scope::parts;
 use std::collections::BTreeMap;
 use weigh_model::{Comparison, MetricSpec, WorkloadKey};
 
@@ -109,6 +116,8 @@ pub struct PoolRun {
 /// What runs on several machines say together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pooled {
+    /// What the intervals are about.
+    pub scope: Scope,
     /// Name of the environment that the others are compared with.
     pub baseline: String,
     /// Equivalence margin as a fraction.
@@ -152,19 +161,19 @@ pub struct PooledCell {
     pub machines: Vec<MachineEffect>,
     /// Machines of the group without an effect, each with the reason.
     pub lacking: Vec<(String, String)>,
-    /// Blocks of the machine that has the fewest.
+    /// Blocks of the machine that has the fewest; of shared blocks all of them.
     pub n: u32,
     /// Least and largest of the machines' medians of this environment, absolute.
     pub medians: Option<(f64, f64)>,
     /// The effect on an average machine with its 95 % interval; of one machine, the effect there
-    /// with the interval of its own blocks.
+    /// with the interval of its own blocks; of shared blocks, the average over all of them.
     pub overhead: Option<Interval>,
     /// Degrees of freedom of that interval.
     pub degrees_of_freedom: Option<f64>,
     /// How the machines differ; none below two.
     pub spread: Option<MachineSpread>,
     /// The interval that holds the effect on another machine of this kind in 95 % of cases; none
-    /// below three machines, which leave no degrees of freedom for it.
+    /// below three machines, which leave no degrees of freedom for it, and of shared blocks.
     pub prediction: Option<Interval>,
     /// What may be concluded about machines of this kind on average; none for descriptive metrics,
     /// for one machine, and where a failure could change it.
@@ -181,6 +190,8 @@ pub struct PooledCell {
     /// For [`Verdict::Inconclusive`]: machines in all that would decide it with this spread, where a
     /// practical number would.
     pub machines_to_decide: Option<u32>,
+    /// The same in blocks on these machines, where blocks were shared.
+    pub blocks_to_decide: Option<u32>,
     /// What the runs say beside the numbers, each with the number of machines that say it.
     pub flags: BTreeMap<Flag, u32>,
     /// Trials that failed, on all machines.
@@ -191,6 +202,7 @@ pub struct PooledCell {
     grounds: Vec<Estimate>,
     judged: bool,
     is_absent: bool,
+    scope: Scope,
 }
 
 /// What one machine found in a cell.
@@ -200,7 +212,7 @@ pub struct MachineEffect {
     pub machine: String,
     /// Runs.
     pub runs: u32,
-    /// Blocks of the run that has the fewest.
+    /// Blocks of the run that has the fewest; of shared blocks those of all its runs.
     pub n: u32,
     /// Median of the baseline and of the environment, absolute; of several runs those of the last.
     pub medians: (Option<f64>, Option<f64>),
@@ -253,7 +265,26 @@ pub struct GroupDifference {
 ///
 /// Margin and baseline of the first run hold. Without a run there is nothing.
 pub fn pool(runs: &[PoolRun]) -> Pooled {
-    let Some(first) = runs.first() else { return Pooled::default() };
+    of_scope(Scope::LikeThese, runs)
+}
+
+/// Joins runs that each measured a share of one plan's blocks. A block never spans runs, so the paired
+/// log ratios of each are a sample by themselves, and the run is a stratum:
+///
+/// ```text
+/// mean = sum(n y) / N        y, v, n: log ratio of a run, its variance and blocks;  N = sum(n)
+/// e^2  = sum((n / N)^2 v)
+/// df   = e^4 / sum(((n / N)^2 v)^2 / (n - 1))                                      (Satterthwaite)
+/// ```
+///
+/// It is the average over these machines, each counted by its blocks, and its interval says nothing of
+/// others: what machines differ in is no part of e. Several runs of a machine are strata, too.
+pub fn join_shares(runs: &[PoolRun]) -> Pooled {
+    of_scope(Scope::TheseAlone, runs)
+}
+
+fn of_scope(scope: Scope, runs: &[PoolRun]) -> Pooled {
+    let Some(first) = runs.first() else { return Pooled { scope, ..Pooled::default() } };
     let mut groups: Vec<(String, Vec<Machine<'_>>)> = Vec::new();
     for run in runs {
         let at = position(&mut groups, |(name, _)| *name == run.group, || (run.group.clone(), Vec::new()));
@@ -265,8 +296,10 @@ pub fn pool(runs: &[PoolRun]) -> Pooled {
         );
         machines[at].runs.push(&run.estimates);
     }
-    let cells = groups.iter().enumerate().flat_map(|(at, (_, machines))| cells(at, machines)).collect();
+    let cells = groups.iter().enumerate().flat_map(|(at, (_, machines))| cells(scope, at, machines));
+    let cells = cells.collect();
     let mut pooled = Pooled {
+        scope,
         baseline: first.estimates.baseline.clone(),
         margin: first.estimates.margin,
         exploratory: runs.iter().any(|run| run.estimates.exploratory),
@@ -310,17 +343,17 @@ struct Known<'a> {
     cells: Vec<&'a RunCell>,
 }
 
-fn cells(group: usize, machines: &[Machine<'_>]) -> Vec<PooledCell> {
+fn cells(scope: Scope, group: usize, machines: &[Machine<'_>]) -> Vec<PooledCell> {
     let mut kinds: Vec<&RunCell> = Vec::new();
     for cell in machines.iter().flat_map(|machine| &machine.runs).flat_map(|run| &run.cells) {
         if !cell.is_baseline && !kinds.iter().any(|known| known.is_of(cell)) {
             kinds.push(cell);
         }
     }
-    kinds.into_iter().map(|kind| pooled_cell(group, kind, machines)).collect()
+    kinds.into_iter().map(|kind| pooled_cell(scope, group, kind, machines)).collect()
 }
 
-fn pooled_cell(group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> PooledCell {
+fn pooled_cell(scope: Scope, group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> PooledCell {
     let mut known: Vec<Known<'_>> = Vec::new();
     let mut lacking = Vec::new();
     let mut flags: BTreeMap<Flag, u32> = BTreeMap::new();
@@ -334,7 +367,7 @@ fn pooled_cell(group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> Pooled
         own.dedup();
         own.into_iter().for_each(|flag| *flags.entry(flag).or_default() += 1);
         failed = cells.iter().map(|cell| cell.failed).fold(failed, u32::saturating_add);
-        match of_machine(machine, cells) {
+        match of_machine(scope, machine, cells) {
             Ok(one) => known.push(one),
             Err((reason, absent)) => {
                 is_absent_alone &= absent;
@@ -344,11 +377,13 @@ fn pooled_cell(group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> Pooled
     }
     let own: Vec<Estimate> = known.iter().map(|one| one.estimate).collect();
     let effects = RandomEffects::of(&own);
-    if let Some(effects) = &effects {
-        known.iter_mut().zip(&effects.weights).for_each(|(one, weight)| one.effect.weight = *weight);
-    }
-    let estimate = effects.as_ref().map(|effects| effects.mean).or(own.first().copied());
-    let grounds = if is_absent_alone { grounds(&known, estimate) } else { Vec::new() };
+    let estimate = scope.combined(&own);
+    let weights = match scope {
+        Scope::LikeThese => effects.as_ref().map(|effects| effects.weights.clone()).unwrap_or_default(),
+        Scope::TheseAlone => parts(&own).collect(),
+    };
+    known.iter_mut().zip(weights).for_each(|(one, weight)| one.effect.weight = weight);
+    let grounds = if is_absent_alone { grounds(scope, &known, estimate) } else { Vec::new() };
     let medians = known.iter().filter_map(|one| one.effect.medians.1);
     let medians = medians.fold(None, |ends: Option<(f64, f64)>, x| {
         Some(ends.map_or((x, x), |(low, high)| (low.min(x), high.max(x))))
@@ -360,7 +395,7 @@ fn pooled_cell(group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> Pooled
         key: kind.key.clone(),
         metric: first.metric.clone(),
         environment: kind.environment.clone(),
-        n: known.iter().map(|one| one.effect.n).min().unwrap_or(0),
+        n: scope.blocks(known.iter().map(|one| one.effect.n)),
         medians,
         overhead: estimate.map(|estimate| estimate.interval()),
         degrees_of_freedom: estimate.map(|estimate| estimate.df),
@@ -369,7 +404,7 @@ fn pooled_cell(group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> Pooled
             q: effects.q,
             i_squared: effects.i_squared,
         }),
-        prediction: effects.as_ref().and_then(|effects| {
+        prediction: effects.as_ref().filter(|_| scope == Scope::LikeThese).and_then(|effects| {
             let (mean, half) = (effects.mean.mean, effects.prediction_half_width()?);
             Some(Interval::from_logs(mean, mean - half, mean + half))
         }),
@@ -379,10 +414,12 @@ fn pooled_cell(group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> Pooled
         smallest_detectable: None,
         bound: None,
         machines_to_decide: None,
+        blocks_to_decide: None,
         flags,
         failed,
         judged: kind.metric.primary && !kind.is_control,
         is_absent: is_absent_alone && known.is_empty(),
+        scope,
         machines: known.into_iter().map(|one| one.effect).collect(),
         lacking,
         estimate,
@@ -391,7 +428,11 @@ fn pooled_cell(group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> Pooled
 }
 
 /// What a machine knows of a cell, or why it knows nothing and whether it cannot.
-fn of_machine<'a>(machine: &Machine<'_>, cells: Vec<&'a RunCell>) -> Result<Known<'a>, (String, bool)> {
+fn of_machine<'a>(
+    scope: Scope,
+    machine: &Machine<'_>,
+    cells: Vec<&'a RunCell>,
+) -> Result<Known<'a>, (String, bool)> {
     let estimates: Vec<Estimate> = cells.iter().filter_map(|cell| cell.estimate).collect();
     if estimates.is_empty() || estimates.len() < machine.runs.len() {
         let absent = cells.iter().find_map(|cell| cell.absent.clone());
@@ -408,16 +449,16 @@ fn of_machine<'a>(machine: &Machine<'_>, cells: Vec<&'a RunCell>) -> Result<Know
     let baseline = last.and_then(|(run, cell)| {
         run.cells.iter().find(|other| other.is_baseline && other.is_about(cell))?.median
     });
-    let estimate = combined(&estimates).expect("there is an estimate");
+    let estimate = scope.combined(&estimates).expect("there is an estimate");
     let worst = [0, 1].map(|side| {
         let of_run = |cell: &&RunCell| cell.grounds.get(side).or(cell.grounds.first()).copied();
-        combined(&cells.iter().map(of_run).collect::<Option<Vec<_>>>()?)
+        scope.combined(&cells.iter().map(of_run).collect::<Option<Vec<_>>>()?)
     });
     Ok(Known {
         effect: MachineEffect {
             machine: machine.name.into(),
             runs: count(cells.len()),
-            n: cells.iter().map(|cell| cell.n).min().unwrap_or(0),
+            n: scope.blocks(cells.iter().map(|cell| cell.n)),
             medians: (baseline, cells.last().and_then(|cell| cell.median)),
             overhead: estimate.interval(),
             weight: 1.0,
@@ -428,15 +469,11 @@ fn of_machine<'a>(machine: &Machine<'_>, cells: Vec<&'a RunCell>) -> Result<Know
     })
 }
 
-/// The mean over several runs of a machine, or the only one.
-fn combined(runs: &[Estimate]) -> Option<Estimate> {
-    RandomEffects::of(runs).map(|effects| effects.mean).or(runs.first().copied())
-}
-
 /// What a verdict has to hold for: the estimate over machines or, where pairs failed, those with
-/// the worst cases of every machine. None for a single machine, and where nothing can be concluded.
-fn grounds(known: &[Known<'_>], estimate: Option<Estimate>) -> Vec<Estimate> {
-    if known.len() < 2 {
+/// the worst cases of every machine. None where nothing can be concluded, as of other machines by a
+/// single one.
+fn grounds(scope: Scope, known: &[Known<'_>], estimate: Option<Estimate>) -> Vec<Estimate> {
+    if known.len() < 2 && scope == Scope::LikeThese {
         return Vec::new();
     }
     let Some(worst) = known.iter().map(|one| one.worst).collect::<Option<Vec<_>>>() else {
@@ -445,7 +482,7 @@ fn grounds(known: &[Known<'_>], estimate: Option<Estimate>) -> Vec<Estimate> {
     if worst.iter().all(|[fast, slow]| fast == slow) {
         return estimate.into_iter().collect();
     }
-    let side = |at: usize| combined(&worst.iter().map(|case| case[at]).collect::<Vec<_>>());
+    let side = |at: usize| scope.combined(&worst.iter().map(|case| case[at]).collect::<Vec<_>>());
     [side(0), side(1)].into_iter().flatten().collect()
 }
 
@@ -476,8 +513,15 @@ impl Pooled {
             if cell.verdict == Some(Verdict::Inconclusive) {
                 let intervals = cell.grounds.iter().map(Estimate::interval).chain(cell.overhead);
                 cell.bound = narrow_bound(intervals, self.margin);
-                cell.machines_to_decide =
-                    estimate.units_to_decide(FEWEST_MACHINES, self.margin, of_diff, of_eq);
+                match self.scope {
+                    Scope::LikeThese => {
+                        cell.machines_to_decide =
+                            estimate.units_to_decide(FEWEST_MACHINES, self.margin, of_diff, of_eq);
+                    }
+                    Scope::TheseAlone => {
+                        cell.blocks_to_decide = estimate.blocks_to_decide(self.margin, of_diff, of_eq);
+                    }
+                }
             }
         }
     }
@@ -487,6 +531,17 @@ impl PooledCell {
     /// Whether the cell belongs to the family that verdicts and gates are adjusted for.
     pub fn is_in_family(&self) -> bool {
         self.judged
+    }
+
+    /// What its interval is about.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Whether these machines differ by more than the errors of their blocks explain: the interval of
+    /// the spread lies above 0.
+    pub fn machines_differ(&self) -> bool {
+        self.spread.is_some_and(|spread| spread.tau.low > 0.0)
     }
 
     /// Whether no machine of the group can have this metric, which is neither a failure nor a value.

@@ -23,8 +23,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use weigh_model::{PLAN_FORMAT, Plan};
 
-/// Version of `fleet.json`. Changes: 1, first version.
-pub const FLEET_FORMAT: u32 = 1;
+/// Version of `fleet.json`. Changes: 1, first version; 2, shares.
+pub const FLEET_FORMAT: u32 = 2;
 /// The plan of a fleet, in its directory.
 pub const FLEET_PLAN: &str = "fleet-plan.json";
 const STATE: &str = "fleet.json";
@@ -46,6 +46,13 @@ pub struct Fleet {
     pub machines: Vec<Machine>,
 }
 
+impl Fleet {
+    /// How many shares the blocks are divided into; 0 where every machine measures the whole plan.
+    pub fn shares(&self) -> u32 {
+        self.machines.iter().filter_map(|machine| machine.share).max().map_or(0, |last| last + 1)
+    }
+}
+
 /// One machine of a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -61,12 +68,26 @@ pub struct Machine {
     /// What a scheduler calls the machine that was given, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Which share of the plan's blocks it measures; absent where it measures the whole plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<u32>,
+    /// The machine that measures its share in its place; this one is not tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_by: Option<String>,
 }
 
 impl Machine {
     /// A machine that has not been asked for anything.
     pub fn new(name: String, via: String) -> Self {
-        Self { name, via, state: MachineState::Waiting { reason: None }, directory: None, node: None }
+        Self {
+            name,
+            via,
+            state: MachineState::Waiting { reason: None },
+            directory: None,
+            node: None,
+            share: None,
+            replaced_by: None,
+        }
     }
 }
 
@@ -180,9 +201,45 @@ impl FleetDirectory {
         &self.path
     }
 
-    /// What every machine measures.
+    /// What the machines measure, each all of it or each a share.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What one machine measures.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the plan has no such share.
+    pub fn plan_of(&self, at: usize) -> Result<Plan, StoreError> {
+        let Some(number) = self.fleet.machines[at].share else { return Ok(self.plan.clone()) };
+        let shares = self.fleet.shares();
+        self.plan.of_share(number, shares).ok_or_else(|| StoreError::Damaged {
+            path: self.path.join(STATE),
+            line: 1,
+            problem: format!("the plan has no share {number} of {shares}"),
+            remedy: "restore the file from a copy of the fleet, or begin the fleet again",
+        })
+    }
+
+    /// The plan of a machine as it travels.
+    ///
+    /// # Errors
+    /// As [`Self::plan_of`].
+    pub fn plan_text(&self, at: usize) -> Result<Vec<u8>, StoreError> {
+        Ok(pretty(&self.plan_of(at)?))
+    }
+
+    /// Adds a machine that measures the share of the one at a place, which has failed. Returns when
+    /// both are on disk.
+    ///
+    /// # Errors
+    /// What the file system refuses.
+    pub fn replace(&mut self, at: usize, by: Machine) -> Result<(), StoreError> {
+        let failed = &mut self.fleet.machines[at];
+        failed.replaced_by = Some(by.name.clone());
+        let share = failed.share;
+        self.fleet.machines.push(Machine { share, ..by });
+        self.save()
     }
 
     /// The machines and how far they came.
@@ -209,7 +266,7 @@ impl FleetDirectory {
         match path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::io("look at", &path, error)),
-            Ok(_) => self.check(&path).map(Some),
+            Ok(_) => self.check(at, &path).map(Some),
         }
     }
 
@@ -241,7 +298,7 @@ impl FleetDirectory {
     /// It is no run of the fleet's plan; what the file system refuses.
     pub fn accept(&self, at: usize) -> Result<RunDirectory, StoreError> {
         let (received, run) = (self.hidden(RECEIVED, at), self.run_path(at));
-        self.check(&received)?;
+        self.check(at, &received)?;
         let (replaced, io) = (self.hidden(REPLACED, at), StoreError::io);
         if run.symlink_metadata().is_ok() {
             remove(&replaced)?;
@@ -270,11 +327,11 @@ impl FleetDirectory {
         remove(&self.hidden(RECEIVED, at))
     }
 
-    /// The run directory at a path, if it is one of the fleet's plan.
-    fn check(&self, path: &Path) -> Result<RunDirectory, StoreError> {
+    /// The run directory at a path, if it is one of the plan of a machine.
+    fn check(&self, at: usize, path: &Path) -> Result<RunDirectory, StoreError> {
         let is_own = path.symlink_metadata().is_ok_and(|found| found.is_dir());
         let run = RunDirectory::open(path)?;
-        if !is_own || run.plan() != &self.plan {
+        if !is_own || run.plan() != &self.plan_of(at)? {
             return Err(StoreError::OtherPlan(path.into()));
         }
         Ok(run)

@@ -17,7 +17,7 @@ pub use fleet::FleetArgs;
 pub use gate::BuildGateArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat};
-pub use pool::{By, PoolArgs};
+pub use pool::{By, PoolArgs, PoolOf};
 pub use samples::{AnalyseArgs, SampleFormat};
 pub use selftest::{SelftestArgs, SelftestFormat};
 pub use study::{StudyArgs, StudyCommand, StudyNewArgs};

@@ -1,9 +1,11 @@
 //! Runs of one plan on several machines, from their directories to a report.
 
 mod groups;
+mod prices;
+mod shares;
 mod unlike;
 
-use crate::cli::{By, PoolArgs};
+use crate::cli::{By, PoolOf};
 use crate::commands::run::find;
 use crate::error::{Failure, Kind};
 use crate::facts;
@@ -13,8 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weigh_model::{HostFacts, Plan};
 use weigh_report::{EnvironmentFacts, PooledMachine, PooledReport};
-use weigh_stats::{Notice, Options, RunEstimates, pool};
+use weigh_stats::{Notice, Options, RunEstimates, join_shares, pool};
 use weigh_store::RunDirectory;
+use weigh_store::fleet::{FleetDirectory, MachineState};
 
 /// A run that is pooled with others, without its samples.
 struct PoolRun {
@@ -37,9 +40,11 @@ struct PoolRun {
 ///
 /// # Errors
 /// A run does not exist, is damaged, goes on, or is named twice; the runs are not of one plan; a
-/// label fits no run, or a run has none; nothing was measured.
-pub fn report(args: &PoolArgs) -> Result<PooledReport, Failure> {
+/// label fits no run, or a run has none; a price fits no kind, or a kind has none; nothing was
+/// measured.
+pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
     let labels = Labels::parse(&args.label)?;
+    let prices = prices::parse(&args.price)?;
     let by = match (args.by, args.label.as_slice()) {
         (Some(by), [_, ..]) if by != By::Label => {
             return Err(Failure::input("runs are grouped by their labels or by something else")
@@ -48,7 +53,12 @@ pub fn report(args: &PoolArgs) -> Result<PooledReport, Failure> {
         (None, [_, ..]) => Some(By::Label),
         (by, _) => by,
     };
-    let runs = read_all(&args.runs)?;
+    if let (None, Some(price)) = (by, args.price.first()) {
+        return Err(Failure::input("prices are those of kinds of machines")
+            .at("--price", price, 0..price.len())
+            .hint("say what the kinds are: --by cpu-model, or --label RUN=KIND"));
+    }
+    let runs = read_all(&runs_of(&args.runs)?)?;
     require_distinct(&runs)?;
     labels.require_used(runs.iter().map(PoolRun::names))?;
     let (mut runs, left_out): (Vec<PoolRun>, Vec<PoolRun>) =
@@ -60,6 +70,10 @@ pub fn report(args: &PoolArgs) -> Result<PooledReport, Failure> {
     let Some(first) = runs.first() else {
         return Err(Failure::input("no run here is complete").hint("`weigh resume RUN` continues one"));
     };
+    let share = first.plan.share;
+    if let Some(share) = share {
+        shares::check(share, &runs, by)?;
+    }
     let machines = machines(&runs)?;
     let mut warnings: Vec<Notice> = left_out.iter().filter_map(PoolRun::notice).collect();
     warnings.extend(runs.iter().filter_map(|run| run.recovered.clone()).map(|seen| Notice::new(seen, "")));
@@ -69,7 +83,12 @@ pub fn report(args: &PoolArgs) -> Result<PooledReport, Failure> {
         let seen = format!("the groups differ in {what} as their kinds do");
         warnings.push(Notice::new(seen, "differences between groups hold that, too"));
     }
-    let title = format!("{}, on several machines", outcome::title(&first.plan));
+    warnings.extend(share.and_then(|share| shares::missing(share, &runs)));
+    let title = outcome::title(&first.plan.whole());
+    let title = match share {
+        Some(_) => format!("{title}, its blocks shared out over machines"),
+        None => format!("{title}, on several machines"),
+    };
     let tool_version = first.plan.tool_version.clone();
     let pooled_runs = runs.iter().map(|run| {
         let of = |machine: &&PooledMachine| machine.host.identity == run.host.identity;
@@ -79,13 +98,15 @@ pub fn report(args: &PoolArgs) -> Result<PooledReport, Failure> {
             estimates: run.estimates.clone(),
         }
     });
-    let pooled = pool(&pooled_runs.collect::<Vec<_>>());
+    let pooled_runs: Vec<weigh_stats::PoolRun> = pooled_runs.collect();
+    let pooled = if share.is_some() { join_shares(&pooled_runs) } else { pool(&pooled_runs) };
     if pooled.cells.iter().all(|cell| cell.machines.is_empty()) {
         return Err(Failure::new(Kind::NothingMeasured, "no run here has an effect to pool")
             .hint("`weigh show RUN` says why for each of them"));
     }
     let by = by.map(|by| by.name().to_string());
-    Ok(PooledReport { title, pooled, by, machines, unequal: unlike.allowed, tool_version, warnings })
+    let prices = prices::of_groups(&prices, &pooled.groups)?;
+    Ok(PooledReport { title, pooled, by, prices, machines, unequal: unlike.allowed, tool_version, warnings })
 }
 
 impl PoolRun {
@@ -140,6 +161,29 @@ impl PoolRun {
             "`weigh resume` continues it; a machine that is missing because it is unlike the others biases the average",
         ))
     }
+}
+
+/// The runs that the user names, where a fleet stands for those of its machines that are done.
+fn runs_of(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut runs = Vec::new();
+    for named in named {
+        let path = find(named)?;
+        if !FleetDirectory::is_one(&path) {
+            runs.push(named.clone());
+            continue;
+        }
+        let fleet = FleetDirectory::open(&path)?;
+        let before = runs.len();
+        for machine in fleet.fleet().machines.iter().filter(|machine| machine.state == MachineState::Done) {
+            runs.push(named.join(&machine.name));
+        }
+        if runs.len() == before {
+            let message = format!("no machine of the fleet {} is done", named.display());
+            return Err(Failure::input(message)
+                .hint(format!("`weigh fleet --resume {}` goes on with it", named.display())));
+        }
+    }
+    Ok(runs)
 }
 
 /// Reads runs on all CPUs, in their order.

@@ -6,14 +6,18 @@ use crate::document::Tone;
 use crate::pool::PooledReport;
 use crate::rows::{tone_of, verdict_words};
 use crate::text::shown_name;
-use weigh_stats::{Interval, PooledCell};
+use weigh_stats::{Interval, PooledCell, Scope};
 
 impl Plots {
     /// The plots of a pool. The baseline is the first of what rows name by number, because the axis
     /// names it.
     pub(crate) fn of_machines(report: &PooledReport) -> Self {
         let pooled = &report.pooled;
-        let fixed = [pooled.baseline.as_str(), "on average", "another machine"];
+        let average = match pooled.scope {
+            Scope::LikeThese => "on average",
+            Scope::TheseAlone => "all blocks",
+        };
+        let fixed = [pooled.baseline.as_str(), average, "another machine"];
         let machines = report.machines.iter().map(|machine| machine.name.as_str());
         let names: Vec<&str> = fixed.into_iter().chain(machines).collect();
         let place = |name: &str| names.iter().skip(fixed.len()).position(|known| *known == name);

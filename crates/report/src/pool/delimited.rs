@@ -1,17 +1,20 @@
-//! A pool as CSV: a row for each cell over machines, then one for each of its machines.
+//! A pool as CSV: a row for each cell over machines, then one for each of its machines; where there are
+//! prices, at last a row for what the work costs in each environment of each kind.
 
-use super::{PooledReport, words};
+use super::{PooledReport, costs, words};
 use crate::ReportError;
 use crate::delimited::{Record, interval, number, text, write};
 use crate::results::assignments;
-use weigh_stats::{MachineEffect, PooledCell};
+use weigh_stats::{MachineEffect, PooledCell, WorkCost};
 
 /// The columns, in order. New ones are added at the end.
 const HEADER: &str = "\
     group workload params metric unit better environment baseline machine machines runs n median_min \
     median_max baseline_median overhead_mean overhead_ci_low overhead_ci_high prediction_low \
     prediction_high tau tau_low tau_high q i_squared weight primary verdict p_diff_holm p_eq_holm bound \
-    machines_to_decide failed flags lacking comparisons margin exploratory";
+    machines_to_decide failed flags lacking comparisons margin exploratory scope blocks_to_decide \
+    price_per_hour work_per_price work_low work_high cost_against_first_mean cost_against_first_low \
+    cost_against_first_high";
 
 /// The pool as CSV.
 pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
@@ -19,7 +22,8 @@ pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
         let machines = cell.machines.iter().map(|machine| of_machine(report, cell, machine));
         [pooled(report, cell)].into_iter().chain(machines).collect::<Vec<_>>()
     });
-    write(HEADER, rows)
+    let costs = costs::of(report).into_iter().map(|cost| of_cost(report, &cost));
+    write(HEADER, rows.chain(costs))
 }
 
 /// What both kinds of rows have.
@@ -38,7 +42,28 @@ fn subject(report: &PooledReport, cell: &PooledCell) -> Record {
         ("margin", report.pooled.margin.to_string()),
         ("exploratory", report.pooled.exploratory.to_string()),
         ("comparisons", report.pooled.comparisons.to_string()),
+        ("scope", words::scope(report.pooled.scope).to_string()),
     ])
+}
+
+fn of_cost(report: &PooledReport, cost: &WorkCost) -> Record {
+    let against = ["cost_against_first_mean", "cost_against_first_low", "cost_against_first_high"];
+    let (low, high) = cost.interval.unzip();
+    let mut record = Record::from([
+        ("group", text(&report.pooled.groups[cost.group].name)),
+        ("workload", text(&cost.workload)),
+        ("params", text(&assignments(&cost.key.params).join(";"))),
+        ("metric", text(&cost.metric.name)),
+        ("unit", text(cost.metric.unit.symbol())),
+        ("environment", text(&cost.environment)),
+        ("machines", cost.machines.to_string()),
+        ("price_per_hour", number(report.prices.get(cost.group).copied())),
+        ("work_per_price", number(Some(cost.work))),
+        ("work_low", number(low)),
+        ("work_high", number(high)),
+    ]);
+    record.extend(interval(against, cost.against_first));
+    record
 }
 
 const OVERHEAD: [&str; 3] = ["overhead_mean", "overhead_ci_low", "overhead_ci_high"];
@@ -66,6 +91,7 @@ fn pooled(report: &PooledReport, cell: &PooledCell) -> Record {
         ("p_eq_holm", number(cell.p_eq_holm)),
         ("bound", number(cell.bound)),
         ("machines_to_decide", count(cell.machines_to_decide)),
+        ("blocks_to_decide", count(cell.blocks_to_decide)),
         ("failed", cell.failed.to_string()),
         ("flags", flags.join(";")),
         ("lacking", text(&lacking.join("; "))),

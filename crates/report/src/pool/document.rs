@@ -1,7 +1,7 @@
 //! A pool as a document: what holds over machines, how groups differ, machine by machine.
 
 use super::words::{self, direction, machines};
-use super::{PooledMachine, PooledReport};
+use super::{PooledMachine, PooledReport, costs};
 use crate::differences::readable_fact;
 use crate::document::{
     Align, Audience, Bar, BarScale, Block, Cell, Column, Document, Entry, Figure, Fit, Form, Item, ListKind,
@@ -15,7 +15,7 @@ use crate::results::reach;
 use crate::run::warnings_of;
 use crate::text::{harmless, join, shown_name};
 use weigh_model::Better;
-use weigh_stats::{GroupDifference, Interval, MachineEffect, PooledCell, Verdict};
+use weigh_stats::{GroupDifference, Interval, MachineEffect, PooledCell, Scope, Verdict};
 
 /// Machines of a cell that have a row. Of more, those with the least and with the largest effects
 /// have one: the others lie between them, and the formats for programs have them all.
@@ -35,6 +35,7 @@ pub(super) fn document(report: &PooledReport, whole: bool) -> Document {
     document.add(labels(report));
     results(report, bars, whole).into_iter().for_each(|section| document.add(section));
     document.add(differences(report, whole));
+    document.add(costs::section(report));
     if !whole {
         document.add(lines(report));
         return document;
@@ -78,14 +79,19 @@ fn labels(report: &PooledReport) -> Section {
         Some(_) => format!("{}: ", groups.join(", ")),
         None => String::new(),
     };
+    let like_these = report.pooled.scope == Scope::LikeThese;
+    if !like_these {
+        let what = "blocks of one plan were shared out: the intervals are about these machines together, and say nothing of others";
+        add("THESE MACHINES", what.into());
+    }
     let alone = of_size(1);
-    if !alone.is_empty() {
+    if like_these && !alone.is_empty() {
         let what = "the intervals are about this machine, nothing is known of others, and there is no verdict; `weigh run --plan \
                     FILE` repeats its plan on others";
         add("ONE MACHINE", format!("{}{what}", which(&alone)));
     }
     let two = of_size(2);
-    if !two.is_empty() {
+    if like_these && !two.is_empty() {
         let what = "the average has an interval, and a wide one; none can be given for another machine, because its t \
                     distribution has k - 2 degrees of freedom, here 0";
         add("TWO MACHINES", format!("{}{what}", which(&two)));
@@ -114,8 +120,12 @@ fn tables(report: &PooledReport) -> Vec<Vec<&PooledCell>> {
 /// The effects over machines.
 fn results(report: &PooledReport, bars: BarScale, whole: bool) -> Vec<Section> {
     let convention = format!(
-        "+ is worse: it costs more than {}; brackets hold the 95 % interval of the average over machines.",
-        harmless(&report.pooled.baseline)
+        "+ is worse: it costs more than {}; brackets hold the 95 % interval of the average over {}.",
+        harmless(&report.pooled.baseline),
+        match report.pooled.scope {
+            Scope::LikeThese => "machines",
+            Scope::TheseAlone => "all blocks of these machines",
+        }
     );
     let mut first = Section::new("Over machines").titled(Audience::FULL, "");
     first.push(Audience::ALL, Block::prose(convention.replace(" %", "\u{a0}%")));
@@ -152,18 +162,22 @@ fn absolute(cells: &[&PooledCell]) -> Scale {
 
 fn result(report: &PooledReport, cells: &[&PooledCell], bars: BarScale) -> Table {
     let scale = absolute(cells);
-    let columns = vec![
+    let another = cells[0].scope() == Scope::LikeThese;
+    let columns = [
         Column::text("environment"),
         Column::number("median"),
         Column::number("overhead [95 % interval]").aligned(Align::Effect),
         Column::text("").fit(Fit::Bar).on(Audience { paper: false, ..Audience::ALL }),
         Column::text("verdict").fit(Fit::Wrapped("no difference".len())),
-        Column::number("another machine"),
+    ];
+    let after = [
         Column::number("spread").fit(Fit::Soon),
         Column::number("machines"),
         Column::number("n"),
         Column::text("remarks").fit(Fit::Remarks),
     ];
+    let of_another = another.then(|| Column::number("another machine"));
+    let columns = columns.into_iter().chain(of_another).chain(after).collect();
     Table {
         caption: caption(report, cells[0], &scale),
         form: Form::Results,
@@ -178,18 +192,21 @@ fn result_row(cell: &PooledCell, scale: &Scale, bars: BarScale) -> Row {
     let name = shown_name(&cell.environment);
     let between = cell.spread.map(|spread| Entry::quantity(size(spread.tau.estimate.exp_m1())));
     let remark = |text: String| Piece::Remark { text, aside: false };
-    Row::new([
+    let before = [
         Entry::name(&cell.environment),
         range(cell, scale),
         cell.overhead.map(|of| Entry::effect(of.into())).unwrap_or_default(),
         Entry::bar(bar(&name, cell.overhead, words::tone(cell), bars)),
         Entry::flag(words::tone(cell), words::verdict(cell)),
-        cell.prediction.map(ends).unwrap_or_default(),
+    ];
+    let another = (cell.scope() == Scope::LikeThese).then(|| cell.prediction.map(ends).unwrap_or_default());
+    let after = [
         between.unwrap_or_default(),
         Entry::count(cell.machines.len() as u64),
         Entry::count(cell.n),
         Entry::of(words::remarks(cell).into_iter().map(remark).collect()),
-    ])
+    ];
+    Row::new(before.into_iter().chain(another).chain(after))
 }
 
 /// The ends of an interval that stands for itself.
@@ -210,7 +227,7 @@ fn range(cell: &PooledCell, scale: &Scale) -> Entry {
     Entry { sort, ..Entry::of(vec![Piece::Quantity(low), Piece::Text("–".into()), Piece::Quantity(high)]) }
 }
 
-fn bar(name: &str, interval: Option<Interval>, tone: Tone, bars: BarScale) -> Bar {
+pub(super) fn bar(name: &str, interval: Option<Interval>, tone: Tone, bars: BarScale) -> Bar {
     let reach = plain_percent(bars.reach);
     let alt = match interval.map(Effect::from) {
         Some(effect) => format!(
@@ -261,18 +278,18 @@ fn lines(report: &PooledReport) -> Section {
     let rates = judged.iter().any(|cell| cell.metric.better == Better::Higher);
     let open: Vec<&&PooledCell> =
         judged.iter().filter(|cell| cell.verdict == Some(Verdict::Inconclusive)).collect();
-    let nearest = open.iter().filter_map(|cell| cell.machines_to_decide).min();
+    let nearest = open.iter().filter_map(|cell| words::to_decide(cell).0).min();
+    let units = words::units(report.pooled.scope);
     let decides = match nearest {
-        Some(machines) => {
-            format!("about {} machines would decide the nearest", crate::rows::two_digits(machines))
-        }
-        None => "no practical number of machines would decide one".into(),
+        Some(number) => format!("about {} {units} would decide the nearest", crate::rows::two_digits(number)),
+        None => format!("no practical number of {units} would decide one"),
     };
     let open = (!open.is_empty())
         .then(|| ("open", format!("{} of {} not decided; {decides}", open.len(), judged.len())));
     let several: Vec<&PooledMachine> =
         report.machines.iter().filter(|machine| machine.runs.len() > 1).collect();
-    let several = (!several.is_empty()).then(|| ("combined", combined(&several)));
+    let like_these = report.pooled.scope == Scope::LikeThese;
+    let several = (like_these && !several.is_empty()).then(|| ("combined", combined(&several)));
     let further = report.warnings.len().saturating_sub(WARNINGS);
     let further = match further {
         0 => String::new(),
@@ -346,10 +363,14 @@ fn forest(report: &PooledReport, cell: &PooledCell, bars: BarScale) -> Table {
             Entry::nothing(),
         ])
     };
+    let average = match cell.scope() {
+        Scope::LikeThese => "on average",
+        Scope::TheseAlone => "all blocks",
+    };
     let mean = cell
         .overhead
         .filter(|_| cell.machines.len() > 1)
-        .map(|of| summary("on average", Entry::effect(of.into()), Some(of), words::tone(cell)));
+        .map(|of| summary(average, Entry::effect(of.into()), Some(of), words::tone(cell)));
     let another =
         cell.prediction.map(|of| summary("another machine", Entry::effect(of.into()), Some(of), Tone::Plain));
     Table {
@@ -455,7 +476,8 @@ fn reading(report: &PooledReport) -> Section {
     let margin = plain_percent(pooled.margin);
     let rates = pooled.cells.iter().any(|cell| cell.metric.better == Better::Higher);
     let hosts = distinct(report.machines.iter().map(|machine| &machine.host.cpu_model)).len();
-    let notes = [
+    let of_scope = match pooled.scope {
+        Scope::LikeThese => [
         "The machine is the unit: its mean log ratio to its own baseline is one observation, and the interval of the \
          average rests on how machines differ (random effects: Paule and Mandel; Hartung and Knapp). It is about \
          machines like these, not about these alone."
@@ -464,13 +486,27 @@ fn reading(report: &PooledReport) -> Section {
         "another machine: the interval that holds the effect on one more machine of this kind in 95 % of cases; three \
          machines at least. spread: standard deviation between machines, and between their runs where each has one."
             .into(),
-        format!(
-            "Verdicts are about the average and adjusted for {} comparison{} (Holm). EQUIVALENT means within {margin} of the \
-             baseline, and needs 30 blocks on every machine.",
-            pooled.comparisons,
-            if pooled.comparisons == 1 { "" } else { "s" }
-        ),
-    ];
+        ],
+        Scope::TheseAlone => [
+            "The block is the unit, and the machine is a stratum: log ratios are paired within a block, a block never spans \
+             machines, and every machine counts by its blocks. The interval is about these machines together."
+                .to_string(),
+            "median: least and largest of the machines' medians. n: blocks of all machines.".into(),
+            "spread: standard deviation between machines. It is no part of the interval; where it is not 0, another machine \
+             may lie elsewhere. Runs of the whole plan on several machines say where (`weigh pool`)."
+                .into(),
+        ],
+    };
+    let verdicts = format!(
+        "Verdicts are about the average and adjusted for {} comparison{} (Holm). EQUIVALENT means within {margin} of the \
+         baseline, and needs 30 blocks{}.",
+        pooled.comparisons,
+        if pooled.comparisons == 1 { "" } else { "s" },
+        match pooled.scope {
+            Scope::LikeThese => " on every machine",
+            Scope::TheseAlone => " in all",
+        }
+    );
     let kinds = (hosts > 1).then(|| {
         format!(
             "The machines have {hosts} CPU models; `--by cpu-model` pools each by itself and compares them."
@@ -479,7 +515,7 @@ fn reading(report: &PooledReport) -> Section {
     let kinds = kinds.filter(|_| report.by.is_none());
     let rates = rates.then(|| RATES.to_string());
     let measured = format!("Measured by weighbridge {}.", harmless(&report.tool_version));
-    let notes = notes.into_iter().chain(rates).chain(kinds).chain([measured]);
+    let notes = of_scope.into_iter().chain([verdicts]).chain(rates).chain(kinds).chain([measured]);
     let notes = notes.map(|note| note.replace(" %", "\u{a0}%"));
     Section::new("How to read this").with(Audience::ALL, Block::bullets(notes))
 }

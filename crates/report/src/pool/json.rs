@@ -1,6 +1,6 @@
 //! A pool for programs: every number as it is.
 
-use super::{PooledMachine, PooledReport, words};
+use super::{PooledMachine, PooledReport, costs, words};
 use crate::ReportError;
 use crate::json::{estimate, spelled_out};
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
     let root = json!({
         "format": FORMAT,
         "title": report.title,
+        "scope": words::scope(pooled.scope),
         "baseline": pooled.baseline,
         "margin": pooled.margin,
         "exploratory": pooled.exploratory,
@@ -24,6 +25,7 @@ pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
         "machines": report.machines.iter().map(machine).collect::<Vec<_>>(),
         "cells": pooled.cells.iter().map(|one| cell(report, one)).collect::<Vec<_>>(),
         "differences": pooled.differences.iter().map(|one| difference(pooled, one)).collect::<Vec<_>>(),
+        "costs": costs::json(report),
         "unequal": report.unequal,
         "tool_version": report.tool_version,
         "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -70,6 +72,7 @@ fn cell(report: &PooledReport, cell: &PooledCell) -> Value {
         "smallest_detectable": cell.smallest_detectable,
         "bound": cell.bound,
         "machines_to_decide": cell.machines_to_decide,
+        "blocks_to_decide": cell.blocks_to_decide,
         "failed": cell.failed,
         "flags": flags,
         "effects": cell.machines.iter().map(effect).collect::<Vec<_>>(),

@@ -51,7 +51,7 @@ fn case(cell: &PooledCell, gate: Option<(Gate, GateOutcome)>) -> Case {
         _ if cell.is_absent() => Outcome::Skipped(words::why_no_verdict(cell)),
         (Some((gate, outcome)), effect, _) => {
             let (why, effect) = (words::why_no_verdict(cell), effect.unwrap_or_default());
-            behind(gate, outcome, &why, &effect, "machines")
+            behind(gate, outcome, &why, &effect, words::units(cell.scope()))
         }
         (None, None, _) => Outcome::Error(words::why_no_verdict(cell)),
         (None, Some(_), None) if cell.machines.len() > 1 && cell.failed > 0 => {

@@ -6,7 +6,7 @@ use crate::quantity::magnitude;
 use crate::rows::{flag_word, tone_of, two_digits, verdict_words};
 use crate::text::{harmless, join};
 use weigh_model::Better;
-use weigh_stats::{Flag, PooledCell, Verdict};
+use weigh_stats::{Flag, PooledCell, Scope, Verdict};
 
 /// Machines that are named where several lack a value.
 const NAMED: usize = 3;
@@ -40,7 +40,7 @@ pub(super) fn verdict(cell: &PooledCell) -> String {
         _ if cell.is_absent() => "ABSENT".into(),
         (None, 0) => "NOT MEASURED".into(),
         (None, _) if cell.flags.contains_key(&Flag::Control) => "control".into(),
-        (None, 1) if cell.is_in_family() => "ONE MACHINE".into(),
+        (None, 1) if cell.is_in_family() && cell.scope() == Scope::LikeThese => "ONE MACHINE".into(),
         (None, _) if cell.is_in_family() => "NO VERDICT".into(),
         (None, _) => String::new(),
     }
@@ -55,9 +55,33 @@ pub(super) fn why_no_verdict(cell: &PooledCell) -> String {
     match cell.machines.len() {
         _ if !cell.lacking.is_empty() => lacking(cell),
         0 => "nothing was measured".into(),
-        1 => "one machine says nothing of others".into(),
+        1 if cell.scope() == Scope::LikeThese => "one machine says nothing of others".into(),
         _ if cell.failed > 0 => format!("{} trials failed", cell.failed),
         _ => cell.flags.keys().map(|flag| flag_word(*flag)).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// How many units in all would decide an open cell, and what the units are.
+pub(super) fn to_decide(cell: &PooledCell) -> (Option<u32>, &'static str) {
+    match cell.scope() {
+        Scope::LikeThese => (cell.machines_to_decide, units(Scope::LikeThese)),
+        Scope::TheseAlone => (cell.blocks_to_decide, units(Scope::TheseAlone)),
+    }
+}
+
+/// What intervals are about, for programs.
+pub(super) fn scope(scope: Scope) -> &'static str {
+    match scope {
+        Scope::LikeThese => "machines-like-these",
+        Scope::TheseAlone => "these-machines",
+    }
+}
+
+/// What there have to be more of for an interval to become narrower.
+pub(super) fn units(scope: Scope) -> &'static str {
+    match scope {
+        Scope::LikeThese => "machines",
+        Scope::TheseAlone => "blocks",
     }
 }
 
@@ -102,10 +126,14 @@ pub(super) fn remarks(cell: &PooledCell) -> Vec<String> {
         remarks.push(format!("{} {trials} failed{holds}", cell.failed));
     }
     if cell.verdict == Some(Verdict::Inconclusive) {
-        remarks.push(match cell.machines_to_decide {
-            Some(machines) => format!("about {} machines would decide", two_digits(machines)),
-            None => "no practical number of machines would decide".into(),
+        let (number, units) = to_decide(cell);
+        remarks.push(match number {
+            Some(number) => format!("about {} {units} would decide", two_digits(number)),
+            None => format!("no practical number of {units} would decide"),
         });
+    }
+    if cell.scope() == Scope::TheseAlone && cell.machines_differ() {
+        remarks.push("the machines differ, another one may lie elsewhere".into());
     }
     remarks
 }

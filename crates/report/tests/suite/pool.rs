@@ -3,7 +3,7 @@
 use crate::common::{Random, metric, time};
 use weigh_model::{Better, Comparison, HostFacts, MetricSpec, Observation, Series, WorkloadKey};
 use weigh_report::{Format, Gate, Options, PooledMachine, PooledReport, render_pooled};
-use weigh_stats::{Notice, Options as Analysed, PoolRun, RunEstimates, pool};
+use weigh_stats::{Notice, Options as Analysed, PoolRun, RunEstimates, join_shares, pool};
 
 const BASELINE: &str = "native";
 
@@ -31,6 +31,20 @@ fn comparison(random: &mut Random, spec: MetricSpec, factors: &[(&str, f64)]) ->
 
 /// Machines of one kind, or of two.
 pub fn report(machines: usize, grouped: bool) -> PooledReport {
+    of_scope(machines, grouped, false)
+}
+
+/// Machines of two kinds with prices.
+pub fn priced() -> PooledReport {
+    PooledReport { prices: vec![0.34, 0.17], ..report(6, true) }
+}
+
+/// Machines that shared the blocks.
+pub fn shared(machines: usize) -> PooledReport {
+    of_scope(machines, false, true)
+}
+
+fn of_scope(machines: usize, grouped: bool, shared: bool) -> PooledReport {
     let mut random = Random(7);
     let mut runs = Vec::new();
     let mut described = Vec::new();
@@ -57,8 +71,9 @@ pub fn report(machines: usize, grouped: bool) -> PooledReport {
     }
     PooledReport {
         title: "w in native, docker, runsc, none, on several machines".into(),
-        pooled: pool(&runs),
+        pooled: if shared { join_shares(&runs) } else { pool(&runs) },
         by: grouped.then(|| "label".into()),
+        prices: Vec::new(),
         machines: described,
         unequal: Vec::new(),
         tool_version: "1.2.3".into(),
@@ -118,4 +133,37 @@ fn a_gate_fails_the_cases_that_it_judges_above() {
     assert!(xml.contains("failures=\"1\"") && xml.contains("above the gate of 10 %"), "{xml}");
     let not_judged = gate.judge_pooled(&self::report(1, false)).not_judged;
     assert_eq!(not_judged.len(), 3, "{not_judged:?}");
+}
+
+#[test]
+fn shared_blocks_are_about_these_machines() {
+    let three = shared(3);
+    let table = text(&three, Format::Table, brief());
+    assert!(table.contains("blocks of these machines") && !table.contains("another machine"), "{table}");
+    for format in [Format::Table, Format::Markdown, Format::Latex, Format::Html] {
+        let text = text(&three, format, Options { details: true, ..Options::default() });
+        assert!(text.contains("THESE MACHINES") && text.contains("stratum"), "{text}");
+        assert!(!text.contains("another machine:") && !text.contains("on average"), "{text}");
+    }
+    let one = text(&shared(1), Format::Table, brief());
+    assert!(one.contains("SLOWER") && !one.contains("ONE MACHINE"), "{one}");
+    let csv = text(&three, Format::Csv, Options::default());
+    assert!(csv.contains("these-machines"), "{csv}");
+}
+
+#[test]
+fn what_the_work_costs_is_in_every_format() {
+    let priced = priced();
+    let table = text(&priced, Format::Table, brief());
+    assert!(table.contains("what it costs") && table.contains("price/h"), "{table}");
+    for format in [Format::Markdown, Format::Latex, Format::Html] {
+        let text = text(&priced, format, Options::default());
+        assert!(text.contains("work for 1") && text.contains("cost against small"), "{text}");
+    }
+    let csv = text(&priced, Format::Csv, Options::default());
+    let costs = csv.lines().filter(|line| line.starts_with("small,") && line.contains(",0.34,")).count();
+    assert_eq!(costs, 4, "four environments of one kind: {csv}");
+    let page = text(&priced, Format::Html, Options::default());
+    let without = text(&report(6, true), Format::Html, Options::default());
+    assert!(page.matches("<svg").count() >= without.matches("<svg").count() + 4, "every cost is drawn");
 }

@@ -183,7 +183,13 @@ fn every_pool_fits_the_schema() {
         let text = render_pooled(&report, Format::Json, &Options::default()).expect("a pool renders");
         serde_json::from_str(&text).expect("the pool is JSON")
     };
+    let json = |report: weigh_report::PooledReport| -> Value {
+        let text = render_pooled(&report, Format::Json, &Options::default()).expect("a pool renders");
+        serde_json::from_str(&text).expect("the pool is JSON")
+    };
     let schema = Schema::of_pools();
+    assert_eq!(schema.faults(&json(crate::pool::priced())), [""; 0]);
+    assert_eq!(schema.faults(&json(crate::pool::shared(3))), [""; 0]);
     for (machines, grouped) in [(1, false), (2, false), (5, false), (6, true)] {
         assert_eq!(schema.faults(&document(machines, grouped)), [""; 0], "{machines}");
     }

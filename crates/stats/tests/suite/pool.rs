@@ -3,7 +3,8 @@
 use crate::build::*;
 use weigh_model::Comparison;
 use weigh_stats::{
-    Flag, GateOutcome, Options, PoolRun, Pooled, PooledCell, RunEstimates, Verdict, gate_pooled, pool,
+    Flag, GateOutcome, Options, PoolRun, Pooled, PooledCell, RunEstimates, Scope, Verdict, gate_pooled,
+    join_shares, pool, work_costs,
 };
 
 /// Trials of BCG vaccine against tuberculosis: tuberculous and others with the vaccine, tuberculous
@@ -251,4 +252,104 @@ fn machines_without_a_value_are_named() {
     let failing = with(&Options::new("native"), 30);
     assert_eq!(failing.lacking, [("d".to_string(), "trials failed".to_string())]);
     assert_eq!(failing.verdict, None, "it may be the slowest");
+}
+
+/// Shares of so many blocks with means and errors of their own, on machines of these names.
+fn shares(parts: &[(&str, usize, f64, f64)]) -> Pooled {
+    let run = |(machine, k, mean, error): &(&str, usize, f64, f64)| of(machine, &blocks(*k, *mean, *error));
+    join_shares(&parts.iter().map(run).collect::<Vec<_>>())
+}
+
+/// By hand: the mean is (10 * .02 + 20 * .05 + 10 * .03) / 40, e^2 = (.25 * .01)^2 + (.5 * .02)^2 + (.25 *
+/// .01)^2 = 1.125e-4, and df = e^4 / ((6.25e-6)^2 / 9 * 2 + (1e-4)^2 / 19) = 23.64.
+#[test]
+fn shares_are_strata() {
+    let pooled = shares(&[("a", 10, 0.02, 0.01), ("b", 20, 0.05, 0.02), ("c", 10, 0.03, 0.01)]);
+    assert_eq!(pooled.scope, Scope::TheseAlone);
+    let cell = cell(&pooled);
+    assert_eq!((cell.n, cell.machines.len(), cell.prediction), (40, 3, None));
+    let overhead = cell.overhead.expect("every share has an estimate");
+    close(overhead.estimate.ln_1p(), 0.0375);
+    let df = cell.degrees_of_freedom.expect("as above");
+    let expected = 1.125e-4f64.powi(2) / (2.0 * 6.25e-6f64.powi(2) / 9.0 + 1e-8 / 19.0);
+    close(df, expected);
+    // t(.975, 23.64) is 2.0656 by interpolation in tables: between 2.0687 at 23 and 2.0639 at 24.
+    let half = overhead.log_half_width() / 1.125e-4f64.sqrt();
+    assert!((half - 2.0656).abs() < 5e-4, "{half}");
+    let weights: Vec<f64> = cell.machines.iter().map(|machine| machine.weight).collect();
+    assert_eq!(weights, [0.25, 0.5, 0.25]);
+}
+
+/// A machine that measured two shares counts with the blocks of both, and not as two of its kind.
+#[test]
+fn a_machine_may_have_several_shares() {
+    let apart = shares(&[("a", 10, 0.02, 0.01), ("b", 10, 0.05, 0.02), ("c", 10, 0.03, 0.01)]);
+    let together = shares(&[("a", 10, 0.02, 0.01), ("b", 10, 0.05, 0.02), ("a", 10, 0.03, 0.01)]);
+    let [apart, together] = [cell(&apart), cell(&together)];
+    assert_eq!((together.machines.len(), together.n, together.machines[0].n), (2, 30, 20));
+    close(together.machines[0].weight, 2.0 / 3.0);
+    let ends = |cell: &PooledCell| cell.overhead.map(|of| (of.estimate, of.low)).expect("an effect");
+    close(ends(apart).0, ends(together).0);
+    // The error of the first machine's mean is that of its blocks: sqrt((.5 * .01)^2 * 2).
+    close(together.machines[0].overhead.estimate.ln_1p(), 0.025);
+    assert!(together.verdict.is_some());
+}
+
+/// What machines differ in widens the interval of an average over machines like these, and not that of
+/// these alone; what a single one measured has a verdict, too.
+#[test]
+fn shares_say_nothing_of_other_machines() {
+    let parts = [("a", 30, 0.02, 0.001), ("b", 30, 0.06, 0.001)];
+    let shared = shares(&parts);
+    let kind = pool(&parts.map(|(machine, k, mean, error)| of(machine, &blocks(k, mean, error))));
+    let width = |pooled: &Pooled| cell(pooled).overhead.expect("an effect").log_half_width();
+    assert!(width(&shared) * 20.0 < width(&kind), "{} {}", width(&shared), width(&kind));
+    assert_eq!(cell(&shared).verdict, Some(Verdict::Slower));
+    assert!(cell(&shared).spread.expect("two machines").tau.low > 0.0);
+    assert_eq!(cell(&shares(&parts[..1])).verdict, Some(Verdict::Slower));
+    let open = shares(&[("a", 10, 0.01, 0.01), ("b", 10, 0.0, 0.01)]);
+    assert_eq!(cell(&open).verdict, Some(Verdict::Inconclusive));
+    assert!(cell(&open).blocks_to_decide.is_some_and(|blocks| blocks > 30), "{:?}", cell(&open));
+    assert_eq!(cell(&open).machines_to_decide, None);
+}
+
+/// By hand: on kind x the baseline takes 1 s and 2 s at 0.36 an hour, .0001 a second, so that 1 buys
+/// 10,000 / sqrt(2) iterations; on kind y it takes half as long at twice the price, which is the same.
+#[test]
+fn work_costs_what_its_time_costs() {
+    let options = Options::new("native");
+    let timed = |machine: &str, group: &str, factor: f64| {
+        let mut run = blocks(30, 0.5f64.ln(), 0.001);
+        for value in run[0].series.iter_mut().flat_map(|series| &mut series.observations) {
+            value.value *= factor;
+        }
+        in_group(machine, group, &run, &options)
+    };
+    let base = median_of_baseline();
+    let runs = [("a", "x", 1.0), ("b", "x", 2.0), ("c", "y", 0.5), ("d", "y", 1.0), ("e", "z", 1.0)];
+    let runs = runs.map(|(machine, group, seconds)| timed(machine, group, seconds / base));
+    let pooled = pool(&runs);
+    let costs = work_costs(&pooled, &[0.36, 0.72, 0.36]);
+    assert_eq!(costs.len(), 6, "three kinds in two environments");
+    let find = |group: usize, environment: &str| {
+        costs.iter().find(|cost| cost.group == group && cost.environment == environment).expect("a cost")
+    };
+    close(find(0, "native").work, 1e4 / 2f64.sqrt());
+    let of_y = find(1, "native");
+    close(of_y.work, 1e4 / 2f64.sqrt());
+    let against = of_y.against_first.expect("two kinds of two machines");
+    assert!(against.estimate.abs() < 1e-9 && against.low < -0.5 && against.high > 1.0, "{against:?}");
+    // t(.975, 1) = 12.706, and the error of the mean of ln 1 and ln 2 is ln 2 / 2.
+    let (low, high) = find(0, "native").interval.expect("two machines");
+    assert!(((high / low).ln() / 2.0 / (12.7062 * 2f64.ln() / 2.0) - 1.0).abs() < 1e-4, "{low} {high}");
+    assert_eq!((find(2, "native").interval, find(2, "native").against_first), (None, None));
+    assert_eq!((find(0, "native").against_first, work_costs(&pooled, &[]).len()), (None, 0));
+    // Half the time is half the cost in the other environment.
+    let other = &pooled.cells[0].environment;
+    assert!((find(0, other).work / find(0, "native").work - 2.0).abs() < 0.05);
+}
+
+fn median_of_baseline() -> f64 {
+    let pooled = pool(&[of("m", &blocks(30, 0.5f64.ln(), 0.001))]);
+    cell(&pooled).machines[0].medians.0.expect("a baseline")
 }

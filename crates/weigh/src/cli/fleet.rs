@@ -9,6 +9,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   weigh fleet stream --on native,docker --via 'ssh:host=a;ssh:host=root@b,port=2222'
   weigh fleet lzma --on native,runc --blocks 30 --via slurm:nodes=20,partition=batch
+  weigh fleet sqlite --on native,docker --blocks 60 --shard --via slurm:nodes=6
   weigh fleet --resume weigh-runs/20261121T050000Z-stream-fleet --watch")]
 pub struct FleetArgs {
     /// The machines: `ssh:host=[user@]address[,key=value,...]`, repeated or separated by `;`, or
@@ -18,6 +19,10 @@ pub struct FleetArgs {
     /// Continue a fleet: machines that are not done begin, or go on where their run ended
     #[arg(long, value_name = "DIR", conflicts_with_all = Self::NOT_OF_RESUME)]
     pub resume: Option<PathBuf>,
+    /// Share the blocks out over the machines, which have to be alike, so that the run ends sooner:
+    /// one report of these machines, which says nothing of others
+    #[arg(long)]
+    pub shard: bool,
     /// Show what every machine says meanwhile
     #[arg(long)]
     pub watch: bool,
@@ -31,8 +36,9 @@ impl FleetArgs {
     /// gate judges one run.
     const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
     /// A plan that exists leaves nothing to say.
-    const NOT_OF_RESUME: [&str; 38] = [
+    const NOT_OF_RESUME: [&str; 39] = [
         "via",
+        "shard",
         "plan",
         "workloads",
         "command",

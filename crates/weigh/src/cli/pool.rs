@@ -9,9 +9,21 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   weigh pool host-a host-b host-c
   weigh pool fleet/*/ --by cpu-model
-  weigh pool fleet/*/ --label 'fleet/small-*=small' --label 'fleet/large-*=large'")]
+  weigh pool fleet/*/ --label 'fleet/small-*=small' --label 'fleet/large-*=large'
+  weigh pool s-* l-* --label 's-*=s' --label 'l-*=l' --price s=0.34/h --price l=1.36/h")]
 pub struct PoolArgs {
-    /// Runs of one plan: run directories, or `last`
+    /// What is pooled
+    #[command(flatten)]
+    pub of: PoolOf,
+    /// How the report is written
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What is pooled, and by what.
+#[derive(Debug, Default, Args)]
+pub struct PoolOf {
+    /// Runs of one plan: run directories, `last`, or fleets
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Pool the machines of each kind by themselves, and compare the kinds
@@ -25,9 +37,10 @@ pub struct PoolArgs {
     /// in `tool_version` or `facts:docker`; a list `a,b` names several
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub allow_unequal: Vec<String>,
-    /// How the report is written
-    #[command(flatten)]
-    pub output: OutputArgs,
+    /// What an hour of a machine of a kind costs, for each kind of `--by` or `--label`: what the same work
+    /// costs on each, against the first; repeated
+    #[arg(long, value_name = "KIND=PRICE/h")]
+    pub price: Vec<String>,
 }
 
 /// What makes machines of a kind.

@@ -4,26 +4,26 @@ use super::dry_run;
 use super::run::{RUNS, catch_signals, request};
 use crate::cli::{FleetArgs, OutputFormat};
 use crate::error::{Failure, Kind};
-use crate::fleet::{self, Work};
+use crate::fleet::{self, Engine, Work, shares};
 use crate::host::{LocalHost, NoHost, run_id};
 use crate::{output, ui};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use weigh_host::clock;
 use weigh_report::{FleetRow, Format};
-use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, MachineState};
+use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine, MachineState};
 
 /// Makes the plan, has every machine measure it, and shows what became of them.
 ///
 /// # Errors
 /// Bad input; a host that cannot be used; machines that are not done at the end.
 pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure> {
-    let FleetArgs { via, resume, watch, run } = args;
+    let FleetArgs { via, resume, shard, watch, run } = args;
     if let Some(path) = resume {
         return self::resume(&path, watch);
     }
-    let fleet = Fleet {
+    let mut fleet = Fleet {
         format: FLEET_FORMAT,
         tool_version: env!("CARGO_PKG_VERSION").into(),
         id: format!("weighbridge-fleet-{}", run_id()),
@@ -33,14 +33,25 @@ pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure>
     let request = request(run).recording(command);
     if request.common.dry_run {
         let plan = fleet::portable(request.plan(&mut NoHost::DryRun)?)?;
+        if shard {
+            shares::share_out(&plan, &mut fleet.machines)?;
+        }
         ui::print(&dry_run::describe(&plan, &request.facts));
-        let names =
-            fleet.machines.iter().map(|machine| format!("machine: {} ({})", machine.name, machine.via));
+        let share = |machine: &Machine| {
+            let share = plan.of_share(machine.share?, fleet.shares())?;
+            Some(format!(", {} of the blocks", share.effort.most_blocks()))
+        };
+        let names = fleet.machines.iter().map(|machine| {
+            format!("machine: {} ({}){}", machine.name, machine.via, share(machine).unwrap_or_default())
+        });
         let changes = engine.changes(&fleet).into_iter().map(|change| format!("fleet: {change}"));
         ui::print(&names.chain(changes).collect::<Vec<_>>().join("\n"));
         return Ok(());
     }
     let plan = fleet::portable(LocalHost::ask(|host| request.plan(host))?)?;
+    if shard {
+        shares::share_out(&plan, &mut fleet.machines)?;
+    }
     let path = match &request.common.out {
         Some(path) => {
             output::make_room(path)?;
@@ -94,28 +105,62 @@ fn carry_on(mut directory: FleetDirectory, watch: bool) -> Result<(), Failure> {
     let engine = fleet::engine_of(directory.fleet())?;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
-    let names = directory.fleet().machines.iter().map(|machine| machine.name.clone()).collect();
     ui::note(&format!("fleet: {}", path.display()));
-    let mut display = ui::FleetProgress::new(names, watch);
-    let (tell, told) = channel();
-    let carried = {
-        let work = Work::new(&mut directory, &interrupt, tell);
-        std::thread::scope(|scope| {
-            // It ends when the engine is done, which then drops the sender.
-            let carried = scope.spawn(move || engine.carry_out(&work));
-            told.iter().for_each(|(at, update)| display.show(at, &update));
-            carried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    };
-    drop(display);
+    let carried = carry_out(engine, &mut directory, &interrupt, watch);
     ui::print(&rendered(&directory, OutputFormat::Table)?);
     carried?;
     let done = directory.fleet().machines.iter().filter(|machine| machine.state == MachineState::Done);
-    if done.count() > 0 {
+    let done = done.count();
+    if directory.fleet().shares() > 0 && done > 0 {
+        ui::note(&format!("one report of all shares: weigh pool {}", path.display()));
+        drop(directory);
+        let directory = FleetDirectory::open(&path)?;
+        super::pool::of_fleet(&path)?;
+        return fleet::verdict(directory.fleet(), &path, interrupt.load(Ordering::Relaxed));
+    }
+    if done > 0 {
         twins(&directory);
         ui::note(&format!("one answer of all machines: weigh pool {}/*/", path.display()));
     }
     fleet::verdict(directory.fleet(), &path, interrupt.load(Ordering::Relaxed))
+}
+
+/// Has the machines measure that are not done. Where blocks are shared out, machines that are unlike
+/// the others are refused, and shares of machines that failed are measured by others, for as long as
+/// that brings the fleet on.
+fn carry_out(
+    engine: &dyn Engine,
+    directory: &mut FleetDirectory,
+    interrupt: &AtomicBool,
+    watch: bool,
+) -> Result<(), Failure> {
+    for round in 0.. {
+        let before = shares::done(directory);
+        let names = directory.fleet().machines.iter().map(|machine| machine.name.clone()).collect();
+        let mut display = ui::FleetProgress::new(names, watch);
+        let (tell, told) = channel();
+        {
+            let work = Work::new(directory, interrupt, tell);
+            std::thread::scope(|scope| {
+                // It ends when the engine is done, which then drops the sender.
+                let carried = scope.spawn(move || engine.carry_out(&work));
+                told.iter().for_each(|(at, update)| display.show(at, &update));
+                carried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })?;
+        }
+        drop(display);
+        if directory.fleet().shares() == 0 {
+            break;
+        }
+        shares::refuse_unlike(directory)?;
+        // What fails on every machine is not tried for ever.
+        let comes_on = round == 0 || shares::done(directory) > before;
+        if interrupt.load(Ordering::Relaxed) || !comes_on || !shares::hand_over(directory, engine)? {
+            break;
+        }
+        ui::note("note: machines that are done measure the shares of those that failed");
+    }
+    Ok(())
 }
 
 /// Says which runs are of one machine.
@@ -155,6 +200,10 @@ fn rendered(directory: &FleetDirectory, format: OutputFormat) -> Result<String, 
             MachineState::Running => ("running", None),
             MachineState::Done => ("done", None),
             MachineState::Failed { reason } => ("failed", Some(reason.clone())),
+        };
+        let remark = match &machine.replaced_by {
+            Some(other) => Some(format!("{}; {other} measures its share", remark.unwrap_or_default())),
+            None => remark,
         };
         FleetRow { name: machine.name.clone(), state, node: machine.node.clone(), host, remark }
     });

@@ -1,8 +1,9 @@
 //! `weigh pool`: runs of one plan on several machines, to one answer.
 
-use crate::cli::PoolArgs;
+use crate::cli::{OutputFormat, PoolArgs, PoolOf};
 use crate::error::{Failure, Kind};
 use crate::{outcome, pool, ui};
+use std::path::Path;
 use weigh_report::render_pooled;
 
 /// Pools the runs by machine and shows what holds over machines.
@@ -11,7 +12,7 @@ use weigh_report::render_pooled;
 /// Those of [`pool::report`]; a file cannot be written; the gate is not passed.
 pub fn run(args: &PoolArgs) -> Result<(), Failure> {
     super::study::refuse_format("pool", "RUN", args.output.format)?;
-    let report = pool::report(args)?;
+    let report = pool::report(&args.of)?;
     let output = &args.output;
     let options = ui::report_options(output.details.details, output.gate.gate());
     let text = render_pooled(&report, output.format.into(), &options)
@@ -21,4 +22,16 @@ pub fn run(args: &PoolArgs) -> Result<(), Failure> {
         Some(gate) => outcome::judged(gate.judge_pooled(&report), gate),
         None => Ok(()),
     }
+}
+
+/// Shows what the shares of a fleet say together.
+///
+/// # Errors
+/// As [`run`].
+pub fn of_fleet(path: &Path) -> Result<(), Failure> {
+    let report = pool::report(&PoolOf { runs: vec![path.to_path_buf()], ..PoolOf::default() })?;
+    let text = render_pooled(&report, OutputFormat::Table.into(), &ui::report_options(false, None))
+        .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))?;
+    ui::print(&text);
+    Ok(())
 }

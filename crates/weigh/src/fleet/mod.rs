@@ -8,6 +8,7 @@
 //! own is how the program and the plan travel, how the run is begun and ended, and how the run
 //! directory comes back; what that run amounts to is judged here.
 
+pub mod shares;
 mod slurm;
 mod ssh;
 mod work;
@@ -31,6 +32,11 @@ pub trait Engine: Sync {
     /// # Errors
     /// The word that is wrong, underlined.
     fn machines(&self, spec: &EnvironmentSpec) -> Result<Vec<(String, EnvironmentSpec)>, SpecError>;
+
+    /// The name of one more run on a machine, at a place in the fleet; a number makes it unique.
+    fn name_of(&self, machine: &Machine, _at: usize) -> String {
+        machine.name.clone()
+    }
 
     /// What is changed elsewhere, in sentences.
     fn changes(&self, fleet: &Fleet) -> Vec<String>;
@@ -146,8 +152,10 @@ pub fn check_build(plan: &Plan, fleet: &Fleet) -> Result<(), Failure> {
 pub fn verdict(fleet: &Fleet, path: &Path, interrupted: bool) -> Result<(), Failure> {
     use weigh_store::fleet::MachineState::{Done, Failed};
     let count = |is: fn(&Machine) -> bool| fleet.machines.iter().filter(|machine| is(machine)).count();
-    let (all, done) = (fleet.machines.len(), count(|machine| machine.state == Done));
-    let failed = count(|machine| matches!(machine.state, Failed { .. }));
+    let is_replaced = |machine: &Machine| machine.replaced_by.is_some();
+    let all = fleet.machines.iter().filter(|machine| !is_replaced(machine)).count();
+    let done = count(|machine| machine.state == Done);
+    let failed = count(|machine| matches!(machine.state, Failed { .. }) && machine.replaced_by.is_none());
     let resume = format!("`weigh fleet --resume {}` goes on", path.display());
     if done == all {
         return Ok(());

@@ -9,7 +9,9 @@ if [ "$(id -u)" != 0 ] && [ -z "$WEIGH_STATE" ]; then
   WEIGH_STATE=/var/tmp/weighbridge-$(id -u)
   export WEIGH_STATE
 fi
-if [ -d "task-$at" ]; then set -- resume "./task-$at"; else set -- run --plan fleet-plan.json --out "task-$at"; fi
+plan=fleet-plan.json
+if [ -f ".slurm/$at.plan" ]; then plan=.slurm/$at.plan; fi
+if [ -d "task-$at" ]; then set -- resume "./task-$at"; else set -- run --plan "$plan" --out "task-$at"; fi
 run=
 # Slurm signals this shell; the run ends after its trial.
 trap '[ -z "$run" ] || kill -s TERM "$run"' TERM

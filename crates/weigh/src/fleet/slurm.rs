@@ -3,7 +3,7 @@
 //! The directory of the fleet has to be on a file system that the nodes share: `weigh`, the plan and
 //! the script of a task are in it, and every run is measured into it. What a task leaves beside its
 //! run (`.slurm/N.node`, `.slurm/N.exit`) says on which node it ran and how it ended, so that no
-//! accounting of the cluster's is needed. The job's name is that of the fleet: whoever goes on with
+//! accounting of the cluster's is needed. A share of the blocks has its plan there (`.slurm/N.plan`). The job's name is that of the fleet: whoever goes on with
 //! the fleet finds the tasks that are still in the queue.
 
 use super::work::{Work, own_program};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, find_program};
 use weigh_host::deadlines;
 use weigh_model::{EnvironmentSpec, SpecError, nearest};
-use weigh_store::fleet::{Fleet, MachineState};
+use weigh_store::fleet::{Fleet, Machine, MachineState};
 
 /// What a task runs.
 const TASK: &str = include_str!("slurm-task.sh");
@@ -78,6 +78,10 @@ impl Engine for Slurm {
             return Err(spec.value_error("nodes", format!("`{nodes}` is no number of nodes"), help));
         };
         Ok((0..number).map(|task| (format!("task-{task}"), spec.without(&["nodes"]))).collect())
+    }
+
+    fn name_of(&self, _machine: &Machine, at: usize) -> String {
+        format!("task-{at}")
     }
 
     fn changes(&self, fleet: &Fleet) -> Vec<String> {
@@ -189,6 +193,10 @@ impl<'a, 'w> Cluster<'a, 'w> {
         for ((via, node), tasks) in groups {
             for task in &tasks {
                 self.work.set(*task, MachineState::Waiting { reason: None })?;
+                if self.work.machine(*task).share.is_some() {
+                    let plan = self.work.with(|directory| directory.plan_text(*task))?;
+                    weigh_store::write_whole(&self.path.join(CONTROL), &format!("{task}.plan"), &plan)?;
+                }
             }
             self.submit(&EnvironmentSpec::parse(&via)?, node.as_deref(), &tasks)?;
         }

@@ -21,7 +21,7 @@ use weigh_model::{EnvironmentSpec, SpecError};
 use weigh_platforms::ssh::fleet::{FleetMachine, MachineFacts};
 use weigh_platforms::with_causes;
 use weigh_store::StoreError;
-use weigh_store::fleet::{FLEET_PLAN, Fleet, MachineState};
+use weigh_store::fleet::{Fleet, MachineState};
 
 /// How many machines the program is copied to at once.
 const COPIES: usize = 4;
@@ -76,9 +76,6 @@ impl Engine for Ssh {
             work,
             ledger: &ledger,
             program: own_program()?,
-            plan: work
-                .with(|directory| std::fs::read(directory.path().join(FLEET_PLAN)))
-                .map_err(|error| crate::error::file_failure("read", Path::new(FLEET_PLAN), error))?,
             copies: Default::default(),
             kernels: Mutex::default(),
         };
@@ -127,7 +124,6 @@ struct Conduct<'a, 'w> {
     work: &'a Work<'w>,
     ledger: &'a Ledger,
     program: Vec<u8>,
-    plan: Vec<u8>,
     /// Whoever copies has one of them.
     copies: [Mutex<()>; COPIES],
     /// The machine of each running kernel.
@@ -212,7 +208,8 @@ impl Conduct<'_, '_> {
         let (work, log) = (self.work, self.work.log(at));
         let _turn = self.copies[at % COPIES].lock().unwrap_or_else(PoisonError::into_inner);
         work.said(at, "copying weigh and the plan");
-        let version = machine.equip(directory, self.program.clone(), self.plan.clone(), &log)?;
+        let plan = work.with(|fleet| fleet.plan_text(at))?;
+        let version = machine.equip(directory, self.program.clone(), plan, &log)?;
         if version != format!("weigh {}", env!("CARGO_PKG_VERSION")) {
             return Err(format!(
                 "weigh does not run there, it says `{version}`; a static build, as in the packages, runs on every Linux"

@@ -56,11 +56,13 @@ impl<'a> Work<'a> {
         self.with(|directory| directory.path().to_path_buf())
     }
 
-    /// The machines that are not done, by their place.
+    /// The machines that are not done and have no other in their place, by their place.
     pub fn unfinished(&self) -> Vec<usize> {
         self.with(|directory| {
             let machines = directory.fleet().machines.iter().enumerate();
-            machines.filter(|(_, machine)| machine.state != MachineState::Done).map(|(at, _)| at).collect()
+            let is_open =
+                |machine: &Machine| machine.state != MachineState::Done && machine.replaced_by.is_none();
+            machines.filter(|(_, machine)| is_open(machine)).map(|(at, _)| at).collect()
         })
     }
 

@@ -3,11 +3,13 @@
 //!
 //! Hosts differ, and that is what is measured. What a guest is must not: the facts of platforms, the
 //! measured programs and their C library have the same values everywhere, and of every other fact it
-//! counts whether it is that of the baseline.
+//! counts whether it is that of the baseline. Where the blocks of one plan were shared out, the machines
+//! must be alike, too.
 
 use super::PoolRun;
 use crate::cli::By;
 use crate::error::Failure;
+use crate::fleet::shares::fingerprint;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Plan, is_parity_key_of_platforms, parity_key_matches};
@@ -153,8 +155,9 @@ fn shortened(value: &str) -> String {
 /// Whether two runs are the same in everything that counts, without spelling it out.
 fn is_alike(run: &PoolRun, first: &PoolRun) -> bool {
     let bare =
-        |plan: &Plan| Plan { name: String::new(), command: None, seed: 0, budget_s: None, ..plan.clone() };
+        |plan: &Plan| Plan { name: String::new(), command: None, seed: 0, budget_s: None, ..plan.whole() };
     run.host.architecture == first.host.architecture
+        && shared(run) == shared(first)
         && relations(run) == relations(first)
         && bare(&run.plan) == bare(&first.plan)
 }
@@ -162,12 +165,20 @@ fn is_alike(run: &PoolRun, first: &PoolRun) -> bool {
 fn decisive(run: &PoolRun) -> Decisive {
     let mut all = relations(run);
     all.insert("architecture".into(), run.host.architecture.clone());
-    if let Ok(Value::Object(plan)) = serde_json::to_value(&run.plan) {
+    all.extend(shared(run));
+    if let Ok(Value::Object(plan)) = serde_json::to_value(run.plan.whole()) {
         for (key, value) in plan.iter().filter(|(key, _)| !FREE.contains(&key.as_str())) {
             flatten(key, value, &mut all);
         }
     }
     all
+}
+
+/// What runs of shares have in common besides: how the blocks are shared, and what their machines are.
+fn shared(run: &PoolRun) -> Decisive {
+    let Some(share) = run.plan.share else { return Decisive::new() };
+    let host = fingerprint(&run.host).into_iter().map(|(what, value)| (format!("machine:{what}"), value));
+    host.chain([("shares".to_string(), share.shares.to_string())]).collect()
 }
 
 /// The parts of a value, the names of which are joined by colons. Items of a list that have a name

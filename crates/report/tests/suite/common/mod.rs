@@ -132,6 +132,7 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
     Plan {
         control: None,
         gate: None,
+        share: None,
         orders: weigh_model::Orders::Balanced,
         format: PLAN_FORMAT,
         name: name.into(),

@@ -23,6 +23,7 @@ mod pool;
 mod rounding;
 mod runs;
 mod sequential;
+mod shares;
 mod shrunken;
 mod slices;
 mod spread;

@@ -1,0 +1,130 @@
+//! What the same work costs on each kind of machine: price-performance.
+
+use super::PooledReport;
+use super::document::bar;
+use crate::document::{
+    Align, Audience, BarScale, Block, Column, Entry, Fit, Piece, Row, Section, Table, Tone,
+};
+use crate::group::grouped;
+use crate::json::estimate;
+use crate::quantity::{Quantity, Scale};
+use crate::results::reach;
+use crate::text::shown_name;
+use serde_json::{Value, json};
+use weigh_model::{Better, Unit};
+use weigh_stats::{WorkCost, work_costs};
+
+/// The costs of a report; none where it has no prices.
+pub(super) fn of(report: &PooledReport) -> Vec<WorkCost> {
+    work_costs(&report.pooled, &report.prices)
+}
+
+/// A table for each metric of each workload.
+pub(super) fn section(report: &PooledReport) -> Section {
+    let costs = of(report);
+    let mut section = Section::new("Price and performance").id("prices");
+    let (Some(first), false) = (report.pooled.groups.first(), costs.is_empty()) else { return section };
+    let bars = BarScale {
+        reach: reach(costs.iter().filter_map(|cost| cost.against_first)),
+        margin: report.pooled.margin,
+    };
+    let tables =
+        grouped(&costs, |cost| (cost.workload.clone(), cost.key.params.clone(), cost.metric.name.clone()));
+    for (_, costs) in tables {
+        section.push(Audience::ALL, Block::table(table(report, &shown_name(&first.name), &costs, bars)));
+    }
+    section
+}
+
+/// What a unit of the price buys: iterations, or what the rate counts.
+fn bought(cost: &WorkCost) -> String {
+    match cost.metric.better {
+        Better::Lower => "iterations".into(),
+        Better::Higher => shown_name(cost.metric.unit.symbol().trim_end_matches("/s")),
+    }
+}
+
+fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale) -> Table {
+    let work = costs.iter().map(|cost| cost.work);
+    // Numbers of work have the prefixes of a rate, whatever is counted.
+    let scale = Scale::new(&Unit::normalise("op/s").0, work, None);
+    let prefix = scale.symbol().trim_end_matches("op/s").to_string();
+    let row = |cost: &&WorkCost| {
+        let number = |value: f64| Quantity { unit: String::new(), ..scale.quantity(value) };
+        let ends = cost.interval.map(|(low, high)| Piece::Brackets(vec![number(low), number(high)]));
+        let work = [Piece::Quantity(number(cost.work))];
+        let space = ends.is_some().then(|| Piece::Text(" ".into()));
+        let work = work.into_iter().chain(space).chain(ends).collect();
+        let group = &report.pooled.groups[cost.group].name;
+        let name = format!("{}, {}", shown_name(group), shown_name(&cost.environment));
+        let tone = match cost.against_first {
+            Some(of) if of.low > 0.0 => Tone::Worse,
+            Some(of) if of.high < 0.0 => Tone::Better,
+            _ => Tone::Plain,
+        };
+        Row::new([
+            Entry::name(&cost.environment),
+            Entry::name(group),
+            Entry::text(report.prices[cost.group].to_string()),
+            Entry { sort: Some(cost.work), ..Entry::of(work) },
+            cost.against_first.map(|of| Entry::effect(of.into())).unwrap_or_default(),
+            Entry::bar(bar(&name, cost.against_first, tone, bars)),
+            Entry::count(cost.machines),
+        ])
+    };
+    let mut rows: Vec<&&WorkCost> = costs.iter().collect();
+    // Of each environment the kinds stand below each other.
+    let mut environments: Vec<&str> = Vec::new();
+    for cost in costs {
+        if !environments.contains(&cost.environment.as_str()) {
+            environments.push(&cost.environment);
+        }
+    }
+    let place = |cost: &WorkCost| environments.iter().position(|one| *one == cost.environment);
+    rows.sort_by_key(|cost| (place(cost), cost.group));
+    let cost = costs[0];
+    Table {
+        caption: format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name)),
+        note: format!(
+            "work for 1: {}{} for one unit of the price, with the 95 % interval of the average machine. cost: of the same \
+             work in the same environment, against {first}; + costs more (Welch, by machine). A kind with one machine has \
+             no interval. Not adjusted for their number, no verdicts",
+            if prefix.is_empty() { String::new() } else { format!("{prefix} ") },
+            bought(cost),
+        )
+        .replace(" %", "\u{a0}%"),
+        columns: vec![
+            Column::text("environment"),
+            Column::text("kind"),
+            Column::number("price/h"),
+            Column::number("work for 1 [95 % interval]"),
+            Column::number(format!("cost against {first} [95 % interval]")).aligned(Align::Effect),
+            Column::text("").fit(Fit::Bar).on(Audience { paper: false, ..Audience::ALL }),
+            Column::number("machines"),
+        ],
+        rows: rows.into_iter().map(row).collect(),
+        bars: Some(bars),
+        ..Table::default()
+    }
+}
+
+/// The costs for programs.
+pub(super) fn json(report: &PooledReport) -> Vec<Value> {
+    let one = |cost: WorkCost| {
+        json!({
+            "group": report.pooled.groups[cost.group].name,
+            "price_per_hour": report.prices[cost.group],
+            "workload": cost.workload,
+            "params": cost.key.params,
+            "metric": cost.metric.name,
+            "environment": cost.environment,
+            "machines": cost.machines,
+            "counts": bought(&cost),
+            "work": cost.work,
+            "work_ci_low": cost.interval.map(|(low, _)| low),
+            "work_ci_high": cost.interval.map(|(_, high)| high),
+            "cost_against_first": estimate(cost.against_first, "mean"),
+        })
+    };
+    of(report).into_iter().map(one).collect()
+}

@@ -1,0 +1,114 @@
+//! What the same work costs on machines of several kinds, given what an hour of each costs.
+
+use super::{Pooled, PooledCell};
+use crate::estimate::{Estimate, count};
+use crate::interval::Interval;
+use weigh_model::{Better, MetricSpec, WorkloadKey};
+
+/// Seconds of an hour.
+const HOUR_S: f64 = 3600.0;
+
+/// What the work of one cell costs on machines of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkCost {
+    /// Which of [`Pooled::groups`].
+    pub group: usize,
+    /// Workload id.
+    pub workload: String,
+    /// The workload by name, parameters and neighbours.
+    pub key: WorkloadKey,
+    /// The metric: a time, or a rate of so much in a second.
+    pub metric: MetricSpec,
+    /// Environment name, the baseline's among them.
+    pub environment: String,
+    /// Machines with a value.
+    pub machines: u32,
+    /// How much work the unit of the price buys: iterations that take so long, or what the rate counts.
+    /// Geometric mean over machines.
+    pub work: f64,
+    /// The 95 % interval of that mean over machines like these; none below two.
+    pub interval: Option<(f64, f64)>,
+    /// The ratio of what the same work costs over that in the same environment in the first group, less
+    /// 1, with its 95 % interval (Welch); none in the first group, and where either has one machine. Not
+    /// adjusted.
+    pub against_first: Option<Interval>,
+}
+
+/// What the work of every time and every rate costs, in every group and environment, with the price of
+/// an hour of each group.
+///
+/// The machine is the unit: y = ln(price x time) or ln(price / rate) of the medians of each is one
+/// observation, and the mean over the machines of a group has the error sd / sqrt(k) on k - 1 degrees of
+/// freedom. What the blocks of one machine do not tell about its median is part of that spread.
+///
+/// Metrics that are neither are left out, because memory, say, is no work; and so are descriptive ones: a
+/// latency is a time, but not that of the work.
+pub fn work_costs(pooled: &Pooled, per_hour: &[f64]) -> Vec<WorkCost> {
+    let mut costs: Vec<(WorkCost, Option<Estimate>)> = Vec::new();
+    for cell in &pooled.cells {
+        let Some(price) = per_hour.get(cell.group).filter(|_| cell.metric.primary) else { continue };
+        let known = |environment: &str, costs: &[(WorkCost, Option<Estimate>)]| {
+            costs.iter().any(|(cost, _)| cost.group == cell.group && is_about(cost, cell, environment))
+        };
+        if !known(&pooled.baseline, &costs) {
+            let medians = cell.machines.iter().filter_map(|machine| machine.medians.0);
+            costs.extend(cost(cell, &pooled.baseline, price / HOUR_S, medians));
+        }
+        let medians = cell.machines.iter().filter_map(|machine| machine.medians.1);
+        costs.extend(cost(cell, &cell.environment, price / HOUR_S, medians));
+    }
+    let firsts: Vec<(WorkCost, Option<Estimate>)> =
+        costs.iter().filter(|(cost, _)| cost.group == 0).cloned().collect();
+    let against = |(cost, own): (WorkCost, Option<Estimate>)| {
+        let same = |(first, _): &&(WorkCost, Option<Estimate>)| {
+            (&first.workload, &first.metric.name, &first.environment, &first.key.params)
+                == (&cost.workload, &cost.metric.name, &cost.environment, &cost.key.params)
+        };
+        let first = firsts.iter().find(same).filter(|_| cost.group > 0).and_then(|(_, first)| *first);
+        let against_first = own.zip(first).map(|(own, first)| own.less(&first).interval());
+        WorkCost { against_first, ..cost }
+    };
+    costs.into_iter().map(against).collect()
+}
+
+fn is_about(cost: &WorkCost, cell: &PooledCell, environment: &str) -> bool {
+    (&cost.workload, &cost.metric.name, &cost.key.params, cost.environment.as_str())
+        == (&cell.workload, &cell.metric.name, &cell.key.params, environment)
+}
+
+/// What the work costs where an environment has these medians, by the price of a second, with the
+/// estimate of its logarithm; nothing where the metric is no work.
+fn cost(
+    cell: &PooledCell,
+    environment: &str,
+    per_s: f64,
+    medians: impl Iterator<Item = f64>,
+) -> Option<(WorkCost, Option<Estimate>)> {
+    let unit = cell.metric.unit.symbol();
+    let seconds = |median: f64| match cell.metric.better {
+        Better::Lower if unit == "s" => Some(median),
+        Better::Higher if unit.ends_with("/s") => Some(1.0 / median),
+        _ => None,
+    };
+    let logs: Option<Vec<f64>> = medians.map(|median| Some((per_s * seconds(median)?).ln())).collect();
+    let logs = logs.filter(|logs| !logs.is_empty() && logs.iter().all(|log| log.is_finite()))?;
+    let estimate = Estimate::of(&logs);
+    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+    // More cost is less work.
+    let ends = |of: Estimate| {
+        let Interval { low, high, .. } = of.interval();
+        (1.0 / (1.0 + high), 1.0 / (1.0 + low))
+    };
+    let cost = WorkCost {
+        group: cell.group,
+        workload: cell.workload.clone(),
+        key: cell.key.clone(),
+        metric: cell.metric.clone(),
+        environment: environment.into(),
+        machines: count(logs.len()),
+        work: (-mean).exp(),
+        interval: estimate.map(ends),
+        against_first: None,
+    };
+    Some((cost, estimate))
+}
