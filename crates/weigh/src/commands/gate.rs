@@ -2,9 +2,9 @@
 //! two builds").
 
 use super::run::Written;
-use crate::cli::{BuildGateArgs, EffortArgs, MeasureArgs, WorkArgs};
+use crate::cli::{BuildGateArgs, CommandArgs, EffortArgs, MeasureArgs, WorkArgs};
 use crate::error::Failure;
-use crate::request::{self, GateFile, PlanRequest};
+use crate::request::{self, GateFile, PlanRequest, commands};
 use weigh_model::{
     Caches, Effort, EnvironmentSpec, HostFacts, Looks, Plan, SliceChoice, StartPlan, Started, WorkloadPlan,
 };
@@ -48,7 +48,9 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
         let workloads = |facts: &HostFacts| -> Result<Vec<WorkloadPlan>, Failure> {
             let mut plans: Vec<WorkloadPlan> = Vec::new();
             if !work.workloads.is_empty() || !work.command.is_empty() {
-                plans = request::workloads(&work, &trial, common.default_size(), &library, facts)?;
+                let commands = commands::workloads(&work.command, &CommandArgs::default(), false)?;
+                let size = common.default_size();
+                plans = request::workloads(&work, &trial, commands, (size, &library), facts)?;
             }
             let one = StartPlan { what: Started::One, caches: Caches::Warm };
             plans.extend(starts.then(|| start_workload(one)));
