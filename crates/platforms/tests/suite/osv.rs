@@ -92,10 +92,10 @@ fn one_program_runs_and_failures_are_failures() {
         (command(&["weigh-kernels", "noploop", "two words"]), "two words"),
         (Command { input: Input::Pipe, ..command(NOPLOOP) }, "input"),
     ] {
-        match guest
-            .session()
-            .run(&refused, RunOptions { deadline: MINUTE, input: (refused.input == Input::Pipe).then_some(b"x") })
-        {
+        match guest.session().run(
+            &refused,
+            RunOptions { deadline: MINUTE, input: (refused.input == Input::Pipe).then_some(b"x") },
+        ) {
             Err(SessionError::Refused { reason, .. }) => assert!(reason.contains(words), "{reason}"),
             other => panic!("{other:?}"),
         }

@@ -100,8 +100,9 @@ fn what_names_no_machine_is_damage() {
             .unwrap();
         assert!(matches!(FleetDirectory::open(&path), Err(StoreError::Damaged { .. })), "{name}");
     }
-    fs::write(path.join(STATE), text.replace("\"format\": 1", "\"format\": 2")).unwrap();
-    assert!(matches!(FleetDirectory::open(&path), Err(StoreError::NewerFormat { found: 2, .. })));
+    fs::write(path.join(STATE), text.replace(&format!("\"format\": {FLEET_FORMAT}"), "\"format\": 9"))
+        .unwrap();
+    assert!(matches!(FleetDirectory::open(&path), Err(StoreError::NewerFormat { found: 9, .. })));
 }
 
 /// Wherever the power goes while a longer run takes the place of a half one, the fleet has one of
