@@ -13,7 +13,6 @@ const ENVIRONMENTS: &[&str] = &[
     "namespaces",
     "namespaces:net=nat",
     "bubblewrap",
-    "firejail",
     "charliecloud",
     "runc",
     "crun",

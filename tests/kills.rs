@@ -9,13 +9,12 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 /// One environment for each way in which platforms change the host.
-const ENVIRONMENTS: [&str; 22] = [
+const ENVIRONMENTS: [&str; 21] = [
     "native",
     "namespaces",
     "namespaces:user=mapped",
     "namespaces:net=nat",
     "bubblewrap",
-    "firejail",
     "charliecloud",
     "nspawn",
     "runc",

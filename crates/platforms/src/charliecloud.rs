@@ -42,7 +42,6 @@ const KIND: Kind = Kind {
         implies: IMPLIES,
         ..Capabilities::CONTAINER
     },
-    makes_network: false,
     make,
 };
 

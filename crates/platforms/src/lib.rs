@@ -28,7 +28,6 @@ pub mod containerd;
 pub mod crun;
 pub mod docker;
 pub mod firecracker;
-pub mod firejail;
 pub mod incus;
 pub mod libvirt;
 pub mod lxc;
@@ -68,7 +67,6 @@ const ALL: &[&dyn Platform] = &[
     &native::Native,
     &namespaces::Namespaces,
     &bubblewrap::Bubblewrap,
-    &firejail::FIREJAIL,
     &charliecloud::CHARLIECLOUD,
     &runc::RUNC,
     &crun::CRUN,

@@ -36,7 +36,7 @@ macro_rules! platforms {
     };
 }
 
-platforms! { namespaces bubblewrap firejail charliecloud nspawn runc crun runsc }
+platforms! { namespaces bubblewrap charliecloud nspawn runc crun runsc }
 
 /// Machines boot slowly, so that two of them meet on one network alone.
 fn every_network_of_machines(environment: &str) {

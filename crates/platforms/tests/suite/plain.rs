@@ -1,5 +1,5 @@
 //! Guests that one program of the host makes: namespaces by weighbridge itself, bubblewrap,
-//! Firejail, Charliecloud, systemd-nspawn.
+//! Charliecloud, systemd-nspawn.
 //!
 //! What cannot be tested here is skipped, visibly, unless `WEIGH_REQUIRE` names it.
 
@@ -42,7 +42,6 @@ fn namespaces_are_what_the_keys_say(test: &str, platform: &str) {
         |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string();
     // Of user, group and network namespaces a platform without the key has what it always has.
     let expected: &[(&str, &[&str])] = match platform {
-        "firejail" => &[("net=none", &["cgroup", "user"]), ("net=host", &["net", "cgroup", "user"])],
         "charliecloud" => &[
             ("net=none", &["pid", "uts", "ipc", "cgroup"]),
             ("net=host", &["pid", "net", "uts", "ipc", "cgroup"]),
@@ -90,16 +89,13 @@ macro_rules! tests {
 tests! {
     storage_of_namespaces: storage_is_what_the_key_says("storage-namespaces", "namespaces");
     storage_of_bubblewrap: storage_is_what_the_key_says("storage-bwrap", "bubblewrap");
-    storage_of_firejail: storage_is_what_the_key_says("storage-firejail", "firejail");
     storage_of_charliecloud: storage_is_what_the_key_says("storage-ch", "charliecloud");
     storage_of_nspawn: storage_is_what_the_key_says("storage-nspawn", "nspawn");
     namespaces_of_namespaces: namespaces_are_what_the_keys_say("spaces", "namespaces");
     namespaces_of_bubblewrap: namespaces_are_what_the_keys_say("spaces-bwrap", "bubblewrap");
-    namespaces_of_firejail: namespaces_are_what_the_keys_say("spaces-firejail", "firejail");
     namespaces_of_charliecloud: namespaces_are_what_the_keys_say("spaces-ch", "charliecloud");
     namespaces_of_nspawn: namespaces_are_what_the_keys_say("spaces-nspawn", "nspawn");
     bubblewrap_is_killed: killed_at_any_moment("killed-bwrap", "bubblewrap:storage=overlay", &[2, 8, 20]);
-    firejail_is_killed: killed_at_any_moment("killed-firejail", "firejail:storage=overlay", &[5, 20, 60]);
     charliecloud_is_killed: killed_at_any_moment("killed-ch", "charliecloud:storage=overlay", &[2, 8, 20]);
     nspawn_is_killed: killed_at_any_moment("killed-nspawn", "nspawn:storage=overlay", &[5, 40, 90]);
 }
@@ -128,36 +124,6 @@ fn the_filter_of_nspawn_can_be_left_out() {
         );
         guest.stop().unwrap();
     }
-    drop(bench);
-    assert_eq!(state(), before);
-}
-
-/// What confines the probe is what the keys say, and Firejail leaves nothing of its own on the host.
-#[test]
-fn firejail_confines_as_its_keys_say() {
-    let test = "keys-firejail";
-    let Some(_turn) = turn_for(test, "firejail") else { return };
-    let state = || -> BTreeSet<PathBuf> {
-        let places = ["name", "network", "bandwidth", "profile", "sandbox"];
-        let entries = places.map(|place| std::fs::read_dir(format!("/run/firejail/{place}")));
-        entries.into_iter().flatten().flatten().flatten().map(|entry| entry.path()).collect()
-    };
-    let before = state();
-    let bench = Bench::new(test);
-    for (keys, expected) in [
-        ("seccomp=off", "NoNewPrivs 0 Seccomp 0"),
-        ("seccomp=on", "Seccomp 2"),
-        ("profile=default", "NoNewPrivs 1 Seccomp 2"),
-    ] {
-        let mut guest = bench.guest(&format!("firejail:{keys}"));
-        let status =
-            "awk -F'[:\t]+' '/^(NoNewPrivs|Seccomp):/ {printf \"%s %s \", $1, $2}' /proc/self/status";
-        let said = says(&mut *guest, status);
-        assert!(said.contains(expected), "{keys}: {said}");
-        guest.stop().unwrap();
-    }
-    let error = bench.launch(&bench.request("firejail:profile=no-such-profile")).err().unwrap();
-    assert!(error.to_string().contains("no-such-profile"), "{error}");
     drop(bench);
     assert_eq!(state(), before);
 }

@@ -36,7 +36,7 @@ const KINDS: [Kind; 3] = [
         ],
     },
     // Sandboxes.
-    Kind { platforms: &[Any("runsc"), Any("firejail")] },
+    Kind { platforms: &[Any("runsc")] },
     // Machines.
     Kind {
         platforms: &[

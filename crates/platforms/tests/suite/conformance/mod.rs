@@ -48,7 +48,6 @@ environments! {
     namespaces_mapped "namespaces:user=mapped"
     bubblewrap "bubblewrap"
     bubblewrap_mapped "bubblewrap:user=mapped"
-    firejail "firejail"
     charliecloud "charliecloud"
     nspawn "nspawn"
     nspawn_full "nspawn:init=full"
