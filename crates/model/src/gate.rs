@@ -1,5 +1,6 @@
 //! The limits of a gate between two builds.
 
+use crate::WorkloadKey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,16 +21,15 @@ impl GateLimits {
         Self { limit, of: BTreeMap::new() }
     }
 
-    /// The limit of a metric of a workload, given by its id: the most specific that there is.
-    pub fn of(&self, workload: &str, metric: &str) -> f64 {
-        let own = Self::keys(workload, metric).into_iter().find_map(|key| self.of.get(&key));
+    /// The limit of a metric of the workload with this id and key: the most specific that there is.
+    pub fn of(&self, id: &str, workload: &WorkloadKey, metric: &str) -> f64 {
+        let own = Self::keys(id, workload, metric).into_iter().find_map(|key| self.of.get(&key));
         own.copied().unwrap_or(self.limit)
     }
 
     /// The keys under which the limit of a metric may stand, the most specific first.
-    pub fn keys(workload: &str, metric: &str) -> [String; 3] {
-        let name = workload.split('{').next().unwrap_or(workload);
-        [format!("{workload}.{metric}"), format!("{name}.{metric}"), metric.to_string()]
+    pub fn keys(id: &str, workload: &WorkloadKey, metric: &str) -> [String; 3] {
+        [format!("{id}.{metric}"), format!("{}.{metric}", workload.name), metric.to_string()]
     }
 }
 
@@ -41,9 +41,12 @@ mod tests {
     fn the_most_specific_limit_counts() {
         let of = [("time", 0.1), ("spawn.time", 0.2), ("spawn{size=1}.time", 0.3)];
         let limits = GateLimits { limit: 0.03, of: of.map(|(key, limit)| (key.to_string(), limit)).into() };
-        assert_eq!(limits.of("spawn{size=1}", "time"), 0.3);
-        assert_eq!(limits.of("spawn{size=2}", "time"), 0.2);
-        assert_eq!(limits.of("gups", "time"), 0.1);
-        assert_eq!(limits.of("gups", "rate"), 0.03);
+        let of = |id, name, metric| limits.of(id, &WorkloadKey::named(name), metric);
+        assert_eq!(of("spawn{size=1}", "spawn", "time"), 0.3);
+        assert_eq!(of("spawn{size=2}", "spawn", "time"), 0.2);
+        assert_eq!(of("gups", "gups", "time"), 0.1);
+        assert_eq!(of("gups", "gups", "rate"), 0.03);
+        // Braces of a command line are no parameters.
+        assert_eq!(of("awk {print}", "awk {print}", "rate"), 0.03);
     }
 }

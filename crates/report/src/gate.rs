@@ -56,7 +56,7 @@ pub(crate) struct GatedCell<'a> {
 pub(crate) fn of_builds(report: &Report) -> Option<Vec<GatedCell<'_>>> {
     let limits: &GateLimits = report.plan.as_ref()?.gate.as_ref()?;
     // What was written as per cent, without the rounding of a fraction.
-    let percent = |cell: &Cell| (limits.of(&cell.workload, &cell.metric.name) * 1e8).round() / 1e6;
+    let percent = |cell: &Cell| (limits.of(&cell.workload, &cell.key, &cell.metric.name) * 1e8).round() / 1e6;
     let gate = |cell: &Cell| Gate { percent: percent(cell), undecided_fails: true };
     let outcomes = weigh_stats::gate_of_builds(&report.analysis, limits).into_iter();
     Some(outcomes.map(|(cell, outcome)| GatedCell { cell, gate: gate(cell), outcome }).collect())

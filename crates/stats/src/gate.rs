@@ -76,7 +76,7 @@ pub(crate) fn decided<'c>(
 /// t distribution about the present one; the last look is granted the whole level, unadjusted, so
 /// that rather too little is given up.
 pub(crate) fn is_futile(cell: &Cell, limits: &GateLimits, last: u32) -> bool {
-    let limit = limits.of(&cell.workload, &cell.metric.name).ln_1p();
+    let limit = limits.of(&cell.workload, &cell.key, &cell.metric.name).ln_1p();
     let Some(estimate) = cell.grounds().into_iter().next() else { return false };
     if estimate.n < GATE_FEWEST_BLOCKS || estimate.n >= last || estimate.has_no_spread() {
         return false;
@@ -108,7 +108,7 @@ impl Question {
 
     fn of(cell: &Cell, limits: &GateLimits, grounds: Vec<Estimate>, provable: &dyn Fn(u32) -> bool) -> Self {
         let provable = provable(grounds.first().map_or(0, |first| first.n));
-        Self::new(grounds, limits.of(&cell.workload, &cell.metric.name), provable)
+        Self::new(grounds, limits.of(&cell.workload, &cell.key, &cell.metric.name), provable)
     }
 
     /// The largest p of the grounds; none without any.

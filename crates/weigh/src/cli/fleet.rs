@@ -36,7 +36,7 @@ impl FleetArgs {
     /// gate judges one run.
     const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
     /// A plan that exists leaves nothing to say.
-    const NOT_OF_RESUME: [&str; 39] = [
+    const NOT_OF_RESUME: [&str; 40] = [
         "via",
         "shard",
         "plan",
@@ -69,6 +69,7 @@ impl FleetArgs {
         "seed",
         "workload",
         "loader",
+        "env",
         "out",
         "dry_run",
         "gate",

@@ -3,8 +3,9 @@
 //! The directory of the fleet has to be on a file system that the nodes share: `weigh`, the plan and
 //! the script of a task are in it, and every run is measured into it. What a task leaves beside its
 //! run (`.slurm/N.node`, `.slurm/N.exit`) says on which node it ran and how it ended, so that no
-//! accounting of the cluster's is needed. A share of the blocks has its plan there (`.slurm/N.plan`). The job's name is that of the fleet: whoever goes on with
-//! the fleet finds the tasks that are still in the queue.
+//! accounting of the cluster's is needed. A share of the blocks has its plan there (`.slurm/N.plan`).
+//! The job's name is that of the fleet: whoever goes on with the fleet finds the tasks that are still
+//! in the queue.
 
 use super::work::{Work, own_program};
 use super::{Engine, Failure};

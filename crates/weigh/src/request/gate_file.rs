@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use toml::Spanned;
-use weigh_model::{GateLimits, WorkloadPlan, nearest};
+use weigh_model::{GateLimits, WorkloadKey, WorkloadPlan, nearest};
 
 /// Where they are unless the user says otherwise.
 pub const FILE: &str = ".weigh/gate.toml";
@@ -113,7 +113,8 @@ impl GateFile {
     pub fn limits(&self, percent: Option<f64>, workloads: &[WorkloadPlan]) -> Result<GateLimits, Failure> {
         let metrics = workloads.iter().flat_map(|workload| {
             let primary = workload.metrics.iter().filter(|metric| metric.spec.primary);
-            primary.flat_map(|metric| GateLimits::keys(&workload.id, &metric.spec.name))
+            let key = WorkloadKey::of(workload);
+            primary.flat_map(move |metric| GateLimits::keys(&workload.id, &key, &metric.spec.name))
         });
         let known: Vec<String> = metrics.collect();
         for key in self.content.limits.keys() {
