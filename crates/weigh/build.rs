@@ -72,18 +72,20 @@ fn main() {
     let readers =
         format!("{:032x}", XxHash3_128::oneshot(format!("{readers} {}", variable("TARGET")).as_bytes()));
     println!("cargo::rustc-env=WEIGH_READERS_DIGEST={readers}");
-    pack_relocations();
+    link_small(&manifest);
 }
 
-/// Where Rust's own linker is the default, a release build merges equal functions and packs relative
-/// relocations; the C library resolves those since glibc 2.36.
-fn pack_relocations() {
+/// Where Rust's own linker is the default, a release build merges equal functions, leaves unwind
+/// tables out, and packs relative relocations; the C library resolves those since glibc 2.36.
+fn link_small(manifest: &Path) {
     let default = variable("CARGO_ENCODED_RUSTFLAGS").is_empty() && env::var_os("RUSTC_LINKER").is_none();
     let linker = variable("TARGET") == "x86_64-unknown-linux-gnu";
     if !(default && linker && variable("HOST") == variable("TARGET") && variable("PROFILE") == "release") {
         return;
     }
-    println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+    let script = manifest.join("build/discard.ld");
+    println!("cargo::rerun-if-changed={}", script.display());
+    println!("cargo::rustc-link-arg-bins=-Wl,--icf=all,--no-eh-frame-hdr,-T,{}", script.display());
     if c_library_minor().is_some_and(|minor| minor >= 36) {
         println!("cargo::rustc-link-arg-bins=-Wl,-zpack-relative-relocs");
     }
