@@ -111,6 +111,10 @@ fn blocks_are_shared_out() {
     let fleet = stage.json("show f --format json");
     assert_eq!(state(&fleet, "nowhere.invalid").0, "failed");
     assert_eq!(fleet["machines"][2]["replaced_by"], "a-2", "{fleet}");
+    let table = stage.stdout("show f");
+    for words in ["on 3 machines", "3 done, 1 replaced"] {
+        assert!(table.contains(words), "`{words}` is not in {table}");
+    }
     let report = stage.json("pool f --format json");
     assert_eq!(
         (&report["scope"], &report["cells"][0]["n"]),

@@ -90,6 +90,30 @@ mod fakes {
         assert_eq!(names, ["null:label=old,sd=0.001", "null:label=new,sd=0.001"]);
     }
 
+    /// Two commands are the builds, in one environment.
+    #[test]
+    fn two_commands_are_compared_in_one_environment() {
+        let stage = Stage::with_fakes();
+        let rest = "--no-void --seed 1 --limit 3 --env N=1 -- one --- two";
+        let said = stage.run(&format!("gate null:sd=0.001 --out r --comment c.md {rest}")).ends_with(0);
+        assert!(said.stdout.contains("Gate: pass"), "{}", said.stdout);
+        assert!(stage.read("c.md").contains("| command time "), "{}", stage.read("c.md"));
+        let plan = stage.read_json("r/plan.json");
+        let names: Vec<&str> = listed(&plan, "environments")
+            .iter()
+            .map(|environment| environment["name"].as_str().unwrap())
+            .collect();
+        assert_eq!((names.as_slice(), &plan["baseline"]), (&["old", "new"][..], &"old".into()));
+
+        let both = ["two environments and 2 commands", "weigh gate runc -- old/tool"];
+        stage.refuses("gate null null:label=b -- one --- two", &both);
+        stage.refuses("gate -- one --- two --- three", &["compares two commands, and here are 3"]);
+        stage.refuses("gate null -- one", &["no second build", "weigh gate OLD NEW"]);
+        stage.refuses("gate --start -- one --- two", &["starts alike"]);
+        stage.refuses("gate --quick -- one --- two", &["--quick"]);
+        stage.refuses("gate null", &["NEW"]);
+    }
+
     /// What the command line leaves open is in a file, with limits of metrics.
     #[test]
     fn settings_are_read_from_a_file() {

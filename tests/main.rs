@@ -29,6 +29,7 @@ mod fleet;
 mod footprint;
 mod fuzz;
 mod gate;
+mod history;
 mod hostile;
 mod images;
 mod kills;

@@ -55,6 +55,8 @@ fn commands_are_compared_with_each_other() {
         assert!(cell["median"].as_f64().unwrap() >= long_s, "{cell}");
     }
     stage.run("show r --gate 50").ends_with(3);
+    let slower = stage.run("gate --limit 50 --iterations 1 --no-void -- sleep 0.01 --- sleep 0.05");
+    assert!(slower.ends_with(3).stdout.contains("Gate: slower"));
     stage.host_is_as_before();
 }
 

@@ -200,6 +200,28 @@ impl GuestCore {
             program.kill_group();
         }
     }
+
+    /// Ends a guest whose program ends with the probe: asks the probe to, and kills the control
+    /// group and the program where they do not end in time. `processes` are those of the guest;
+    /// [`GuestCore::tracker`] has them afterwards.
+    ///
+    /// # Errors
+    /// The control group cannot be killed.
+    pub(crate) fn end_with_probe(
+        &mut self,
+        processes: Vec<u32>,
+        shut_down_within: Duration,
+        end_within: Duration,
+    ) -> Result<()> {
+        self.tracker.track(processes);
+        // A process that was stopped by a signal does not answer.
+        self.tracker.resume();
+        if !(self.shut_down(shut_down_within) && self.program_ended(end_within)) {
+            self.cgroup.iter().try_for_each(Cgroup::kill_all)?;
+            self.kill_program(end_within);
+        }
+        Ok(())
+    }
 }
 
 /// The ledger's entry of something that a platform makes.

@@ -10,8 +10,10 @@ use weigh_model::HostFacts;
 pub struct FleetRow {
     /// Its name in the fleet.
     pub name: String,
-    /// `waiting`, `running`, `done` or `failed`.
+    /// `waiting`, `running`, `done`, `failed`, or `replaced`: failed, and its share is another's.
     pub state: &'static str,
+    /// Whether it measures the share of a machine that was replaced.
+    pub replacement: bool,
     /// What a scheduler calls it.
     pub node: Option<String>,
     /// What it is, where its run is here.
@@ -22,12 +24,13 @@ pub struct FleetRow {
 
 /// The document. `plan` is the name of what is measured.
 pub fn fleet(plan: &str, machines: &[FleetRow]) -> Document {
-    let mut document = Document::new(&match machines.len() {
+    let asked = machines.iter().filter(|machine| !machine.replacement).count();
+    let mut document = Document::new(&match asked {
         1 => format!("{} on one machine", shown_name(plan)),
         many => format!("{} on {many} machines", shown_name(plan)),
     });
     let count = |state: &str| machines.iter().filter(|machine| machine.state == state).count();
-    let states = ["done", "failed", "running", "waiting"].map(|state| (count(state), state));
+    let states = ["done", "failed", "replaced", "running", "waiting"].map(|state| (count(state), state));
     let counted =
         states.iter().filter(|(count, _)| *count > 0).map(|(count, state)| format!("{count} {state}"));
     let nodes = machines.iter().any(|machine| machine.node.is_some());
@@ -48,7 +51,7 @@ pub fn fleet(plan: &str, machines: &[FleetRow]) -> Document {
 fn row(machine: &FleetRow, nodes: bool, remarks: bool) -> Row {
     let tone = match machine.state {
         "done" => Tone::Same,
-        "failed" => Tone::Worse,
+        "failed" | "replaced" => Tone::Worse,
         _ => Tone::Plain,
     };
     let text = |text: Option<&str>| text.map_or_else(Entry::nothing, Entry::text);

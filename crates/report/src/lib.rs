@@ -1,4 +1,4 @@
-//! Reports of runs, of comparisons, of pools and of studies, in every format.
+//! Reports of runs, of comparisons, of pools, of histories and of studies, in every format.
 //!
 //! ```text
 //! Report, PooledReport \\
@@ -29,6 +29,7 @@ mod exchange;
 mod fleet;
 mod gate;
 mod group;
+mod history;
 mod html;
 mod json;
 mod junit;
@@ -58,6 +59,7 @@ pub use builds::Decision;
 pub use document::Document;
 pub use fleet::{FleetRow, fleet};
 pub use gate::{Gate, Judgement};
+pub use history::{HistoryPoint, HistoryReport, HistorySeries, render_history};
 pub use html::LivePage;
 pub use planned::planned;
 pub use pool::{PooledMachine, PooledReport, render_pooled};

@@ -33,7 +33,9 @@
     const values = both(chart, (mark) => mark.y);
     const places = [...new Set(both(chart, (mark) => mark.x))].sort((a, b) => a - b);
     const wide = places[0] > 0 && places[places.length - 1] > 8 * places[0];
-    const across = chart.swept
+    const across = chart.ticks.length > 0
+      ? { tickvals: chart.ticks.map(([place]) => place), ticktext: chart.ticks.map(([, word]) => axisName(word)), nticks: narrow() ? 5 : 12 }
+      : chart.swept
       ? { type: wide ? "log" : "linear", tickvals: places, ticktext: places.map(String) }
       : wide ? logTicks(places) : { nticks: narrow() ? 5 : 8 };
     return {

@@ -51,6 +51,11 @@ impl Fleet {
     pub fn shares(&self) -> u32 {
         self.machines.iter().filter_map(|machine| machine.share).max().map_or(0, |last| last + 1)
     }
+
+    /// The machine whose share the one of a name measures in its place.
+    pub fn replaces(&self, name: &str) -> Option<&Machine> {
+        self.machines.iter().find(|machine| machine.replaced_by.as_deref() == Some(name))
+    }
 }
 
 /// One machine of a fleet.

@@ -14,7 +14,8 @@
 //! A sample is never rewritten. The only bytes that ever leave `samples.jsonl` are those of a last
 //! line that a crash cut short; they are kept in `logs/`, and [`Records::recovered`] says so.
 //!
-//! [`fleet`] keeps the runs of one plan on several machines.
+//! [`fleet`] keeps the runs of one plan on several machines, [`history`] what runs of many versions
+//! found.
 //!
 //! [`import`] reads samples that were measured elsewhere, [`export`] writes them for use elsewhere.
 //!
@@ -59,6 +60,7 @@ pub mod files;
 #[cfg(test)]
 mod fixtures;
 pub mod fleet;
+pub mod history;
 pub mod import;
 mod naming;
 mod samples;

@@ -5,6 +5,7 @@ mod command;
 mod fleet;
 mod gate;
 mod guests;
+mod history;
 mod output;
 mod pool;
 mod recorded;
@@ -16,6 +17,7 @@ pub use command::{CommandArgs, NEXT_COMMAND};
 pub use fleet::FleetArgs;
 pub use gate::BuildGateArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
+pub use history::HistoryArgs;
 pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat};
 pub use pool::{By, PoolArgs, PoolOf};
 pub use samples::{AnalyseArgs, SampleFormat};
@@ -155,6 +157,12 @@ pub enum Command {
         ))
     )]
     Pool(Box<PoolArgs>),
+    /// Keep what the runs of many versions found, and show where effects changed
+    ///
+    /// Each run is one observation: its overheads, which are ratios to the baseline of the same run, so
+    /// that a new machine does not look like a change. The history is a directory of small files, which
+    /// can be kept beside the code that is measured.
+    History(Box<HistoryArgs>),
     /// Apply the same statistics to samples that were measured elsewhere, or to result files of
     /// other benchmark tools
     ///

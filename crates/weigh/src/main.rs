@@ -10,6 +10,7 @@ mod embedded;
 mod error;
 mod facts;
 mod fleet;
+mod history;
 mod host;
 mod live;
 mod outcome;

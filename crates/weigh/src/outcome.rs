@@ -115,6 +115,19 @@ pub fn ended_by_rule(directory: &RunDirectory) -> bool {
     )
 }
 
+/// Whether a run has all blocks of its plan, or ended by itself.
+pub fn is_complete(directory: &RunDirectory, blocks_done: u32) -> bool {
+    blocks_done >= planned_blocks(&directory.plan().effort) || ended_by_rule(directory)
+}
+
+/// Blocks after which a run may end: all looks of one that has looks.
+fn planned_blocks(effort: &Effort) -> u32 {
+    match effort {
+        Effort::Sequential { looks, .. } => looks.last(),
+        other => other.fewest_blocks(),
+    }
+}
+
 fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {
     let excluded = |environment: &EnvironmentPlan, workload: &WorkloadPlan| {
         let cell =

@@ -128,9 +128,8 @@ impl PoolRun {
         let Read { collected, on_record, recovered, .. } = Read::of(&directory)?;
         let plan = directory.plan();
         let options = Options::for_run(plan, &collected);
-        let planned = options.looks.map_or(plan.effort.fewest_blocks(), |looks| looks.last());
         let done = collected.blocks_done;
-        let is_complete = done >= planned || outcome::ended_by_rule(&directory);
+        let is_complete = outcome::is_complete(&directory, done);
         Ok(Self {
             named: named.display().to_string().trim_end_matches('/').into(),
             name: directory.name(),

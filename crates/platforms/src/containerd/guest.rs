@@ -121,13 +121,7 @@ impl Backend for ContainerdContainer {
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {
-        // One that was stopped by a signal does not answer.
-        core.tracker.track(self.processes(core));
-        core.tracker.resume();
-        if !(core.shut_down(SHUTDOWN_DEADLINE) && core.program_ended(EXIT_DEADLINE)) {
-            core.cgroup.iter().try_for_each(Cgroup::kill_all)?;
-            core.kill_program(EXIT_DEADLINE);
-        }
+        core.end_with_probe(self.processes(core), SHUTDOWN_DEADLINE, EXIT_DEADLINE)?;
         self.client.remove(&core.name)?;
         core.tracker.ended_within(EXIT_DEADLINE)
     }

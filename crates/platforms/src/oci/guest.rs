@@ -209,13 +209,7 @@ impl Backend for OciContainer {
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {
-        // One that was stopped by a signal does not answer.
-        core.tracker.track(self.processes(core));
-        core.tracker.resume();
-        if !(core.shut_down(SHUTDOWN_DEADLINE) && core.program_ended(EXIT_DEADLINE)) {
-            core.cgroup.iter().try_for_each(Cgroup::kill_all)?;
-            core.kill_program(EXIT_DEADLINE);
-        }
+        core.end_with_probe(self.processes(core), SHUTDOWN_DEADLINE, EXIT_DEADLINE)?;
         self.runtime.delete(&core.name)?;
         // The monitor waits for the processes; where it was killed itself, they may take a moment
         // more.

@@ -2,10 +2,9 @@
 
 use crate::ReportError;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use flate2::{Compression, write::GzEncoder};
 use liblzma::read::XzDecoder;
 use serde::Serialize;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::sync::LazyLock;
 
 /// The script of the page.
@@ -17,12 +16,8 @@ pub(crate) static STYLE: LazyLock<String> =
 
 /// The plotting library as a page has it, packed by gzip and spelled in base64; the script of the
 /// page unpacks it when the first plot comes into sight.
-pub(crate) static LIBRARY: LazyLock<String> = LazyLock::new(|| {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    let library = unpack(include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.xz")));
-    packed.write_all(library.as_bytes()).expect("memory takes all that is written");
-    BASE64_STANDARD.encode(packed.finish().expect("memory takes all that is written"))
-});
+pub(crate) static LIBRARY: LazyLock<String> =
+    LazyLock::new(|| BASE64_STANDARD.encode(include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"))));
 
 /// A text as the build script packed it, by xz: a quarter smaller than what browsers unpack.
 fn unpack(packed: &[u8]) -> String {

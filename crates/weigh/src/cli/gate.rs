@@ -1,7 +1,7 @@
 //! The command line of `gate`.
 
 use super::output::gate_percentage;
-use super::{MeasureArgs, TrialArgs, WorkArgs};
+use super::{CommandArgs, MeasureArgs, TrialArgs, WorkArgs};
 use clap::{Arg, Args};
 use std::path::PathBuf;
 
@@ -11,17 +11,19 @@ use std::path::PathBuf;
   weigh gate runc:binary=old/runc runc:binary=new/runc syscall spawn --start --limit 3
   weigh gate qemu:kernel=old/bzImage qemu:kernel=new/bzImage syscall --comment comment.md
   weigh gate crun:binary=old/crun crun:binary=new/crun -- sqlite3 :memory: 'select 1'
+  weigh gate --limit 2 -- old/tool input --- new/tool input
 
 Exit codes: 0 every comparison is shown to lie below its limit, 3 one is shown to lie above, 4 one is undecided or cannot be judged. \
 What the command line leaves open is read from .weigh/gate.toml where there is one: workloads, start, param, size, iterations, limit, \
 blocks, budget, and a table [limits] with limits of metrics.")]
 pub struct BuildGateArgs {
-    /// The old build, an environment `platform[:key=value,...]`, as in `runc:binary=old/runc`
-    #[arg(value_name = "OLD", conflicts_with_all = Self::UNFIT)]
-    pub old: String,
-    /// The new build, likewise
-    #[arg(value_name = "NEW")]
-    pub new: String,
+    /// The old build, an environment `platform[:key=value,...]`, as in `runc:binary=old/runc`; of two
+    /// commands, the environment of both (default: native)
+    #[arg(value_name = "OLD", required_unless_present = "command", conflicts_with_all = Self::UNFIT)]
+    pub old: Option<String>,
+    /// The new build, likewise; none where two commands are compared
+    #[arg(value_name = "NEW", required_unless_present = "command")]
+    pub new: Option<String>,
     /// What every measurement has
     #[command(flatten)]
     pub common: MeasureArgs,
@@ -31,6 +33,9 @@ pub struct BuildGateArgs {
     /// How it is run
     #[command(flatten)]
     pub trial: TrialArgs,
+    /// How commands are run
+    #[command(flatten)]
+    pub own: CommandArgs,
     /// Also measure how long a guest takes to start
     #[arg(long)]
     pub start: bool,
@@ -60,6 +65,10 @@ impl BuildGateArgs {
                 arg.help("Most blocks; default: 30. It looks at 10, 15, 20... and stops what is decided")
             }
             "workloads" => arg.help("Workloads (see `weigh list workloads`)"),
+            "command" => {
+                let help = "A command of your own; or two with `---` between them: the old and the new build";
+                arg.help(help).conflicts_with_all(Self::UNFIT)
+            }
             id => {
                 let unfit = Self::UNFIT.contains(&id);
                 arg.hide(unfit)

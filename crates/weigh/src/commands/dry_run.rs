@@ -88,10 +88,9 @@ fn all_host_changes(plan: &Plan) -> Vec<String> {
         "host changes, each recorded first and undone at the end:".to_string(),
         "  a scratch directory with the guest programs below the state directory".into(),
     ];
-    for environment in &plan.environments {
-        lines.extend(
-            host_changes(plan, environment).map(|change| format!("  {}: {change}", environment.name)),
-        );
+    for (environment, instance) in plan.environments.iter().zip(0..) {
+        let changes = host_changes(plan, environment, instance);
+        lines.extend(changes.map(|change| format!("  {}: {change}", environment.name)));
     }
     let serves = plan.workloads.iter().any(|workload| workload.staging.server.is_some());
     match plan.loader.as_ref().map(Elsewhere::of) {
@@ -188,7 +187,11 @@ fn describe_start(what: Started) -> String {
 
 /// What launching an environment would change on the host. Its root is an empty one, because a dry
 /// run prepares nothing.
-fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Item = String> + use<> {
+fn host_changes(
+    plan: &Plan,
+    environment: &EnvironmentPlan,
+    instance: u64,
+) -> impl Iterator<Item = String> + use<> {
     let nowhere = Root {
         skeleton: PathBuf::new(),
         binds: Vec::new(),
@@ -201,7 +204,7 @@ fn host_changes(plan: &Plan, environment: &EnvironmentPlan) -> impl Iterator<Ite
     };
     let request = GuestRequest {
         environment: environment.spec.clone(),
-        instance: 0,
+        instance,
         root: Arc::new(nowhere),
         cpus: plan.guest.cpus.clone(),
         memory_bytes: plan.guest.memory_bytes,

@@ -201,11 +201,15 @@ fn rendered(directory: &FleetDirectory, format: OutputFormat) -> Result<String, 
             MachineState::Done => ("done", None),
             MachineState::Failed { reason } => ("failed", Some(reason.clone())),
         };
-        let remark = match &machine.replaced_by {
-            Some(other) => Some(format!("{}; {other} measures its share", remark.unwrap_or_default())),
-            None => remark,
+        let (state, remark) = match &machine.replaced_by {
+            Some(other) => {
+                ("replaced", Some(format!("{}; {other} measures its share", remark.unwrap_or_default())))
+            }
+            None => (state, remark),
         };
-        FleetRow { name: machine.name.clone(), state, node: machine.node.clone(), host, remark }
+        let name = machine.name.clone();
+        let replacement = directory.fleet().replaces(&name).is_some();
+        FleetRow { name, state, replacement, node: machine.node.clone(), host, remark }
     });
     let document = weigh_report::fleet(&directory.plan().name, &rows.collect::<Vec<_>>());
     match Format::from(format) {

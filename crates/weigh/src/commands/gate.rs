@@ -2,7 +2,7 @@
 //! two builds").
 
 use super::run::Written;
-use crate::cli::{BuildGateArgs, CommandArgs, EffortArgs, MeasureArgs, WorkArgs};
+use crate::cli::{BuildGateArgs, CommandArgs, EffortArgs, MeasureArgs, NEXT_COMMAND, WorkArgs};
 use crate::error::Failure;
 use crate::request::{self, GateFile, PlanRequest, commands};
 use weigh_model::{
@@ -19,7 +19,7 @@ const LOOKS: (u32, u32, u32) = (10, 5, 30);
 /// A file of settings that cannot be read or is wrong; nothing to measure; too many or too few blocks.
 pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
     let file = GateFile::read(args.config.as_deref())?;
-    let BuildGateArgs { old, new, common, work, trial, start, limit, comment, junit, .. } = args;
+    let BuildGateArgs { old, new, common, work, trial, own, start, limit, comment, junit, .. } = args;
     let defaults = file.effort();
     let effort = EffortArgs { budget: common.effort.budget.clone().or(defaults.budget), ..common.effort };
     let looks = looks(effort.blocks.or(defaults.blocks))?;
@@ -38,17 +38,23 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
             request::GATE_FILE
         )));
     }
-    let (old, new) = labelled(old, new)?;
-    let common = MeasureArgs { on: vec![old.clone(), new], baseline: Some(old), effort, ..common };
+    let on = environments(old, new, &work, start)?;
+    let own = match (on.len(), own.name.is_empty()) {
+        // Two builds of a program have one name.
+        (1, true) => CommandArgs { name: vec!["old".into(), "new".into()], ..own },
+        _ => own,
+    };
+    let common = MeasureArgs { baseline: Some(on[0].clone()), on, effort, ..common };
     let planner_common = common.clone();
     let request = PlanRequest::new(common, move |facts, host| {
         let common = &planner_common;
+        let compared = commands::are_compared(common, &work)?;
         let library = request::library(&work.workload)?;
         let loader = request::loader::parse(&trial.loader)?;
         let workloads = |facts: &HostFacts| -> Result<Vec<WorkloadPlan>, Failure> {
             let mut plans: Vec<WorkloadPlan> = Vec::new();
             if !work.workloads.is_empty() || !work.command.is_empty() {
-                let commands = commands::workloads(&work.command, &CommandArgs::default(), false)?;
+                let commands = commands::workloads(&work.command, &own, compared)?;
                 let size = common.default_size();
                 plans = request::workloads(&work, &trial, commands, (size, &library), facts)?;
             }
@@ -56,7 +62,9 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
             plans.extend(starts.then(|| start_workload(one)));
             Ok(plans)
         };
-        let plan = super::start::with_own_metrics(request::plan(common, loader, facts, host, &workloads)?);
+        let plan = request::plan(common, loader, facts, host, &workloads)?;
+        let plan = commands::applied(plan, &work.command, &own, compared)?;
+        let plan = super::start::with_own_metrics(plan);
         let gate = Some(file.limits(limit, &plan.workloads)?);
         let effort = Effort::Sequential { looks, target: PRECISION };
         Ok(Plan { effort, gate, slices: SliceChoice::Auto, ..plan })
@@ -75,6 +83,33 @@ fn looks(blocks: Option<u32>) -> Result<Looks, Failure> {
         Failure::input(format!("a gate of {last} blocks decides nothing"))
             .hint(format!("give {} to {most}", weigh_stats::GATE_FEWEST_BLOCKS))
     })
+}
+
+/// The environments of the two builds, or the one in which two commands are the builds.
+fn environments(
+    old: Option<String>,
+    new: Option<String>,
+    work: &WorkArgs,
+    start: bool,
+) -> Result<Vec<String>, Failure> {
+    const COMMANDS: &str =
+        "two commands are compared in one environment, as in `weigh gate runc -- old/tool --- new/tool`";
+    let commands = work.command.split(|word| word == NEXT_COMMAND).count();
+    match (old, new) {
+        (Some(old), Some(new)) if commands == 1 => labelled(old, new).map(|(old, new)| vec![old, new]),
+        (Some(_), Some(_)) => {
+            Err(Failure::input(format!("here are two environments and {commands} commands")).hint(COMMANDS))
+        }
+        _ if commands == 1 => Err(Failure::input("the gate has no second build").hint(
+            "as in `weigh gate OLD NEW -- command`, or `weigh gate -- old/tool input --- new/tool input`",
+        )),
+        _ if commands > 2 => {
+            Err(Failure::input(format!("a gate compares two commands, and here are {commands}"))
+                .hint("`weigh run` compares any number of them"))
+        }
+        _ if start => Err(Failure::input("a guest starts alike for both commands").hint("leave --start out")),
+        (environment, _) => Ok(vec![environment.unwrap_or_else(|| "native".into())]),
+    }
 }
 
 /// The environments, with labels where nothing else tells them apart.

@@ -10,6 +10,7 @@ mod dry_run;
 mod fleet;
 mod footprint;
 mod gate;
+mod history;
 mod image;
 mod list;
 mod man;
@@ -80,6 +81,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Show { run, output } => show::run(&run, &output),
         Command::Compare { runs, with, output } => compare::run(&runs, &with, &output),
         Command::Pool(args) => pool::run(&args),
+        Command::History(args) => history::run(&args),
         Command::Analyse(args) => analyse::run(&args),
         Command::Resume { run, gate, live } => resume::run(&run, gate.gate(), live.live),
         Command::Selftest(args) => selftest::run(&args),

@@ -40,8 +40,7 @@ pub fn request(args: RunArgs) -> PlanRequest {
             request::workloads(work, trial, commands, (size, &library), facts)
         };
         let plan = request::plan(common, loader, facts, host, &workloads)?;
-        let plan = if compared { commands::compared(plan, &work.command, own)? } else { plan };
-        let plan = commands::with_variables(plan, own)?;
+        let plan = commands::applied(plan, &work.command, own, compared)?;
         let plan = if *control { request::with_control(plan)? } else { plan };
         let plan = Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, slices: *slices, ..plan };
         Ok(request::with_looks(plan, common))

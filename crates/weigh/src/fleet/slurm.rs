@@ -11,7 +11,7 @@ use super::work::{Work, own_program};
 use super::{Engine, Failure};
 use crate::error::{Kind, file_failure};
 use crate::ui;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -199,12 +199,17 @@ impl<'a, 'w> Cluster<'a, 'w> {
                     weigh_store::write_whole(&self.path.join(CONTROL), &format!("{task}.plan"), &plan)?;
                 }
             }
-            self.submit(&EnvironmentSpec::parse(&via)?, node.as_deref(), &tasks)?;
+            let node = match node {
+                Some(node) => Some(format!("--nodelist={node}")),
+                None => self.work.with(|directory| excluded(directory.fleet(), &tasks)),
+            };
+            self.submit(&EnvironmentSpec::parse(&via)?, node, &tasks)?;
         }
         Ok(())
     }
 
-    fn submit(&self, spec: &EnvironmentSpec, node: Option<&str>, tasks: &[usize]) -> Result<(), Failure> {
+    /// `node` is the option that says on which nodes.
+    fn submit(&self, spec: &EnvironmentSpec, node: Option<String>, tasks: &[usize]) -> Result<(), Failure> {
         let mut sbatch = self.program("sbatch").args([
             "--parsable".to_string(),
             format!("--job-name={}", self.id),
@@ -223,9 +228,7 @@ impl<'a, 'w> Cluster<'a, 'w> {
         for key in OPTIONS {
             sbatch = spec.get(key).into_iter().fold(sbatch, |s, value| s.arg(format!("--{key}={value}")));
         }
-        if let Some(node) = node {
-            sbatch = sbatch.arg(format!("--nodelist={node}"));
-        }
+        sbatch = node.into_iter().fold(sbatch, Invocation::arg);
         let submitted = sbatch.arg(SCRIPT).run_ok().map_err(|error| refused("submitted to", &error))?;
         let job = String::from_utf8_lossy(&submitted.output).trim().to_string();
         ui::note(&format!("Slurm: job {job}, called {}, has {} tasks", self.id, tasks.len()));
@@ -387,6 +390,22 @@ fn refused(what: &str, error: &weigh_host::command::CommandError) -> Failure {
         .hint("tasks that are in the queue go on; `weigh fleet --resume` follows them again")
 }
 
+/// The option that keeps shares of machines that failed off the nodes where they failed, unless a
+/// machine is done there; none where no task measures such a share.
+fn excluded(fleet: &Fleet, tasks: &[usize]) -> Option<String> {
+    if !tasks.iter().any(|at| fleet.replaces(&fleet.machines[*at].name).is_some()) {
+        return None;
+    }
+    let is_good = |node: &str| {
+        fleet.machines.iter().any(|m| m.state == MachineState::Done && m.node.as_deref() == Some(node))
+    };
+    let failed = fleet.machines.iter().filter(|machine| machine.replaced_by.is_some());
+    let nodes: BTreeSet<&str> =
+        failed.filter_map(|machine| machine.node.as_deref()).filter(|node| !is_good(node)).collect();
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    (!nodes.is_empty()).then(|| format!("--exclude={}", nodes.join(",")))
+}
+
 /// The last lines of a log.
 fn lines_of(log: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&weigh_host::log::tail(log, 4096)).into_owned();
@@ -446,6 +465,32 @@ mod tests {
         assert_eq!(tasks[&2], Task { state: "PENDING".into(), reason: "Resources".into() });
         let alive = |at: usize| tasks[&at].is_alive();
         assert!(!alive(0) && alive(1) && alive(2) && !alive(3));
+    }
+
+    /// A share is not measured where it failed; a node on which a machine is done stays.
+    #[test]
+    fn a_share_goes_to_another_node() {
+        let machine = |name: &str, node: &str, replaced_by: Option<&str>| Machine {
+            node: (!node.is_empty()).then(|| node.into()),
+            state: match replaced_by {
+                Some(_) => MachineState::Failed { reason: "away".into() },
+                None => MachineState::Done,
+            },
+            replaced_by: replaced_by.map(Into::into),
+            ..Machine::new(name.into(), "slurm".into())
+        };
+        let fleet = |machines: &[Machine]| Fleet {
+            format: 2,
+            tool_version: String::new(),
+            id: String::new(),
+            machines: machines.to_vec(),
+        };
+        let (a, next) = (machine("task-0", "a", None), machine("task-2", "", None));
+        let failed_on = |node| machine("task-1", node, Some("task-2"));
+        let all = fleet(&[a.clone(), failed_on("b"), next.clone()]);
+        assert_eq!(excluded(&all, &[2]).as_deref(), Some("--exclude=b"));
+        assert_eq!(excluded(&all, &[0]), None, "it measures a share of its own");
+        assert_eq!(excluded(&fleet(&[a, failed_on("a"), next]), &[2]), None);
     }
 
     #[test]

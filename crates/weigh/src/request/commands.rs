@@ -71,12 +71,18 @@ pub fn workloads(
     Ok(plans.collect())
 }
 
-/// The plan whose environments are the commands of its workloads, each in an instance of its own of
-/// the one environment. The first command is the baseline.
+/// The plan with what commands make of its environments: the user's variables, and an environment
+/// for each command where they are compared.
 ///
 /// # Errors
-/// As [`workloads`].
-pub fn compared(plan: Plan, command: &[String], own: &CommandArgs) -> Result<Plan, Failure> {
+/// As [`workloads`]; what is no variable, or weighbridge's own.
+pub fn applied(plan: Plan, command: &[String], own: &CommandArgs, compared: bool) -> Result<Plan, Failure> {
+    with_variables(if compared { of_commands(plan, command, own)? } else { plan }, own)
+}
+
+/// The plan whose environments are the commands of its workloads, each in an instance of its own of
+/// the one environment. The first command is the baseline.
+fn of_commands(plan: Plan, command: &[String], own: &CommandArgs) -> Result<Plan, Failure> {
     let Some(environment) = plan.environments.first() else { return Ok(plan) };
     let names = named(command, &own.name)?.into_iter().map(|(name, _)| name);
     let environments: Vec<_> = names.map(|name| EnvironmentPlan { name, ..environment.clone() }).collect();
@@ -85,10 +91,7 @@ pub fn compared(plan: Plan, command: &[String], own: &CommandArgs) -> Result<Pla
 }
 
 /// The plan with the user's variables in every environment.
-///
-/// # Errors
-/// What is no variable, or weighbridge's own.
-pub fn with_variables(mut plan: Plan, own: &CommandArgs) -> Result<Plan, Failure> {
+fn with_variables(mut plan: Plan, own: &CommandArgs) -> Result<Plan, Failure> {
     let mut variables = BTreeMap::new();
     for text in &own.env {
         let name = text.split_once('=').map_or(text.as_str(), |(name, _)| name);

@@ -14,6 +14,7 @@ mod failures;
 mod families;
 mod gates;
 mod grades;
+mod histories;
 mod iterations;
 mod mixed;
 mod neighbours;

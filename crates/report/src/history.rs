@@ -1,0 +1,367 @@
+//! What many runs found, version by version: the course of each effect, and where it changed.
+
+use crate::document::{
+    Audience, Block, Document, Entry, Figure, Item, ListKind, PlotKind, Section, Table, Tone,
+};
+use crate::group::{distinct, grouped};
+use crate::json::{estimate, spelled_out};
+use crate::own::{self, OwnRow};
+use crate::quantity::Effect;
+use crate::study::charts::{Chart, Mark, Series};
+use crate::text::{join, shown_name};
+use crate::{Format, Options, ReportError, render_document};
+use serde_json::{Value, json};
+use weigh_model::{MetricSpec, WorkloadKey};
+use weigh_stats::{Interval, Notice, Shift};
+
+/// Version of the JSON. Changes: 1, first version.
+const FORMAT: u32 = 1;
+
+/// What a reader of the tables has to know.
+const NOTE: &str = "now: mean effect over the runs since the last change, the run is the unit; last run: of the newest one, over its \
+                    blocks; both with 95 % intervals; + is worse. Changes by a permutation test; a history without one shows one with a chance of \
+                    1 % at each look";
+
+/// Everything that a history shows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HistoryReport {
+    /// The runs, in the order in which they began.
+    pub runs: Vec<HistoryPoint>,
+    /// The effects.
+    pub series: Vec<HistorySeries>,
+    /// What the reader has to know.
+    pub notices: Vec<Notice>,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryPoint {
+    /// Version of what was measured.
+    pub version: String,
+    /// When it began, UTC, RFC 3339.
+    pub began: String,
+    /// Its name.
+    pub run: String,
+    /// Identity of its machine.
+    pub machine: String,
+    /// The CPU of that.
+    pub cpu_model: String,
+}
+
+/// The effect of an environment on a metric, run by run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HistorySeries {
+    /// Workload id.
+    pub workload: String,
+    /// The workload by name, parameters and neighbours.
+    pub key: WorkloadKey,
+    /// The metric.
+    pub metric: MetricSpec,
+    /// Environment name.
+    pub environment: String,
+    /// Name of the environment that it is compared with.
+    pub baseline: String,
+    /// Which of [`HistoryReport::runs`], and the effect there.
+    pub points: Vec<(usize, Interval)>,
+    /// Where it changed: places among [`Self::points`].
+    pub shifts: Vec<Shift>,
+    /// The effect since the last change, over runs.
+    pub now: Option<Interval>,
+    /// Runs that are left out because they measured under other conditions.
+    pub left_out: usize,
+}
+
+impl HistoryReport {
+    /// The series whose last change is shown to be for the worse by more than so many per cent, in
+    /// words.
+    pub fn worse_by(&self, percent: f64) -> Vec<String> {
+        let worse = self.series.iter().filter_map(|series| {
+            let last = series.shifts.last()?;
+            (last.change.low > percent / 100.0)
+                .then(|| format!("{}: {}", series.name(), self.told(series, last)))
+        });
+        worse.collect()
+    }
+
+    /// A change, with the versions between which it is.
+    fn told(&self, series: &HistorySeries, shift: &Shift) -> String {
+        let version = |at: usize| shown_name(&self.runs[series.points[at].0].version);
+        let change = join(&Effect::from(shift.change).to_string());
+        let other_machine =
+            if self.changes_machine(series, shift) { "; the machine changed there, too" } else { "" };
+        format!("{change} between {} and {}{other_machine}", version(shift.at - 1), version(shift.at))
+    }
+
+    /// Whether no machine of the runs on one side of a change is among those on the other.
+    fn changes_machine(&self, series: &HistorySeries, shift: &Shift) -> bool {
+        let machines = |part: &[(usize, Interval)]| {
+            distinct(part.iter().map(|(run, _)| self.runs[*run].machine.as_str()))
+        };
+        let (before, after) = series.points.split_at(shift.at);
+        let (before, after) = (machines(before), machines(after));
+        before.iter().all(|machine| !after.contains(machine))
+    }
+}
+
+impl HistorySeries {
+    /// Workload, metric and environment.
+    fn name(&self) -> String {
+        format!("{} in {}", shown_name(&self.subject()), shown_name(&self.environment))
+    }
+
+    fn subject(&self) -> String {
+        format!("{} {}", self.workload, self.metric.name)
+    }
+}
+
+/// Writes a history in one format. The text ends with a line break.
+///
+/// # Errors
+/// A format for the results of one run; faults of this crate.
+pub fn render_history(
+    report: &HistoryReport,
+    format: Format,
+    options: &Options,
+) -> Result<String, ReportError> {
+    match format {
+        Format::Json => json(report),
+        format => render_document(&document(report), format, options),
+    }
+}
+
+fn document(report: &HistoryReport) -> Document {
+    let runs = match report.runs.len() {
+        1 => "one run".into(),
+        many => format!("{many} runs"),
+    };
+    let mut document = Document::new(&format!("History of {runs}"));
+    let machines = distinct(report.runs.iter().map(|run| run.machine.as_str())).len();
+    if let (Some(first), Some(last)) = (report.runs.first(), report.runs.last()) {
+        let of = |run: &HistoryPoint| format!("{} ({})", shown_name(&run.version), day(&run.began));
+        let facts = [("from", of(first)), ("to", of(last)), ("machines", machines.to_string())];
+        document.add(Section::plain().with(Audience::ALL, Block::facts(facts)));
+    }
+    document.add(changes(report));
+    let notices = report.notices.iter().map(ToString::to_string);
+    document.add(Section::plain().with(Audience::ALL, Block::bullets(notices)));
+    for (_, series) in grouped(&report.series, |series| (series.key.clone(), series.metric.name.clone())) {
+        let chart = chart(report, &series);
+        let subject = shown_name(&series[0].subject());
+        let figure = Figure::beside_table(
+            PlotKind::Lines,
+            document.plots.charts.len(),
+            subject.clone(),
+            "the effect of every run with its interval, one line per environment",
+        );
+        document.plots.charts.push(chart);
+        document.add(own::section(table(report, subject, &series), vec![figure]));
+    }
+    document
+}
+
+/// What changed, the newest last.
+fn changes(report: &HistoryReport) -> Section {
+    let items = report.series.iter().filter(|series| !series.shifts.is_empty()).map(|series| {
+        let tone = match series.shifts.last() {
+            Some(last) if last.change.estimate > 0.0 => Tone::Worse,
+            _ => Tone::Better,
+        };
+        let lines = series.shifts.iter().map(|shift| report.told(series, shift)).collect();
+        Item::new(series.name(), lines).tone(tone)
+    });
+    let items: Vec<Item> = items.collect();
+    let section = Section::new("What changed");
+    if items.is_empty() {
+        return section.with(Audience::ALL, Block::prose("No change was found."));
+    }
+    section.with(Audience::ALL, Block::list(ListKind::Named, items))
+}
+
+fn table(report: &HistoryReport, subject: String, series: &[&HistorySeries]) -> Table {
+    let columns = ["now", "last run", "changes", "runs"].map(String::from);
+    let row = |series: &&HistorySeries| {
+        let effect = |of: Option<Interval>| of.map(|of| Entry::effect(of.into())).unwrap_or_default();
+        let last = series.points.last().map(|(_, effect)| *effect);
+        let entries = vec![
+            effect(series.now),
+            effect(last),
+            Entry::count(series.shifts.len() as u64),
+            Entry::count(series.points.len() as u64),
+        ];
+        let mut remarks: Vec<String> = series.shifts.iter().map(|shift| report.told(series, shift)).collect();
+        if series.left_out > 0 {
+            let plural = if series.left_out == 1 { "" } else { "s" };
+            remarks.push(format!("{} earlier run{plural} under other conditions left out", series.left_out));
+        }
+        let remark = (!remarks.is_empty()).then(|| remarks.join("; "));
+        OwnRow { name: Entry::name(&series.environment), entries, remark }
+    };
+    let rows = series.iter().map(row).collect();
+    own::table(subject, NOTE.replace(" %", "\u{a0}%"), "environment", &columns, rows)
+}
+
+fn chart(report: &HistoryReport, series: &[&HistorySeries]) -> Chart {
+    let marks = |series: &HistorySeries| {
+        let mark = |(run, effect): &(usize, Interval)| {
+            let point = &report.runs[*run];
+            let said = format!(
+                "{}\n{}, {}: {}",
+                shown_name(&series.environment),
+                shown_name(&point.version),
+                day(&point.began),
+                Effect::from(*effect)
+            );
+            let (low, high) = (Some(effect.low), Some(effect.high));
+            Mark { low, high, ..Mark::at(*run as f64, effect.estimate, said) }
+        };
+        series.points.iter().map(mark).collect()
+    };
+    let lines = series.iter().enumerate().map(|(arm, series)| Series {
+        arm,
+        name: shown_name(&series.environment),
+        there: Vec::new(),
+        here: marks(series),
+    });
+    let baseline = shown_name(&series[0].baseline);
+    let ticks = report.runs.iter().enumerate().map(|(at, run)| (at as f64, shown_name(&run.version)));
+    Chart {
+        title: shown_name(&series[0].subject()),
+        what: format!("cost relative to {baseline}, less 1"),
+        across: "version".into(),
+        ticks: ticks.collect(),
+        ..Chart::of(PlotKind::Lines, "lines, one for each environment", lines.collect())
+    }
+}
+
+/// The date of a time.
+fn day(began: &str) -> &str {
+    began.split('T').next().unwrap_or(began)
+}
+
+fn json(report: &HistoryReport) -> Result<String, ReportError> {
+    let run = |run: &HistoryPoint| {
+        json!({
+            "version": run.version,
+            "began": run.began,
+            "run": run.run,
+            "machine": run.machine,
+            "cpu_model": run.cpu_model,
+        })
+    };
+    let series = |series: &HistorySeries| {
+        let point = |(run, effect): &(usize, Interval)| json!({ "run": run, "overhead": estimate(Some(*effect), "mean") });
+        let shift = |shift: &Shift| {
+            json!({
+                "last_before": series.points[shift.at - 1].0,
+                "first_after": series.points[shift.at].0,
+                "change": estimate(Some(shift.change), "mean"),
+                "p": shift.p,
+                "machine_changed": report.changes_machine(series, shift),
+            })
+        };
+        json!({
+            "workload": series.workload,
+            "params": series.key.params,
+            "metric": series.metric.name,
+            "environment": series.environment,
+            "baseline": series.baseline,
+            "points": series.points.iter().map(point).collect::<Vec<Value>>(),
+            "changes": series.shifts.iter().map(shift).collect::<Vec<Value>>(),
+            "now": estimate(series.now, "mean"),
+            "left_out": series.left_out,
+        })
+    };
+    let root = json!({
+        "format": FORMAT,
+        "runs": report.runs.iter().map(run).collect::<Vec<Value>>(),
+        "series": report.series.iter().map(series).collect::<Vec<Value>>(),
+        "warnings": report.notices.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    });
+    Ok(spelled_out(&serde_json::to_string_pretty(&root)?) + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(estimate: f64) -> Interval {
+        Interval { estimate, low: estimate - 0.01, high: estimate + 0.01 }
+    }
+
+    /// Six runs, of which the last three cost more, made on machines of these names.
+    fn report(machines: [&str; 6]) -> HistoryReport {
+        let run = |(at, machine): (usize, &str)| HistoryPoint {
+            version: format!("v{at}"),
+            began: format!("2026-11-0{}T05:00:00Z", at + 1),
+            run: format!("r{at}"),
+            machine: machine.into(),
+            cpu_model: "a CPU".into(),
+        };
+        let effects = [0.0, 0.01, 0.0, 0.2, 0.21, 0.2];
+        let change = Interval { estimate: 0.19, low: 0.17, high: 0.21 };
+        HistoryReport {
+            runs: machines.into_iter().enumerate().map(run).collect(),
+            series: vec![HistorySeries {
+                workload: "syscall{call=getpid}".into(),
+                key: WorkloadKey::named("syscall"),
+                metric: MetricSpec::time("duration"),
+                environment: "runc:binary=./runc".into(),
+                baseline: "native".into(),
+                points: effects.into_iter().map(interval).enumerate().collect(),
+                shifts: vec![Shift { at: 3, change, p: 0.002 }],
+                now: Some(interval(0.203)),
+                left_out: 2,
+            }],
+            notices: vec![Notice::new("seen", "done")],
+        }
+    }
+
+    fn rendered(report: &HistoryReport, format: Format) -> String {
+        let text = render_history(report, format, &Options::default()).unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_change_is_told_with_the_versions_between_which_it_is() {
+        let report = report(["m"; 6]);
+        for format in [Format::Table, Format::Markdown, Format::Latex, Format::Html] {
+            let text = rendered(&report, format);
+            for words in ["v2 and v3", "What changed", "History of 6 runs", "2 earlier runs"] {
+                assert!(text.contains(words), "{format:?} lacks `{words}`: {text}");
+            }
+            assert!(!text.contains("machine changed"), "{text}");
+        }
+        assert_eq!(report.worse_by(16.0).len(), 1);
+        assert!(report.worse_by(18.0).is_empty(), "it is not shown to be so much");
+        let said = &report.worse_by(16.0)[0];
+        assert!(said.starts_with("syscall{call=getpid} duration in runc:binary=./runc: +19"), "{said}");
+    }
+
+    #[test]
+    fn a_new_machine_at_a_change_is_told() {
+        let text = rendered(&report(["a", "a", "a", "b", "b", "b"]), Format::Table);
+        assert!(text.contains("the machine changed there, too"), "{text}");
+        let text = rendered(&report(["a", "b", "a", "b", "b", "b"]), Format::Table);
+        assert!(!text.contains("the machine changed there"), "{text}");
+    }
+
+    #[test]
+    fn a_history_without_a_change_says_so() {
+        let mut report = report(["m"; 6]);
+        report.series[0].shifts.clear();
+        assert!(rendered(&report, Format::Table).contains("No change was found."));
+        assert!(report.worse_by(0.0).is_empty());
+    }
+
+    #[test]
+    fn programs_get_every_number() {
+        let text = rendered(&report(["m"; 6]), Format::Json);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["runs"][3]["version"], "v3");
+        let change = &value["series"][0]["changes"][0];
+        assert_eq!((&change["last_before"], &change["first_after"]), (&json!(2), &json!(3)));
+        assert_eq!(change["change"]["ci_low"], json!(0.17));
+        assert_eq!(value["series"][0]["points"].as_array().unwrap().len(), 6);
+        assert!(render_history(&report(["m"; 6]), Format::Csv, &Options::default()).is_err());
+    }
+}

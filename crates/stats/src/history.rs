@@ -1,0 +1,191 @@
+//! Where an effect changed over a history of runs (method specification, "Histories").
+
+use crate::estimate::Estimate;
+use crate::interval::Interval;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::ops::Range;
+
+/// Chance that a history without any change shows one in some series, each time that it is looked at.
+const LEVEL: f64 = 0.01;
+/// Most runs that are looked at: the time grows with the square of their number.
+const MOST_RUNS: usize = 200;
+/// Fewest runs on either side of a change: of one run nobody knows whether it is typical.
+const FEWEST_RUNS: usize = 2;
+/// How many times as small as the level of a series the smallest p is.
+const RESOLUTION: f64 = 4.0;
+/// A history with so many series that more would be needed finds no change.
+const MOST_PERMUTATIONS: f64 = 200_000.0;
+/// The same numbers for every history, so that a report can be made again.
+const SEED: u64 = 1;
+
+/// A place in a series of runs where the effect changed for good.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shift {
+    /// The first run after it.
+    pub at: usize,
+    /// The ratio of costs after it to those before it, less 1, with its 95 % interval: means over the
+    /// runs up to the next shift on either side, by Welch. The place was chosen by the same runs, so the
+    /// interval is a little too narrow and the estimate a little too large.
+    pub change: Interval,
+    /// `p` of the permutation test that found it.
+    pub p: f64,
+}
+
+/// The shifts of one of `series` series that are looked at together. `logs` holds a log ratio of each
+/// run, in order; the run is the unit. Only the newest 200 runs are looked at.
+///
+/// The part of the runs whose mean differs most from that of the others, at an end or in the middle, is
+/// apart if no more than a share of .01 / `series` of all orders of these runs have a part that differs as
+/// much; each part is then looked at by itself. This is circular binary segmentation (Olshen, Venkatraman,
+/// Lucito and Wigler, Biostatistics 5, 2004) with a permutation test. No distribution is assumed, only that
+/// without a change the order of the runs means nothing.
+///
+/// # Example
+/// ```
+/// let mut logs = vec![0.010, 0.012, 0.009, 0.011, 0.010, 0.012, 0.011, 0.009, 0.010, 0.011];
+/// assert!(weigh_stats::shifts(&logs, 1).is_empty());
+/// logs.extend([0.060, 0.058, 0.061, 0.059, 0.060]);
+/// let shifts = weigh_stats::shifts(&logs, 1);
+/// assert_eq!(shifts.len(), 1);
+/// assert_eq!(shifts[0].at, 10);
+/// assert!(0.04 < shifts[0].change.low && shifts[0].change.high < 0.06);
+/// ```
+pub fn shifts(logs: &[f64], series: usize) -> Vec<Shift> {
+    let level = LEVEL / series.max(1) as f64;
+    let oldest = logs.len().saturating_sub(MOST_RUNS);
+    let mut found: Vec<(usize, f64)> = Vec::new();
+    let whole = oldest..logs.len();
+    let mut open = vec![whole];
+    while let Some(part) = open.pop() {
+        let Some((apart, p)) = split(&logs[part.clone()], level) else { continue };
+        let apart = part.start + apart.start..part.start + apart.end;
+        found.extend(
+            [apart.start, apart.end]
+                .into_iter()
+                .filter(|at| *at != part.start && *at != part.end)
+                .map(|at| (at, p)),
+        );
+        open.extend([part.start..apart.start, apart.clone(), apart.end..part.end]);
+    }
+    found.sort_unstable_by_key(|(at, _)| *at);
+    let places = found.iter().map(|(at, _)| *at);
+    let bounds: Vec<usize> = std::iter::once(oldest).chain(places).chain([logs.len()]).collect();
+    let shift = |(part, (at, p)): (&[usize], &(usize, f64))| {
+        let before = Estimate::of(&logs[part[0]..part[1]])?;
+        let after = Estimate::of(&logs[part[1]..part[2]])?;
+        Some(Shift { at: *at, change: after.less(&before).interval(), p: *p })
+    };
+    bounds.windows(3).zip(&found).filter_map(shift).collect()
+}
+
+/// The effect since the last of the shifts, with its 95 % interval over runs; none below two runs.
+pub fn level_since(logs: &[f64], shifts: &[Shift]) -> Option<Interval> {
+    let since = shifts.last().map_or(0, |shift| shift.at);
+    Some(Estimate::of(&logs[since..])?.interval())
+}
+
+/// The part that is apart from the rest, and the `p` of it.
+fn split(values: &[f64], level: f64) -> Option<(Range<usize>, f64)> {
+    let (apart, distance) = farthest(values)?;
+    let orders = (RESOLUTION / level).ceil();
+    if orders > MOST_PERMUTATIONS {
+        return None;
+    }
+    let mut random = Pcg64Mcg::seed_from_u64(SEED);
+    let mut shuffled = values.to_vec();
+    let mut as_far = 1.0;
+    for _ in 0..orders as usize {
+        shuffle(&mut shuffled, &mut random);
+        // Sums in another order may differ in their last digits.
+        if farthest(&shuffled).is_some_and(|(_, other)| other >= distance * (1.0 - 1e-9)) {
+            as_far += 1.0;
+            if as_far > level * (orders + 1.0) {
+                return None;
+            }
+        }
+    }
+    Some((apart, as_far / (orders + 1.0)))
+}
+
+/// The part for which the sum of squares between it and the rest is largest, and that sum.
+fn farthest(values: &[f64]) -> Option<(Range<usize>, f64)> {
+    let n = values.len();
+    let mean = values.iter().sum::<f64>() / n as f64;
+    // Sums of the deviations from the mean of all: those of a part and of the rest are opposite.
+    let sums: Vec<f64> = std::iter::once(0.0)
+        .chain(values.iter().scan(0.0, |sum, value| {
+            *sum += value - mean;
+            Some(*sum)
+        }))
+        .collect();
+    let mut best: Option<(Range<usize>, f64)> = None;
+    // A part that ends at the end is what a part that begins at the beginning leaves.
+    let starts = std::iter::once(0).chain(FEWEST_RUNS..n);
+    for start in starts {
+        for end in start + FEWEST_RUNS..=n.saturating_sub(FEWEST_RUNS) {
+            let (inside, outside) = ((end - start) as f64, (n - end + start) as f64);
+            let between = (sums[end] - sums[start]).powi(2) * n as f64 / (inside * outside);
+            if best.as_ref().is_none_or(|(_, most)| between > *most) {
+                best = Some((start..end, between));
+            }
+        }
+    }
+    best
+}
+
+/// Puts values in random order (Fisher and Yates).
+fn shuffle(values: &mut [f64], random: &mut Pcg64Mcg) {
+    for at in (1..values.len()).rev() {
+        // The upper half of the product is uniform, to within n in 2^64.
+        let other = ((u128::from(random.next_u64()) * (at as u128 + 1)) >> 64) as usize;
+        values.swap(at, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::student;
+
+    /// Normal values of a standard deviation of 1 %.
+    fn noise(n: usize, random: &mut Pcg64Mcg) -> Vec<f64> {
+        let uniform = |random: &mut Pcg64Mcg| (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        (0..n).map(|_| 0.01 * student::quantile(uniform(random).clamp(1e-9, 1.0 - 1e-9), 1e6)).collect()
+    }
+
+    #[test]
+    fn a_step_and_a_step_back_are_found_where_they_are() {
+        let mut random = Pcg64Mcg::seed_from_u64(2);
+        let mut logs = noise(45, &mut random);
+        logs[15..30].iter_mut().for_each(|log| *log += 0.05);
+        let found = shifts(&logs, 4);
+        assert_eq!(found.iter().map(|shift| shift.at).collect::<Vec<_>>(), [15, 30]);
+        assert!(found[0].change.low > 0.03 && found[0].change.high < 0.07, "{found:?}");
+        assert!(found[1].change.high < -0.03 && found[1].p <= 0.01 / 4.0, "{found:?}");
+        let now = level_since(&logs, &found).unwrap();
+        assert!(now.low < 0.0 && now.high > 0.0, "{now:?}");
+    }
+
+    #[test]
+    fn too_few_runs_and_runs_without_spread_show_nothing() {
+        assert!(shifts(&[], 1).is_empty() && shifts(&[0.1], 1).is_empty());
+        assert!(shifts(&[0.0, 0.5], 1).is_empty());
+        assert!(shifts(&[0.0, 0.0, 0.5, 0.5], 1).is_empty(), "a third of all orders look like this");
+        assert!(shifts(&[0.02; 40], 1).is_empty());
+        assert_eq!(level_since(&[0.1], &[]), None);
+        // Rounded values.
+        let step: Vec<f64> = (0..24).map(|at| if at < 12 { 0.0 } else { 0.1 }).collect();
+        let found = shifts(&step, 1);
+        assert_eq!(found.iter().map(|shift| shift.at).collect::<Vec<_>>(), [12]);
+    }
+
+    /// One run that stands out is no change.
+    #[test]
+    fn a_single_outlier_is_no_change() {
+        let mut random = Pcg64Mcg::seed_from_u64(5);
+        let mut logs = noise(30, &mut random);
+        logs[29] += 0.5;
+        assert!(shifts(&logs, 1).is_empty());
+    }
+}

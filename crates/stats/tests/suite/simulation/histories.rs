@@ -1,0 +1,61 @@
+//! Histories: how often a change is found that is not there, and how soon one that is (method
+//! specification, "Histories").
+
+use super::*;
+use weigh_stats::shifts;
+
+/// Spread of the effects from run to run.
+const SD: f64 = 0.01;
+
+/// Each family has its own kind of runs without a change.
+fn steady(family: usize, n: usize, random: &mut Random) -> Vec<f64> {
+    match family {
+        0 => random.normals(n, 0.0, SD),
+        // A few runs are far off.
+        1 => (0..n).map(|_| SD * random.exponential() * random.exponential()).collect(),
+        // Rounded to a whole per cent.
+        _ => random.normals(n, 0.0, SD).into_iter().map(|log| (log * 100.0).round() / 100.0).collect(),
+    }
+}
+
+/// One look at 30 runs, in a history of one series and in one of ten.
+#[test]
+fn a_history_without_a_change_shows_one_in_a_hundred_looks() {
+    for family in 0..3 {
+        let [one, any] = rates_of([1_000, 20_000], 1_100 + family as u64, |random| {
+            let one = !shifts(&steady(family, 30, random), 1).is_empty();
+            let any = (0..10).any(|_| !shifts(&steady(family, 30, random), 10).is_empty());
+            [one, any]
+        });
+        tell(&format!("family {family}: one series {one:.4}, any of ten {any:.4}"));
+        at_most("one series", one, 0.01 + 0.008);
+        at_most("any of ten", any, 0.01 + 0.008);
+    }
+}
+
+/// A look after every run, from 5 runs to 100.
+#[test]
+fn who_looks_after_every_run_looks_often() {
+    let [ever] = rates_of([300, 20_000], 1_110, |random| {
+        let logs = steady(0, 100, random);
+        [(5..=100).any(|n| !shifts(&logs[..n], 1).is_empty())]
+    });
+    tell(&format!("a change is shown at some look in {ever:.4}"));
+    at_most("at some look", ever, 0.25);
+}
+
+/// A step after twenty runs, in a history of six series: found 5 and 10 runs later.
+#[test]
+fn a_step_is_found_a_few_runs_later() {
+    for (seed, (step, fewest)) in (1_120..).zip([(1.0, [0.0, 0.02]), (2.0, [0.08, 0.45]), (3.0, [0.4, 0.85])])
+    {
+        let [soon, later] = rates_of([300, 20_000], seed, |random| {
+            let mut logs = random.normals(30, 0.0, SD);
+            logs[20..].iter_mut().for_each(|log| *log += step * SD);
+            [25, 30].map(|n| shifts(&logs[..n], 6).iter().any(|shift| shift.at.abs_diff(20) <= 2))
+        });
+        tell(&format!("{step} sd: found after 5 runs {soon:.4}, after 10 {later:.4}"));
+        at_least("after 5 runs", soon, fewest[0]);
+        at_least("after 10 runs", later, fewest[1]);
+    }
+}

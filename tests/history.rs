@@ -1,0 +1,144 @@
+//! `weigh history`: runs of many versions, and where what they found changed.
+
+use crate::support::{Stage, listed};
+use serde_json::Value;
+use std::fs;
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    const RUN: &str = "run --on null:sd=0.01,seed=1 --on null:effect=0.1,sd=0.01,seed=2 \
+                       --baseline null:sd=0.01,seed=1 --blocks 6 --no-void --seed 1";
+
+    /// Joined words, because tables have no fixed width.
+    fn words(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// A history of one run, as a file's content.
+    fn added(stage: &Stage) -> Value {
+        stage.stdout(&format!("{RUN} --out r -- work"));
+        stage.stdout("history r --version v0");
+        let files: Vec<_> = fs::read_dir(stage.here().join(".weigh/history")).unwrap().collect();
+        assert_eq!(files.len(), 1);
+        let name = files[0].as_ref().unwrap().file_name().into_string().unwrap();
+        stage.read_json(&format!(".weigh/history/{name}"))
+    }
+
+    /// Makes the history one of so many runs: copies of the first, each a day later. `change` gets the
+    /// number of a run, its content, and its only effect.
+    fn repeated(stage: &Stage, first: &Value, runs: u32, change: impl Fn(u32, &mut Value)) {
+        let history = stage.here().join(".weigh/history");
+        fs::remove_dir_all(&history).unwrap();
+        fs::create_dir(&history).unwrap();
+        for at in 0..runs {
+            let mut run = first.clone();
+            run["version"] = format!("v{at}").into();
+            run["began"] = format!("2026-{:02}-{:02}T05:00:00Z", 1 + at / 28, 1 + at % 28).into();
+            change(at, &mut run);
+            fs::write(history.join(format!("{at:03}.json")), run.to_string()).unwrap();
+        }
+    }
+
+    /// An effect with noise of about .3 %, without a generator.
+    fn set_effect(run: &mut Value, at: u32, effect: f64) {
+        let effect = effect + (f64::from(at * 7919 % 101) / 101.0 - 0.5) * 0.01;
+        let cell = &mut run["cells"][0];
+        (cell["effect"], cell["low"], cell["high"]) =
+            (effect.into(), (effect - 0.01).into(), (effect + 0.01).into());
+    }
+
+    #[test]
+    fn runs_are_kept_with_their_effects() {
+        let stage = Stage::with_fakes();
+        let first = added(&stage);
+        assert_eq!((&first["version"], &first["run"]), (&"v0".into(), &"r".into()));
+        let cells = listed(&first, "cells");
+        assert_eq!(cells.len(), 1, "{first}");
+        let effect = cells[0]["effect"].as_f64().unwrap();
+        assert!((0.05..0.15).contains(&effect), "{first}");
+        let again = stage.run("history r --version v1").ends_with(0);
+        assert!(again.stderr.contains("in the history already"), "{}", again.stderr);
+        let shown = stage.stdout("history");
+        for words in ["History of one run", "too few", "No change was found"] {
+            assert!(shown.contains(words), "`{words}` is not in {shown}");
+        }
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn a_change_is_found_between_its_versions() {
+        let stage = Stage::with_fakes();
+        let first = added(&stage);
+        repeated(&stage, &first, 24, |at, run| set_effect(run, at, if at < 16 { 0.1 } else { 0.18 }));
+        let history = stage.json("history --format json");
+        let series = listed(&history, "series");
+        let changes = listed(&series[0], "changes");
+        assert_eq!(changes.len(), 1, "{history}");
+        assert_eq!(changes[0]["first_after"], 16);
+        let change = changes[0]["change"]["mean"].as_f64().unwrap();
+        assert!((change - (1.18 / 1.1 - 1.0)).abs() < 0.01, "{change}");
+        stage.run("history --gate 5").ends_with(3).says(&["above the gate", "v15", "v16"]);
+        stage.run("history --gate 10").ends_with(0);
+        for format in ["table", "md", "latex", "html"] {
+            let shown = words(&stage.stdout(&format!("history --format {format}")));
+            assert!(shown.contains("between v15 and v16"), "{format}: {shown}");
+        }
+        stage.stdout("history --format html --output site.html");
+        let page = stage.read("site.html");
+        assert!(
+            !page.contains("src=\"http") && page.contains("\"lines\""),
+            "it fetches nothing, and has a plot"
+        );
+        // Once it is back, the gate passes.
+        let back = |at| if (16..24).contains(&at) { 0.18 } else { 0.1 };
+        repeated(&stage, &first, 36, |at, run| set_effect(run, at, back(at)));
+        stage.run("history --gate 5").ends_with(0);
+    }
+
+    /// Runs under other conditions, of other machines, without a workload, and out of order.
+    #[test]
+    fn a_history_with_gaps_says_what_it_is() {
+        let stage = Stage::with_fakes();
+        let first = added(&stage);
+        repeated(&stage, &first, 20, |at, run| {
+            set_effect(run, at, if at < 10 { 0.1 } else { 0.2 });
+            if at < 3 {
+                run["cells"][0]["conditions"] = "others".into();
+            }
+            if at == 5 {
+                run["cells"] = Value::Array(Vec::new());
+            }
+            if at >= 10 {
+                run["machine"] = "another".into();
+            }
+        });
+        let shown = words(&stage.stdout("history"));
+        for words in ["2 machines", "between v9 and v10; the machine changed there, too", "3 earlier runs"] {
+            assert!(shown.contains(words), "`{words}` is not in {shown}");
+        }
+        let history = stage.json("history --format json");
+        let points = listed(&listed(&history, "series")[0], "points").len();
+        assert_eq!(points, 16, "{history}");
+    }
+
+    #[test]
+    fn what_is_no_history_is_refused() {
+        let stage = Stage::with_fakes();
+        stage.refuses("history", &["there is no history in .weigh/history", "weigh history RUN --version"]);
+        stage.refuses("history r", &["--version"]);
+        stage.refuses("history --version v1", &["RUN"]);
+        stage.refuses("history nowhere --version v1", &["nowhere"]);
+        stage.stdout("run --on null:sd=0.01 --baseline null:sd=0.01 --blocks 2 --out alone -- work");
+        stage.refuses("history alone --version v1", &["no effect to keep", "--on"]);
+        let first = added(&stage);
+        repeated(&stage, &first, 2, |_, _| {});
+        stage.refuses("history --format csv", &["not shown in this format", "json"]);
+        stage.refuses("history --format go", &["go"]);
+        stage.write(".weigh/history/x.json", "{\"format\": 1,\n\"version\": 3}");
+        stage.run("history").says(&["x.json", "can be added again"]);
+        stage.write(".weigh/history/x.json", "{\"format\": 99}");
+        stage.run("history").says(&["x.json", "99"]);
+    }
+}
