@@ -40,6 +40,7 @@ mod long_runs;
 mod looks;
 mod machines;
 mod noise;
+mod notebooks;
 mod other_tools;
 mod own_commands;
 mod parity;

@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::host::HostSession;
+use crate::selftest::LastSelftest;
 use crate::ui;
 use serde::Serialize;
 use std::thread;
@@ -35,6 +36,8 @@ struct Diagnosis {
     virtualisation: Option<Virtualisation>,
     /// What the host does now, without guests.
     now: Look,
+    /// The last selftest of this host; null if none is known.
+    selftest: Option<LastSelftest>,
     leftovers: Vec<String>,
 }
 
@@ -200,6 +203,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     let host = facts::host_facts();
     let limits = limits(host.root, Hierarchy::detect().layout());
     let diagnosis = Diagnosis {
+        selftest: LastSelftest::of(&host),
         platforms: states,
         host,
         limits,
@@ -314,6 +318,27 @@ fn machines(diagnosis: &Diagnosis) -> Vec<Item> {
     facts.chain(found.findings.iter().map(|slow| finding(slow, diagnosis.host.root))).collect()
 }
 
+/// Whether the method is known to keep its promises here.
+fn selftest(diagnosis: &Diagnosis) -> Item {
+    let ask =
+        |why: String, command: &str| [Item::line(why), Item::command(prompt(command, diagnosis.host.root))];
+    let Some(last) = &diagnosis.selftest else {
+        let why = "it shows in three minutes whether the method keeps its promises on this host";
+        return Item::line("none is known".into()).with_below(ask(why.into(), "weigh selftest"));
+    };
+    if !last.passed {
+        let why = "trust no verdict of this host until a longer one passes";
+        return Item::line(format!("FAILED on {}: {}", last.day(), last.statement))
+            .with_below(ask(why.into(), "weigh selftest --long"));
+    }
+    let item = Item::line(format!("passed on {}: {}", last.day(), last.statement));
+    let changed = last.changed_since(&diagnosis.host);
+    if changed.is_empty() {
+        return item;
+    }
+    item.with_below(ask(format!("since then {}", changed.join(", ")), "weigh selftest"))
+}
+
 /// What is shown of a diagnosis.
 fn document(diagnosis: &Diagnosis) -> Document {
     let root = diagnosis.host.root;
@@ -333,6 +358,7 @@ fn document(diagnosis: &Diagnosis) -> Document {
         Section::new("Noise now")
             .with(Audience::ALL, bullets(diagnosis.now.items(&NoiseLimits::default(), root))),
         Section::new("Settings that add noise").with(Audience::ALL, bullets(settings)),
+        Section::new("Selftest").with(Audience::ALL, bullets([selftest(diagnosis)])),
         Section::new("Left over from earlier runs").with(Audience::ALL, bullets(leftovers)),
     ];
     let mut document = Document::default();
@@ -368,24 +394,52 @@ mod tests {
         assert_eq!(look(41, 0).state, Judgement::Void);
     }
 
-    /// What a terminal of a hundred columns shows of a diagnosis with this look.
-    fn shown(now: Look) -> String {
+    fn diagnosis(now: Look) -> Diagnosis {
         let mut host = facts::host_facts();
         host.root = true;
         let missing = PlatformState::missing("lxc", "x".into(), Some("`apt-get install lxc`".into()));
         let finding =
             noise::Finding { what: "w".into(), remedy: "r".into(), command: Some("echo 0 > /x".into()) };
-        let diagnosis = Diagnosis {
+        Diagnosis {
             platforms: vec![PlatformState::ready("native", "y".into()), missing],
             host,
             limits: None,
             noise: vec![finding],
             virtualisation: None,
             now,
+            selftest: None,
             leftovers: vec!["r: 2 changes".into()],
-        };
+        }
+    }
+
+    /// What a terminal of a hundred columns shows.
+    fn rendered(diagnosis: &Diagnosis) -> String {
         let options = weigh_report::Options::default();
-        weigh_report::render_document(&document(&diagnosis), weigh_report::Format::Table, &options).unwrap()
+        weigh_report::render_document(&document(diagnosis), weigh_report::Format::Table, &options).unwrap()
+    }
+
+    fn shown(now: Look) -> String {
+        rendered(&diagnosis(now))
+    }
+
+    #[test]
+    fn a_selftest_that_failed_or_is_old_is_told() {
+        let mut diagnosis = diagnosis(look(0, 0));
+        let none = rendered(&diagnosis);
+        assert!(none.contains("none is known") && none.contains("$ weigh selftest\n"), "{none}");
+        let with = |diagnosis: &mut Diagnosis, passed, kernel: &str| {
+            let then = weigh_model::HostFacts { kernel: kernel.into(), ..diagnosis.host.clone() };
+            diagnosis.selftest = Some(LastSelftest::now(&then, passed, "19 of 20"));
+            rendered(diagnosis)
+        };
+        let kernel = diagnosis.host.kernel.clone();
+        let passed = with(&mut diagnosis, true, &kernel);
+        assert!(passed.contains("passed on 2") && passed.contains(": 19 of 20"), "{passed}");
+        assert!(!passed.contains("$ weigh selftest"), "{passed}");
+        let old = with(&mut diagnosis, true, "2.6.39");
+        assert!(old.contains("the kernel was 2.6.39") && old.contains("$ weigh selftest\n"), "{old}");
+        let failed = with(&mut diagnosis, false, &kernel);
+        assert!(failed.contains("FAILED on 2") && failed.contains("$ weigh selftest --long"), "{failed}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::error::{Failure, Kind, file_failure};
 use crate::host::{HostSession, HostView, LocalHost, NoHost};
 use crate::live::{Live, Port};
 use crate::request::{self, PlanRequest, commands};
+use crate::selftest::LastSelftest;
 use crate::{outcome, output, ui};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -215,6 +216,12 @@ pub fn execute(
     for (run, changes) in &session.leftovers {
         ui::note(&format!(
             "warning: run {run} ended early and left {changes} changes on this host; `weigh clean` undoes them"
+        ));
+    }
+    if let Some(failed) = LastSelftest::of(facts).filter(|last| !last.passed) {
+        ui::note(&format!(
+            "warning: the last selftest of this host failed ({}): trust no verdict until `weigh selftest --long` passes",
+            failed.day()
         ));
     }
     let anywhere = rustix::thread::sched_getaffinity(None);

@@ -4,6 +4,7 @@ use super::run::{catch_signals, stay_off};
 use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostSession;
+use crate::selftest::LastSelftest;
 use crate::selftest::conduct::{Conductor, Constant, by_the_method, nothing_measured};
 use crate::selftest::design::{Design, Form, Subject};
 use crate::selftest::judgement::{Verdict, document, judge};
@@ -74,6 +75,12 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let judgement = judge(&design, conducted);
     let json = write(&directory.join("selftest.json"), &judgement)?;
     said(args.format, &json, &document(&judgement));
+    if let Subject::Native { .. } = &design.subject {
+        let passed = judgement.verdict == Verdict::Inside;
+        if !LastSelftest::now(&facts, passed, &judgement.statement).keep() {
+            ui::note("note: the cache cannot be written, so `weigh doctor` will not know of this selftest");
+        }
+    }
     ui::note(&format!("every comparison is a run below {}", directory.display()));
     match judgement.verdict {
         Verdict::Inside => Ok(()),

@@ -6,6 +6,7 @@
 //!             whole, in random order
 //! conduct     each is a run of its own: plan, blocks, records on disk, statistics
 //! judgement   false positives, power and coverage against the bands that chance explains
+//! last        how the last one of this host ended
 //! platforms   any platform with itself, without and with an effect, in slices and whole
 //! tools       apart from these: the built-in kernels against the tools that they stand for
 //! ```
@@ -13,8 +14,11 @@
 pub mod conduct;
 pub mod design;
 pub mod judgement;
+mod last;
 pub mod platforms;
 pub mod tools;
+
+pub use last::LastSelftest;
 
 #[cfg(test)]
 mod tests;

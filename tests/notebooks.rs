@@ -1,0 +1,107 @@
+//! The programs of the page on notebooks find what the report says.
+
+use crate::support::{Stage, cell_of, shown, skip};
+use std::path::Path;
+use std::process::Command;
+
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+    use serde_json::Value;
+
+    const OTHER: &str = "null:effect=0.1,sd=0.01,seed=2";
+
+    /// The program under a heading of the page.
+    fn program(heading: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/notebooks.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+        let (_, code) = section.split_once("\n```").unwrap();
+        let (code, _) = code.split_once("\n```\n").unwrap();
+        code.split_once('\n').unwrap().1.into()
+    }
+
+    /// What the program of a library prints, if its interpreter is here and has it.
+    fn printed(
+        stage: &Stage,
+        test: &str,
+        library: &str,
+        interpreter: [&str; 2],
+        probe: &str,
+    ) -> Option<Value> {
+        let run = |code: &str| {
+            let mut command = Command::new("timeout");
+            command
+                .args(["300", interpreter[0], interpreter[1], code])
+                .current_dir(stage.here())
+                .output()
+                .unwrap()
+        };
+        if !run(probe).status.success() {
+            skip(test, library, &format!("`{}` does not run `{probe}`", interpreter[0]));
+            return None;
+        }
+        let output = run(&program(library));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Some(serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}\n{said}")))
+    }
+
+    /// A run of two environments, of which the fourth block was measured again: its first attempt has
+    /// values that are far off.
+    fn measured(stage: &Stage) -> Value {
+        stage.stdout(&format!(
+            "run --on null:sd=0.01,seed=1 --on {OTHER} --baseline null:sd=0.01,seed=1 --blocks 8 --iterations 4 \
+             --no-void --seed 1 --out run -- work"
+        ));
+        let samples = stage.read("run/samples.jsonl");
+        let mut lines: Vec<String> = Vec::new();
+        for line in samples.lines() {
+            let mut record: Value = serde_json::from_str(line).unwrap();
+            if record["record"] == "trial" && record["block"] == 3 {
+                let again = record.to_string().replacen("\"attempt\":0", "\"attempt\":1", 1);
+                for iteration in record["outcome"]["iterations"].as_array_mut().unwrap() {
+                    iteration["values"]["time"] = 3.0.into();
+                }
+                lines.extend([record.to_string(), again]);
+            } else {
+                lines.push(line.into());
+            }
+        }
+        lines.push(r#"{"record":"void","block":3,"attempt":0,"workload":"work","cause":"steal"}"#.into());
+        stage.write("run/samples.jsonl", lines.join("\n") + "\n");
+        cell_of(&shown(stage, "run"), OTHER, "time")["overhead"].clone()
+    }
+
+    fn same(found: &Value, expected: &Value) {
+        let (found, expected) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
+        assert!((found - expected).abs() < 1e-9, "{found} and not {expected}");
+    }
+
+    #[test]
+    fn pandas_and_polars_find_the_overhead() {
+        const TEST: &str = "pandas_and_polars_find_the_overhead";
+        let stage = Stage::with_fakes();
+        let overhead = measured(&stage);
+        for library in ["pandas", "polars"] {
+            let probe = format!("import {library}");
+            let found = printed(&stage, TEST, library, ["python3", "-c"], &probe);
+            found.into_iter().for_each(|found| same(&found[OTHER], &overhead["mean"]));
+        }
+    }
+
+    #[test]
+    fn r_finds_the_overhead_and_its_interval() {
+        const TEST: &str = "r_finds_the_overhead_and_its_interval";
+        let stage = Stage::with_fakes();
+        let overhead = measured(&stage);
+        let found = printed(&stage, TEST, "R", ["Rscript", "-e"], "library(jsonlite)");
+        let Some(found) = found else { return };
+        assert_eq!(found[0]["environment"], OTHER);
+        for (place, name) in [("1", "mean"), ("2", "ci_low"), ("3", "ci_high")] {
+            let value = found[0].as_object().unwrap().values().nth(place.parse().unwrap()).unwrap();
+            same(value, &overhead[name]);
+        }
+    }
+}
