@@ -53,6 +53,8 @@ pub struct HostState {
     lines: BTreeSet<String>,
     /// What the names of things contain that belong to other runs of weighbridge.
     others: Vec<String>,
+    /// The place of the test.
+    place: String,
 }
 
 impl HostState {
@@ -125,13 +127,16 @@ impl HostState {
             let left = left.filter(|name| !tests.iter().any(|prefix| name.contains(prefix)));
             add("file", left.collect::<Vec<_>>().join("\n"));
         }
-        Self { lines, others: others(place) }
+        Self { lines, others: others(place), place: place.display().to_string() }
     }
 
     /// What is there before or after alone, and belongs to no other run.
     pub fn difference(&self, after: &Self) -> Vec<String> {
-        let is_own =
-            |line: &&String| !self.others.iter().chain(&after.others).any(|name| line.contains(name));
+        // Another test may have removed its place since its process was seen.
+        let elsewhere = |line: &str| line.contains("/weigh-test-") && !line.contains(&self.place);
+        let known =
+            |line: &str| self.others.iter().chain(&after.others).any(|name| line.contains(name.as_str()));
+        let is_own = |line: &&String| !elsewhere(line) && !known(line);
         let gone = self.lines.difference(&after.lines).filter(is_own).map(|line| format!("gone  {line}"));
         let new = after.lines.difference(&self.lines).filter(is_own).map(|line| format!("new   {line}"));
         gone.chain(new).collect()

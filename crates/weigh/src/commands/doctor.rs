@@ -506,6 +506,9 @@ mod tests {
         assert!(text.contains("\n    r\n    $ echo 0 > /x"), "what is to be done stands below: {text}");
         let commands: Vec<&str> =
             text.lines().map(str::trim).filter_map(|line| line.strip_prefix("$ ")).collect();
-        assert_eq!(commands, ["apt-get install lxc", noise::BUSIEST, "echo 0 > /x", "weigh clean"]);
+        assert_eq!(
+            commands,
+            ["apt-get install lxc", noise::BUSIEST, "echo 0 > /x", "weigh selftest", "weigh clean"]
+        );
     }
 }
