@@ -211,8 +211,9 @@ fn chart(report: &HistoryReport, series: &[&HistorySeries]) -> Chart {
                 day(&point.began),
                 Effect::from(*effect)
             );
-            let (low, high) = (Some(effect.low), Some(effect.high));
-            Mark { low, high, ..Mark::at(*run as f64, effect.estimate, said) }
+            let percent = effect.map(|fraction| fraction * 100.0);
+            let (low, high) = (Some(percent.low), Some(percent.high));
+            Mark { low, high, ..Mark::at(*run as f64, percent.estimate, said) }
         };
         series.points.iter().map(mark).collect()
     };
@@ -226,7 +227,7 @@ fn chart(report: &HistoryReport, series: &[&HistorySeries]) -> Chart {
     let ticks = report.runs.iter().enumerate().map(|(at, run)| (at as f64, shown_name(&run.version)));
     Chart {
         title: shown_name(&series[0].subject()),
-        what: format!("cost relative to {baseline}, less 1"),
+        what: format!("overhead against {baseline}, %"),
         across: "version".into(),
         ticks: ticks.collect(),
         ..Chart::of(PlotKind::Lines, "lines, one for each environment", lines.collect())

@@ -27,6 +27,15 @@
     chart.series.flatMap((series) => [[false, series.here], [true, series.there]].filter(([, marks]) => marks.length > 0).map(([there]) => draw(series, there)));
   const legend = (drawn) => (narrow() ? 20 * drawn.length : 20 * Math.ceil(drawn.length / 4));
 
+  // As many words as fit beside each other.
+  function someTicks(ticks) {
+    const longest = Math.max(...ticks.map(([, word]) => word.length));
+    const most = Math.max(2, Math.floor((narrow() ? 35 : 100) / (longest + 2)));
+    const every = Math.ceil(ticks.length / most);
+    const shown = ticks.filter((_, at) => at % every === 0);
+    return { tickvals: shown.map(([place]) => place), ticktext: shown.map(([, word]) => axisName(word)) };
+  }
+
   function lines(look, index) {
     const chart = data.charts[index];
     const drawn = traces(chart, (series, there) => points(look, series, there, "y"));
@@ -34,7 +43,7 @@
     const places = [...new Set(both(chart, (mark) => mark.x))].sort((a, b) => a - b);
     const wide = places[0] > 0 && places[places.length - 1] > 8 * places[0];
     const across = chart.ticks.length > 0
-      ? { tickvals: chart.ticks.map(([place]) => place), ticktext: chart.ticks.map(([, word]) => axisName(word)), nticks: narrow() ? 5 : 12 }
+      ? someTicks(chart.ticks)
       : chart.swept
       ? { type: wide ? "log" : "linear", tickvals: places, ticktext: places.map(String) }
       : wide ? logTicks(places) : { nticks: narrow() ? 5 : 8 };
