@@ -26,8 +26,8 @@ mod fakes {
         stage.read_json(&format!(".weigh/history/{name}"))
     }
 
-    /// Makes the history one of so many runs: copies of the first, each a day later. `change` gets the
-    /// number of a run, its content, and its only effect.
+    /// Makes the history one of so many runs: copies of the first, each a day later. `change` gets
+    /// the number of a run, its content, and its only effect.
     fn repeated(stage: &Stage, first: &Value, runs: u32, change: impl Fn(u32, &mut Value)) {
         let history = stage.here().join(".weigh/history");
         fs::remove_dir_all(&history).unwrap();

@@ -48,8 +48,8 @@ mod fakes {
         Some(serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}\n{said}")))
     }
 
-    /// A run of two environments, of which the fourth block was measured again: its first attempt has
-    /// values that are far off.
+    /// A run of two environments, of which the fourth block was measured again: its first attempt
+    /// has values that are far off.
     fn measured(stage: &Stage) -> Value {
         stage.stdout(&format!(
             "run --on null:sd=0.01,seed=1 --on {OTHER} --baseline null:sd=0.01,seed=1 --blocks 8 --iterations 4 \

@@ -1,5 +1,5 @@
-//! The cache: guest kernels, root file systems and proofs of acceleration, which are expensive to
-//! make again.
+//! The cache: guest kernels, root file systems, proofs of acceleration and the last selftest, which
+//! are expensive to make again.
 //!
 //! ```text
 //! WEIGH_CACHE, else /var/cache/weighbridge as root, else $XDG_CACHE_HOME/weighbridge, which is ~/.cache/weighbridge by default

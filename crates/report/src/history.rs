@@ -6,7 +6,7 @@ use crate::document::{
 use crate::group::{distinct, grouped};
 use crate::json::{estimate, spelled_out};
 use crate::own::{self, OwnRow};
-use crate::quantity::Effect;
+use crate::quantity::{Effect, Scale};
 use crate::study::charts::{Chart, Mark, Series};
 use crate::text::{join, shown_name};
 use crate::{Format, Options, ReportError, render_document};
@@ -18,8 +18,8 @@ use weigh_stats::{Interval, Notice, Shift};
 const FORMAT: u32 = 1;
 
 /// What a reader of the tables has to know.
-const NOTE: &str = "now: mean effect over the runs since the last change, the run is the unit; last run: of the newest one, over its \
-                    blocks; both with 95 % intervals; + is worse. Changes by a permutation test; a history without one shows one with a chance of \
+const NOTE: &str = "now: mean effect over the runs since the last change, the run is the unit; last run: of the newest one, over its n \
+                    blocks, and the median of the environment there; both with 95 % intervals; + is worse. Changes by a permutation test; a history without one shows one with a chance of \
                     1 % at each look";
 
 /// Everything that a history shows.
@@ -61,14 +61,27 @@ pub struct HistorySeries {
     pub environment: String,
     /// Name of the environment that it is compared with.
     pub baseline: String,
-    /// Which of [`HistoryReport::runs`], and the effect there.
-    pub points: Vec<(usize, Interval)>,
+    /// What the runs found, in their order.
+    pub points: Vec<HistoryEffect>,
     /// Where it changed: places among [`Self::points`].
     pub shifts: Vec<Shift>,
     /// The effect since the last change, over runs.
     pub now: Option<Interval>,
     /// Runs that are left out because they measured under other conditions.
     pub left_out: usize,
+}
+
+/// What one run found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HistoryEffect {
+    /// Which of [`HistoryReport::runs`].
+    pub run: usize,
+    /// The effect, with the interval over the blocks of the run.
+    pub overhead: Interval,
+    /// Median of the environment, in the base unit of the metric.
+    pub median: f64,
+    /// Blocks.
+    pub n: u32,
 }
 
 impl HistoryReport {
@@ -85,7 +98,7 @@ impl HistoryReport {
 
     /// A change, with the versions between which it is.
     fn told(&self, series: &HistorySeries, shift: &Shift) -> String {
-        let version = |at: usize| shown_name(&self.runs[series.points[at].0].version);
+        let version = |at: usize| shown_name(&self.runs[series.points[at].run].version);
         let change = join(&Effect::from(shift.change).to_string());
         let other_machine =
             if self.changes_machine(series, shift) { "; the machine changed there, too" } else { "" };
@@ -94,8 +107,8 @@ impl HistoryReport {
 
     /// Whether no machine of the runs on one side of a change is among those on the other.
     fn changes_machine(&self, series: &HistorySeries, shift: &Shift) -> bool {
-        let machines = |part: &[(usize, Interval)]| {
-            distinct(part.iter().map(|(run, _)| self.runs[*run].machine.as_str()))
+        let machines = |part: &[HistoryEffect]| {
+            distinct(part.iter().map(|effect| self.runs[effect.run].machine.as_str()))
         };
         let (before, after) = series.points.split_at(shift.at);
         let (before, after) = (machines(before), machines(after));
@@ -178,13 +191,16 @@ fn changes(report: &HistoryReport) -> Section {
 }
 
 fn table(report: &HistoryReport, subject: String, series: &[&HistorySeries]) -> Table {
-    let columns = ["now", "last run", "changes", "runs"].map(String::from);
+    let columns = ["now", "last run", "median", "n", "changes", "runs"].map(String::from);
     let row = |series: &&HistorySeries| {
         let effect = |of: Option<Interval>| of.map(|of| Entry::effect(of.into())).unwrap_or_default();
-        let last = series.points.last().map(|(_, effect)| *effect);
+        let last = series.points.last();
+        let scale = Scale::new(&series.metric.unit, last.map(|last| last.median), None);
         let entries = vec![
             effect(series.now),
-            effect(last),
+            effect(last.map(|last| last.overhead)),
+            last.map(|last| Entry::quantity(scale.quantity(last.median))).unwrap_or_default(),
+            last.map(|last| Entry::count(last.n)).unwrap_or_default(),
             Entry::count(series.shifts.len() as u64),
             Entry::count(series.points.len() as u64),
         ];
@@ -202,18 +218,18 @@ fn table(report: &HistoryReport, subject: String, series: &[&HistorySeries]) -> 
 
 fn chart(report: &HistoryReport, series: &[&HistorySeries]) -> Chart {
     let marks = |series: &HistorySeries| {
-        let mark = |(run, effect): &(usize, Interval)| {
-            let point = &report.runs[*run];
+        let mark = |effect: &HistoryEffect| {
+            let point = &report.runs[effect.run];
             let said = format!(
                 "{}\n{}, {}: {}",
                 shown_name(&series.environment),
                 shown_name(&point.version),
                 day(&point.began),
-                Effect::from(*effect)
+                Effect::from(effect.overhead)
             );
-            let percent = effect.map(|fraction| fraction * 100.0);
+            let percent = effect.overhead.map(|fraction| fraction * 100.0);
             let (low, high) = (Some(percent.low), Some(percent.high));
-            Mark { low, high, ..Mark::at(*run as f64, percent.estimate, said) }
+            Mark { low, high, ..Mark::at(effect.run as f64, percent.estimate, said) }
         };
         series.points.iter().map(mark).collect()
     };
@@ -250,11 +266,18 @@ fn json(report: &HistoryReport) -> Result<String, ReportError> {
         })
     };
     let series = |series: &HistorySeries| {
-        let point = |(run, effect): &(usize, Interval)| json!({ "run": run, "overhead": estimate(Some(*effect), "mean") });
+        let point = |effect: &HistoryEffect| {
+            json!({
+                "run": effect.run,
+                "overhead": estimate(Some(effect.overhead), "mean"),
+                "median": effect.median,
+                "n": effect.n,
+            })
+        };
         let shift = |shift: &Shift| {
             json!({
-                "last_before": series.points[shift.at - 1].0,
-                "first_after": series.points[shift.at].0,
+                "last_before": series.points[shift.at - 1].run,
+                "first_after": series.points[shift.at].run,
                 "change": estimate(Some(shift.change), "mean"),
                 "p": shift.p,
                 "machine_changed": report.changes_machine(series, shift),
@@ -264,6 +287,7 @@ fn json(report: &HistoryReport) -> Result<String, ReportError> {
             "workload": series.workload,
             "params": series.key.params,
             "metric": series.metric.name,
+            "unit": series.metric.unit.symbol(),
             "environment": series.environment,
             "baseline": series.baseline,
             "points": series.points.iter().map(point).collect::<Vec<Value>>(),
@@ -299,6 +323,7 @@ mod tests {
             cpu_model: "a CPU".into(),
         };
         let effects = [0.0, 0.01, 0.0, 0.2, 0.21, 0.2];
+        let point = |(run, effect)| HistoryEffect { run, overhead: interval(effect), median: 0.0012, n: 30 };
         let change = Interval { estimate: 0.19, low: 0.17, high: 0.21 };
         HistoryReport {
             runs: machines.into_iter().enumerate().map(run).collect(),
@@ -308,7 +333,7 @@ mod tests {
                 metric: MetricSpec::time("duration"),
                 environment: "runc:binary=./runc".into(),
                 baseline: "native".into(),
-                points: effects.into_iter().map(interval).enumerate().collect(),
+                points: (0..).zip(effects).map(point).collect(),
                 shifts: vec![Shift { at: 3, change, p: 0.002 }],
                 now: Some(interval(0.203)),
                 left_out: 2,
@@ -327,7 +352,7 @@ mod tests {
         let report = report(["m"; 6]);
         for format in [Format::Table, Format::Markdown, Format::Latex, Format::Html] {
             let text = rendered(&report, format);
-            for words in ["v2 and v3", "What changed", "History of 6 runs", "2 earlier runs"] {
+            for words in ["v2 and v3", "What changed", "History of 6 runs", "2 earlier runs", "1.2"] {
                 assert!(text.contains(words), "{format:?} lacks `{words}`: {text}");
             }
             assert!(!text.contains("machine changed"), "{text}");

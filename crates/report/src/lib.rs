@@ -59,7 +59,7 @@ pub use builds::Decision;
 pub use document::Document;
 pub use fleet::{FleetRow, fleet};
 pub use gate::{Gate, Judgement};
-pub use history::{HistoryPoint, HistoryReport, HistorySeries, render_history};
+pub use history::{HistoryEffect, HistoryPoint, HistoryReport, HistorySeries, render_history};
 pub use html::LivePage;
 pub use planned::planned;
 pub use pool::{PooledMachine, PooledReport, render_pooled};

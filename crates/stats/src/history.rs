@@ -6,7 +6,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 
-/// Chance that a history without any change shows one in some series, each time that it is looked at.
+/// Chance that a history without any change shows one in some series, each time that it is looked
+/// at.
 const LEVEL: f64 = 0.01;
 /// Most runs that are looked at: the time grows with the square of their number.
 const MOST_RUNS: usize = 200;
@@ -14,7 +15,7 @@ const MOST_RUNS: usize = 200;
 const FEWEST_RUNS: usize = 2;
 /// How many times as small as the level of a series the smallest p is.
 const RESOLUTION: f64 = 4.0;
-/// A history with so many series that more would be needed finds no change.
+/// Most orders that are tried. They tell levels of 2,000 series.
 const MOST_PERMUTATIONS: f64 = 200_000.0;
 /// The same numbers for every history, so that a report can be made again.
 const SEED: u64 = 1;
@@ -24,22 +25,23 @@ const SEED: u64 = 1;
 pub struct Shift {
     /// The first run after it.
     pub at: usize,
-    /// The ratio of costs after it to those before it, less 1, with its 95 % interval: means over the
-    /// runs up to the next shift on either side, by Welch. The place was chosen by the same runs, so the
-    /// interval is a little too narrow and the estimate a little too large.
+    /// The ratio of costs after it to those before it, less 1, with its 95 % interval: means over
+    /// the runs up to the next shift on either side, by Welch. The place was chosen by the same
+    /// runs, so the interval is a little too narrow and the estimate a little too large.
     pub change: Interval,
     /// `p` of the permutation test that found it.
     pub p: f64,
 }
 
-/// The shifts of one of `series` series that are looked at together. `logs` holds a log ratio of each
-/// run, in order; the run is the unit. Only the newest 200 runs are looked at.
+/// The shifts of one of `series` series that are looked at together. `logs` holds a log ratio of
+/// each run, in order; the run is the unit. Only the newest 200 runs are looked at.
 ///
-/// The part of the runs whose mean differs most from that of the others, at an end or in the middle, is
-/// apart if no more than a share of .01 / `series` of all orders of these runs have a part that differs as
-/// much; each part is then looked at by itself. This is circular binary segmentation (Olshen, Venkatraman,
-/// Lucito and Wigler, Biostatistics 5, 2004) with a permutation test. No distribution is assumed, only that
-/// without a change the order of the runs means nothing.
+/// The part of the runs whose mean differs most from that of the others, at an end or in the
+/// middle, is apart if no more than a share of .01 / `series` of all orders of these runs have a
+/// part that differs as much; each part is then looked at by itself. This is circular binary
+/// segmentation (Olshen, Venkatraman, Lucito and Wigler, Biostatistics 5, 2004) with a permutation
+/// test. No distribution is assumed, only that without a change the order of the runs means
+/// nothing.
 ///
 /// # Example
 /// ```
@@ -53,7 +55,7 @@ pub struct Shift {
 /// ```
 pub fn shifts(logs: &[f64], series: usize) -> Vec<Shift> {
     let level = LEVEL / series.max(1) as f64;
-    let oldest = logs.len().saturating_sub(MOST_RUNS);
+    let oldest = oldest(logs);
     let mut found: Vec<(usize, f64)> = Vec::new();
     let whole = oldest..logs.len();
     let mut open = vec![whole];
@@ -79,19 +81,22 @@ pub fn shifts(logs: &[f64], series: usize) -> Vec<Shift> {
     bounds.windows(3).zip(&found).filter_map(shift).collect()
 }
 
+/// The first run that is looked at.
+fn oldest(logs: &[f64]) -> usize {
+    logs.len().saturating_sub(MOST_RUNS)
+}
+
 /// The effect since the last of the shifts, with its 95 % interval over runs; none below two runs.
+/// Without a shift it is that of the newest 200 runs.
 pub fn level_since(logs: &[f64], shifts: &[Shift]) -> Option<Interval> {
-    let since = shifts.last().map_or(0, |shift| shift.at);
+    let since = shifts.last().map_or_else(|| oldest(logs), |shift| shift.at);
     Some(Estimate::of(&logs[since..])?.interval())
 }
 
 /// The part that is apart from the rest, and the `p` of it.
 fn split(values: &[f64], level: f64) -> Option<(Range<usize>, f64)> {
     let (apart, distance) = farthest(values)?;
-    let orders = (RESOLUTION / level).ceil();
-    if orders > MOST_PERMUTATIONS {
-        return None;
-    }
+    let orders = (RESOLUTION / level).ceil().min(MOST_PERMUTATIONS);
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
     let mut shuffled = values.to_vec();
     let mut as_far = 1.0;
@@ -178,6 +183,15 @@ mod tests {
         let step: Vec<f64> = (0..24).map(|at| if at < 12 { 0.0 } else { 0.1 }).collect();
         let found = shifts(&step, 1);
         assert_eq!(found.iter().map(|shift| shift.at).collect::<Vec<_>>(), [12]);
+    }
+
+    #[test]
+    fn what_is_older_than_the_newest_runs_is_not_looked_at() {
+        let logs: Vec<f64> =
+            (0..250).map(|at| if at < 40 { 1.0 } else { f64::from(at % 2) * 0.01 }).collect();
+        assert!(shifts(&logs, 1).is_empty());
+        let now = level_since(&logs, &[]).unwrap();
+        assert!(now.high < 0.01, "{now:?}");
     }
 
     /// One run that stands out is no change.

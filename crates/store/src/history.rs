@@ -1,5 +1,5 @@
-//! A history: what many runs found, in a directory with a small file for each run, which can be kept
-//! beside the code that is measured.
+//! A history: what many runs found, in a directory with a small file for each run, which can be
+//! kept beside the code that is measured.
 //!
 //! ```text
 //! .weigh/history/
@@ -73,8 +73,8 @@ pub struct HistoryCell {
     pub high: f64,
 }
 
-/// Adds a run to the history in a directory, which is made if it does not exist. Returns false where
-/// the same run is in it already, under whatever version.
+/// Adds a run to the history in a directory, which is made if it does not exist. Returns false
+/// where the same run is in it already, under whatever version.
 ///
 /// # Errors
 /// As [`read`]; what the file system refuses.

@@ -5,7 +5,7 @@ use crate::outcome;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use weigh_model::{Plan, WorkloadKey, WorkloadPlan};
-use weigh_report::{HistoryPoint, HistoryReport, HistorySeries};
+use weigh_report::{HistoryEffect, HistoryPoint, HistoryReport, HistorySeries};
 use weigh_stats::{Cell, Flag, Interval, Notice, level_since, shifts};
 use weigh_store::RunDirectory;
 use weigh_store::history::{HISTORY_FORMAT, HistoryCell, HistoryRun};
@@ -73,8 +73,8 @@ fn cell(plan: &Plan, cell: &Cell) -> Option<HistoryCell> {
     })
 }
 
-/// A digest of what decides the effects on a workload beside the environments: the work, the guest, and
-/// the programs in it.
+/// A digest of what decides the effects on a workload beside the environments: the work, the guest,
+/// and the programs in it.
 fn conditions(plan: &Plan, workload: &str) -> String {
     let json = |value: serde_json::Result<Vec<u8>>| value.expect("plans become JSON");
     let mut hash = Sha256::new();
@@ -95,7 +95,7 @@ pub fn report(kept: &[HistoryRun]) -> HistoryReport {
     let mut all = series(kept);
     let together = all.len();
     for series in &mut all {
-        let logs: Vec<f64> = series.points.iter().map(|(_, effect)| effect.estimate.ln_1p()).collect();
+        let logs: Vec<f64> = series.points.iter().map(|point| point.overhead.estimate.ln_1p()).collect();
         series.shifts = shifts(&logs, together);
         series.now = level_since(&logs, &series.shifts);
     }
@@ -141,8 +141,8 @@ fn series(kept: &[HistoryRun]) -> Vec<HistorySeries> {
             let found = all.iter_mut().find(|(known, ..)| *known == of);
             let Some((_, conditions, series)) = found else { continue };
             if *conditions == cell.conditions {
-                let effect = Interval { estimate: cell.effect, low: cell.low, high: cell.high };
-                series.points.push((at, effect));
+                let overhead = Interval { estimate: cell.effect, low: cell.low, high: cell.high };
+                series.points.push(HistoryEffect { run: at, overhead, median: cell.median, n: cell.n });
             } else {
                 series.left_out += 1;
             }

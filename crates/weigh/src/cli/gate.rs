@@ -17,8 +17,8 @@ Exit codes: 0 every comparison is shown to lie below its limit, 3 one is shown t
 What the command line leaves open is read from .weigh/gate.toml where there is one: workloads, start, param, size, iterations, limit, \
 blocks, budget, and a table [limits] with limits of metrics.")]
 pub struct BuildGateArgs {
-    /// The old build, an environment `platform[:key=value,...]`, as in `runc:binary=old/runc`; of two
-    /// commands, the environment of both (default: native)
+    /// The old build, an environment `platform[:key=value,...]`, as in `runc:binary=old/runc`; of
+    /// two commands, the environment of both (default: native)
     #[arg(value_name = "OLD", required_unless_present = "command", conflicts_with_all = Self::UNFIT)]
     pub old: Option<String>,
     /// The new build, likewise; none where two commands are compared
