@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run dist test-dist test-reproducible test-crates test test-platforms test-containers test-fleet test-kubernetes test-kills test-studies test-long lint bench figures book deny advisories fuzz miri
+.PHONY: run dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kills test-studies test-long lint bench figures book deny advisories fuzz miri
 
 run:
 	cargo run --release --package weighbridge
@@ -32,12 +32,17 @@ test:
 	tests/run --workspace
 	cargo test --workspace --doc --quiet
 
+# The image of a system that tests need, made by the `weigh` that is built with all tests. Cargo gives
+# any smaller selection of packages other features, and compiles half of the workspace once more.
+debian-image:
+	tests/run --workspace --no-run
+	$${CARGO_TARGET_DIR:-target}/debug/weigh image build debian
+
 # Every platform that is ready here: the conformance suite, of which slow platforms have the telling
 # checks; disks, networks and systems; machines through the whole of weigh, and measurements that
 # take all CPUs for long. Systems need the Debian image.
-test-platforms:
-	cargo run --package weighbridge -- image build debian
-	tests/run --package weigh-platforms --package weighbridge --profile platforms
+test-platforms: debian-image
+	tests/run --workspace --profile platforms
 
 # Every container through the whole of weigh: one command over all of them, and a crash while each
 # comes up.

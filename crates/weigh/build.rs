@@ -6,7 +6,7 @@
 //! and string functions are the ones that programs of the same distribution use, and liblzma needs
 //! a C compiler for the target.
 //!
-//! `OUT_DIR/guest` holds what was made. A copy of it in `prebuilt/<architecture>/` beside the
+//! `OUT_DIR/guest` holds what was made. A copy of it in `build/prebuilt/<architecture>/` beside the
 //! manifest is taken in place of a build.
 
 #![expect(
@@ -55,7 +55,8 @@ fn main() {
     let architecture = variable("CARGO_CFG_TARGET_ARCH");
     let guest = PathBuf::from(variable("OUT_DIR")).join("guest");
     std::fs::create_dir_all(&guest).unwrap_or_else(|error| panic!("{}: {error}", guest.display()));
-    println!("cargo::rerun-if-changed={}", manifest.join("prebuilt").display());
+    // The directory, because a path that does not exist has Cargo run this script every time.
+    println!("cargo::rerun-if-changed={}", manifest.join("build").display());
     let readers = match prebuilt::find(&manifest, &architecture) {
         Ok(Some(prebuilt)) => {
             embed("weigh-probe", &prebuilt.probe);
@@ -84,7 +85,6 @@ fn link_small(manifest: &Path) {
         return;
     }
     let script = manifest.join("build/discard.ld");
-    println!("cargo::rerun-if-changed={}", script.display());
     println!("cargo::rustc-link-arg-bins=-Wl,--icf=all,--no-eh-frame-hdr,-T,{}", script.display());
     if c_library_minor().is_some_and(|minor| minor >= 36) {
         println!("cargo::rustc-link-arg-bins=-Wl,-zpack-relative-relocs");

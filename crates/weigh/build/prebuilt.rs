@@ -11,13 +11,13 @@ pub struct Prebuilt {
     pub readers: String,
 }
 
-/// What `prebuilt/<architecture>/` beside the manifest holds. `None` where there is no such
+/// What `build/prebuilt/<architecture>/` beside the manifest holds. `None` where there is no such
 /// directory.
 ///
 /// # Errors
 /// The directory lacks a file, or the digest is none.
 pub fn find(manifest: &Path, architecture: &str) -> io::Result<Option<Prebuilt>> {
-    let directory = manifest.join("prebuilt").join(architecture);
+    let directory = manifest.join("build/prebuilt").join(architecture);
     if !directory.is_dir() {
         return Ok(None);
     }

@@ -130,10 +130,18 @@ mod tests {
     }
 
     #[test]
+    fn cargo_watches_paths_that_exist_so_that_it_builds_once() {
+        let output = fs::read_to_string(Path::new(env!("OUT_DIR")).with_file_name("output")).unwrap();
+        let watched = output.lines().filter_map(|line| line.strip_prefix("cargo::rerun-if-changed="));
+        let (here, gone): (Vec<&str>, Vec<&str>) = watched.partition(|path| Path::new(path).exists());
+        assert!(!here.is_empty() && gone.is_empty(), "Cargo looks in vain for {gone:?}");
+    }
+
+    #[test]
     fn prebuilt_programs_are_taken_where_all_of_them_are_there() {
         let manifest = tempfile::tempdir().unwrap();
         assert!(prebuilt::find(manifest.path(), "x86_64").unwrap().is_none());
-        let directory = manifest.path().join("prebuilt/x86_64");
+        let directory = manifest.path().join("build/prebuilt/x86_64");
         fs::create_dir_all(&directory).unwrap();
         let refused = || prebuilt::find(manifest.path(), "x86_64").err().unwrap().to_string();
         assert!(refused().ends_with("readers is missing"), "{}", refused());
