@@ -401,6 +401,12 @@ fn kinds_are_compared_by_what_the_work_costs() {
     assert!((mean - 1.0).abs() < 1e-9, "the same time at twice the price: {large}");
     let page = stage.stdout(&format!("{line} --format html"));
     assert!(page.contains("id=\"prices\""), "the costs have a place of their own");
+    stage.write("prices.toml", "# the dearest is not here\nsmall = 0.5\nlarge = 1\nhuge = 9.5\n");
+    let listed = stage.json(&format!("{kinds} --prices prices.toml --format json"));
+    assert_eq!(listed["costs"], report["costs"], "a file says the same");
+    stage.write("wrong.toml", "small = 0.5\nlarge = -1\n");
+    stage.refuses(&format!("{kinds} --prices wrong.toml"), &["wrong.toml", "above 0", "large = -1"]);
+    stage.refuses(&format!("{kinds} --prices nowhere.toml"), &["nowhere.toml"]);
     stage.refuses("pool a b --price small=1/h", &["kinds of machines", "--by cpu-model"]);
     stage.refuses(&format!("{kinds} --price smal=1/h"), &["`smal`", "did you mean `small`?"]);
     stage.refuses(&format!("{kinds} --price small=1/h"), &["kind `large` have no price"]);

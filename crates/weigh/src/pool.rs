@@ -11,6 +11,7 @@ use crate::error::{Failure, Kind};
 use crate::facts;
 use crate::outcome::{self, Read};
 use groups::Labels;
+use prices::Prices;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weigh_model::{HostFacts, Plan};
@@ -44,7 +45,7 @@ struct PoolRun {
 /// measured.
 pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
     let labels = Labels::parse(&args.label)?;
-    let prices = prices::parse(&args.price)?;
+    let prices = Prices::read(&args.price, args.prices.as_deref())?;
     let by = match (args.by, args.label.as_slice()) {
         (Some(by), [_, ..]) if by != By::Label => {
             return Err(Failure::input("runs are grouped by their labels or by something else")
@@ -53,11 +54,7 @@ pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
         (None, [_, ..]) => Some(By::Label),
         (by, _) => by,
     };
-    if let (None, Some(price)) = (by, args.price.first()) {
-        return Err(Failure::input("prices are those of kinds of machines")
-            .at("--price", price, 0..price.len())
-            .hint("say what the kinds are: --by cpu-model, or --label RUN=KIND"));
-    }
+    prices.require_kinds(by.is_some())?;
     let runs = read_all(&runs_of(&args.runs)?)?;
     require_distinct(&runs)?;
     labels.require_used(runs.iter().map(PoolRun::names))?;
@@ -105,7 +102,7 @@ pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
             .hint("`weigh show RUN` says why for each of them"));
     }
     let by = by.map(|by| by.name().to_string());
-    let prices = prices::of_groups(&prices, &pooled.groups)?;
+    let prices = prices.of_groups(&pooled.groups)?;
     Ok(PooledReport { title, pooled, by, prices, machines, unequal: unlike.allowed, tool_version, warnings })
 }
 

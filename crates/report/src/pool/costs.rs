@@ -3,12 +3,14 @@
 use super::PooledReport;
 use super::document::bar;
 use crate::document::{
-    Align, Audience, BarScale, Block, Column, Entry, Fit, Piece, Row, Section, Table, Tone,
+    Align, Audience, BarScale, Block, Column, Entry, Figure, Fit, Piece, PlotKind, Row, Section, Table, Tone,
 };
-use crate::group::grouped;
+use crate::group::{distinct, grouped};
 use crate::json::estimate;
+use crate::plots::Plots;
 use crate::quantity::{Quantity, Scale};
 use crate::results::reach;
+use crate::study::charts::{Chart, Mark, Series};
 use crate::text::shown_name;
 use serde_json::{Value, json};
 use weigh_model::{Better, Unit};
@@ -19,8 +21,8 @@ pub(super) fn of(report: &PooledReport) -> Vec<WorkCost> {
     work_costs(&report.pooled, &report.prices)
 }
 
-/// A table for each metric of each workload.
-pub(super) fn section(report: &PooledReport) -> Section {
+/// A table for each metric of each workload, with a figure where there are kinds to compare.
+pub(super) fn section(report: &PooledReport, plots: &mut Plots) -> Section {
     let costs = of(report);
     let mut section = Section::new("Price and performance").id("prices");
     let (Some(first), false) = (report.pooled.groups.first(), costs.is_empty()) else { return section };
@@ -31,6 +33,13 @@ pub(super) fn section(report: &PooledReport) -> Section {
     let tables =
         grouped(&costs, |cost| (cost.workload.clone(), cost.key.params.clone(), cost.metric.name.clone()));
     for (_, costs) in tables {
+        if report.pooled.groups.len() > 1 {
+            let (caption, index) = (caption(costs[0]), plots.charts.len());
+            let seen = "the work for one unit of the price against the price of an hour, one line for each environment";
+            let figure = Figure::beside_table(PlotKind::Lines, index, caption, seen);
+            plots.charts.push(chart(report, &costs));
+            section.push(Audience::PAGE, Block::Figures(vec![figure]));
+        }
         section.push(Audience::ALL, Block::table(table(report, &shown_name(&first.name), &costs, bars)));
     }
     section
@@ -44,11 +53,55 @@ fn bought(cost: &WorkCost) -> String {
     }
 }
 
-fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale) -> Table {
-    let work = costs.iter().map(|cost| cost.work);
-    // Numbers of work have the prefixes of a rate, whatever is counted.
+fn caption(cost: &WorkCost) -> String {
+    format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name))
+}
+
+/// How numbers of work are shown, whatever is counted, with the prefix that they share.
+fn scale(work: impl Iterator<Item = f64>) -> (Scale, String) {
     let scale = Scale::new(&Unit::normalise("op/s").0, work, None);
     let prefix = scale.symbol().trim_end_matches("op/s").to_string();
+    (scale, if prefix.is_empty() { prefix } else { prefix + " " })
+}
+
+/// What one unit of the price buys on each kind, against the price of an hour: a line is level where
+/// dearer machines do as much for the money.
+fn chart(report: &PooledReport, costs: &[&WorkCost]) -> Chart {
+    let price = |cost: &WorkCost| report.prices[cost.group];
+    let (scale, prefix) = scale(costs.iter().map(|cost| cost.work));
+    let mark = |cost: &&&WorkCost| {
+        let ends = cost.interval.map(|(low, high)| (scale.shown(low), scale.shown(high)));
+        let (low, high) = ends.unzip();
+        let text = format!(
+            "{}, {}, {} an hour\n{} for 1",
+            shown_name(&report.pooled.groups[cost.group].name),
+            shown_name(&cost.environment),
+            price(cost),
+            Quantity { unit: format!("{prefix}{}", bought(cost)), ..scale.quantity(cost.work) },
+        );
+        Mark { low, high, ..Mark::at(price(cost), scale.shown(cost.work), text) }
+    };
+    let series = |(arm, environment): (usize, &str)| {
+        let mut of: Vec<&&WorkCost> = costs.iter().filter(|cost| cost.environment == environment).collect();
+        of.sort_by(|a, b| price(a).total_cmp(&price(b)));
+        let here = of.iter().map(mark).collect();
+        Series { arm, name: shown_name(environment), there: Vec::new(), here }
+    };
+    let environments = distinct(costs.iter().map(|cost| cost.environment.as_str()));
+    Chart {
+        title: caption(costs[0]),
+        what: format!("{prefix}{} for 1", bought(costs[0])),
+        across: "price of an hour".into(),
+        ..Chart::of(
+            PlotKind::Lines,
+            "lines, one for each environment",
+            environments.into_iter().enumerate().map(series).collect(),
+        )
+    }
+}
+
+fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale) -> Table {
+    let (scale, prefix) = scale(costs.iter().map(|cost| cost.work));
     let row = |cost: &&WorkCost| {
         let number = |value: f64| Quantity { unit: String::new(), ..scale.quantity(value) };
         let ends = cost.interval.map(|(low, high)| Piece::Brackets(vec![number(low), number(high)]));
@@ -74,22 +127,17 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
     };
     let mut rows: Vec<&&WorkCost> = costs.iter().collect();
     // Of each environment the kinds stand below each other.
-    let mut environments: Vec<&str> = Vec::new();
-    for cost in costs {
-        if !environments.contains(&cost.environment.as_str()) {
-            environments.push(&cost.environment);
-        }
-    }
+    let environments = distinct(costs.iter().map(|cost| cost.environment.as_str()));
     let place = |cost: &WorkCost| environments.iter().position(|one| *one == cost.environment);
     rows.sort_by_key(|cost| (place(cost), cost.group));
     let cost = costs[0];
     Table {
-        caption: format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name)),
+        caption: caption(cost),
         note: format!(
             "work for 1: {}{} for one unit of the price, with the 95 % interval of the average machine. cost: of the same \
              work in the same environment, against {first}; + costs more (Welch, by machine). A kind with one machine has \
              no interval. Not adjusted for their number, no verdicts",
-            if prefix.is_empty() { String::new() } else { format!("{prefix} ") },
+            prefix,
             bought(cost),
         )
         .replace(" %", "\u{a0}%"),

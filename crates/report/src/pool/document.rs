@@ -35,12 +35,12 @@ pub(super) fn document(report: &PooledReport, whole: bool) -> Document {
     document.add(labels(report));
     results(report, bars, whole).into_iter().for_each(|section| document.add(section));
     document.add(differences(report, whole));
-    document.add(costs::section(report));
+    let mut plots = Plots::of_machines(report);
+    document.add(costs::section(report, &mut plots));
     if !whole {
         document.add(lines(report));
         return document;
     }
-    let plots = Plots::of_machines(report);
     document.add(figure(&plots));
     machine_by_machine(report, bars).into_iter().for_each(|section| document.add(section));
     document.add(all_machines(report));

@@ -166,4 +166,6 @@ fn what_the_work_costs_is_in_every_format() {
     let page = text(&priced, Format::Html, Options::default());
     let without = text(&report(6, true), Format::Html, Options::default());
     assert!(page.matches("<svg").count() >= without.matches("<svg").count() + 4, "every cost is drawn");
+    let drawn = |page: &str| page.matches("data-kind=\"lines\"").count();
+    assert_eq!((drawn(&page), drawn(&without)), (1, 0), "a figure for the one metric that is compared");
 }

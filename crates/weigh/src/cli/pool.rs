@@ -10,7 +10,8 @@ use std::path::PathBuf;
   weigh pool host-a host-b host-c
   weigh pool fleet/*/ --by cpu-model
   weigh pool fleet/*/ --label 'fleet/small-*=small' --label 'fleet/large-*=large'
-  weigh pool s-* l-* --label 's-*=s' --label 'l-*=l' --price s=0.34/h --price l=1.36/h")]
+  weigh pool s-* l-* --label 's-*=s' --label 'l-*=l' --price s=0.34/h --price l=1.36/h
+  weigh pool fleet/*/ --by cpu-model --prices prices.toml")]
 pub struct PoolArgs {
     /// What is pooled
     #[command(flatten)]
@@ -41,6 +42,10 @@ pub struct PoolOf {
     /// costs on each, against the first; repeated
     #[arg(long, value_name = "KIND=PRICE/h")]
     pub price: Vec<String>,
+    /// Take the prices from a TOML file with a line for each kind, as in `small = 0.34`; it may list more
+    /// kinds than are here
+    #[arg(long, value_name = "FILE", conflicts_with = "price")]
+    pub prices: Option<PathBuf>,
 }
 
 /// What makes machines of a kind.
