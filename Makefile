@@ -38,9 +38,9 @@ debian-image:
 	tests/run --workspace --no-run
 	$${CARGO_TARGET_DIR:-target}/debug/weigh image build debian
 
-# Every platform that is ready here: the conformance suite, of which slow platforms have the telling
-# checks; disks, networks and systems; machines through the whole of weigh, and measurements that
-# take all CPUs for long. Systems need the Debian image.
+# Every platform that is ready here: the conformance suite, of which slow platforms run only the
+# telling checks; disks, networks and systems; machines through the whole of weigh, and measurements
+# that take all CPUs for a long time. Systems need the Debian image.
 test-platforms: debian-image
 	tests/run --workspace --profile platforms
 
@@ -130,7 +130,7 @@ book:
 deny:
 	cargo deny check bans licenses sources
 
-# Known faults of every dependency, and versions that were taken back. It fetches the database of
+# Known faults of every dependency, and versions that were yanked. It fetches the database of
 # advisories.
 advisories:
 	cargo deny check advisories

@@ -30,8 +30,8 @@ fn the_published_stream_logs_give_their_known_ratios() {
         }
     }
     let report = analyse(&stage, &csv);
-    // The reference gives ratios of rates; the report gives overheads of cost: 1 / ratio - 1, ends
-    // swapped.
+    // The reference gives ratios of rates; the report gives overheads of cost: 1 / ratio - 1, with
+    // the ends swapped.
     for (environment, ratio, low, high) in
         [("kvm", 0.9873, 0.9837, 0.9909), ("docker", 1.0006, 0.9925, 1.0088)]
     {
@@ -51,8 +51,8 @@ fn the_published_stream_logs_give_their_known_ratios() {
 #[test]
 fn paired_samples_are_paired() {
     let stage = Stage::with_fakes();
-    // Blocks differ by a factor of three; the environment is 1 to 3 % slower in each: unpaired it
-    // would drown.
+    // Blocks differ by a factor of three; the environment is 1 to 3 % slower in each. Without
+    // pairing this would be lost in the noise.
     let mut csv = String::from("block,environment,workload,metric,unit,better,value\n");
     for block in 0..12 {
         let level = 1.0 + 2.0 * f64::from(block % 4) / 3.0;

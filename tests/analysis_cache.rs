@@ -1,5 +1,5 @@
 //! The analysis cache of a long run: `weigh run` and `weigh resume` write it, reports read it, and
-//! it changes nothing that is shown.
+//! it changes nothing in what they show.
 
 use crate::support::{Stage, listed, ready, shown, with_out};
 use serde_json::Value;
@@ -12,23 +12,23 @@ const CACHE: &str = "collected.json";
 /// A run with fewer bytes of samples has no analysis cache.
 const LEAST_BYTES: u64 = 1 << 20;
 const ON: &str = "null:sd=0.02;null:effect=0.1,label=b,sd=0.02";
-/// Another attempt at block 14 was void.
+/// A record of another attempt at block 14, which was void.
 const VOID: &str = r#"{"record":"void","block":14,"attempt":0,"workload":"true","cause":"steal"}"#;
 
 fn measure(stage: &Stage, out: &str, effort: &str) {
     stage.stdout(&format!("run --on {ON} --baseline null:sd=0.02 --no-void --out {out} {effort} -- true"));
 }
 
-/// A run that is long enough for an analysis cache: with so many iterations, few trials are a long
-/// file.
+/// A run that is long enough for an analysis cache: with this many iterations, a few trials make a
+/// long file.
 fn long(stage: &Stage, out: &str) {
     measure(stage, out, "--blocks 15 --iterations 150 --warmup 0");
     let samples = stage.here().join(out).join("samples.jsonl").metadata().unwrap().len();
     assert!(samples >= LEAST_BYTES, "{samples} bytes are too few for this test");
 }
 
-/// Makes a file of samples long and says nothing else: blanks at the end of a line are no part of
-/// it.
+/// Makes a file of samples longer without changing what it says: blanks at the end of a line are
+/// ignored.
 fn pad(run: &Path) {
     let samples = run.join("samples.jsonl");
     let text = fs::read_to_string(&samples).unwrap();
@@ -36,7 +36,7 @@ fn pad(run: &Path) {
     fs::write(&samples, format!("{}{blanks}\n", text.trim_end())).unwrap();
 }
 
-/// Every report of a run is to the byte what the samples alone give.
+/// Checks that every report of a run is byte for byte what the samples alone give.
 fn says_what_the_samples_say(stage: &Stage, run: &str) {
     let cache = stage.here().join(run).join(CACHE);
     let show = |format: &str| stage.stdout(&format!("show {run} --format {format}"));
@@ -51,7 +51,7 @@ fn says_what_the_samples_say(stage: &Stage, run: &str) {
     fs::rename(aside, cache).unwrap();
 }
 
-/// Names, lengths and times of all that is in a directory.
+/// Names, lengths and times of everything in a directory.
 fn contents(directory: &Path) -> BTreeMap<String, (u64, SystemTime)> {
     let of = |entry: fs::DirEntry| {
         let found = entry.metadata().unwrap();
@@ -60,8 +60,8 @@ fn contents(directory: &Path) -> BTreeMap<String, (u64, SystemTime)> {
     fs::read_dir(directory).unwrap().map(|entry| of(entry.unwrap())).collect()
 }
 
-/// Changes the cache and its digests with it, as nobody does; only so can be seen that it is read.
-/// The number of blocks done gets one more.
+/// Changes the cache together with its digests, which nobody would do, to show that the cache is
+/// read. The number of blocks done grows by one.
 fn forge(run: &Path) {
     let text = fs::read_to_string(run.join(CACHE)).unwrap();
     let (label, made) = text.split_once('\n').unwrap();
@@ -72,7 +72,7 @@ fn forge(run: &Path) {
     let mut series = value["collected"]["comparisons"][0]["series"][1]["observations"].clone();
     let other =
         made.replacen(&format!("\"blocks_done\":{done}"), &format!("\"blocks_done\":{}", done + 1), 1);
-    // A cell that `compare` looks at, too.
+    // Also change a cell that `compare` reads.
     let observations = series.to_string();
     series[0]["value"] = 77.0.into();
     let other = other.replacen(&observations, &series.to_string(), 1);
@@ -85,8 +85,8 @@ fn done(stage: &Stage, run: &str) -> u64 {
     shown(stage, run)["blocks"]["done"].as_u64().unwrap()
 }
 
-/// Runs with all that records can say: failures, cells that are not measured, voids, latencies, CPU
-/// time, starts, courses, equal pages.
+/// Runs with everything that records can hold: failures, cells that are not measured, voids,
+/// latencies, CPU time, starts, courses, equal pages.
 #[test]
 fn rich_runs_say_what_their_samples_say() {
     const TEST: &str = "rich_runs_say_what_their_samples_say";
@@ -143,7 +143,7 @@ mod fakes {
         assert!(a.join(CACHE).is_file() && b.join(CACHE).is_file());
         says_what_the_samples_say(&stage, "a");
 
-        // With it, without it, and with one that is of no use.
+        // With the cache, without it, and with a useless one.
         let compare = "compare a b --format json";
         let look = || {
             let before = (contents(&a), contents(&b));
@@ -161,7 +161,7 @@ mod fakes {
         assert!(look() == with);
         fs::write(a.join(CACHE), cache).unwrap();
 
-        // It is what is read.
+        // The cache is what reports read.
         forge(&a);
         assert_eq!(done(&stage, "a"), 16);
         assert_ne!(stage.stdout(compare), with.1);
@@ -178,8 +178,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// Whatever happens to the samples, the plan or the cache itself, what is shown is what the
-    /// samples say; `resume` writes the cache again.
+    /// Whatever happens to the samples, the plan or the cache itself, reports show what the samples
+    /// say; `resume` writes the cache again.
     #[test]
     fn a_cache_of_other_samples_is_not_read() {
         let stage = Stage::with_fakes();
@@ -191,7 +191,7 @@ mod fakes {
         let samples = stage.read("a/samples.jsonl");
         let write = |samples: &str| stage.write("a/samples.jsonl", samples);
 
-        // Samples that were appended, and a last line that a crash cut.
+        // Appended samples, and a last line that a crash cut short.
         write(&format!("{samples}{VOID}\n"));
         let report = shown(&stage, "a");
         assert_eq!((report["blocks"]["done"].clone(), listed(&report, "voids").len()), (14.into(), 1));
@@ -200,13 +200,13 @@ mod fakes {
         assert_eq!(report["blocks"]["done"], 14);
         assert!(report["warnings"].to_string().contains("cut short"), "{}", report["warnings"]);
 
-        // Damage is found as without it.
+        // Damage is found as it is without a cache.
         write(&samples.replacen("\"sequence\":7,", "\"sequence\";7,", 1));
         stage.refuses("show a", &[]);
         write(&samples);
         assert_eq!(done(&stage, "a"), 16);
 
-        // Another plan; digests that somebody edited.
+        // Another plan, then digests that somebody edited.
         let plan = stage.read("a/plan.json");
         stage.write("a/plan.json", format!("{plan}\n"));
         assert_eq!(done(&stage, "a"), 15);
@@ -220,14 +220,15 @@ mod fakes {
             assert_eq!(done(&stage, "a"), 15, "{name}");
         }
 
-        // `resume` writes it again: first of a block that is void, and so measured once more.
+        // `resume` writes the cache again: first for a block that is void, and so is measured once
+        // more.
         write(&format!("{samples}{VOID}\n"));
         fs::write(run.join(CACHE), &forged).unwrap();
         stage.stdout("resume a");
         assert_ne!(fs::read(run.join(CACHE)).unwrap(), forged);
         assert_eq!(done(&stage, "a"), 15);
         says_what_the_samples_say(&stage, "a");
-        // And where it was lost, though there is nothing left to measure.
+        // And if it was lost, even if nothing is left to measure.
         fs::remove_file(run.join(CACHE)).unwrap();
         let before = stage.read("a/samples.jsonl");
         stage.stdout("resume a");
@@ -237,14 +238,14 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// A directory where no cache can be written is measured into, and shown, all the same.
+    /// A directory in which no cache can be written still takes a run, and is shown.
     #[test]
     fn a_cache_that_cannot_be_written_is_no_error() {
         let stage = Stage::with_fakes();
         measure(&stage, "a", "--blocks 3");
         let run = stage.here().join("a");
         pad(&run);
-        // Whoever is root may write everywhere; but nothing takes the place of a directory.
+        // Root may write everywhere, but no file can replace a directory.
         fs::create_dir_all(run.join(CACHE).join("in-the-way")).unwrap();
         stage.stdout("resume a");
         assert_eq!(done(&stage, "a"), 3);

@@ -30,7 +30,8 @@ fn commands_that_fail_are_reported_and_the_others_go_on() {
     stage.host_is_as_before();
 }
 
-/// A full disk ends the run with what is kept and what to do; the run goes on when there is room.
+/// A full disk ends the run, says what is kept and what to do; the run continues when there is
+/// space.
 #[test]
 fn a_full_disk_loses_nothing() {
     let stage = Stage::new();
@@ -59,7 +60,7 @@ fn a_full_disk_loses_nothing() {
     stage.host_is_as_before();
 }
 
-/// Without root, what needs root is said and the rest runs.
+/// Without root, weigh says what needs root and runs the rest.
 #[test]
 fn without_root_the_rest_runs() {
     let stage = Stage::new();
@@ -132,7 +133,7 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// A plan from elsewhere: what is wrong with it is said with its file.
+    /// A plan from elsewhere: an error in it is reported with its file.
     #[test]
     fn plans_that_cannot_be_run_are_refused() {
         let stage = Stage::with_fakes();
@@ -155,7 +156,7 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// A guest that dies in the middle of a trial.
+    /// A guest dies in the middle of a trial.
     #[test]
     fn a_guest_that_dies_fails_its_cell_only() {
         let stage = Stage::with_fakes();

@@ -1,8 +1,8 @@
-//! The book: its reference is what the binary says, and what the other pages say of commands, files
-//! and names is true.
+//! Checks the book: its reference is the binary's own output, and what the other pages say about
+//! commands, files and names is true.
 //!
-//! `WEIGH_BLESS=1 cargo test --package weighbridge --test suite book::` writes the reference and
-//! the lists in SUMMARY.md that follow from it again.
+//! `WEIGH_BLESS=1 cargo test --package weighbridge --test suite book::` rewrites the reference and
+//! the lists in SUMMARY.md that follow from it.
 
 mod lines;
 mod page;
@@ -19,12 +19,12 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What writes the generated pages.
+/// The command that writes the generated pages.
 const BLESS: &str = "`WEIGH_BLESS=1 cargo test --package weighbridge --test suite book::`";
-/// Beginning of what an environment is refused with whose image has to be built first; by then
-/// everything else of it was taken.
+/// Beginning of the refusal of an environment whose image has to be built first. By then everything
+/// else about the environment was accepted.
 const NO_IMAGE: &str = "is not here yet: get it with `weigh image build";
-/// What clap says at the end of every error of a command line.
+/// The end of each of clap's errors about a command line.
 const USAGE: &str = "For more information, try '--help'";
 /// An option that does not exist.
 const NO_OPTION: &str = "--no-such-option";
@@ -33,7 +33,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every file below a directory of the checkout that ends so, in order.
+/// Every file below a directory of the checkout whose name ends with `ending`, in order.
 fn files(directory: &str, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::from(directory)];
@@ -52,7 +52,7 @@ fn files(directory: &str, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Every page of the book, and those beside it.
+/// Every page of the book, and the pages beside it.
 fn pages() -> BTreeMap<PathBuf, Page> {
     let beside = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from);
     let page = |path: PathBuf| {
@@ -71,7 +71,7 @@ fn no_faults(what: &str, faults: &[String]) {
     assert!(faults.is_empty(), "{what}:\n  {}", faults.join("\n  "));
 }
 
-/// The commands that a text of `--help` lists, each with what it says of it.
+/// The commands that a `--help` text lists, each with its description.
 fn commands(help: &str) -> Vec<(String, String)> {
     let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let mut found: Vec<(String, String)> = Vec::new();
@@ -91,7 +91,7 @@ fn commands(help: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Output in a block of code, without blanks at the ends of lines.
+/// Output in a block of code, without blanks at line ends.
 fn block(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().map(str::trim_end).collect();
     format!("```text\n{}\n```\n", lines.join("\n"))
@@ -132,13 +132,13 @@ fn reference(stage: &Stage) -> BTreeMap<PathBuf, String> {
         pages.insert(format!("docs/reference/{what}.md").into(), text);
     }
     if !cfg!(target_arch = "x86_64") {
-        // Machines of other architectures have other types and models.
+        // Other architectures have other machine types and CPU models.
         pages.remove(Path::new("docs/reference/platforms.md"));
     }
     pages
 }
 
-/// SUMMARY.md with these entries in the place of those that lead to `directory`.
+/// SUMMARY.md with these entries in place of those that link to `directory`.
 fn summary_with(summary: &str, directory: &str, entries: &[String]) -> String {
     let lists = |line: &&str| line.contains(&format!("]({directory}/"));
     let mut lines: Vec<&str> = Vec::new();
@@ -154,11 +154,11 @@ fn summary_with(summary: &str, directory: &str, entries: &[String]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Writes the reference, and the entries of SUMMARY.md that follow from what there is.
+/// Writes the reference, and the entries of SUMMARY.md that follow from it.
 fn bless(stage: &Stage, wanted: &BTreeMap<PathBuf, String>) {
     fs::create_dir_all(root().join("docs/reference")).unwrap();
     for path in files("docs/reference", ".md").iter().filter(|path| !wanted.contains_key(*path)) {
-        // That of platforms is of another architecture.
+        // The page of platforms belongs to another architecture.
         if !path.ends_with("platforms.md") {
             fs::remove_file(root().join(path)).unwrap();
         }
@@ -182,8 +182,8 @@ fn bless(stage: &Stage, wanted: &BTreeMap<PathBuf, String>) {
     fs::write(file, summary_with(&summary, "design", &decisions)).unwrap();
 }
 
-/// The reference is what the binary says: a change of the command line is seen in review, and a new
-/// command has its page.
+/// The reference is the binary's own output: a change of the command line shows in review, and a
+/// new command has its page.
 #[test]
 fn the_reference_is_what_the_binary_says() {
     let stage = Stage::with_fakes();
@@ -226,8 +226,8 @@ fn every_page_is_in_the_summary_and_every_link_leads_somewhere() {
     assert!(links > 150, "links are not found any more: {links}");
 }
 
-/// A command line of the book with files that are there in the place of those that the reader has,
-/// and without what a test host lacks.
+/// A command line of the book in which existing files replace those of the reader, without anything
+/// that a test host lacks.
 fn lent(words: &[String], stage: &Stage) -> Vec<String> {
     let here = stage.here();
     let file = here.join("lent");
@@ -274,8 +274,7 @@ fn lent(words: &[String], stage: &Stage) -> Vec<String> {
     result
 }
 
-/// Why the binary does not take a command line of the book, as far as that can be told without
-/// doing what it says.
+/// Why the binary refuses a command line of the book, as far as that shows without carrying it out.
 fn refusal(stage: &Stage, line: &str) -> Option<String> {
     let words = match lines::words(line) {
         Ok(words) => lent(&words, stage),
@@ -284,14 +283,14 @@ fn refusal(stage: &Stage, line: &str) -> Option<String> {
     let said = |words: &[String]| {
         let cache = stage.here().join("cache");
         let output = stage.weigh().env("WEIGH_CACHE", cache).args(words).output().unwrap();
-        // As it was before it was wrapped and drawn.
+        // Undo the wrapping and drawing of the message.
         let said = String::from_utf8_lossy(&output.stderr).replace(['│', '×'], " ");
         (output.status.success(), said.split_whitespace().collect::<Vec<_>>().join(" "))
     };
     match words.first().map(String::as_str) {
         None => None,
-        // Taken as a whole, down to keys of environments and parameters of workloads; nothing is
-        // done.
+        // These are parsed completely, down to keys of environments and parameters of workloads,
+        // but nothing is done.
         Some("run" | "plan" | "gate" | "start" | "density") => {
             let mut words = words.clone();
             if !words.iter().any(|word| word == "--dry-run") {
@@ -301,13 +300,13 @@ fn refusal(stage: &Stage, line: &str) -> Option<String> {
             let (done, said) = said(&words);
             (!done && !said.contains(NO_IMAGE) && !needs_root).then_some(said)
         }
-        // They read what is not there, and undo what nobody did.
+        // These read what does not exist, and undo what nobody did.
         Some("show" | "compare" | "analyse" | "resume" | "list" | "clean" | "completions" | "man") => {
             let (done, said) = said(&words);
             (!done && said.contains(USAGE)).then_some(said)
         }
-        // They would do something: an option that does not exist keeps them from it, and is the
-        // only fault of a line that is right.
+        // These would do something. An option that does not exist prevents that, and is the only
+        // error of a correct line.
         Some(_) => {
             let (_, said) = said(&[&words[..], &[NO_OPTION.to_string()]].concat());
             (!said.contains(&format!("unexpected argument '{NO_OPTION}'"))).then_some(said)
@@ -315,7 +314,7 @@ fn refusal(stage: &Stage, line: &str) -> Option<String> {
     }
 }
 
-/// The command lines of the book and the page on which each is first.
+/// The command lines of the book, each with the page on which it appears first.
 fn book_lines(pages: &BTreeMap<PathBuf, Page>) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     for (path, page) in pages {
@@ -342,7 +341,7 @@ fn every_command_line_is_taken() {
     assert!(!stage.here().join("weigh-runs").exists(), "something was measured");
 }
 
-/// The names that `weigh list` gives: platforms, aliases, workloads.
+/// The names in the output of `weigh list`: platforms, aliases, workloads.
 fn names(stage: &Stage, what: &str) -> (Vec<String>, Vec<String>) {
     let list: Value = stage.json(&format!("list {what} --json"));
     let is_alias = |entry: &&Value| entry["summary"].as_str().unwrap().starts_with("alias of ");
@@ -384,14 +383,15 @@ fn quoted(page: &str) -> Vec<&str> {
     told.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()
 }
 
-/// Source as it is compiled: strings that go on in the next line are one.
+/// Source as it is compiled: strings that continue on the next line are joined.
 fn unbroken(source: &str) -> String {
     let mut pieces = source.split("\\\n");
     let first = pieces.next().unwrap_or_default().to_string();
     pieces.fold(first, |text, piece| text + piece.trim_start())
 }
 
-/// Who looks up what the screen shows must find it: messages are quoted as the source has them.
+/// A user who searches for what the screen shows must find it: messages are quoted exactly as in
+/// the source.
 #[test]
 fn quoted_messages_are_in_the_source() {
     let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
@@ -411,7 +411,7 @@ mod checkers {
         (path.into(), Page::parse(Path::new(path), text))
     }
 
-    /// What each of these links is said to be; nothing for those that are right.
+    /// The reported fault of each of these links; nothing for correct ones.
     #[test]
     fn links_that_lead_nowhere_are_told() {
         let pages: BTreeMap<PathBuf, Page> = [
@@ -484,7 +484,7 @@ mod checkers {
         );
     }
 
-    /// Each line, and what the binary has to say of it; nothing for those that it takes.
+    /// Each line, with what the binary must say about it; nothing for lines that it accepts.
     #[test]
     fn command_lines_that_are_wrong_are_refused() {
         let stage = Stage::with_fakes();

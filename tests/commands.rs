@@ -36,7 +36,7 @@ fn doctor_names_every_platform_and_leaves_nothing() {
     stage.host_is_as_before();
 }
 
-/// A dry run says what would be done and does nothing.
+/// A dry run says what it would do and does nothing.
 #[test]
 fn a_dry_run_does_nothing() {
     let stage = Stage::new();
@@ -112,7 +112,7 @@ mod fakes {
         assert!(stage.read("page.html").contains("</html>"));
     }
 
-    /// Before and after are compared, labelled sequential.
+    /// Two runs are compared as before and after, and labelled sequential.
     #[test]
     fn runs_are_compared_as_sequential() {
         let stage = Stage::with_fakes();
@@ -126,7 +126,7 @@ mod fakes {
         assert!(same.to_lowercase().contains("sequential") && same.contains("ONE RUN"), "{same}");
         // Nothing is concluded from one run on each side, so nothing passes a gate.
         stage.run("compare a b --gate 50").ends_saying(4, &["one run on a side"]);
-        // The run is the unit: of several on each side there are verdicts and gates.
+        // The run is the unit: with several runs on each side there are verdicts and gates.
         for (from, to) in [("a", "c"), ("b", "d")] {
             std::fs::create_dir(stage.here().join(to)).unwrap();
             for file in ["plan.json", "host.json", "samples.jsonl", "events.jsonl"] {
@@ -144,7 +144,7 @@ mod fakes {
         stage.refuses("compare a b --with c a", &["named twice"]);
     }
 
-    /// The baseline once more in every block, labelled, without a verdict.
+    /// The baseline is measured once more in every block, labelled, without a verdict.
     #[test]
     fn a_control_is_measured_beside_its_baseline() {
         let stage = Stage::with_fakes();

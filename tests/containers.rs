@@ -1,5 +1,5 @@
-//! Containers and sandboxes of every kind through the whole of `weigh`: one command over all of
-//! them, a host that is as before, and a crash while each of them comes up.
+//! Containers and sandboxes of every kind, end to end: one command over all of them, a host that is
+//! as before, and a crash while each of them starts.
 //!
 //! `WEIGH_CONTAINERS` (`make test-containers`) asks for them: together they take minutes.
 
@@ -28,7 +28,7 @@ const ENVIRONMENTS: &[&str] = &[
     "nspawn:init=full",
 ];
 
-/// Whether these tests were asked for.
+/// Whether these tests were requested.
 fn wanted(test: &str) -> bool {
     let wanted = std::env::var_os("WEIGH_CONTAINERS").is_some();
     if !wanted {
@@ -62,7 +62,7 @@ fn one_command_measures_them_all_and_leaves_the_host_as_it_was() {
         weigh_all(&stage, &environments, "run noploop --size quick --blocks 1 --out first");
         environments
     };
-    // What an engine makes once and keeps is there by now: from here on nothing may differ.
+    // What an engine makes once and keeps exists by now: from here on nothing may differ.
     let stage = Stage::new();
     let kernels = "noploop syscall stream memory-latency lzma";
     let run = format!("run {kernels} --size quick --blocks 1 --out second -- /bin/true");
@@ -76,13 +76,13 @@ fn one_command_measures_them_all_and_leaves_the_host_as_it_was() {
     stage.host_is_as_before();
 }
 
-/// Whether a cell says itself why it has no number: nothing to measure, or a measured nothing, as
+/// Whether a cell itself says why it has no number: nothing to measure, or a measured zero, such as
 /// the CPU time of a program that ends at once.
 fn is_told(cell: &Value) -> bool {
     cell["absent"].is_string() || cell["unusable"].as_u64().is_some_and(|count| count > 0)
 }
 
-/// Every cell has its one block, or is one of those that say why they have none.
+/// Checks that every cell has its one block, or says why it has none.
 fn assert_measured(report: &Value, environments: &[&str]) {
     let failed = texts(report, "failures", "environment");
     for cell in listed(report, "cells") {
@@ -102,7 +102,7 @@ fn assert_measured(report: &Value, environments: &[&str]) {
     assert!(lost.is_empty(), "not measured here: {lost:?}: {}", report["failures"]);
 }
 
-/// Lets a command of weigh measure native and all environments, and returns the report.
+/// Runs a command of weigh on native and all environments, and returns the report.
 fn weigh_all(stage: &Stage, environments: &[&str], line: &str) -> Value {
     let on: String = environments.iter().map(|environment| format!(" --on {environment}")).collect();
     let (command, rest) = line.split_once(' ').unwrap();

@@ -5,7 +5,7 @@ use crate::support::Moment::{Changes, Trials};
 use crate::support::{Stage, interrupt, is_long, kill, killed_at, shown, trials, wait_until, with_native};
 use std::collections::BTreeMap;
 
-/// SIGKILL at moments spread over the whole run, with every container platform taking part.
+/// SIGKILL at moments spread over the whole run, with all container platforms.
 #[test]
 fn sigkill_anywhere_then_clean_restores_the_host() {
     let stage = Stage::new();
@@ -13,18 +13,18 @@ fn sigkill_anywhere_then_clean_restores_the_host() {
     let on = with_native(&stage, &["namespaces", "runc", "docker"], TEST);
     // From before the first guest to the middle of the blocks.
     let all = [1, 2, 4, 8, 12, 16, 24].map(Changes).into_iter().chain([1, 2, 5, 9].map(Trials));
-    // Each second one in the default tests.
+    // The default tests take every second moment.
     let step = if is_long() { 1 } else { 2 };
     killed_at(&stage, &format!("run --no-void --on {on} --blocks 50 -- sleep 0.02"), all.step_by(step));
 }
 
-/// A killed run goes on: nothing finished is lost or repeated, and every unit is complete in the
-/// end.
+/// A killed run continues: nothing finished is lost or repeated, and in the end every unit is
+/// complete.
 #[test]
 fn sigkill_then_resume_completes_the_run() {
     let stage = Stage::new();
     let run = stage.here().join("r");
-    // What a neighbour does to this machine is not the subject.
+    // What a neighbour does to this machine does not matter here.
     let mut child = stage.spawn(
         "run --no-void --on native,namespaces --blocks 8 --seed 3 --out r noploop --size quick -- sleep 0.01",
     );
@@ -64,8 +64,8 @@ fn sigkill_then_resume_completes_the_run() {
     stage.host_is_as_before();
 }
 
-/// Ctrl-C ends after the current trial, leaves a run that can be shown, and a host that needs no
-/// cleaning.
+/// Ctrl-C ends the run after the current trial, and leaves a run that can be shown and a host that
+/// needs no cleaning.
 #[test]
 fn an_interrupt_ends_after_the_trial_and_leaves_nothing() {
     let stage = Stage::new();
@@ -84,7 +84,8 @@ fn an_interrupt_ends_after_the_trial_and_leaves_nothing() {
     stage.host_is_as_before();
 }
 
-/// One run at a time per host; the second says who holds it, and `clean` leaves the living alone.
+/// Only one run at a time per host: the second says who holds it, and `clean` leaves the first
+/// alone.
 #[test]
 fn a_second_run_is_refused_and_clean_leaves_the_first_alone() {
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! `weigh density` through the binary, with guests that are really there.
+//! `weigh density` through the binary, with real guests.
 
 use crate::support::{
     Stage, cell, interrupt, is_long, is_root, kill, listed, median, ready, shown, trials, wait_for,
@@ -6,7 +6,7 @@ use crate::support::{
 };
 use serde_json::Value;
 
-/// Native, and namespaces on the host's network where they are ready.
+/// Native and, if they are ready, namespaces on the host's network.
 fn environments(stage: &Stage, test: &str) -> Vec<&'static str> {
     let mut on = vec!["native"];
     if ready(stage, "namespaces", test) {
@@ -19,8 +19,8 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Every kind of neighbour does what it should, next to what is measured, and what all do together
-/// is told.
+/// Every kind of neighbour does its work beside the measured guest, and what all do together is
+/// reported.
 #[test]
 fn every_kind_of_neighbour_is_there() {
     let stage = Stage::new();
@@ -41,7 +41,7 @@ fn every_kind_of_neighbour_is_there() {
             let workload = format!("spin{{guests={guests},neighbours={kind}}}");
             let of = |metric| median(&report, &workload, environment, metric);
             assert_eq!(of("guests_up"), f64::from(guests), "{environment} {workload}");
-            // A server is among them, so that guests have one CPU, or half of many.
+            // One guest is a server, so that guests have one CPU, or half of many.
             if cpus() <= 2 && ["cpu", "same"].contains(&kind) {
                 let slower = of("duration") / alone;
                 assert!(slower > 1.2, "{environment} {workload}: {slower} times alone");
@@ -61,8 +61,8 @@ fn every_kind_of_neighbour_is_there() {
                     let charged = cell(&report, &workload, environment, "cpu_per_step");
                     let own = charged["median"].as_f64().unwrap();
                     let usual = median(&report, "spin{guests=1}", environment, "cpu_per_step");
-                    // Waiting is not working: what a neighbour uses is not charged to who is
-                    // measured.
+                    // Waiting is not working: the CPU time of a neighbour is not charged to the
+                    // measured guest.
                     assert!(kind == "http" || own < 1.7 * usual, "{workload}: {own} against {usual}");
                 }
             }
@@ -74,7 +74,7 @@ fn every_kind_of_neighbour_is_there() {
     stage.host_is_as_before();
 }
 
-/// Weights give the measured guest clearly more than its equal part, limits bound everybody, and
+/// Weights give the measured guest clearly more than its equal part, limits bound every guest, and
 /// neither voids a unit.
 #[test]
 fn shares_are_written_to_control_groups() {
@@ -99,8 +99,8 @@ fn shares_are_written_to_control_groups() {
     stage.host_is_as_before();
 }
 
-/// Machines that could fill more memory than the host has are not started, and the number of those
-/// that fit is the result.
+/// Machines that could fill more memory than the host has are not started. The number that fits is
+/// the result.
 #[test]
 fn the_number_that_fits_is_the_result() {
     let stage = Stage::new();
@@ -126,7 +126,7 @@ fn the_number_that_fits_is_the_result() {
     stage.host_is_as_before();
 }
 
-/// Processes that a process has started, by any of its threads.
+/// The processes that any thread of a process has started.
 fn children(pid: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -146,8 +146,7 @@ fn a_neighbour_that_dies_is_told() {
         "density --on namespaces --baseline namespaces --guests 3 --neighbours idle --param work=6e9 --warmup 0 \
          --blocks 1 --no-void --out r",
     );
-    // The measured one comes first, and numbers of processes begin anew when they have all been
-    // given.
+    // The measured guest comes first, but process numbers start again when they have all been used.
     let mut first = None;
     let guests = wait_for("three guests", || {
         let guests = children(child.id());
@@ -173,7 +172,7 @@ fn a_neighbour_that_dies_is_told() {
     stage.host_is_as_before();
 }
 
-/// Seconds that all launches of a run took, from what it says at its end.
+/// The seconds that all launches of a run took, according to its final message.
 fn launch_s(said: &str) -> f64 {
     let (before, _) = said.split_once(" launches").unwrap_or_else(|| panic!("{said}"));
     let words: Vec<&str> = before.split_whitespace().collect();
@@ -187,8 +186,7 @@ fn launch_s(said: &str) -> f64 {
     value.parse::<f64>().unwrap() * factor
 }
 
-/// A hundred neighbours cost next to nothing to keep the books of, and three hundred come up
-/// quickly.
+/// A hundred neighbours cost next to nothing in bookkeeping, and three hundred start quickly.
 #[test]
 fn hundreds_of_neighbours_cost_little() {
     let stage = Stage::new();
@@ -225,8 +223,8 @@ fn hundreds_of_neighbours_cost_little() {
     stage.host_is_as_before();
 }
 
-/// SIGKILL in the middle leaves what `clean` undoes, Ctrl-C ends within seconds, and `resume`
-/// completes.
+/// After SIGKILL in the middle `clean` undoes what is left, Ctrl-C ends a run within seconds, and
+/// `resume` completes it.
 #[test]
 fn interrupted_crowds_leave_nothing() {
     let stage = Stage::new();
@@ -255,7 +253,7 @@ fn interrupted_crowds_leave_nothing() {
     stage.host_is_as_before();
 }
 
-/// The plan can be looked at, and run as it is.
+/// The plan can be inspected, and run unchanged.
 #[test]
 fn a_dry_run_says_who_would_be_beside() {
     let stage = Stage::new();
@@ -266,7 +264,7 @@ fn a_dry_run_says_who_would_be_beside() {
         "spin{guests=3,neighbours=cpu,shares=weights}",
         "beside 2 more guests, started for each trial, each again and again: weigh-kernels spin",
         "each serves: weigh-kernels null-server",
-        "it weighs 10 times what a neighbour does",
+        "its weight is 10 times a neighbour's",
         "expected time",
     ]);
     // There is no workload `u`.
@@ -278,7 +276,7 @@ fn a_dry_run_says_who_would_be_beside() {
 mod fakes {
     use super::*;
 
-    /// Bad input is refused before anything is touched, and says what would be right.
+    /// Bad input is refused before anything is done, with what would be right.
     #[test]
     fn bad_input_is_refused() {
         let stage = Stage::with_fakes();

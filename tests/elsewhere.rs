@@ -1,13 +1,13 @@
-//! Guests that this host's sensors or clocks do not reach, through the whole of `weigh`: another
-//! machine, a unikernel. The machine is a server in a network namespace here; the unikernel is
-//! played by a QEMU that boots none.
+//! Guests that this host's sensors or clocks do not reach, end to end: another machine, a
+//! unikernel. Here the machine is a server in a network namespace, and the unikernel is a QEMU that
+//! boots none.
 
 use crate::osv::Fake;
 use crate::sshd::Machine;
 use crate::support::{Stage, is_root, listed, skip};
 use serde_json::Value;
 
-/// Whether the test has to be skipped, which is said.
+/// Whether the test is skipped. Says so if it is.
 fn skipped(test: &str, reason: Option<String>) -> bool {
     if let Some(reason) = &reason {
         skip(test, "ssh", reason);
@@ -26,7 +26,8 @@ fn run(stage: &Stage, arguments: &str) -> Value {
     report
 }
 
-/// Builtin workloads over there, and a command by the shell: measured, compared, and not charged.
+/// Builtin workloads on another machine, and a shell command there: measured, compared, and not
+/// charged.
 #[test]
 fn another_machine_is_compared_and_not_charged() {
     if skipped("another_machine_is_compared_and_not_charged", crate::sshd::missing()) {
@@ -54,20 +55,20 @@ fn another_machine_is_compared_and_not_charged() {
     let states = &of(&report, "environments", "name", "ssh:")[0]["clock"]["states"];
     assert_eq!(states, &serde_json::json!({ "bracket": 2 }));
     let duration = of(&report, "cells", "environment", "ssh:")[0]["median"].as_f64().unwrap();
-    // The connection takes as long again and is not in it.
+    // The connection takes as long again and is not included.
     assert!((0.19..0.6).contains(&duration), "{duration}");
     machine.assert_empty();
     drop(machine);
     stage.host_is_as_before();
 }
 
-/// A machine that cannot be entered is an error before anything is measured.
+/// If a machine cannot be reached, that is reported before anything is measured.
 #[test]
 fn a_machine_that_is_not_there_is_told_at_once() {
     let stage = Stage::new();
     for (on, words) in [
-        ("ssh", ["needs the machine", "ssh:host="]),
-        ("ssh:host=nowhere.invalid,config=/dev/null", ["nowhere.invalid", "cannot be had here"]),
+        ("ssh", ["needs a machine", "ssh:host="]),
+        ("ssh:host=nowhere.invalid,config=/dev/null", ["nowhere.invalid", "is not available here"]),
     ] {
         let said = stage.run(&format!("run noploop --on native --on {on}")).says(&words);
         assert_ne!(said.code, Some(0), "{on}");
@@ -75,8 +76,8 @@ fn a_machine_that_is_not_there_is_told_at_once() {
     stage.host_is_as_before();
 }
 
-/// The real `weigh-kernels` behind a console that speaks as OSv's: its numbers arrive, by a clock
-/// that is not believed.
+/// The real `weigh-kernels` behind a console like that of OSv: its numbers arrive, measured by a
+/// clock that is not trusted.
 #[test]
 fn a_unikernel_runs_the_builtin_workloads_alone() {
     if !is_root("a_unikernel_runs_the_builtin_workloads_alone", "OSv needs root") {

@@ -1,8 +1,8 @@
-//! What a new user sees: what a quick run takes, and what a terminal shows of it.
+//! The first experience of a new user: what a quick run selects, and what a terminal shows of it.
 
 use crate::support::Stage;
 
-/// Nothing is run and nothing is asked of the host: these tests run beside others.
+/// Nothing is run and the host is not examined: these tests run beside others.
 mod fakes {
     use super::*;
 
@@ -28,14 +28,14 @@ mod fakes {
         assert_eq!(environments(&named), ["native", "podman"]);
     }
 
-    /// One metric of one command in three environments takes a small screen.
+    /// The result of one metric of one command in three environments fits a small screen.
     #[test]
     fn a_result_fits_a_small_screen_and_the_details_are_an_option() {
         let stage = Stage::with_fakes();
         let run = "run --on null:sd=0.01;null:sd=0.01,seed=2;null:sd=0.01,seed=3,effect=0.5 \
                    --baseline null:sd=0.01 --quick --seed 1";
         let brief = stage.stdout(&format!("{run} --out a -- true"));
-        // What the host of the test disturbs is not the same twice.
+        // Warnings about noise on the test's host differ from run to run.
         let of_noise = |line: &&str| ["warning", "NOISY", "DISTURBED"].iter().any(|word| line.contains(word));
         let lines = brief.lines().filter(|line| !of_noise(line)).count();
         assert!(lines <= 24, "{lines} lines:\n{brief}");

@@ -1,5 +1,5 @@
-//! `weigh fleet`: machines by ssh, which are servers in network namespaces here, and by a Slurm of
-//! the tests' own. They measure fakes.
+//! `weigh fleet`: machines by ssh, which are servers in network namespaces here, and machines of a
+//! Slurm cluster that the tests start. They measure fakes.
 
 #[path = "fleet/slurm.rs"]
 mod slurm;
@@ -10,14 +10,14 @@ use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// What is measured: so many blocks of a fake, which take so long.
+/// The command line of the work: `blocks` blocks of a fake, each run of which takes `time`.
 fn work(blocks: u32, time: &str) -> String {
     format!(
         "--on 'null:time={time},real=yes;null:label=b,time={time},real=yes' --baseline null:time={time},real=yes --blocks {blocks} --warmup 0 --iterations 1 --seed 1 --no-void -- work"
     )
 }
 
-/// So many machines, or nothing where there can be none, which is said.
+/// Starts `number` machines. Returns `None`, and says so, where that is not possible.
 fn machines(test: &str, number: usize) -> Option<Vec<Machine>> {
     let Some(reason) = crate::sshd::missing() else {
         return Some((0..number).map(|_| Machine::of_fleet(None)).collect());
@@ -42,14 +42,15 @@ fn is_done(stage: &Stage, fleet: &str, name: &str) -> bool {
     state(&stage.json(&format!("show {fleet} --format json")), name).0 == "done"
 }
 
-/// What measured for a fleet on a machine is gone, and what it changed there is undone.
+/// Checks that the process that measured on a machine is gone, and that its changes there are
+/// undone.
 fn is_empty(machine: &Machine) {
     machine.assert_empty();
     assert!(!machine.path("state").exists(), "the state directory of the machine is left");
 }
 
-/// Every machine measures, and one that is away is a failure that is told. Resuming tries it again
-/// and leaves the others alone.
+/// Every machine measures, and one that is away is a reported failure. Resuming tries it again and
+/// leaves the others alone.
 #[test]
 fn every_machine_measures_and_one_that_is_away_is_a_failure() {
     let stage = Stage::new();
@@ -86,8 +87,8 @@ fn every_machine_measures_and_one_that_is_away_is_a_failure() {
     stage.host_is_as_before();
 }
 
-/// The blocks of one plan are shared out, the share of a machine that is away is measured by another,
-/// and one report says what all of them found.
+/// The blocks of one plan are distributed, another machine measures the share of one that is away,
+/// and one report combines all results.
 #[test]
 fn blocks_are_shared_out() {
     let stage = Stage::new();
@@ -127,7 +128,7 @@ fn blocks_are_shared_out() {
     stage.host_is_as_before();
 }
 
-/// Ctrl-C ends every run after its trial and brings its half back; the other half is measured
+/// Ctrl-C ends every run after its trial and brings back its half. The other half is measured
 /// later, and no trial twice.
 #[test]
 fn an_interrupted_fleet_goes_on() {
@@ -165,8 +166,8 @@ fn an_interrupted_fleet_goes_on() {
     stage.host_is_as_before();
 }
 
-/// When weigh is killed, the run there ends after its trial and stays for `--resume`, or goes with
-/// `weigh clean`; then the machine begins anew.
+/// When weigh is killed, the run on a machine ends after its trial and stays for `--resume`, or
+/// `weigh clean` removes it. After `clean` the machine starts again from the beginning.
 #[test]
 fn a_killed_fleet_goes_on_or_is_cleaned() {
     let stage = Stage::new();
@@ -207,7 +208,7 @@ fn a_killed_fleet_goes_on_or_is_cleaned() {
     stage.host_is_as_before();
 }
 
-/// The connections of a machine end: its run ends after its trial, and goes on later.
+/// The connections of a machine end: its run ends after its trial, and continues later.
 #[test]
 fn a_lost_connection_loses_no_trial() {
     let stage = Stage::new();
@@ -234,7 +235,7 @@ fn a_lost_connection_loses_no_trial() {
     stage.host_is_as_before();
 }
 
-/// A directory with a program in the place of one of the machine's.
+/// A directory with a program that replaces one of the machine's. The result is the path to search.
 fn with_program(directory: &Path, name: &str, script: &str) -> String {
     let program = directory.join(name);
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -242,8 +243,8 @@ fn with_program(directory: &Path, name: &str, script: &str) -> String {
     format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", directory.display())
 }
 
-/// What a machine sends is unpacked nowhere but in its own run directory, and is no run unless it is
-/// one of the plan.
+/// What a machine sends is unpacked only in its own run directory, and counts as a run only if it
+/// is a run of the plan.
 #[test]
 fn a_hostile_machine_writes_nothing_else() {
     const TEST: &str = "a_hostile_machine_writes_nothing_else";
@@ -315,7 +316,7 @@ fn machines_that_cannot_be_measured_are_told() {
     stage.host_is_as_before();
 }
 
-/// Nothing is measured: these run beside others.
+/// Nothing is measured: these tests run beside others.
 mod fakes {
     use super::*;
 
@@ -414,14 +415,14 @@ mod fakes {
         stage.refuses("show f --gate 3", &["--gate", "this is a fleet"]);
         stage.refuses("resume f --live", &["--live", "this is a fleet"]);
         stage.write("f/fleet.json", fleet("0.0.1", "../a").to_string());
-        stage.refuses("fleet --resume f", &["no name of a machine"]);
+        stage.refuses("fleet --resume f", &["not the name of a machine"]);
         stage.write("f/fleet.json", "{");
         stage.refuses("show f", &["fleet.json", "damaged"]);
         std::fs::remove_file(stage.here().join("f/fleet.json")).unwrap();
         stage.refuses("show f", &["not a run directory"]);
     }
 
-    /// The way that a run ended at whatever moment: the machine is asked again.
+    /// However the fleet ended, the machine is asked again.
     #[test]
     fn a_fleet_that_was_running_goes_on() {
         let stage = Stage::with_fakes();

@@ -1,15 +1,15 @@
-//! `weigh footprint` through the binary, with guests that are really there.
+//! `weigh footprint` through the binary, with real guests.
 
 use crate::support::{Stage, cell, listed, ready, shown, with_native};
 use serde_json::Value;
 use std::path::Path;
 
-/// The cell of so many guests.
+/// The cell for a number of guests.
 fn of_guests<'a>(report: &'a Value, guests: u32, environment: &str, metric: &str) -> &'a Value {
     cell(report, &format!("footprint{{guests={guests}}}"), environment, metric)
 }
 
-/// Makes two blocks of a run of one. In a run of two blocks, and in the pilot that it has, every
+/// Turns a run of one block into a run of two. In a real run of two blocks, and in its pilot, every
 /// cell would wait for five seconds of rest.
 fn repeat_block(run: &Path) {
     let samples = run.join("samples.jsonl");
@@ -24,8 +24,8 @@ fn repeat_block(run: &Path) {
     std::fs::write(samples, text).unwrap();
 }
 
-/// Memory is there, its parts are parts, what cannot be says why, and several numbers of guests
-/// give what one more takes.
+/// Memory and its parts are reported, what is impossible says why, and several numbers of guests
+/// give the memory of one more.
 #[test]
 fn guests_are_weighed_and_one_more_is_told() {
     let stage = Stage::new();
@@ -61,8 +61,8 @@ fn guests_are_weighed_and_one_more_is_told() {
     stage.host_is_as_before();
 }
 
-/// Pages are scanned while the guests stand: the parts add up, what guests share is seen, and one
-/// guest has no other.
+/// Pages are scanned while the guests stand still: the parts add up, pages shared between guests
+/// are found, and a single guest shares none.
 #[test]
 fn equal_pages_of_guests_are_told() {
     let stage = Stage::new();
@@ -88,10 +88,10 @@ fn equal_pages_of_guests_are_told() {
         let who = of("mergeable") + of("mergeable_if_advised") + of("mergeable_by_file_content");
         assert_eq!(matrix, who, "{found}");
         assert!(matrix <= of("guests_memory") + of("host_memory"), "{found}");
-        // The host's cache holds more of the programs than guests have mapped: of a small probe,
-        // little.
+        // The host's cache holds more of the programs than guests have mapped; of a small probe
+        // they map little.
         assert!(of("guests_memory") > 50e3 && of("host_memory") > 0.0, "{found}");
-        // Two guests run one program, whose file is one already.
+        // Two guests run the same program, whose file is already shared.
         assert_eq!(guests > 1, of("spared_by_files_between") > 50e3, "{found}");
         if guests == 1 {
             assert_eq!(of("guest_guest_anonymous") + of("guest_guest_file"), 0.0, "{found}");
@@ -101,13 +101,13 @@ fn equal_pages_of_guests_are_told() {
     assert!(shows("table").contains("duplicate pages: footprint{guests=2} in namespaces"));
     assert!(shows("csv").contains(",guest_guest_anonymous,B,"));
     for format in ["md", "latex", "html"] {
-        assert!(shows(format).contains("only by the content of files"), "{format}");
+        assert!(shows(format).contains("only by comparing files"), "{format}");
     }
     stage.host_is_as_before();
 }
 
-/// Containers with copies of one root have equal files in the host's cache; with one root they have
-/// the same.
+/// Containers with copies of one root have equal files in the host's cache; with a common root they
+/// have the same files.
 #[test]
 fn a_copied_root_is_a_duplicate_and_a_common_one_is_not() {
     const BYTES: usize = 4 << 20;
@@ -140,7 +140,7 @@ fn a_copied_root_is_a_duplicate_and_a_common_one_is_not() {
     stage.host_is_as_before();
 }
 
-/// A machine that could fill more than there is is not even started, and the cell says so.
+/// A machine that could fill more memory than there is is not even started, and the cell says so.
 #[test]
 fn more_machines_than_the_host_holds_are_not_started() {
     let stage = Stage::new();
@@ -159,7 +159,7 @@ fn more_machines_than_the_host_holds_are_not_started() {
     stage.host_is_as_before();
 }
 
-/// Bad numbers of guests are refused before anything is done.
+/// Invalid numbers of guests are refused before anything is done.
 #[test]
 fn numbers_that_cannot_be_are_refused() {
     let stage = Stage::new();

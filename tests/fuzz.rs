@@ -1,5 +1,5 @@
-//! Everything that reads bytes that weighbridge did not write, with what fuzzers found: it returns,
-//! and soon. `WEIGH_BLESS=1` writes the seeds of the fuzzers, which are made here.
+//! Runs everything that reads foreign bytes on the inputs that fuzzers found: it returns, and soon.
+//! `WEIGH_BLESS=1` writes the seeds of the fuzzers, which are made here.
 
 #[path = "../fuzz/targets.rs"]
 #[allow(dead_code, reason = "the fuzzers use all of it")]
@@ -16,9 +16,9 @@ use weigh_protocol::{
     VERSION, encode,
 };
 
-/// The longest that a target may take for one input, in a debug build on a busy machine.
+/// The longest time that a target may take for one input, in a debug build on a busy machine.
 const LONGEST: Duration = Duration::from_secs(20);
-/// All corpora together, bytes.
+/// The most bytes of all corpora together.
 const MOST_BYTES: u64 = 1 << 20;
 
 fn root() -> PathBuf {
@@ -50,7 +50,7 @@ fn every_target_returns_whatever_it_is_given() {
     }
 }
 
-/// Every target has a program for the fuzzer and a corpus, and the corpora are small.
+/// Every target has a fuzzer program and a corpus, and the corpora are small.
 #[test]
 fn targets_programs_and_corpora_belong_together() {
     if std::env::var_os("WEIGH_BLESS").is_some() {
@@ -75,7 +75,7 @@ fn targets_programs_and_corpora_belong_together() {
     assert!(bytes < MOST_BYTES, "{bytes} bytes of corpora");
 }
 
-/// What the fuzzers begin with: target, name, bytes.
+/// The seeds of the fuzzers: target, name, bytes.
 fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut seeds = Vec::new();
     let mut add = |target, name: &str, bytes: &[u8]| seeds.push((target, name.to_string(), bytes.to_vec()));

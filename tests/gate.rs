@@ -1,8 +1,8 @@
-//! `weigh gate`: two builds, one answer, and what continuous integration gets of it.
+//! `weigh gate`: two builds, one answer, and what continuous integration receives.
 
 use crate::support::{Stage, listed, ready};
 
-/// Two builds with noise of one per cent; the second one costs so much more.
+/// Two builds with noise of one per cent; the second one costs more by `effect`.
 fn builds(effect: &str) -> String {
     format!("null:sd=0.01,seed=1 null:effect={effect},sd=0.01,seed=2")
 }
@@ -17,12 +17,12 @@ mod fakes {
 
     const REST: &str = "--no-void --seed 1 --limit 3 -- work";
 
-    /// Joined words, because tables have no fixed width.
+    /// The words of a text, joined by single spaces, because tables have no fixed width.
     fn words(text: &str) -> String {
         text.replace('\u{a0}', " ").split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// The three answers, with what each writes, and how early they come.
+    /// The three answers, the output of each, and how early they come.
     #[test]
     fn a_gate_passes_fails_or_says_that_it_is_undecided() {
         let stage = Stage::with_fakes();
@@ -44,7 +44,7 @@ mod fakes {
             junit.iter().for_each(|part| assert!(cases.contains(part), "{part}: {cases}"));
             let trials = trials(&stage.here().join(&out)).len();
             assert!(trials <= 2 * most, "{effect}: {trials} trials");
-            // The run has its answer: whoever shows or resumes it gets the same.
+            // The answer of the run is final: showing or resuming it gives the same.
             assert!(words(&stage.run(&format!("show {out}")).ends_with(code).stdout).contains(title));
             stage.run(&format!("resume {out}")).ends_with(code);
             assert_eq!(shown_code(&stage, &out), code);
@@ -58,7 +58,7 @@ mod fakes {
         said.status.code().unwrap()
     }
 
-    /// A build that does not start, one that crashes half of the time, and one that prints nonsense.
+    /// One build does not start, one crashes half of the time, and one prints nonsense.
     #[test]
     fn a_build_that_does_not_work_passes_no_gate() {
         let stage = Stage::with_fakes();
@@ -74,7 +74,7 @@ mod fakes {
             assert!(stage.read(&format!("c{at}.md")).contains("Gate: not judged"), "{}", said.stdout);
             assert!(stage.here().join(format!("r{at}/samples.jsonl")).exists(), "nothing is lost");
         }
-        // The old build counts as well.
+        // The old build must work as well.
         stage.run(&format!("gate null:launch=fail null:sd=0.01 {REST}")).ends_with(4);
         stage.host_is_as_before();
     }
@@ -90,7 +90,7 @@ mod fakes {
         assert_eq!(names, ["null:label=old,sd=0.001", "null:label=new,sd=0.001"]);
     }
 
-    /// Two commands are the builds, in one environment.
+    /// The two builds are commands in the same environment.
     #[test]
     fn two_commands_are_compared_in_one_environment() {
         let stage = Stage::with_fakes();
@@ -109,12 +109,12 @@ mod fakes {
         stage.refuses("gate null null:label=b -- one --- two", &both);
         stage.refuses("gate -- one --- two --- three", &["compares two commands, and here are 3"]);
         stage.refuses("gate null -- one", &["no second build", "weigh gate OLD NEW"]);
-        stage.refuses("gate --start -- one --- two", &["starts alike"]);
+        stage.refuses("gate --start -- one --- two", &["starts the same way"]);
         stage.refuses("gate --quick -- one --- two", &["--quick"]);
         stage.refuses("gate null", &["NEW"]);
     }
 
-    /// What the command line leaves open is in a file, with limits of metrics.
+    /// A file provides what the command line leaves open, including limits of metrics.
     #[test]
     fn settings_are_read_from_a_file() {
         let stage = Stage::with_fakes();
@@ -126,13 +126,13 @@ mod fakes {
         let plan = stage.read_json("a/plan.json");
         assert_eq!(plan["gate"]["of"]["start_to_init"], 0.6, "{}", said.stderr);
         assert_eq!(plan["effort"]["looks"]["last"], 20);
-        // The command line goes before the file.
+        // The command line takes precedence over the file.
         stage.run(&format!("{gate} --blocks 25 --limit 90 --out b"));
         let plan = stage.read_json("b/plan.json");
         assert_eq!((&plan["gate"]["limit"], &plan["effort"]["looks"]["last"]), (&0.9.into(), &25.into()));
     }
 
-    /// Bad settings are refused with their place and what to do.
+    /// Invalid settings are refused, with their place and what to do.
     #[test]
     fn wrong_settings_are_refused_with_their_place() {
         let stage = Stage::with_fakes();
@@ -160,7 +160,7 @@ mod fakes {
         stage.refuses("gate null null:label=b --quick -- true", &["--quick"]);
     }
 
-    /// The block of a key in a file of YAML, without its indentation; these files need no more.
+    /// The block of a key in a YAML file, without its indentation. These files need no real parser.
     fn block(text: &str, key: &str) -> Vec<String> {
         let lines: Vec<&str> = text.lines().collect();
         let indent = |line: &str| line.len() - line.trim_start().len();
@@ -185,7 +185,7 @@ mod fakes {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// The step of the composite action, with the inputs that its variables name.
+    /// Runs the step of the composite action, with the inputs that its variables name.
     #[test]
     fn the_action_of_github_runs_the_gate() {
         let stage = Stage::with_fakes();
@@ -215,7 +215,7 @@ mod fakes {
                 variables.insert(name.into(), format!("{name}-{decision}"));
             }
             let script = block(&action, "run: |").join("\n");
-            // As GitHub starts a step of `shell: bash`.
+            // GitHub starts a step of `shell: bash` this way.
             let (found, said) = shell(&stage, &format!("set -eo pipefail\n{script}"), &variables);
             assert_eq!(found, code, "{said}");
             assert_eq!(stage.read(&format!("GITHUB_OUTPUT-{decision}")), format!("decision={decision}\n"));
@@ -227,7 +227,7 @@ mod fakes {
         assert!(!stage.here().join("injected").exists(), "an input is no code");
     }
 
-    /// The script of the template, with its variables.
+    /// Runs the script of the template, with its variables.
     #[test]
     fn the_template_of_gitlab_runs_the_gate() {
         let stage = Stage::with_fakes();
@@ -258,7 +258,7 @@ mod fakes {
     }
 }
 
-/// A wrapper of runc that works before it starts the real one, `turns` turns of a loop.
+/// A wrapper of runc that runs `turns` turns of a loop before it starts the real one.
 fn wrapper(stage: &Stage, turns: u32) -> String {
     use std::os::unix::fs::PermissionsExt;
     let script = format!("#!/bin/sh\ni=0\nwhile [ $i -lt {turns} ]; do i=$((i+1)); done\nexec runc \"$@\"\n");
@@ -290,7 +290,7 @@ fn runc_equals_itself_and_more_work_is_found() {
     stage.host_is_as_before();
 }
 
-/// A file that is no runc.
+/// The file is not a runc.
 #[test]
 fn a_build_that_prints_a_wrong_version_is_no_pass() {
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! `weigh history`: runs of many versions, and where what they found changed.
+//! `weigh history`: runs of many versions, and where their results changed.
 
 use crate::support::{Stage, listed};
 use serde_json::Value;
@@ -11,12 +11,12 @@ mod fakes {
     const RUN: &str = "run --on null:sd=0.01,seed=1 --on null:effect=0.1,sd=0.01,seed=2 \
                        --baseline null:sd=0.01,seed=1 --blocks 6 --no-void --seed 1";
 
-    /// Joined words, because tables have no fixed width.
+    /// The words of a text, joined by single spaces, because tables have no fixed width.
     fn words(text: &str) -> String {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// A history of one run, as a file's content.
+    /// Makes a history of one run, and returns the file's content.
     fn added(stage: &Stage) -> Value {
         stage.stdout(&format!("{RUN} --out r -- work"));
         stage.stdout("history r --version v0");
@@ -26,8 +26,8 @@ mod fakes {
         stage.read_json(&format!(".weigh/history/{name}"))
     }
 
-    /// Makes the history one of so many runs: copies of the first, each a day later. `change` gets
-    /// the number of a run, its content, and its only effect.
+    /// Makes a history of `runs` runs: copies of the first, each a day later. `change` gets the
+    /// number of a run and its content.
     fn repeated(stage: &Stage, first: &Value, runs: u32, change: impl Fn(u32, &mut Value)) {
         let history = stage.here().join(".weigh/history");
         fs::remove_dir_all(&history).unwrap();
@@ -41,7 +41,7 @@ mod fakes {
         }
     }
 
-    /// An effect with noise of about .3 %, without a generator.
+    /// Sets an effect with noise of about .3 %, without a random generator.
     fn set_effect(run: &mut Value, at: u32, effect: f64) {
         let effect = effect + (f64::from(at * 7919 % 101) / 101.0 - 0.5) * 0.01;
         let cell = &mut run["cells"][0];
@@ -91,7 +91,7 @@ mod fakes {
             !page.contains("src=\"http") && page.contains("\"lines\""),
             "it fetches nothing, and has a plot"
         );
-        // Once it is back, the gate passes.
+        // Once the effect has returned to its old value, the gate passes.
         let back = |at| if (16..24).contains(&at) { 0.18 } else { 0.1 };
         repeated(&stage, &first, 36, |at, run| set_effect(run, at, back(at)));
         stage.run("history --gate 5").ends_with(0);

@@ -1,18 +1,17 @@
-//! Names, outputs and files that somebody made to do harm, or that chance made: what they say is
-//! shown, what they would do is not.
+//! Malicious or accidental names, outputs and files: their text is shown, but they do no harm.
 
 use crate::support::{Said, Stage, copy, is_root, listed, shown, words};
 use std::path::Path;
 use std::time::Duration;
 use weigh_model::is_harmful;
 
-/// Markup, controls of a terminal, a mark that turns writing round, and what formats take for their
-/// own.
+/// Markup, terminal control sequences, a mark that reverses the writing direction, and special
+/// characters of formats.
 const EVIL: &str = "<script>alert(1)</script>&\"'|_%$#{}~^\\\u{1b}[31m\u{9b}2J\u{202e}`*[x](y)";
 
 const FORMATS: [&str; 6] = ["table", "md", "latex", "csv", "html", "json"];
 
-/// Fails when a text could do more to a terminal than be read.
+/// Fails if a terminal would do more with a text than display it.
 fn is_plain(what: &str, text: &str) {
     let harm = text.chars().find(|c| is_harmful(*c) && !matches!(c, '\n' | '\r' | '\t'));
     assert_eq!(harm, None, "{what}: {}", text.chars().take(2000).collect::<String>());
@@ -41,7 +40,7 @@ fn shows_in_every_format(stage: &Stage, run: &str) {
     }
 }
 
-/// The most memory that a process has had, bytes, looked at until it ends (`VmHWM` of
+/// The most memory that a process has used, bytes, polled until it ends (`VmHWM` of
 /// proc_pid_status(5)).
 fn peak_bytes(child: &mut std::process::Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
@@ -56,8 +55,8 @@ fn peak_bytes(child: &mut std::process::Child) -> u64 {
     peak
 }
 
-/// A gigabyte of zeros, of what is no UTF-8 and of control sequences neither stops a run nor fills
-/// memory or disk.
+/// A gigabyte of zeros, of bytes that are not UTF-8 and of control sequences neither stops a run
+/// nor fills memory or disk.
 #[test]
 fn a_gigabyte_of_output_is_cut_and_said_to_be() {
     let stage = Stage::new();
@@ -83,11 +82,11 @@ fn a_gigabyte_of_output_is_cut_and_said_to_be() {
     stage.host_is_as_before();
 }
 
-/// Two times [`OUTPUT_LIMIT_BYTES`] of the runner are held as they come, and once more as the log
-/// is put together.
+/// The runner's [`OUTPUT_LIMIT_BYTES`] are held twice as they arrive, and once more while the log
+/// is assembled.
 const MOST_MEMORY: u64 = 256 << 20;
 
-/// The last words of a program that fails are in the reason, in the report and on the terminal.
+/// The last words of a program that fails appear in the reason, in the report and on the terminal.
 #[test]
 fn last_words_do_nothing_to_a_terminal() {
     let stage = Stage::new();
@@ -110,7 +109,7 @@ fn last_words_do_nothing_to_a_terminal() {
     stage.host_is_as_before();
 }
 
-/// A manifest of somebody else's.
+/// A manifest that somebody else wrote.
 #[test]
 fn hostile_manifests_are_refused_or_shown_as_they_are() {
     let stage = Stage::new();
@@ -124,7 +123,7 @@ fn hostile_manifests_are_refused_or_shown_as_they_are() {
         )
     };
     let run = "run mine --on native --blocks 2 --out r --workload mine.toml";
-    // A name is part of file names and of command lines: it is refused.
+    // A name becomes part of file names and command lines, so these are refused.
     for name in ["<b>", "../../x", "a\u{1b}[2J", "\u{202e}abc", ""] {
         stage.write("mine.toml", manifest(name, "s", "widgets"));
         let said = stage.run(run).ends_saying(2, &["mine.toml:1:"]);
@@ -143,7 +142,7 @@ fn hostile_manifests_are_refused_or_shown_as_they_are() {
     stage.host_is_as_before();
 }
 
-/// Logs that a report names and that cannot be read, or are not where a run puts its logs.
+/// Logs that a report names but that cannot be read, or are not where a run puts its logs.
 #[test]
 fn logs_that_cannot_be_shown_are_named() {
     let stage = Stage::new();
@@ -171,12 +170,12 @@ fn logs_that_cannot_be_shown_are_named() {
         assert!(!page.contains("nobody else's business"), "a link led out of the run");
         assert!(page.contains("</html>"));
     }
-    // Opening a pipe would wait for whoever writes to it.
+    // Opening a pipe would wait for a writer.
     std::fs::remove_dir(&log).unwrap();
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     assert!(page().contains("it broke"));
-    // The directory of logs leads elsewhere, where a file of that name is.
+    // The directory of logs is a link to another place, where a file of that name exists.
     let logs = log.parent().unwrap();
     std::fs::remove_dir_all(logs).unwrap();
     let elsewhere = stage.here().join("elsewhere");
@@ -220,7 +219,7 @@ source = "table 1"
 values = { a = 20, b = 22 }
 "#;
 
-/// The state of a study names the runs of its experiments: none of them is elsewhere.
+/// The state of a study names the runs of its experiments. A name that leads elsewhere is refused.
 #[test]
 fn a_study_shows_no_run_of_another_directory() {
     let stage = Stage::with_fakes();
@@ -253,10 +252,10 @@ fn a_study_shows_no_run_of_another_directory() {
 /// The commands that read the directory `bad`.
 const READERS: [&str; 4] = ["show bad", "compare bad good", "compare good bad", "resume bad"];
 
-/// What damage is done to a run directory, and what has to be said of it.
+/// A way to damage a run directory, and what must be said about it.
 type Damage = (&'static str, fn(&Path), &'static [&'static str]);
 
-/// Runs two fakes in so many blocks.
+/// Runs two fakes in `blocks` blocks.
 fn run_fakes(stage: &Stage, out: &str, blocks: u32) {
     stage
         .stdout(&format!("run --on null;null:label=b --baseline null --blocks {blocks} --out {out} -- true"));
@@ -300,7 +299,7 @@ fn content(directory: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 mod fakes {
     use super::*;
 
-    /// Labels are words of the user's, of any content and length.
+    /// Labels are the user's words, of any content and length.
     #[test]
     fn hostile_labels_are_only_names() {
         let stage = Stage::with_fakes();
@@ -313,7 +312,7 @@ mod fakes {
         let named = |cell: &serde_json::Value| cell["environment"].as_str().unwrap().contains(&label);
         assert!(listed(&report, "cells").iter().any(|cell| named(cell) && cell["n"] == 2));
         shows_in_every_format(&stage, "r");
-        // A run directory of somebody else's may hold what no command line can.
+        // A run directory from somebody else may hold what no command line can contain.
         for file in ["plan.json", "samples.jsonl", "events.jsonl"] {
             let file = format!("r/{file}");
             let content = stage.read(&file);
@@ -324,8 +323,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// Whatever is wrong with a run directory is said, with the file and what to do, by every
-    /// command that reads it; nothing is changed.
+    /// Every command that reads a run directory reports whatever is wrong with it, with the file
+    /// and what to do. Nothing is changed.
     #[test]
     fn damaged_run_directories_are_refused_by_every_command() {
         let stage = Stage::with_fakes();
@@ -377,7 +376,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// What a crash leaves behind is reported as far as it goes, and says so; it is resumed.
+    /// What a crash leaves behind is reported as far as possible, which the report says; it can be
+    /// resumed.
     #[test]
     fn a_run_that_was_cut_short_is_reported_in_part() {
         let stage = Stage::with_fakes();
@@ -391,13 +391,13 @@ mod fakes {
         }
         stage.stdout("resume r");
         assert_eq!(shown(&stage, "r")["blocks"]["done"], 3);
-        // Events are for people: without them, or with garbage among them, the run is whole.
+        // Events are for people: without them, or with garbage among them, the run is complete.
         stage.write("r/events.jsonl", b"\xff\xfe\x00\n{");
         assert_eq!(shown(&stage, "r")["blocks"]["done"], 3);
         stage.host_is_as_before();
     }
 
-    /// A directory that somebody else closed is not one that is missing.
+    /// A directory that another user closed is not reported as missing.
     #[test]
     fn a_run_of_somebody_else_is_not_called_missing() {
         const TEST: &str = "a_run_of_somebody_else_is_not_called_missing";

@@ -1,4 +1,4 @@
-//! Images that this host keeps, from building them to removing them.
+//! The images that this host keeps, from building to removing them.
 
 use crate::support::{Said, Stage, is_long, is_root, kill, wait_until, words};
 use serde_json::Value;
@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A program in mmdebstrap's place.
+/// A program that replaces mmdebstrap.
 const FAKE: &str = include_str!("../crates/images/src/debian/fake.sh");
 
-/// A stage with a cache and an mmdebstrap of its own.
+/// A stage with its own cache and its own mmdebstrap.
 struct Shop {
     stage: Stage,
 }
@@ -30,7 +30,7 @@ impl Shop {
         vec![("WEIGH_CACHE", self.cache().display().to_string()), ("PATH", path)]
     }
 
-    /// Puts the fake in mmdebstrap's place; it does a step in the middle of its work.
+    /// Replaces mmdebstrap by the fake, which runs `step` in the middle of its work.
     fn fake(&self, step: &str) {
         let programs = self.stage.here().join("bin");
         fs::create_dir_all(&programs).unwrap();
@@ -83,7 +83,7 @@ fn an_image_is_built_listed_and_removed() {
     let shop = Shop::new();
     shop.fake("true");
     shop.run("image build debian").ends_with(0).says(&["making a fake"]);
-    // It is there.
+    // The image exists now, so it is not built again.
     shop.run("image build debian").ends_with(0);
     assert_eq!(shop.stage.read("count"), "once\n");
     let listed = shop.listed();
@@ -97,14 +97,14 @@ fn an_image_is_built_listed_and_removed() {
     shop.stage.host_is_as_before();
 }
 
-/// Nothing of a build outlives weighbridge, and what it has written is no image.
+/// Nothing of a build outlives weighbridge, and its unfinished output is not an image.
 #[test]
 fn a_build_that_is_killed_leaves_nothing_that_looks_finished() {
     if !root("a_build_that_is_killed_leaves_nothing_that_looks_finished") {
         return;
     }
     let shop = Shop::new();
-    // A length that no other sleep has.
+    // No other sleep has this length.
     let sleep = format!("sleep 4321.{}", std::process::id());
     shop.fake(&sleep);
     let mut child = shop.stage.spawn_with(&words("image build debian"), &shop.environment());
@@ -123,7 +123,7 @@ fn a_build_that_is_killed_leaves_nothing_that_looks_finished() {
     shop.stage.host_is_as_before();
 }
 
-/// The real one, where it is kept already, or on request.
+/// Uses the real image if it is already kept, or on request.
 #[test]
 fn guests_have_the_image_as_their_root() {
     let test = "guests_have_the_image_as_their_root";
@@ -147,10 +147,10 @@ fn guests_have_the_image_as_their_root() {
     stage.host_is_as_before();
 }
 
-/// How many processes have this in their command line.
+/// How many processes have a command line that begins with `words`.
 fn processes_with(words: &str) -> usize {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
-    // A shell that was told to start it has the words, too.
+    // A shell that was asked to start such a program has the words later in its own command line.
     lines.filter(|line| String::from_utf8_lossy(line).starts_with(words)).count()
 }

@@ -1,8 +1,8 @@
 //! SIGKILL at system calls that change the host, spread over whole runs on every platform that is
 //! ready: nothing is left after `weigh clean`, and `weigh resume` loses no trial.
 //!
-//! `WEIGH_KILLS` (`make test-kills`) says how often in all. strace(1) sends the signal when `weigh`
-//! is about to make a call, so that the same call is met in every run.
+//! `WEIGH_KILLS` (`make test-kills`) sets the total number of kills. strace(1) sends the signal
+//! when `weigh` is about to make a call, so that the same call is hit in every run.
 
 use crate::support::{Stage, is_ready, is_root, known_diagnosis, skip, trials, with_out};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ const CALLS: &str = "mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renamea
                      mount,umount2,mount_setattr,move_mount,setxattr,fsetxattr,clone,clone3,fork,vfork,kill,\
                      write,pwrite64,sendto,sendmsg,flock,fcntl";
 
-/// A short run in slices and one in whole trials have most that a run does.
+/// A short run in slices and one in whole trials, which together cover most of what a run does.
 fn line(environment: &str) -> String {
     let on = if environment == "native" { "" } else { "--on native " };
     format!("run --no-void --blocks 2 --size quick {on}--on {environment} --image probe noploop spawn")
@@ -54,8 +54,8 @@ fn traced(stage: &Stage, line: &str, options: &[String]) -> Command {
     command
 }
 
-/// The calls that a run makes, each by name and how often it was made by then: strace counts each
-/// name by itself.
+/// The calls that a run makes, in order: each with its name and how often that name occurred so
+/// far, because strace counts each name separately.
 fn calls(stage: &Stage, line: &str) -> Vec<(String, usize)> {
     let log = stage.here().join("calls");
     let options = ["-o".to_string(), log.display().to_string()];
@@ -96,7 +96,7 @@ fn sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues() {
     };
     let each = points.div_ceil(ready.len());
     for environment in ready {
-        // What an engine makes once and keeps is there before the first look at the host.
+        // What an engine makes once and keeps must exist before the first look at the host.
         let all = {
             let stage = Stage::new();
             calls(&stage, &line(environment))
@@ -114,7 +114,7 @@ fn sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues() {
             let run = stage.here().join("r");
             let before = trials(&run);
             eprintln!("{what}: {} trials", before.len());
-            // Every second run goes on without a `clean` before it, as a user's may.
+            // Every second run continues without a `clean`, as a user's may.
             if point % 2 == 0 {
                 stage.stdout("clean");
                 stage.host_is_as_before();

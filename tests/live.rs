@@ -1,5 +1,5 @@
-//! The report of a run while it goes on: who gets what, who gets nothing, and that nobody holds the
-//! run up.
+//! The report of a run while it goes on: who can see it, who cannot, and that nobody can delay the
+//! run.
 
 use crate::support::{Stage, interrupt, shown, wait_for};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A run of so many blocks of a tenth of a second.
+/// A run of `blocks` blocks of a tenth of a second each.
 fn line(blocks: u32) -> String {
     const FAKE: &str = "null:real=yes,time=40ms";
     format!(
@@ -19,11 +19,11 @@ fn line(blocks: u32) -> String {
     )
 }
 
-/// The address that a spawned run has told.
+/// The address that a spawned run printed.
 #[derive(Clone)]
 struct Address {
     port: u16,
-    /// Without which nothing is shown.
+    /// Without it nothing is shown.
     secret: String,
 }
 
@@ -63,7 +63,8 @@ fn ended(run: &mut Child) -> std::process::ExitStatus {
     wait_for("the end of the run", || run.try_wait().unwrap())
 }
 
-/// Addresses that a port of this machine is listened on at, as /proc has them (proc_pid_net(5)).
+/// Addresses of this machine on which somebody listens at a port, according to /proc
+/// (proc_pid_net(5)).
 fn listening(port: u16) -> Vec<String> {
     const LISTENS: &str = "0A";
     let mut found = Vec::new();
@@ -88,7 +89,7 @@ fn the_report_is_served_while_the_run_goes_on() {
     let mut run = stage.spawn(&line(20));
     let live = address(&stage);
     let port = live.port;
-    // Somebody who connects and says nothing is there all the time.
+    // A client that connects and sends nothing stays connected throughout.
     let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     let first = get(&live, "/").unwrap();
     assert!(
@@ -106,7 +107,7 @@ fn the_report_is_served_while_the_run_goes_on() {
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
     let (head, _) = ask(port, "GET /plan.json HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
-    // Every user of the machine can connect; only who has seen the address sees the run.
+    // Every user of the machine can connect, but only those who have seen the address see the run.
     for path in ["/", "/state", &format!("/{}/", "0".repeat(live.secret.len()))] {
         let (head, _) = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
         assert!(head.starts_with("HTTP/1.1 404 "), "{path}: {head}");
@@ -114,7 +115,7 @@ fn the_report_is_served_while_the_run_goes_on() {
     let (head, _) = ask(port, "nonsense\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
 
-    // Somebody has asked: the next block gives a new page, of the blocks so far.
+    // Because somebody asked, the next block produces a new page, of the blocks so far.
     let told = wait_for("the second page", || Some(state(&live)).filter(|state| state["version"] == 2));
     assert!(told["finished"] == false && told["blocks"] == 20, "{told}");
     let second = get(&live, "/").unwrap();
@@ -134,7 +135,7 @@ fn the_report_is_served_while_the_run_goes_on() {
     assert_eq!(shown(&stage, "r")["blocks"]["done"], 20);
     let file = stage.read("r/report.html");
     assert!(!file.contains("connect-src") && !file.contains("data-version"), "the file asks nobody");
-    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    // Fakes change nothing on the host; what others do there meanwhile does not matter.
     assert!(!stage.state().exists(), "the state directory is left");
 }
 
@@ -158,7 +159,7 @@ fn an_interrupted_run_ends_its_server_and_is_resumed_with_another() {
     get(&second, "/").unwrap();
     assert!(ended(&mut run).success());
     assert_eq!(shown(&stage, "r")["blocks"]["done"], 12);
-    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    // Fakes change nothing on the host; what others do there meanwhile does not matter.
     assert!(!stage.state().exists(), "the state directory is left");
 }
 
@@ -177,6 +178,6 @@ fn a_port_that_is_taken_is_said_before_anything_is_done() {
     for wrong in ["--live=70000", "--live=x"] {
         stage.refuses(&line(2).replace("--live", wrong), &[]);
     }
-    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    // Fakes change nothing on the host; what others do there meanwhile does not matter.
     assert!(!stage.state().exists(), "the state directory is left");
 }

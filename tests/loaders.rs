@@ -1,12 +1,12 @@
-//! Load generators on another machine, which is a server in a network namespace here with a pair of
-//! links between.
+//! Load generators on another machine, which here is a server in a network namespace connected by a
+//! pair of links.
 
 use crate::servers::{self, ECHO};
 use crate::sshd::Machine;
 use crate::support::{Stage, interrupt, listed, ready, records, shown, skip, trials, wait_until};
 use serde_json::Value;
 
-/// A server of requests and responses, so many a run, whose latency is a metric, too.
+/// A request-response server with `requests` requests per run, whose latency is a metric, too.
 fn manifest(requests: u32) -> String {
     const LATENCY: &str = r#"
 [[metric]]
@@ -21,7 +21,7 @@ quantile = 0.5
     manifest.replace("\"30s\"", "\"60s\"").replace("\"5s\"", "\"20s\"")
 }
 
-/// A machine, or nothing where there can be none, which is said.
+/// Starts a machine. Returns `None`, and says so, where that is not possible.
 fn machine(test: &str) -> Option<Machine> {
     let Some(reason) = crate::sshd::missing() else { return Some(Machine::apart(None)) };
     skip(test, "ssh", &reason);
@@ -38,8 +38,9 @@ fn of<'a>(report: &'a Value, list: &str, key: &str, name: &str) -> Vec<&'a Value
     listed(report, list).iter().filter(|item| item[key] == name).collect()
 }
 
-/// Over the host's own address and over translation: throughput, latency, headroom, how busy the
-/// machine's CPUs were, its clock. What is private to this host is left out and says what would do.
+/// Over the host's own address and over address translation: throughput, latency, headroom, how
+/// busy the machine's CPUs were, its clock. Paths that are private to this host are left out, and
+/// the message says what would work.
 #[test]
 fn a_server_is_driven_from_another_machine() {
     const TEST: &str = "a_server_is_driven_from_another_machine";
@@ -93,7 +94,7 @@ fn a_server_is_driven_from_another_machine() {
     assert_eq!(judged, 2 * reached.len() as u64, "{there}");
     assert!(!states.contains_key("shared") && there["clock"]["rate_ppm"].is_number(), "{there}");
     assert!(table.contains("load generators") && said.contains("load generators run on"), "{table}\n{said}");
-    // The loader is beside the guests in no account of this host's.
+    // This host's accounts do not list the loader among the guests.
     for trial in trials(&stage.here().join("r")) {
         let used = &trial["observed"]["loader"];
         assert_eq!(listed(used, "cpus").len(), listed(used, "busy_ns").len(), "{used}");
@@ -108,15 +109,15 @@ fn a_server_is_driven_from_another_machine() {
     stage.host_is_as_before();
 }
 
-/// The machine's side of all connections is killed while it loads: that trial failed for the
-/// loader, the next one has another, and a run that is ended then goes on from its plan.
+/// The machine's side of all connections is killed while it loads. That trial failed because of the
+/// loader, the next one has another, and an interrupted run then continues from its plan.
 #[test]
 fn a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on() {
     let stage = Stage::new();
     let Some(machine) = machine("a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on") else {
         return;
     };
-    // Long enough to be seen.
+    // Long enough to be noticed.
     stage.write("little.toml", manifest(10_000));
     let (loader, run) = (machine.environment(), stage.here().join("r"));
     let mut child = stage.spawn(&line("native", &loader, "--blocks 4"));
@@ -151,8 +152,8 @@ fn a_machine_that_fails_is_no_fault_of_the_guest_and_a_run_goes_on() {
     stage.host_is_as_before();
 }
 
-/// What cannot be a machine of load generators is told, with what to do, before anything is
-/// measured.
+/// What cannot serve as a machine of load generators is reported, with what to do, before anything
+/// is measured.
 #[test]
 fn a_machine_that_cannot_load_is_refused() {
     let stage = Stage::new();
@@ -163,10 +164,10 @@ fn a_machine_that_cannot_load_is_refused() {
     };
     refused("docker", &["--loader", "another machine", "ssh:host="], 2);
     refused("hots", &["`host`"], 2);
-    refused("ssh", &["needs the machine", "ssh:host="], 2);
+    refused("ssh", &["needs a machine", "ssh:host="], 2);
     refused("ssh:host=x,prot=22", &["no key `prot`", "port"], 2);
     refused("ssh:host=x,by=shell", &["leave it out"], 2);
-    refused("ssh:host=x,address=somewhere", &["no IPv4 address"], 2);
+    refused("ssh:host=x,address=somewhere", &["not an IPv4 address"], 2);
     refused(
         "ssh:host=nowhere.invalid,config=/dev/null",
         &["nowhere.invalid", "cannot run load generators", "address"],
@@ -182,7 +183,7 @@ fn a_machine_that_cannot_load_is_refused() {
     if let Some(machine) = machine("a_machine_that_cannot_load_is_refused") {
         let stranger = machine.path("stranger").display().to_string();
         refused(&machine.environment_but(&[("identity", &stranger)]), &["Permission denied", "identity="], 1);
-        // Programs are looked for there.
+        // The programs are looked for on that machine.
         let text = manifest(10).replacen(
             "command = [\"weigh-kernels\"",
             "packages = [\"some-tools\"]\ncommand = [\"no-such-tool\"",

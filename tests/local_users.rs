@@ -1,5 +1,5 @@
-//! What another user of the host does to weigh, which runs as root: nothing comes of it. The other
-//! user is `nobody`, who has no rights at all.
+//! Attacks by another user of the host on weigh, which runs as root, have no effect. The other user
+//! is `nobody`, who has no rights at all.
 
 use crate::support::{Said, Stage, is_root, kill, ready, shown, wait_until, words};
 use std::fs::Permissions;
@@ -19,11 +19,11 @@ fn as_nobody(script: &str) -> Command {
     command
 }
 
-/// A program that goes on until this is dropped.
+/// A program that runs until this is dropped.
 struct Going(Child);
 
 impl Going {
-    /// One of the other user's, which has said that it is ready.
+    /// Starts a program as the other user, and waits until it says that it is ready.
     fn on(script: &str) -> Self {
         let mut child = as_nobody(script).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -42,7 +42,7 @@ fn mode(path: &Path, bits: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(bits)).unwrap();
 }
 
-/// Makes a directory of the other user's.
+/// Makes a directory that belongs to the other user.
 fn theirs(path: &Path) -> PathBuf {
     std::fs::create_dir_all(path).unwrap();
     chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -50,7 +50,7 @@ fn theirs(path: &Path) -> PathBuf {
 }
 
 /// A stage that other users may enter, so that nothing above weigh's own directories keeps them
-/// out, and a directory in it where everybody may make something, as in `/tmp`.
+/// out, and a directory in it in which everybody may create files, as in `/tmp`.
 fn open(stage: &Stage) -> PathBuf {
     let place = stage.here().parent().unwrap().to_path_buf();
     let shared = place.join("shared");
@@ -61,7 +61,7 @@ fn open(stage: &Stage) -> PathBuf {
     shared
 }
 
-/// The stage, where this user is root.
+/// The stage, if this user is root.
 fn stage(test: &str, stage: fn() -> Stage) -> Option<(Stage, PathBuf)> {
     is_root(test, "the tests of other users drop from root to one of them").then(|| {
         let stage = stage();
@@ -70,7 +70,7 @@ fn stage(test: &str, stage: fn() -> Stage) -> Option<(Stage, PathBuf)> {
     })
 }
 
-/// A command line with other directories for weigh.
+/// Runs a command line with other directories for weigh.
 fn run_with(stage: &Stage, line: &str, variables: &[(&str, &Path)]) -> Said {
     let mut command = stage.weigh();
     for (name, path) in variables {
@@ -89,7 +89,7 @@ fn paths(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Those of these paths that exist for the other user, each with what it may do with them.
+/// Those of these paths that the other user can see, each with the rights that it has.
 fn reached(paths: &[PathBuf]) -> Vec<(PathBuf, String)> {
     const LOOK: &str = r#"while IFS= read -r p; do if [ -e "$p" ] || [ -L "$p" ]; then
         r=; [ -r "$p" ] && r=r; [ -w "$p" ] && r=${r}w; [ -x "$p" ] && r=${r}x; printf '%s\t%s\n' "$p" "$r"; fi; done"#;
@@ -104,16 +104,16 @@ fn reached(paths: &[PathBuf]) -> Vec<(PathBuf, String)> {
     reached.map(|(path, rights)| (path.into(), rights.into())).collect()
 }
 
-/// Runs guests whose root leaves a program with set-user-ID bits in its storage, and calls `look`
-/// with all paths below the state directory while every such guest is there.
+/// Runs guests in which root leaves a program with set-user-ID bits in its storage, and calls
+/// `look` with all paths below the state directory while all these guests exist.
 fn while_guests_have_programs(stage: &Stage, on: &str, look: impl FnOnce(&[PathBuf])) {
     let leave =
         "cd /var/tmp && rm -f sh pipe && cp /bin/sh sh && chmod 6755 sh && mkfifo -m 666 pipe && sleep 0.5";
-    // Not natively, where it would be the host's.
+    // Not natively, because the files would be on the host.
     let line = format!(
         "run --on {on} --baseline null --blocks 50 --warmup 0 --no-void --slices off --out r -- sh -c '{leave}'"
     );
-    // Ended whatever becomes of the test.
+    // The run is ended whatever happens to the test.
     let mut child = Going(stage.spawn(&line));
     let guests = on.matches("storage=volume").count();
     let mut found = Vec::new();
@@ -123,7 +123,7 @@ fn while_guests_have_programs(stage: &Stage, on: &str, look: impl FnOnce(&[PathB
         paths(&stage.state(), &mut found);
         found.iter().filter(|path| path.ends_with("volume/sh")).count() == guests
     });
-    // So that they stay.
+    // Stop the run, so that the guests stay.
     let process = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
     look(&found);
@@ -132,8 +132,8 @@ fn while_guests_have_programs(stage: &Stage, on: &str, look: impl FnOnce(&[PathB
     std::fs::remove_dir_all(stage.here().join("r")).unwrap();
 }
 
-/// Nobody comes to anything in the directories of a run while it goes on: neither to programs that
-/// guests left with set-user-ID bits nor to sockets, disks and ledgers.
+/// During a run other users cannot reach anything in its directories: neither programs that guests
+/// left with set-user-ID bits nor sockets, disks and ledgers.
 #[test]
 fn directories_of_a_run_are_closed_to_other_users() {
     const TEST: &str = "directories_of_a_run_are_closed_to_other_users";
@@ -155,7 +155,7 @@ fn directories_of_a_run_are_closed_to_other_users() {
     stage.host_is_as_before();
 }
 
-/// Podman opens the way to its storage to everybody where root is mapped. What other guests have is
+/// Podman opens the path to its storage to everybody when root is mapped. What other guests have is
 /// elsewhere.
 #[test]
 fn podman_opens_nothing_but_its_own() {
@@ -179,7 +179,7 @@ fn podman_opens_nothing_but_its_own() {
     stage.host_is_as_before();
 }
 
-/// A run directory is for reading: its files have the rights that the user gives new files, none is
+/// A run directory is for reading: its files have the rights that the umask leaves, none is
 /// executable, and nobody else may write one.
 #[test]
 fn run_directories_hold_nothing_to_execute_or_to_write() {
@@ -196,13 +196,13 @@ fn run_directories_hold_nothing_to_execute_or_to_write() {
     stage.host_is_as_before();
 }
 
-/// A ledger that would have root start a program, and remove a directory.
+/// Plants a ledger that would make root start a program and remove a directory.
 fn plant(state: &Path, program: &Path, victim: &Path) {
     std::fs::create_dir_all(state.join("ledger")).unwrap();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let header = serde_json::json!({"ledger": 1, "run": "x", "pid": 4_000_000_000_u32, "start_ticks": 1, "boot": boot.trim(), "since": ""});
     let directory = serde_json::json!({"entry": 0, "change": {"kind": "directory", "path": victim}});
-    // A store that looks as if it had a container.
+    // A store that looks as if it held a container.
     let store = state.join("weighbridge-engine-x");
     std::fs::create_dir_all(store.join("root/overlay-containers")).unwrap();
     std::fs::write(store.join("containers.conf"), "").unwrap();
@@ -221,7 +221,7 @@ fn plant(state: &Path, program: &Path, victim: &Path) {
     std::fs::write(state.join("ledger/x.jsonl"), text).unwrap();
 }
 
-/// A program that leaves a mark when somebody starts it.
+/// A program that leaves a mark when it is started.
 fn marking(stage: &Stage) -> (PathBuf, PathBuf) {
     let place = stage.here();
     let (program, mark) = (place.join("evil"), place.join("mark"));
@@ -230,8 +230,7 @@ fn marking(stage: &Stage) -> (PathBuf, PathBuf) {
     (program, mark)
 }
 
-/// Whatever another user prepares where the state directory would be is refused before it is
-/// believed.
+/// Whatever another user prepares in place of the state directory is refused before it is trusted.
 #[test]
 fn state_directories_that_others_made_or_may_write_are_refused() {
     const TEST: &str = "state_directories_that_others_made_or_may_write_are_refused";
@@ -317,7 +316,8 @@ fn state_directories_that_others_made_or_may_write_are_refused() {
             std::fs::remove_dir_all(stage.here().join("r")).unwrap_or_default();
         }
     }
-    // The same ledger in a directory of root's is believed, but starts no program that it names.
+    // The same ledger in a directory of root's is trusted, but starts none of the programs that it
+    // names.
     let state = stage.here().join("own-state");
     plant(&state, &program, &victim);
     run_with(&stage, "clean", &[("WEIGH_STATE", &state)]);
@@ -326,7 +326,7 @@ fn state_directories_that_others_made_or_may_write_are_refused() {
     stage.host_is_as_before();
 }
 
-/// Below a directory such as `/tmp` a state directory of root's own serves, and is closed.
+/// Below a directory such as `/tmp` root's own state directory is accepted, and is closed.
 #[test]
 fn a_directory_of_roots_own_below_a_shared_one_serves() {
     const TEST: &str = "a_directory_of_roots_own_below_a_shared_one_serves";
@@ -338,7 +338,7 @@ fn a_directory_of_roots_own_below_a_shared_one_serves() {
     stage.host_is_as_before();
 }
 
-/// The same of the cache, whose programs would be started.
+/// The same applies to the cache, whose programs would be started.
 #[test]
 fn caches_that_others_made_or_may_write_are_refused() {
     const TEST: &str = "caches_that_others_made_or_may_write_are_refused";
@@ -358,7 +358,7 @@ fn caches_that_others_made_or_may_write_are_refused() {
     stage.host_is_as_before();
 }
 
-/// Images that an earlier version unpacked where everybody could come to their programs.
+/// Images that an earlier version unpacked where everybody could reach their programs.
 #[test]
 fn images_of_earlier_versions_are_closed() {
     const TEST: &str = "images_of_earlier_versions_are_closed";
@@ -378,8 +378,8 @@ fn images_of_earlier_versions_are_closed() {
     stage.host_is_as_before();
 }
 
-/// Files that everybody may open, as earlier versions made them: held by another user they stop
-/// neither runs nor cleaning.
+/// Files that everybody may open, as earlier versions made them: if another user locks them, they
+/// stop neither runs nor cleaning.
 #[test]
 fn locks_that_others_hold_stop_nothing() {
     const TEST: &str = "locks_that_others_hold_stop_nothing";
@@ -403,7 +403,7 @@ fn locks_that_others_hold_stop_nothing() {
     stage.host_is_as_before();
 }
 
-/// Root in a directory of another user's, who could make any name in it lead elsewhere at any time.
+/// Root works in a directory of another user, who could redirect any name in it at any time.
 #[test]
 fn root_writes_nothing_where_others_could_lead_it_elsewhere() {
     const TEST: &str = "root_writes_nothing_where_others_could_lead_it_elsewhere";
@@ -445,16 +445,16 @@ fn root_writes_nothing_where_others_could_lead_it_elsewhere() {
     let mut left = Vec::new();
     paths(&home, &mut left);
     assert_eq!(left.len(), 2, "{left:?}");
-    // A run of theirs is not gone on with.
+    // A run that belongs to another user is not resumed.
     std::fs::rename(&good, home.join("r")).unwrap();
     chown(home.join("r"), Some(NOBODY), Some(NOBODY)).unwrap();
     run("resume r", &home, None).ends_with(2).says(&["another user"]);
-    // Whoever may become root by sudo is no other user.
+    // A user who may become root by sudo does not count as another user.
     std::fs::remove_file(home.join("weigh-runs")).unwrap();
     run(&RUN.replace("--out r ", ""), &home, Some("65534")).ends_with(0);
     run("show last --format html --output mine.html", &home, Some("65534")).ends_with(0);
     assert!(home.join("mine.html").is_file());
-    // To a device, and anew where everybody may make files.
+    // To a device, and to a new file where everybody may create files.
     run("show last --output /dev/stdout", &home, None).ends_with(0).says(&["null"]);
     std::fs::remove_file(&link).unwrap();
     run(&format!("show last --format html --output {in_shared}"), &home, None).ends_with(0);
@@ -462,13 +462,13 @@ fn root_writes_nothing_where_others_could_lead_it_elsewhere() {
     stage.host_is_as_before();
 }
 
-/// A guest's root makes a tree that is deeper than a process may have files open.
+/// A guest's root makes a tree that is deeper than the number of files a process may open.
 #[test]
 fn deep_directories_in_a_guest_are_removed() {
     const TEST: &str = "deep_directories_in_a_guest_are_removed";
     let Some((stage, _)) = stage(TEST, Stage::new) else { return };
     let dig = "mkdir /var/tmp/$$ && cd /var/tmp/$$ && i=0 && while [ $i -lt 1200 ]; do mkdir d && cd -P d || exit 1; i=$((i+1)); done";
-    // Not natively, where it would be the host's.
+    // Not natively, because the tree would be on the host.
     let dug = stage.run(&format!(
         "run --on null;namespaces:storage=volume --baseline null --blocks 1 --warmup 0 --out r -- sh -c '{dig}'"
     ));
@@ -476,7 +476,7 @@ fn deep_directories_in_a_guest_are_removed() {
     stage.host_is_as_before();
 }
 
-/// Without room for the programs of its guests a run leaves nothing behind.
+/// A run without space for the programs of its guests leaves nothing behind.
 #[test]
 fn a_disk_that_is_full_at_the_start_is_left_clean() {
     const TEST: &str = "a_disk_that_is_full_at_the_start_is_left_clean";

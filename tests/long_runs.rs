@@ -1,4 +1,4 @@
-//! The benchmarks make a long run out of a short one: it is read as a run of that length.
+//! The benchmarks make a long run out of a short one; it is read as a run of that length.
 
 use crate::long_run;
 use crate::support::{Stage, shown};
@@ -18,7 +18,8 @@ fn a_run_that_was_made_longer_is_a_run() {
     assert_eq!(report["blocks"]["done"], 12);
     assert_eq!(report["blocks"]["planned"], 12);
     let cells = report["cells"].as_array().unwrap();
-    // Without a warm-up. CPU time per operation is beside them, where the host could tell it.
+    // Cells without a warm-up. CPU time per operation may be beside them, if the host can measure
+    // it.
     let times: Vec<_> = cells.iter().filter(|cell| cell["metric"] == "time_cold").collect();
     assert_eq!(times.len(), long_run::TRIALS);
     let short = times.iter().find(|cell| cell["n"] != 12);

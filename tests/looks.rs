@@ -1,4 +1,4 @@
-//! Group-sequential runs through the command line: who gets them, and what they show.
+//! Group-sequential runs through the command line: which runs have looks, and what these show.
 
 use crate::support::{Stage, cell_of, shown};
 
@@ -9,7 +9,7 @@ mod fakes {
     const ON: &str =
         "null:sd=0.01,seed=1;null:sd=0.01,seed=2,effect=0.3,label=slow;null:sd=0.01,seed=3,label=same";
 
-    /// Looks are for runs that say neither how long they go on nor what fails.
+    /// A run has looks unless it specifies its length or its gate.
     #[test]
     fn a_run_has_looks_unless_it_asks_for_another_design() {
         let stage = Stage::with_fakes();
@@ -38,7 +38,7 @@ mod fakes {
             "run --on {ON} --baseline null:sd=0.01,seed=1 --no-void --details --seed 1 --out r -- work"
         )));
         assert!(text.contains("Comparisons ended by blocks: 1 at 10, 1 at 30."), "{text}");
-        assert!(text.contains("61 % of the trials of 60 blocks of everything were saved"), "{text}");
+        assert!(text.contains("That saved 61 % of the trials of 60 full blocks."), "{text}");
         let report = shown(&stage, "r");
         assert_eq!(report["design"]["kind"], "sequential");
         let slow = cell_of(&report, "null:effect=0.3,label=slow,sd=0.01,seed=2", "time");

@@ -1,5 +1,5 @@
-//! Virtual machines through the whole of `weigh`: what they say of themselves, what a crash leaves
-//! of them, what their disks hide.
+//! Virtual machines, end to end: what they report about themselves, what a crash leaves of them,
+//! and what their disks hide.
 
 use crate::support::Moment::{Changes, Trials};
 use crate::support::{
@@ -10,17 +10,17 @@ use serde_json::Value;
 
 /// The machines that are ready here.
 fn machines(stage: &Stage, test: &str) -> Vec<&'static str> {
-    // Those whose start takes long are for the long tests.
+    // Machines that start slowly are left to the long tests.
     let slow = if is_long() { &["libvirt"][..] } else { &[] };
     let all = ["uml", "qemu"].into_iter().chain(slow.iter().copied());
     all.filter(|platform| ready(stage, platform, test)).collect()
 }
 
-/// A machine that is tuned in all its parts; it has a disk, so that there is something for a thread
-/// to serve.
+/// A machine that is tuned in every respect. It has a disk, so that there is something for an I/O
+/// thread to serve.
 const TUNED: &str = "qemu:accel=tcg,disk=raw,hugepages=off,size=8MiB,tune=on";
 
-/// What was read back from a machine of QEMU's says whether it is tuned.
+/// Checks that the facts read back from a QEMU machine say whether it is tuned.
 fn how_it_is_made(name: &str, environment: &Value) {
     let (facts, is_tuned) = (&environment["facts"], name == TUNED);
     let fact =
@@ -70,8 +70,7 @@ fn machines_say_what_they_are() {
             assert!(clock["states"]["shared"].is_u64(), "{clock}");
             continue;
         }
-        // Which machine runs how is in its name, and no emulation is called by the name of hardware
-        // support.
+        // The name says which machine runs how, and no emulation has the name of hardware support.
         match facts["acceleration"].as_str().unwrap() {
             "user-mode" => assert_eq!(name, "uml"),
             word => {
@@ -92,8 +91,8 @@ fn machines_say_what_they_are() {
     stage.host_is_as_before();
 }
 
-/// A client reads from a server in a machine by QEMU's own network, which takes no right, and by a
-/// tap.
+/// A client reads from a server in a machine through QEMU's own network, which needs no rights, and
+/// through a tap.
 #[test]
 fn machines_answer_over_their_networks() {
     let stage = Stage::new();
@@ -135,7 +134,7 @@ fn killed_with_machines_clean_restores_the_host() {
     if machines.is_empty() {
         return;
     }
-    // With taps of theirs, and with large pages from the host's pool, where those can be had.
+    // With their own taps, and with huge pages from the host's pool, if those are available.
     let networks: &[(&str, &str)] = match taps_ready() {
         true => &[
             ("uml", "uml:net=bridge"),
@@ -151,13 +150,13 @@ fn killed_with_machines_clean_restores_the_host() {
     let on: Vec<String> = machines.iter().map(|platform| with_network(platform)).collect();
     let on = format!("native;{}", on.join(";"));
     let all = [2, 5, 9, 14].map(Changes).into_iter().chain([Trials(1)]);
-    // Each second one in the default tests.
+    // The default tests take every second moment.
     let step = if is_long() { 1 } else { 2 };
     killed_at(&stage, &format!("run --no-void --on '{on}' --blocks 50 -- sleep 0.02"), all.step_by(step));
 }
 
-/// SIGKILL for a machine in the middle of a trial: the trial has failed and says so, and everything
-/// else goes on.
+/// SIGKILL for a machine in the middle of a trial: the trial fails and says so, and everything else
+/// continues.
 #[test]
 fn a_machine_that_is_killed_fails_one_trial() {
     let stage = Stage::new();
@@ -178,7 +177,7 @@ fn a_machine_that_is_killed_fails_one_trial() {
     );
     let machines = machines_of(run.id());
     assert_eq!(machines.len(), 1, "{machines:?}");
-    // Its trial begins at once, and a machine that is frozen takes no CPU time.
+    // Its trial begins at once, and a frozen machine uses no CPU time.
     let before = cpu_ticks(machines[0]);
     wait_until("the trial of the machine", || cpu_ticks(machines[0]) > before + 2);
     let killed = std::process::Command::new("kill").args(["-9", &machines[0].to_string()]).status().unwrap();
@@ -195,7 +194,7 @@ fn a_machine_that_is_killed_fails_one_trial() {
     stage.host_is_as_before();
 }
 
-/// The QEMUs that a process has started.
+/// The QEMU processes that a process has started.
 fn machines_of(parent: u32) -> Vec<u32> {
     let read =
         |pid: u32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
@@ -213,7 +212,7 @@ fn cpu_ticks(pid: u32) -> u64 {
     fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// The same disk behind the host's page cache and past it: the cached one gives no number.
+/// The same disk with and without the host's page cache: the cached one gives no number.
 #[test]
 fn a_page_cached_disk_is_caught() {
     let stage = Stage::new();
@@ -242,8 +241,8 @@ fn a_page_cached_disk_is_caught() {
     stage.host_is_as_before();
 }
 
-/// A device that opens is no proof: what is asked for by name runs, or is refused with what was
-/// seen.
+/// A device that opens proves nothing: a platform that is requested by name either runs or is
+/// refused with what was found.
 #[test]
 fn kvm_is_proven_or_refused() {
     let stage = Stage::new();
@@ -262,7 +261,7 @@ fn kvm_is_proven_or_refused() {
             assert!(said.contains("/dev/kvm opens"), "{said}");
         }
         assert!(!stage.here().join("r").exists(), "a plan that cannot be made leaves no run");
-        // The doctor says the same, where nobody has asked for KVM.
+        // The doctor says the same, though nobody has asked for KVM.
         let of_doctor = |name: &str| named(known_diagnosis(&stage), "platforms", name);
         let (kvm, qemu) = (of_doctor("kvm"), of_doctor("qemu"));
         assert_eq!((&kvm["ready"], &qemu["ready"]), (&Value::Bool(false), &Value::Bool(true)), "{kvm}");
@@ -274,8 +273,8 @@ fn kvm_is_proven_or_refused() {
     stage.host_is_as_before();
 }
 
-/// What the coming up of a machine is made of adds up, is absent with a reason where there is no
-/// machine, and a saved machine is back sooner than a fresh one.
+/// The parts of a machine's start add up, are absent with a reason where there is no machine, and a
+/// saved machine is back sooner than a fresh one starts.
 #[test]
 fn the_start_of_a_machine_is_told_in_parts() {
     let stage = Stage::new();
@@ -299,7 +298,7 @@ fn the_start_of_a_machine_is_told_in_parts() {
     assert!(of("restore_to_init") < of("start_to_init") && of("save") > 0.0);
     for part in parts {
         let reason = cell_of(&report, "native", part)["absent"].as_str().unwrap();
-        assert!(reason.contains("no machine"), "{reason}");
+        assert!(reason.contains("not a machine"), "{reason}");
     }
     stage.host_is_as_before();
 }

@@ -1,4 +1,4 @@
-//! End-to-end tests: what a user sees of `weigh`, through the binary. A file per subject.
+//! End-to-end tests: what a user sees of `weigh`, through the binary. One file per subject.
 
 #![allow(clippy::disallowed_methods, reason = "tests start and kill programs with ordinary means")]
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]

@@ -1,4 +1,4 @@
-//! A noisy neighbour, for real: a process that burns on the guests' own CPU in every other block.
+//! A real noisy neighbour: a process that burns the guests' own CPU in every other block.
 
 use crate::support::{Stage, cell_of, is_root, shown};
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// Blocks that count.
+/// Planned blocks.
 const BLOCKS: u64 = 8;
-/// A tenth of a second or so, and no guest program needed.
+/// Takes about a tenth of a second, and needs no guest program.
 const WORK: &str = "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done";
 
-/// A process that burns on one CPU, and stands still where it is told to.
+/// A process that burns one CPU, and stops when it is told to.
 struct Neighbour {
     process: Child,
     burns: bool,
@@ -48,13 +48,13 @@ impl Drop for Neighbour {
     }
 }
 
-/// Records on disk so far; the last line may be under way.
+/// Records on disk so far; the last line may be incomplete.
 fn records(samples: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(samples).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The block that is measured next: a unit is over with its second trial, or when it is void.
+/// The block that is measured next: a unit ends with its second trial, or when it is void.
 fn next_block(records: &[Value]) -> u64 {
     let Some(last) = records.iter().filter_map(|record| record["block"].as_u64()).max() else { return 0 };
     let of_last: Vec<&Value> = records.iter().filter(|record| record["block"] == last).collect();
@@ -62,7 +62,7 @@ fn next_block(records: &[Value]) -> u64 {
     if is_over { last + 1 } else { last }
 }
 
-/// Whether others certainly took more of the CPUs than is worth a warning.
+/// Whether others certainly took so much of the CPUs that a warning is due.
 fn is_disturbed(trial: &Value) -> bool {
     let number = |value: &Value| value.as_f64().unwrap();
     let observed = &trial["observed"];
@@ -98,21 +98,21 @@ fn a_neighbour_on_the_guests_cpu_voids_or_warns_and_makes_no_difference() {
     let records = records(&samples);
     let of = |kind: &'static str| records.iter().filter(move |record| record["record"] == kind);
     let block = |record: &Value| record["block"].as_u64().unwrap();
-    // In every block in which the neighbour burnt, its unit is void or, where voiding was given up,
-    // its trials are marked. One block may have begun before this test saw that the last one was
-    // over.
+    // In every block in which the neighbour burned, the unit is void or, where voiding was given
+    // up, its trials are marked. One block may have begun before this test saw the end of the last
+    // one.
     let burnt: Vec<u64> = (0..next_block(&records)).filter(|block| block % 2 == 1).collect();
     let void = |b: &&u64| of("void").any(|unit| block(unit) == **b && unit["cause"] == "foreign-cpu");
     let marked = |b: &&u64| of("trial").filter(|trial| block(trial) == **b).any(is_disturbed);
     let seen = burnt.iter().filter(|b| void(b) || marked(b)).count();
     assert!(burnt.len() >= 4 && seen + 1 >= burnt.len(), "{seen} of {burnt:?}: {}", stage.spawned_said());
-    // No trial of a void unit counts, and every block that was planned does.
+    // No trial of a void unit counts, and every planned block does.
     let report = shown(&stage, "r");
     assert_eq!(report["blocks"]["done"], BLOCKS);
     let cell = cell_of(&report, "native:label=b", "time");
     assert_eq!(cell["n"], BLOCKS);
-    // Native does not differ from native. A level of 1 in 1000, because a test that is right must
-    // not fail once in twenty runs.
+    // Native does not differ from native. The level is 1 in 1000, because a correct test must not
+    // fail once in twenty runs.
     let p = cell["p_diff_holm"].as_f64().unwrap();
     assert!(p > 0.001, "p = {p}: {cell}");
     stage.host_is_as_before();

@@ -1,4 +1,4 @@
-//! The programs of the page on notebooks find what the report says.
+//! The programs on the page about notebooks find what the report says.
 
 use crate::support::{Stage, cell_of, shown, skip};
 use std::path::Path;
@@ -21,7 +21,7 @@ mod fakes {
         code.split_once('\n').unwrap().1.into()
     }
 
-    /// What the program of a library prints, if its interpreter is here and has it.
+    /// The output of the program of a library, if its interpreter is installed and has the library.
     fn printed(
         stage: &Stage,
         test: &str,
@@ -48,7 +48,7 @@ mod fakes {
         Some(serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}\n{said}")))
     }
 
-    /// A run of two environments, of which the fourth block was measured again: its first attempt
+    /// A run of two environments in which the fourth block was measured again: its first attempt
     /// has values that are far off.
     fn measured(stage: &Stage) -> Value {
         stage.stdout(&format!(
@@ -86,7 +86,7 @@ mod fakes {
         let overhead = measured(&stage);
         for library in ["pandas", "polars"] {
             let probe = format!("import {library}");
-            // The system's own has the libraries of its packages.
+            // The system's own interpreter has the libraries of its packages.
             let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
                 Command::new(python).args(["-c", &probe]).output().is_ok_and(|done| done.status.success())
             });

@@ -1,4 +1,4 @@
-//! `weigh analyse`: result files of other tools; and results in their formats.
+//! `weigh analyse`: result files of other tools, and results in their formats.
 
 use crate::support::{Stage, cell_of};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn two_files_say_that_two_runs_differ_and_no_more() {
     for words in ["hyperfine: one run each", "RUNS DIFFER", "weigh analyse A=1"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
-    // The other way round, and equal ones.
+    // With the roles exchanged, and with equal files.
     let report = stage.json("analyse old=a.json new=b.json --baseline new --format json");
     assert!(cell_of(&report, "old", "time")["overhead"]["mean"].as_f64().unwrap() < -0.16);
     let report = stage.json("analyse old=a.json a.json --format json");
@@ -106,7 +106,7 @@ fn commands_of_hyperfine_are_environments_and_several_files_are_blocks() {
     let report =
         stage.json("analyse r0.json r1.json r2.json r3.json r4.json r5.json r6.json r7.json --format json");
     let new = cell_of(&report, "x --new", "time");
-    // Files differ by a factor of eight: only in pairs does it show.
+    // Files differ by a factor of eight: the difference shows only in pairs.
     assert_eq!(
         (&new["pairing"], &new["n"], &new["verdict"]),
         (&json!("paired"), &json!(8), &json!("SLOWER"))
@@ -140,7 +140,7 @@ fn what_cannot_be_used_is_refused_with_its_remedy() {
     assert_eq!(report["baseline"], "x=a");
 }
 
-/// Everything that is written for a tool whose files are read here comes back as it was.
+/// Everything that is written in the format of a tool that weigh can read comes back unchanged.
 #[test]
 fn what_is_written_for_other_tools_is_read_back() {
     let stage = Stage::with_fakes();

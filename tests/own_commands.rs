@@ -1,9 +1,9 @@
-//! Commands of the user's own: several of them, sweeps, and what is put around them.
+//! The user's own commands: several of them, sweeps, and what surrounds them.
 
 use crate::support::{Stage, cell_of, listed, trials, with_native};
 use std::collections::BTreeSet;
 
-/// What is put around commands reaches the guest, and nothing of it is measured.
+/// What surrounds commands reaches the guest, and none of it is measured.
 #[test]
 fn commands_have_a_setup_an_input_and_variables() {
     let stage = Stage::new();
@@ -22,14 +22,14 @@ fn commands_have_a_setup_an_input_and_variables() {
         assert_eq!(time["workload"], "count");
         assert!(time["median"].as_f64().unwrap() < 1.0, "the set-up was measured: {time}");
     }
-    // What reads it again in the next run begins at its beginning; a pipe would be empty by then.
+    // Every run reads the file from its beginning; a pipe would be empty after the first.
     let failed = stage.run("run --blocks 1 --input no-such-file -- cat");
     failed.ends_with(4).says(&["the standard input no-such-file: no such file"]);
     stage.host_is_as_before();
 }
 
-/// Several commands in one environment are compared with each other, each combination of values by
-/// itself.
+/// Several commands in one environment are compared with each other, separately for each
+/// combination of values.
 #[test]
 fn commands_are_compared_with_each_other() {
     let stage = Stage::new();
@@ -60,7 +60,7 @@ fn commands_are_compared_with_each_other() {
     stage.host_is_as_before();
 }
 
-/// A status other than 0 counts where the user says so; a signal never does.
+/// A status other than 0 counts if the user says so; a signal never does.
 #[test]
 fn failures_are_ignored_on_request() {
     let stage = Stage::new();
@@ -117,7 +117,7 @@ mod fakes {
             ("--param size=1 -- one", "write `{size}` where its values belong in the command"),
             ("--param n=1,1 -- one {n}", "the value `1` of `n` is given twice"),
             ("--env A -- one", "gives `A` no value"),
-            ("--env 1A=2 -- one", "`1A` is no name of a variable"),
+            ("--env 1A=2 -- one", "`1A` is not the name of a variable"),
             ("--env WEIGH_PAD=2 -- one", "one of weighbridge's own variables"),
             ("--env A=1 --env A=2 -- one", "the variable `A` is given twice"),
         ] {

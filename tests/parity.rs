@@ -9,8 +9,8 @@ fn facts<'a>(report: &'a Value, environment: &str) -> &'a Value {
     &named(report, "environments", environment)["facts"]
 }
 
-/// The platforms that share the host's kernel differ in nothing that nobody meant, with every image
-/// and limit.
+/// The platforms that share the host's kernel have no unintended differences, with every image and
+/// limit.
 #[test]
 fn what_is_alike_is_not_refused() {
     let stage = Stage::new();
@@ -69,7 +69,7 @@ fn what_is_alike_is_not_refused() {
 const UNEQUAL: &str = "run --on null:fact=cpus=2+binary:true=sha256:1;null:fact=cpus=1+binary:true=sha256:2,label=b \
                        --baseline null:fact=cpus=2+binary:true=sha256:1 --blocks 2 --no-void --out r";
 
-/// A real guest that has a CPU less: a user-mode kernel has one, whatever it is given.
+/// A real guest with one CPU less: a user-mode kernel always has one.
 #[test]
 fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
     let stage = Stage::new();
@@ -89,7 +89,7 @@ fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
     let allowed = stage.run(&format!("{run} {two} --allow-unequal cpus --out allowed"));
     allowed.ends_with(0).says(&["unequal by request: cpus"]);
 
-    // Left to weigh, all get one CPU, not the first, and one size of memory.
+    // If weigh chooses, all get one CPU, not the first, and the same memory.
     let default = stage.run(&format!("{run} --out default"));
     default.ends_with(0).says(&["uml can have 1 CPU, so every environment gets 1"]);
     let plan = stage.read_json("default/plan.json");
@@ -107,8 +107,8 @@ fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
 mod fakes {
     use super::*;
 
-    /// The list has every key with both values and what to do; the run is kept, and going on says
-    /// the same.
+    /// The list shows every key with both values and what to do. The run is kept, and resuming it
+    /// says the same.
     #[test]
     fn unequal_guests_are_refused_with_the_list() {
         let stage = Stage::with_fakes();
@@ -127,7 +127,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// What is allowed by name is measured, and said beside every ratio; the plan keeps it.
+    /// A difference that is allowed by name is measured, and reported beside every ratio; the plan
+    /// keeps it.
     #[test]
     fn what_is_allowed_is_said_beside_every_ratio() {
         let stage = Stage::with_fakes();
@@ -160,7 +161,7 @@ mod fakes {
         stage.stdout(&run("cpus,binary:fio,mounts:/tmp"));
     }
 
-    /// A run of the first format has no facts from inside: the plan speaks.
+    /// A run of the first format has no facts from inside, so the plan's values count.
     #[test]
     fn a_run_of_the_first_format_is_shown() {
         let stage = Stage::with_fakes();

@@ -7,7 +7,8 @@ use serde_json::Value;
 mod fakes {
     use super::*;
 
-    /// Two environments that spread by 1 % each, so that their ratios spread by 1.4 %.
+    /// Two environments with a standard deviation of 1 % each, so that that of their ratios is 1.4
+    /// %.
     fn on(effect: f64) -> String {
         format!(
             "--on null:sd=0.01,seed=1;null:sd=0.01,seed=2,effect={effect},label=b --baseline null:sd=0.01,seed=1"
@@ -18,7 +19,7 @@ mod fakes {
         planned["cells"][0]["spread"]["sd"].as_f64().unwrap_or_else(|| panic!("no spread in {planned}"))
     }
 
-    /// An effect of half as much again is in no number of the plan, and no file stays behind.
+    /// An effect of 50 % shows in no number of the plan, and no file stays behind.
     #[test]
     fn a_pilot_is_blind() {
         let stage = Stage::with_fakes();
@@ -55,7 +56,7 @@ mod fakes {
         assert!(!stage.state().exists());
     }
 
-    /// The command that it prints runs, with as many blocks, and finds the difference.
+    /// The printed command runs, with the planned number of blocks, and finds the difference.
     #[test]
     fn the_command_that_it_prints_is_the_run() {
         let stage = Stage::with_fakes();

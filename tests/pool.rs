@@ -1,5 +1,5 @@
-//! Runs of one plan on several machines. They are copies of one run of fakes with other hosts and
-//! other values.
+//! Runs of one plan on several machines. They are copies of one run of fakes, with other hosts and
+//! values.
 
 use crate::support::{Stage, cell_of, listed, unbroken};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn stage() -> Stage {
     stage
 }
 
-/// Edits a file of JSON.
+/// Edits a JSON file.
 fn edit(stage: &Stage, file: &str, change: impl Fn(&mut Value)) {
     let mut value = stage.read_json(file);
     change(&mut value);
@@ -35,8 +35,8 @@ fn edit_records(stage: &Stage, run: &str, change: impl Fn(&mut Value)) {
     stage.write(&file, text);
 }
 
-/// A copy of the run as if made by another machine, on which the other environment takes so many
-/// times as long.
+/// A copy of the run as if another machine had made it, on which the other environment takes
+/// `times` times as long.
 fn copy(stage: &Stage, run: &str, machine: &str, times: f64) {
     std::fs::create_dir_all(stage.here().join(run)).unwrap();
     for file in ["plan.json", "host.json", "samples.jsonl", "events.jsonl"] {
@@ -133,15 +133,15 @@ fn runs_of_one_machine_are_one_observation() {
     stage.refuses("pool a b ./a", &["is named twice"]);
     copy(&stage, "copy", "machine-a", 1.0);
     stage.refuses("pool a copy b", &["the run copy is a copy of a"]);
-    // Two machines from one image.
+    // Two machines that were made from one image.
     edit(&stage, "again/host.json", |host| host["cpu_model"] = "another".into());
     let said = unbroken(&stage.stdout("pool a again b"));
-    assert!(said.contains("one machine id and several CPU models"), "{said}");
+    assert!(said.contains("the same machine id but several CPU models"), "{said}");
     edit(&stage, "again/host.json", |host| host["identity"] = "".into());
     stage.refuses("pool a again", &["does not say which machine made it"]);
 }
 
-/// Runs with the same last part of their paths are named by all of it.
+/// Runs whose paths end the same are named by their whole paths.
 #[test]
 fn machines_are_named_by_their_runs() {
     let stage = stage();
@@ -179,7 +179,7 @@ fn runs_of_other_plans_are_refused_with_the_differences() {
 #[test]
 fn guests_that_are_not_alike_are_refused() {
     let stage = four();
-    // On one machine the guests of the other environment have a library of their own.
+    // On one machine the guests of the other environment have another library.
     edit_records(&stage, "c", |record| {
         if record["record"] == "facts" && record["environment"] == OTHER {
             record["facts"]["libc"] = "another".into();
@@ -192,7 +192,7 @@ fn guests_that_are_not_alike_are_refused() {
     assert!(said.contains("UNEQUAL BY REQUEST"), "{said}");
 }
 
-/// Kernels and other facts of hosts may differ: they are what machines differ in.
+/// Kernels and other facts of hosts may differ: machines are expected to differ in them.
 #[test]
 fn hosts_may_differ() {
     let stage = four();
@@ -218,7 +218,7 @@ fn architectures_are_pooled_apart() {
     assert_eq!(difference["other"], "elsewhere");
     assert!((difference["difference"]["mean"].as_f64().unwrap() - 0.02).abs() < 0.01, "{difference}");
     assert!(report["warnings"].to_string().contains("differ in architecture, digests"), "{report}");
-    // Within a kind the programs are the same.
+    // Within a kind the programs must be the same.
     edit(&stage, "d/plan.json", |plan| plan["digests"]["kernels"] = "11".into());
     stage.refuses("pool a b c d --by architecture", &["digests:kernels", "11 (d)"]);
 }
@@ -249,7 +249,7 @@ fn machines_are_grouped_by_what_the_user_says() {
     stage.refuses("pool a again --label a=x --label again=y", &["are of one machine and in two groups"]);
 }
 
-/// Somebody may have ended it for what it showed.
+/// Somebody may have stopped the run because of what it showed.
 #[test]
 fn a_run_that_is_incomplete_is_left_out() {
     let stage = four();
@@ -261,7 +261,7 @@ fn a_run_that_is_incomplete_is_left_out() {
     assert_eq!(listed(&report, "machines").len(), 3);
     assert!(report["warnings"].to_string().contains("b is left out"), "{report}");
     stage.refuses("pool b", &["no run here is complete", "weigh resume"]);
-    // A last line that a crash cut short is said.
+    // A last line that a crash cut short is reported.
     stage.write("c/samples.jsonl", stage.read("c/samples.jsonl") + "{\"record\":");
     let report = stage.json("pool a c d --format json");
     assert!(report["warnings"].to_string().contains("cut short by a crash"), "{report}");
@@ -292,7 +292,7 @@ fn a_run_that_goes_on_is_refused() {
     stage.stdout("pool a b");
 }
 
-/// No time of one machine is compared with one of another.
+/// No time of one machine is compared with a time of another.
 #[test]
 fn clocks_that_are_hours_apart_change_nothing() {
     let stage = four();
@@ -313,7 +313,7 @@ fn runs_without_an_effect_leave_nothing_to_pool() {
     stage.run("pool r").ends_saying(4, &["no run here has an effect to pool"]);
 }
 
-/// Three machines that are alike and measured 30 of 90 blocks each.
+/// Three equal machines that each measured 30 of 90 blocks.
 fn shared() -> Stage {
     let stage = four();
     for (number, run) in ["a", "b", "c"].into_iter().enumerate() {
@@ -337,7 +337,7 @@ fn shares_of_one_plan_are_joined() {
     for part in ["THESE MACHINES", "blocks shared out", "the machines differ"] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // A verdict takes no second machine, and a share that is missing is told.
+    // A verdict needs no second machine, and a missing share is reported.
     let said = unbroken(&stage.stdout("pool b"));
     assert!(said.contains("of 3 shares these are missing: 1, 3") && said.contains("SLOWER"), "{said}");
     stage.run("pool a b c --gate 1").ends_with(3);
@@ -359,7 +359,7 @@ fn shares_that_do_not_fit_are_refused() {
     stage.refuses("pool a b", &["a and b are the same share, 1 of 3"]);
 }
 
-/// A fleet stands for the runs of its machines that are done.
+/// A fleet means the runs of its machines that are done.
 #[test]
 fn a_fleet_is_pooled_by_its_name() {
     let stage = four();

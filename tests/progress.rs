@@ -1,4 +1,4 @@
-//! What one sees of a run that goes on: on terminals of several widths, and where there is none.
+//! What a user sees of a run in progress: on terminals of several widths, and without a terminal.
 
 use crate::support::{Stage, words};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -7,11 +7,11 @@ use std::fs::File;
 use std::io::Read;
 use std::process::{Command, ExitStatus};
 
-/// Lines of the terminals: all that is ever said has room.
+/// Lines of the terminals: everything that is ever printed fits.
 const LINES: u16 = 60;
 const BLOCKS: usize = 6;
 
-/// Three environments that are compared with a fourth, whose commands take their time.
+/// Three environments that are compared with a fourth, whose commands take real time.
 fn line(out: &str) -> String {
     let fake = |more: &str| format!("null:real=yes,time=60ms,sd=0.01{more}");
     let named = ["", ",label=b", ",label=an-environment-with-a-name-of-many-words", ",effect=0.1"];
@@ -24,7 +24,7 @@ fn line(out: &str) -> String {
 
 /// A run on a terminal.
 struct Watched {
-    /// Pictures of the screen, each a list of lines without blanks at their ends.
+    /// Pictures of the screen, each a list of lines without trailing blanks.
     pictures: Vec<Vec<String>>,
     bytes: Vec<u8>,
     status: ExitStatus,
@@ -59,17 +59,17 @@ fn watch(stage: &Stage, columns: u16, out: &str, environment: &[(&str, &str)]) -
     let stream = || terminal.try_clone().unwrap();
     command.stdin(stream()).stdout(stream()).stderr(stream());
     let mut run = command.spawn().unwrap();
-    // The terminal is closed when the last process has closed it.
+    // The terminal closes when the last process has closed it.
     drop((command, terminal));
 
     let mut bytes = Vec::new();
-    // A terminal that nobody has open any more gives EIO.
+    // Reading a terminal that nobody has open any more gives EIO.
     let _closed = File::from(master).read_to_end(&mut bytes);
     let mut screen = vt100::Parser::new(LINES, columns, 0);
     let mut pictures = Vec::new();
     for (at, part) in String::from_utf8(bytes.clone()).unwrap().split("\x1b[").enumerate() {
-        // A redraw begins where the cursor moves up (ECMA-48, 8.3.22): by then the picture is
-        // whole.
+        // A redraw begins when the cursor moves up (ECMA-48, 8.3.22): before that the picture is
+        // complete.
         if part.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with('A') {
             pictures.push(picture(&screen, columns));
         }
@@ -82,7 +82,7 @@ fn watch(stage: &Stage, columns: u16, out: &str, environment: &[(&str, &str)]) -
 
 const SPINNER: &str = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏";
 
-/// The lines that are drawn again, if they are all there: that of the blocks, that of the cell,
+/// The lines that are redrawn, if they are all there: that of the blocks, that of the cell, and the
 /// rows.
 fn board(picture: &[String]) -> Option<&[String]> {
     let first = picture.iter().position(|line| line.starts_with("block ") && line.contains(" of "))?;
@@ -104,7 +104,7 @@ fn a_terminal_of_any_width_shows_the_run_in_lines_that_fit_and_is_clean_in_the_e
         let (mut full, mut drawn) = (0, false);
         for lines in boards {
             assert!(is_cell(&lines[1]), "{columns}: the cell stands under the blocks: {lines:?}");
-            // Were a line too long, its rest would be a line that is none of these.
+            // If a line were too long, its rest would be a line that is none of these.
             let rows: Vec<&String> = lines[2..].iter().filter(|line| !line.contains(" time)")).collect();
             assert!(
                 rows.iter().all(|row| row.starts_with("  ") && row.contains("] n ")),
@@ -133,7 +133,7 @@ fn a_terminal_of_any_width_shows_the_run_in_lines_that_fit_and_is_clean_in_the_e
         let text = watched.last().join("\n");
         assert!(text.contains("report: ") && text.contains("time: "), "{text}");
     }
-    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    // Fakes change nothing on the host; what others do there meanwhile does not matter.
     assert!(!stage.state().exists(), "the state directory is left");
 }
 
@@ -144,7 +144,7 @@ fn a_terminal_gets_no_colour_and_no_letters_that_it_does_not_want() {
     assert!(plain.status.success());
     assert!(plain.bytes.is_ascii(), "{:?}", plain.pictures);
     let colours = String::from_utf8(plain.bytes).unwrap();
-    // What sets colours ends in m (ECMA-48, 8.3.117).
+    // Sequences that set colours end in m (ECMA-48, 8.3.117).
     let ends = colours
         .split("\x1b[")
         .skip(1)
@@ -152,13 +152,13 @@ fn a_terminal_gets_no_colour_and_no_letters_that_it_does_not_want() {
     assert!(ends.clone().count() > 0 && ends.clone().all(|end| !end.starts_with('m')), "{colours:?}");
     assert!(plain.pictures.iter().any(|picture| board(picture).is_some()));
 
-    // Where the cursor cannot be moved, lines are written.
+    // If the cursor cannot be moved, plain lines are written.
     let dumb = watch(&stage, 80, "dumb", &[("TERM", "dumb"), ("NO_COLOR", "1")]);
     assert!(dumb.status.success());
     let text = String::from_utf8(dumb.bytes).unwrap();
     assert!(!text.contains('\x1b'), "{text:?}");
     assert!(text.contains(&format!("block {BLOCKS}/{BLOCKS}, ")), "{text}");
-    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    // Fakes change nothing on the host; what others do there meanwhile does not matter.
     assert!(!stage.state().exists(), "the state directory is left");
 }
 
@@ -171,9 +171,9 @@ fn without_a_terminal_there_are_a_few_plain_lines() {
     let blocks: Vec<&str> = text.lines().filter(|line| line.starts_with("block ")).collect();
     assert!(blocks[0].starts_with("block 1/300, about "), "{text}");
     assert!(blocks.last().unwrap().starts_with("block 300/300, about 0 ms left; widest: "), "{text}");
-    // Three hundred blocks take a second or two; a machine that is busy gives one more line every
-    // five.
+    // Three hundred blocks take a second or two; on a busy machine there is one more line every
+    // five seconds.
     assert!(blocks.len() < 15, "{text}");
-    // Fakes change nothing on the host; what others do there meanwhile is not the subject.
+    // Fakes change nothing on the host; what others do there meanwhile does not matter.
     assert!(!stage.state().exists(), "the state directory is left");
 }

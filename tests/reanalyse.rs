@@ -1,15 +1,15 @@
-//! `weigh study --reanalyse`: the raw logs of a study again.
+//! `weigh study --reanalyse`: analyses the raw logs of a study again.
 
 use crate::support::{Said, Stage, listed, named, reference, unbroken, words};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The logs of IBM RC25482; without them a test is skipped, or fails where they are required.
+/// The logs of IBM RC25482. Without them a test is skipped, or fails if they are required.
 fn logs(test: &str) -> Option<PathBuf> {
     reference(test).map(|directory| directory.join("felter-2014"))
 }
 
-/// `weigh study` with these words on the logs in a directory.
+/// Runs `weigh study` with this line on the logs in a directory.
 fn reanalyse(stage: &Stage, line: &str, directory: &Path) -> Said {
     let mut command = stage.weigh();
     command.arg("study").args(words(line)).arg("--reanalyse").arg(directory);
@@ -105,7 +105,7 @@ fn one_run_of_fio_decides_nothing() {
             assert!((found - expected).abs() < 1e-6, "{quantity}: {found} instead of {expected}");
         }
     }
-    // What is not there is said, and keeps nothing else from being read.
+    // Missing logs are reported, and do not prevent the others from being read.
     let pxz = experiment(&report, "table-1/pxz")["not_run"].to_string();
     assert!(pxz.contains("names no raw logs"), "{pxz}");
     let gups = experiment(&report, "table-1/gups")["not_run"].to_string();

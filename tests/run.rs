@@ -1,9 +1,9 @@
-//! The main path, end to end: real guests, real work, the host as it was.
+//! The main path, end to end: real guests, real work, and a host that is as before.
 
 use crate::support::{Stage, cell_of, listed, shown, trials, with_native};
 use serde_json::Value;
 
-/// Every platform that is ready, on a kernel and on a command of the user's.
+/// Every ready platform, with a kernel and with a user's command.
 #[test]
 fn native_and_containers_are_compared() {
     let stage = Stage::new();
@@ -53,7 +53,7 @@ fn limits_are_the_same_everywhere() {
         }
     }
     assert!(seen >= on.split(',').count(), "only {seen} logs show the limit");
-    // Memory: a program that needs more than the limit cannot have it, on any platform.
+    // Memory: on no platform can a program have more than the limit.
     stage.run(&format!(
         "run --on {on} --blocks 1 --memory 64MiB --out m --warmup 0 \
          -- sh -c 'x=$(head -c 300000000 /dev/zero | tr \"\\0\" x); test -n \"$x\"'"
@@ -67,7 +67,7 @@ fn limits_are_the_same_everywhere() {
     stage.host_is_as_before();
 }
 
-/// A plan that was written is run again exactly.
+/// A written plan can be run again exactly.
 #[test]
 fn a_plan_can_be_repeated() {
     let stage = Stage::new();
@@ -109,8 +109,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// Native against itself must not come out as different on work that takes milliseconds, and
-    /// must be able to.
+    /// A fake must not be found different from an equal one, and an injected slowdown must be
+    /// found.
     #[test]
     fn an_injected_slowdown_is_found_and_its_absence_is_not() {
         let stage = Stage::with_fakes();
@@ -128,7 +128,8 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// A build that does not start passes no gate, and a gate that demands proof asks for blocks.
+    /// A build that does not start passes no gate, and a gate that demands proof asks for more
+    /// blocks.
     #[test]
     fn what_a_gate_cannot_judge_is_exit_code_4() {
         let stage = Stage::with_fakes();
@@ -152,8 +153,8 @@ mod fakes {
             stage.run(&run).ends_with(code);
         }
         stage.run("show last --gate 5").ends_with(3);
-        // The same as test cases: written before the exit code is decided, so that a server of
-        // continuous integration has them.
+        // The same as test cases. They are written before the exit code is decided, so that a
+        // continuous integration server has them.
         let said = stage.run("show last --gate 5 --format junit --output junit.xml").ends_with(3);
         assert_eq!(said.stdout, "");
         let cases = stage.read("junit.xml");

@@ -1,12 +1,12 @@
 //! `weigh selftest` from outside: exit codes, the JSON, Ctrl-C, and, in the slow lane, this host
-//! itself with a neighbour.
+//! with a neighbour.
 
 use crate::support::{Said, Stage, interrupt, is_long, listed, ready, shown, wait_until, with_native};
 use serde_json::Value;
 use std::process::Child;
 use std::time::Duration;
 
-/// Each platform against itself, and with 3 % more work, in slices and whole.
+/// Checks each platform against itself, and with 3 % more work, in slices and in whole trials.
 fn platforms_are_inside(stage: &Stage, platforms: &str) {
     let said = living(stage, &format!("--platforms {platforms} --seed 7 --format json --out it"));
     let judgement: Value = serde_json::from_str(&said.stdout).unwrap();
@@ -67,7 +67,8 @@ fn platforms_that_make_no_sense_are_refused() {
     assert!(!stage.here().join("weigh-runs").exists());
 }
 
-/// The slow lane: `WEIGH_LONG=1`. Minutes, and it needs the machine for itself.
+/// Whether this is the slow lane: `WEIGH_LONG=1`. It takes minutes, and needs the machine for
+/// itself.
 fn is_slow_lane(test: &str) -> bool {
     if !is_long() {
         eprintln!("SKIPPED {test}: it takes minutes; WEIGH_LONG=1 runs it");
@@ -89,14 +90,14 @@ fn this_host_stays_inside_its_bands() {
     }
     let stage = Stage::new();
     let mut command = stage.weigh();
-    // Where it is remembered.
+    // The result is remembered there.
     command.env("WEIGH_CACHE", stage.here().join("cache")).timeout(Duration::from_secs(3600));
     Said::of("selftest", command.args(["selftest", "--seed", "11"]).output().unwrap()).ends_with(0);
     assert_eq!(stage.read_json("cache/selftest.json")["passed"], true);
     stage.host_is_as_before();
 }
 
-/// Ends a process when the test does, however it does.
+/// Ends a process when the test ends, even by a panic.
 struct Neighbour(Child);
 
 impl Drop for Neighbour {
@@ -112,8 +113,8 @@ fn a_neighbour_that_burns_a_core_now_and_then_does_not_move_it_out() {
         return;
     }
     let stage = Stage::new();
-    // Up to a second of work, up to a second of rest, at random: as long as a few trials, so that
-    // it strikes one of a pair.
+    // Up to a second of work and up to a second of rest, at random: as long as a few trials, so
+    // that it affects one of a pair.
     let script = "import random, time\nrandom.seed(5)\nwhile True:\n until = time.monotonic() + random.random()\n \
                   while time.monotonic() < until: pass\n time.sleep(random.random())";
     let neighbour = std::process::Command::new("python3").args(["-c", script]).spawn();
@@ -128,8 +129,8 @@ fn a_neighbour_that_burns_a_core_now_and_then_does_not_move_it_out() {
     stage.host_is_as_before();
 }
 
-/// The slow lane: the kernels are as quick as the tools they stand for. Debug builds have optimised
-/// kernels, too.
+/// The slow lane: the kernels are as fast as the tools that they represent. Kernels are optimised
+/// in debug builds, too.
 #[test]
 fn kernels_do_what_the_canonical_tools_do() {
     if !is_slow_lane("kernels_do_what_the_canonical_tools_do") {
@@ -192,7 +193,7 @@ mod fakes {
         let said = stage.run("selftest --fake sd=0.01 --fake-other time=10.1ms --seed 3");
         let said = said.ends_saying(1, &["the method does not keep its promises on this host"]);
         said.says(&["OUTSIDE: in slices: ", "in whole trials: the label alone changes the result by +"]);
-        // Its directory is no run, so `last` does not lead there.
+        // Its directory is not a run, so `last` does not lead there.
         stage.refuses("show last", &[]);
     }
 
@@ -228,7 +229,7 @@ mod fakes {
     #[test]
     fn ctrl_c_ends_it_cleanly_with_what_is_there() {
         let stage = Stage::with_fakes();
-        // Fakes that take their time in truth, so that there is something to interrupt.
+        // Fakes that take real time, so that there is something to interrupt.
         let mut weigh = stage.spawn("selftest --fake time=5ms,real=yes,sd=0.01 --seed 3 --out it");
         wait_until("the fourth comparison", || {
             let entries = std::fs::read_dir(stage.here().join("it")).into_iter().flatten().flatten();
@@ -236,8 +237,8 @@ mod fakes {
         });
         interrupt(&weigh);
         let status = weigh.wait().unwrap();
-        // Judged by few comparisons, it may hardly be outside; what it may not is hang, crash or
-        // leave something.
+        // Judged by few comparisons, it will hardly be outside. It must not hang, crash or leave
+        // anything behind.
         assert_eq!(status.code(), Some(0), "{}", stage.spawned_said());
         let judgement = stage.read_json("it/selftest.json");
         assert_eq!(judgement["cut_short"], "interrupted");

@@ -1,4 +1,4 @@
-//! Servers in guests that are really there, driven from outside over each path.
+//! Servers in real guests, driven from outside over each path.
 
 use crate::support::{Stage, cell_of, listed, median, named, ready, shown};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A server of requests and responses, with `more` in its table of the server.
+/// The manifest of a request-response server, with `more` in its server table.
 pub fn manifest(server: &str, more: &str) -> String {
     format!(
         r#"
@@ -47,7 +47,7 @@ json = "/metrics/tcp_rate/value"
 
 pub const ECHO: &str = r#"["weigh-kernels", "echo", "--protocols", "tcp", "--serve", "{listen}:{port}"]"#;
 
-/// `weigh run` of the manifest on these environments, and the report.
+/// Runs the manifest on these environments, and returns the report and the output.
 fn measured(stage: &Stage, manifest: &str, on: &str, more: &str) -> (Value, String) {
     stage.write("little.toml", manifest);
     let run = stage.run(&format!(
@@ -62,7 +62,8 @@ fn rate<'a>(report: &'a Value, environment: &str) -> &'a Value {
     cell_of(report, environment, "rate")
 }
 
-/// The facts of a network are there, and what `net` implies is told and not refused.
+/// Checks that the facts of a network are there, and that what `net` implies is reported and not
+/// refused.
 fn a_network_is_described(report: &Value, environment: &str) {
     let of = named(report, "environments", environment);
     let (facts, intended) = (&of["facts"], &of["intended"]);
@@ -124,7 +125,7 @@ fn a_server_is_measured_over_each_path() {
     stage.host_is_as_before();
 }
 
-/// An open loop at half of what the server does when it is saturated, and at a rate by name.
+/// An open loop at half of the server's saturated rate, and at a given rate.
 #[test]
 fn an_open_loop_runs_at_a_share_of_what_was_proven() {
     let stage = Stage::new();
@@ -148,7 +149,8 @@ fn an_open_loop_runs_at_a_share_of_what_was_proven() {
     let (offered, reached) =
         (paced["rate_per_s"].as_f64().unwrap(), paced["reached_per_s"]["native"].as_f64().unwrap());
     assert!((offered / (0.2 * reached) - 1.0).abs() < 0.01, "{paced}");
-    // Arrivals are at random, and the machine may be busy: more than was asked for never comes.
+    // Arrivals are random, and the machine may be busy, but the rate never exceeds the requested
+    // one by much.
     assert!(rate("little{rate=20%}") < 1.3 * offered, "{said}");
     assert!(rate("little{rate=400}") < 1.5 * 400.0, "{said}");
     assert!(of("little{rate=400}")["paced"].is_null(), "{said}");
@@ -156,7 +158,7 @@ fn an_open_loop_runs_at_a_share_of_what_was_proven() {
     stage.host_is_as_before();
 }
 
-/// What goes wrong is told with the server's words, nothing is left, and the others are measured.
+/// Failures are reported with the server's words, nothing is left, and the others are measured.
 #[test]
 fn servers_that_fail_are_told() {
     let stage = Stage::new();
@@ -176,8 +178,8 @@ fn servers_that_fail_are_told() {
     stage.host_is_as_before();
 }
 
-/// Listens on the port that a run writes to a file, as an echo server that anybody could take for
-/// the run's, and then makes a second file. Returns how many bytes it was sent when `over` says so.
+/// Listens on the port that a run writes to a file, as an echo server that could be mistaken for
+/// the run's, and then makes a second file. When `over` is set, returns how many bytes it received.
 fn stranger(here: std::path::PathBuf, over: Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     let wait = || std::thread::sleep(Duration::from_millis(5));
     std::thread::spawn(move || {
@@ -210,8 +212,8 @@ fn stranger(here: std::path::PathBuf, over: Arc<AtomicBool>) -> std::thread::Joi
     })
 }
 
-/// Somebody takes the server's port before the server does: the server gets another one, whether it
-/// ends because of that or not, and the other program is never loaded in its place.
+/// Somebody takes the server's port before the server does. The server gets another one, whether it
+/// ends because of that or not, and the other program never receives load in its place.
 #[test]
 fn a_port_that_somebody_takes_is_replaced() {
     for otherwise in ["exit 1", "exec sleep 1000"] {
@@ -236,8 +238,8 @@ fn a_port_that_somebody_takes_is_replaced() {
     }
 }
 
-/// A client that hangs is ended at its deadline with all that it started, and the other workloads
-/// go on.
+/// A client that hangs is killed at its deadline with everything that it started, and the other
+/// workloads continue.
 #[test]
 fn a_client_that_hangs_is_ended() {
     const WORDS: &str = "7777.25";
@@ -262,7 +264,7 @@ fn a_client_that_hangs_is_ended() {
     stage.host_is_as_before();
 }
 
-/// A guest that nobody can reach is left out, and says why.
+/// A guest that cannot be reached is left out, and says why.
 #[test]
 fn a_guest_without_a_network_is_left_out() {
     let stage = Stage::new();
@@ -278,19 +280,19 @@ fn a_guest_without_a_network_is_left_out() {
     stage.host_is_as_before();
 }
 
-/// A dataset that does not fit is refused with what it needs and what there is, before anything is
-/// measured; no server is needed for that.
+/// A dataset that does not fit is refused, with what it needs and what there is, before anything is
+/// measured. No server is needed for that.
 #[test]
 fn a_dataset_that_does_not_fit_says_what_it_needs() {
     let stage = Stage::new();
     for (workload, param, words) in [
-        // 156 bytes a key.
+        // Each key takes 156 bytes.
         (
             "redis",
             "keys=1e12",
             ["148773210MiB of memory are needed and the guest", "fewer keys (`--param keys=`)"],
         ),
-        // 256 bytes a row, and a 64th for the file system.
+        // Each row takes 256 bytes, and the file system a 64th more.
         ("mariadb", "rows=1e12", ["247955502MiB are needed", "1000000000000 rows (--param rows=)"]),
         ("mariadb", "buffer-pool=1000TiB", ["of memory are needed and the guest", "--param buffer-pool="]),
         ("fio-random", "file-bytes=1000TiB", ["are needed: choose a smaller size", "free and"]),
@@ -310,7 +312,7 @@ fn a_dataset_that_does_not_fit_says_what_it_needs() {
     stage.host_is_as_before();
 }
 
-/// What will listen where is told before anything is done.
+/// A dry run says what will listen where before anything is done.
 #[test]
 fn a_dry_run_says_who_serves_and_who_loads() {
     let stage = Stage::new();

@@ -1,5 +1,5 @@
-//! `weigh run --slices` where a guest does not obey, dies while it stands frozen, or has two
-//! hundred threads, and where weigh itself is frozen or killed.
+//! `weigh run --slices` with guests that do not freeze, die while frozen, or have two hundred
+//! threads, and with weigh itself frozen or killed.
 
 use crate::support::{
     Stage, cell_of, interrupt, kill, records, shown, trials, wait_for, wait_until, with_native,
@@ -14,8 +14,8 @@ use stuck_files::StuckFiles;
 #[path = "support/stuck_files.rs"]
 mod stuck_files;
 
-/// The control groups of a kind of guest that runs now, in the hierarchy of version 1 that freezes
-/// or in that of version 2.
+/// The control groups of the running guests of a platform, in the version 1 hierarchy with the
+/// freezer or in that of version 2.
 fn groups(stage: &Stage, platform: &str) -> Vec<PathBuf> {
     let ledgers = std::fs::read_dir(stage.state().join("ledger")).into_iter().flatten().flatten();
     let run = ledgers.filter_map(|it| Some(it.path().file_stem()?.to_str()?.to_string())).next();
@@ -43,7 +43,7 @@ fn root() -> PathBuf {
     if v1.is_dir() { v1 } else { "/sys/fs/cgroup".into() }
 }
 
-/// A group and all below it.
+/// A group and all groups below it.
 fn below(group: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
     let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -55,7 +55,7 @@ fn is_frozen(group: &Path) -> bool {
     read("freezer.state").trim() == "FROZEN" || read("cgroup.events").contains("frozen 1")
 }
 
-/// Sends SIGKILL to all processes of a group and of those below it.
+/// Sends SIGKILL to all processes of a group and of the groups below it.
 fn kill_all(group: &Path) {
     let read = |group: PathBuf| std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let text: String = below(group).into_iter().map(read).collect();
@@ -66,8 +66,8 @@ fn kill_all(group: &Path) {
     }
 }
 
-/// Waits until a guest of a platform is being sliced: it has been frozen and thawed again and
-/// again, faster than between units. Returns its group, which stood frozen at the last look.
+/// Waits until a guest of a platform is being sliced: it is frozen and thawed repeatedly, faster
+/// than between units. Returns its group, which was frozen when last checked.
 fn sliced(stage: &Stage, child: &mut Child, platform: &str) -> PathBuf {
     const CHANGES: usize = 8;
     const AT_MOST: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ fn sliced(stage: &Stage, child: &mut Child, platform: &str) -> PathBuf {
     group
 }
 
-/// A command that counts; `before` goes first.
+/// A command that counts; `before` runs first.
 fn work(stage: &Stage, name: &str, before: &str) -> PathBuf {
     stage.write(name, format!("#!/bin/sh\n{before}\ni=0; while [ $i -lt 20000 ]; do i=$((i+1)); done\n"));
     let path = stage.here().join(name);
@@ -115,8 +115,8 @@ fn is_failure(trial: &Value) -> bool {
     trial["outcome"]["kind"] == "failed"
 }
 
-/// Where one environment failed, the others of its unit were measured, and it was measured itself
-/// in a later block.
+/// Checks that where one environment failed, the others of its unit were measured, and that it was
+/// itself measured in a later block.
 fn failed_alone_and_came_back(run: &Path, environment: &str) -> Value {
     let all = trials(run);
     let of = |trial: &&Value| trial["environment"] == *environment;
@@ -153,7 +153,7 @@ fn a_guest_that_cannot_be_frozen_fails_alone() {
         eprintln!("SKIPPED a_guest_that_cannot_be_frozen_fails_alone: no FUSE");
         return;
     };
-    // Native guests alone share the namespace of processes with this test.
+    // Only native guests share the PID namespace with this test.
     let native = std::fs::read_link("/proc/self/ns/pid").unwrap();
     let elsewhere = format!("[ $(readlink /proc/self/ns/pid) != '{}' ]", native.display());
     let stuck = format!("cat {}/x </dev/null >/dev/null 2>&1 &", files.display());
@@ -209,12 +209,12 @@ fn count_in_two_hundred_threads() {
     }
 }
 
-/// All threads stand still when their guest does: otherwise more CPU time would be used than the
-/// thawed time has.
+/// All threads stop when their guest does: otherwise they would use more CPU time than the thawed
+/// periods provide.
 #[test]
 fn two_hundred_threads_are_sliced() {
     let stage = Stage::new();
-    // Guests see the working directory, and not every place where a checkout may be.
+    // Guests see the working directory, but not every place where a checkout may be.
     let itself = stage.here().join("itself");
     std::fs::copy(std::env::current_exe().unwrap(), &itself).unwrap();
     let command = format!("{} --exact --ignored slice_cases::count_in_two_hundred_threads", itself.display());
@@ -235,7 +235,8 @@ fn two_hundred_threads_are_sliced() {
         let used = |run: &Value| seconds(&run["user_ns"]) + seconds(&run["system_ns"]);
         let all: f64 = iterations.iter().map(used).sum();
         assert!(all < 1.1 * cpus * thawed, "{all} s of CPU time in {thawed} s: {trial}");
-        // The value is the time of one run: no less than its CPU time takes on all CPUs.
+        // The value is the time of one run: no less than its CPU time divided by the number of
+        // CPUs.
         let value = iterations[0]["values"]["time"].as_f64().unwrap_or_else(|| panic!("{trial}"));
         let least = all / iterations.len() as f64 / cpus;
         assert!(value > 0.8 * least && value < 20.0 * least, "{value} s, at least {least} s: {trial}");
@@ -243,7 +244,7 @@ fn two_hundred_threads_are_sliced() {
     stage.host_is_as_before();
 }
 
-/// Whoever froze weigh itself finds the run going on when they thaw it, after any time.
+/// If somebody freezes weigh itself, the run continues when it is thawed, after any time.
 #[test]
 fn weigh_may_be_frozen_itself() {
     let stage = Stage::new();
@@ -259,7 +260,7 @@ fn weigh_may_be_frozen_itself() {
     let mut child = stage.spawn(line);
     std::fs::write(parent.join("cgroup.procs"), child.id().to_string()).unwrap();
     sliced(&stage, &mut child, "namespaces");
-    // The longest of these is longer than any guest may take to freeze.
+    // The longest of these exceeds the time that any guest may take to freeze.
     for ms in [20, 50, 100, 2500] {
         std::fs::write(parent.join(file), words[0]).unwrap();
         wait_until("weigh is frozen", || is_frozen(&parent));
@@ -274,7 +275,7 @@ fn weigh_may_be_frozen_itself() {
     stage.host_is_as_before();
 }
 
-/// Groups that an engine made are thawed and removed by the ledger as well.
+/// The ledger also thaws and removes groups that an engine made.
 #[test]
 fn clean_thaws_what_a_killed_run_left_frozen() {
     const TEST: &str = "clean_thaws_what_a_killed_run_left_frozen";
@@ -289,7 +290,7 @@ fn clean_thaws_what_a_killed_run_left_frozen() {
         // Podman names the group of a container itself.
         sliced(&stage, &mut child, if platform == "podman" { "native" } else { platform });
         kill(&mut child);
-        // Of two guests in a unit one is frozen at any time.
+        // Of two guests in a unit, one is frozen at any time.
         let left = [groups(&stage, "native"), groups(&stage, platform)].concat();
         assert!(left.iter().any(|group| is_frozen(group)), "{platform}: {left:?}");
         stage.stdout("clean");
@@ -298,7 +299,7 @@ fn clean_thaws_what_a_killed_run_left_frozen() {
 }
 
 /// In namespaces this work loses 5 ms after every pause, as if a switch had emptied all caches. So
-/// the shorter its slices, the slower it is; whole trials pause it never.
+/// it is slower the shorter its slices are; whole trials never pause it.
 const AFTER_A_PAUSE: &str = r#"#!/usr/bin/env python3
 import json, os, signal, sys, time
 asked = []
@@ -325,7 +326,7 @@ while not asked if endless else last - began < 0.1:
 print(json.dumps({"time": (last - began) / max(done, 1), "passed": True}))
 "#;
 
-/// Slices that distort are replaced by longer ones, and those by whole trials.
+/// Slices that distort the result are replaced by longer ones, and those by whole trials.
 #[test]
 fn slices_that_are_too_short_give_way() {
     const TEST: &str = "slices_that_are_too_short_give_way";
@@ -376,7 +377,7 @@ json = "/time"
     assert!(voids.iter().all(|void| void["cause"] == "slice-length"), "{voids:?}");
     assert_eq!(2 * voids.len(), sliced.len(), "every unit in slices was replaced");
     let shown = shown(&stage, "r");
-    // A run has at most twice the blocks that were planned.
+    // A run has at most twice the planned number of blocks.
     assert!(shown["blocks"]["done"].as_u64().unwrap() >= 3, "{shown}");
     let overhead = cell_of(&shown, "namespaces", "time")["overhead"]["mean"].as_f64().unwrap();
     assert!(overhead.abs() < 0.5, "a loss in every slice would be more: {overhead}");

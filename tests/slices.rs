@@ -1,12 +1,12 @@
 //! `weigh run --slices` with real guests: what it records, and what happens when something ends in
-//! the middle.
+//! the middle of a run.
 
 use crate::support::{Stage, ready, shown};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Work of some tens of milliseconds that asks for nothing, and does it in so many threads.
+/// Writes an executable script.
 fn script(stage: &Stage, name: &str, text: &str) -> PathBuf {
     let path = stage.here().join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -25,7 +25,7 @@ fn of_kind(records: &[Value], kind: &str) -> Vec<Value> {
     records.iter().filter(|record| record["record"] == kind).cloned().collect()
 }
 
-/// Environments that take part here.
+/// The environments that are available here.
 fn environments(stage: &Stage, test: &str) -> String {
     let further =
         ["namespaces", "runc", "docker"].into_iter().filter(|platform| ready(stage, platform, test));
@@ -53,7 +53,7 @@ fn kernels_and_commands_are_measured_in_slices() {
             slices["thawed_us"].as_array().unwrap().iter().map(|us| us.as_u64().unwrap()).collect();
         assert!(thawed.iter().sum::<u64>() >= 500_000, "half a second each: {trial}");
         assert!(slices["marks"]["after_us"].as_array().unwrap().len() >= 4, "{trial}");
-        // So the record of a block of three environments has less than 20 kB.
+        // So the record of a block of three environments is smaller than 20 kB.
         assert!(trial.to_string().len() < 6_500, "a record is small: {}", trial.to_string().len());
         let values = trial["outcome"]["iterations"][0]["values"].as_object().unwrap();
         assert!(values.values().all(|value| value.as_f64().unwrap() > 0.0), "{trial}");
@@ -63,7 +63,7 @@ fn kernels_and_commands_are_measured_in_slices() {
     stage.host_is_as_before();
 }
 
-/// The time that slices give is that of whole trials: the same work, and half as much of it.
+/// Slices show a known difference: a quarter of the work takes about a quarter of the time.
 #[test]
 fn slices_find_a_known_difference() {
     let stage = Stage::new();
@@ -80,7 +80,7 @@ fn slices_find_a_known_difference() {
             .collect();
         assert_eq!(seconds.len(), 4);
         for trial in &trials {
-            // The warm-up is charged to no run.
+            // The warm-up is not charged to any run.
             let iterations = trial["outcome"]["iterations"].as_array().unwrap();
             let ns = |value: &Value| value.as_u64().unwrap() as f64;
             let used: f64 = iterations.iter().map(|i| ns(&i["user_ns"]) + ns(&i["system_ns"])).sum();
@@ -89,7 +89,7 @@ fn slices_find_a_known_difference() {
             assert!(charged < most * used, "{charged} ns charged, {used} ns used: {trial}");
         }
         seconds.sort_by(f64::total_cmp);
-        // The least disturbed ones: other work on this machine only adds.
+        // The least disturbed time: other work on this machine only adds.
         seconds[0]
     };
     let (long, short) = (once("200000", "long"), once("50000", "short"));
@@ -145,7 +145,7 @@ fn odd_commands_are_sliced() {
 fn a_command_that_fails_fails_its_trial_alone() {
     let stage = Stage::new();
     let work = script(&stage, "work", &format!("{COUNT}; [ ! -e {}/fail ]", stage.here().display()));
-    // Every run but those in the namespaces sees the file, which is made after the pilot.
+    // Every run except those in namespaces sees the file, which is made after the pilot.
     let command = work.display().to_string();
     let mut child =
         stage.spawn(&format!("run --slices 5ms --on native,namespaces --blocks 30 --out r -- {command}"));
@@ -181,7 +181,7 @@ fn wait_for_trials(run: &Path, count: usize) {
     }
 }
 
-/// Ctrl-C and SIGKILL between slices: everything is thawed, nothing is lost, and the run goes on.
+/// Ctrl-C and SIGKILL between slices: everything is thawed, nothing is lost, and the run continues.
 #[test]
 fn a_run_that_ends_between_slices_leaves_nothing_and_is_resumed() {
     let stage = Stage::new();
@@ -190,7 +190,7 @@ fn a_run_that_ends_between_slices_leaves_nothing_and_is_resumed() {
     let mut child =
         stage.spawn(&format!("run --slices 5ms --on {on} --blocks 4 --seed 9 --out r noploop --size quick"));
     wait_for_trials(&run, on.split(',').count());
-    // In the middle of the next block: its guests are being launched, or stand frozen.
+    // In the middle of the next block: its guests are being launched, or are frozen.
     std::thread::sleep(Duration::from_millis(1200));
     interrupt(&child);
     child.wait().unwrap();

@@ -1,11 +1,12 @@
-//! `weigh soak` through the binary, with guests that are really there: for seconds, not hours.
+//! `weigh soak` through the binary, with real guests: for seconds, not hours.
 
 use crate::support::{Stage, kill, listed, ready, shown, trials, wait_for, wait_until, with_native};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// It lasts as long as asked, in guests that stay; while it goes on it is shown and says so;
-/// killed, it goes on for what is left, in another boot too; and a day of it has room on a disk.
+/// It lasts as long as requested, in guests that stay. It can be shown while it goes on, and says
+/// so. If killed, it resumes for the remaining time, also in another boot. A day of it fits on a
+/// disk.
 #[test]
 fn a_soak_lasts_is_shown_and_goes_on() {
     let stage = Stage::new();
@@ -26,9 +27,9 @@ fn a_soak_lasts_is_shown_and_goes_on() {
     stage.stdout("resume r");
     let all = trials(&run);
     assert_eq!(all[..before.len()], before[..]);
-    // A block of two workloads at least.
+    // At least one block of two workloads.
     assert!(all.len() >= before.len() + 2 * environments, "{} and {}", before.len(), all.len());
-    // One guest each before, one each after.
+    // One guest of each before, one of each after.
     let of = |trials: &[Value]| {
         let instance = |trial: &Value| trial["instance"].as_u64().unwrap();
         trials.iter().map(instance).collect::<BTreeSet<u64>>().len()
@@ -37,7 +38,7 @@ fn a_soak_lasts_is_shown_and_goes_on() {
     let report = shown(&stage, "r");
     assert!(!report["warnings"].to_string().contains("still going on"), "{}", report["warnings"]);
     assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
-    // Nothing but lines per trial and per block grows: 8640 trials of each of two environments.
+    // Only lines per trial and per block grow: 8640 trials of each of two environments.
     let grows = ["samples.jsonl", "events.jsonl"];
     let bytes: u64 = grows.iter().map(|file| run.join(file).metadata().unwrap().len()).sum();
     let each = bytes as f64 / all.len() as f64;
@@ -46,7 +47,7 @@ fn a_soak_lasts_is_shown_and_goes_on() {
     stage.host_is_as_before();
 }
 
-/// Whoever kills the guest costs a trial, and the soak goes on in another one.
+/// Killing the guest costs a trial, and the soak continues in another guest.
 #[test]
 fn a_guest_that_is_killed_is_replaced() {
     let stage = Stage::new();
@@ -58,8 +59,8 @@ fn a_guest_that_is_killed_is_replaced() {
     );
     let run = stage.here().join("r");
     wait_until("two trials", || trials(&run).len() >= 2);
-    // The first program of the guest: what its command has, above all others the parent of its
-    // process namespace.
+    // The first program of the guest, which is in its command's PID namespace and the parent of all
+    // others there.
     let victim = wait_for("the command", || init_of("sleep\u{0}0.3171\u{0}", child.id()));
     let victim = rustix::process::Pid::from_raw(victim as i32).unwrap();
     rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
@@ -73,8 +74,8 @@ fn a_guest_that_is_killed_is_replaced() {
     stage.host_is_as_before();
 }
 
-/// The process with number 1 inside of the namespace in which a command line runs, if that is not
-/// the host's.
+/// The process with number 1 in the PID namespace in which a command line runs, unless that is the
+/// host's.
 fn init_of(command: &str, weigh: u32) -> Option<u32> {
     let pids = || {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -97,7 +98,7 @@ fn init_of(command: &str, weigh: u32) -> Option<u32> {
 mod fakes {
     use super::*;
 
-    /// What would end it otherwise, and what makes no sense, is refused before anything is done.
+    /// What would end a soak early, and what makes no sense, is refused before anything is done.
     #[test]
     fn what_makes_no_soak_is_refused() {
         let stage = Stage::with_fakes();

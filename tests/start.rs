@@ -1,11 +1,11 @@
-//! `weigh start` through the binary, with guests that are really there.
+//! `weigh start` through the binary, with real guests.
 
 use crate::support::{
     Stage, cell, interrupt, kill, listed, median, ready, shown, trials, wait_until, with_native,
 };
 
-/// The stamps of every platform come one after the other, the baseline answers over its network,
-/// and who cannot says why.
+/// The stamps of every platform are in order, the baseline answers over its network, and platforms
+/// that cannot say why.
 #[test]
 fn stamps_of_native_and_containers_are_in_order() {
     let stage = Stage::new();
@@ -35,7 +35,7 @@ fn stamps_of_native_and_containers_are_in_order() {
     stage.host_is_as_before();
 }
 
-/// Everything else that can be asked for, small.
+/// Everything else that can be requested, at a small size.
 #[test]
 fn crowds_rates_restores_and_processes_are_measured() {
     let stage = Stage::new();
@@ -52,7 +52,7 @@ fn crowds_rates_restores_and_processes_are_measured() {
     stage.host_is_as_before();
 }
 
-/// Cold starts drop caches in every environment, and are cells of their own.
+/// Cold starts drop caches in every environment, and have their own cells.
 #[test]
 fn cold_starts_are_cells_of_their_own() {
     let stage = Stage::new();
@@ -66,8 +66,8 @@ fn cold_starts_are_cells_of_their_own() {
     stage.host_is_as_before();
 }
 
-/// Many guests at once in one command, without leftovers, and with little memory of weighbridge's
-/// own.
+/// Many guests at once in one command, without leftovers, and with little memory used by
+/// weighbridge itself.
 fn crowd(platform: &'static str, guests: u32, test: &str) {
     let stage = Stage::new();
     if !ready(&stage, platform, test) {
@@ -97,7 +97,7 @@ fn fifty_containers_are_up_at_once() {
     crowd("runc", 50, "fifty_containers_are_up_at_once");
 }
 
-/// The plan can be looked at.
+/// The plan can be inspected.
 #[test]
 fn a_dry_run_says_what_would_be_started() {
     let stage = Stage::new();
@@ -142,7 +142,7 @@ fn interrupted_starts_go_on_and_leave_nothing() {
 mod fakes {
     use super::*;
 
-    /// Bad input is refused before anything is touched, and says what would be right.
+    /// Bad input is refused before anything is done, with what would be right.
     #[test]
     fn bad_input_is_refused() {
         let stage = Stage::with_fakes();
@@ -159,7 +159,7 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// The gate and the JSON work as for `weigh run`; the times of fakes are exact, and need enough
+    /// The gate and the JSON work as for `weigh run`. The times of fakes are exact, and need enough
     /// digits not to be taken for rounded.
     #[test]
     fn a_slow_start_crosses_the_gate() {

@@ -1,6 +1,6 @@
-//! All studies whole, at the quick size, with `WEIGH_STUDIES=1`, or those that it names: every
-//! experiment runs, every platform of it has a value of everything that it should have or says why
-//! not, every claim has a grade, and every table and figure is in every format.
+//! All studies completely, at the quick size, with `WEIGH_STUDIES=1`, or those that it names. Every
+//! experiment runs, every platform in it has all its values or says why not, every claim has a
+//! grade, and every table and figure is in every format.
 //!
 //! It takes an hour on two CPUs. The studies stay in `target/tmp/studies`, each
 //! with its page.
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Smallest first, so that what is broken shows soon.
+/// Smallest first, so that faults show soon.
 const STUDIES: [&str; 7] = [
     "agache-2020",
     "gvisor-guide-2019",
@@ -23,14 +23,14 @@ const STUDIES: [&str; 7] = [
     "felter-2014",
 ];
 
-/// Two blocks measure everything and conclude little, which is not what is tested. Nor is how quiet
-/// the machine is.
+/// Two blocks measure everything and conclude little, but conclusions are not what is tested. Nor
+/// is how quiet the machine is.
 const EFFORT: &str = "--size quick --blocks 2 --no-void";
 
-/// For the longest of the studies; together they have to end within an hour and a half.
+/// The deadline of the longest study; together they must end within an hour and a half.
 const DEADLINE: Duration = Duration::from_secs(45 * 60);
 
-/// Why an arm may not be run: what is in its reason, and what that is.
+/// Why an arm may be left out: a part of the reason, and its kind.
 const OF_ARMS: &[(&str, &str)] = &[
     ("working KVM", "no KVM"),
     ("a KVM that gVisor", "no KVM"),
@@ -39,24 +39,24 @@ const OF_ARMS: &[(&str, &str)] = &[
     ("there is no loader.elf", "an image to be named"),
 ];
 
-/// Why a quantity of an arm that was run may have no value.
+/// Why a quantity of an arm that was run may have no value: a part of the reason, and its kind.
 const OF_CELLS: &[(&str, &str)] = &[
     ("cannot save and restore guests", "nothing to save"),
-    ("lxc-checkpoint saves no container", "nothing to save"),
+    ("lxc-checkpoint cannot save a container", "nothing to save"),
     ("needs CRIU of version 4", "no CRIU"),
     ("there is no program `netserver`", "no netperf, which is not in Debian's main"),
     ("it needs a program of your own", "a program to be named"),
     ("this size has no such value", "not at the quick size"),
 ];
 
-/// What came of a study.
+/// The result of a study.
 #[derive(Debug, Default)]
 struct Tally {
     experiments: usize,
     run: usize,
     possible: usize,
     measured: usize,
-    /// How often each kind of reason stood for an arm or a value.
+    /// How often each kind of reason was given for an arm or a value.
     reasons: BTreeMap<String, usize>,
     faults: Vec<String>,
 }
@@ -121,7 +121,7 @@ fn text<'a>(of: &'a Value, name: &str) -> &'a str {
     of[name].as_str().unwrap_or_default()
 }
 
-/// Counts what was measured, and finds what is missing without a reason that is expected on such a
+/// Counts what was measured, and finds what is missing without a reason that is expected on this
 /// machine.
 fn tally(report: &Value, ready: &Value) -> Tally {
     let mut tally = Tally::default();
@@ -134,7 +134,7 @@ fn tally(report: &Value, ready: &Value) -> Tally {
             tally.explain(kind, &format!("{name}: {}", text(arm, "id")), text(arm, "not_run"));
         }
         if arms.iter().all(|arm| arm["not_run"].is_string()) {
-            // Then each of them has a reason, and the experiment has one.
+            // Then each of them has a reason, and so must the experiment.
             if text(experiment, "not_run").is_empty() {
                 tally.faults.push(format!("{name}: was not run and does not say why"));
             }
@@ -159,7 +159,7 @@ impl Tally {
     fn values(&mut self, name: &str, experiment: &Value, arms: &[Value]) {
         let mut seen = BTreeSet::new();
         for row in list(experiment, "views").iter().flat_map(|view| list(view, "rows")) {
-            // What the paper printed and nothing measures says so itself.
+            // A row that the paper printed and nothing measures says so itself.
             if row["not_measured"].is_string() || !seen.insert((text(row, "quantity"), text(row, "point"))) {
                 continue;
             }
@@ -195,7 +195,7 @@ impl Tally {
     }
 }
 
-/// What kind of reason an arm has for not being run, where that is one to be expected.
+/// The kind of reason that an arm has for not being run, if it is an expected one.
 fn of_arm<'a>(arm: &Value, ready: &'a Value) -> Option<&'a str> {
     let reason = text(arm, "not_run");
     if let Some((_, kind)) = OF_ARMS.iter().find(|(part, _)| reason.contains(part)) {
@@ -207,12 +207,12 @@ fn of_arm<'a>(arm: &Value, ready: &'a Value) -> Option<&'a str> {
         .then_some("no such platform here")
 }
 
-/// Whether a claim has a grade, or a sentence why not.
+/// Whether a claim has a grade, or a sentence that says why not.
 fn is_graded(grade: &Value) -> bool {
     grade["grade"].as_str().or(grade["not_run"].as_str()).is_some_and(|words| !words.trim().is_empty())
 }
 
-/// Views that a format lacks; a document that does not compile.
+/// Finds views that a format lacks, and a document that does not compile.
 fn missing_of_formats(stage: &Stage, directory: &Path, report: &Value) -> Vec<String> {
     let page = std::fs::read_to_string(directory.join("report.html")).unwrap();
     let latex = shown(stage, directory, "latex");
@@ -238,8 +238,7 @@ fn missing_of_formats(stage: &Stage, directory: &Path, report: &Value) -> Vec<St
     faults
 }
 
-/// What is left of a text without what formats write in words of their own: entities of HTML,
-/// commands of LaTeX.
+/// A text without what formats spell in their own words: entities of HTML, commands of LaTeX.
 fn letters(text: &str) -> String {
     let mut left = String::new();
     let mut rest = text;
@@ -260,10 +259,10 @@ fn letters(text: &str) -> String {
     left
 }
 
-/// As in `&quot;` and `&#x27;`.
+/// The longest entity, such as `&quot;` and `&#x27;`.
 const LONGEST_ENTITY: usize = 7;
 
-/// Whether LaTeX has what the document uses.
+/// Whether LaTeX has the packages that the document uses.
 fn has_packages() -> bool {
     let found = |package: &str| {
         Command::new("kpsewhich").arg(package).output().is_ok_and(|output| !output.stdout.is_empty())
@@ -271,7 +270,7 @@ fn has_packages() -> bool {
     ["booktabs.sty", "longtable.sty", "siunitx.sty"].into_iter().all(found)
 }
 
-/// Compiles a document, where there is a program for it.
+/// Compiles a document, if a program for it is installed.
 fn compile(directory: &Path, latex: &str) -> Option<String> {
     let is_there = |program: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `weigh study` through the binary: what can be asked for, measured, interrupted, shown again, and
-//! made of a run.
+//! `weigh study` through the binary: requesting, measuring, interrupting and showing studies, and
+//! making one of a run.
 
 use crate::support::{
     Stage, copy, interrupt, kill, listed, named, ready, trials, unbroken, wait_until, words,
@@ -8,9 +8,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Two experiments of fakes, one whose command always fails, one of a workload that there is not,
-/// and one of real guests. Claims of every grade by construction: `a` takes 10 ms, `slow` 11 ms,
-/// `noisy` anything.
+/// Two experiments of fakes, one whose command always fails, one of a workload that does not exist,
+/// and one of real guests. The claims have every grade by construction: `a` takes 10 ms, `slow` 11
+/// ms, `noisy` anything.
 const MINE: &str = r#"
 name = "mine"
 title = "What fakes cost"
@@ -114,7 +114,7 @@ fn shown(stage: &Stage, study: &str) -> Value {
     stage.json(&format!("show {study} --format json"))
 }
 
-/// What became of each claim of an experiment, in one word.
+/// The grade of each claim of an experiment, in one word.
 fn grades(experiment: &Value) -> BTreeMap<String, String> {
     let word = |grade: &Value| {
         let text = grade.to_string().to_lowercase();
@@ -127,7 +127,7 @@ fn grades(experiment: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Every experiment of every study says what of it runs here, and why the rest does not.
+/// Every experiment of every study says which of its arms run here, and why the others do not.
 #[test]
 fn the_list_says_of_everything_what_runs_here() {
     let stage = Stage::new();
@@ -147,7 +147,7 @@ fn the_list_says_of_everything_what_runs_here() {
         ]
     );
     let experiments: usize = studies.iter().map(|one| listed(one, "details").len()).sum();
-    // A study of the user's is listed with the others and not measured.
+    // A study of the user's is listed with the others but not measured.
     stage.write("mine.toml", MINE);
     let all = stage.json("study --file mine.toml --json");
     let all = all.as_array().unwrap();
@@ -169,7 +169,7 @@ fn the_list_says_of_everything_what_runs_here() {
     stage.host_is_as_before();
 }
 
-/// The commands of all studies, at every size, without touching anything.
+/// Prints the commands of all studies, at every size, without changing anything.
 #[test]
 fn a_dry_run_prints_the_command_of_every_experiment() {
     let stage = Stage::new();
@@ -197,8 +197,8 @@ fn a_dry_run_prints_the_command_of_every_experiment() {
     stage.host_is_as_before();
 }
 
-/// Every grade occurs, what cannot run is said and the rest is measured, and every format tells all
-/// of it.
+/// Every grade occurs, what cannot run is reported and the rest is measured, and every format shows
+/// all of it.
 #[test]
 fn a_study_of_ones_own_is_measured_and_graded() {
     let stage = Stage::new();
@@ -225,7 +225,7 @@ fn a_study_of_ones_own_is_measured_and_graded() {
     let jail = listed(fakes, "arms").iter().find(|arm| arm["id"] == "jail").unwrap();
     assert!(jail["not_run"].as_str().unwrap().contains("--arm jail="), "{jail}");
 
-    // The others do not keep it from going on.
+    // The others do not prevent it from continuing.
     let fails = named(&report, "experiments", "fails");
     assert!(fails.to_string().contains("status 1") || fails.to_string().contains("exit"), "{fails}");
     let unknown = named(&report, "experiments", "unknown");
@@ -250,7 +250,7 @@ fn a_study_of_ones_own_is_measured_and_graded() {
     assert_eq!(stage.read("s.csv"), texts[4]);
     stage.refuses("show s --gate 5", &["--gate", "DIR/EXPERIMENT"]);
 
-    // A run of an experiment is a run as any other, and a finished study has nothing left.
+    // A run of an experiment is a run like any other, and a finished study has nothing left to do.
     stage.stdout("show s/fakes");
     let before = trials(&stage.here().join("s/fakes"));
     stage.stdout("resume s");
@@ -286,13 +286,14 @@ view = [{{ id = "table", title = "Table", form = "table", quantities = ["time"] 
     )
 }
 
-/// Two experiments of guests that take their time, each a time of its own.
+/// Two experiments of guests that take real time, a different time for each.
 fn slow_study(a: &str, b: &str) -> String {
     let waits = |name, command| experiment(name, command, &[("a", a), ("b", b)]);
     file_of(&[waits("first", "sleep 0.03"), waits("second", "sleep 0.031")])
 }
 
-/// Every environment once in every block, and nothing that was there before is gone or another.
+/// Checks that every environment is in every block once, and that what was there before is
+/// unchanged.
 fn is_whole(run: &Path, before: &[Value], blocks: usize) {
     let all = trials(run);
     assert_eq!(&all[..before.len()], before, "what was measured is kept");
@@ -330,8 +331,8 @@ fn a_killed_study_goes_on_and_clean_restores_the_host() {
     stage.host_is_as_before();
 }
 
-/// One experiment of each study, in what is ready everywhere: they measure, and every claim has a
-/// grade.
+/// One experiment of each study, in environments that are ready everywhere: they measure, and every
+/// claim has a grade.
 #[test]
 fn an_experiment_of_every_study_is_measured() {
     let stage = Stage::new();
@@ -356,8 +357,8 @@ fn an_experiment_of_every_study_is_measured() {
     stage.host_is_as_before();
 }
 
-/// The soak of the fourth study lasts two minutes at least: it is ended early, and shows what it
-/// has by then.
+/// The soak of the fourth study lasts at least two minutes. It is ended early, and shows what it
+/// has.
 #[test]
 fn a_soak_of_a_study_is_shown_before_its_end() {
     let stage = Stage::new();
@@ -375,8 +376,8 @@ fn a_soak_of_a_study_is_shown_before_its_end() {
     stage.host_is_as_before();
 }
 
-/// Every command that measures is written as it was, sweeps as points, and what cannot be said is
-/// refused.
+/// Every command that measures is written as it was, sweeps become points, and what cannot be
+/// expressed is refused.
 #[test]
 fn every_kind_of_run_becomes_a_study() {
     let stage = Stage::new();
@@ -415,8 +416,8 @@ fn every_kind_of_run_becomes_a_study() {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
 
-    // A workload of the user's needs its manifest, the recorded one or another. A plan that was
-    // edited has no command line, and a plan of an earlier version does not record one.
+    // A user's workload needs its manifest, the recorded one or another. A plan that was edited has
+    // no command line, and a plan of an earlier version does not record one.
     let manifest = "name = \"own\"\nsummary = \"x\"\ndescription = \"x\"\ncommand = [\"true\"]\n[check]\nstatement = \"it ends well\"\n[[metric]]\nname = \"time\"\nunit = \"s\"\n\
                     better = \"lower\"\nprimary = true\nduration = true\n";
     stage.write("own.toml", manifest);
@@ -551,7 +552,7 @@ mod fakes {
             .iter()
             .filter(|cell| cell["metric"] == "time" && cell["environment"].to_string().contains("slow"));
         let mean = slow.next().unwrap()["mean"].as_f64().unwrap();
-        // Cut, not rounded: more digits follow.
+        // Truncated, not rounded: more digits follow.
         let digits = (mean * 1e6).floor() / 1e3;
         assert!(text.contains(&format!("null-slow = [{digits}")), "{mean} in {text}");
 
@@ -566,7 +567,7 @@ mod fakes {
         for cell in &listed(&one["views"][0]["rows"][0], "cells")[1..] {
             assert!(cell["agreement"].to_string().to_lowercase().contains("agrees"), "{cell}");
         }
-        // Again of the study's directory, whose experiments keep their names.
+        // The same for the study's directory, whose experiments keep their names.
         let again = stage.stdout("study new s");
         assert!(
             again.contains("name = \"comparison\"") && again.contains("\"--iterations\", \"4\""),
@@ -578,7 +579,7 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// A figure and a table of one measurement, with other words for its columns.
+    /// A figure and a table of one measurement, with different words for its columns.
     #[test]
     fn experiments_with_one_command_share_a_run() {
         let stage = Stage::with_fakes();
@@ -596,7 +597,7 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// A study that was measured once is drawn the same for ever, or the change is looked at.
+    /// A recorded study is always drawn the same, or the change is reviewed.
     #[test]
     fn a_recorded_study_is_redrawn() {
         let stage = Stage::with_fakes();

@@ -1,10 +1,10 @@
-//! `tests/run`, which `make test` uses: what was skipped is seen, and failures stay failures.
+//! `tests/run`, which `make test` uses: skipped tests are listed, and failures stay failures.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// As nextest writes it: each test's output, escaped.
+/// A report in nextest's format: each test's output, escaped.
 const REPORT: &str = r#"<testsuites name="nextest-run"><testsuite name="weigh-observe">
 <testcase name="live" classname="weigh-observe"><system-out>
 running 1 test
@@ -17,8 +17,8 @@ ok</system-out></testcase>
 </testsuite></testsuites>
 "#;
 
-/// Runs the script with a cargo that writes a report and ends with a status. What it was asked for
-/// is in the file `asked`.
+/// Runs the script with a cargo that writes a report and ends with a status. Its arguments are in
+/// the file `asked`.
 fn run(here: &Path, report: &str, status: i32) -> Output {
     let cargo = here.join("cargo");
     let script = format!(
@@ -53,7 +53,7 @@ fn each_skipped_test_is_listed_once_however_it_spells_the_word() {
                     skipped frames: only root reads </proc/kpagemap>\n";
     let mut lines: Vec<String> = said(&output).lines().map(str::to_string).collect();
     let mut wanted: Vec<&str> = expected.lines().collect();
-    // The order of capitals and small letters is the locale's.
+    // The order of capital and small letters depends on the locale.
     lines.sort();
     wanted.sort();
     assert_eq!(lines, wanted);
@@ -90,7 +90,8 @@ fn nextest_is_installed_where_it_is_missing() {
     assert!(asked.ends_with("nextest run --workspace\n"), "{asked}");
 }
 
-/// The list takes a line that begins with the word, the test and the reason; nothing else is seen.
+/// The list accepts a line that begins with the word, the test and the reason; other lines are
+/// ignored.
 #[test]
 fn tests_say_in_one_form_that_they_are_skipped() {
     let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -105,8 +106,8 @@ fn tests_say_in_one_form_that_they_are_skipped() {
     assert_eq!(other, Vec::<&str>::new());
 }
 
-/// `SKIPPED`, what, a colon, why.
+/// The form: `SKIPPED`, what, a colon, why.
 fn is_in_form(line: &str) -> bool {
-    // The benchmarks are no tests.
+    // The benchmarks are not tests.
     line.contains("/bench/src/") || line.split_once("\"SKIPPED ").is_some_and(|(_, rest)| rest.contains(": "))
 }

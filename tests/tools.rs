@@ -1,5 +1,5 @@
-//! Workloads that run the real tools of others at their quick size, a test each: natively, and with
-//! `WEIGH_LONG=1` in guests too. Each is measured, with its check and every metric.
+//! Workloads that run other people's real tools at their quick size, one test for each: natively,
+//! and with `WEIGH_LONG=1` in guests too. Each is measured, with its check and every metric.
 
 use crate::support::{Said, Stage, is_long, listed, ready, shown, words};
 use serde_json::Value;
@@ -7,21 +7,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For a run in all guests; an emulated machine is slow.
+/// The deadline of a run in all guests; an emulated machine is slow.
 const DEADLINE: Duration = Duration::from_secs(1800);
 
-/// Where a tool is measured beside natively, and when.
+/// Where a tool is measured besides natively, and when.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Natively alone, by default.
+    /// Only natively, by default.
     Short,
-    /// Natively alone, with `WEIGH_LONG=1`.
+    /// Only natively, with `WEIGH_LONG=1`.
     Long,
-    /// In every guest that serves.
+    /// In every guest that can serve.
     Server,
     /// In every guest with a disk.
     Disk,
-    /// In guests that serve and have a disk.
+    /// In guests that can serve and have a disk.
     Database,
 }
 
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// A test for each tool; without its programs it is skipped.
+/// Defines a test for each tool; without its programs it is skipped.
 macro_rules! tools {
     ($($test:ident: $workload:literal, $programs:expr, $kind:expr;)*) => {
         $(
@@ -102,7 +102,7 @@ tools! {
     nginx_wrk: "nginx-wrk", ["nginx", "wrk"], Kind::Server;
 }
 
-/// Whether a program is there. Games lie in a directory that root's PATH lacks.
+/// Whether a program is installed. Games are in a directory that root's PATH lacks.
 fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/games")]);
@@ -139,10 +139,10 @@ fn tool(workload: &str, programs: &[&str], kind: Kind) {
     stage.host_is_as_before();
 }
 
-/// Measures a workload in two blocks and looks at every metric that it has in every environment.
+/// Measures a workload in two blocks and checks every metric that it has in every environment.
 fn measure(stage: &Stage, workload: &str, environments: &[&str], more: &str) -> Value {
     let out = format!("run-{workload}");
-    // What a machine has not read yet is read by its device while the tool is measured.
+    // A machine's device reads data that the machine has not read yet while the tool is measured.
     let warmup = if environments.len() == 1 { "--warmup 0" } else { "" };
     let line = format!(
         "run {workload} --on {} --no-void --size quick --blocks 2 --out {out} {warmup} {more}",
@@ -166,7 +166,7 @@ fn measure(stage: &Stage, workload: &str, environments: &[&str], more: &str) -> 
     }
     for cell in cells {
         assert_eq!(cell["n"], 2, "{workload}: {cell}");
-        // Too few samples for a percentile are no value, and nothing else is.
+        // A percentile has no value if it has too few samples; everything else has a value.
         let too_few = listed(cell, "flags").iter().any(|flag| flag == "TOO_FEW_FOR_QUANTILE");
         match cell["median"].as_f64() {
             Some(median) => assert!(median >= 0.0 && !too_few, "{workload}: {cell}"),
@@ -176,7 +176,7 @@ fn measure(stage: &Stage, workload: &str, environments: &[&str], more: &str) -> 
     report
 }
 
-/// By what guests say of the file system below their files.
+/// Checks where files lie, by what guests report about the file system below them.
 fn files_lie_where_the_keys_say(report: &Value) {
     let environments = listed(report, "environments");
     let below = |environment: &Value| {
@@ -195,7 +195,7 @@ fn files_lie_where_the_keys_say(report: &Value) {
 }
 
 /// A program that prints a recorded output, as the user's copy of a licensed one would. It ends at
-/// once, so it says that it did: a duration that does not fit is found out.
+/// once, and says that it did: otherwise its duration would not fit and would be noticed.
 fn stand_in(stage: &Stage, name: &str, recorded: &str) -> PathBuf {
     let output = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/testdata").join(recorded);
     let program = stage.here().join(name);

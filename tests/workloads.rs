@@ -1,9 +1,8 @@
-//! A workload of the user's own: what stands around its command, and what happens when that goes
-//! wrong.
+//! A user's own workload: what surrounds its command, and what happens when that fails.
 
 use crate::support::{Stage, cell_of, listed, with_native};
 
-/// The example of the book, as its reader saves it.
+/// The example of the book, as a reader saves it.
 fn example() -> String {
     let page =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/workloads.md")).unwrap();

@@ -1,6 +1,5 @@
-//! Names the C library of musl at the end of the link. Only Rust's standard library, which the
-//! probe is built without, asks for it; in the source it would come before the libraries that need
-//! it.
+//! Names musl's C library at the end of the link. Only Rust's standard library, which the probe is
+//! built without, asks for it; named in the source it would come before the libraries that need it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
-//! Packs what the page carries: the plotting library, script and style. Takes the digests by which the page's
-//! policy knows its scripts.
+//! Packs the assets that a page embeds: the plotting library, the script and the style. Computes
+//! the digests by which the page's policy admits its scripts.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use flate2::{Compression, write::GzEncoder};
@@ -10,7 +10,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// The script of a page is one function: its begin, the plots of runs and of studies, its end.
+/// The parts of a page's script, which is one function: its beginning, the plots of runs, the plots
+/// of studies, its end.
 const SCRIPTS: [&str; 4] =
     ["templates/page-begin.js", "templates/report.js", "templates/study.js", "templates/page-end.js"];
 const LIVE_SCRIPT: &str = "templates/live.js";
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let sources = plotly::Plot::offline_js_sources();
     let library = library(&sources).ok_or("the plotly crate gives its library in another form")?;
-    // As the page has it: packing it anew took every page a tenth of a second.
+    // Packed as the page embeds it: packing it for every page took a tenth of a second each.
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(library.as_bytes())?;
     fs::write(out.join("plotly.js.gz"), packed.finish()?)?;
@@ -37,8 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     digest(&out, "page.js.sha256", &script)
 }
 
-/// The first of the scripts that the crate would write into a page; the second sets formulas, of
-/// which a report has none.
+/// Returns the first of the scripts that the crate would write into a page. The second typesets
+/// formulas, and a report has none.
 fn library(sources: &str) -> Option<&str> {
     let (_, rest) = sources.split_once('>')?;
     let (library, _) = rest.split_once("</script>")?;
@@ -46,14 +47,14 @@ fn library(sources: &str) -> Option<&str> {
 }
 
 fn pack(out: &Path, name: &str, text: &str) -> Result<(), Box<dyn Error>> {
-    // In development nobody waits for the last tenth.
+    // A development build does not wait for the best compression.
     let level = if env::var("PROFILE")? == "release" { 9 | PRESET_EXTREME } else { 0 };
     let mut packed = XzEncoder::new(Vec::new(), level);
     packed.write_all(text.as_bytes())?;
     Ok(fs::write(out.join(name), packed.finish()?)?)
 }
 
-/// As a policy names it.
+/// Writes the digest of a script in the form that a content security policy takes.
 fn digest(out: &Path, name: &str, text: &str) -> Result<(), Box<dyn Error>> {
     let digest = BASE64_STANDARD.encode(Sha256::digest(text.as_bytes()));
     Ok(fs::write(out.join(name), format!("sha256-{digest}"))?)

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut packed = XzEncoder::new(Vec::new(), LEVEL);
     for study in sorted(Path::new(FOLDER))? {
         for path in sorted(&study)? {
-            // As `unpack` of weigh-workloads reads it.
+            // In the format that `unpack` of weigh-workloads reads.
             write!(packed, "{}\0{}\0", path.display(), fs::read_to_string(&path)?)?;
         }
     }

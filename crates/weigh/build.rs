@@ -29,9 +29,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use twox_hash::XxHash3_128;
 
-/// The sources that decide what the analysis cache of a run has and how it is written. Only a
-/// version with the same sources reads the cache. The last two have the versions and features of
-/// the libraries. If a file were missing here, a later version could show an earlier one's results.
+/// The sources that decide what the analysis cache of a run holds and how it is written. Only a
+/// version with the same sources reads the cache. The last two files name the versions and features
+/// of the libraries. If a file were missing here, a later version could show an earlier one's
+/// results.
 const READERS: [&str; 8] = [
     "crates/model/src",
     "crates/disk/src",
@@ -43,11 +44,11 @@ const READERS: [&str; 8] = [
     "Cargo.lock",
 ];
 
-/// Compression for users: the programs are compressed once and unpacked by every run, which takes
-/// as long at any level.
+/// Compression level for releases: the programs are compressed once and unpacked by every run, and
+/// unpacking takes as long at any level.
 const SMALL: u32 = 9 | PRESET_EXTREME;
 
-/// Compression in development, where every change of the programs would wait for it.
+/// Compression level for development, where every change to the programs would wait for it.
 const FAST: u32 = 0;
 
 fn main() {
@@ -55,7 +56,8 @@ fn main() {
     let architecture = variable("CARGO_CFG_TARGET_ARCH");
     let guest = PathBuf::from(variable("OUT_DIR")).join("guest");
     std::fs::create_dir_all(&guest).unwrap_or_else(|error| panic!("{}: {error}", guest.display()));
-    // The directory, because a path that does not exist has Cargo run this script every time.
+    // Watch the directory: Cargo reruns this script every time if it watches a path that does not
+    // exist.
     println!("cargo::rerun-if-changed={}", manifest.join("build").display());
     let readers = match prebuilt::find(&manifest, &architecture) {
         Ok(Some(prebuilt)) => {
@@ -69,15 +71,16 @@ fn main() {
     let path = guest.join("readers");
     std::fs::write(&path, format!("{readers}\n"))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // What they are compiled for has its own mathematical functions.
+    // Each target has its own mathematical functions, so the digest includes the target.
     let readers =
         format!("{:032x}", XxHash3_128::oneshot(format!("{readers} {}", variable("TARGET")).as_bytes()));
     println!("cargo::rustc-env=WEIGH_READERS_DIGEST={readers}");
     link_small(&manifest);
 }
 
-/// Where Rust's own linker is the default, a release build merges equal functions, leaves unwind
-/// tables out, and packs relative relocations; the C library resolves those since glibc 2.36.
+/// Links a release build with smaller output where Rust's own linker is the default: it merges
+/// equal functions, leaves unwind tables out, and packs relative relocations, which the C library
+/// resolves since glibc 2.36.
 fn link_small(manifest: &Path) {
     let default = variable("CARGO_ENCODED_RUSTFLAGS").is_empty() && env::var_os("RUSTC_LINKER").is_none();
     let linker = variable("TARGET") == "x86_64-unknown-linux-gnu";
@@ -91,7 +94,8 @@ fn link_small(manifest: &Path) {
     }
 }
 
-/// The `36` of glibc 2.36, which this script is linked with.
+/// Returns the minor version of the glibc that this script is linked with, such as 36 for glibc
+/// 2.36.
 #[cfg(target_env = "gnu")]
 fn c_library_minor() -> Option<u32> {
     unsafe extern "C" {
@@ -129,7 +133,7 @@ fn build_all(manifest: &Path, architecture: &str, guest: &Path) -> String {
         .expect("OUT_DIR lies below the target directory")
         .join("guest");
     let (probe, kernels) = std::thread::scope(|scope| {
-        // Both at once: each ends with one crate that keeps one CPU busy.
+        // Both builds run at once: each ends with one crate that keeps one CPU busy.
         let probe =
             scope.spawn(|| build(&workspace, &target.join("probe"), "weigh-probe", "probe", probe_target));
         let kernels = build(&workspace, &target.join("kernels"), "weigh-kernels", "kernels", &gnu);
@@ -140,7 +144,7 @@ fn build_all(manifest: &Path, architecture: &str, guest: &Path) -> String {
     readers_digest(&workspace)
 }
 
-/// Files by their names in the workspace, in order.
+/// Digests the [`READERS`], each file with its name in the workspace, in order of the names.
 fn readers_digest(workspace: &Path) -> String {
     let mut files = Vec::new();
     for part in READERS {
@@ -171,7 +175,7 @@ fn files_below(path: &Path, files: &mut Vec<PathBuf>) {
 /// Builds a guest program and returns its path.
 fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: &str) -> PathBuf {
     let mut cargo = Command::new(variable("CARGO"));
-    // Nothing but what Cargo.lock names, whose digests it has.
+    // Use only what Cargo.lock names, whose digests it has.
     cargo.current_dir(workspace).args([
         "build",
         "--locked",
@@ -182,8 +186,8 @@ fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: 
         package,
     ]);
     cargo.args(["--profile", profile, "--target", triple, "--target-dir"]).arg(target);
-    // The variables that the outer cargo (or clippy, which replaces the compiler) set are meant for
-    // this crate only.
+    // These variables, which the outer cargo (or clippy, which replaces the compiler) set, are
+    // meant for this crate only.
     for name in
         ["RUSTC_WORKSPACE_WRAPPER", "RUSTC_WRAPPER", "RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET"]
     {
@@ -200,7 +204,7 @@ fn compress(program: &Path, architecture: &str, directory: &Path) -> PathBuf {
     let bytes = read(program);
     let level = if variable("PROFILE") == "release" { SMALL } else { FAST };
     let mut filters = Filters::new();
-    // Calls of the same function become the same bytes.
+    // The filters turn relative calls of one function into the same bytes, which compress better.
     match architecture {
         "x86_64" => _ = filters.x86(),
         "aarch64" => _ = filters.arm64(),

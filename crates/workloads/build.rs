@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 const FOLDER: &str = "manifests";
-/// The level of xz beyond which texts of this size get no smaller.
+/// The xz level above which texts of this size do not get smaller.
 const LEVEL: u32 = 6;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     paths.sort();
     let mut packed = XzEncoder::new(Vec::new(), LEVEL);
     for path in paths {
-        // As `unpack` in src/packed.rs reads it.
+        // The format that `unpack` in src/packed.rs reads.
         write!(packed, "{}\0{}\0", path.display(), fs::read_to_string(&path)?)?;
     }
     Ok(fs::write(Path::new(&env::var("OUT_DIR")?).join("manifests.xz"), packed.finish()?)?)

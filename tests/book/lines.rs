@@ -1,6 +1,6 @@
-//! Command lines of `weigh` in blocks of code, as a shell takes them.
+//! Command lines of `weigh` in blocks of code, as a shell reads them.
 
-/// What may stand before a command: a prompt, an item of a pipeline's list, a key of YAML, sudo.
+/// What may precede a command: a prompt, a list item of a pipeline, a YAML key, sudo.
 const BEFORE: [&str; 4] = ["$ ", "- ", "run: ", "sudo "];
 /// Where a shell ends a command.
 const ENDS: [&str; 7] = ["|", "||", "&&", ">", ">>", "<", "&"];
@@ -18,17 +18,17 @@ pub fn command_lines(block: &str) -> Vec<String> {
     joined.lines().map(bare).filter(|line| line.split_whitespace().next() == Some("weigh")).collect()
 }
 
-/// The examples in a text of `--help`, which stand below the word `Examples:`.
+/// The examples in a `--help` text, which follow the word `Examples:`.
 pub fn examples(help: &str) -> Vec<String> {
     let after = help.lines().skip_while(|line| line.trim() != "Examples:").skip(1);
     let block: Vec<&str> = after.take_while(|line| !line.trim().is_empty()).collect();
     command_lines(&block.join("\n"))
 }
 
-/// The words that the program gets, without its own name.
+/// The words that the program receives, without its own name.
 ///
 /// # Errors
-/// Why a shell would take it otherwise than it looks.
+/// Why a shell would read the line differently from how it looks.
 pub fn words(line: &str) -> Result<Vec<String>, String> {
     if unquoted(line).contains([';', '(', '`']) {
         return Err("a shell ends the command at `;`, `(` or a backquote: put it in quotes".into());
@@ -37,7 +37,7 @@ pub fn words(line: &str) -> Result<Vec<String>, String> {
     Ok(words.into_iter().skip(1).take_while(|word| !ENDS.contains(&word.as_str())).collect())
 }
 
-/// The part of a line that stands neither in quotes nor in a comment.
+/// The part of a line that is neither in quotes nor in a comment.
 fn unquoted(line: &str) -> String {
     let mut quote = None;
     let mut before = ' ';

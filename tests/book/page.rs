@@ -1,4 +1,4 @@
-//! A page of the book as a reader of Markdown sees it.
+//! A page of the book as a Markdown reader sees it.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeMap;
@@ -7,13 +7,14 @@ use std::path::{Component, Path, PathBuf};
 /// A page.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// Below the root of the checkout.
+    /// Relative to the root of the checkout.
     pub path: PathBuf,
-    /// Where its links and pictures lead, as written.
+    /// The targets of its links and pictures, as written.
     pub links: Vec<String>,
-    /// What links can name after `#`, as mdBook and the hosts of repositories make it of headings.
+    /// What links can name after `#`: the anchors that mdBook and hosts of repositories make of
+    /// headings.
     pub anchors: Vec<String>,
-    /// Code between backquotes, in headings and elsewhere.
+    /// Code between backquotes in headings.
     pub heading_words: Vec<String>,
     /// Code between backquotes, everywhere.
     pub words: Vec<String>,
@@ -62,8 +63,8 @@ impl Page {
         page
     }
 
-    /// Letters, digits, `_` and `-`, in lower case, blanks as `-`; a second one of the same name
-    /// gets `-1`.
+    /// Adds an anchor: letters, digits, `_` and `-`, in lower case, with blanks as `-`. A second
+    /// one of the same name gets `-1`.
     fn add_anchor(&mut self, heading: &str) {
         let kept = heading.trim().chars().filter_map(|c| match c {
             c if c.is_whitespace() => Some('-'),
@@ -76,12 +77,12 @@ impl Page {
         self.anchors.extend(free);
     }
 
-    /// Which of its links lead nowhere, each with the reason. `is_file` says whether something
-    /// below the root is a file.
+    /// Its broken links, each with the reason. `is_file` says whether something below the root is a
+    /// file.
     ///
-    /// A page below `docs/` may only lead to what is below `docs/`, since the book has nothing
-    /// else, and not to `README.md`, which is `index.html` there and known as that to SUMMARY.md
-    /// alone.
+    /// A page below `docs/` may only link to files below `docs/`, since the book has nothing else.
+    /// It may not link to `README.md`, which becomes `index.html` and is known by that name only to
+    /// SUMMARY.md.
     pub fn broken_links(
         &self,
         pages: &BTreeMap<PathBuf, Self>,
@@ -112,7 +113,7 @@ impl Page {
         self.links.iter().filter_map(told).collect()
     }
 
-    /// What a link's file is below the root; none when it leads out of it.
+    /// The path of a link's file below the root; `None` if it leads out of the root.
     fn target(&self, file: &str) -> Option<PathBuf> {
         if file.is_empty() {
             return Some(self.path.clone());

@@ -1,14 +1,14 @@
 //! What SECURITY.md promises, and what the page of faults says was tried, is held by tests that
-//! exist. So is what is promised of the build itself, which no other test sees.
+//! exist. The promises about the build itself, which no other test sees, are checked here as well.
 
 use super::{files, no_faults, root};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use std::fs;
 use std::path::Path;
 
-/// Where promises and their tests stand in tables, and the head of the column with the tests.
+/// The pages whose tables list promises and their tests, and the head of the column with the tests.
 const PAGES: [(&str, &str, usize); 2] = [("SECURITY.md", "held by", 15), ("docs/faults.md", "test", 25)];
-/// Checks of the conformance suite are listed there, once for all platforms.
+/// This file lists the checks of the conformance suite, once for all platforms.
 const CONFORMANCE: &str = "crates/platforms/tests/suite/conformance";
 
 /// A row of a table: its first cell, and the code between backquotes in its last one.
@@ -49,8 +49,8 @@ fn rows(text: &str, head: &str) -> Vec<Row> {
     rows
 }
 
-/// Whether a file has a test of this name that is run: one that says so, or a check of the
-/// conformance suite that is in its list.
+/// Whether a file has a test of this name that runs: one with the attribute, or a check in the list
+/// of the conformance suite.
 fn has_test(file: &str, name: &str) -> bool {
     let Ok(source) = fs::read_to_string(root().join(file)) else { return false };
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
@@ -103,7 +103,7 @@ fn every_promise_names_tests_that_exist() {
     }
 }
 
-/// Words of a program that reaches a network. Cargo alone does, for what `Cargo.lock` names.
+/// Words of a program that uses a network. Only cargo does, for what `Cargo.lock` names.
 const NETWORK: [&str; 9] =
     ["std::net", "TcpStream", "UdpSocket", "http:", "https:", "ureq", "curl", "wget", "\"git\""];
 /// What build scripts may start: the variables in which cargo names itself and the compiler.
@@ -111,7 +111,7 @@ const MAY_START: [&str; 2] = ["variable(\"CARGO\")", "variable(\"RUSTC\")"];
 /// What build scripts may use: nothing that has a network client.
 const MAY_USE: [&str; 6] = ["base64", "flate2", "liblzma", "plotly", "sha2", "twox-hash"];
 
-/// What a build script does that it must not.
+/// The forbidden things that a build script does.
 fn faults_of_build_script(path: &Path, source: &str) -> Vec<String> {
     let network = NETWORK.iter().filter(|word| source.contains(**word)).map(|word| format!("names {word}"));
     let starts = source.split("Command::new(").skip(1);
@@ -153,7 +153,7 @@ fn build_scripts_reach_nothing_and_start_only_the_compiler() {
             scripts += 1;
             faults.extend(faults_of_build_script(&script, &source));
         }
-        // The modules of a build script lie beside it.
+        // The modules of a build script are in a directory beside it.
         let directory = manifest.with_file_name("build");
         if root().join(&directory).is_dir() {
             for module in files(&directory.display().to_string(), ".rs") {

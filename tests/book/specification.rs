@@ -1,5 +1,5 @@
-//! The specification of the method is what the source cites: every heading that is cited exists.
-//! So does every file that a page of the book names, as the place of a test or otherwise.
+//! The source cites the specification of the method: every cited heading exists. So does every file
+//! that a page of the book names, as the place of a test or otherwise.
 
 use super::{files, no_faults, root};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ const PAGE: &str = "docs/method/specification.md";
 /// How source and book cite a heading; further headings follow, each in quotes after a comma.
 const CITATION: &str = "method specification, \"";
 
-/// A text in one line, without the markers of comments.
+/// A text on one line, without comment markers.
 fn unwrapped(text: &str) -> String {
     let bare =
         |line: &str| line.trim().trim_start_matches("//").trim_start_matches(['/', '!']).trim().to_owned();

@@ -1,5 +1,5 @@
-//! Fleets by a real Slurm: a controller and several nodes of the test's own on this host, on ports of
-//! the loopback interface, with keys, state and spool of their own.
+//! Fleets by a real Slurm: the test's own controller and several nodes on this host, on ports of
+//! the loopback interface, with their own keys, state and spool.
 
 use super::{state, work};
 use crate::support::{Stage, interrupt, is_long, skip, trials, wait_until};
@@ -12,13 +12,13 @@ use std::process::{Child, Command, Stdio};
 const PROGRAMS: [&str; 8] =
     ["slurmctld", "slurmd", "munged", "munge", "sbatch", "squeue", "scancel", "scontrol"];
 
-/// A cluster, until it is dropped.
+/// A cluster that runs until it is dropped.
 struct Cluster {
     base: tempfile::TempDir,
     daemons: Vec<Child>,
 }
 
-/// A cluster of so many nodes, or nothing where there can be none, which is said.
+/// Starts a cluster of `nodes` nodes. Returns `None`, and says so, where that is not possible.
 fn cluster(test: &str, nodes: u16) -> Option<Cluster> {
     let is_there = |name: &&str| find(name).is_some();
     let missing = PROGRAMS.iter().find(|name| !is_there(name));
@@ -37,7 +37,7 @@ fn find(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(usual).map(|at| at.join(name)).find(|program| program.is_file())
 }
 
-/// Ports that nobody has now.
+/// Ports that are free at the moment.
 fn free_ports(number: usize) -> Vec<u16> {
     let held: Vec<TcpListener> = (0..number).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
@@ -74,7 +74,7 @@ impl Cluster {
         self.base.path().join(name)
     }
 
-    /// The daemon that signs what Slurm's daemons send. It does not run as root.
+    /// Starts the daemon that signs what Slurm's daemons send. It does not run as root.
     fn munge(&mut self) {
         let passwd = fs::read_to_string("/etc/passwd").unwrap();
         let user = passwd.lines().find(|line| line.starts_with("munge:")).expect("its package made it");
@@ -91,7 +91,7 @@ impl Cluster {
         let socket = place.join("socket");
         let flags = [
             "--foreground".into(),
-            // The directory lies in one that everybody may write.
+            // The directory is below one that everybody may write.
             "--force".into(),
             file("key"),
             file("log"),
@@ -109,7 +109,7 @@ impl Cluster {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let host = host.trim().split('.').next().unwrap();
         let prolog = self.path("prolog");
-        // Nodes on one host would have one state directory, and its lock.
+        // Nodes on one host would share one state directory, and its lock.
         let script =
             format!("echo export WEIGH_STATE={base}/state-$SLURMD_NODENAME\nenv >> {base}/environment");
         fs::write(&prolog, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -145,19 +145,19 @@ TaskProlog={base}/prolog\nSchedulerParameters=batch_sched_delay=0\nKillWait=30\n
         self.daemons.push(command.spawn().unwrap());
     }
 
-    /// A program of Slurm's for this cluster.
+    /// A Slurm program, set up for this cluster.
     fn slurm(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("SLURM_CONF", self.path("slurm.conf"));
         command
     }
 
-    /// The environment in which weigh finds it.
+    /// The environment in which weigh finds the cluster.
     fn variables(&self) -> [(&'static str, String); 2] {
         [("SLURM_CONF", self.path("slurm.conf").display().to_string()), ("A_SECRET", "of the user's".into())]
     }
 
-    /// Nothing of any run is left where the nodes work.
+    /// Checks that no run left anything where the nodes work.
     fn is_empty(&self) {
         let entries = fs::read_dir(self.base.path()).unwrap().flatten();
         let states = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("state-"));
@@ -169,7 +169,7 @@ TaskProlog={base}/prolog\nSchedulerParameters=batch_sched_delay=0\nKillWait=30\n
 impl Drop for Cluster {
     fn drop(&mut self) {
         let _ = self.slurm("scancel").args(["--user", "root"]).output();
-        // The nodes first, then their controller, then who signs for both.
+        // First the nodes, then their controller, then the daemon that signs for both.
         for daemon in self.daemons.iter_mut().rev() {
             if let Some(pid) = rustix::process::Pid::from_raw(daemon.id().cast_signed()) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -202,7 +202,7 @@ fn run(stage: &Stage, cluster: &Cluster, line: &str) -> (Option<i32>, String) {
     (code.unwrap().code(), stage.spawned_said())
 }
 
-/// A task for each machine, on several nodes; nothing of the user's environment goes along.
+/// Each machine is a task, on several nodes; nothing of the user's environment is passed on.
 #[test]
 fn every_task_measures_and_its_run_is_here() {
     let Some(cluster) = cluster("every_task_measures_and_its_run_is_here", 3) else { return };
@@ -210,7 +210,7 @@ fn every_task_measures_and_its_run_is_here() {
     let line = format!("fleet --via slurm:nodes=5,partition=batch --out f {}", work(2, "1ms"));
     let (code, said) = run(&stage, &cluster, &line);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("have one machine id") && said.contains("weigh pool f/*/"), "{said}");
+    assert!(said.contains("have the same machine id") && said.contains("weigh pool f/*/"), "{said}");
     let fleet = stage.json("show f --format json");
     for task in 0..5 {
         let name = format!("task-{task}");
@@ -234,8 +234,8 @@ fn every_task_measures_and_its_run_is_here() {
     stage.host_is_as_before();
 }
 
-/// Four machines measure the blocks of one plan. Each has its share at once, so that all of them take the
-/// time of a quarter: the blocks of no task are more than that.
+/// Four machines measure the blocks of one plan. Each starts with its share at once, so that all of
+/// them take the time of a quarter: no task has more blocks than that.
 #[test]
 fn tasks_share_blocks() {
     let Some(cluster) = cluster("tasks_share_blocks", 4) else { return };
@@ -258,8 +258,8 @@ fn tasks_share_blocks() {
     stage.host_is_as_before();
 }
 
-/// Ctrl-C takes tasks out of the queue and ends those that run after their trial; a killed weigh
-/// leaves them running, and whoever goes on with the fleet follows them.
+/// Ctrl-C removes waiting tasks from the queue and ends running ones after their trial. A killed
+/// weigh leaves them running, and a resumed fleet follows them.
 #[test]
 fn tasks_go_on_after_their_fleet_ended() {
     let Some(cluster) = cluster("tasks_go_on_after_their_fleet_ended", 2) else { return };
@@ -305,7 +305,7 @@ fn tasks_go_on_after_their_fleet_ended() {
     cluster.is_empty();
 }
 
-/// No one of many machines is lost.
+/// Of two hundred machines none is lost.
 #[test]
 fn two_hundred_machines_come_back() {
     if !is_long() {

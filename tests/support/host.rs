@@ -1,12 +1,12 @@
-//! The host as the tests compare it before and after.
+//! The state of the host, which the tests compare before and after.
 
 use super::engine;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The names of runs of weighbridge that go on elsewhere, with the containers and links that they
-/// made: those in the ledgers of every process of `weigh` with another state directory than one
-/// below `place`, other tests' places, and the mark of the tests of single platforms.
+/// The names of weighbridge runs elsewhere, with the containers and links that they made. They come
+/// from the ledgers of every `weigh` process whose state directory is not below `place`, from other
+/// tests' places, and from the mark of the tests of single platforms.
 fn others(place: &Path) -> Vec<String> {
     let mut names = vec!["weighbridge-test-".to_string()];
     for process in list(Path::new("/proc")) {
@@ -47,18 +47,18 @@ pub fn list(directory: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Links, rules, mounts, cgroups, containers, images, volumes, networks, processes, files of this
-/// tool.
+/// Links, rules, mounts, cgroups, containers, images, volumes, networks, processes, and files of
+/// this tool.
 pub struct HostState {
     lines: BTreeSet<String>,
-    /// What the names of things contain that belong to other runs of weighbridge.
+    /// Parts of the names of things that belong to other runs of weighbridge.
     others: Vec<String>,
-    /// The place of the test.
+    /// The directory of the test.
     place: String,
 }
 
 impl HostState {
-    /// The host now. What runs elsewhere than in `place` made is known as such.
+    /// Captures the host now. What runs outside of `place` made is recorded as such.
     pub fn capture(place: &Path) -> Self {
         let mut lines = BTreeSet::new();
         let mut add = |kind: &str, text: String| {
@@ -68,8 +68,7 @@ impl HostState {
         };
         // Counters and times are stripped, so that only the presence of things is compared.
         add("link", words(&output("ip", &["-o", "-br", "link"]), &[0]));
-        // A bridge of an engine gets its link-local address when it is up for the first time, and
-        // keeps it.
+        // An engine's bridge gets its link-local address when it is first up, and keeps it.
         let addresses = words(&output("ip", &["-o", "-br", "address"]), &[0, 2, 3, 4]);
         let lasting = |line: &str| {
             line.split_whitespace().filter(|word| !word.starts_with("fe80:")).collect::<Vec<_>>().join(" ")
@@ -84,7 +83,7 @@ impl HostState {
                 .collect::<Vec<_>>()
                 .join("\n"),
         );
-        // Counters of rules say who passed, not who is there.
+        // Counters of rules show traffic, not the presence of rules.
         let unnumbered = |text: String| {
             let word = |before: &str, word: &str| match before {
                 "packets" | "bytes" => "n".to_string(),
@@ -112,15 +111,14 @@ impl HostState {
         add("mount", mounts());
         add("cgroup", cgroups(Path::new("/sys/fs/cgroup")).join("\n"));
         add("process", processes().join("\n"));
-        // The directory itself is made by whoever calls the runtime first, and stays.
+        // The first caller of the runtime makes the directory itself, which stays.
         add(
             "runc",
             list(Path::new("/run/runc")).iter().map(|path| path.display().to_string() + "\n").collect(),
         );
         for directory in ["/run", "/tmp", "/var/tmp", "/var/lib", "/dev/shm"] {
             let ours = list(Path::new(directory)).into_iter().filter(|path| path != Path::new("/run/runc"));
-            // Other programs make and remove files there all the time: what counts is what bears a
-            // name of ours.
+            // Other programs make and remove files there all the time: only our own names count.
             let names = ours.map(|path| path.display().to_string());
             let left = names.filter(|name| ["weigh", "runc"].iter().any(|word| name.contains(word)));
             let tests = ["weigh-test-", "weigh-runner-"];
@@ -130,7 +128,7 @@ impl HostState {
         Self { lines, others: others(place), place: place.display().to_string() }
     }
 
-    /// What is there before or after alone, and belongs to no other run.
+    /// What exists only before or only after, and belongs to no other run.
     pub fn difference(&self, after: &Self) -> Vec<String> {
         // Another test may have removed its place since its process was seen.
         let elsewhere = |line: &str| line.contains("/weigh-test-") && !line.contains(&self.place);
@@ -142,7 +140,7 @@ impl HostState {
         gone.chain(new).collect()
     }
 
-    /// What bears a name.
+    /// The lines that contain a name.
     pub fn lines_with(&self, name: &str) -> Vec<String> {
         self.lines.iter().filter(|line| line.contains(name)).cloned().collect()
     }
@@ -157,7 +155,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
         .unwrap_or_default()
 }
 
-/// Some words of each line: whether a link is up changes with its last container, a little later.
+/// Some words of each line: whether a link is up changes a little after its last container ends.
 fn words(text: &str, wanted: &[usize]) -> String {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -166,7 +164,7 @@ fn words(text: &str, wanted: &[usize]) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The names in a list of the engine's, which wraps that of its volumes.
+/// The names in a list of the engine's. It wraps its list of volumes in an object.
 fn named(list: &str, member: &str) -> Vec<String> {
     let list: serde_json::Value = serde_json::from_str(list).unwrap_or_default();
     let items = list.as_array().or_else(|| list["Volumes"].as_array());
@@ -179,8 +177,8 @@ fn mounts() -> String {
         // The engine binds the host's network namespace there with its first container and keeps
         // it.
         .filter(|line| !line.contains(" /run/docker/netns/default "))
-        // Here ip(8) keeps named namespaces; it makes the place with the first of them, whose ever
-        // that is.
+        // ip(8) keeps named namespaces here. It makes the place with the first of them, whoever
+        // makes that.
         .filter(|line| !line.contains(" /run/netns "))
         .map(|line| line.split(' ').skip(3).take(2).collect::<Vec<_>>().join(" "))
         .collect::<Vec<_>>()
@@ -192,8 +190,8 @@ fn cgroups(directory: &Path) -> Vec<String> {
     for path in list(directory) {
         if path.is_dir() && !path.is_symlink() {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // A service's own, named by random numbers: they come and go with its work. (A
-            // container of an engine has 64 digits.)
+            // The group of a system service, named by random numbers: these come and go with its
+            // work. (A container of an engine has 64 digits.)
             let random = name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
             // The engine makes its own parent group with its first container and keeps it.
             if !path.ends_with("docker") && !random {
@@ -205,7 +203,7 @@ fn cgroups(directory: &Path) -> Vec<String> {
     found
 }
 
-/// Processes of guests and of those who serve them, by their program or by the names of runs.
+/// Processes of guests and of their helpers, found by their program or by the names of runs.
 fn processes() -> Vec<String> {
     let mut found = Vec::new();
     let built = format!("{}-", assert_cmd::cargo::cargo_bin("weigh").display());
@@ -217,7 +215,7 @@ fn processes() -> Vec<String> {
         const PROGRAMS: [&str; 7] =
             ["weigh-probe", "weigh-kernels", "runc", "crun", "runsc", "conmon", "incusd"];
         const MARKS: [&str; 4] = ["/.weighbridge/", "weighbridge-", "weigh-test-", "[lxc monitor]"];
-        // What cargo built is run by cargo, and by tests of the programs themselves; guests have copies.
+        // Cargo and the tests of the programs run what cargo built; guests have copies.
         if line.starts_with(&built) || program == "build-script-build" {
             continue;
         }

@@ -1,5 +1,5 @@
-//! What the end-to-end tests share: the binary with its own state directory, and the host before
-//! and after.
+//! What the end-to-end tests share: the binary with its own state directory, and the state of the
+//! host before and after.
 
 mod engine;
 mod host;
@@ -21,10 +21,11 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long the host may take to be as before: other runs of weighbridge end, the kernel tidies up.
+/// How long the host may take to be as before: other weighbridge runs end, and the kernel cleans
+/// up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A place for one test: working directory, state directory, the host's state before it.
+/// The place of one test: working directory, state directory, and the host's state before it.
 pub struct Stage {
     directory: tempfile::TempDir,
     before: Option<HostState>,
@@ -36,8 +37,8 @@ impl Stage {
     /// the host's state.
     pub fn new() -> Self {
         let turn = processes::exclusive_turn();
-        // The first guests of some engines leave rules of the firewall that stay: they are there
-        // before the host is captured.
+        // The first guests of some engines leave firewall rules that stay. These must exist before
+        // the host is captured.
         if processes::run().is_some() {
             known_diagnosis(&Self::with_fakes());
         }
@@ -46,9 +47,9 @@ impl Stage {
         Self { directory, before: Some(before), _turn: Some(turn) }
     }
 
-    /// For a test that runs nothing but fakes, or nothing at all: such tests change nothing on the
-    /// host and run beside others. Where the host has a directory in memory they are there, because
-    /// most of their time would be spent on syncing records to a disk.
+    /// For a test that runs only fakes, or nothing at all: such tests change nothing on the host
+    /// and run beside others. If the host has a directory in memory, the stage is there, because
+    /// otherwise most of the time would be spent on syncing records to a disk.
     pub fn with_fakes() -> Self {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
@@ -62,7 +63,7 @@ impl Stage {
         directory
     }
 
-    /// The directory the commands run in.
+    /// The directory in which the commands run.
     pub fn here(&self) -> PathBuf {
         self.directory.path().join("here")
     }
@@ -72,7 +73,7 @@ impl Stage {
         self.directory.path().join("state/weighbridge")
     }
 
-    /// The binary, to be given arguments.
+    /// A command of the binary, without arguments.
     pub fn weigh(&self) -> Command {
         let mut command = Command::cargo_bin("weigh").unwrap();
         command.current_dir(self.here()).timeout(Duration::from_secs(300));
@@ -126,28 +127,28 @@ impl Stage {
         Said::of(line, command.output().unwrap())
     }
 
-    /// Writes a file into the directory that the commands run in.
+    /// Writes a file to the directory in which the commands run.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         std::fs::write(self.here().join(name), content).unwrap();
     }
 
-    /// Reads a file from there.
+    /// Reads a file from that directory.
     pub fn read(&self, name: &str) -> String {
         let path = self.here().join(name);
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Reads JSON from there.
+    /// Reads JSON from that directory.
     pub fn read_json(&self, name: &str) -> Value {
         serde_json::from_str(&self.read(name)).unwrap()
     }
 
-    /// The binary as a process that the test can kill.
+    /// Starts the binary as a process that the test can kill.
     pub fn spawn(&self, line: &str) -> std::process::Child {
         self.spawn_with(&words(line), &[])
     }
 
-    /// The same with more in its environment.
+    /// Like `spawn`, with more in its environment.
     pub fn spawn_with(&self, arguments: &[String], more: &[(&str, String)]) -> std::process::Child {
         let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("weigh"));
         command.current_dir(self.here()).args(arguments).envs(self.environment());
@@ -163,7 +164,7 @@ impl Stage {
         command.arg(program).args(words(line)).current_dir(self.here()).envs(self.environment());
     }
 
-    /// What a spawned process said on standard error.
+    /// The standard error of a spawned process.
     pub fn spawned_said(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
     }
@@ -184,8 +185,8 @@ impl Stage {
         self.directory.path().join("config/weighbridge")
     }
 
-    /// Fails when anything on the host differs from before the test, but for what other runs of
-    /// weighbridge did. A test with fakes looks only for what its own runs left.
+    /// Fails if anything on the host differs from before the test, except for what other
+    /// weighbridge runs did. A test with fakes looks only for what its own runs left.
     pub fn host_is_as_before(&self) {
         let end = Instant::now() + PATIENCE;
         let mut differences = self.differences();
@@ -206,18 +207,18 @@ impl Stage {
     }
 }
 
-/// What the doctor says of every platform; it launches a guest of each.
+/// The doctor's report on every platform; it launches a guest of each.
 pub fn diagnosis(stage: &Stage) -> Value {
     stage.json("doctor --json")
 }
 
-/// `native` and the platforms of these that are ready on this host, separated by commas.
+/// `native` and those of these platforms that are ready on this host, separated by commas.
 pub fn with_native(stage: &Stage, platforms: &[&str], test: &str) -> String {
     let ready = platforms.iter().copied().filter(|platform| ready(stage, platform, test));
     std::iter::once("native").chain(ready).collect::<Vec<_>>().join(",")
 }
 
-/// Whether a test runs as root; says that it is skipped when it does not.
+/// Whether a test runs as root; if not, says that it is skipped.
 pub fn is_root(test: &str, reason: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -226,18 +227,18 @@ pub fn is_root(test: &str, reason: &str) -> bool {
     is_root
 }
 
-/// Whether the tests were asked for that take minutes.
+/// Whether the tests that take minutes were requested.
 pub fn is_long() -> bool {
     std::env::var_os("WEIGH_LONG").is_some()
 }
 
-/// Whether a platform is ready on this host; says so when it is not, and fails when `WEIGH_REQUIRE`
+/// Whether a platform is ready on this host. If it is not, says so, or fails when `WEIGH_REQUIRE`
 /// names it.
 pub fn ready(stage: &Stage, platform: &str, test: &str) -> bool {
     is_ready(known_diagnosis(stage), platform, test)
 }
 
-/// [`diagnosis`], asked once in a run of the tests: the platforms that are ready do not change
+/// [`diagnosis`], made once per run of the tests: the set of ready platforms does not change
 /// meanwhile.
 pub fn known_diagnosis(stage: &Stage) -> &'static Value {
     static DIAGNOSIS: OnceLock<Value> = OnceLock::new();
@@ -245,15 +246,15 @@ pub fn known_diagnosis(stage: &Stage) -> &'static Value {
     DIAGNOSIS.get_or_init(ask)
 }
 
-/// Says that a test is skipped and why, or fails where `WEIGH_REQUIRE` names what is missing.
+/// Says that a test is skipped and why, or fails if `WEIGH_REQUIRE` names what is missing.
 pub fn skip(test: &str, missing: &str, reason: &str) {
     let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|name| name == missing), "{missing} is required and missing: {reason}");
     eprintln!("SKIPPED {test}: {reason}");
 }
 
-/// The published data of others, where `WEIGH_REFERENCE` names a directory that has it; otherwise
-/// the test is skipped.
+/// Published data of others, if `WEIGH_REFERENCE` names a directory that has it; otherwise the test
+/// is skipped.
 pub fn reference(test: &str) -> Option<PathBuf> {
     let directory = std::env::var_os("WEIGH_REFERENCE").map(PathBuf::from);
     let directory = directory.filter(|directory| directory.join("felter-2014").is_dir());
@@ -263,7 +264,7 @@ pub fn reference(test: &str) -> Option<PathBuf> {
     directory
 }
 
-/// [`ready`] in a diagnosis that is there already.
+/// Like [`ready`], with an existing diagnosis.
 pub fn is_ready(diagnosis: &Value, platform: &str, test: &str) -> bool {
     let mut states = diagnosis["platforms"].as_array().unwrap().iter();
     let state = states.find(|state| state["name"] == platform).unwrap_or_else(|| panic!("no {platform}"));

@@ -1,4 +1,4 @@
-//! What the tests of one run share although each is a process of its own: turns on the host, and
+//! What the tests of one run share although each is its own process: turns on the host, and
 //! answers that do not change while tests run.
 
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub fn shared_turn() -> File {
 
 fn turn() -> File {
     let path = std::env::temp_dir().join("weigh-test-turn");
-    // Whoever was first made it, perhaps another user.
+    // The first process made the file, perhaps as another user.
     let file = File::open(&path).or_else(|_| {
         File::options().create(true).append(true).open(&path)?;
         File::open(&path)

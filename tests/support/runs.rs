@@ -1,4 +1,4 @@
-//! Commands and the runs that they make: what was said, how far they have come, how they are ended.
+//! Commands and the runs that they make: their output, their progress, and how to end them.
 
 use super::Stage;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub fn unbroken(text: &str) -> String {
     text.replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How a command line ended, and what it said.
+/// How a command line ended, and its output.
 pub struct Said {
     line: String,
     /// The exit code; absent after a signal.
@@ -52,13 +52,13 @@ impl Said {
         self
     }
 
-    /// Fails unless the command line said all of this, on either stream.
+    /// Fails unless the command line printed all of this, on either stream.
     pub fn says(self, expected: &[&str]) -> Self {
         contains(&self.line, &self.all(), expected);
         self
     }
 
-    /// Fails unless the command line ended with this exit code and said all of this on standard
+    /// Fails unless the command line ended with this exit code and printed all of this on standard
     /// error.
     pub fn ends_saying(self, code: i32, expected: &[&str]) -> Self {
         let ended = self.ends_with(code);
@@ -73,7 +73,7 @@ fn contains(line: &str, text: &str, expected: &[&str]) {
     }
 }
 
-/// The records of a kind in a run directory. A last line that is under way does not count.
+/// The records of a kind in a run directory. An incomplete last line does not count.
 pub fn records(run: &Path, kind: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(run.join("samples.jsonl")).unwrap_or_default();
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -103,7 +103,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     wait_for(what, || condition().then_some(()));
 }
 
-/// Sends what Ctrl-C sends.
+/// Sends the signal that Ctrl-C sends.
 pub fn interrupt(child: &Child) {
     let process = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
@@ -115,12 +115,12 @@ pub fn kill(child: &mut Child) {
     child.wait().unwrap();
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Moment {
-    /// So many changes of the host are in its ledger.
+    /// This many changes of the host are in its ledger.
     Changes(usize),
-    /// So many trials are on record.
+    /// This many trials are on record.
     Trials(usize),
 }
 
@@ -137,8 +137,8 @@ impl Moment {
     }
 }
 
-/// Kills a run at each of these moments, in a directory of its own each time, and expects `clean`
-/// to restore the host.
+/// Kills a run at each of these moments, in a new directory each time, and expects `clean` to
+/// restore the host.
 pub fn killed_at(stage: &Stage, line: &str, moments: impl IntoIterator<Item = Moment>) {
     for (i, moment) in moments.into_iter().enumerate() {
         let out = format!("killed-{i}");

@@ -1,5 +1,5 @@
-//! A file system that answers nothing: whoever looks at a file of it waits until it is killed, and
-//! meanwhile no freezer stops it.
+//! A file system that never answers: a process that looks at a file in it waits until it is killed,
+//! and meanwhile no freezer stops that process.
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::fs::File;
@@ -7,27 +7,27 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Of `linux/fuse.h`: `FUSE_INIT`, the version of the interface, the lengths of its messages.
+/// From `linux/fuse.h`: `FUSE_INIT`, the version of the interface, the lengths of its messages.
 const INIT: u32 = 26;
 const VERSION: [u32; 2] = [7, 31];
 const HEADER: usize = 16;
 const ANSWER: usize = 64;
 
-/// The file system, while this lives.
+/// The mounted file system. Dropping this ends it.
 pub struct StuckFiles {
     directory: PathBuf,
     _server: File,
 }
 
 impl StuckFiles {
-    /// Mounts it on an empty directory; none where this user or this kernel cannot.
+    /// Mounts it on an empty directory; `None` if this user or this kernel cannot.
     pub fn mount(directory: &Path) -> Option<Self> {
         let mut server = File::options().read(true).write(true).open("/dev/fuse").ok()?;
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0\0", server.as_raw_fd());
         let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).ok()?;
         rustix::mount::mount("weigh-test", directory, "fuse", MountFlags::empty(), options).ok()?;
-        // The kernel's first question is answered, and no other one is ever read: a process whose
-        // question was read could not even be killed.
+        // The kernel's first request is answered, and no other one is ever read: a process whose
+        // request was read could not even be killed.
         let mut question = vec![0; 1 << 16];
         let length = server.read(&mut question).unwrap();
         let word = |at: usize| u32::from_ne_bytes(question[at..at + 4].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! `weigh analyse` of a million samples.
+//! Times `weigh analyse` on a million samples.
 
 use crate::{Line, Outcome, built, median};
 use std::io::Write;

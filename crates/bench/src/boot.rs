@@ -1,6 +1,6 @@
-//! From the call to the probe's hello: machines launched as platforms launch them, against the
-//! shortest command line that does the same by hand with the same kernel and the same initial RAM
-//! file system.
+//! Time from the call to the probe's hello: machines as the platforms launch them, against the
+//! shortest manual command line that does the same with the same kernel and initial RAM file
+//! system.
 
 use crate::guests::{launch, request, with_host};
 use crate::{Fallible, Line, Outcome, median, ratio};
@@ -14,18 +14,18 @@ use weigh_model::ImageSpec;
 use weigh_platforms::{Host, Session};
 
 const PAIRS: u64 = 15;
-/// For a hello.
+/// Time limit for a hello.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A machine to be timed.
+/// A machine whose launch is timed.
 struct Machine {
     /// Environment, as users write it.
     environment: &'static str,
-    /// The program that must be there.
+    /// The program that must be installed.
     program: &'static str,
     /// Longest time that a launch may take, seconds.
     goal_s: f64,
-    /// The command line by hand, from the archive of the same root and a directory for its files.
+    /// The manual command line, given the archive of the same root and a directory for its files.
     by_hand: fn(archive: &Path, directory: &Path) -> Invocation,
     /// The archive that the platform made for a root.
     archive: fn(&Root) -> PathBuf,
@@ -39,8 +39,8 @@ const MACHINES: &[Machine] = &[Machine {
     archive: |root| root.skeleton.with_file_name("uml.cpio"),
 }];
 
-/// As the kernel's own guide has it, with the options that make it quick; nothing confines it and
-/// nothing is written down.
+/// The command line of the kernel's own guide, with the options that make it fast; nothing is
+/// confined or recorded.
 fn uml_by_hand(archive: &Path, directory: &Path) -> Invocation {
     Invocation::new("linux.uml")
         .args(["mem=512M", "rdinit=/.weighbridge/probe", "uml_dir=./", "umid=hand", "quiet"])
@@ -68,7 +68,7 @@ pub fn measure() -> Outcome {
 }
 
 fn measure_machine(machine: &Machine, host: &Host, root: &Arc<Root>) -> Outcome {
-    // Once unmeasured: the archive is made, the kernel's file is in the page cache.
+    // One unmeasured launch makes the archive and brings the kernel's file into the page cache.
     launch(host, &request(root, machine.environment, 0)?)?;
     let archive = (machine.archive)(root);
     let directory = host.work.join("by-hand");
@@ -98,7 +98,7 @@ fn measure_machine(machine: &Machine, host: &Host, root: &Arc<Root>) -> Outcome 
     ])
 }
 
-/// Time to the hello; the machine powers off by itself when its channel is closed.
+/// Returns the time to the hello; the machine powers off when its channel is closed.
 fn launch_by_hand(invocation: Invocation) -> Fallible<f64> {
     let start = Instant::now();
     let mut running = invocation.spawn()?;

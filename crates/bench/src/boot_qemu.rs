@@ -1,11 +1,11 @@
-//! From the call to the probe's hello: machines of QEMU's without acceleration as the platform
-//! launches them, against the quickest command line by hand for the same type of machine, with the
-//! same kernel, initial RAM file system, CPUs and memory; and machines that were saved, against the
-//! same by hand.
+//! Time from the call to the probe's hello: QEMU machines without acceleration as the platform
+//! launches them, against the fastest manual command line for the same type of machine, with the
+//! same kernel, initial RAM file system, CPUs and memory; and saved machines, against the same done
+//! manually.
 //!
-//! The line for q35 has the firmware for direct boots and leaves out the controllers that nothing
-//! uses, as somebody would write it who wants it quick; nothing confines it, nothing is written
-//! down and nothing of it is read back.
+//! The manual command line for q35 has the firmware for direct boots and leaves out unused
+//! controllers, like that of somebody who wants a fast boot; nothing is confined, recorded or read
+//! back.
 
 use crate::guests::{launch, request, with_host};
 use crate::{Fallible, Line, Outcome, median, ratio};
@@ -29,9 +29,9 @@ const RESTORE_GOAL_S: f64 = 0.5;
 /// A type of machine.
 struct Kind {
     environment: &'static str,
-    /// What is said by hand.
+    /// Options of the manual command line.
     options: &'static [&'static str],
-    /// Whether the kernel has to be told how fast the TSC is.
+    /// Whether the kernel must be given the TSC's frequency.
     told_clock: bool,
 }
 
@@ -55,7 +55,7 @@ pub fn measure() -> Outcome {
 }
 
 fn compare(host: &Host, root: &Arc<Root>) -> Outcome {
-    // Once unmeasured: everything is prepared, and the kernel's file is in the page cache.
+    // One unmeasured launch of each prepares everything and fills the page cache.
     for (number, kind) in [Q35, MICROVM].iter().enumerate() {
         launch(host, &machine(root, kind, number as u64)?)?;
     }
@@ -99,14 +99,14 @@ fn compare(host: &Host, root: &Arc<Root>) -> Outcome {
     Ok(lines)
 }
 
-/// The machine that the lines by hand make, too.
+/// The request for a machine like those of the manual command lines.
 fn machine(root: &Arc<Root>, kind: &Kind, instance: u64) -> Fallible<GuestRequest> {
     let cpus = weigh_host::facts::allowed_cpus().into_iter().rev().take(1).collect();
     let request = request(root, kind.environment, instance)?;
     Ok(GuestRequest { cpus, memory_bytes: Some(MEMORY_BYTES), ..request })
 }
 
-/// Saves a machine as the platform does; returns where.
+/// Saves a machine through the platform; returns the directory.
 fn save(host: &Host, root: &Arc<Root>) -> Fallible<PathBuf> {
     let saved = host.work.join("bench-saved");
     std::fs::create_dir(&saved)?;
@@ -116,7 +116,7 @@ fn save(host: &Host, root: &Arc<Root>) -> Fallible<PathBuf> {
     Ok(saved)
 }
 
-/// Time to the hello of a machine that goes on, seconds.
+/// Returns the time to the hello of a restored machine, seconds.
 fn restore(host: &Host, request: &GuestRequest, saved: &Path) -> Fallible<f64> {
     let platform = find("qemu").ok_or("no platform qemu")?;
     let start = Instant::now();
@@ -126,7 +126,7 @@ fn restore(host: &Host, request: &GuestRequest, saved: &Path) -> Fallible<f64> {
     Ok(took)
 }
 
-/// Kernel and archive that the platform boots.
+/// The kernel and the archive that the platform boots.
 fn prepared(host: &Host) -> Fallible<(PathBuf, PathBuf)> {
     let entries = std::fs::read_dir(&host.work)?;
     let place = entries
@@ -141,11 +141,11 @@ fn prepared(host: &Host) -> Fallible<(PathBuf, PathBuf)> {
     Ok((path("kernel")?, path("initramfs")?))
 }
 
-/// Machines by hand.
+/// Machines started by manual command lines.
 struct Hand {
     kernel: PathBuf,
     archive: PathBuf,
-    /// For its files.
+    /// Directory for their files.
     directory: PathBuf,
 }
 
@@ -179,21 +179,21 @@ impl Hand {
             .args(["-device", "virtserialport,chardev=channel,name=weighbridge"]))
     }
 
-    /// Time to the hello; the machine powers off when it is told to.
+    /// Returns the time to the hello; the machine is told to power off.
     fn boot(&self, kind: &Kind) -> Fallible<f64> {
         let (took, running, mut session) = come_up(self.line(kind)?)?;
         end(running, &mut session)?;
         Ok(took)
     }
 
-    /// Saves a machine by its monitor, as QEMU's own guide has it.
+    /// Saves a machine through its monitor, as in QEMU's own guide.
     fn save(&self) -> Fallible<()> {
         let socket = self.directory.join("qmp");
         let line = self.line(&Q35)?.arg("-qmp").arg(format!("unix:{},server=on,wait=off", socket.display()));
         let (_, mut running, _session) = come_up(line)?;
         let mut monitor = UnixStream::connect(&socket)?;
         let mut say = |line: String| monitor.write_all(line.as_bytes());
-        // One that was stopped before would stand still when it is back.
+        // The machine is not stopped first: it would be restored as stopped.
         say("{\"execute\": \"qmp_capabilities\"}\n".into())?;
         let uri = format!("exec:cat > {}", self.state());
         say(format!("{{\"execute\": \"migrate\", \"arguments\": {{\"uri\": \"{uri}\"}}}}\n"))?;
@@ -214,7 +214,7 @@ impl Hand {
         Ok(())
     }
 
-    /// Time to the hello of the machine that was saved.
+    /// Returns the time to the hello of the saved machine.
     fn restore(&self) -> Fallible<f64> {
         let line = self.line(&Q35)?.arg("-incoming").arg(format!("exec:cat {}", self.state()));
         let (took, running, mut session) = come_up(line)?;
@@ -223,7 +223,7 @@ impl Hand {
     }
 }
 
-/// Starts a machine and waits for its hello over standard streams; how long that took, seconds.
+/// Starts a machine and waits for its hello over standard streams; returns the time, seconds.
 fn come_up(line: Invocation) -> Fallible<(f64, Running, Session)> {
     let start = Instant::now();
     let mut running = line.spawn()?;
@@ -239,8 +239,8 @@ fn end(mut running: Running, session: &mut Session) -> Fallible<()> {
     Ok(())
 }
 
-/// As a user has it from `/proc/cpuinfo`, where the kernel tells nominal frequencies: near enough
-/// for a boot.
+/// The frequency in `/proc/cpuinfo`, where a user would look. The kernel shows nominal frequencies
+/// there, which are close enough for a boot.
 fn khz() -> Fallible<u64> {
     let text = std::fs::read_to_string("/proc/cpuinfo")?;
     let line =

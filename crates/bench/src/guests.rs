@@ -1,4 +1,4 @@
-//! Guests for the measurements: a run of its own with a ledger, and launches that are timed.
+//! Guests for the benchmarks: a separate run with a ledger, and timed launches.
 
 use crate::{Fallible, Outcome, guest_program};
 use std::path::Path;
@@ -11,7 +11,7 @@ use weigh_images::{Programs, Root};
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{GuestRequest, Host, Undoers, find};
 
-/// A run of its own, which leaves nothing behind.
+/// Does some work in a separate run, which leaves nothing behind.
 pub fn with_host(run: &str, image: &ImageSpec, work: impl FnOnce(&Host, &Arc<Root>) -> Outcome) -> Outcome {
     let scratch = tempfile::tempdir()?;
     let state = StateDirectory::at(scratch.path().join("state"));
@@ -42,7 +42,8 @@ fn prepare(ledger: &Ledger, run: &str, image: &ImageSpec, scratch: &Path) -> Fal
     Ok((host, Arc::new(root)))
 }
 
-/// A guest of an environment as users write it, with all CPUs and the platform's own memory.
+/// A request for a guest of an environment in users' notation, with all CPUs and the platform's
+/// default memory.
 pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Fallible<GuestRequest> {
     let environment = EnvironmentSpec::parse(environment)?;
     Ok(GuestRequest {
@@ -56,7 +57,7 @@ pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Fallible<G
     })
 }
 
-/// Time from the call to the probe's hello, seconds.
+/// Returns the time from the call to the probe's hello, seconds.
 pub fn launch(host: &Host, request: &GuestRequest) -> Fallible<f64> {
     let name = &request.environment.platform;
     let platform = find(name).ok_or_else(|| format!("no platform {name}"))?;

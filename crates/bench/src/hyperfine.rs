@@ -1,4 +1,4 @@
-//! Time beyond the sleeps per iteration: `weigh run` on native against hyperfine, the same command.
+//! Time beyond the sleeps per iteration: `weigh run` on native against hyperfine, same command.
 
 use crate::{Fallible, Line, Outcome, built, ratio};
 use std::path::Path;
@@ -10,8 +10,8 @@ const BLOCKS: u32 = 20;
 const ITERATIONS: u32 = 10;
 const PAIRS: usize = 4;
 
-/// Both tools in turns. Each is charged its whole wall-clock time less the sleeps that it ran; the
-/// syncs of weigh, one per trial and the price of losing nothing, are printed apart.
+/// Runs both tools alternately. Each is charged its whole wall-clock time less the sleeps that it
+/// ran. The syncs of weigh, one per trial so that no sample is lost, are printed separately.
 pub fn measure() -> Outcome {
     let hyperfine =
         find_program("hyperfine").ok_or("hyperfine is not installed (apt-get install hyperfine)")?;
@@ -54,8 +54,8 @@ fn run_hyperfine(program: &Path) -> Fallible<f64> {
     Ok(finished.took.as_secs_f64() / f64::from(runs) - SLEEP_S)
 }
 
-/// Seconds beyond the sleep per run of the command, and the syncs' part in seconds per measured
-/// iteration.
+/// Returns the seconds in excess of the sleep per run of the command, and the syncs' seconds per
+/// measured iteration.
 fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Fallible<(f64, f64)> {
     let out = scratch.join(format!("run{pair}"));
     let finished = Invocation::new(program)
@@ -78,7 +78,7 @@ fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Fallible<(f64, f64)
     }
     let notes = String::from_utf8_lossy(&finished.error);
     let sync_s = number_before(&notes, " s in syncs").ok_or("weigh does not say how long its syncs took")?;
-    // The pilot ran the command once, every block once more as warm-up.
+    // The pilot ran the command once, and every block once more as a warm-up.
     let runs = BLOCKS * (ITERATIONS + 1) + 1;
     let beyond = finished.took.as_secs_f64() - f64::from(runs) * SLEEP_S - sync_s;
     Ok((beyond / f64::from(BLOCKS * ITERATIONS), sync_s / f64::from(BLOCKS * ITERATIONS)))

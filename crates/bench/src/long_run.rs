@@ -1,6 +1,6 @@
-//! A run directory of any length, made from a short run of the fake platform: its lines are what
-//! `weigh` writes, repeated with other values. A real run of as many trials would wait for the disk
-//! after each.
+//! A run directory of any length, made from a short run of the fake platform: it repeats the lines
+//! that `weigh` wrote, with other values. A real run of as many trials would wait for the disk
+//! after each of them.
 
 use serde_json::Value;
 use std::fs::{self, File};
@@ -30,18 +30,18 @@ primary = true
 json = "/metrics/time/value"
 "#;
 
-/// Environments, and values of the parameter; so many trials has a block.
+/// Number of environments, and of values of the parameter; a block has a trial for each pair.
 const ENVIRONMENTS: usize = 10;
 const WORKLOADS: usize = 10;
 /// Trials of a block.
 pub const TRIALS: usize = ENVIRONMENTS * WORKLOADS;
 
-/// What `weigh` is told, to make the short run at `out` with the manifest in a file.
+/// The arguments of `weigh` for making the short run at `out` with the manifest in a file.
 pub fn arguments(manifest: &str, out: &str) -> Vec<String> {
     arguments_of((ENVIRONMENTS, WORKLOADS), manifest, out)
 }
 
-/// The same with so many environments and values of the parameter.
+/// The same with given numbers of environments and of values of the parameter.
 pub fn arguments_of((environments, workloads): (usize, usize), manifest: &str, out: &str) -> Vec<String> {
     let others = (1..environments).map(|number| format!("null:effect=0.0{number},label=e{number},sd=0.02"));
     let on: Vec<String> = std::iter::once("null:sd=0.02".into()).chain(others).collect();
@@ -61,10 +61,10 @@ pub fn arguments_of((environments, workloads): (usize, usize), manifest: &str, o
     words.iter().chain(&more).map(ToString::to_string).collect()
 }
 
-/// Repeats the last block of a run until it has so many.
+/// Repeats the last block of a run until the run has `blocks` blocks.
 ///
 /// # Errors
-/// It cannot be read or written, or has no trial.
+/// The run cannot be read or written, or has no trial.
 pub fn lengthen(run: &Path, blocks: u32) -> io::Result<()> {
     let plan = run.join("plan.json");
     let mut value: Value = serde_json::from_slice(&fs::read(&plan)?)?;
@@ -90,8 +90,8 @@ pub fn lengthen(run: &Path, blocks: u32) -> io::Result<()> {
                 for value in
                     iteration["values"].as_object_mut().into_iter().flat_map(|values| values.values_mut())
                 {
-                    // A linear congruential generator (Knuth's MMIX) is random enough for values
-                    // that nobody judges.
+                    // A linear congruential generator (Knuth's MMIX) is random enough here, as
+                    // nobody judges the values.
                     state =
                         state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let noise = (state >> 40) as f64 / (1u64 << 24) as f64;

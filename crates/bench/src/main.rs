@@ -1,9 +1,9 @@
-//! Prints how weighbridge itself compares: each ratio is taken side by side, in randomised order,
-//! in one run.
+//! Prints how weighbridge itself compares: both sides of each ratio are measured side by side, in
+//! randomised order, in one run.
 //!
-//! `make bench` builds the product and runs this. What is missing on the host (hyperfine, runc) is
-//! skipped and said. A word after the program's name leaves only the measurements with that word in
-//! their names.
+//! `make bench` builds the product and runs this. A measurement whose program is missing on the
+//! host (hyperfine, runc) is skipped, with a message. A word after the program's name selects the
+//! measurements with that word in their names.
 #![expect(clippy::print_stdout, reason = "a program for the terminal, outside of the product")]
 
 mod analyse;
@@ -23,7 +23,7 @@ mod speeds;
 use std::path::PathBuf;
 use weigh_model::{Comparison, MetricSpec, Observation, Series};
 
-/// A line of the result: what, the ratio with its interval, the goal, whether it is met.
+/// A line of the result: what was measured, its value, the goal, and whether the goal is met.
 pub struct Line {
     what: String,
     value: String,
@@ -31,7 +31,7 @@ pub struct Line {
     met: bool,
 }
 
-/// What one measurement gives: lines, or why it was not made.
+/// The result of a measurement: lines, or why it was not made.
 pub type Outcome = Fallible<Vec<Line>>;
 
 /// The result of a step. A failure skips the measurement, and its text is printed.
@@ -73,7 +73,7 @@ fn main() {
     println!("{missed} goals missed");
 }
 
-/// A file of the product's own build, beside this program.
+/// A file of the product's own build, from this program's directory.
 fn built(name: &str) -> Fallible<PathBuf> {
     let here = std::env::current_exe()?;
     let release = here.parent().ok_or("this program lies in no directory")?;

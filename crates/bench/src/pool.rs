@@ -1,4 +1,4 @@
-//! `weigh pool` of a thousand runs.
+//! Times `weigh pool` on a thousand runs.
 
 use crate::{Line, Outcome, built, long_run, median};
 use serde_json::Value;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use weigh_host::command::Invocation;
 
 const MACHINES: usize = 1_000;
-/// Environments and workloads: a cell for each workload in each environment but the baseline.
+/// Environments and workloads: each workload has a cell in each environment but the baseline.
 const SIZE: (usize, usize) = (6, 10);
 const BLOCKS: u32 = 30;
 const GOAL_S: f64 = 2.0;
-/// What a run directory has beside its host. One run stands for all, so that they fit a disk.
+/// The files of a run directory besides its host's; all runs share one copy, to fit on a disk.
 const SHARED: [&str; 4] = ["plan.json", "samples.jsonl", "events.jsonl", "collected.json"];
 
 pub fn measure() -> Outcome {
@@ -25,7 +25,7 @@ pub fn measure() -> Outcome {
     run(&long_run::arguments_of(SIZE, "long.toml", "model"))?;
     let model = scratch.path().join("model");
     long_run::lengthen(&model, BLOCKS)?;
-    // Nothing is left to measure: the analysis cache is made, as at the end of a run.
+    // Nothing is left to measure; this only makes the analysis cache, as at the end of a run.
     run(&["resume".into(), "model".into()])?;
     let mut host: Value = serde_json::from_slice(&fs::read(model.join("host.json"))?)?;
     let mut words = vec!["pool".to_string()];

@@ -1,6 +1,6 @@
-//! What slices gain: the half-widths of intervals after the same machine time in slices and in whole
-//! trials, for native against itself and docker against native, beside a process that keeps a CPU
-//! busy now and then.
+//! What slices gain: the half-widths of intervals after the same machine time in slices and in
+//! whole trials, for native against itself and docker against native, beside a process that keeps a
+//! CPU busy intermittently.
 
 use crate::{Fallible, Line, Outcome, built};
 use rand_core::Rng;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, find_program};
 
-/// The workloads, some with the one metric that is looked at; of the others, all primary metrics.
+/// The workloads, some with the only metric considered; else all primary metrics are.
 const WORKLOADS: [(&str, Option<&str>); 8] = [
     ("noploop", None),
     ("spin", None),
@@ -22,19 +22,19 @@ const WORKLOADS: [(&str, Option<&str>); 8] = [
     ("lu", None),
     ("stream", None),
 ];
-/// Machine time of each run, its pilot included.
+/// Machine time of each run, including its pilot.
 const BUDGET: &str = "60s";
-/// Half-widths of whole trials in those of slices.
+/// Least ratio of a half-width in whole trials to that in slices.
 const GAIN_GOAL: f64 = 8.0;
-/// A half-width in slices, per cent.
+/// Largest half-width in slices, per cent.
 const WIDTH_GOAL_PERCENT: f64 = 1.0;
 const WORKLOADS_GOAL: usize = 6;
 
-/// What one run found.
+/// The results of one run.
 struct Found {
     blocks: u64,
-    /// Half the width of the widest interval of a primary metric, per cent: native against itself,
-    /// docker against native.
+    /// Half the width of the widest interval of a primary metric, per cent: of native against
+    /// itself, and of docker against native.
     itself_percent: f64,
     docker_percent: f64,
 }
@@ -45,7 +45,7 @@ impl Found {
     }
 }
 
-/// Both forms of each workload, in alternating order.
+/// Runs each workload in slices and in whole trials, in alternating order.
 pub fn measure() -> Outcome {
     find_program("docker").ok_or("docker is not installed")?;
     let weigh = built("weigh")?;
@@ -74,7 +74,7 @@ fn compare(weigh: &Path, scratch: &Path) -> Vec<Line> {
                 narrow += usize::from(sliced.widest_percent() <= WIDTH_GOAL_PERCENT);
                 line(name, &sliced, &whole)
             }
-            // Not even three blocks fit the time.
+            // Fewer than three blocks fit the time.
             Err(reason) => Line { what: name.into(), value: reason.to_string(), goal: ">= 8", met: false },
         });
     }

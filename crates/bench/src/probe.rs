@@ -1,4 +1,4 @@
-//! The probe: size, start, memory while idle, CPU time while a workload runs.
+//! The probe: its size, start time, memory while idle, and CPU time while a workload runs.
 
 use crate::{Fallible, Line, Outcome, guest_program, median};
 use std::path::Path;
@@ -51,8 +51,8 @@ pub fn measure() -> Outcome {
     ])
 }
 
-/// An ordinary start, by the standard library's `posix_spawn(3)`: what is timed is the probe, not
-/// weigh's own launcher.
+/// Starts the probe by the standard library's `posix_spawn(3)`, to time the probe and not weigh's
+/// own launcher.
 #[expect(clippy::disallowed_methods, reason = "the launcher with its logs and groups would be timed as well")]
 fn start_probe(program: &Path) -> Fallible<(Child, Session)> {
     let mut command = std::process::Command::new(program);

@@ -1,5 +1,5 @@
-//! What the sensors cost: CPU time of weighbridge from the beginning to the end of a window, as a
-//! share of it.
+//! The sensors' cost: weighbridge's CPU time for beginning and ending a window, as a share of the
+//! window.
 
 use crate::guests::with_host;
 use crate::{Line, Outcome, median};
@@ -11,9 +11,9 @@ use weigh_observe::{Observer, Sensors};
 use weigh_platforms::{GuestRequest, Host, find};
 
 const WINDOWS: usize = 100;
-/// Between begin and end, so that caches are as cold as in a real window.
+/// Pause between begin and end, so that caches are as cold as in a real window.
 const NAP: Duration = Duration::from_millis(20);
-/// Lengths of windows to which the cost is set in relation, seconds.
+/// Lengths of the windows that the cost is compared with, seconds.
 const LENGTHS_S: [f64; 3] = [0.2, 1.0, 5.0];
 /// The budget: a thousandth of one CPU while measuring.
 const GOAL: f64 = 0.001;

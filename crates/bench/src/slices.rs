@@ -1,5 +1,5 @@
-//! What measuring in slices costs: an operation in slices of 5 ms against one in whole trials, and
-//! the time between the slices in which nobody works.
+//! The cost of measuring in slices: an operation in slices of 5 ms against one in whole trials, and
+//! the time between the slices, in which nobody works.
 
 use crate::{Fallible, Line, Outcome, built, median, ratio};
 use serde_json::Value;
@@ -10,20 +10,21 @@ use weigh_host::command::Invocation;
 
 const PAIRS: usize = 5;
 const BLOCKS: &str = "5";
-/// The budget: a hundredth of the time in slices.
+/// The budget: a hundredth of the time spent in slices.
 const GOAL: f64 = 0.01;
 
-/// What one run found.
+/// The results of one run.
 struct Found {
     /// Median time of the loop, seconds.
     duration_s: f64,
-    /// Time of all units, and of all slices in them, seconds.
+    /// Total time of the units, and of the slices in them, seconds.
     units_s: f64,
     thawed_s: f64,
 }
 
-/// Both forms in turns. The time between slices is what units of the larger size last longer, less
-/// what their slices last longer: to begin and to end a unit takes as long at every size.
+/// Measures both forms alternately. The time between slices is the difference in the duration of
+/// units of two sizes, less the difference in their slices: beginning and ending a unit takes as
+/// long at every size.
 pub fn measure() -> Outcome {
     let weigh = built("weigh")?;
     let scratch = tempfile::tempdir()?;
@@ -78,7 +79,7 @@ fn run(weigh: &Path, out: &Path, form: &str, size: &str) -> Fallible<Found> {
         let iterations = record["outcome"]["iterations"].as_array();
         durations.extend(iterations.into_iter().flatten().filter_map(|it| it["values"]["duration"].as_f64()));
         let ns = |key: &str| record[key].as_u64().ok_or_else(|| format!("a trial without {key}"));
-        // All trials of a unit in slices have its begin and its end.
+        // All trials of a unit in slices have the unit's begin and end.
         units.insert(record["block"].as_u64(), ns("host_ended_ns")? - ns("host_started_ns")?);
         let slices = record["slices"]["thawed_us"].as_array();
         thawed_us += slices.into_iter().flatten().filter_map(Value::as_u64).sum::<u64>();

@@ -1,4 +1,4 @@
-//! From the call to the probe's first answer: raw namespaces against runc with the same root.
+//! Time from the call to the probe's first answer: raw namespaces against runc with the same root.
 
 use crate::guests::{launch, request, with_host};
 use crate::{Line, Outcome, median, ratio};

@@ -1,12 +1,12 @@
-//! How long the commands take that people wait for: help, the table of a run of 10,000 samples, the
-//! page of one of 100,000.
+//! The time of the commands that people wait for: help, the table of a run of 10,000 samples, and
+//! the page of a run of 100,000.
 
 use crate::{Fallible, Line, Outcome, built, long_run, median};
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::Invocation;
 
-/// Samples of the run whose table, and of that whose page is timed.
+/// Samples of the run whose table is timed, and of that whose page is timed.
 const OF_TABLE: usize = 10_000;
 const OF_PAGE: usize = 100_000;
 const LARGEST_PAGE_BYTES: u64 = 8_000_000;
@@ -16,7 +16,7 @@ pub fn measure() -> Outcome {
     let weigh = built("weigh")?;
     let scratch = tempfile::tempdir()?;
     std::fs::write(scratch.path().join("long.toml"), long_run::MANIFEST)?;
-    // As `last` finds it.
+    // A name by which `last` finds the run.
     let run = "weigh-runs/20260101T000000Z-long";
     let arguments = long_run::arguments("long.toml", run);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -26,8 +26,8 @@ pub fn measure() -> Outcome {
     let mut lines = vec![time("help", &weigh, scratch.path(), &["--help"], TIMES, 0.010, "<= 10 ms")?];
     let long = |samples: usize| {
         long_run::lengthen(&run, (samples / long_run::TRIALS) as u32)?;
-        // Nothing is left to measure: what is made of the samples is kept, as it would have been
-        // had all of them been measured.
+        // Nothing is left to measure; this only makes the analysis cache, which would exist if all
+        // samples had been measured.
         once(&weigh, scratch.path(), &["resume", "last"])
     };
     long(OF_TABLE)?;
@@ -48,7 +48,7 @@ pub fn measure() -> Outcome {
     Ok(lines)
 }
 
-/// Times of a command with what a run keeps and without it, taken in turn.
+/// Times of a command with a run's cache and without it, measured alternately.
 struct Both {
     with: Vec<f64>,
     without: Vec<f64>,
@@ -77,7 +77,7 @@ fn with_and_without_kept(
         std::fs::rename(from, to).map_err(|error| format!("{}: {error}", from.display()))
     };
     let mut both = Both { with: Vec::new(), without: Vec::new() };
-    // The first finds nothing in the page cache.
+    // The first run, which finds nothing in the page cache, is not measured.
     once(weigh, directory, arguments)?;
     for _ in 0..times {
         both.with.push(once(weigh, directory, arguments)?);
@@ -97,7 +97,7 @@ fn time(
     goal_s: f64,
     goal: &'static str,
 ) -> Fallible<Line> {
-    // The first finds nothing in the page cache.
+    // The first run, which finds nothing in the page cache, is not measured.
     once(weigh, directory, arguments)?;
     let mut taken = (0..times).map(|_| once(weigh, directory, arguments)).collect::<Result<Vec<_>, _>>()?;
     let middle = median(&mut taken);

@@ -1,13 +1,13 @@
-//! Changes to files that have to outlast a crash.
+//! Changes to files that have to survive a crash.
 //!
 //! The ledger, the locks and the store of runs change the file system through this crate alone.
 //! Each function does what its namesake in [`std::fs`] does. With the feature `simulation`, which
-//! only tests turn on, the module `simulation` sees each step before it is taken: there a step can
-//! fail, be the last of its process, or be lost with the power.
+//! only tests enable, the module `simulation` sees each step before it is taken: it can make the
+//! step fail, let it be the last of its process, or lose it in a power failure.
 //!
-//! What a program may rely on is what fsync(2) promises: the content of a file is on disk once the
-//! file has been synced, its name once the directory that holds the name has been, and that name
-//! leads to the file only if the names of the directories above are on disk, too.
+//! A program may rely on what fsync(2) promises. The content of a file is on disk once the file has
+//! been synced, and its name once the directory that holds the name has been. The name leads to the
+//! file only if the names of the directories above are on disk, too.
 
 #[cfg(feature = "simulation")]
 pub mod simulation;
@@ -36,11 +36,10 @@ pub enum Step<'a> {
     RemoveDirectory(&'a Path),
 }
 
-/// Takes a step. For those that this crate has no function for, such as calls relative to an open
-/// directory.
+/// Takes a step for which this crate has no function, such as a call relative to an open directory.
 ///
 /// # Errors
-/// Those of `real`.
+/// The errors of `real`.
 pub fn step<T>(step: Step<'_>, real: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     #[cfg(feature = "simulation")]
     return simulation::step(step, real);
@@ -51,51 +50,51 @@ pub fn step<T>(step: Step<'_>, real: impl FnOnce() -> io::Result<T>) -> io::Resu
     }
 }
 
-/// As [`std::fs::create_dir`].
+/// Like [`std::fs::create_dir`].
 ///
 /// # Errors
-/// Those of mkdir(2).
+/// The errors of mkdir(2).
 pub fn create_directory(path: &Path) -> io::Result<()> {
     step(Step::MakeDirectory(path), || std::fs::create_dir(path))
 }
 
-/// As [`std::fs::hard_link`].
+/// Like [`std::fs::hard_link`].
 ///
 /// # Errors
-/// Those of link(2).
+/// The errors of link(2).
 pub fn link(from: &Path, to: &Path) -> io::Result<()> {
     step(Step::Link(from, to), || std::fs::hard_link(from, to))
 }
 
-/// As [`std::fs::rename`].
+/// Like [`std::fs::rename`].
 ///
 /// # Errors
-/// Those of rename(2).
+/// The errors of rename(2).
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     step(Step::Rename(from, to), || std::fs::rename(from, to))
 }
 
-/// As [`std::fs::remove_file`].
+/// Like [`std::fs::remove_file`].
 ///
 /// # Errors
-/// Those of unlink(2).
+/// The errors of unlink(2).
 pub fn remove_file(path: &Path) -> io::Result<()> {
     step(Step::Remove(path), || std::fs::remove_file(path))
 }
 
-/// As [`std::fs::remove_dir`].
+/// Like [`std::fs::remove_dir`].
 ///
 /// # Errors
-/// Those of rmdir(2).
+/// The errors of rmdir(2).
 pub fn remove_directory(path: &Path) -> io::Result<()> {
     step(Step::RemoveDirectory(path), || std::fs::remove_dir(path))
 }
 
-/// Puts the names in a directory on disk, new ones and removed ones. A directory that this user may
-/// write but not read, and one of a file system that has nothing to sync, are no errors.
+/// Syncs the names in a directory to disk, new ones and removed ones. It is not an error if this
+/// user may write the directory but not read it, or if its file system has nothing to sync.
 ///
 /// # Errors
-/// Those of open(2) and fsync(2).
+/// The errors of open(2) and fsync(2).
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     #[cfg(feature = "simulation")]
     if let Some(synced) = simulation::sync_directory(path) {
@@ -111,11 +110,11 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts the name of a file or directory on disk, with the names of all directories above it. That
-/// they exist says nothing: a process that was killed may have made them and not synced them.
+/// Syncs the name of a file or directory to disk, and the names of all directories above it. That
+/// these exist is not enough: a process that was killed may have made them and not synced them.
 ///
 /// # Errors
-/// As [`sync_directory`].
+/// The same as [`sync_directory`].
 pub fn sync_name(path: &Path) -> io::Result<()> {
     std::path::absolute(path)?.ancestors().skip(1).try_for_each(sync_directory)
 }
@@ -129,18 +128,18 @@ pub struct File {
 }
 
 impl File {
-    /// As [`OpenOptions::open`].
+    /// Like [`OpenOptions::open`].
     ///
     /// # Errors
-    /// Those of open(2).
+    /// The errors of open(2).
     pub fn open(path: &Path, options: &OpenOptions) -> io::Result<Self> {
         Self::open_with(path, || options.open(path))
     }
 
-    /// A file that `open` opens, which is at `path`.
+    /// A file at `path`, opened by `open`.
     ///
     /// # Errors
-    /// Those of `open`.
+    /// The errors of `open`.
     pub fn open_with(path: &Path, open: impl FnOnce() -> io::Result<std::fs::File>) -> io::Result<Self> {
         let file = step(Step::Open(path), open)?;
         Ok(Self {
@@ -150,26 +149,26 @@ impl File {
         })
     }
 
-    /// As [`std::fs::File::metadata`].
+    /// Like [`std::fs::File::metadata`].
     ///
     /// # Errors
-    /// Those of fstat(2).
+    /// The errors of fstat(2).
     pub fn metadata(&self) -> io::Result<std::fs::Metadata> {
         self.file.metadata()
     }
 
-    /// As [`std::fs::File::set_permissions`].
+    /// Like [`std::fs::File::set_permissions`].
     ///
     /// # Errors
-    /// Those of fchmod(2).
+    /// The errors of fchmod(2).
     pub fn set_permissions(&self, permissions: std::fs::Permissions) -> io::Result<()> {
         self.file.set_permissions(permissions)
     }
 
-    /// As [`std::fs::File::set_len`].
+    /// Like [`std::fs::File::set_len`].
     ///
     /// # Errors
-    /// Those of ftruncate(2).
+    /// The errors of ftruncate(2).
     pub fn set_len(&self, length: u64) -> io::Result<()> {
         #[cfg(feature = "simulation")]
         if let Some(simulated) = &self.simulated {
@@ -178,11 +177,11 @@ impl File {
         self.file.set_len(length)
     }
 
-    /// As [`std::fs::File::sync_data`]: content and length are on disk, the name need not be.
+    /// Like [`std::fs::File::sync_data`]: content and length are on disk, the name need not be.
     ///
     /// # Errors
-    /// Those of fdatasync(2). What was written since the last sync may be lost then, and no later
-    /// sync tells of it.
+    /// The errors of fdatasync(2). Data written since the last sync may then be lost, and no later
+    /// sync reports it.
     pub fn sync_data(&self) -> io::Result<()> {
         #[cfg(feature = "simulation")]
         if let Some(simulated) = &self.simulated {
@@ -191,10 +190,10 @@ impl File {
         self.file.sync_data()
     }
 
-    /// As [`std::fs::File::sync_all`].
+    /// Like [`std::fs::File::sync_all`].
     ///
     /// # Errors
-    /// As [`File::sync_data`].
+    /// The same as [`File::sync_data`].
     pub fn sync_all(&self) -> io::Result<()> {
         #[cfg(feature = "simulation")]
         if let Some(simulated) = &self.simulated {
@@ -203,10 +202,10 @@ impl File {
         self.file.sync_all()
     }
 
-    /// As [`std::fs::File::try_lock`].
+    /// Like [`std::fs::File::try_lock`].
     ///
     /// # Errors
-    /// Somebody else holds it, or those of flock(2).
+    /// Somebody else holds the lock, or an error of flock(2).
     pub fn try_lock(&self) -> Result<(), TryLockError> {
         #[cfg(feature = "simulation")]
         if let Some(simulated) = &self.simulated {
@@ -215,10 +214,10 @@ impl File {
         self.file.try_lock()
     }
 
-    /// As [`std::fs::File::unlock`].
+    /// Like [`std::fs::File::unlock`].
     ///
     /// # Errors
-    /// Those of flock(2).
+    /// The errors of flock(2).
     pub fn unlock(&self) -> io::Result<()> {
         self.file.unlock()
     }

@@ -3,8 +3,8 @@
 //!
 //! The files are real ones, in a directory in memory, so that paths, links, locks and rights mean
 //! what the kernel says. Beside them the simulation keeps what would be on the medium
-//! (`shadow.rs`). When the power fails, it draws what is left and puts that in the directory. The
-//! model is the weakest that fsync(2) and rename(2) allow:
+//! (`shadow.rs`). When the power fails, the simulation draws at random what is left, and writes
+//! that to the directory. The model is the weakest that fsync(2) and rename(2) allow:
 //!
 //! - Content that was not synced may be lost, kept, or kept in part, sector by sector and in any
 //!   order; lost sectors within a file read as zeros. ext4 with `data=ordered` writes back the
@@ -13,10 +13,11 @@
 //!   later, so a file may end in zeros there, too.
 //! - Names that were not synced may be lost, kept, or kept in part, in any order: "calling fsync()
 //!   does not necessarily ensure that the entry in the directory containing the file has also
-//!   reached disk" (fsync(2)). Where one journal orders all changes (ext4, XFS) they are kept up to
-//!   a point, which is drawn as often. A rename within a directory happens or does not.
+//!   reached disk" (fsync(2)). File systems with one journal (ext4, XFS) keep the changes up to
+//!   some point; this case is drawn as often as the others. A rename within a directory happens or
+//!   does not.
 //! - A sync that fails is reported once. What it should have written may be lost, and later syncs
-//!   succeed all the same (the kernel marks the pages clean; Rebello et al., USENIX ATC 2020).
+//!   succeed nevertheless (the kernel marks the pages clean; Rebello et al., USENIX ATC 2020).
 //!
 //! Old content of other files never shows up (`data=writeback` would allow it), and what was synced
 //! is never lost.
@@ -33,7 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How often things go wrong: in one of so many steps on average, or never if 0.
+/// How often faults happen: once in this many steps on average, or never if 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The process is killed.
@@ -44,22 +45,22 @@ pub struct Faults {
     pub error: usize,
     /// The disk becomes full; it has room again after about eight steps.
     pub full: usize,
-    /// A write takes a part of its bytes.
+    /// A write takes only a part of its bytes.
     pub short: usize,
     /// A sync fails with EIO.
     pub sync: usize,
-    /// Another process goes on.
+    /// Another process runs.
     pub switch: usize,
 }
 
-/// Something that the disk promises and does not keep, which tests must find.
+/// A promise that the disk breaks, which tests must notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lie {
+pub enum BrokenPromise {
     /// Syncs of files write nothing.
     FileSync,
     /// Syncs of directories write nothing.
     DirectorySync,
-    /// Short writes say that they wrote everything.
+    /// Short writes report that they wrote everything.
     Write,
     /// Everybody gets every lock.
     Lock,
@@ -68,7 +69,7 @@ pub enum Lie {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// By itself.
+    /// It returned by itself.
     Returned,
     /// It was killed, or the power failed.
     Killed,
@@ -90,12 +91,12 @@ struct State {
     shadow: Shadow,
     random: Pcg64,
     faults: Faults,
-    lie: Option<Lie>,
+    lie: Option<BrokenPromise>,
     is_full: bool,
     has_power: bool,
     /// Which processes have not ended.
     running: Vec<bool>,
-    /// The process whose steps are taken.
+    /// The process whose turn it is to take steps.
     turn: usize,
     boot: u64,
     /// The wall clock, seconds since 1970.
@@ -103,11 +104,11 @@ struct State {
     history: Option<Vec<String>>,
 }
 
-/// What unwinds the stack of a killed process.
+/// The panic payload that unwinds the stack of a killed process.
 struct Killed;
 
 impl State {
-    /// Whether something happens that does so in one of so many steps.
+    /// Whether something happens that has a chance of one in `one_in`.
     fn happens(&mut self, one_in: impl FnOnce(&Faults) -> usize) -> bool {
         let one_in = one_in(&self.faults);
         one_in > 0 && below(&mut self.random, one_in) == 0
@@ -131,7 +132,7 @@ impl State {
     }
 }
 
-/// What a process of the machine is on its thread.
+/// A process of the machine, as its thread knows it.
 #[derive(Debug, Clone)]
 struct Process {
     shared: Arc<Shared>,
@@ -148,8 +149,8 @@ fn current() -> Option<Process> {
 
 impl Machine {
     /// A machine whose disk is an empty directory. Everything that happens to it follows from the
-    /// seed. The history is kept only if it is `told`, because that takes most of the time.
-    pub fn new(root: &Path, seed: u64, lie: Option<Lie>, told: bool) -> Self {
+    /// seed. The history is kept only if `told` is set, because that takes most of the time.
+    pub fn new(root: &Path, seed: u64, lie: Option<BrokenPromise>, told: bool) -> Self {
         let state = State {
             shadow: Shadow::new(),
             // Neighbouring seeds give unrelated numbers.
@@ -167,7 +168,7 @@ impl Machine {
         Self(Arc::new(Shared { root: root.into(), state: Mutex::new(state), turned: Condvar::new() }))
     }
 
-    /// Changes what goes wrong from now on.
+    /// Changes the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.0.lock().faults = faults;
     }
@@ -187,7 +188,7 @@ impl Machine {
         self.0.lock().history.clone().unwrap_or_default()
     }
 
-    /// Whether a loss of power now would lose nothing of a file.
+    /// Whether a power failure now would lose nothing of a file.
     pub fn is_durable(&self, path: &Path) -> bool {
         let path = self.0.relative(path).expect("it is on this disk");
         self.0.lock().shadow.is_durable(path)
@@ -197,8 +198,8 @@ impl Machine {
     /// the directory then holds what was left on the disk, and the machine has booted again.
     ///
     /// # Errors
-    /// The directory is not what the steps make of it, so somebody wrote past this crate. Files in
-    /// directories called `untracked` are none of its business.
+    /// The directory differs from what the steps made of it, so somebody bypassed this crate. Files
+    /// in directories called `untracked` are ignored.
     ///
     /// # Panics
     /// A process panicked.
@@ -274,7 +275,7 @@ impl Shared {
 }
 
 impl Process {
-    /// The life of a process on a thread of its own.
+    /// Runs a process on its own thread.
     fn live(self, process: impl FnOnce()) -> End {
         let has_power = self.shared.wait_for_turn(self.shared.lock(), self.number).has_power;
         PROCESS.set(Some(self.clone()));
@@ -295,15 +296,15 @@ impl Process {
         }
     }
 
-    /// Comes to a step: here others may go on, and the process may end.
+    /// Waits for the turn before a step: others may run first, and the process may end here.
     ///
     /// # Errors
-    /// The process is dead, and what is dropped on its way out changes nothing.
+    /// The process is dead, and what its destructors do changes nothing.
     fn arrive(&self, what: impl FnOnce() -> String) -> io::Result<MutexGuard<'_, State>> {
         self.arrive_at(1, what)
     }
 
-    /// The same where the power fails so many times as often.
+    /// Like `arrive`, but the power fails `risk` times as often.
     fn arrive_at(&self, risk: usize, what: impl FnOnce() -> String) -> io::Result<MutexGuard<'_, State>> {
         if std::thread::panicking() {
             return Err(io::Error::other("this process is dead"));
@@ -339,7 +340,7 @@ impl Process {
 
 fn fail(state: &mut State, kind: ErrorKind) -> io::Error {
     state.note(|| format!("   {kind}"));
-    // As the system says it, so that callers see the error number.
+    // The error has the system's number, so that callers see it.
     let number = if kind == ErrorKind::StorageFull { ENOSPC } else { EIO };
     io::Error::from_raw_os_error(number)
 }
@@ -349,7 +350,7 @@ const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// Takes a step of the process that this thread is, if it is one.
+/// Takes a step of the simulated process that runs on this thread, if there is one.
 pub(crate) fn step<T>(step: Step<'_>, real: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let path = match step {
         Step::Look(path) | Step::Open(path) | Step::MakeDirectory(path) => path,
@@ -388,27 +389,27 @@ pub(crate) fn step<T>(step: Step<'_>, real: impl FnOnce() -> io::Result<T>) -> i
     result
 }
 
-/// A step that does not concern the disk, such as a change to the host.
+/// Takes a step that does not concern the disk, such as a change to the host.
 ///
 /// # Panics
-/// This is no thread of a process.
+/// This thread does not run a simulated process.
 pub fn pause(what: &str) {
     if let Some(process) = current() {
         drop(process.arrive(|| what.into()));
     }
 }
 
-/// The boot that a process of the machine is in.
+/// The id of the current boot of the machine; `None` on other threads.
 pub fn boot() -> Option<String> {
     current().map(|process| format!("boot-{}", process.shared.lock().boot))
 }
 
-/// The wall clock of the machine, seconds since 1970.
+/// The wall clock of the machine, seconds since 1970; `None` on other threads.
 pub fn clock_s() -> Option<i64> {
     current().map(|process| process.shared.lock().clock_s)
 }
 
-/// Syncs a directory of the machine, one above its disk not at all. `None` on other threads.
+/// Syncs a directory of the machine; one above its disk is ignored. `None` on other threads.
 pub(crate) fn sync_directory(path: &Path) -> Option<io::Result<()>> {
     let process = current()?;
     let Some(inside) = process.shared.relative(path) else { return Some(Ok(())) };
@@ -420,7 +421,7 @@ pub(crate) fn sync_directory(path: &Path) -> Option<io::Result<()>> {
         if state.happens(|faults| faults.sync) {
             return Err(fail(&mut state, ErrorKind::Other));
         }
-        if state.lie != Some(Lie::DirectorySync) {
+        if state.lie != Some(BrokenPromise::DirectorySync) {
             state.shadow.sync_directory(inside);
         }
         Ok(())
@@ -436,7 +437,7 @@ pub(crate) struct Simulated {
     name: String,
 }
 
-/// What a file that has been opened is to the simulation; `None` for one that is not on its disk.
+/// The simulation's view of a file that has been opened; `None` if it is not on the simulated disk.
 pub(crate) fn opened(path: &Path, file: &std::fs::File) -> io::Result<Option<Simulated>> {
     let Some(process) = current() else { return Ok(None) };
     let Some(inside) = process.shared.relative(path) else { return Ok(None) };
@@ -470,7 +471,7 @@ impl Simulated {
             drop(state);
             resume_unwind(Box::new(Killed));
         }
-        Ok(if state.lie == Some(Lie::Write) { bytes.len() } else { taken })
+        Ok(if state.lie == Some(BrokenPromise::Write) { bytes.len() } else { taken })
     }
 
     pub(crate) fn set_len(&self, file: &std::fs::File, length: u64) -> io::Result<()> {
@@ -490,7 +491,7 @@ impl Simulated {
             state.shadow.fail_sync(self.file, &mut state.random);
             return Err(fail(state, ErrorKind::Other));
         }
-        if state.lie != Some(Lie::FileSync) {
+        if state.lie != Some(BrokenPromise::FileSync) {
             state.shadow.sync(self.file);
         }
         Ok(())
@@ -498,6 +499,6 @@ impl Simulated {
 
     pub(crate) fn try_lock(&self, file: &std::fs::File) -> Result<(), TryLockError> {
         let state = self.process.arrive(|| format!("lock of {}", self.name)).map_err(TryLockError::Error)?;
-        if state.lie == Some(Lie::Lock) { Ok(()) } else { file.try_lock() }
+        if state.lie == Some(BrokenPromise::Lock) { Ok(()) } else { file.try_lock() }
     }
 }

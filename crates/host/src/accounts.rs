@@ -43,11 +43,11 @@ impl Accounts {
     }
 }
 
-/// A file of `/proc` about a process, as text. Processes give themselves names of any bytes; those
-/// that are no UTF-8 are replaced, so that nobody escapes being counted by a name.
+/// Reads a file of `/proc` about a process as text. A process may give itself a name of any bytes;
+/// bytes that are not UTF-8 are replaced, so that no process escapes being counted by its name.
 ///
 /// # Errors
-/// Those of reading a file.
+/// The errors of reading a file.
 pub fn process_text(path: impl AsRef<Path>) -> io::Result<String> {
     let bytes = fs::read(path)?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|other| String::from_utf8_lossy(other.as_bytes()).into()))

@@ -103,7 +103,7 @@ impl CacheDirectory {
         private::check(&self.path)
     }
 
-    /// Closes a directory of entries to others, if it exists: earlier versions left theirs open.
+    /// Closes a directory of entries to others, if it exists. Earlier versions left theirs open.
     ///
     /// # Errors
     /// [`UnsafePath`].
@@ -112,8 +112,8 @@ impl CacheDirectory {
         if path.exists() { private::close(&path) } else { Ok(()) }
     }
 
-    /// Makes a directory for entries, or closes it to others. The directory itself keeps its mode
-    /// if it exists, because it may be one of the user's.
+    /// Makes a directory for entries, or closes it to others. The cache directory itself keeps its
+    /// mode if it exists, because it may be a directory of the user's.
     fn prepare(&self, directory: &Path) -> Result<(), UnsafePath> {
         private::prepare(&self.path)?;
         if directory == self.path { Ok(()) } else { private::close(directory) }
@@ -138,12 +138,12 @@ impl CacheDirectory {
         self.directory_with(&mut |waited| waited < LOCK_DEADLINE, name, ledger, make)
     }
 
-    /// As [`CacheDirectory::directory`], for entries that take long to make: while another run
+    /// Like [`CacheDirectory::directory`], for entries that take long to make: while another run
     /// makes the same entry, `keep_waiting` is called repeatedly with the time waited so far, and
     /// ends the waiting by returning `false`.
     ///
     /// # Errors
-    /// As [`CacheDirectory::directory`].
+    /// The same as [`CacheDirectory::directory`].
     pub fn directory_with<E: std::error::Error>(
         &self,
         keep_waiting: &mut dyn FnMut(Duration) -> bool,
@@ -283,7 +283,7 @@ mod tests {
                 let (cache, made, waiting, base) = (&cache, &made, &waiting, base.path());
                 scope.spawn(move || {
                     let ledger = ledger(base, run);
-                    // The first one to make it goes on when the other two wait for it.
+                    // The run that makes the entry first goes on once the other two wait for it.
                     let mut first = true;
                     let mut keep_waiting = |_| {
                         if std::mem::take(&mut first) {
@@ -311,7 +311,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let cache = CacheDirectory::at(base.path().join("cache"));
         let ledger = ledger(base.path(), "run");
-        // As a run that died leaves it.
+        // The staging directory as a run that died leaves it.
         let half = base.path().join("cache/k.by-dead.new");
         fs::create_dir_all(&half).unwrap();
         fs::write(half.join("half"), "").unwrap();
@@ -356,7 +356,7 @@ mod tests {
         let ledger = ledger(base.path(), "run");
         let set = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        // As an earlier version left them.
+        // The directories as an earlier version left them.
         fs::create_dir_all(cache.path().join("images")).unwrap();
         set(cache.path(), 0o755);
         set(&cache.path().join("images"), 0o755);

@@ -1,4 +1,4 @@
-//! Control groups: they confine a guest, count what it uses, freeze it, and kill all of it.
+//! Control groups: they confine a guest, count what it uses, freeze it, and kill all its processes.
 //!
 //! All three layouts are supported: version 1 (a mount per controller), hybrid (version 1 plus a
 //! version 2 mount without controllers), and version 2 (one tree). See
@@ -44,7 +44,7 @@ pub enum CgroupError {
     ReadOnly {
         /// Where it is mounted.
         path: PathBuf,
-        /// What `access(2)` said.
+        /// The error of `access(2)`.
         source: io::Error,
     },
     /// A path that is not a control group of weighbridge.

@@ -1,4 +1,4 @@
-//! Starting external programs. No other place of the workspace does that.
+//! Starting external programs. No other module of the workspace does that.
 //!
 //! Every program gets its own process group and a deadline, after which the whole group gets
 //! SIGKILL. Output goes to files in memory, not to pipes, so that weighbridge need not wait for a
@@ -29,9 +29,9 @@ const TAIL: usize = 2000;
 /// The most that a program may write to its standard output or error in [`Invocation::run`], bytes.
 /// One that writes more is killed.
 pub const MOST_OUTPUT_BYTES: u64 = 64 << 20;
-/// How often the length of the output is looked at.
+/// How often the length of the output is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// What a log takes of each output of a program that has ended, bytes: its end.
+/// How much of the end of each output of a finished program goes to its log, bytes.
 const LOGGED_BYTES: usize = 1 << 20;
 
 /// Why a program did not run to a successful end.
@@ -40,7 +40,7 @@ pub enum CommandError {
     /// The program does not exist.
     #[error("the program `{program}` is not installed, or not in PATH")]
     NotFound {
-        /// As given.
+        /// The program as given.
         program: String,
     },
     /// The program could not be started.
@@ -208,7 +208,7 @@ impl Invocation {
     }
 
     /// Hides a mount of the host from the program, which gets its own mount namespace. Needs root.
-    /// It is no error if nothing is mounted there.
+    /// If nothing is mounted there, that is not an error.
     pub fn without_mount(mut self, mount: &Path) -> Self {
         self.mounts.hide(mount);
         self
@@ -228,8 +228,8 @@ impl Invocation {
         self
     }
 
-    /// Shows the program a file or directory of the host, with all that is mounted in it, at
-    /// another place where there is one of that kind, read-only. The program gets its own mount
+    /// Shows the program a file or directory of the host, with everything mounted in it, read-only
+    /// at another place, where one of the same kind must exist. The program gets its own mount
     /// namespace. Needs root, and Linux 5.12.
     pub fn with_read_only(mut self, source: &Path, target: &Path) -> Self {
         self.mounts.show(source, target);
@@ -244,9 +244,9 @@ impl Invocation {
     }
 
     /// Kills the program when the thread that starts it ends, even by SIGKILL
-    /// (`PR_SET_PDEATHSIG(2const)`). For tools that change the host: one that outlived a killed
-    /// weighbridge would make its change after it had been undone. Only for [`Invocation::run`],
-    /// which waits in that thread.
+    /// (`PR_SET_PDEATHSIG(2const)`). This is for tools that change the host: a tool that outlived a
+    /// killed weighbridge could make its change after weighbridge's changes were undone. Only for
+    /// [`Invocation::run`], which waits in that thread.
     pub fn dies_with_caller(mut self) -> Self {
         self.dies_with_caller = true;
         self
@@ -262,11 +262,11 @@ impl Invocation {
         line
     }
 
-    /// Runs the program to its end. A status other than 0 is no error.
+    /// Runs the program to its end. A status other than 0 is not an error.
     ///
     /// # Errors
-    /// [`CommandError::NotFound`], [`CommandError::Start`], [`CommandError::Deadline`] or
-    /// [`CommandError::Io`].
+    /// [`CommandError::NotFound`], [`CommandError::Start`], [`CommandError::Deadline`],
+    /// [`CommandError::Output`] or [`CommandError::Io`].
     pub fn run(self) -> Result<Finished, CommandError> {
         let line = self.command_line();
         let failed = |doing| CommandError::io(doing, &line);
@@ -320,7 +320,7 @@ impl Invocation {
     /// Runs the program to its end and expects status 0.
     ///
     /// # Errors
-    /// As [`Invocation::run`], and [`CommandError::Status`] for any other status.
+    /// The same as [`Invocation::run`], and [`CommandError::Status`] for any other status.
     pub fn run_ok(self) -> Result<Finished, CommandError> {
         let command = self.command_line();
         let finished = self.run()?;
@@ -392,7 +392,7 @@ impl Invocation {
             unsafe {
                 command.pre_exec(move || {
                     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                    // The caller may have been killed before that.
+                    // The caller may have been killed before the call above.
                     let is_alive = rustix::process::getppid() == Some(caller);
                     if is_alive { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
                 });
@@ -430,8 +430,8 @@ impl Invocation {
     }
 }
 
-/// By the kernel's own calls: those of the C library do it to all threads that it knows of, which
-/// are the parent's.
+/// Makes raw system calls: the functions of the C library would change all threads that the library
+/// knows of, and those are the parent's.
 fn become_user(user: u32) -> io::Result<()> {
     // SAFETY: only numbers are passed; an empty list of groups needs no address.
     let results = unsafe {
@@ -464,7 +464,7 @@ impl Running {
         self.output.take()
     }
 
-    /// Its process number, which is also that of its process group.
+    /// Its process number, which is also the number of its process group.
     pub fn pid(&self) -> u32 {
         self.group.child.id()
     }
@@ -472,7 +472,7 @@ impl Running {
     /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// Those of `waitid(2)`.
+    /// The errors of `waitid(2)`.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.group.wait(Duration::ZERO)
     }
@@ -480,7 +480,7 @@ impl Running {
     /// Its exit status, if it ends within `time`.
     ///
     /// # Errors
-    /// Those of `waitid(2)`.
+    /// The errors of `waitid(2)`.
     pub fn wait(&mut self, time: Duration) -> io::Result<Option<ExitStatus>> {
         self.group.wait(time)
     }
@@ -495,7 +495,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.group.kill();
         self.group.reap();
-        // What it said last is in its log from here on.
+        // From here on its log holds everything that it wrote.
         if let Some(log) = &self.log {
             crate::log::settle(log);
         }

@@ -1,5 +1,5 @@
-//! How long weighbridge waits for what it starts: deadlines are made for machines that run at their
-//! own speed. An emulated machine, or one inside of another, needs a multiple of them.
+//! How long weighbridge waits for what it starts. The deadlines suit machines that run at native
+//! speed. An emulated machine, or a nested one, needs a multiple of them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const LARGEST: u32 = 100;
 
 static FACTOR: AtomicU32 = AtomicU32::new(1);
 
-/// The factor has another form.
+/// The factor is malformed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{VARIABLE} is `{0}`, not a whole number from 1 to {LARGEST} followed by `x`, as in 10x")]
 pub struct NoFactor(String);
@@ -26,7 +26,7 @@ pub fn set(text: &str) -> Result<(), NoFactor> {
     Ok(())
 }
 
-/// How long to wait here for what takes at most `deadline` on a machine that runs at its own speed.
+/// Returns how long to wait here for what takes at most `deadline` on a machine at native speed.
 pub fn scaled(deadline: Duration) -> Duration {
     deadline.saturating_mul(FACTOR.load(Ordering::Relaxed))
 }

@@ -92,7 +92,7 @@ fn allowed_list(status: &str) -> Option<Vec<u32>> {
 }
 
 /// A digest of the machine id bound to this application, because the machine id itself is
-/// confidential (`machine-id(5)`): what [`HostFacts::identity`] is of the machine that has it.
+/// confidential (`machine-id(5)`). It is the [`HostFacts::identity`] of a machine with that id.
 pub fn identity(machine: &str) -> String {
     let digest =
         Sha256::new().chain_update(b"weighbridge host\0").chain_update(machine.as_bytes()).finalize();

@@ -1,4 +1,4 @@
-//! Trees of files that stand for a host, for the tests of this crate.
+//! Trees of files that imitate a host, for the tests of this crate.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ pub(crate) fn write(root: &Path, path: &str, text: &str) {
     fs::write(file, text).unwrap();
 }
 
-/// A directory with these files, each by its path and its text.
+/// Makes a directory with these files, each given by its path and its text.
 pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (path, text) in files {

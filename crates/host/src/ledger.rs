@@ -3,13 +3,13 @@
 //! A run appends every change that it is about to make to `<state>/ledger/<run>.jsonl`, waits until
 //! the line is on disk, and only then makes the change. Whatever happens to the run, [`sweep`] can
 //! undo its changes, newest first. Undoing is idempotent, so a change that was never made or was
-//! only half undone is no error.
+//! only half undone is not an error.
 //!
 //! A live run holds the `flock(2)` of the file, which the kernel releases when the process dies. A
 //! sweep skips every ledger that it cannot lock.
 //!
-//! A sweep does as root what a ledger says. So no other user may own or write the directory or one
-//! above it ([`crate::private`]), and nothing in a ledger is ever executed.
+//! A sweep carries out as root what a ledger says. So no other user may own or write the directory
+//! or any directory above it ([`crate::private`]), and nothing in a ledger is ever executed.
 
 mod change;
 mod file;
@@ -38,7 +38,7 @@ const FORMAT: u32 = 1;
 /// Extension of a ledger that is being created and is still empty.
 const STAGING: &str = "new";
 
-/// How often creating a file is tried while other processes remove its empty directory.
+/// How often creating a file is retried while other processes remove its empty directory.
 pub(crate) const ATTEMPTS: usize = 1000;
 
 /// Why a change cannot be recorded or undone.
@@ -81,7 +81,7 @@ pub enum LedgerError {
     /// The ledger is closed.
     #[error("the ledger of run `{0}` is closed")]
     Closed(String),
-    /// Changes that could not be undone; they stay in the ledger.
+    /// Some changes could not be undone; they stay in the ledger.
     #[error("could not undo {}; run `weigh clean` to try again", list(.0))]
     Undo(Vec<(Change, UndoError)>),
 }
@@ -114,14 +114,14 @@ struct Open {
     length: u64,
     next: u64,
     standing: Vec<(EntryId, Change)>,
-    /// Set when it is not known any more what is on disk.
+    /// Set when the content of the file on disk is no longer known.
     broken: bool,
 }
 
 impl Open {
     /// Appends whole lines or nothing: a partial line on a full disk is truncated, because it would
-    /// corrupt the next. If that fails, and after a failed sync, nothing is appended any more:
-    /// earlier lines may have been lost with it, and a later sync would not tell (fsync(2)).
+    /// corrupt the next. If truncating fails, or after a failed sync, nothing is appended any more:
+    /// earlier lines may have been lost too, and a later sync would not report it (fsync(2)).
     fn append(&mut self, lines: &[Line], sync: bool) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed"));
@@ -163,7 +163,7 @@ impl Ledger {
         let begun =
             begun.and_then(|()| weigh_disk::sync_name(&path).map_err(|source| failed("sync", source)));
         if let Err(error) = begun {
-            // What cannot be removed is an empty ledger, which costs nothing.
+            // If the file cannot be removed, an empty ledger is left, which costs nothing.
             let _ = weigh_disk::remove_file(&path);
             drop(open);
             state.remove_if_empty();
@@ -198,7 +198,7 @@ impl Ledger {
     /// are undone one by one, the last one first.
     ///
     /// # Errors
-    /// As [`Ledger::record`]; then none of them is recorded.
+    /// The same as [`Ledger::record`]; then none of them is recorded.
     pub fn record_all(&self, changes: Vec<Change>) -> Result<Vec<EntryId>, LedgerError> {
         for change in &changes {
             change
@@ -220,7 +220,7 @@ impl Ledger {
         Ok(ids)
     }
 
-    /// Undoes one change. It is no error if the entry is undone already.
+    /// Undoes one change. It is not an error if the entry is undone already.
     ///
     /// # Errors
     /// [`LedgerError::Undo`]; then the change stays in the ledger.
@@ -236,7 +236,7 @@ impl Ledger {
         self.forget(id)
     }
 
-    /// The changes that were left as they are, because they are not this run's any more, and why.
+    /// The changes that were left as they are, because they no longer belong to this run, and why.
     pub fn left(&self) -> Vec<(Change, String)> {
         self.0.left.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -300,7 +300,7 @@ impl Ledger {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
-        // A thread that panicked with the lock left whole lines: `append` writes whole lines or
+        // A thread that panicked with the lock left a usable file: `append` writes whole lines or
         // nothing.
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -313,8 +313,8 @@ impl Ledger {
 /// Creates and locks the file of a new ledger, while sweeps and ending runs may remove the empty
 /// directory at any time.
 ///
-/// The file is created and locked under another name and gets its own by `link(2)`, so that no
-/// sweep ever sees an unlocked ledger, and an existing one is never overwritten.
+/// The file is created and locked under another name, and `link(2)` then gives it its own. So no
+/// sweep ever sees an unlocked ledger, and an existing ledger is never overwritten.
 fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, LedgerError> {
     let failed = |doing, source| LedgerError::Io { doing, path: path.into(), source };
     let exists = || LedgerError::Exists { run: run.into(), path: path.into() };
@@ -328,8 +328,8 @@ fn create_file(state: &StateDirectory, path: &Path, run: &str) -> Result<File, L
             Ok(file) => file,
             // A sweep removed the file, or the empty directory was removed.
             Err(Opened::Stale) => continue,
-            // Left by an earlier version, and held by whoever could open it.
-            Err(Opened::Exposed) => {
+            // An earlier version left the file, and whoever could open it holds it.
+            Err(Opened::LockableByOthers) => {
                 let _ = weigh_disk::remove_file(&staging);
                 continue;
             }

@@ -15,7 +15,7 @@ pub enum LockError {
     /// Another run is measuring.
     #[error("run `{run}` (process {pid}) has been using this host since {since}; wait for it, or end it")]
     Held {
-        /// Process that holds the lock; 0 while it has not written its name yet.
+        /// Process that holds the lock; 0 while it has not written its number yet.
         pid: u32,
         /// Name of its run.
         run: String,
@@ -69,8 +69,8 @@ impl HostLock {
                 Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(Opened::Io(error)) => return Err(failed(error)),
                 Err(Opened::Held) => return Err(holder(&path)),
-                // Whoever holds a file that everybody may open says nothing by it.
-                Err(Opened::Exposed) => {
+                // Everybody may open this file, so a lock on it means nothing.
+                Err(Opened::LockableByOthers) => {
                     weigh_disk::remove_file(&path).map_err(failed)?;
                     continue;
                 }
@@ -107,8 +107,8 @@ pub(crate) fn remove_stale(state: &StateDirectory) {
 
 pub(crate) enum Opened {
     Held,
-    /// It is held, but other users may open the file, and so hold it.
-    Exposed,
+    /// It is held, but other users may open the file, and so may hold the lock.
+    LockableByOthers,
     /// The file was unlinked between opening and locking it.
     Stale,
     Io(io::Error),
@@ -124,13 +124,13 @@ pub(crate) fn open_existing(path: &Path) -> Result<File, Opened> {
 }
 
 /// Opens a regular file, takes its exclusive `flock(2)`, and checks that the path still leads to
-/// it. Other users cannot open it, or cannot any more.
+/// it. Closes the file to other users.
 pub(crate) fn lock_file(path: &Path, options: &mut OpenOptions) -> Result<File, Opened> {
     let file = private::open_durable(path, options).map_err(Opened::Io)?;
     let exposed = private::is_exposed(&file);
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) if exposed => return Err(Opened::Exposed),
+        Err(TryLockError::WouldBlock) if exposed => return Err(Opened::LockableByOthers),
         Err(TryLockError::WouldBlock) => return Err(Opened::Held),
         Err(TryLockError::Error(error)) => return Err(Opened::Io(error)),
     }
@@ -153,7 +153,7 @@ fn holder(path: &Path) -> LockError {
     let text = private::read_regular(path).unwrap_or_default();
     match serde_json::from_slice::<Holder>(&text) {
         Ok(Holder { pid, run, since }) => LockError::Held { pid, run, since },
-        // Between taking the lock and writing its name.
+        // The holder has taken the lock and not written its name yet.
         Err(_) => LockError::Held { pid: 0, run: "unknown".into(), since: "a moment ago".into() },
     }
 }
@@ -213,7 +213,7 @@ mod tests {
         assert!(matches!(HostLock::acquire(&state, "second"), Err(LockError::Held { .. })));
         drop(lock);
         std::fs::create_dir_all(state.path()).unwrap();
-        // A pipe is no lock either, and nobody waits for its other end.
+        // A pipe is not a lock either, and opening it does not wait for its other end.
         rustix::fs::mkfifoat(rustix::fs::CWD, state.lock_path(), rustix::fs::Mode::RWXU).unwrap();
         let error = HostLock::acquire(&state, "third").unwrap_err().to_string();
         assert!(error.contains("regular file"), "{error}");

@@ -1,9 +1,9 @@
-//! Logs, bounded whatever is written to them.
+//! Logs whose length is bounded whatever is written to them.
 //!
-//! What runs in a guest may write to the standard error of the program that carries it, or to the
-//! console of its machine, without end. Such a program gets no file of the host's but a pipe, and
-//! one thread copies what comes to the log. A log longer than [`LONGEST_BYTES`] keeps its beginning
-//! and its end. A program that goes on writing is slowed down and loses nothing but words.
+//! A guest may write without end to the standard error of the program that runs it, or to the
+//! console of its machine. Such a program gets a pipe and not a file of the host's, and one thread
+//! copies the data to the log. A log longer than [`LONGEST_BYTES`] keeps its beginning and its end.
+//! A program that goes on writing is slowed down, and only its log lines are lost.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
@@ -17,34 +17,34 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The longest that a log becomes, bytes.
+/// The greatest length of a log, bytes.
 pub const LONGEST_BYTES: u64 = 16 << 20;
 
 /// What a log that became too long keeps of its beginning and of its end, bytes.
 const BEGINNING_BYTES: u64 = 4 << 20;
 const END_BYTES: u64 = 4 << 20;
-/// Stands between the two.
+/// Separates the beginning and the end.
 const LEFT_OUT: &[u8] = b"\n=== this log became too long, and its middle was left out here\n";
-/// Copied at once.
+/// How much is copied at once, bytes.
 const PIECE: usize = 64 << 10;
-/// Pause after a piece for a log that became too long: 64 MiB/s are read at most, so that a flood
-/// costs its writer more than it costs weighbridge.
+/// Pause after a piece for a log that became too long. It limits copying to 64 MiB/s, so that a
+/// flood costs its writer more than it costs weighbridge.
 const PAUSE: Duration = Duration::from_millis(1);
-/// What is copied at once for somebody who waits for it, bytes: more than a pipe holds.
+/// How much is copied for a caller that waits, bytes: more than a pipe holds.
 const SETTLED_BYTES: usize = 2 << 20;
 
-/// One writer at a time shortens a log or appends to it.
+/// Only one writer at a time appends to a log or shortens one.
 static FILES: Mutex<()> = Mutex::new(());
 
-/// Appends to a log, which is made where it is missing, with its directory.
+/// Appends to a log. Makes the file and its directory if they are missing.
 ///
 /// # Errors
-/// Those of the file system; it is a symbolic link or no regular file.
+/// The errors of the file system; the log is a symbolic link or not a regular file.
 pub fn append(log: &Path, bytes: &[u8]) -> io::Result<()> {
     append_bounded(log, bytes).map(|_| ())
 }
 
-/// The same; whether the log became too long and was shortened.
+/// Does what [`append`] does, and returns whether the log became too long and was shortened.
 fn append_bounded(log: &Path, bytes: &[u8]) -> io::Result<bool> {
     let _alone = lock(&FILES);
     if let Some(parent) = log.parent() {
@@ -63,7 +63,7 @@ fn append_bounded(log: &Path, bytes: &[u8]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The last bytes of a log, after what its program has written by now; empty where there is none.
+/// The last bytes of a log, once it holds all that its program has written; empty if there is none.
 pub fn tail(log: &Path, most: u64) -> Vec<u8> {
     settle(log);
     let read = || {
@@ -77,18 +77,18 @@ pub fn tail(log: &Path, most: u64) -> Vec<u8> {
     read().unwrap_or_default()
 }
 
-/// Opens a log: never through a symbolic link, and nothing that could block.
+/// Opens a log. Never follows a symbolic link, and opens nothing that could block.
 fn open(log: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(log, flags, Mode::from_raw_mode(0o644))?);
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// A pipe whose end goes to a program. What is written to it is appended to the log until all
-/// copies of the end are closed.
+/// A pipe whose write end goes to a program. What is written to it is appended to the log until all
+/// copies of that end are closed.
 ///
 /// # Errors
-/// Those of [`append`]; there are no more descriptors or threads.
+/// The errors of [`append`]; there are no more descriptors or threads.
 pub fn pipe(log: &Path) -> io::Result<OwnedFd> {
     append(log, b"")?;
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -97,7 +97,7 @@ pub fn pipe(log: &Path) -> io::Result<OwnedFd> {
     Ok(write)
 }
 
-/// A named pipe for a program that takes only a path, until this is dropped.
+/// A named pipe for a program that takes only a path. Dropping this removes it.
 #[derive(Debug)]
 pub struct NamedPipe {
     path: PathBuf,
@@ -105,13 +105,14 @@ pub struct NamedPipe {
 }
 
 impl NamedPipe {
-    /// Makes it at a path, which must not exist. What is written to it is appended to the log.
+    /// Makes the pipe at a path, which must not exist. What is written to it is appended to the
+    /// log.
     ///
     /// # Errors
-    /// Those of the file system; there are no more descriptors or threads.
+    /// The errors of the file system; there are no more descriptors or threads.
     pub fn make(path: &Path, log: &Path) -> io::Result<Self> {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        // Open for writing here too, so that it has no end while programs come and go.
+        // Also open for writing here, so that there is no end of file while programs come and go.
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let read = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Self { path: path.into(), source: Pump::get()?.add(read, log)? })
@@ -128,7 +129,7 @@ impl Drop for NamedPipe {
     }
 }
 
-/// Copies what has been written to the pipes of a log by now.
+/// Copies what has been written so far to the pipes of a log.
 pub fn settle(log: &Path) {
     let Some(Ok(pump)) = PUMP.get() else { return };
     let log = absolute(log);
@@ -143,7 +144,7 @@ pub fn settle(log: &Path) {
 #[derive(Debug)]
 struct Pump {
     sources: Mutex<Vec<Arc<Source>>>,
-    /// Written when there is another source.
+    /// Written to when a source is added.
     wake: OwnedFd,
 }
 
@@ -156,7 +157,7 @@ impl Pump {
                 sources: Mutex::default(),
                 wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             };
-            // It may come before this value is set, and waits for it.
+            // The thread may start before this value is set, and waits for it.
             let run = || {
                 if let Ok(pump) = PUMP.wait() {
                     pump.run();
@@ -204,29 +205,29 @@ impl Pump {
     }
 }
 
-/// What a log is copied from.
+/// A pipe and the log to which it is copied.
 #[derive(Debug)]
 struct Source {
     pipe: OwnedFd,
     log: PathBuf,
-    /// Held while something is copied: whether the log has become too long before.
+    /// Held while something is copied. The value says whether the log ever became too long.
     copying: Mutex<bool>,
 }
 
-/// What there was.
+/// What copying found.
 enum Copied {
-    /// Nothing more.
+    /// Everything was copied.
     All,
-    /// Maybe more.
+    /// There may be more.
     Some,
-    /// Maybe more, and the log is too long already.
+    /// There may be more, and the log is too long already.
     Flood,
-    /// Nobody writes any more.
+    /// No writer is left.
     Ended,
 }
 
 impl Source {
-    /// Copies up to so many bytes. What a log cannot take, because the disk is full, is lost.
+    /// Copies about `most` bytes. What a log cannot take, because the disk is full, is lost.
     fn copy(&self, most: usize) -> Copied {
         let mut is_flood = lock(&self.copying);
         let (mut buffer, mut left) = (vec![0; PIECE.min(most)], most);
@@ -250,7 +251,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
-/// What the mutexes guard is whole at any time.
+/// Locks a mutex; a panic never leaves its value inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

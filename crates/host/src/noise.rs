@@ -10,11 +10,11 @@ use weigh_model::{HostSettings, NoiseLimits};
 /// A setting that disturbs measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The finding.
+    /// What was found.
     pub what: String,
     /// What the command changes, or what the finding means if no command helps.
     pub remedy: String,
-    /// The command that mends it, for a root shell; absent if none helps.
+    /// The command that fixes it, for a root shell; absent if none helps.
     pub command: Option<String>,
 }
 
@@ -136,7 +136,7 @@ fn has_swap(root: &Path) -> bool {
     trimmed(root, "proc/swaps").is_some_and(|text| text.lines().count() > 1)
 }
 
-/// Other users of the host.
+/// Signs that others share the host.
 fn of_others(root: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
     let cpuinfo = trimmed(root, "proc/cpuinfo").unwrap_or_default();
@@ -245,7 +245,7 @@ mod tests {
         for finding in &found {
             let plain = finding.remedy.contains("no command");
             assert!(finding.command.is_some() != plain, "a command, or that there is none: {finding:?}");
-            // `doctor` shows it to other users in single quotes.
+            // `doctor` shows the command to other users in single quotes.
             assert!(finding.command.iter().all(|command| !command.contains('\'')), "{finding:?}");
         }
     }
@@ -265,7 +265,7 @@ mod tests {
     fn a_quiet_host_has_no_findings() {
         let root = tree(&[
             ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n"),
-            // Swap that is hardly used, one node, and pages for who asks are no noise.
+            // Swap that is hardly used, a single node, and huge pages on request are not noise.
             ("proc/sys/vm/swappiness", "60\n"),
             ("proc/swaps", "Filename Type Size Used Priority\n"),
             ("proc/sys/kernel/numa_balancing", "1\n"),

@@ -1,12 +1,12 @@
 //! Paths that no other user can change, and directories that are closed to other users.
 //!
-//! weighbridge runs as root and believes what its directories hold: ledgers say what is to be
-//! undone, the cache holds programs that are run. So every directory on the way to one belongs to
-//! root or to this user, and nobody else may write it. A directory that everybody may write, but in
-//! which users may only replace what is their own (`/tmp`, the sticky bit of inode(7)), is passed
-//! when what lies in it belongs to root or to this user.
+//! weighbridge runs as root and trusts what its directories hold: ledgers say what to undo, and the
+//! cache holds programs that are run. So every directory on the way to one must belong to root or
+//! to this user, and nobody else may write it. One exception is a directory that everybody may
+//! write but in which users may replace only their own files (`/tmp`, the sticky bit of inode(7)):
+//! it passes if the entry in it belongs to root or to this user.
 //!
-//! Every step is taken from the open directory before it, and what was opened is what is examined
+//! Every step starts from the open directory before it, and the checks examine what was opened
 //! (`O_NOFOLLOW`, fstat(2)). Nobody else can change the meaning of a path that passes, so it can be
 //! used as a path from then on.
 
@@ -31,7 +31,7 @@ const ACL: &str = "system.posix_acl_access";
 /// Its format, and the longest that is read, bytes (`linux/posix_acl_xattr.h`).
 const ACL_VERSION: u32 = 2;
 const LONGEST_ACL: usize = 4096;
-/// Tags of its entries, and what stands where an entry names no user (`linux/posix_acl.h`).
+/// Tags of its entries, and the number in an entry that names no user (`linux/posix_acl.h`).
 const OWNER: u16 = 1;
 const USER: u16 = 2;
 const GROUP: u16 = 4;
@@ -60,7 +60,7 @@ pub enum UnsafePath {
         /// Its mode.
         mode: u32,
     },
-    /// It is something else.
+    /// It is not a directory.
     #[error("{} is not a directory", .0.display())]
     NotADirectory(PathBuf),
     /// A system call failed.
@@ -98,8 +98,8 @@ pub fn check(path: &Path) -> Result<(), UnsafePath> {
     }
 }
 
-/// The same of a directory that is made if it does not exist, closed to others. The names of new
-/// directories are on disk when this returns.
+/// Makes the directory closed to others if it does not exist, and else checks it as [`check`] does.
+/// The names of new directories are on disk when this returns.
 ///
 /// # Errors
 /// [`UnsafePath`].
@@ -107,12 +107,12 @@ pub fn prepare(path: &Path) -> Result<(), UnsafePath> {
     sync(&prepare_in_memory(path)?)
 }
 
-/// The same without waiting for the disk: returns the directories to [`sync`].
+/// Like [`prepare`], but does not wait for the disk: returns the directories to [`sync`].
 pub(crate) fn prepare_in_memory(path: &Path) -> Result<Vec<PathBuf>, UnsafePath> {
     made(path).map(|found| found.changed)
 }
 
-/// The same of a directory that others may not even look into: one that exists is closed.
+/// Like [`prepare`], but others may not even look into the directory: an existing one is closed.
 ///
 /// # Errors
 /// [`UnsafePath`].
@@ -120,10 +120,10 @@ pub fn close(path: &Path) -> Result<(), UnsafePath> {
     sync(&close_in_memory(path)?)
 }
 
-/// The same without waiting for the disk, as [`prepare_in_memory`].
+/// Like [`close`], but does not wait for the disk, as [`prepare_in_memory`].
 pub(crate) fn close_in_memory(path: &Path) -> Result<Vec<PathBuf>, UnsafePath> {
     let found = made(path)?;
-    // A right of the group is what an access control list grants, see `admit`.
+    // A right of the group may come from an access control list, see `grant_traverse`.
     if found.stat.st_mode & 0o067 != 0 {
         let readable = reopen(&found.handle).map_err(UnsafePath::io("open", path))?;
         fchmod(readable, Mode::RWXU).map_err(UnsafePath::io("close", path))?;
@@ -131,7 +131,7 @@ pub(crate) fn close_in_memory(path: &Path) -> Result<Vec<PathBuf>, UnsafePath> {
     Ok(found.changed)
 }
 
-/// Puts new names in directories on disk.
+/// Syncs directories, so that new names in them are on disk.
 pub(crate) fn sync(directories: &[PathBuf]) -> Result<(), UnsafePath> {
     directories.iter().try_for_each(|directory| {
         weigh_disk::sync_directory(directory).map_err(UnsafePath::io("sync", directory))
@@ -139,8 +139,7 @@ pub(crate) fn sync(directories: &[PathBuf]) -> Result<(), UnsafePath> {
 }
 
 /// Checks that nobody but root, this user and `also` can change what a path leads to, as far as it
-/// exists: a file that root writes there, and directories that it makes, are where it means them to
-/// be.
+/// exists. Files and directories that root makes there are then where root means them to be.
 ///
 /// # Errors
 /// [`UnsafePath`].
@@ -151,7 +150,7 @@ pub fn check_output(path: &Path, also: Option<u32>) -> Result<(), UnsafePath> {
     }
 }
 
-/// The same of a directory that is made, with the rights that the user gives new directories.
+/// Like [`check_output`], but makes the directory, with the rights that the umask leaves.
 ///
 /// # Errors
 /// [`UnsafePath`].
@@ -161,7 +160,7 @@ pub fn prepare_output(path: &Path, also: Option<u32>) -> Result<(), UnsafePath> 
     check_output(path, also)
 }
 
-/// Writes a file that [`check_output`] passes, as a whole.
+/// Writes a file that passes [`check_output`], as a whole.
 ///
 /// # Errors
 /// [`UnsafePath`].
@@ -173,8 +172,8 @@ pub fn write_output(path: &Path, bytes: &[u8], also: Option<u32>) -> Result<(), 
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
         if is_shared {
-            // Since the check others may have put something of that name there, as in /tmp: only a
-            // new file is certainly no link.
+            // Others may have put something of that name there since the check, as in /tmp: only a
+            // new file is certainly not a link.
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => options.create_new(true),
@@ -185,8 +184,8 @@ pub fn write_output(path: &Path, bytes: &[u8], also: Option<u32>) -> Result<(), 
     write().map_err(UnsafePath::io("write", path))
 }
 
-/// Checks that nobody but root, this user and `also` could have written a file that says what is to
-/// be done.
+/// Checks that nobody but root, this user and `also` could have written a file that gives
+/// instructions.
 ///
 /// # Errors
 /// [`UnsafePath`], also if there is no such file.
@@ -198,23 +197,23 @@ pub fn check_input(path: &Path, also: Option<u32>) -> Result<(), UnsafePath> {
     }
 }
 
-/// The user who became root by sudo(8), whose files root uses as its own: whoever may become root
-/// may do what root does. `None` if this is not root.
+/// The user who became root by sudo(8). Root uses this user's files as its own, because whoever may
+/// become root may do what root does. `None` if this process is not root.
 pub fn invoking_user() -> Option<u32> {
     let number = std::env::var("SUDO_UID").ok()?.parse().ok()?;
     crate::facts::is_root().then_some(number)
 }
 
-/// Opens a regular file, and nothing else: no link is followed, and nothing waits for the other end
-/// of a pipe. A new file is closed to others.
+/// Opens a file if it is a regular one. Follows no link, and does not wait for the other end of a
+/// pipe. A new file is closed to others.
 ///
 /// # Errors
-/// Those of open(2), or it is something else.
+/// The errors of open(2), or the file is not a regular one.
 pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     regular(open_without_links(options).open(path)?)
 }
 
-/// The same of a file that is written so that it outlasts a crash.
+/// Like [`open_regular`], for a file whose changes must survive a crash.
 pub(crate) fn open_durable(path: &Path, options: &mut OpenOptions) -> io::Result<weigh_disk::File> {
     weigh_disk::File::open_with(path, || regular(open_without_links(options).open(path)?))
 }
@@ -234,7 +233,7 @@ fn regular(file: File) -> io::Result<File> {
 /// The bytes of a regular file.
 ///
 /// # Errors
-/// As [`open_regular`].
+/// The same as [`open_regular`].
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     weigh_disk::step(Step::Look(path), || {
         let mut bytes = Vec::new();
@@ -243,23 +242,23 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Whether others may open a file, and so hold its lock.
+/// Whether others may open a file, and so may hold its lock.
 pub(crate) fn is_exposed(file: &weigh_disk::File) -> bool {
     file.metadata().is_ok_and(|found| found.mode() & 0o066 != 0)
 }
 
-/// Lets one more user search a directory, by an entry of its access control list: the root of a
-/// guest in a user namespace is an ordinary user of the host. Others gain nothing.
+/// Lets one more user search a directory, by an entry in its access control list: the root of a
+/// guest in a user namespace is an ordinary user of the host. Other users gain nothing.
 ///
 /// # Errors
-/// The file system has no such lists (`EOPNOTSUPP`), or what fsetxattr(2) says.
-pub fn admit(directory: &Path, user: u32) -> io::Result<()> {
+/// The file system has no such lists (`EOPNOTSUPP`), or an error of fsetxattr(2).
+pub fn grant_traverse(directory: &Path, user: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = open(directory, flags, Mode::empty())?;
     let mut list = read_list(&handle)?;
     list.retain(|(tag, _, who)| *tag != MASK && (*tag, *who) != (USER, user));
     list.push((USER, SEARCH, user));
-    // The mask bounds what the list grants; the system shows it as the rights of the group.
+    // The mask bounds what the list grants; stat(2) shows it as the rights of the group.
     let granted = list.iter().filter(|(tag, ..)| [USER, GROUP].contains(tag));
     list.push((MASK, granted.fold(0, |all, (_, rights, _)| all | rights), NO_USER));
     list.sort_by_key(|(tag, ..)| *tag);
@@ -281,7 +280,8 @@ impl Admission {
     /// allows.
     pub fn to<'a>(directories: impl IntoIterator<Item = &'a Path>, user: u32) -> Self {
         let is_closed = |it: &&Path| it.metadata().is_ok_and(|found| found.mode() & 0o077 == 0);
-        let admitted = directories.into_iter().filter(is_closed).filter(|it| admit(it, user).is_ok());
+        let admitted =
+            directories.into_iter().filter(is_closed).filter(|it| grant_traverse(it, user).is_ok());
         Self(admitted.map(Path::to_path_buf).collect())
     }
 }
@@ -289,15 +289,15 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         for directory in &self.0 {
-            // Without rights of the group, which bound it, the list grants nothing. One that stays
-            // grants a single user a search.
+            // The rights of the group bound the list, so without them it grants nothing. If this
+            // fails, the list still lets only a single user search.
             let _ = std::fs::set_permissions(directory, PermissionsExt::from_mode(0o700));
         }
     }
 }
 
-/// The entries of an access control list: tag, rights, user. Without a list they follow from the
-/// mode.
+/// The entries of an access control list: tag, rights, user. If there is no list, they follow from
+/// the mode.
 fn read_list(handle: &OwnedFd) -> io::Result<Vec<(u16, u16, u32)>> {
     let mut bytes = [0; LONGEST_ACL];
     let length = match fgetxattr(handle, ACL, &mut bytes[..]) {
@@ -332,9 +332,9 @@ impl Found {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::Directory
     }
 
-    /// Whether other users may write it. The group of this process is not counted, nor the one with
-    /// the number of `also`: many systems give every user a group of their own, which may write
-    /// what the user makes.
+    /// Whether other users may write it. The group of this process does not count, nor does the
+    /// group with the number of `also`: many systems give every user a group of its own, which may
+    /// write what the user makes.
     fn is_writable(&self, also: Option<u32>) -> bool {
         let group = self.stat.st_gid;
         let by_group = group != rustix::process::getegid().as_raw() && Some(group) != also;
@@ -345,8 +345,8 @@ impl Found {
         UnsafePath::Writable { path: path.into(), mode: self.stat.st_mode & 0o7777 }
     }
 
-    /// Checks that others can change nothing in it, not even if the sticky bit is set: they could
-    /// still add something.
+    /// Checks that others can change nothing in it. The sticky bit is not enough, because they
+    /// could still add something.
     fn require_own(&self, path: &Path) -> Result<(), UnsafePath> {
         if self.stat.st_uid != rustix::process::geteuid().as_raw() {
             return Err(UnsafePath::Foreign { path: path.into(), owner: self.stat.st_uid });
@@ -389,7 +389,7 @@ fn walk(path: &Path, make: Option<Mode>, also: Option<u32>) -> Result<Option<Fou
         if opened.as_ref().err() == Some(&Errno::NOENT) {
             let Some(mode) = make else { return Ok(None) };
             match weigh_disk::step(Step::MakeDirectory(&next), || Ok(mkdirat(&found.handle, &step, mode)?)) {
-                // Another run was faster.
+                // Another run made it first.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => made.map_err(UnsafePath::io("make the directory", &next))?,
             }
@@ -417,7 +417,7 @@ fn walk(path: &Path, make: Option<Mode>, also: Option<u32>) -> Result<Option<Fou
     Ok(Some(Found { changed, ..found }))
 }
 
-/// Puts the parts of a path on the stack of steps, the first on top.
+/// Pushes the parts of a path on the stack of steps, the first on top.
 fn push_steps(path: &Path, steps: &mut Vec<OsString>) {
     let parts =
         path.components().rev().filter(|part| !matches!(part, Component::RootDir | Component::CurDir));
@@ -428,7 +428,7 @@ fn open_step(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A directory that can be read, from a handle that only stands for it.
+/// Opens a directory for reading, from a handle of `O_PATH`.
 fn reopen(directory: impl AsFd) -> rustix::io::Result<OwnedFd> {
     openat(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
@@ -451,9 +451,9 @@ fn check_step(path: &Path, found: &Found, also: Option<u32>) -> Result<(), Unsaf
     if is_open { Err(found.writable(path)) } else { Ok(()) }
 }
 
-/// Whether a directory belongs to nobody whom this user namespace knows: in one that maps only its
-/// user, everything of the host's root does (user_namespaces(7)). Others cannot be told from it, so
-/// they must not be able to write it.
+/// Whether the owner of a directory is unknown to this user namespace. In a namespace that maps
+/// only its user, everything of the host's root is (user_namespaces(7)). Other unmapped users look
+/// the same, so they must not be able to write it.
 fn is_of_outer_root(found: &Found) -> bool {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
     let map = || std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

@@ -18,8 +18,8 @@ pub(crate) fn is_alive(pid: u32, start: u64) -> bool {
     stat.is_some_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// A handle that always means this process, even if its number is reused (`pidfd_open(2)`); `None`
-/// if it has ended.
+/// A handle that always refers to this process, even if its number is reused (`pidfd_open(2)`);
+/// `None` if it has ended.
 pub(crate) fn handle(pid: u32) -> rustix::io::Result<Option<OwnedFd>> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -29,7 +29,7 @@ pub(crate) fn handle(pid: u32) -> rustix::io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Sends SIGKILL. It is no error if the process has ended.
+/// Sends SIGKILL. It is not an error if the process has ended.
 pub(crate) fn kill(handle: impl AsFd) -> rustix::io::Result<()> {
     match pidfd_send_signal(handle, Signal::KILL) {
         Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),

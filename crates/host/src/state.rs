@@ -87,13 +87,13 @@ impl StateDirectory {
         private::check(&self.ledger_dir())
     }
 
-    /// Creates the directory, or checks it. Its name need not be on disk.
+    /// Creates the directory, or checks it. Does not wait until its name is on disk.
     pub(crate) fn prepare(&self) -> Result<(), UnsafePath> {
         private::prepare_in_memory(&self.path).map(|_to_sync| ())
     }
 
-    /// Creates the directory of the ledgers, or closes it to others. Its name is to be synced once
-    /// it holds something: until then another process may remove it as empty.
+    /// Creates the directory of the ledgers, or closes it to others. The caller must sync its name
+    /// once it holds something: until then another process may remove the empty directory.
     pub(crate) fn prepare_ledgers(&self) -> Result<(), UnsafePath> {
         self.prepare()?;
         private::close_in_memory(&self.ledger_dir()).map(|_to_sync| ())

@@ -1,4 +1,4 @@
-//! What this host has for virtual machines under KVM, and what makes them slower than need be.
+//! What this host offers virtual machines under KVM, and what slows them down.
 //!
 //! Sources: `Documentation/admin-guide/kernel-parameters.txt` (`kvm-intel.*`, `kvm-amd.*`),
 //! `Documentation/admin-guide/hw-vuln/multihit.rst` and `l1tf.rst`,
@@ -13,19 +13,19 @@ use std::path::Path;
 pub struct Virtualisation {
     /// What the CPU and the kernel offer, in sentences.
     pub facts: Vec<String>,
-    /// What makes guests slower than need be. Empty where KVM cannot work anyway.
+    /// What makes guests slower than necessary. Empty where KVM cannot work anyway.
     pub findings: Vec<Finding>,
 }
 
 /// The two vendors' extensions and what their modules call the same things.
 struct Vendor {
-    /// Flag of the CPU, and its name for people.
+    /// Flag of the CPU, and the extension's name for people.
     flag: &'static str,
     name: &'static str,
     module: &'static str,
-    /// Second set of page tables: parameter and name.
+    /// Nested page tables: parameter and name.
     paging: (&'static str, &'static str),
-    /// Interrupts without an exit: parameter and name.
+    /// Interrupts without a VM exit: parameter and name.
     interrupts: (&'static str, &'static str),
 }
 
@@ -46,8 +46,8 @@ const VENDORS: [Vendor; 2] = [
     },
 ];
 
-/// Looks at this host. On other architectures than x86 nothing is known of KVM beforehand, and the
-/// result is `None`.
+/// Examines this host. Returns `None` on architectures other than x86, where nothing can be said
+/// about KVM beforehand.
 pub fn look() -> Option<Virtualisation> {
     cfg!(target_arch = "x86_64").then(|| look_at(Path::new("/")))
 }
@@ -110,7 +110,7 @@ fn look_at(root: &Path) -> Virtualisation {
     }
     if interrupts == Some(false) {
         findings.push(finding(
-            format!("interrupts of guests are exits ({} is off)", vendor.interrupts.1),
+            format!("interrupts of guests cause exits ({} is off)", vendor.interrupts.1),
             "it is on afterwards, where the CPU has it",
             Some(&reload(vendor.interrupts.0)),
         ));
@@ -134,7 +134,7 @@ fn without_hardware(root: &Path, is_guest: bool) -> Vec<String> {
         }
         false => "the CPU has neither VMX nor SVM, or the firmware switched them off",
     };
-    // The kernel lists modules that serve /dev/kvm without them.
+    // The kernel also lists modules that serve /dev/kvm without these.
     let modules = std::fs::read_dir(root.join("sys/module")).into_iter().flatten().flatten();
     let mut names: Vec<String> = modules
         .filter_map(|entry| entry.file_name().into_string().ok())
@@ -150,7 +150,7 @@ fn without_hardware(root: &Path, is_guest: bool) -> Vec<String> {
     [why.to_string()].into_iter().chain(other).collect()
 }
 
-/// What memory of guests can be made of.
+/// The kinds of pages that can back guest memory.
 fn large_pages(root: &Path) -> String {
     let number = |name: &str| {
         let text = trimmed(root, &format!("sys/kernel/mm/hugepages/hugepages-2048kB/{name}"))?;
@@ -174,7 +174,7 @@ fn of_memory(root: &Path) -> Option<Finding> {
     })
 }
 
-/// What KVM does against faults of CPUs, and how it waits.
+/// What KVM does against CPU vulnerabilities, and how it waits.
 fn of_kvm(root: &Path) -> Vec<Finding> {
     let vulnerability = |name: &str| {
         trimmed(root, &format!("sys/devices/system/cpu/vulnerabilities/{name}")).unwrap_or_default()
@@ -196,7 +196,7 @@ fn of_kvm(root: &Path) -> Vec<Finding> {
     }
     if trimmed(root, "sys/module/kvm/parameters/halt_poll_ns").as_deref() == Some("0") {
         found.push(finding(
-            "a CPU of a guest that waits gives up the host's CPU at once (kvm.halt_poll_ns is 0)",
+            "a waiting CPU of a guest gives up the host's CPU at once (kvm.halt_poll_ns is 0)",
             "with the default it polls for up to .2 ms, which shortens round trips and takes CPU time of the host, until \
              the host restarts",
             Some("echo 200000 > /sys/module/kvm/parameters/halt_poll_ns"),
@@ -205,7 +205,7 @@ fn of_kvm(root: &Path) -> Vec<Finding> {
     found
 }
 
-/// A parameter of a module that is on or off: `Y` or `1`, `N` or `0`.
+/// A module parameter that is on or off: `Y` or `1`, `N` or `0`.
 fn switch(root: &Path, path: &str) -> Option<bool> {
     match trimmed(root, path)?.as_str() {
         "Y" | "1" => Some(true),

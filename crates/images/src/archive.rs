@@ -7,7 +7,7 @@ use std::io::{Cursor, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
-/// Directories that are held in memory until what is in them has been unpacked.
+/// The most directories that are held in memory until their content has been unpacked.
 const MOST_HELD: usize = 100_000;
 
 /// First bytes of a bzip2 file, a compression that is not supported.
@@ -31,7 +31,7 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
     reader.set_preserve_ownerships(is_root(into)?);
     reader.set_preserve_mtime(true);
     let bounds = Bounds::new();
-    // Directories last, because one without write permission could not be filled.
+    // Directories come last, because one without write permission could not be filled.
     let mut directories = Vec::new();
     for entry in reader.entries().map_err(FileError::of("read", archive))? {
         let mut entry = entry.map_err(FileError::of("read", archive))?;
@@ -106,7 +106,7 @@ fn refuse_escape<R: Read>(archive: &Path, entry: &tar::Entry<'_, R>) -> Result<(
     Ok(())
 }
 
-/// Whether a component of the path is a symbolic link that leads out of the root, nowhere, or
+/// Whether a component of the path is a symbolic link that leads out of the root, to nothing, or
 /// deeper than a path may be.
 fn leaves_through_link(path: &Path, root: &Path) -> bool {
     let mut reached = root.to_path_buf();

@@ -1,8 +1,8 @@
-//! What an archive may unpack to.
+//! Limits on what an archive may unpack to.
 //!
 //! An archive of a few kilobytes can claim any number of files of any size, names and headers that
-//! fill the memory, and trees so deep that nothing removes them. Each is refused before it takes
-//! room, with what it is and what is allowed.
+//! fill the memory, and trees so deep that nothing removes them. Each of these is refused before it
+//! takes space, with an error that states the claim and the limit.
 
 use rustix::fs::statvfs;
 use std::cell::Cell;
@@ -10,27 +10,28 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Entries of all layers together. The largest systems of distributions have a third of it.
+/// The most entries of all layers together. The largest systems of distributions have a third of
+/// this.
 const MOST_ENTRIES: u64 = 1_000_000;
-/// Bytes of all files together.
+/// The most bytes of all files together.
 const MOST_BYTES: u64 = 256 << 30;
-/// What stays free on the file system, bytes: or a twentieth of it, if that is less.
+/// Bytes that stay free on the file system, or a twentieth of it, if that is less.
 const KEPT_FREE: u64 = 1 << 30;
-/// Longest path, bytes, and most directories in it: the kernel's limit, and what every tool can
-/// remove.
+/// The longest path, bytes, and the most directories in it: the kernel's limit, and a depth that
+/// every tool can remove.
 const LONGEST_PATH: usize = 4095;
 pub(crate) const DEEPEST: usize = 256;
-/// Bytes of headers from the content of one entry to that of the next: long names, extensions, maps
-/// of sparse files. They are held in memory.
+/// The most bytes of headers from the content of one entry to that of the next: long names,
+/// extensions, maps of sparse files. They are held in memory.
 const HEADERS: u64 = 1 << 20;
-/// How many times as long as the archive its content may be, beyond the first gibibyte. gzip does
+/// The largest ratio of the content's length to the archive's, beyond the first gibibyte. gzip does
 /// not reach it.
 const MOST_RATIO: u64 = 1100;
 const UNBOUNDED_BYTES: u64 = 1 << 30;
-/// What of a path an error names, bytes.
+/// The part of a path that an error shows, bytes.
 const NAMED: usize = 200;
 
-/// What is left of the bounds while archives are unpacked into a directory.
+/// The remaining limits while archives are unpacked into a directory.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     entries: Cell<u64>,
@@ -63,7 +64,7 @@ impl Bounds {
     }
 }
 
-/// Whether a file system has room for so many bytes more, and some that stay free.
+/// Checks that a file system has room for this many more bytes besides those that stay free.
 pub(crate) fn has_room(bytes: u64, into: &Path) -> io::Result<()> {
     let found = statvfs(into)?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
@@ -81,7 +82,7 @@ pub(crate) fn has_room(bytes: u64, into: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::StorageFull, text))
 }
 
-/// A path as an error names it.
+/// A path, shortened for an error.
 pub(crate) fn named(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(&path[..path.len().min(NAMED)]).into_owned();
     if path.len() > NAMED { format!("{text}...") } else { text }
@@ -91,7 +92,7 @@ pub(crate) fn refused(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// The unpacked bytes of an archive, of which no more are read than [`Allowance`] permits.
+/// The unpacked bytes of an archive, which are read only as far as [`Allowance`] permits.
 pub(crate) struct Metered<R> {
     inner: R,
     allowance: Allowance,
@@ -99,12 +100,12 @@ pub(crate) struct Metered<R> {
     unpacked: u64,
 }
 
-/// Bytes that may be read until the next entry has come.
+/// The number of bytes that may be read before the next entry.
 #[derive(Debug, Clone)]
 pub(crate) struct Allowance(Rc<Cell<u64>>);
 
 impl<R: Read> Metered<R> {
-    /// Of an archive of this length.
+    /// A reader for an archive of this length.
     pub(crate) fn new(inner: R, packed: u64) -> (Self, Allowance) {
         let allowance = Allowance(Rc::new(Cell::new(HEADERS)));
         (Self { inner, allowance: allowance.clone(), packed, unpacked: 0 }, allowance)
@@ -112,11 +113,11 @@ impl<R: Read> Metered<R> {
 }
 
 impl Allowance {
-    /// Allows to read the content of an entry, and the headers after it.
+    /// Permits reading the content of an entry, and the headers after it.
     pub(crate) fn entry<S: Read>(&self, entry: &tar::Entry<'_, S>) -> io::Result<()> {
         let header = entry.header();
-        // An extension may give another size, and of a sparse file it is not what is in the
-        // archive.
+        // An extension may give another size. The size of a sparse file is not that of its content
+        // in the archive.
         let extended = if header.entry_type().is_gnu_sparse() { 0 } else { entry.size() };
         self.0.set(header.entry_size()?.max(extended).saturating_add(HEADERS));
         Ok(())

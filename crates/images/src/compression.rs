@@ -11,13 +11,13 @@ use std::path::Path;
 const GZIP: &[u8] = b"\x1f\x8b";
 const XZ: &[u8] = b"\xfd7zXZ\0";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-/// How many bytes tell the formats apart.
+/// The number of bytes that tell the formats apart.
 const MAGIC: u64 = 6;
 /// Largest window of zstd, as a power of two: that of `zstd --ultra`.
 const ZSTD_WINDOW: u32 = 27;
 /// Memory that unpacking xz may take, bytes: four times what `xz -9` needs.
 pub(crate) const XZ_MEMORY: u64 = 256 << 20;
-/// How much is read at once, bytes.
+/// The number of bytes read at once.
 const BUFFER: usize = 1 << 17;
 
 /// Opens a file for reading, decompressed if it is in gzip, xz or zstd format.

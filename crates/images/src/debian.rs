@@ -29,7 +29,7 @@ const PACKAGES: [&str; 6] = ["dbus", "iproute2", "procps", "systemd", "systemd-s
 /// Files of packages that are not installed.
 const LEFT_OUT: [&str; 4] =
     ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*"];
-/// Licences are installed all the same.
+/// Licences are installed nevertheless.
 const LICENCES: &str = "/usr/share/doc/*/copyright";
 /// The script that customises the installed packages.
 const CUSTOMISE: &str = include_str!("debian/customise.sh");
@@ -40,7 +40,7 @@ pub enum BuildError {
     /// The program that builds it is missing.
     #[error("the program `{0}` is not installed; `apt-get install mmdebstrap` installs it")]
     NoProgram(String),
-    /// Not root.
+    /// The user is not root.
     #[error(
         "building a Debian system needs root, because its files have many owners; run `sudo weigh image build debian`"
     )]
@@ -102,7 +102,8 @@ impl Recipe {
         }
     }
 
-    /// Uses another program than the `mmdebstrap` in `PATH`; it is not part of the identity.
+    /// Uses another program than the `mmdebstrap` in `PATH`. The program is not part of the
+    /// identity.
     #[must_use]
     pub fn with_program(mut self, program: impl Into<OsString>) -> Self {
         self.program = program.into();
@@ -126,7 +127,7 @@ impl Recipe {
         Store::entry("debian", &self.identity())
     }
 
-    /// The image, built if it does not exist. Two builds at the same time are done once.
+    /// The image, built if it does not exist. Two concurrent builds do the work once.
     ///
     /// # Errors
     /// [`BuildError`]; then the image does not exist.
@@ -142,7 +143,7 @@ impl Recipe {
         let deadline = run::DEADLINE + Duration::from_secs(60);
         let cache = store.cache().path();
         store.make(&entry, ledger, progress, deadline, |staging| {
-            // apt(8) downloads as a user without rights, or else as root.
+            // apt(8) downloads as an unprivileged user if it can, otherwise as root.
             let way = staging.ancestors().take_while(|at| at.starts_with(cache));
             let _admission = downloader().map(|user| Admission::to(way, user));
             self.build_in(staging, &log, progress)
@@ -187,13 +188,13 @@ impl Recipe {
         arguments.push(hook);
         arguments.push((&self.release).into());
         arguments.push(staging.join("tree").into());
-        // Without any, mmdebstrap uses its default archive.
+        // Without archives, mmdebstrap uses its default one.
         arguments.extend(archives.iter().map(Into::into));
         arguments
     }
 }
 
-/// The user as whom apt(8) downloads, if this host has one.
+/// The user that apt(8) downloads as, if this host has one.
 fn downloader() -> Option<u32> {
     let users = fs::read_to_string("/etc/passwd").ok()?;
     users.lines().find_map(|line| line.strip_prefix("_apt:")?.split(':').nth(1)?.parse().ok())

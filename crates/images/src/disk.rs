@@ -16,11 +16,11 @@ use weigh_host::ledger::Ledger;
 pub(crate) const DISKS: &str = "disks";
 /// Name of the disk in its directory.
 const NAME: &str = "root.ext4";
-/// For mke2fs to copy an image; a slow disk may need minutes.
+/// Deadline for mke2fs to copy an image; a slow disk may need minutes.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// Free space of a guest's root, bytes. It is a hole until the guest writes there.
+/// Free space of a guest's root, bytes. It is a hole until the guest writes to it.
 const ROOM: u64 = 2 << 30;
-/// Lengths of disks are multiples of this, bytes.
+/// Lengths of disks are multiples of this number of bytes.
 const STEP: u64 = 256 << 20;
 /// Files that a bootable image must have.
 const NEEDED: [&str; 1] = ["sbin/init"];
@@ -49,7 +49,7 @@ const MADE_AT: &str = "1";
 pub enum DiskError {
     /// The image has no directory of its own.
     #[error(
-        "the image has no root file system of its own that a disk could be made of; name one, as with `rootfs=debian`"
+        "the image has no root file system of its own that a disk could be made from; name one, as with `rootfs=debian`"
     )]
     NoTree,
     /// The image has no init.
@@ -82,9 +82,9 @@ pub struct RootDisk {
 }
 
 impl RootDisk {
-    /// The disk of a root's image, made if it does not exist: for an image of the cache in the
-    /// cache, for any other below `work`, a directory of the run. It does not contain weighbridge's
-    /// programs.
+    /// The disk of a root's image, made if it does not exist. The disk of an image in the cache is
+    /// in the cache too, any other is below `work`, a directory of the run. It does not contain
+    /// weighbridge's programs.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -134,7 +134,7 @@ impl RootDisk {
         missing.map_or(Ok(()), |path| Err(DiskError::NoSystem(path)))
     }
 
-    /// Makes a qcow2 overlay of a few kilobytes, which takes what a guest writes.
+    /// Makes a qcow2 overlay of a few kilobytes, which holds what a guest writes.
     ///
     /// # Errors
     /// It cannot be written, or the path exists.
@@ -200,7 +200,7 @@ pub fn make_empty(path: &Path, at: u64, bytes: u64, work: &Path) -> Result<(), D
 fn write(tree: &Path, identity: &str, directory: &Path) -> Result<(), DiskError> {
     let path = directory.join(NAME);
     let content = size(tree).map_err(FileError::of("look through", tree))?;
-    // Inodes, the journal and the tables of groups come on top of the files.
+    // Inodes, the journal and the tables of groups need space besides the files.
     let bytes = (content + content / 8 + ROOM).next_multiple_of(STEP);
     let uuid = uuid(identity);
     mke2fs(directory)?
@@ -263,8 +263,7 @@ mod tests {
         found
     }
 
-    /// What debugfs(8) reads from the disk is what the image has, and what is already made is made
-    /// once.
+    /// debugfs(8) reads from the disk what the image has, and an existing disk is not made again.
     #[test]
     fn a_disk_holds_the_image() {
         if !has_mke2fs("a_disk_holds_the_image") {
@@ -294,7 +293,8 @@ mod tests {
         disk.overlay(&base.path().join("top")).unwrap();
     }
 
-    /// In the midst of a file, as in a qcow2 image: what is around it and between its tables stays.
+    /// A file system in the middle of a file, as in a qcow2 image: what is around it and between
+    /// its tables is preserved.
     #[test]
     fn an_empty_file_system_lies_where_it_is_wanted() {
         if !has_mke2fs("an_empty_file_system_lies_where_it_is_wanted") {
@@ -316,7 +316,7 @@ mod tests {
         assert!(error.contains("mke2fs"), "{error}");
     }
 
-    /// A file that changes, and nothing else, makes another disk.
+    /// A changed file is enough to make another disk.
     #[test]
     fn another_image_is_another_disk() {
         let base = tempfile::tempdir().unwrap();

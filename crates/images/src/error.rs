@@ -14,7 +14,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// `doing` is a verb.
+    /// The error of an operation on a file; `doing` is a verb.
     pub(crate) fn of<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
         move |source| Self { doing, path: path.into(), source }
     }
@@ -29,13 +29,13 @@ pub enum ImageError {
         path.display()
     )]
     NotFound {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
     },
     /// The image has to be built or pulled first.
     #[error("the image `{image}` is not here yet: get it with `weigh image build {image}`")]
     NotBuilt {
-        /// As on the command line.
+        /// The image as on the command line.
         image: String,
     },
     /// The name is not valid for an image of a registry.
@@ -44,7 +44,7 @@ pub enum ImageError {
     /// The cache has no image of this name.
     #[error("there is no image `{name}` in the cache: `weigh image list` shows the images in it")]
     NotCached {
-        /// As given.
+        /// The name as given.
         name: String,
     },
     /// A run uses the image.
@@ -62,13 +62,13 @@ pub enum ImageError {
         path.display()
     )]
     NotAnImage {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
     },
     /// The compression of the archive is not supported.
     #[error("{} is compressed with {format}: unpack it first with `{} {}`", path.display(), remedy, path.display())]
     Compressed {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
         /// Name of the compression.
         format: &'static str,
@@ -85,14 +85,14 @@ pub enum ImageError {
         /// What is wrong with it.
         fault: &'static str,
     },
-    /// The archive would take more room than archives may.
+    /// The archive exceeds a limit for archives.
     #[error("{} is not unpacked, because of its entry `{entry}`: {source}", archive.display())]
     Excessive {
         /// The archive.
         archive: PathBuf,
         /// The beginning of the entry's path.
         entry: String,
-        /// What is too much of it.
+        /// The limit that it exceeds.
         source: io::Error,
     },
     /// A program that every guest needs is missing.

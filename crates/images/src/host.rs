@@ -1,4 +1,4 @@
-//! What guests do not see of the host's root.
+//! The parts of the host's root that guests do not see.
 
 use crate::root::{is_directory, make_directory, set_mode};
 use crate::{Bind, FileError, ImageError, Root};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use weigh_host::cache::CacheDirectory;
 use weigh_host::state::StateDirectory;
 
-/// What programs of the host keep for themselves or tell its administrator (Filesystem Hierarchy
-/// Standard 3.0, chapter 5), and the key of systemd's credentials (`systemd-creds(1)`).
+/// Data that programs of the host keep for themselves or write for its administrator (Filesystem
+/// Hierarchy Standard 3.0, chapter 5), and the key of systemd's credentials (`systemd-creds(1)`).
 const DATA: [&str; 8] = [
     "/var/account",
     "/var/backups",
@@ -21,18 +21,18 @@ const DATA: [&str; 8] = [
     "/var/mail",
     "/var/spool",
 ];
-/// Where closed directories are looked for.
+/// The directories that are searched for closed ones.
 const SEARCHED: [&str; 3] = ["/opt", "/srv", "/var"];
-/// How deep below these: `/var/lib/postgresql/15/main` and `/var/snap/lxd/common/lxd` are four
-/// deep.
+/// The depth of the search below these: `/var/lib/postgresql/15/main` and
+/// `/var/snap/lxd/common/lxd` are four deep.
 const DEPTH: usize = 4;
 
-/// Copies what everybody on the host may read: a guest's root, which nothing else would keep from
-/// the rest, gets no more than that. Closed directories become empty ones, closed files are left
-/// out, and so are sockets, pipes and devices.
+/// Copies what everybody on the host may read, and no more, because nothing else would protect the
+/// rest from a guest's root. Closed directories become empty ones; closed files, sockets, pipes and
+/// devices are left out.
 ///
 /// # Errors
-/// Those of the file system. What is deleted meanwhile is no error.
+/// Errors of the file system. Entries deleted meanwhile are not errors.
 pub(crate) fn copy_readable(from: &Path, to: &Path) -> Result<(), ImageError> {
     for entry in fs::read_dir(from).map_err(FileError::of("read the directory", from))? {
         let entry = entry.map_err(FileError::of("read the directory", from))?;
@@ -49,8 +49,8 @@ pub(crate) fn copy_readable(from: &Path, to: &Path) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Copies one entry, of a directory nothing but itself. Returns whether it is a directory whose
-/// entries are to be copied.
+/// Copies one entry; of a directory, only the directory itself. Returns whether it is a directory
+/// whose entries are to be copied.
 fn copy_entry(source: &Path, target: &Path) -> io::Result<bool> {
     let metadata = source.symlink_metadata()?;
     if metadata.is_symlink() {
@@ -74,7 +74,7 @@ fn is_open(metadata: &Metadata) -> bool {
 /// Names of the directories in this one that are closed to others.
 ///
 /// # Errors
-/// Those of reading the directory.
+/// Errors of reading the directory.
 pub(crate) fn closed_names(directory: &Path) -> Result<Vec<String>, ImageError> {
     let entries = fs::read_dir(directory).map_err(FileError::of("read the directory", directory))?;
     let is_closed = |entry: &fs::DirEntry| {
@@ -84,8 +84,8 @@ pub(crate) fn closed_names(directory: &Path) -> Result<Vec<String>, ImageError> 
 }
 
 /// Paths of the host that guests would see and must not: weighbridge's own directories, logs,
-/// caches, mail, and the directories below `/var`, `/srv` and `/opt` that are closed to others, as
-/// far as there is something in them. A path below another one is not among them.
+/// caches, mail, and the directories below `/var`, `/srv` and `/opt` that are closed to others and
+/// not empty. A path below another one is left out.
 pub(crate) fn covers(root: &Root, work: &Path, working_directory: Option<&Path>) -> Vec<PathBuf> {
     let in_own = |path: &Path| working_directory.is_some_and(|own| path.starts_with(own));
     let mut others: Vec<PathBuf> = DATA.iter().map(PathBuf::from).collect();
@@ -99,7 +99,7 @@ pub(crate) fn covers(root: &Root, work: &Path, working_directory: Option<&Path>)
         Some(work.to_path_buf()),
     ];
     let mut all: Vec<PathBuf> = weighbridges.into_iter().flatten().chain(others).collect();
-    // A link may lead to a place that is not shown.
+    // A link may lead to a place that guests do not see.
     all.retain_mut(|path| match path.canonicalize() {
         Ok(canonical) => {
             *path = canonical;
@@ -120,7 +120,7 @@ pub(crate) fn is_shown(root: &Root, path: &Path) -> bool {
 }
 
 /// Adds the directories below `directory` that are closed to others and not empty. Those that
-/// cannot be looked at are kept from guests by the same rights.
+/// cannot be read here are protected from guests by the same permissions.
 pub(crate) fn closed(directory: &Path, depth: usize, root: &Root, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -138,11 +138,11 @@ pub(crate) fn closed(directory: &Path, depth: usize, root: &Root, found: &mut Ve
     }
 }
 
-/// Makes binds of empty directories and files over these paths. The place of a working directory
-/// below one of them is made in it.
+/// Makes binds of empty directories and files over these paths. A working directory below one of
+/// them gets its mount point there.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub(crate) fn cover(
     paths: &[PathBuf],
     work: &Path,

@@ -34,8 +34,8 @@ const PIPE: u32 = 0o010_000;
 /// parents become directories of mode 0755. Names are absolute paths in the guest.
 #[derive(Debug, Default)]
 pub struct Initramfs {
-    /// By relative name. Paths are ordered by component, so that a directory comes before its
-    /// entries.
+    /// The entries by relative name. Paths are ordered by component, so that a directory comes
+    /// before its entries.
     entries: BTreeMap<PathBuf, Entry>,
 }
 
@@ -107,7 +107,7 @@ impl Initramfs {
     /// Adds a file of the host, owned by root.
     ///
     /// # Errors
-    /// It does not exist or is no regular file.
+    /// It does not exist or is not a regular file.
     pub fn file(&mut self, name: &str, source: &Path, permissions: u32) -> Result<&mut Self, ImageError> {
         let metadata = source.metadata().map_err(FileError::of("look at", source))?;
         if !metadata.is_file() {
@@ -153,8 +153,8 @@ impl Initramfs {
     /// Writes the archive.
     ///
     /// # Errors
-    /// A file changed its size after it was added, has 4 GiB or more, lies below something that is
-    /// no directory, or has a name longer than a path may be; a system error.
+    /// A file changed its size after it was added, has 4 GiB or more, is below something that is
+    /// not a directory, or has a name longer than a path may be; a system error.
     pub fn write(&self, output: impl Write) -> Result<(), ImageError> {
         let entries = self.with_parents()?;
         let links = Links::of(&entries);
@@ -194,7 +194,7 @@ impl Initramfs {
     /// Writes the archive to a file, atomically.
     ///
     /// # Errors
-    /// As [`Initramfs::write`].
+    /// The errors of [`Initramfs::write`].
     pub fn write_file(&self, path: &Path) -> Result<(), ImageError> {
         let mut staging = path.as_os_str().to_owned();
         staging.push(".new");
@@ -274,7 +274,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// The entries and their missing parents, which a kernel does not make.
+    /// The entries and their missing parents, which the kernel does not make.
     fn with_parents(&self) -> Result<BTreeMap<PathBuf, Entry>, ImageError> {
         let mut entries = self.entries.clone();
         for name in self.entries.keys() {
@@ -317,7 +317,7 @@ impl Links {
         Self(groups)
     }
 
-    /// Inode number, number of links, and whether this name carries the content.
+    /// The inode number, the number of links, and whether this name carries the content.
     fn of_entry(&self, name: &Path, entry: &Entry, serial: u32) -> (u32, u32, bool) {
         match &entry.content {
             Content::File { inode: Some(inode), .. } => {

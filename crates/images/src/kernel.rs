@@ -1,9 +1,9 @@
 //! The kernel of a virtual machine, and its modules.
 //!
 //! It is the one that the user names, else the newest of the host's kernels that suits a guest,
-//! else Debian's cloud kernel, which apt(8) downloads into the cache, where it is unpacked but
-//! never installed. A Debian kernel in the cache is used until the cache is removed, so that runs
-//! on different days use the same kernel and need no network.
+//! else Debian's cloud kernel. apt(8) downloads that into the cache, where it is unpacked but never
+//! installed. A Debian kernel in the cache is used until the cache is removed, so that runs on
+//! different days use the same kernel and need no network.
 
 mod debian;
 mod payload;
@@ -29,12 +29,12 @@ const CACHE: &str = "kernels";
 /// Why no kernel for a guest is available.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The file is no kernel, or lacks a driver that a guest needs.
+    /// The file is not a kernel, or lacks a driver that a guest needs.
     #[error("{} cannot be the kernel of a guest: {reason}", path.display())]
     Unfit {
         /// The kernel.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A module does not exist.
@@ -53,7 +53,7 @@ pub enum KernelError {
         /// Why Debian's kernel is not available.
         reason: String,
     },
-    /// Downloading or unpacking it failed.
+    /// Downloading or unpacking Debian's kernel failed.
     #[error("Debian's cloud kernel could not be fetched: {0}")]
     Fetch(#[from] CommandError),
     /// The cache cannot be used.
@@ -126,7 +126,7 @@ impl GuestKernel {
         }
     }
 
-    /// As [`GuestKernel::find`], but without downloading or making anything: `None` if that would
+    /// Like [`GuestKernel::find`], but without downloading or making anything: `None` if that would
     /// be necessary.
     pub fn find_local(named: Option<&Path>, cache: &CacheDirectory) -> Option<Self> {
         let candidate = match named {
@@ -183,7 +183,7 @@ impl Candidate {
         GuestKernel { boot: self.image, release: self.release, modules: self.modules, source: self.source }
     }
 
-    /// With the kernel proper decompressed in the cache, if possible.
+    /// The kernel, decompressed in the cache if possible.
     fn decompressed(self, cache: &CacheDirectory, ledger: &Ledger) -> Result<GuestKernel, KernelError> {
         let image = fs::read(&self.image).map_err(FileError::of("read", &self.image))?;
         if image.starts_with(b"\x7fELF") {
@@ -268,7 +268,7 @@ fn check(modules: &ModuleTree, path: &Path) -> Result<(), KernelError> {
     }
 }
 
-/// A part of a version: numbers compare as numbers, and come after words, so that 6.1 is newer than
+/// A part of a version. Numbers compare as numbers and come after words, so that 6.1 is newer than
 /// 6.1-rc1.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {

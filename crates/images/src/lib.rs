@@ -1,28 +1,28 @@
 //! Root file systems of guests, as one mechanism for every platform.
 //!
-//! A guest's root is made of three things, so that nothing of the image is copied and nothing of it
-//! can be written:
+//! A guest's root has three parts, so that nothing of the image is copied and none of it can be
+//! written:
 //!
 //! 1. a small *skeleton* directory: the probe, the kernels, mount points, symbolic links, and an
 //!    `/etc` where the image has none;
 //! 2. *binds*: the top-level entries of the image, mounted read-only at the same name;
 //! 3. *scratch*: private tmpfs mounts, `/tmp` and `/run` among them.
 //!
-//! A platform mounts them in the order of [`Root::mounts`]; one that takes archives instead of
+//! A platform mounts them in the order of [`Root::mounts`]. One that takes archives instead of
 //! directories (an engine's image store) gets the skeleton from [`Root::write_tar`], a machine's
 //! kernel from [`Initramfs`].
 //!
-//! Systems with an init of their own boot from [`Root::tree`], the image as one directory. The
-//! images that weighbridge builds or pulls itself are in the [`store`].
+//! Systems with their own init boot from [`Root::tree`], the image as one directory. The images
+//! that weighbridge builds or pulls itself are in the [`store`].
 //!
 //! # The host's root
-//! Root of a container on the host's kernel may read every file that it sees and connect to every
-//! socket, whoever they belong to. So guests with the host's root see the host's system and nothing
-//! that the host keeps from its users: no home directories; a copy of `/etc` that has what
-//! everybody may read; no logs, caches and mail; of the top, `/var`, `/srv` and `/opt` no directory
-//! that is closed to others; weighbridge's own state and cache nowhere. Empty directories and
+//! Root in a container on the host's kernel may read every file that it sees and connect to every
+//! socket, whoever owns them. So guests with the host's root see the host's system, but nothing
+//! that the host hides from its users: no home directories; a copy of `/etc` with what everybody
+//! may read; no logs, caches and mail; no directory that is closed to others at the top or below
+//! `/var`, `/srv` and `/opt`; and nowhere weighbridge's own state and cache. Empty directories and
 //! files, mounted over what must not be seen, are further [`Root::binds`], so that platforms need
-//! not know of them.
+//! not know about them.
 //!
 //! # Loops
 //! With the host's root as the image, the skeleton usually lies below one of the binds
@@ -58,7 +58,7 @@ pub use initramfs::Initramfs;
 pub use make::{MakeError, Progress};
 pub use root::{Bind, Mount, Programs, Root};
 
-/// What reads images that nobody vouches for, for fuzzing.
+/// Entry points for fuzzing the readers of untrusted images.
 #[doc(hidden)]
 pub mod fuzz {
     use crate::ImageError;
@@ -74,7 +74,7 @@ pub mod fuzz {
     }
 }
 
-/// The probe inside every guest.
+/// The path of the probe in every guest.
 pub const PROBE: &str = "/.weighbridge/probe";
-/// The kernels inside every guest, beside the probe.
+/// The path of the kernels in every guest, beside the probe.
 pub const KERNELS: &str = "/.weighbridge/weigh-kernels";

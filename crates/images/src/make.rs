@@ -1,4 +1,4 @@
-//! Making an image in the cache, from whatever source.
+//! Making an image in the cache, from any source.
 
 use crate::store::{CachedImage, Store};
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// `report` is called with single lines; setting `interrupt` ends the making early.
+    /// `report` is called with single lines; setting `interrupt` aborts the work.
     pub fn new(report: &'a mut dyn FnMut(&str), interrupt: &'a AtomicBool) -> Self {
         Self { report: RefCell::new(report), interrupt }
     }

@@ -1,7 +1,7 @@
 //! Kernel modules that a guest must load first, with their dependencies.
 //!
-//! `modules.dep` is written by depmod(8) on installation, so a package that was only unpacked lacks
-//! it. Then the dependencies are read from the section `.modinfo` of the modules
+//! depmod(8) writes `modules.dep` on installation, so a package that was only unpacked lacks it.
+//! Then the dependencies are read from the section `.modinfo` of the modules
 //! (`include/linux/module.h`, `MODULE_INFO`).
 
 use crate::FileError;
@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleTree {
     directory: PathBuf,
-    /// By the kernel's name, with `_` for every `-`.
+    /// The files by the kernel's name for the module, with `_` for every `-`.
     files: BTreeMap<String, PathBuf>,
     /// Modules that are built into the kernel.
     builtin: BTreeSet<String>,
-    /// The content of `modules.dep`; empty without one.
+    /// The content of `modules.dep`; empty if there is none.
     dependencies: BTreeMap<String, Vec<String>>,
 }
 
@@ -89,7 +89,7 @@ impl ModuleTree {
         Ok(loaded)
     }
 
-    /// Depth first, so that dependencies come before a module.
+    /// Adds a module, depth first, so that dependencies come before it.
     fn visit(
         &self,
         name: &str,
@@ -170,7 +170,7 @@ pub(crate) mod tests {
     use super::*;
     use std::io::Write;
 
-    /// An object file with nothing but a `.modinfo`.
+    /// An object file that has only a `.modinfo`.
     pub(crate) fn object(depends: &str) -> Vec<u8> {
         let info = format!("license=GPL\0depends={depends}\0name=x\0").into_bytes();
         let names = b"\0.modinfo\0.shstrtab\0";

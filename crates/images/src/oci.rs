@@ -28,7 +28,7 @@ use weigh_host::ledger::Ledger;
 
 /// How long a pull waits for another pull of the same image.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
-/// Layers of an image. Engines make 127 at most.
+/// The most layers of an image. Engines make at most 127.
 const MOST_LAYERS: usize = 512;
 
 /// Why an image could not be pulled.
@@ -37,17 +37,17 @@ pub enum PullError {
     /// The registry cannot be reached.
     #[error("cannot reach the registry {registry}: {source}; check its name and the network of this host")]
     Transport {
-        /// Its host.
+        /// The host of the registry.
         registry: String,
-        /// Why not.
+        /// The reason.
         source: Box<ureq::Error>,
     },
     /// The connection broke.
     #[error("the download of {digest} was interrupted: {source}; try again")]
     Interrupted {
-        /// What was being fetched.
+        /// The digest of what was being fetched.
         digest: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The registry answered with an error.
@@ -83,7 +83,7 @@ pub enum PullError {
     Digest {
         /// The requested digest.
         expected: String,
-        /// The digest of what was sent.
+        /// The digest of the content that was sent.
         found: String,
     },
     /// An entry of a layer cannot be unpacked.
@@ -91,7 +91,7 @@ pub enum PullError {
     Entry {
         /// Its path.
         entry: String,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// It could not be put into the cache.
@@ -102,8 +102,8 @@ pub enum PullError {
     File(#[from] FileError),
 }
 
-/// Pulls the image that a reference currently denotes, unless it is cached. Two pulls at the same
-/// time download it once.
+/// Pulls the image that a reference currently denotes, unless it is cached. Two concurrent pulls
+/// download it once.
 ///
 /// # Errors
 /// [`PullError`]; then the cache has no new image.
@@ -119,7 +119,7 @@ pub fn pull(
         (bytes, digest) = registry.manifest(&manifest::choose(&list)?.digest)?;
     }
     let Manifest::Image { config, layers } = Manifest::parse(&bytes)? else {
-        return Err(PullError::Manifest("it is a list in a list".into()));
+        return Err(PullError::Manifest("it is a list inside a list".into()));
     };
     progress.report(&format!("manifest {digest}"));
     let identity = digest.trim_start_matches(SHA256);
@@ -162,7 +162,7 @@ fn fetch(
     let blob = staging.join("blob");
     registry.blob(config, &blob, progress)?;
     let text = fs::read(&blob).map_err(FileError::of("read", &blob))?;
-    // Artifacts that are no file systems have other configurations, without a platform.
+    // Artifacts that are not file systems have other configurations, without a platform.
     let platform: Platform = serde_json::from_slice(&text)
         .map_err(|error| PullError::Manifest(format!("its configuration: {error}")))?;
     if !platform.is_this_machine() {

@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Owners of the files of an archive.
+/// The owners of files in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owners {
-    /// Root, and no times: for directories made by weighbridge.
+    /// Root, and no times: for directories that weighbridge made.
     Root,
-    /// The owners and times (whole seconds) of the files: for a system.
+    /// The files' own owners and times (whole seconds): for a system.
     Preserved,
 }
 

@@ -13,7 +13,7 @@ use weigh_host::ledger::Ledger;
 const LOOK_UP: Duration = Duration::from_secs(60);
 /// Deadline of a download of about 30 MB.
 const FETCH: Duration = Duration::from_secs(300);
-/// Deadline of unpacking them.
+/// Deadline for unpacking it.
 const UNPACK: Duration = Duration::from_secs(120);
 
 /// Debian's package of the user-mode kernel, and the program in it.

@@ -1,7 +1,7 @@
-//! Disk images in the format qcow2, version 3: fully allocated ones, and overlays of a raw image.
+//! Disk images in the qcow2 format, version 3: fully allocated ones, and overlays of a raw image.
 //!
 //! They are written here because `qemu-img` is a separate package, which many hosts with QEMU do
-//! not have. The format: QEMU, `docs/interop/qcow2.txt`. Numbers are big-endian.
+//! not have. Source of the format: QEMU, `docs/interop/qcow2.txt`. Numbers are big-endian.
 
 use std::fs::File;
 use std::io;
@@ -41,7 +41,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// `allocated`: whether all clusters of the content are allocated.
+    /// `allocated` says whether all clusters of the content are allocated.
     fn new(bytes: u64, allocated: bool) -> io::Result<Self> {
         if bytes == 0 || bytes > LARGEST {
             let message = format!("a qcow2 image of {bytes} bytes cannot be made; the largest has {LARGEST}");
@@ -52,7 +52,7 @@ impl Layout {
         let first_level = tables.div_ceil(PER_TABLE);
         let (second_level, data) = if allocated { (tables, data) } else { (0, 0) };
         let mut layout = Self { bytes, refcount_blocks: 1, first_level, second_level, data };
-        // The blocks count themselves, too.
+        // The blocks count their own clusters, too.
         while layout.refcount_blocks * PER_BLOCK < layout.clusters() {
             layout.refcount_blocks += 1;
         }
@@ -223,7 +223,7 @@ mod tests {
         assert!(Layout::new(0, true).is_err() && Layout::new(LARGEST + 1, true).is_err());
     }
 
-    /// The judge of the format, where there is one.
+    /// `qemu-img` checks the format, if it is installed.
     #[test]
     fn qemu_img_finds_nothing_wrong() {
         use weigh_host::command::{Invocation, find_program};
@@ -234,7 +234,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let [raw, whole, top] = ["raw", "whole", "top"].map(|name| base.path().join(name));
         std::fs::write(&raw, vec![7; 3 << 20]).unwrap();
-        // More than one table of the second level.
+        // This needs more than one second-level table.
         let at = allocated(&File::create_new(&whole).unwrap(), 600 << 20).unwrap();
         assert!(at < 1 << 20);
         overlay(&top, &raw, 3 << 20).unwrap();

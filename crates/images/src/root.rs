@@ -22,12 +22,12 @@ const MOUNT_POINTS: [(&str, u32); 7] = [
     ("etc", 0o755),
     (".weighbridge", 0o755),
 ];
-/// Entries of the image that a guest replaces by its own.
+/// Entries of the image that a guest replaces with its own.
 const PRIVATE: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", ".weighbridge"];
-/// Further entries of the host's root that are not part of its system.
+/// Further entries of the host's root that do not belong to its system.
 const NOT_THE_SYSTEM: [&str; 5] = ["mnt", "media", "lost+found", "root", "home"];
-/// Files over which container engines mount their own, which is only possible if they exist,
-/// because the image's `/etc` is read-only.
+/// Files over which container engines mount their own. That requires that they exist, because the
+/// image's `/etc` is read-only.
 const ENGINE_FILES: [&str; 3] = ["hosts", "hostname", "resolv.conf"];
 /// Files for looking up users and names, for images without an `/etc`.
 const MINIMAL_ETC: [(&str, &str); 5] = [
@@ -48,11 +48,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Writes the programs as a tar archive with their places in a guest: a layer for images that
-    /// have no skeleton. The same programs give the same bytes.
+    /// Writes the programs as a tar archive with their paths in a guest: a layer for images without
+    /// a skeleton. The same programs give the same bytes.
     ///
     /// # Errors
-    /// A program cannot be read, or `output` not be written.
+    /// A program cannot be read, or `output` cannot be written.
     pub fn write_tar(&self, output: impl Write) -> io::Result<()> {
         let mut archive = tar::Builder::new(output);
         for (file, place) in [(&self.probe, crate::PROBE), (&self.kernels, crate::KERNELS)] {
@@ -69,10 +69,11 @@ impl Programs {
 /// A bind mount of a file or directory of the host into the guest, recursive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
-    /// On the host: absolute, a directory or a regular file, no symbolic link.
+    /// The path on the host: absolute, a directory or a regular file, not a symbolic link.
     pub source: PathBuf,
-    /// In the guest, absolute. It exists with the kind of the source, in the skeleton or in the
-    /// bind above it, unless it lies below a scratch mount; then the platform must make it there.
+    /// The path in the guest, absolute. It exists with the kind of the source, in the skeleton or
+    /// in the bind above it, unless it is below a scratch mount; then the platform must make it
+    /// there.
     pub target: PathBuf,
     /// Whether the guest must not write to it.
     pub read_only: bool,
@@ -89,7 +90,7 @@ pub enum Mount<'a> {
 }
 
 impl Mount<'_> {
-    /// Where it is mounted, absolute, in the guest.
+    /// The absolute path in the guest where it is mounted.
     pub fn target(&self) -> &Path {
         match self {
             Self::Bind(bind) => &bind.target,
@@ -101,20 +102,20 @@ impl Mount<'_> {
 /// A root file system that any number of guests can mount at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
-    /// Directory that becomes the guest's `/`. It is shared by guests: mount it read-only.
+    /// The directory that becomes the guest's `/`. Guests share it: mount it read-only.
     pub skeleton: PathBuf,
     /// Parts of the image. One that contains the skeleton comes first (see "Loops" in the
     /// documentation of the crate).
     pub binds: Vec<Bind>,
     /// Absolute paths in the guest of private tmpfs mounts.
     pub scratch: Vec<PathBuf>,
-    /// SHA-256, hexadecimal, of what determines the content: the bytes of the programs; the bytes
-    /// of an archive; names, owners, permissions, sizes and times of a directory; release and
-    /// package database of the host.
+    /// SHA-256, hexadecimal, of everything that determines the content: the bytes of the programs;
+    /// the bytes of an archive; names, owners, permissions, sizes and times of a directory; release
+    /// and package database of the host.
     pub digest: String,
     /// Whether this is the host's root, so that guests have the same programs as the host.
     pub host: bool,
-    /// Notes for the user, in sentences: entries that guests do not see.
+    /// Notes for the user, in sentences, about entries that guests do not see.
     pub notes: Vec<String>,
     /// The whole root file system as one directory of the host, for systems with their own init and
     /// for engines that copy images: the directory of an image, or an unpacked archive. Absent for
@@ -129,10 +130,10 @@ impl Root {
     /// Makes the skeleton below `work` (archives are unpacked there, too) and determines the
     /// mounts.
     ///
-    /// With the host's root, guests do not see what the host keeps from its users (see "The host's
+    /// With the host's root, guests do not see what the host hides from its users (see "The host's
     /// root" in the documentation of the crate). A `working_directory` below a directory that is
     /// not shown, such as `/tmp` or `/home`, is bound read-only at the same path, so that guests
-    /// find the user's files. With another image the working directory is one of the image, and
+    /// find the user's files. With another image the working directory belongs to the image, and
     /// nothing is bound.
     ///
     /// The caller must have recorded `work` in the ledger; nothing is written outside of it.
@@ -149,10 +150,10 @@ impl Root {
         Self::prepare_with(Store::open().as_ref(), image, programs, work, working_directory)
     }
 
-    /// As [`Root::prepare`], with the images of the given store.
+    /// Like [`Root::prepare`], with the images of the given store.
     ///
     /// # Errors
-    /// As [`Root::prepare`].
+    /// The errors of [`Root::prepare`].
     pub fn prepare_with(
         store: Option<&Store>,
         image: &ImageSpec,
@@ -160,7 +161,7 @@ impl Root {
         work: &Path,
         working_directory: Option<&Path>,
     ) -> Result<Self, ImageError> {
-        // Locked before anything is made for it.
+        // Lock the image before anything is made for it.
         let cached = match image {
             ImageSpec::Debian | ImageSpec::Oci(_) => {
                 let not_built = || ImageError::NotBuilt { image: image.to_string() };
@@ -184,7 +185,7 @@ impl Root {
         builder.finish()
     }
 
-    /// The host's root for guests that mount nothing of it. It takes next to no time: `/etc` is not
+    /// The host's root for guests that mount nothing of it. It takes almost no time: `/etc` is not
     /// copied, and nothing is covered.
     ///
     /// # Errors
@@ -197,8 +198,8 @@ impl Root {
         builder.finish()
     }
 
-    /// All mounts in the order in which to make them: a mount comes after those above it. What has
-    /// gone from the host's root meanwhile is not among them.
+    /// All mounts in the order in which to make them: a mount comes after those above it. Entries
+    /// that have vanished from the host's root meanwhile are left out.
     pub fn mounts(&self) -> Vec<Mount<'_>> {
         let mut mounts: Vec<Mount<'_>> = self
             .binds
@@ -207,20 +208,21 @@ impl Root {
             .map(Mount::Bind)
             .chain(self.scratch.iter().map(|path| Mount::Scratch(path)))
             .collect();
-        // The sort is stable: the bind that contains the skeleton stays in front of its equals.
+        // The sort is stable: the bind that contains the skeleton stays before others of the same
+        // depth.
         mounts.sort_by_key(|mount| mount.target().components().count());
         mounts
     }
 
-    /// The mounts of a machine that is shown all binds at once, on their places: a bind that lies
-    /// in another one is seen there.
+    /// The mounts for a machine that sees all binds at once, each in its place: a bind inside
+    /// another one is visible there.
     pub fn outer_mounts(&self) -> Vec<Mount<'_>> {
         let all = self.mounts();
         let is_in_bind = |mount: &Mount<'_>| {
             let strictly_above = |other: &&Mount<'_>| {
                 mount.target() != other.target() && mount.target().starts_with(other.target())
             };
-            // The order is that of depth, so the last one is the nearest.
+            // They are ordered by depth, so the last one is the nearest.
             matches!(all.iter().rfind(strictly_above), Some(Mount::Bind(_)))
         };
         all.iter().copied().filter(|mount| matches!(mount, Mount::Scratch(_)) || !is_in_bind(mount)).collect()
@@ -229,16 +231,16 @@ impl Root {
     /// Writes the skeleton as a tar archive. The same skeleton gives the same bytes.
     ///
     /// # Errors
-    /// The skeleton cannot be read, or `output` not be written.
+    /// The skeleton cannot be read, or `output` cannot be written.
     pub fn write_tar(&self, output: impl Write) -> io::Result<()> {
         pack::write(&self.skeleton, output, Owners::Root)
     }
 
     /// Writes the whole image ([`Root::tree`]) as a tar archive with its owners, for engines that
-    /// keep images of their own. The same tree gives the same bytes.
+    /// keep their own images. The same tree gives the same bytes.
     ///
     /// # Errors
-    /// There is no tree, it cannot be read, or `output` not be written.
+    /// There is no tree, it cannot be read, or `output` cannot be written.
     pub fn write_tree_tar(&self, output: impl Write) -> io::Result<()> {
         let tree = self.tree.as_ref().ok_or_else(|| io::Error::other("this root has no image of its own"))?;
         pack::write(tree, output, Owners::Preserved)
@@ -248,8 +250,8 @@ impl Root {
 struct Builder {
     root: Root,
     digest: ContentDigest,
-    /// What hides parts of the host. It is no part of the digest: where weighbridge's own
-    /// directories are does not change what guests find.
+    /// Binds that hide parts of the host. They are not part of the digest: the location of
+    /// weighbridge's own directories does not change what guests find.
     covers: Vec<Bind>,
 }
 
@@ -290,7 +292,7 @@ impl Builder {
     }
 
     fn finish(mut self) -> Result<Root, ImageError> {
-        // The `/etc` of an image, or its entries, have been bound by now.
+        // By now, the `/etc` of an image, or its entries, have been bound.
         if !self.root.binds.iter().any(|bind| bind.target.starts_with("/etc")) {
             self.write_missing_etc()?;
         }
@@ -298,7 +300,7 @@ impl Builder {
         for bind in &self.root.binds {
             self.digest.part(bind.target.as_os_str().as_bytes());
         }
-        // Before a working directory at the same place, which then lies over its cover.
+        // Covers come before a working directory at the same path, which then hides its cover.
         self.covers.append(&mut self.root.binds);
         self.root.binds = self.covers;
         self.root.binds.sort_by_key(|bind| !skeleton.starts_with(&bind.source));
@@ -369,7 +371,7 @@ impl Builder {
         }
     }
 
-    /// Shows a copy of the host's `/etc` without what the host keeps from its users, and with the
+    /// Shows a copy of the host's `/etc` without what the host hides from its users, and with the
     /// files that container engines need.
     fn readable_etc(&mut self, work: &Path) -> Result<(), ImageError> {
         let etc = work.canonicalize().map_err(FileError::of("resolve", work))?.join("etc");
@@ -384,7 +386,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Shows the working directory at the same path, where guests do not see that part of the host.
+    /// Shows the working directory at the same path, if guests do not see that part of the host.
     fn show(&mut self, directory: PathBuf) -> Result<(), ImageError> {
         let kernels_own = ["/proc", "/sys", "/dev"].iter().any(|top| directory.starts_with(top));
         if kernels_own || self.root.scratch.contains(&directory) {
@@ -400,7 +402,7 @@ impl Builder {
                 directory.display()
             ));
         }
-        // A cover has the place already.
+        // A cover already has the mount point.
         if !self.covers.iter().any(|cover| directory.starts_with(&cover.target)) {
             let place = in_root(&self.root.skeleton, &directory);
             fs::create_dir_all(&place).map_err(FileError::of("make the directory", &place))?;
@@ -426,7 +428,7 @@ impl Builder {
                 }
             }
         }
-        // Only if the image has the directory: none can be made below a read-only bind.
+        // Only if the image has the directory, because none can be made below a read-only bind.
         if is_directory(&image.join("var")) && is_directory(&image.join("var/tmp")) {
             self.root.scratch.push("/var/tmp".into());
         }
@@ -452,7 +454,7 @@ impl Builder {
         let metadata = source.symlink_metadata().map_err(FileError::of("look at", source))?;
         let place = in_root(&self.root.skeleton, target);
         if source.to_str().is_none() {
-            // Engines and runtimes take their mounts in JSON, which cannot hold other bytes.
+            // Engines and runtimes take their mounts as JSON, which cannot hold other bytes.
             self.root
                 .notes
                 .push(format!("{} is not shown to guests: its name is not valid Unicode", source.display()));

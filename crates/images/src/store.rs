@@ -29,7 +29,7 @@ use weigh_model::ImageSpec;
 const IMAGES: &str = "images";
 /// Extension of the log of making an image.
 pub(crate) const LOG: &str = "log";
-/// Number of digest digits in the name of an entry.
+/// The number of digest digits in the name of an entry.
 const LABEL_DIGITS: usize = 16;
 
 /// Prevents the removal of an image while this, or a clone of it, exists.
@@ -64,8 +64,8 @@ impl Store {
         CacheDirectory::open().map(Self::at)
     }
 
-    /// Checks that nobody else can change the images, and closes them to others: they hold programs
-    /// with set-user-ID bits.
+    /// Checks that nobody else can change the images, and denies others access to them: they hold
+    /// programs with set-user-ID bits.
     ///
     /// # Errors
     /// [`UnsafePath`].
@@ -78,7 +78,7 @@ impl Store {
         &self.cache
     }
 
-    /// Name in the cache of an image.
+    /// The name of an image in the cache.
     pub(crate) fn entry(kind: &str, identity: &str) -> String {
         format!("{IMAGES}/{kind}-{}", &identity[..identity.len().min(LABEL_DIGITS)])
     }
@@ -103,7 +103,8 @@ impl Store {
         open(&self.cache.path().join(entry))
     }
 
-    /// The image for a name on the command line; for `debian` that of this version's recipe.
+    /// The image for a name on the command line. For `debian` it is the image of this version's
+    /// recipe.
     pub fn find(&self, image: &ImageSpec) -> Option<CachedImage> {
         match image {
             ImageSpec::Debian => self.get(&crate::debian::Recipe::for_this_host().entry()),
@@ -141,7 +142,7 @@ impl Store {
         let not_built = || ImageError::NotBuilt { image: image.to_string() };
         let path = lock_file(&self.find(image).ok_or_else(not_built)?.directory);
         let lock = open_lock(&path).map_err(FileError::of("open", &path))?;
-        // A removal holds it only for the time of a rename.
+        // A removal holds the lock only for the duration of a rename.
         lock.lock_shared().map_err(FileError::of("lock", &path))?;
         let image = self.find(image).ok_or_else(not_built)?;
         Ok((image, ImageLock { path, _lock: Arc::new(lock) }))
@@ -206,7 +207,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a tag to an image, and removes it from the others.
+    /// Assigns a tag to an image, and removes it from the others.
     pub(crate) fn name(&self, entry: &str, name: &str) -> io::Result<()> {
         let directory = self.cache.path().join(entry);
         for image in self.list() {
@@ -233,7 +234,7 @@ fn lock_file(directory: &Path) -> PathBuf {
     directory.with_extension("use")
 }
 
-/// Opens a lock file, which nobody else can open.
+/// Opens a lock file that nobody else can open.
 fn open_lock(path: &Path) -> io::Result<File> {
     open_regular(path, File::options().create(true).append(true))
 }

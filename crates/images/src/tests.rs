@@ -34,7 +34,7 @@ impl Bench {
         Root::prepare(image, &self.programs, &self.path(work), None)
     }
 
-    /// A small image: a merged-/usr link, a directory, a file, what is private, and an `/etc`.
+    /// A small image: a merged-/usr link, a directory, a file, private entries, and an `/etc`.
     fn image(&self, name: &str) -> PathBuf {
         let image = self.path(name);
         for directory in ["usr/bin", "etc", "var/tmp", "tmp", "proc", "dev", "home/user"] {
@@ -140,7 +140,8 @@ fn etc_without_the_files_of_engines_is_placed_entry_by_entry() {
     assert!(!image.join("etc/hostname").exists(), "the user's directory is left as it is");
 }
 
-/// The thread of the test gets mounts of its own, in which `/etc` lacks a name and a resolver.
+/// The thread of the test gets its own mounts, in which `/etc` has neither a host name nor a
+/// resolver.
 #[test]
 fn a_bare_etc_of_the_host_is_shown_as_a_copy_alone() {
     if !rustix::process::geteuid().is_root() {
@@ -184,7 +185,7 @@ fn archive_gives_the_same_guest_as_its_directory() {
     let archive = bench.archive("image.tar", |builder| {
         builder.follow_symlinks(false);
         builder.append_dir_all(".", &image).unwrap();
-        // Old images bring device nodes; guests have their own /dev.
+        // Old images contain device nodes; guests have their own /dev.
         raw_entry(builder, "dev/null", tar::EntryType::Char, "", b"");
         // A leading slash is read as the root of the archive.
         raw_entry(builder, "/usr/bin/absolute", tar::EntryType::Regular, "", b"absolute");
@@ -210,7 +211,7 @@ fn archives_cannot_write_outside() {
         ("hidden parent", &[("usr/../../victim/new", Regular, "")]),
         ("absolute link", &[("usr", Symlink, "VICTIM"), ("usr/new", Regular, "")]),
         ("relative link", &[("usr", Symlink, "../../victim"), ("usr/new", Regular, "")]),
-        // The permissions of the link's target would change.
+        // This would change the permissions of the link's target.
         ("directory over a link", &[("usr", Symlink, "VICTIM"), ("usr", Directory, "")]),
         ("hard link", &[("secret", Link, "../../victim/secret")]),
     ];
@@ -232,7 +233,7 @@ fn archives_cannot_write_outside() {
     }
 }
 
-/// A user's archive takes no more than it may, and says which entry is too much.
+/// A user's archive that exceeds a limit is refused, and the error names the entry.
 #[test]
 fn archives_that_are_too_much_are_refused() {
     type Fill = fn(&mut tar::Builder<fs::File>);
@@ -448,7 +449,7 @@ fn hidden_working_directory_is_bound() {
         assert!(root.outer_mounts().contains(&Mount::Bind(bind)), "a scratch mount hides what is below");
         assert!(!root.outer_mounts().iter().any(|mount| mount.target() == Path::new("/var/log")));
     }
-    // Below a cover, which has a place for it.
+    // A working directory below a cover, which has a mount point for it.
     let root = below(Path::new("/var/log"), "log");
     assert!(!targets(&root).contains(&"/var/log"), "seen through /var");
     let project = tempfile::tempdir_in("/var/cache").unwrap();
@@ -490,7 +491,8 @@ fn digest_follows_the_content() {
     fs::rename(image.join("usr/bin/tool"), image.join("usr/bin/other")).unwrap();
     assert_ne!(bench.prepare(&spec, "d").unwrap().digest, second);
     fs::rename(image.join("usr/bin/other"), image.join("usr/bin/tool")).unwrap();
-    // What the guest has its own of, and the work directory itself, are no part of the image.
+    // Entries that the guest replaces with its own, and the work directory itself, are not part of
+    // the image.
     fs::write(image.join("proc/1"), "").unwrap();
     let work = image.join("var/lib/work");
     fs::create_dir_all(image.join("var/lib")).unwrap();
@@ -528,7 +530,7 @@ fn skeleton_as_an_archive() {
     assert!(!seen.keys().any(|name| name.starts_with("usr/")), "only the mount point");
 }
 
-/// A store with one image that a registry could have given.
+/// A store with one image, as if pulled from a registry.
 fn store_with(bench: &Bench, name: &str) -> Store {
     let store = Store::at(CacheDirectory::at(bench.path("cache")));
     let ledger = Ledger::create(&StateDirectory::at(bench.path("state")), "make").unwrap();
@@ -585,8 +587,8 @@ fn an_image_in_use_is_not_removed() {
     assert!(!bench.path("later").exists(), "refused before anything is made");
 }
 
-/// Files with several names stay one file, owners and times are kept, and what is no file of a
-/// system is left out.
+/// Files with several names stay one file, owners and times are preserved, and entries that do not
+/// belong to a system's files are left out.
 #[test]
 fn a_tree_becomes_an_archive_and_a_tree_again() {
     let bench = Bench::new();

@@ -1,7 +1,7 @@
-//! Directories of plain files that travel between machines as tar archives.
+//! Directories of plain files that are sent between machines as tar archives.
 //!
-//! Whoever sends an archive may send anything: links out of the directory, devices, files without
-//! end. So only plain files with a place in the directory are written, each up to the length that
+//! The sender of an archive may send anything: links out of the directory, devices, files without
+//! end. So only plain files with a path in the directory are written, each up to the length that
 //! the caller allows.
 
 use crate::FileError;
@@ -11,10 +11,10 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-/// Why an archive of another machine is not unpacked.
+/// Why an archive from another machine is not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// An entry has no place in a directory of plain files, or is too much.
+    /// An entry does not belong in a directory of plain files, or exceeds a limit.
     #[error("the archive is refused because of its entry `{entry}`: {fault}")]
     Refused {
         /// The beginning of the entry's path as written in the archive.
@@ -22,7 +22,7 @@ pub enum TransferError {
         /// What is wrong with it.
         fault: String,
     },
-    /// The archive ends too early or is no archive.
+    /// The archive ends too early or is not an archive.
     #[error("the archive is damaged or cut short: {0}")]
     Damaged(io::Error),
     /// The system refused an operation on a file.
@@ -38,20 +38,20 @@ pub fn pack(directory: &Path, output: impl Write) -> io::Result<()> {
     pack::write(directory, output, Owners::Root)
 }
 
-/// Unpacks an archive into an empty directory of this user's, and syncs what it writes. Returns the
+/// Unpacks an archive into an empty directory of this user, and syncs what it writes. Returns the
 /// number of files.
 ///
-/// `most` says how long the file at a path may be, bytes. A plain file for which it says nothing is
-/// left out, as are directories without files.
+/// `most` gives the largest length of the file at a path, bytes. Plain files for which it returns
+/// `None` are left out, as are directories without files.
 ///
 /// # Errors
-/// [`TransferError`]. What was unpacked until then stays.
+/// [`TransferError`]. Files that were unpacked before it stay.
 pub fn unpack(
     archive: impl Read,
     into: &Path,
     mut most: impl FnMut(&Path) -> Option<u64>,
 ) -> Result<u64, TransferError> {
-    // It is not compressed: its content is as long as the archive.
+    // The archive is not compressed, so no compression ratio limits it.
     let (reader, allowance) = Metered::new(archive, u64::MAX);
     let mut archive = tar::Archive::new(reader);
     let bounds = Bounds::new();
@@ -77,7 +77,7 @@ pub fn unpack(
         }
         make_parents(into, &path, &mut made)?;
         let target = into.join(&path);
-        // A second entry of the same name is refused, and no link can be followed.
+        // This refuses a second entry of the same name, and follows no link.
         let mut file = File::create_new(&target).map_err(FileError::of("make the file", &target))?;
         let written = io::copy(&mut entry, &mut file).map_err(TransferError::Damaged)?;
         if written != entry.size() {
@@ -86,7 +86,7 @@ pub fn unpack(
         file.sync_all().map_err(FileError::of("sync the file", &target))?;
         files += 1;
     }
-    // What pads the last record, or the sender would be told that nobody reads.
+    // Read the padding of the last record, too: the sender fails if nobody reads it.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(TransferError::Damaged)?;
     for directory in made.iter().rev() {
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
@@ -95,13 +95,13 @@ pub fn unpack(
     Ok(files)
 }
 
-/// The path without `.`; none if it is absolute or has `..`.
+/// The path without `.`; `None` if it is absolute or has `..`.
 fn plain(path: &Path) -> Option<PathBuf> {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     parts.map(|part| matches!(part, Component::Normal(_)).then_some(part)).collect()
 }
 
-/// Makes the directories that a file lies in. `made` are those that this archive has made.
+/// Makes the parent directories of a file. `made` are the directories that this archive has made.
 fn make_parents(into: &Path, path: &Path, made: &mut Vec<PathBuf>) -> Result<(), TransferError> {
     let parents: Vec<&Path> = path.ancestors().skip(1).filter(|at| !at.as_os_str().is_empty()).collect();
     for parent in parents.into_iter().rev().map(|parent| into.join(parent)) {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use tar::{EntryType, Header};
 
-    /// An archive with one entry of a type, by its path as it is written, and a content.
+    /// An archive with one entry of a type, with its path as written and its content.
     fn archive(kind: EntryType, path: &str, content: &[u8], link: Option<&str>) -> Vec<u8> {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);

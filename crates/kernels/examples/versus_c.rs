@@ -5,10 +5,10 @@
 //! cargo run --release -p weigh-kernels --example versus_c -- [--blocks 15] [--seed 1] [--only stream,gups] [--ours PROGRAM]
 //! ```
 //!
-//! Builds `weigh-kernels` as it is shipped, compiles `benches-c/*.c` with gcc, and runs all of them
-//! in blocks: each block has every program once, in random order. A ratio is ours to theirs, above
-//! 1 when ours is better; its interval is the t interval of the mean of the logarithms over blocks.
-//! Exit code 1 when an interval lies wholly below its target.
+//! Builds `weigh-kernels` as in a release, compiles `benches-c/*.c` with gcc, and runs all of them
+//! in blocks: each block has every program once, in random order. A ratio compares ours with theirs
+//! and is above 1 when ours is better; its interval is the t interval of the mean of the logarithms
+//! over blocks. Exits with status 1 when an interval lies wholly below its target.
 
 mod contest;
 
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Long enough for every program on a slow machine; one that hangs must not hang this one.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Threads bound to CPUs as ours are: on a busy machine that alone would make a difference.
+/// Binds threads to CPUs, as our kernels do: on a busy machine that alone would make a difference.
 /// OpenBLAS is compared on one thread.
 const ENVIRONMENT: [(&str, &str); 2] = [("OMP_PROC_BIND", "true"), ("OPENBLAS_NUM_THREADS", "1")];
 
@@ -34,10 +34,9 @@ const TEXT_BYTES: usize = 12 << 20;
 const NATIVE: &[&str] = &["-O3", "-march=native", "-fopenmp"];
 const WIDE: &[&str] = &["-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp"];
 const PLAIN: &[&str] = &["-O3", "-fopenmp"];
-/// The library stands before the source that needs it; without the first flag the linker would drop
-/// it.
+/// The library precedes the source that needs it; without the first flag the linker would drop it.
 const BLAS: &[&str] = &["-O3", "-Wl,--no-as-needed", "-lopenblas"];
-/// Order of the system of equations: large enough that products of matrices are nearly all of it.
+/// Order of the system of equations: large enough that matrix products are nearly all of the work.
 const ORDER: &str = "4000";
 
 struct Arguments {
@@ -108,12 +107,12 @@ fn compile(scratch: &Path, source: &str, flags: &[&str]) -> Result<PathBuf, Fail
 /// Makes the programs of contests.
 struct Makers<'a> {
     ours: &'a Path,
-    /// For what is compiled and written.
+    /// The directory for compiled programs and temporary files.
     scratch: &'a Path,
 }
 
 impl Makers<'_> {
-    /// A program of ours, whose result is its JSON line.
+    /// One of our programs. Its result is its JSON line.
     fn ours(&self, line: &str) -> Program {
         let (ours, arguments) =
             (self.ours.to_owned(), line.split(' ').map(str::to_owned).collect::<Vec<_>>());
@@ -129,7 +128,7 @@ impl Makers<'_> {
         Program { name: "ours".into(), run: Box::new(run) }
     }
 
-    /// A program of theirs, whose result is lines of name and value.
+    /// One of their programs. Its result is lines of name and value.
     fn theirs(&self, source: &str, flags: &[&str], line: &str) -> Result<Program, Failure> {
         let program = compile(self.scratch, source, flags)?;
         let arguments = line.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -146,7 +145,7 @@ impl Makers<'_> {
     }
 }
 
-/// `xz` on the text that our kernel makes, timed from outside as a user would.
+/// Times `xz` from outside, as a user would, on the text that our kernel makes.
 fn xz(scratch: &Path) -> Result<Program, Failure> {
     let text = scratch.join("text");
     std::fs::write(&text, weigh_kernels::english_like(1, TEXT_BYTES))?;
@@ -251,13 +250,13 @@ fn syscall(makers: &Makers<'_>) -> Result<Contest, Failure> {
     Ok(times("syscall", 0.97, vec![ours, theirs]))
 }
 
-/// A contest of rates. Ratios of which the whole interval lies below the target fail.
+/// A contest of rates. A ratio fails if its whole interval lies below the target.
 fn rates(name: &str, target: f64, programs: Vec<Program>) -> Contest {
     let judge = move |_: &str, _, high| (high < target).then(|| format!("below the target of {target}"));
     Contest { name: name.into(), lower_is_better: |_| false, judge: Box::new(judge), programs }
 }
 
-/// The same of times.
+/// A contest of times. A ratio fails as in [`rates`].
 fn times(name: &str, target: f64, programs: Vec<Program>) -> Contest {
     Contest { lower_is_better: |_| true, ..rates(name, target, programs) }
 }

@@ -4,11 +4,12 @@
 //! cargo run --release -p weigh-kernels --example versus_fio -- [--blocks 15] [--seconds 3] [--seed 1] [--file PATH] [--ours PROGRAM]
 //! ```
 //!
-//! Both read 4 KiB at random places of one file, past the page cache, by io_uring, with 1 and with
-//! 32 in flight; each block has both once, in random order, and asks for rate and median latency. A
-//! ratio is ours to theirs, above 1 when ours is better; its interval is the t interval of the mean
-//! of the logarithms over blocks. Exit code 1 when the interval of a rate lies wholly outside of 1
-//! +- .03; medians are shown, and depend on when a program looks at the clock.
+//! Both read 4 KiB at random places of one file, bypassing the page cache, by io_uring, with 1 and
+//! with 32 requests in flight. Each block runs both once, in random order, and records rate and
+//! median latency. A ratio compares ours with theirs and is above 1 when ours is better; its
+//! interval is the t interval of the mean of the logarithms over blocks. Exits with status 1 when
+//! the interval of a rate lies wholly outside of 1 +- .03. Medians are only shown, because they
+//! depend on when a program reads the clock.
 
 mod contest;
 
@@ -80,7 +81,7 @@ fn is_latency(metric: &str) -> bool {
     metric.starts_with("latency")
 }
 
-/// A rate fails whose whole interval is farther from 1 than the margin.
+/// A rate fails if its whole interval is farther from 1 than the margin.
 fn judge(metric: &str, low: f64, high: f64) -> Option<String> {
     let outside = !is_latency(metric) && (high < 1.0 - MARGIN || low > 1.0 + MARGIN);
     outside.then(|| format!("outside of 1 +- {MARGIN}"))

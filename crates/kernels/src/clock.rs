@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds on `CLOCK_MONOTONIC`. Only differences mean something.
+/// Nanoseconds on `CLOCK_MONOTONIC`. Only differences are meaningful.
 pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     // The monotonic clock starts at boot, so both parts are positive.
@@ -12,8 +12,8 @@ pub fn now_ns() -> u64 {
 /// The tick of the clock as a program sees it, in nanoseconds: the smallest step between two
 /// readings that differ.
 ///
-/// It bounds what can be timed: STREAM asks for at least 20 ticks per test. A coarse clock (a guest
-/// without a paravirtual clock, say) shows here, whatever resolution the kernel claims.
+/// It bounds what can be timed: STREAM requires at least 20 ticks per test. A coarse clock, such as
+/// that of a guest without a paravirtual clock, shows here, whatever resolution the kernel claims.
 pub fn tick_ns() -> u64 {
     const STEPS: usize = 64;
     let mut smallest = u64::MAX;
@@ -60,7 +60,8 @@ pub(crate) fn seconds_since(start_ns: u64) -> f64 {
     seconds(now_ns().saturating_sub(start_ns).max(1))
 }
 
-/// The median of `values`, the mean of the middle two where their number is even. NaN when empty.
+/// The median of `values`; for an even number of values, the mean of the middle two. NaN when
+/// empty.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -6,17 +6,17 @@ use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
 use weigh_model::PieceStatistic;
 
-/// A micro-benchmark: what it is, as data, and the function that runs it.
+/// A micro-benchmark: its description, as data, and the function that runs it.
 pub struct Kernel {
     /// Name on the command line.
     pub name: &'static str,
-    /// One line: what it measures.
+    /// One line that says what it measures.
     pub summary: &'static str,
-    /// What one operation is, in the singular: the unit of work that its result counts.
+    /// The name of one operation, in the singular: the unit of work that its result counts.
     pub operation: &'static str,
-    /// One sentence: how it proves that the work was done.
+    /// One sentence that says how it proves that the work was done.
     pub check: &'static str,
-    /// What can be set.
+    /// Its options.
     pub options: &'static [OptionSpec],
     /// Metrics that the default options give, with their base units.
     pub metrics: &'static [(&'static str, &'static str)],
@@ -25,11 +25,11 @@ pub struct Kernel {
     pub(crate) endless: Option<(PieceStatistic, Endless)>,
 }
 
-/// The endless form of a kernel ([`crate::marks`]): it works until the marks say that it is to end.
+/// The endless form of a kernel ([`crate::marks`]): it works until the marks tell it to end.
 pub(crate) type Endless = fn(&Options, &mut Marks) -> Result<Outcome, KernelError>;
 
 impl Kernel {
-    /// Runs the kernel: it takes the machine for as long as the options ask.
+    /// Runs the kernel, which uses the machine for as long as the options ask.
     pub fn run(&self, options: &Options) -> Result<Outcome, KernelError> {
         (self.run)(options)
     }
@@ -39,7 +39,7 @@ impl Kernel {
         self.endless.is_some()
     }
 
-    /// Runs the endless form until SIGTERM. The marks go to standard output.
+    /// Runs the endless form until SIGTERM, and writes the marks to standard output.
     ///
     /// # Panics
     /// If the kernel has no endless form.
@@ -79,7 +79,7 @@ pub enum KernelError {
     System {
         /// What was tried, as the object of "cannot".
         doing: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The kernel cannot run here.
@@ -93,7 +93,7 @@ impl KernelError {
         UsageError(message.into()).into()
     }
 
-    /// For `map_err`: names what was tried.
+    /// For `map_err`: names the operation that failed.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
         move |source| Self::System { doing, source: source.into() }
@@ -110,7 +110,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     all().iter().map(|kernel| kernel.name)
 }
 
-/// The kernel of that name; the error names the nearest.
+/// The kernel of that name. The error suggests the most similar name.
 pub fn find(name: &str) -> Result<&'static Kernel, UsageError> {
     all().iter().copied().find(|kernel| kernel.name == name).ok_or_else(|| {
         let near = weigh_model::nearest(name, names()).map(|near| format!("did you mean `{near}`? "));

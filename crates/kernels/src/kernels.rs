@@ -30,9 +30,10 @@ use std::thread::ScopedJoinHandle;
 
 pub use syscall::QUICK_EXIT;
 
-/// Percentiles of latency with the least number of samples for each. Below so many it is the noise
-/// of its largest few: the least number whose largest sample bounds p99 (p99.9) of the population
-/// from above with 97.5 % confidence: ln(.025) / ln(.99), ln(.025) / ln(.999).
+/// Percentiles of latency, each with the least number of samples that it needs: the least number
+/// whose largest sample bounds p99 (p99.9) of the population from above with 97.5 % confidence,
+/// ln(.025) / ln(.99) or ln(.025) / ln(.999). With fewer samples a percentile is the noise of the
+/// largest few.
 const PERCENTILES: [(&str, f64, u64); 3] = [("p50", 0.5, 1), ("p99", 0.99, 368), ("p999", 0.999, 3688)];
 
 /// The longest latency that histograms distinguish from longer ones.
@@ -65,12 +66,12 @@ fn report_percentiles(
     }
 }
 
-/// The result of a thread, whose panic continues here.
+/// The result of a thread. A panic of the thread continues here.
 pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// In the order of the help.
+/// All kernels, in the order of the help.
 pub(crate) const ALL: &[&Kernel] = &[
     &noploop::KERNEL,
     &stream::KERNEL,

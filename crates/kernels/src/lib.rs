@@ -4,7 +4,7 @@
 //! A kernel is data ([`Kernel`]) and one function. It reads [`Options`], does a fixed amount of
 //! work, and returns an [`Outcome`]: metrics in base units, a [`Check`], facts, warnings. The
 //! program `weigh-kernels` prints that as one JSON line. Kernels know nothing of guests: they need
-//! no file but, where it is there, `/proc` and `/sys`.
+//! no files except, if present, `/proc` and `/sys`.
 //!
 //! Times are read on `CLOCK_MONOTONIC`, always from the process that does the work.
 

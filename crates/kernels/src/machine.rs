@@ -1,4 +1,4 @@
-//! What the kernels must know of the machine: its CPUs, its caches, its vector instructions.
+//! What the kernels must know about the machine: its CPUs, its caches, its vector instructions.
 
 use crate::kernel::KernelError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -25,11 +25,10 @@ pub(crate) fn pin_to_all(cpus: &[usize]) -> std::io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Bytes of all last-level caches that `cpus` can reach, each counted once: what STREAM's size rule
-/// is about.
+/// Bytes of all last-level caches that `cpus` can reach, each counted once, for STREAM's size rule.
 ///
-/// From `/sys`; without it from what the C library knows (the CPUID of one CPU). `None` when
-/// neither says.
+/// Read from `/sys` or, without it, from the C library (the CPUID of one CPU). `None` if neither
+/// reports it.
 pub(crate) fn last_level_cache_bytes(cpus: &[usize]) -> Option<u64> {
     let mut seen = BTreeSet::new();
     let mut total = 0;
@@ -83,7 +82,7 @@ fn cache_by_c_library() -> Option<u64> {
 /// The widest vector instructions that the kernels have code for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Vector {
-    /// What the compiler makes of plain loops: NEON on aarch64, SSE2 on x86-64.
+    /// The compiler's code for plain loops: NEON on aarch64, SSE2 on x86-64.
     Portable,
     /// 16-byte vectors of every x86-64.
     Sse2,
@@ -94,7 +93,7 @@ pub(crate) enum Vector {
 }
 
 impl Vector {
-    /// All, as options name them.
+    /// All of them, with their names in options.
     pub(crate) const NAMES: [(&str, Self); 4] = [
         ("portable", Self::Portable),
         ("sse2", Self::Sse2),
@@ -118,7 +117,7 @@ impl Vector {
         Self::Portable
     }
 
-    /// What `--vector` asks for; refused when this CPU does not have it.
+    /// The vector instructions of `--vector`; an error if this CPU does not have them.
     pub(crate) fn choose(word: &str) -> Result<Self, KernelError> {
         let widest = Self::detect();
         match Self::NAMES.iter().find(|(name, _)| *name == word) {
@@ -131,7 +130,7 @@ impl Vector {
         }
     }
 
-    /// As the facts call it.
+    /// The name in the facts.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Portable if cfg!(target_arch = "aarch64") => "neon",
@@ -142,7 +141,7 @@ impl Vector {
     }
 }
 
-/// Whether a path can be seen: guests often lack /dev or /proc.
+/// Whether a path is visible: guests often lack /dev or /proc.
 pub(crate) fn exists(path: &str) -> bool {
     Path::new(path).exists()
 }

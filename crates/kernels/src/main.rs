@@ -1,7 +1,7 @@
 //! `weigh-kernels KERNEL [--key value]...` prints one JSON line, as does `weigh-kernels TOOL`.
 //!
-//! Exit codes: 0, 1 when the kernel could not run, 2 for a command line that cannot be understood,
-//! 3 when the check failed (the line is printed all the same, so that the reason can be read).
+//! Exit codes: 0; 1 when the kernel could not run; 2 for a command line that cannot be understood;
+//! 3 when the check failed (the line is still printed, so that the reason can be read).
 
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let first = arguments.next();
     match first.as_deref() {
-        // What the fork_exec operation starts: it must end at once.
+        // The fork_exec operation starts this: it must end at once.
         Some(weigh_kernels::QUICK_EXIT) => ExitCode::SUCCESS,
         None => fail(USAGE, &format!("name a kernel\n\n{}", help())),
         Some("--help" | "-h" | "help") => print(&help()),
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a kernel or a tool, and prints its line, of which `execute` also says whether the check
+/// Runs a kernel or a tool, and prints its line. `execute` returns the line and whether the check
 /// passed.
 fn run(
     name: &str,
@@ -46,7 +46,7 @@ fn run(
     help: impl FnOnce() -> String,
     execute: impl FnOnce(Vec<String>) -> Result<(Value, bool), KernelError>,
 ) -> ExitCode {
-    // What stands after `--` are arguments of another program.
+    // What follows `--` are the arguments of another program.
     let own = arguments.iter().take_while(|argument| *argument != "--");
     if own.into_iter().any(|argument| argument == "--help" || argument == "-h") {
         return print(&help());
@@ -86,7 +86,7 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {
-    // With stderr closed there is no place left to say so; the exit code stays.
+    // If stderr is closed, the message is lost; the exit code remains.
     let _ = writeln!(std::io::stderr(), "weigh-kernels: {message}");
     ExitCode::from(code)
 }

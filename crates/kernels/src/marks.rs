@@ -1,23 +1,24 @@
 //! The endless form of a kernel: it works without end and reports finished work in lines that the
 //! host dates.
 //!
-//! The clock of a guest runs on while the guest is frozen, so a kernel that is frozen again and
-//! again cannot time itself. With `--marks TIME` it prints lines to standard output:
+//! The clock of a guest runs on while the guest is frozen, so a kernel that is frozen repeatedly
+//! cannot time itself. With `--marks TIME` it prints lines to standard output:
 //!
-//! - `mark`: the time since the line before belongs to no work. The first one says that set-up is
-//!   over. `mark median` says, too, that the usual cost is to be reported, because the whole form
-//!   reports the median or the best of its repetitions. Without this word it is the mean.
-//! - `mark NAME=AMOUNT [NAME=AMOUNT...]`: the amount of work since the line before, for each metric
-//!   of the kernel that this work is measured by. A metric for which lower is better is the time
-//!   divided by the amount; a rate is the amount divided by the time.
+//! - `mark`: the time since the previous line does not count as work. The first such line says that
+//!   set-up is over. `mark median` also says that the usual cost is to be reported, because the
+//!   whole form reports the median or the best of its repetitions. Without this word the mean is
+//!   reported.
+//! - `mark NAME=AMOUNT [NAME=AMOUNT...]`: the amount of work since the previous line, for each
+//!   metric of the kernel that this work is measured by. A metric for which lower is better is the
+//!   time divided by the amount; a rate is the amount divided by the time.
 //!
 //! With `--marks TIME` each line is printed at once, and the host dates it when it arrives. With
-//! `--marks TIME,BATCH` lines are printed together, when so much CPU time has gone by, and each
-//! ends with `at=NS`: the time on `CLOCK_MONOTONIC` at which the work was finished, for a host
-//! whose own clock this is. So the programs between kernel and host, such as an engine, run less
+//! `--marks TIME,BATCH` lines are printed together, each time that much CPU time has passed, and
+//! each ends with `at=NS`: the time on `CLOCK_MONOTONIC` at which the work was finished, for a host
+//! that has the same clock. The programs between kernel and host, such as an engine, then run less
 //! often beside what is measured.
 //!
-//! SIGTERM ends the work after the current piece; then comes the check, and the usual line.
+//! SIGTERM ends the work after the current piece. The check and the usual line follow.
 
 use crate::clock::{cpu_with_children_ns, now_ns};
 use crate::kernel::{Kernel, KernelError, all};
@@ -34,10 +35,9 @@ use weigh_model::PieceStatistic;
 /// How often marks are made and printed, in CPU time of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Every {
-    /// Between marks, at least.
+    /// The least time between marks.
     pub mark: Duration,
-    /// Between two times at which they are printed, at least; none to print each at once, without
-    /// its time.
+    /// The least time between two prints; `None` to print each mark at once, without its time.
     pub batch: Option<Duration>,
 }
 
@@ -53,12 +53,12 @@ impl Every {
 const OPTION: &str = "marks";
 
 /// The line of `--help` of kernels that have the endless form.
-pub const HELP: &str = "  --marks             work without end until SIGTERM, and after each piece of work with which so \
-                        much CPU time has gone by, such as 25ms, print what was done; 25ms,100ms prints that every \
+pub const HELP: &str = "  --marks             work until SIGTERM, and print what was done after every piece of work that \
+                        completes so much CPU time, such as 25ms; 25ms,100ms prints that every \
                         100ms, with times of the monotonic clock; without it the kernel ends by itself and prints \
                         what it measured\n";
 
-/// Takes `--marks TIME[,BATCH]` out of a command line: the times, and the other arguments.
+/// Removes `--marks TIME[,BATCH]` from a command line. Returns the times and the other arguments.
 ///
 /// # Errors
 /// A time cannot be read, or `kernel` has no endless form.
@@ -97,34 +97,34 @@ pub fn requested(
     Ok((every, others))
 }
 
-/// CPU time after which the clock is read and the signal looked for again, at the latest. Both are
-/// system calls, which some platforms answer a hundred times as slowly as the host: after every
-/// piece of work they would be part of what is measured.
+/// The most CPU time until the clock is read and the signal checked again. Both are system calls,
+/// which some platforms answer a hundred times as slowly as the host: after every piece of work
+/// they would be part of what is measured.
 const LOOK_NS: u64 = 12_000_000;
 
-/// A turn of one metric, in times between two marks.
+/// Length of a turn of one metric, in multiples of the time between two marks.
 const TURN: u64 = 2;
 
-/// What a kernel in its endless form reports to, and learns from when to end.
+/// What a kernel in its endless form reports to, and what tells it when to end.
 pub(crate) struct Marks {
     statistic: PieceStatistic,
     every_ns: u64,
-    /// When the present turn ends; none before the first.
+    /// When the present turn ends; `None` before the first.
     turn_ends_ns: Option<u64>,
-    /// [`LOOK_NS`], or 0 to look after every piece.
+    /// [`LOOK_NS`], or 0 to read the clock after every piece.
     look_ns: u64,
     /// CPU time of the process, and of its children that have ended, at the last mark.
     last_ns: u64,
-    /// The same when the clock was read last.
+    /// The same at the last reading of the clock.
     looked_ns: u64,
-    /// Pieces since then, and how many there may be until it is read again.
+    /// Pieces since then, and how many there may be until the next reading.
     unseen: u64,
     until_look: u64,
     /// Work that no mark has reported yet.
     pending: Vec<(String, f64)>,
-    /// CPU time between two times at which lines are printed; none to print each at once.
+    /// CPU time between two prints; `None` to print each line at once.
     batch_ns: Option<u64>,
-    /// Lines that are not printed yet, and the CPU time of the process when others were.
+    /// Lines that are not printed yet, and the CPU time of the process at the last print.
     lines: String,
     printed_ns: u64,
     output: Box<dyn Write + Send>,
@@ -134,8 +134,8 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks on standard output, so much of CPU time apart. From here on this thread, and those
-    /// that it starts, leave SIGTERM pending.
+    /// Writes marks to standard output, at the given distances of CPU time. From here on SIGTERM
+    /// stays pending in this thread and the threads that it starts.
     pub(crate) fn new(every: Every, statistic: PieceStatistic) -> Result<Self, KernelError> {
         block_sigterm().map_err(KernelError::system("block SIGTERM"))?;
         let output = Box::new(std::io::stdout());
@@ -168,7 +168,7 @@ impl Marks {
         }
     }
 
-    /// Says that the time since the last mark belongs to no work: work begins now.
+    /// Reports that the time since the last mark does not count as work: work begins now.
     pub(crate) fn ready(&mut self) {
         debug_assert!(
             self.pending.is_empty(),
@@ -178,12 +178,12 @@ impl Marks {
             PieceStatistic::Mean => self.add("mark"),
             other => self.add(&format!("mark {}", other.as_str())),
         }
-        // The host waits for the first of these.
+        // The host waits for the first of these lines.
         self.print();
     }
 
     /// Reports a piece of work: its amount for each metric. Returns whether a mark was printed.
-    /// Pieces of other metrics come only after [`Self::flush`], or after a mark.
+    /// Pieces of other metrics may follow only after [`Self::flush`], or after a mark.
     pub(crate) fn done(&mut self, amounts: &[(&str, f64)]) -> bool {
         if self.pending.is_empty() {
             self.pending.extend(amounts.iter().map(|(name, _)| ((*name).to_owned(), 0.0)));
@@ -207,13 +207,13 @@ impl Marks {
             self.flush();
             return true;
         }
-        // At most twice as many as before: the clock may have ticks of 10 ms and stand still
-        // meanwhile.
+        // At most twice as many as before: the clock may have ticks of 10 ms and stand still in
+        // between.
         self.until_look = (left_ns.min(self.look_ns) / piece_ns).clamp(1, 2 * pieces);
         false
     }
 
-    /// Prints the mark of the work that is pending: what comes next is something else.
+    /// Prints the mark of the pending work, because other work follows.
     pub(crate) fn flush(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -225,7 +225,7 @@ impl Marks {
         self.add(&line);
     }
 
-    /// Whether the work is to end. Prints the work that is pending if so.
+    /// Whether the work must end. If so, prints the pending work.
     pub(crate) fn stopped(&mut self) -> bool {
         let stopped = self.failure.is_some() || (self.unseen == 0 && (self.end_requested)());
         if stopped {
@@ -235,24 +235,24 @@ impl Marks {
         stopped
     }
 
-    /// Whether the turn of a metric is over, after a mark of it was printed. The next one begins
-    /// then.
+    /// Whether the turn of a metric is over, after a mark of it was printed. If so, the next turn
+    /// begins.
     ///
     /// Turns end at even distances of CPU time, as closely as marks allow. Guests that are compared
-    /// begin together, so that all of them work for the same metric in the same slices, and what is
-    /// slow for a while is slow for that metric in all of them.
+    /// begin together, so that all of them work on the same metric in the same slices, and a slow
+    /// period affects the same metric in all of them.
     fn turn_is_over(&mut self) -> bool {
         let (now_ns, turn_ns) = (self.last_ns, TURN.saturating_mul(self.every_ns));
         let begun_ns = now_ns.saturating_sub(self.every_ns);
         let ends_ns = self.turn_ends_ns.unwrap_or_else(|| begun_ns.saturating_add(turn_ns));
         let over = now_ns.saturating_add(self.every_ns / 2) >= ends_ns;
-        // Long pieces put the turns off.
+        // Long pieces delay the turns.
         let next_ns = if over { ends_ns.max(begun_ns).saturating_add(turn_ns) } else { ends_ns };
         self.turn_ends_ns = Some(next_ns);
         over
     }
 
-    /// Does pieces of work until the turn of their metric is over or the work is to end. `piece`
+    /// Does pieces of work until the turn of their metric is over or the work must end. `piece`
     /// returns the amount.
     pub(crate) fn turn(
         &mut self,
@@ -273,7 +273,7 @@ impl Marks {
         self.failure.map_or(Ok(()), |error| Err(KernelError::system("write a mark")(error)))
     }
 
-    /// Adds a line to those to print, and prints them when it is time to.
+    /// Adds a line to those to print, and prints them when it is time.
     fn add(&mut self, line: &str) {
         self.lines.push_str(line);
         if self.batch_ns.is_some() {
@@ -284,12 +284,12 @@ impl Marks {
         if self.batch_ns.is_none_or(|batch_ns| self.last_ns - self.printed_ns >= batch_ns) {
             self.print();
         }
-        // What comes next may be of another kind, with longer pieces.
+        // The next work may be of another kind, with longer pieces.
         (self.looked_ns, self.unseen, self.until_look) = (self.last_ns, 0, 1);
     }
 
-    /// The standard output buffers lines: whole ones, with nothing before them in the buffer, are
-    /// one write(2).
+    /// Prints the lines. Standard output is line-buffered: whole lines, with nothing before them in
+    /// the buffer, are one write(2).
     fn print(&mut self) {
         if self.lines.is_empty() {
             return;
@@ -298,7 +298,8 @@ impl Marks {
         self.failure = self.failure.take().or(written.err());
         self.lines.clear();
         if self.batch_ns.is_none() {
-            // Who passes the line on may wait for this CPU, and the line has no date until then.
+            // The program that passes the line on may wait for this CPU, and the line has no date
+            // until then.
             std::thread::yield_now();
         }
         self.last_ns = cpu_with_children_ns();
@@ -310,7 +311,7 @@ fn saturating_ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// SIGTERM alone.
+/// The set that holds only SIGTERM.
 fn sigterm() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the set before sigaddset changes it.
@@ -321,9 +322,9 @@ fn sigterm() -> libc::sigset_t {
     }
 }
 
-/// The signal is blocked and looked for, not handled: no call is interrupted, and programs that the
-/// kernel starts are spared a signal to the process group, because a blocked signal stays blocked
-/// across execve(2).
+/// Blocks the signal, which is then polled and not handled. So no call is interrupted, and programs
+/// that the kernel starts are spared a signal to the process group, because a blocked signal stays
+/// blocked across execve(2).
 fn block_sigterm() -> std::io::Result<()> {
     // SAFETY: the set lives through the call; the old mask is not asked for.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &sigterm(), std::ptr::null_mut()) } {
@@ -341,27 +342,27 @@ fn sigterm_is_pending() -> bool {
     }
 }
 
-/// [`Marks`] of work that a team does together: the first member prints them, with the work that
-/// all have finished by then. Members do not wait for each other after each piece.
+/// [`Marks`] for work that a team does together. The first member prints them, with the work that
+/// all members have finished by then. Members do not wait for each other after each piece.
 pub(crate) struct TeamMarks<'a> {
     marks: Mutex<&'a mut Marks>,
     /// Finished work that is not reported yet.
     amount: AtomicU64,
     total: AtomicU64,
-    /// Whether the turn was found to be over since all met.
+    /// Whether the turn was found to be over since the members last met.
     over: AtomicBool,
     stopped: AtomicBool,
-    /// What all members are told when they met; it changes when they meet again.
+    /// What all members are told when they meet; it changes at their next meeting.
     turn_is_over: AtomicBool,
     work_is_over: AtomicBool,
 }
 
-/// What all members of a team are told when they met.
+/// What all members of a team are told when they meet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Met {
     /// The turn is over, or the work is.
     pub(crate) turn_is_over: bool,
-    /// The work is to end.
+    /// The work must end.
     pub(crate) work_is_over: bool,
 }
 
@@ -372,12 +373,12 @@ impl<'a> TeamMarks<'a> {
         Self { marks: Mutex::new(marks), amount, total, over, stopped, turn_is_over, work_is_over }
     }
 
-    /// [`Marks::ready`], when all members have come here. None goes on before.
+    /// Calls [`Marks::ready`] once all members have arrived here. None continues before.
     pub(crate) fn ready(&self, member: &Member<'_>) {
         self.together(member, |marks| marks.ready());
     }
 
-    /// Reports a piece of work of `member`. Returns whether the work is to end.
+    /// Reports a piece of work of `member`. Returns whether the work must end.
     pub(crate) fn done(&self, member: &Member<'_>, metric: &str, amount: u64) -> bool {
         self.amount.fetch_add(amount, Ordering::Relaxed);
         if member.index == 0 {
@@ -390,7 +391,7 @@ impl<'a> TeamMarks<'a> {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Waits for all members and prints all pending work. Returns whether the work is to end.
+    /// Waits for all members and prints all pending work. Returns whether the work must end.
     pub(crate) fn settle(&self, member: &Member<'_>, metric: &str) -> bool {
         self.over.store(true, Ordering::Relaxed);
         self.meet(member, metric).work_is_over
@@ -415,12 +416,12 @@ impl<'a> TeamMarks<'a> {
         }
     }
 
-    /// All work that was reported.
+    /// All reported work.
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Passes on what all members have finished by now.
+    /// Reports what all members have finished so far.
     fn report(&self, marks: &mut Marks, metric: &str) {
         let amount = self.amount.swap(0, Ordering::Relaxed);
         self.total.fetch_add(amount, Ordering::Relaxed);
@@ -447,7 +448,7 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// What was printed, to be read beside the marks.
+    /// The printed marks, readable while they are being written.
     #[derive(Clone, Default)]
     pub(crate) struct Printed(Arc<Mutex<Vec<u8>>>);
 
@@ -466,7 +467,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Marks in memory that ask for the end when they were asked `pieces` times.
+    /// Marks in memory that request the end when they have been asked `pieces` times.
     pub(crate) fn marks_of(every: Duration, pieces: u32) -> (Marks, Printed) {
         let (printed, mut asked) = (Printed::default(), 0);
         let end = move || {
@@ -527,7 +528,7 @@ pub(crate) mod tests {
             marks.last_ns = 1000 + ns;
             marks.turn_is_over()
         };
-        // The first mark of the first turn comes after 100, so that it ends at 200.
+        // The first mark of the first turn comes after 100, so the turn ends at 200.
         let found = [100, 203, 330, 410, 520, 570, 1500, 1540, 1600].map(&mut over_at);
         assert_eq!(found, [false, true, false, true, false, true, true, false, true]);
         assert!(marks_of(Duration::ZERO, 9).0.turn_is_over(), "each piece is a turn");
@@ -551,7 +552,7 @@ pub(crate) mod tests {
         assert!(marks.finish().unwrap_err().to_string().starts_with("cannot write a mark"));
     }
 
-    /// Pieces of microseconds are looked at every few milliseconds only.
+    /// For pieces of microseconds the clock is read only every few milliseconds.
     #[test]
     fn short_pieces_are_not_slowed_down_by_looking() {
         let (printed, asked) = (Printed::default(), Arc::new(AtomicU64::new(0)));
@@ -587,7 +588,8 @@ pub(crate) mod tests {
         let pieces = pieces.unwrap();
         assert_eq!(pieces[0], 3);
         assert_eq!(marks.total(), pieces.iter().sum::<u64>());
-        // What the first member knew when it was told to end, and what the others finished after.
+        // What the first member knew when it was told to end, and what the others finished
+        // afterwards.
         let printed = printed.text();
         let amounts = printed.lines().filter_map(|line| line.strip_prefix("mark rate="));
         assert_eq!(amounts.map(|amount| amount.parse::<u64>().unwrap()).sum::<u64>(), marks.total());

@@ -1,4 +1,4 @@
-//! Large zeroed memory that asks for huge pages and says whether it got them.
+//! Large zeroed memory that requests huge pages and reports whether it got them.
 
 use crate::kernel::KernelError;
 use crate::options::{OptionSpec, Options};
@@ -19,8 +19,8 @@ pub(crate) struct Region {
     bytes: usize,
 }
 
-// SAFETY: the region is plain memory that this value owns; who reads and writes it when is up to
-// those who take its pointer.
+// SAFETY: the region is plain memory that this value owns. Those who take its pointer are
+// responsible for accesses.
 unsafe impl Send for Region {}
 // SAFETY: as above; the methods that take `&self` only read the fields.
 unsafe impl Sync for Region {}
@@ -47,7 +47,7 @@ impl Region {
             .map_err(KernelError::system(doing()))?;
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
         // SAFETY: the range is the mapping just made. A kernel without huge pages refuses the
-        // advice, and that is seen in the facts, so the answer does not matter here.
+        // advice, which the facts show, so the result does not matter here.
         let _ = unsafe { madvise(mapping, mapped_bytes, advice) };
         let padding = mapping.cast::<u8>().align_offset(HUGE_PAGE);
         // SAFETY: padding is below HUGE_PAGE, so start and the `bytes` after it lie inside the
@@ -63,7 +63,7 @@ impl Region {
         self.start.as_ptr()
     }
 
-    /// The whole of it.
+    /// The whole region.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the region is mapped, zeroed memory of that length, and the borrow keeps every
         // other use of this value away.
@@ -75,8 +75,8 @@ impl Region {
         self.bytes
     }
 
-    /// Bytes of the region that lie on huge pages now, from `/proc/self/smaps`. `None` where that
-    /// file is not there.
+    /// Bytes of the region that lie on huge pages now, from `/proc/self/smaps`. `None` if that file
+    /// does not exist.
     pub(crate) fn huge_bytes(&self) -> Option<u64> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let first = self.mapping as usize;
@@ -86,15 +86,14 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever borrowed its pointer is done by the time its
-        // owner lets go of it. The call cannot fail for a range that was mapped as a whole.
+        // SAFETY: the mapping is ours, and whoever borrowed its pointer has finished by the time
+        // its owner drops it. The call cannot fail for a range that was mapped as a whole.
         let _ = unsafe { munmap(self.mapping, self.mapped_bytes) };
     }
 }
 
-/// Sums `AnonHugePages` over the mappings of `smaps` that lie within the addresses. The kernel may
-/// have merged neighbouring mappings into one, so overlap counts, bounded by the length of the
-/// overlap.
+/// Sums `AnonHugePages` over the mappings of `smaps` that overlap the addresses. The kernel may
+/// have merged neighbouring mappings, so the sum is bounded by the length of the overlap.
 fn huge_bytes_between(smaps: &str, first: usize, end: usize) -> u64 {
     let mut overlap = 0u64;
     let mut total = 0;
@@ -111,7 +110,7 @@ fn huge_bytes_between(smaps: &str, first: usize, end: usize) -> u64 {
     total
 }
 
-/// States in the facts how much of `regions` lies on huge pages.
+/// Records in the facts how much of `regions` lies on huge pages.
 pub(crate) fn state_huge_pages<'a>(
     outcome: &mut Outcome,
     regions: impl IntoIterator<Item = &'a Region>,

@@ -12,11 +12,11 @@ pub enum Kind {
     Decimal,
     /// A number of bytes: `64KiB`, `128MiB`, `4096`.
     Bytes,
-    /// Numbers of bytes with commas between: `16KiB,4MiB`.
+    /// Numbers of bytes, separated by commas: `16KiB,4MiB`.
     ByteList,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Some of these words with commas between.
+    /// Some of these words, separated by commas.
     Choices(&'static [&'static str]),
     /// Anything, such as an address.
     Text,
@@ -77,7 +77,7 @@ impl OptionSpec {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// The options of one run: what was given, and the defaults of the rest.
+/// The options of one run: the given ones, and the defaults of the others.
 #[derive(Debug, Clone)]
 pub struct Options {
     settings: Map<String, Value>,
@@ -118,7 +118,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The options when none is given.
+    /// The default options.
     pub fn defaults(specs: &'static [OptionSpec]) -> Self {
         let read_default = |spec: &OptionSpec| {
             read(spec, spec.default).expect("defaults are valid: a test reads all of them")
@@ -131,7 +131,7 @@ impl Options {
         self.settings.clone()
     }
 
-    /// The value of an option, read as what a kernel declared it to be.
+    /// The value of an option, read as the kind that the kernel declared.
     fn setting<'s, T>(&'s self, name: &str, read: impl FnOnce(&'s Value) -> Option<T>) -> T {
         let value = self.settings.get(name).and_then(read);
         value.expect("a kernel reads only options that it declares, by their kind")
@@ -141,12 +141,12 @@ impl Options {
         self.setting(name, Value::as_u64)
     }
 
-    /// A number, for which `other` is taken where it is 0.
+    /// A number, or `other` if it is 0.
     pub(crate) fn or(&self, name: &str, other: u64) -> u64 {
         Some(self.number(name)).filter(|number| *number > 0).unwrap_or(other)
     }
 
-    /// `--seed`: where it is 0, another one each time.
+    /// The value of `--seed`; if it is 0, a different one each time.
     pub(crate) fn seed(&self) -> u64 {
         self.or("seed", crate::now_ns())
     }
@@ -176,7 +176,7 @@ impl Options {
         Ok(number)
     }
 
-    /// A number from `least` to `most`; a larger one is "too `excess`", as in "too many".
+    /// A number from `least` to `most`. A larger one is "too `excess`", as in "too many".
     pub(crate) fn within(&self, name: &str, least: u64, most: u64, excess: &str) -> Result<u64, UsageError> {
         let number = self.at_least(name, least)?;
         if number > most {

@@ -1,4 +1,4 @@
-//! What a kernel returns, and the JSON line it becomes.
+//! What a kernel returns, and the JSON line that it becomes.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hdrhistogram::Histogram;
@@ -19,7 +19,7 @@ pub struct Metric {
 /// Whether the work was done right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// Whether the result stands. A kernel whose check failed has measured nothing.
+    /// Whether the result is valid. A kernel whose check failed has measured nothing.
     pub passed: bool,
     /// What was checked and what was found, as a sentence.
     pub statement: String,
@@ -28,20 +28,20 @@ pub struct Check {
 /// The result of one run of a kernel.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// In the order in which they are printed.
+    /// The metrics, in the order in which they are printed.
     pub metrics: Vec<Metric>,
     /// The proof that the work was done.
     pub check: Check,
-    /// Operations that were done, warm-up included ([`crate::Kernel::operation`]). CPU time of a
-    /// run is divided by them; what preparation and check took is in that time and adds nothing to
-    /// the count.
+    /// Operations that were done, warm-up included ([`crate::Kernel::operation`]). The CPU time of
+    /// a run is divided by them. That time includes preparation and check, which add nothing to the
+    /// count.
     pub operations: u64,
     /// Latencies by name, nanoseconds.
     pub histograms: Vec<(String, Histogram<u64>)>,
-    /// Bytes read at random places of a disk, where the kernel reads any.
+    /// Bytes read at random places of a disk, if the kernel reads any.
     pub random_read_bytes: Option<u64>,
-    /// What a load generator needed itself: a member of the line of its own, so that whoever reads
-    /// it can tell a slow server from a slow loader.
+    /// What a load generator itself used. It is a separate member of the line, so that a reader can
+    /// distinguish a slow server from a slow loader.
     pub loader: Option<Map<String, Value>>,
     /// What the numbers depend on: threads, instruction set, huge pages, the tick of the clock.
     pub facts: Map<String, Value>,
@@ -50,7 +50,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An outcome without metrics, whose facts hold what every kernel states.
+    /// An outcome without metrics, with the facts that every kernel reports.
     pub(crate) fn new() -> Self {
         let mut facts = Map::new();
         facts.insert("architecture".into(), std::env::consts::ARCH.into());
@@ -103,8 +103,8 @@ impl Outcome {
         self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
     }
 
-    /// The line that `weigh-kernels` prints, without its newline. `params` are the options that
-    /// were in force, `duration_s` the seconds from the start of the program until now, by its own
+    /// The line that `weigh-kernels` prints, without its newline. `params` are the options in
+    /// force; `duration_s` is the time from the start of the program until now, seconds, by its own
     /// clock.
     pub fn to_json(&self, kernel: &str, params: Map<String, Value>, duration_s: f64) -> Value {
         let metrics: Map<String, Value> = self
@@ -140,8 +140,8 @@ impl Outcome {
     }
 }
 
-/// The V2 encoding of HdrHistogram, not compressed, in base64 with padding: what other readers of
-/// the format take.
+/// The V2 encoding of HdrHistogram, uncompressed, in base64 with padding, which other readers of
+/// the format accept.
 fn encoded(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     V2Serializer::new()

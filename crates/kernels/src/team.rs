@@ -1,4 +1,4 @@
-//! Threads on CPUs of their own that start each piece of work together.
+//! Threads, each on its own CPU, that start each piece of work together.
 
 use crate::kernel::KernelError;
 use crate::machine;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Turns of spinning before a waiting thread goes to sleep: a few milliseconds, so that threads
-/// with a CPU each hardly ever do.
+/// that have a CPU each hardly ever sleep.
 const SPINS: u32 = 1 << 18;
 
 /// A barrier that spins before it sleeps. One that sleeps at once costs tens of microseconds per
 /// use, a percent of a short STREAM test.
 pub(crate) struct Barrier {
     threads: usize,
-    /// 0 when threads share CPUs: spinning would keep the others from coming.
+    /// 0 when threads share CPUs: spinning would keep the others from arriving.
     spins: u32,
     arrived: AtomicUsize,
     round: AtomicUsize,
@@ -37,7 +37,7 @@ impl Barrier {
         }
     }
 
-    /// Returns when all threads have come here. What any of them wrote before, all see after.
+    /// Returns when all threads have arrived here. What any of them wrote before, all see after.
     pub(crate) fn wait(&self) {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
@@ -55,8 +55,8 @@ impl Barrier {
         if waits() {
             let mut sleepers = self.lock();
             *sleepers += 1;
-            // Looked at under the lock: who ends the round takes it after that, and so sees this
-            // sleeper.
+            // Checked under the lock: the thread that ends the round takes the lock after that, and
+            // so sees this sleeper.
             while waits() {
                 sleepers = self.wake.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
             }
@@ -71,19 +71,19 @@ impl Barrier {
         }
     }
 
-    /// Frees all who wait, now and later, with a panic.
+    /// Wakes all waiting threads, now and later, with a panic.
     fn give_up(&self) {
         self.broken.store(true, Ordering::Relaxed);
         self.wake_all();
     }
 
-    /// A thread that panicked left nothing half done in a number.
+    /// A thread that panicked left no inconsistent number.
     fn lock(&self) -> MutexGuard<'_, usize> {
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Frees the others when a thread of the team panics, so that they do not wait for ever.
+/// Wakes the others when a thread of the team panics, so that they do not wait for ever.
 struct BreakOnPanic<'a>(&'a Barrier);
 
 impl Drop for BreakOnPanic<'_> {
@@ -105,13 +105,13 @@ pub(crate) struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// This member's share of `0..total`, in whole multiples of `grain` but for the last member.
+    /// This member's share of `0..total`, in multiples of `grain` except for the last member.
     pub(crate) fn share(&self, total: usize, grain: usize) -> Range<usize> {
         let edge = |index: usize| {
             if index == self.threads {
                 total
             } else {
-                // In 128 bits: total * index overflows for large arrays on many CPUs otherwise.
+                // In 128 bits, because total * index could overflow for large arrays on many CPUs.
                 let exact = (total as u128 * index as u128 / self.threads as u128) as usize;
                 exact / grain * grain
             }
@@ -124,19 +124,19 @@ impl Member<'_> {
 pub(crate) const THREADS: OptionSpec =
     OptionSpec::count("threads", "0").help("threads; 0: one per usable CPU");
 
-/// How many threads to run, and where.
+/// The number of threads to run, and their CPUs.
 pub(crate) struct Team {
     cpus: Vec<usize>,
     threads: usize,
 }
 
 impl Team {
-    /// The team of [`THREADS`].
+    /// The team that [`THREADS`] specifies.
     pub(crate) fn of(options: &Options) -> Result<Self, KernelError> {
         Self::new(options.within("threads", 0, 65_536, "many")? as usize)
     }
 
-    /// `threads` 0 means one for each CPU of the affinity mask.
+    /// Makes a team. 0 `threads` mean one for each CPU of the affinity mask.
     pub(crate) fn new(threads: usize) -> Result<Self, KernelError> {
         let cpus = machine::allowed_cpus()?;
         let threads = if threads == 0 { cpus.len() } else { threads };
@@ -151,7 +151,7 @@ impl Team {
         &self.cpus
     }
 
-    /// States threads and CPUs in the facts.
+    /// Records threads and CPUs in the facts.
     pub(crate) fn state(&self, outcome: &mut crate::Outcome) {
         outcome.fact("threads", self.threads);
         outcome.fact("cpus", self.cpus.clone());
@@ -160,8 +160,8 @@ impl Team {
         }
     }
 
-    /// Runs `work` on all threads, each bound to a CPU of its own (in turn, when there are more
-    /// threads than CPUs), and returns what they return, in the order of their numbers.
+    /// Runs `work` on all threads, each bound to its own CPU (in turn, if there are more threads
+    /// than CPUs), and returns their results in the order of their numbers.
     pub(crate) fn run<T: Send>(&self, work: impl Fn(Member<'_>) -> T + Sync) -> Result<Vec<T>, KernelError> {
         let barrier = Barrier::new(self.threads, self.cpus.len());
         let (barrier, work) = (&barrier, &work);
@@ -190,7 +190,7 @@ impl Team {
                     }
                 }
             }
-            // The thread that failed is the cause; the panics of those that waited for it are not.
+            // The thread that failed is the cause, not the panics of those that waited for it.
             let results: Vec<_> = handles.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
             let failed = results.iter().any(|result| matches!(result, Ok(Err(_))));
             match refused {

@@ -49,7 +49,7 @@ impl Tool {
     }
 }
 
-/// In the order of the help.
+/// All tools, in the order of the help.
 static ALL: &[&Tool] = &[&listens::TOOL, &room::TOOL, &text::TOOL, &timed::TOOL];
 
 /// All tools.

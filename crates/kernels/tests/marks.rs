@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Amounts by metric.
 type Amounts = BTreeMap<String, f64>;
 
-/// A kernel that works without end, in a process group of its own.
+/// A kernel that works without end, in its own process group.
 struct Endless {
     child: Child,
     lines: Receiver<String>,
@@ -86,7 +86,7 @@ impl Drop for Endless {
     }
 }
 
-/// What a mark says; none for other lines.
+/// The amounts of a mark; `None` for other lines.
 fn amounts(line: &str) -> Option<Amounts> {
     let mut words = line.split(' ');
     if words.next() != Some("mark") {
@@ -100,8 +100,8 @@ fn amounts(line: &str) -> Option<Amounts> {
     Some(words.map(amount).collect())
 }
 
-/// Kernel and options, the metrics of its marks, and the operations that so much reported work is,
-/// set-up included; none where more is done than is reported.
+/// Kernel and options, the metrics of its marks, and the number of operations, set-up included,
+/// that a sum of reported work stands for; `None` if the kernel does more than it reports.
 type Case = (&'static str, &'static [&'static str], fn(&Amounts) -> Option<f64>);
 
 const CASES: &[Case] = &[
@@ -132,14 +132,14 @@ const CASES: &[Case] = &[
 
 #[test]
 fn every_endless_kernel_reports_its_work_and_ends_when_it_is_asked_to() {
-    // Each at once, and in batches.
+    // With marks printed at once, and in batches.
     let cases = CASES.iter().flat_map(|case| ["5ms", "5ms,20ms"].map(|marks| (case, marks)));
     for ((line, metrics, operations), marks) in cases {
         let kernel = Endless::start(&format!("{line} --marks {marks}"));
         assert!(kernel.line().starts_with("mark"), "{line}: set-up is over");
         let mut marks = Vec::new();
         let mut seen = Amounts::new();
-        // All metrics have their turn.
+        // Wait until every metric has had its turn.
         while marks.len() < 3 || seen.len() < metrics.len() {
             let mark = kernel.mark();
             seen.extend(mark.clone());
@@ -173,7 +173,7 @@ fn every_endless_kernel_reports_its_work_and_ends_when_it_is_asked_to() {
 fn every_endless_kernel_ends_well_when_it_is_asked_to_in_its_set_up() {
     for (line, ..) in CASES {
         let kernel = Endless::start(&format!("{line} --marks 5ms"));
-        // From when it leaves the signal pending; before that, it is a program that has not begun.
+        // Wait until the kernel blocks the signal; before that, it would just be killed.
         let status = format!("/proc/{}/status", kernel.child.id());
         let blocks = || {
             let status = std::fs::read_to_string(&status).unwrap();
@@ -190,7 +190,7 @@ fn every_endless_kernel_ends_well_when_it_is_asked_to_in_its_set_up() {
     }
 }
 
-/// The variable that `weigh selftest` injects effects by: more steps for as much reported work.
+/// The variable by which `weigh selftest` injects effects: more steps for the same reported work.
 #[test]
 fn an_endless_spin_has_more_steps_in_every_piece() {
     let kernel = Endless::start_with("spin --work 1e6 --marks 1ms", &[("WEIGH_SPIN", "0.030")]);
@@ -210,8 +210,8 @@ fn marks_agree_with_the_time_that_a_kernel_measures_itself() {
     for (line, metric, is_rate) in
         [("noploop --nops 1e7", "rate", true), ("spin --work 1e5", "duration", false)]
     {
-        // The best of ten, each much shorter than a slice of the scheduler: on a busy machine the
-        // time that a kernel measures is longer than its CPU time.
+        // The best of ten, each much shorter than a time slice of the scheduler: on a busy machine
+        // the time that a kernel measures is longer than its CPU time.
         let timed = || {
             let output = assert_cmd::Command::new(env!("CARGO_BIN_EXE_weigh-kernels"))
                 .args(line.split_whitespace())
@@ -226,8 +226,7 @@ fn marks_agree_with_the_time_that_a_kernel_measures_itself() {
         let amounts: Vec<f64> = (0..6).map(|_| kernel.mark()[metric]).collect();
         kernel.ask_to_end();
         assert_eq!(kernel.end().2, Some(0));
-        // The best of six: an amount is the work of 10 ms of CPU time, and of one piece more at
-        // most.
+        // The best of six: an amount is the work of 10 ms of CPU time, plus at most one piece.
         let rate = amounts.into_iter().fold(0.0, f64::max) / 0.010;
         assert!((0.5..2.0).contains(&(rate / timed)), "{line}: {rate} {timed}");
     }

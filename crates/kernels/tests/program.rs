@@ -23,7 +23,7 @@ fn program() -> Command {
     command
 }
 
-/// Runs a command line in which DISK stands for a file of its own and FOLDER for its directory.
+/// Runs a command line in which DISK means a new file and FOLDER its directory.
 fn run(line: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
@@ -35,7 +35,7 @@ fn run(line: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Kernels, each with the smallest amount of work for which every metric is still given.
+/// Kernels, each with the smallest amount of work for which it still reports every metric.
 const TINY: &[(&str, &str)] = &[
     ("spin", "--work 1e6"),
     ("block", "--path DISK --file-bytes 64KiB --direct off --operations 4000"),
@@ -76,7 +76,7 @@ fn every_kernel_prints_its_metrics_its_check_and_its_facts() {
             let metric = &result["metrics"][name];
             assert_eq!(metric["unit"], *unit, "{kernel} {name}");
             assert!(metric["value"].as_f64().unwrap() > 0.0, "{kernel} {name}");
-            // The program's own time holds every piece of work that it timed.
+            // The program's total time includes every piece of work that it timed.
             let in_seconds = duration["value"].as_f64() > metric["value"].as_f64();
             assert!(*unit != "s" || in_seconds, "{result}");
         }
@@ -95,7 +95,7 @@ fn operations_are_the_work_that_was_done_warm_up_included() {
     // Copy and scale move two arrays, add and triad three.
     assert_eq!(operations("stream --array-bytes 1MiB --repetitions 2"), 2 * 10 * (1 << 20));
     assert_eq!(operations("gups --table-bytes 64KiB --updates 12345"), 12_345);
-    // The system of order 100 that warms up, and two that count: 2/3 n^3 + 2 n^2 each, rounded
+    // The warm-up system of order 100, and two that count: 2/3 n^3 + 2 n^2 each, rounded
     // together.
     assert_eq!(operations("lu --n 100 --repetitions 2"), 2_060_000);
     assert_eq!(operations("pi --digits 1000"), 1000);
@@ -237,7 +237,7 @@ fn a_loopback_interface_that_is_down_is_told() {
 fn a_failed_check_exits_with_3_and_prints_the_line() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // A server that greets as it should, and then answers every request with the same bytes.
+    // The server greets correctly, and then answers every request with the same bytes.
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut greeting = [0; 16];
@@ -273,7 +273,7 @@ fn servers_end_when_their_stdin_is_closed() {
     }
 }
 
-/// What keeps a null server alive until it is dropped.
+/// Keeps a null server alive until it is dropped.
 struct Serving {
     server: std::process::Child,
     port: u16,
@@ -303,8 +303,8 @@ impl Drop for Serving {
     }
 }
 
-/// The load generator of the workload `mariadb`, as it prepares its statements and as it sends them
-/// as text.
+/// The load generator of the workload `mariadb`, with prepared statements and with statements as
+/// text.
 #[test]
 fn sysbench_takes_the_null_server_for_a_database() {
     let installed = Command::new("sysbench").arg("--version").output();

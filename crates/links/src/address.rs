@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 const DEADLINE_S: i64 = 10;
 /// Interval of polling for it.
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-/// The name that it gets.
+/// The name that the interface gets.
 const NAME: &str = "eth0";
 /// Highest interface index that is examined. They begin at 1 after boot.
 const LAST_INDEX: libc::c_int = 64;
@@ -126,7 +126,7 @@ impl Address {
 /// Raises `lo`, without which nothing in the guest can connect to itself.
 ///
 /// # Errors
-/// Those of socket(2) and of `SIOCSIFFLAGS`.
+/// The errors of socket(2) and of `SIOCSIFFLAGS`.
 pub fn raise_loopback() -> Result<(), Errno> {
     Socket::open()?.raise("lo")
 }
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// In a network namespace of this thread, with only the interfaces of the test.
+    /// Runs in a network namespace of this thread, which has only the interfaces of the test.
     #[test]
     fn the_first_card_gets_the_address() {
         // SAFETY: only the network namespace of this thread, which ends with the test.
@@ -242,12 +242,12 @@ mod tests {
             assert!(output.status.success(), "ip {words}: {said}");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        // Interfaces without ARP are skipped, as dummies are.
+        // Interfaces without ARP are skipped, like dummies.
         ip("link add name quiet type veth peer name silent");
         ip("link set dev quiet arp off");
         ip("link set dev silent arp off");
         ip("link add name card type veth peer name other");
-        // The kernel numbers the two in an order of its own.
+        // The kernel numbers the two in its own order.
         let links = ip("-o link show");
         let first = links.lines().find(|line| line.contains("card@") || line.contains("other@")).unwrap();
         let second = if first.contains("other@") { "card@eth0" } else { "other@eth0" };

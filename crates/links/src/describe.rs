@@ -21,7 +21,7 @@ const OFFLOADS: [(u32, u32, &str); 8] = [
     (0x2b, u32::MAX, "gro"),
     // ETHTOOL_GFLAGS: ETH_FLAG_LRO
     (0x25, 1 << 15, "lro"),
-    // ETHTOOL_GUFO; kernels since 4.14 have none but for tun and virtio
+    // ETHTOOL_GUFO; since Linux 4.14 only tun and virtio have it
     (0x21, u32::MAX, "ufo"),
 ];
 
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((size_of::<Value>(), size_of::<DriverInfo>()), (8, 196));
     }
 
-    /// In a network namespace of this thread.
+    /// Runs in a network namespace of this thread.
     #[test]
     fn disabled_offloads_are_left_out() {
         // SAFETY: only the network namespace of this thread, which ends with the test.

@@ -1,4 +1,4 @@
-//! What of a scan of pages is summed up over trials and shown: amounts of memory with a name each.
+//! Named amounts of memory in a scan of pages, which are summarised over trials and shown.
 //!
 //! The scan counts pages ([`crate::pages`]); here they are bytes, so that hosts with pages of
 //! several sizes can be compared.
@@ -8,46 +8,46 @@ use crate::pages::{KindPairs, PageScan};
 /// The name under which a trial says why its pages were not scanned ([`crate::Iteration::absent`]).
 pub const DUPLICATES: &str = "duplicates";
 
-/// All frames of the guests, each once: what the shares of the others are of.
+/// All frames of the guests, each once: the whole of which the shares of other amounts are parts.
 pub const GUESTS_MEMORY: &str = "guests_memory";
 /// All frames of helpers and cached files that are not a guest's.
 pub const HOST_MEMORY: &str = "host_memory";
-/// Frames of guests and host with a content that no other has.
+/// Frames of guests and host whose content no other frame has.
 pub const UNIQUE: &str = "unique";
-/// Duplicates whose equal is in the same guest: both anonymous, one of each, both in the page
-/// cache.
+/// Duplicates whose equal is in the same guest: both anonymous, one anonymous and one in the page
+/// cache, both in the page cache.
 pub const WITHIN_GUEST: [&str; 3] = ["within_guest_anonymous", "within_guest_mixed", "within_guest_file"];
-/// Duplicates whose equal is in a cached file of the host or in a helper, likewise.
+/// Duplicates whose equal is in a cached file of the host or in a helper, in the same order.
 pub const GUEST_HOST: [&str; 3] = ["guest_host_anonymous", "guest_host_mixed", "guest_host_file"];
-/// Duplicates whose equal is in another guest, likewise.
+/// Duplicates whose equal is in another guest, in the same order.
 pub const GUEST_GUEST: [&str; 3] = ["guest_guest_anonymous", "guest_guest_mixed", "guest_guest_file"];
-/// Duplicates in which no guest has part, likewise.
+/// Duplicates of the host alone, without a guest, in the same order.
 pub const HOST_HOST: [&str; 3] = ["host_host_anonymous", "host_host_mixed", "host_host_file"];
-/// Anonymous memory full of zeros, which is in no duplicate.
+/// Anonymous memory full of zeros; it is not counted as a duplicate.
 pub const ZERO_ANONYMOUS: &str = "zero_anonymous";
-/// Cached files full of zeros, likewise.
+/// Cached files full of zeros; they are not counted as duplicates.
 pub const ZERO_FILE: &str = "zero_file";
-/// Copies that are spared already: by KSM.
+/// Copies that KSM spares already.
 pub const SPARED_BY_MERGING: &str = "spared_by_merging";
-/// Copies that are spared already: files that processes map, each once.
+/// Copies that are spared already because processes map the same file.
 pub const SPARED_BY_FILES: &str = "spared_by_files";
-/// Of these: between guests, or a guest and a helper.
+/// The part of [`SPARED_BY_FILES`] between guests, or between a guest and a helper.
 pub const SPARED_BY_FILES_BETWEEN: &str = "spared_by_files_between";
-/// Copies that are spared already: memory in common since a fork.
+/// Copies that are spared already because processes share memory since a fork.
 pub const SPARED_BY_FORKS: &str = "spared_by_forks";
-/// Of the duplicates: KSM could merge them, as memory is advised now.
+/// Duplicates that KSM could merge, as memory is advised now.
 pub const MERGEABLE: &str = "mergeable";
-/// Of the duplicates: KSM could merge them, were all anonymous memory advised.
+/// Further duplicates that KSM could merge if all anonymous memory were advised.
 pub const MERGEABLE_IF_ADVISED: &str = "mergeable_if_advised";
-/// Of the duplicates: only merging by the content of files would.
+/// Duplicates that only a merging of files by content could save.
 pub const MERGEABLE_BY_FILE: &str = "mergeable_by_file_content";
-/// Pages that changed while they were scanned and are in no other amount.
+/// Pages that changed while they were scanned; they are in no other amount.
 pub const CHANGED: &str = "changed";
 /// Pages whose content is not known: in swap, gone, or refused.
 pub const UNKNOWN: &str = "unknown";
 
-/// Every amount of a scan, bytes. The rows of the matrix add up to what [`MERGEABLE`],
-/// [`MERGEABLE_IF_ADVISED`] and [`MERGEABLE_BY_FILE`] add up to.
+/// Returns every amount of a scan, bytes. The rows of the matrix have the same sum as
+/// [`MERGEABLE`], [`MERGEABLE_IF_ADVISED`] and [`MERGEABLE_BY_FILE`].
 pub fn amounts(scan: &PageScan) -> Vec<(&'static str, u64)> {
     let frames = |guests: bool| {
         let of = scan.subjects.iter().filter(|subject| subject.role.is_guest() == guests);
@@ -80,7 +80,7 @@ pub fn amounts(scan: &PageScan) -> Vec<(&'static str, u64)> {
     pages.into_iter().map(|(name, pages)| (name, scan.bytes(pages))).collect()
 }
 
-/// A row in the order of its names.
+/// The pages of a row in the order of the names of its amounts.
 fn kinds(row: KindPairs) -> [u64; 3] {
     [row.anonymous_pages, row.mixed_pages, row.file_pages]
 }

@@ -7,9 +7,8 @@ use std::ops::Range;
 
 /// One environment as the user names it: a platform and its keys.
 ///
-/// Which platforms and keys exist is known by the platforms crate; here it is only a string with a
-/// shape. The text is kept, with the place of every word, so that an error can underline what is
-/// wrong.
+/// The platforms crate knows which platforms and keys exist; here it is only a string with a shape.
+/// The text is kept, with the place of every word, so that an error can underline what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EnvironmentSpec {
@@ -97,7 +96,7 @@ impl EnvironmentSpec {
         })
     }
 
-    /// An environment made by a program, without a text of the user's.
+    /// Makes an environment from a platform and keys instead of from a user's text.
     pub fn new(platform: &str, keys: BTreeMap<String, String>) -> Self {
         let mut text = platform.to_string();
         for (i, (key, value)) in keys.iter().enumerate() {
@@ -118,14 +117,14 @@ impl EnvironmentSpec {
         self.keys.get(key).map(String::as_str)
     }
 
-    /// The environment with another value of a key, as a program makes it.
+    /// The environment with another value of a key.
     pub fn with(&self, key: &str, value: &str) -> Self {
         let mut keys = self.keys.clone();
         keys.insert(key.into(), value.into());
         Self::new(&self.platform, keys)
     }
 
-    /// The environment without some keys, as a program makes it.
+    /// The environment without some keys.
     pub fn without(&self, keys: &[&str]) -> Self {
         let mut left = self.keys.clone();
         left.retain(|key, _| !keys.contains(&key.as_str()));
@@ -156,7 +155,7 @@ impl EnvironmentSpec {
     }
 }
 
-/// The canonical form: keys in alphabetical order. Two environments are the same when their
+/// Writes the canonical form: keys in alphabetical order. Two environments are the same when their
 /// canonical forms are.
 impl fmt::Display for EnvironmentSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

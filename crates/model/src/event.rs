@@ -1,9 +1,9 @@
-//! What happens while a run goes on: the runner emits, others consume.
+//! Events of a run: the runner emits them, others consume them.
 
 use crate::{Headroom, LoaderMachine, Paced, TrialFailure, VoidCause, VoidUnit};
 use serde::{Deserialize, Serialize};
 
-/// An event with the time it happened, a line of `events.jsonl`.
+/// An event and when it happened: a line of `events.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timestamped {
     /// UTC, RFC 3339.
@@ -13,19 +13,19 @@ pub struct Timestamped {
     pub event: Event,
 }
 
-/// What happens while a run goes on.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum Event {
-    /// The run begins, or goes on.
+    /// The run begins, or is resumed.
     Started {
         /// Trials already on disk.
         trials_done: u64,
         /// Whether an earlier run is continued.
         resumed: bool,
     },
-    /// Every workload is run once in every environment, unmeasured, to see that it works and how
-    /// long it takes.
+    /// The pilot begins: every workload is run once in every environment, unmeasured, to see that
+    /// it works and how long it takes.
     PilotStarted,
     /// One cell of the pilot begins.
     PilotCellStarted {
@@ -47,7 +47,7 @@ pub enum Event {
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.
     Paced(Paced),
-    /// The machine on which load generators run, where it is another one than the host.
+    /// The machine on which load generators run, if it is not the host.
     Loader(LoaderMachine),
     /// The estimate before the first measured trial.
     Estimated {
@@ -60,7 +60,7 @@ pub enum Event {
     BlockStarted {
         /// Block, from 0.
         block: u32,
-        /// Blocks expected as things stand.
+        /// Number of blocks expected at present.
         of: u32,
     },
     /// A fresh instance of an environment runs.
@@ -95,7 +95,7 @@ pub enum Event {
         took_s: f64,
         /// The failure, if it failed.
         failure: Option<TrialFailure>,
-        /// Noise of the host that is worth a warning, whether one was given before or not.
+        /// Noise of the host that is worth a warning, even if a warning was given before.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         noise: Vec<NoiseSeen>,
     },
@@ -105,18 +105,18 @@ pub enum Event {
     Progress {
         /// Blocks done.
         blocks_done: u32,
-        /// Blocks expected in all as things stand.
+        /// Number of blocks expected in all, at present.
         #[serde(default)]
         of: u32,
-        /// The primary cells as they stand.
+        /// The present results of the primary cells.
         cells: Vec<CellProgress>,
-        /// Time left as things stand, seconds; never more than the budget has.
+        /// Time left by the present estimate, seconds; never more than is left of the budget.
         remaining_s: f64,
-        /// Half-width that every interval is to reach, as a fraction: .01 is one per cent. Absent
+        /// Half-width that every interval should reach, as a fraction: .01 is one per cent. Absent
         /// where the number of blocks is fixed.
         #[serde(default)]
         target: Option<f64>,
-        /// Time left of the budget, seconds, where there is one.
+        /// Time left of the budget, seconds, if there is one.
         #[serde(default)]
         budget_left_s: Option<f64>,
     },
@@ -134,7 +134,7 @@ pub enum Event {
     },
 }
 
-/// A cell's overhead as it stands.
+/// The present result of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellProgress {
     /// Workload id.
@@ -149,17 +149,17 @@ pub struct CellProgress {
     pub ci_low: f64,
     /// Upper end of its interval.
     pub ci_high: f64,
-    /// Blocks that it rests on.
+    /// Number of blocks behind it.
     #[serde(default)]
     pub n: u32,
-    /// Blocks at the look that concluded it, where one did: it gets no more.
+    /// Number of blocks at the look that concluded it, if one did; it gets no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look: Option<u32>,
 }
 
 impl CellProgress {
-    /// Half the width of the interval on the scale of logarithms, on which it is symmetric and
-    /// precision is asked for.
+    /// Half the width of the interval on a logarithmic scale, on which the interval is symmetric
+    /// and the target precision is defined.
     pub fn log_half_width(&self) -> f64 {
         (self.ci_high.ln_1p() - self.ci_low.ln_1p()) / 2.0
     }
@@ -168,7 +168,7 @@ impl CellProgress {
 /// Noise of the host in one trial.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NoiseSeen {
-    /// Of what kind, named as what it voids units for.
+    /// The kind of noise, by the name of the cause for which it voids units.
     pub cause: VoidCause,
     /// The certain part, as a fraction of the CPUs in use; absent for a throttle, which takes no
     /// share.
@@ -193,7 +193,7 @@ pub enum FinishReason {
     Budget,
     /// It went on for as long as it should.
     Lasted,
-    /// The user interrupted; `weigh resume` goes on.
+    /// The user interrupted the run; `weigh resume` continues it.
     Interrupted,
     /// No environment can run any workload.
     NothingRuns,

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 /// The largest change of the cost that a gate allows (method specification, "Gates of two builds").
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GateLimits {
-    /// Of every metric that has no limit of its own, as a fraction above -1: .03 for 3 %.
+    /// The limit of every metric that has no limit of its own, as a fraction above -1: .03 for 3 %.
     pub limit: f64,
-    /// Of metrics by `workload.metric`, with the name or the id of the workload, or by the name of
-    /// the metric alone.
+    /// Limits of single metrics, by `workload.metric` with the name or the id of the workload, or
+    /// by the name of the metric alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub of: BTreeMap<String, f64>,
 }
@@ -21,13 +21,13 @@ impl GateLimits {
         Self { limit, of: BTreeMap::new() }
     }
 
-    /// The limit of a metric of the workload with this id and key: the most specific that there is.
+    /// The most specific limit that applies to a metric of the workload with this id and key.
     pub fn of(&self, id: &str, workload: &WorkloadKey, metric: &str) -> f64 {
         let own = Self::keys(id, workload, metric).into_iter().find_map(|key| self.of.get(&key));
         own.copied().unwrap_or(self.limit)
     }
 
-    /// The keys under which the limit of a metric may stand, the most specific first.
+    /// The keys that can hold the limit of a metric, the most specific first.
     pub fn keys(id: &str, workload: &WorkloadKey, metric: &str) -> [String; 3] {
         [format!("{id}.{metric}"), format!("{}.{metric}", workload.name), metric.to_string()]
     }
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(of("spawn{size=2}", "spawn", "time"), 0.2);
         assert_eq!(of("gups", "gups", "time"), 0.1);
         assert_eq!(of("gups", "gups", "rate"), 0.03);
-        // Braces of a command line are no parameters.
+        // Braces in a command line are not parameters.
         assert_eq!(of("awk {print}", "awk {print}", "rate"), 0.03);
     }
 }

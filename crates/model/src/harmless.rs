@@ -1,8 +1,8 @@
-//! Text of any origin, made safe to show: names come from users and files, reasons from programs
+//! Makes text of any origin safe to show: names come from users and files, reasons from programs
 //! that failed.
 
-/// A text on one line that cannot move a cursor, change colours or reverse the direction of
-/// writing: what could is spelled out, as in `\u{1b}`; breaks of lines and tabs become spaces.
+/// Returns the text on one line, unable to move a cursor, change colours or reverse the direction
+/// of writing: harmful characters are escaped, as in `\u{1b}`; line breaks and tabs become spaces.
 pub fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -15,13 +15,13 @@ pub fn harmless(text: &str) -> String {
     out
 }
 
-/// The same with its lines kept.
+/// Like [`harmless`], but keeps the lines.
 pub fn harmless_lines(text: &str) -> String {
     text.lines().map(harmless).collect::<Vec<_>>().join("\n")
 }
 
-/// Controls of C0 and C1, and the marks that turn the direction of writing round (Unicode Standard
-/// Annex 9).
+/// Whether a character is a control of C0 or C1, or a mark that changes the direction of writing
+/// (Unicode Standard Annex 9).
 pub fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,4 +1,4 @@
-//! What names a workload of a plan in results.
+//! The keys that identify the workloads of a plan in results.
 
 use crate::neighbours::{GUESTS, NEIGHBOURS, SHARES};
 use crate::{NeighbourKind, Started, WorkloadPlan};
@@ -24,15 +24,15 @@ use std::fmt;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkloadKey {
-    /// The id without parameters: name of the manifest, or the user's command line.
+    /// The id without parameters: the name of the manifest, or the user's command line.
     #[serde(rename = "workload")]
     pub name: String,
     /// Parameters that the user set or swept, those of guests and neighbours among them.
     pub params: BTreeMap<String, String>,
-    /// Guests in all, where the workload says how many.
+    /// Number of guests, if the workload sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<u32>,
-    /// The guests beside the measured one; none where it is alone.
+    /// The guests beside the measured one; none if it is alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<NeighbourKind>,
 }
@@ -59,8 +59,8 @@ impl WorkloadKey {
         }
     }
 
-    /// The same workload whatever the number of guests and their neighbours: what these are
-    /// compared within.
+    /// The same workload without the number of guests and their neighbours. Results that differ
+    /// only in these are compared with each other.
     pub fn without_guests(&self) -> Self {
         let mut params = self.params.clone();
         params.retain(|name, _| ![GUESTS, NEIGHBOURS, SHARES].contains(&name.as_str()));
@@ -68,7 +68,7 @@ impl WorkloadKey {
     }
 }
 
-/// The id of a workload whose parameters are all shown: `name{key=value,...}`.
+/// Writes the id of a workload with all its parameters: `name{key=value,...}`.
 impl fmt::Display for WorkloadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
@@ -79,7 +79,7 @@ impl fmt::Display for WorkloadKey {
     }
 }
 
-/// Braces of a command line are no parameters.
+/// The id without its parameters. Braces in a command line are not parameters.
 fn id_without_params(plan: &WorkloadPlan) -> &str {
     if plan.id.strip_prefix(&plan.name).is_some_and(|rest| rest.starts_with('{')) {
         return &plan.name;

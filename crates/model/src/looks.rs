@@ -1,4 +1,4 @@
-//! Looks of a group-sequential run: when they come, and what came of them.
+//! Looks of a group-sequential run: when they take place, and what they conclude.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,26 +24,29 @@ impl TryFrom<LooksFields> for Looks {
 
     fn try_from(LooksFields { first, step, last }: LooksFields) -> Result<Self, String> {
         Self::new(first, step, last).ok_or_else(|| {
-            format!("looks from {first} to {last} blocks, {step} apart, are none or more than {}", Self::MOST)
+            format!(
+                "looks from {first} to {last} blocks, {step} apart, are impossible or more than {}",
+                Self::MOST
+            )
         })
     }
 }
 
 impl Looks {
-    /// The most looks that a design may have: each of them is integrated over.
+    /// The most looks that a design may have: the computation integrates over each of them.
     pub const MOST: u32 = 64;
 
     /// The looks of a run unless the user says otherwise: 10, 15, ... 60 blocks.
     pub const STANDARD: Self = Self { first: 10, step: 5, last: 60 };
 
-    /// Looks at these numbers of blocks. None without a second block, without a distance between
-    /// two looks, and with more than [`Self::MOST`] looks.
+    /// Makes a design with looks at these numbers of blocks. Returns none if `first` is less than
+    /// 2, `step` is 0, `last` is before `first`, or there are more than [`Self::MOST`] looks.
     pub fn new(first: u32, step: u32, last: u32) -> Option<Self> {
         let possible = first >= 2 && step >= 1 && last >= first && (last - first) / step < Self::MOST;
         possible.then_some(Self { first, step, last })
     }
 
-    /// Blocks of the first look.
+    /// Number of blocks at the first look.
     pub fn first(self) -> u32 {
         self.first
     }
@@ -53,26 +56,26 @@ impl Looks {
         self.step
     }
 
-    /// Blocks of the last look.
+    /// Number of blocks at the last look.
     pub fn last(self) -> u32 {
         self.last
     }
 
-    /// The first look at which there are at least so many blocks, or the last look.
+    /// The first look with at least this many blocks, or the last look.
     pub fn next(self, blocks: u32) -> u32 {
         let steps = blocks.saturating_sub(self.first).div_ceil(self.step);
         self.first.saturating_add(steps.saturating_mul(self.step)).min(self.last)
     }
 
-    /// The looks with fewer blocks than these, in order.
+    /// The looks with fewer blocks than this, in order.
     pub fn before(self, blocks: u32) -> impl Iterator<Item = u32> {
         let all = (self.first..self.last).step_by(self.step as usize).chain(std::iter::once(self.last));
         all.take_while(move |look| *look < blocks)
     }
 }
 
-/// The end of a cell of a group-sequential run at a look: it has no trials from a block on, and is
-/// judged by those that it has. Not an [`crate::Exclusion`]: nothing failed.
+/// The end of a cell of a group-sequential run at a look: it has no trials from a block on, and its
+/// result rests on those that it has. This is not an [`crate::Exclusion`]: nothing failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
     /// [`crate::EnvironmentPlan::name`].
@@ -96,7 +99,7 @@ pub enum ConclusionReason {
     /// All cells of its workload that were still measured were as precise as asked, or could not
     /// get a verdict.
     Precise,
-    /// The blocks that were left would hardly have shown that it lies above its limit or below.
+    /// The remaining blocks would hardly show whether it lies above or below its limit.
     Futile,
     /// It was the last look.
     LastLook,

@@ -1,45 +1,45 @@
 //! The neighbours of the measured guest: other guests of the same environment on the same CPUs, and
-//! what they do. The constants are the parameters and metrics of workloads that are measured with
-//! neighbours, as plans and samples name them.
+//! what they do. The constants name the parameters and metrics of workloads with neighbours in
+//! plans and samples.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Parameter of a workload: guests in all, the measured one among them.
+/// Parameter of a workload: number of guests, including the measured one.
 pub const GUESTS: &str = "guests";
 /// Parameter of a workload: what the neighbours do. A guest that is alone has none.
 pub const NEIGHBOURS: &str = "neighbours";
-/// Parameter of a workload: how CPU time is shared out, where not equally.
+/// Parameter of a workload: how CPU time is shared out, if not equally.
 pub const SHARES: &str = "shares";
-/// Guests that were up while the trial went on, the measured one among them; fewer than asked
-/// for where no more could be started.
+/// Metric: guests that were up during the trial, including the measured one; fewer than asked for
+/// if no more could be started.
 pub const UP: &str = "guests_up";
-/// What all guests together did a second, where all run the workload. Operations, or runs of
-/// the command, per second.
+/// Metric: rate of all guests together, if all run the workload. Operations, or runs of the
+/// command, per second.
 pub const SUM: &str = "sum_rate";
-/// Jain's index of what the guests did, where all run the workload: 1 when all did the same,
-/// 1/n when one did everything. Jain, Chiu, Hawe: A quantitative measure of fairness,
+/// Metric: Jain's index of the guests' rates, if all run the workload: 1 when all rates are the
+/// same, 1/n when one guest did everything. Jain, Chiu, Hawe: A quantitative measure of fairness,
 /// DEC-TR-301, 1984.
 pub const JAIN: &str = "fairness_jain";
-/// What the slowest guest did over what the fastest did.
+/// Metric: rate of the slowest guest divided by that of the fastest.
 pub const LEAST_TO_MOST: &str = "least_to_most";
-/// CPU time of the neighbours per second of the trial, in CPUs.
+/// Metric: CPU time of the neighbours per second of the trial, in CPUs.
 pub const NEIGHBOURS_CPU: &str = "neighbours_cpu";
-/// What the neighbours did a second: runs of their command, or responses of their servers.
+/// Metric: runs of the neighbours' command, or responses of their servers, per second.
 pub const NEIGHBOURS_RATE: &str = "neighbours_rate";
 
 /// Other guests of the environment that are up and awake while one is measured, on the same CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Neighbours {
-    /// Guests in all, the measured one among them; at least 1.
+    /// Number of guests, including the measured one; at least 1.
     pub guests: u32,
-    /// What the neighbours do from before the measured guest's warm-up to the end of the trial.
+    /// What the neighbours do from before the measured guest's warm-up until the end of the trial.
     pub load: Load,
     /// How CPU time is shared out among all of them.
     #[serde(default)]
     pub shares: Shares,
     /// Whether the neighbours stay from trial to trial, at rest while other environments are
-    /// measured. They are started for each trial, and ended after it, otherwise.
+    /// measured. Otherwise they are started for each trial and stopped after it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stay: bool,
 }
@@ -50,24 +50,24 @@ pub struct Neighbours {
 pub enum Load {
     /// Nothing.
     Idle,
-    /// A command, again and again, in each of them.
+    /// Each neighbour repeats a command.
     Again {
-        /// What it is called: the value of the parameter `neighbours`, as `cpu` and `io`.
+        /// Its name, which is the value of the parameter `neighbours`, such as `cpu` and `io`.
         name: String,
         /// Program and arguments, with the words of [`crate::Staging`].
         command: Vec<String>,
     },
-    /// A server in each of them, and outside, on the CPUs of load generators, a client of each.
+    /// Each neighbour runs a server with a client outside, on the CPUs of load generators.
     Serve {
-        /// What it is called, as `http`.
+        /// Its name, such as `http`.
         name: String,
         /// Program and arguments of the server, with the words of [`crate::ServerPlan`].
         server: Vec<String>,
-        /// Program and arguments of the client, again and again.
+        /// Program and arguments of the client, which is repeated.
         client: Vec<String>,
     },
-    /// The workload itself, again and again: then the trial's result has what all did together,
-    /// too.
+    /// Each neighbour repeats the workload itself. The trial's result then also has the rate of all
+    /// guests together.
     Same,
 }
 
@@ -142,7 +142,7 @@ pub struct NeighbourKind {
     pub shares: Shares,
 }
 
-/// The load, and the shares where they are not equal, as in `cpu, weights`.
+/// Writes the load, and the shares if they are not equal, as in `cpu, weights`.
 impl fmt::Display for NeighbourKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shares {
@@ -156,23 +156,22 @@ impl fmt::Display for NeighbourKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shares {
-    /// As the platform leaves it.
+    /// The platform's default.
     #[default]
     Equal,
     /// The measured guest has [`Shares::WEIGHT`] times the weight of a neighbour.
     Weights,
-    /// No guest may have more than its part of the CPUs that all may use: CPUs over guests, as a
-    /// quota.
+    /// No guest may use more than its part of the common CPUs: a quota of CPUs divided by guests.
     Limits,
 }
 
 impl Shares {
-    /// How much more the measured guest weighs than each neighbour under [`Shares::Weights`].
+    /// The measured guest's weight as a multiple of a neighbour's under [`Shares::Weights`].
     pub const WEIGHT: u32 = 10;
     /// Every word, the default first.
     pub const WORDS: [&'static str; 3] = ["equal", "weights", "limits"];
 
-    /// The one of that name.
+    /// Returns the variant of this name.
     pub fn parse(word: &str) -> Option<Self> {
         crate::spelling::variant(word)
     }

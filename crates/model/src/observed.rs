@@ -1,4 +1,4 @@
-//! What the host saw of one trial: noise, who used CPU time for it, how good the guest's clock is.
+//! What the host saw during one trial: noise, CPU use, and the quality of the guest's clock.
 
 use crate::pages::PageScan;
 use serde::{Deserialize, Serialize};
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// When noise is worth a warning and when it voids a unit, with the reasons in one place.
 ///
 /// The figures are those of the method specification, "Noise on the host". Half a per cent is a
-/// quarter of the margin of equivalence: below it noise cannot decide a verdict, above it an
-/// interval deserves a look. Two per cent is the margin itself: a trial that lost so much to others
-/// can differ from its pair by the margin and mean nothing.
+/// quarter of the margin of equivalence: noise below it cannot decide a verdict, noise above it
+/// deserves a look. Two per cent is the margin itself: a trial that lost this much to others can
+/// differ from its pair by the margin without a difference between the environments.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NoiseLimits {
@@ -17,7 +17,7 @@ pub struct NoiseLimits {
     pub warn_share: f64,
     /// Steal or foreign CPU beyond this share of the CPUs in use voids the unit.
     pub void_share: f64,
-    /// Whether anything voids a unit. A wrong guest clock does even when this is off.
+    /// Whether noise voids a unit. A wrong guest clock does even when this is off.
     pub voiding: bool,
     /// Unattributed CPU time beyond this share of one CPU is worth a warning.
     pub unattributed_share: f64,
@@ -40,9 +40,8 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// What is certain of it, as a share of `window_ns` on `cpus` CPUs. A unit is void only for
-    /// noise that is certain, so that a coarse counter and a short trial make no noise of their
-    /// own.
+    /// The certain part, as a share of `window_ns` on `cpus` CPUs. Only noise that is certain voids
+    /// a unit, so that a coarse counter in a short trial does not look like noise.
     pub fn certain_share(self, window_ns: u64, cpus: usize) -> f64 {
         let available = window_ns as f64 * cpus.max(1) as f64;
         if available > 0.0 { self.ns.saturating_sub(self.uncertainty_ns) as f64 / available } else { 0.0 }
@@ -59,50 +58,50 @@ pub struct Observed {
     pub cpus: Vec<u32>,
     /// Time that the hypervisor below took from these CPUs.
     pub steal: CpuTime,
-    /// Time that others than the guest, its helpers, the load generator and weighbridge ran on
-    /// these CPUs.
+    /// CPU time on these CPUs of everything except the guest, its helpers, the load generator and
+    /// weighbridge.
     pub foreign: CpuTime,
-    /// Time in which tasks were held up (PSI); absent where the kernel does not say.
+    /// Time in which tasks were stalled (PSI); absent if the kernel does not report it.
     pub pressure: Option<Pressure>,
     /// Context switches of the whole host.
     pub context_switches: u64,
-    /// How often a CPU bandwidth limit held the guest up (`nr_throttled`).
+    /// How often a CPU bandwidth limit throttled the guest (`nr_throttled`).
     pub throttled_periods: u64,
-    /// For how long, nanoseconds.
+    /// Time for which it was throttled, nanoseconds.
     pub throttled_ns: u64,
-    /// Lowest and highest frequency that was seen on the CPUs in use, kHz; absent where the kernel
-    /// does not say.
+    /// Lowest and highest frequency that was seen on the CPUs in use, kHz; absent if the kernel
+    /// does not report it.
     pub frequency_khz: Option<(u64, u64)>,
     /// The host's settings as they were at the end.
     pub settings: HostSettings,
-    /// New lines of the kernel's log of priority warning or worse, the first ones.
+    /// The first new lines of the kernel's log of priority warning or worse.
     pub kernel_log: Vec<String>,
     /// Who used CPU time for the guest.
     pub charge: Charge,
     /// CPU time that the sensors themselves took, nanoseconds.
     pub sensors_ns: u64,
-    /// The load generator, where a server was measured.
+    /// The load generator, if a server was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loader: Option<LoaderUse>,
-    /// The pages of guests whose memory was weighed, where they were scanned for equal ones.
+    /// The scan of the guests' pages for duplicates, if a footprint was measured with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<Box<PageScan>>,
 }
 
-/// What a load generator used, and how busy its CPUs were with it and whatever else ran there.
+/// What a load generator used, and how busy its CPUs were with it and anything else.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoaderUse {
     /// CPUs that it may use.
     pub cpus: Vec<u32>,
-    /// Time that each of them was not idle, in the same order, nanoseconds, as far as ticks tell.
+    /// Time that each of these CPUs was not idle, in the same order, nanoseconds, in ticks.
     pub busy_ns: Vec<u64>,
     /// CPU time of its processes, nanoseconds.
     pub used_ns: u64,
 }
 
 impl LoaderUse {
-    /// The share of a window that the busiest of its CPUs was busy, at least what its processes
-    /// used of all of them; 0 to 1.
+    /// The share of a window for which the busiest of its CPUs was busy, from 0 to 1; at least the
+    /// mean share that its processes used.
     pub fn busiest_share(&self, window_ns: u64) -> f64 {
         if window_ns == 0 {
             return 0.0;
@@ -139,13 +138,13 @@ pub struct HostSettings {
     pub turbo: Option<bool>,
     /// The clock source.
     pub clock_source: Option<String>,
-    /// The selected word of transparent huge pages.
+    /// The selected setting of transparent huge pages.
     pub transparent_huge_pages: Option<String>,
     /// Whether hardware threads share cores.
     pub smt: Option<bool>,
     /// NUMA nodes.
     pub numa_nodes: Option<u32>,
-    /// Whether pages are moved between nodes by themselves.
+    /// Whether the kernel moves pages between nodes automatically.
     pub numa_balancing: Option<bool>,
     /// Whether same-page merging runs.
     pub ksm: Option<bool>,
@@ -159,27 +158,27 @@ pub struct HostSettings {
 pub struct Charge {
     /// CPU time of the guest's control groups or processes, nanoseconds.
     pub guest_ns: u64,
-    /// CPU time of helpers outside of these that serve this guest alone, by name, nanoseconds.
+    /// CPU time of helpers outside of these that serve only this guest, by name, nanoseconds.
     pub helpers_ns: BTreeMap<String, u64>,
     /// Growth of the host's softirq time beyond its rate at rest, nanoseconds.
     pub softirq_ns: u64,
-    /// CPU time of daemons that all guests of a platform share, by name, nanoseconds. Apart: never
+    /// CPU time of daemons that all guests of a platform share, by name, nanoseconds. It is never
     /// part of the charge.
     pub daemons_ns: BTreeMap<String, u64>,
     /// CPU time of weighbridge itself, nanoseconds.
     pub weigh_ns: u64,
     /// Processor cycles of guest and helpers; absent without a PMU.
     pub cycles: Option<u64>,
-    /// Busy time of all CPUs that neither guest, helpers, daemons nor weighbridge account for,
-    /// nanoseconds; negative when they account for more than the CPUs were busy, within the
-    /// counters' coarseness.
+    /// Busy time of all CPUs that is not accounted for by guest, helpers, daemons and weighbridge,
+    /// nanoseconds. It is negative if these add up to more than the busy time, as coarse counters
+    /// allow.
     pub unattributed_ns: i64,
     /// How far off `unattributed_ns` may be, nanoseconds.
     pub unattributed_uncertainty_ns: u64,
-    /// What says why an environment is slower, where the host can tell: `vm_exits`, `page_faults`,
-    /// `tlb_misses`, `context_switches`, `cpu_migrations`, `system_calls`, `block_read_bytes`,
-    /// `block_written_bytes`, `guest_disk_read_bytes`, `guest_disk_written_bytes`,
-    /// `network_packets`.
+    /// Counters that can explain why an environment is slower, as far as the host has them:
+    /// `vm_exits`, `page_faults`, `tlb_misses`, `context_switches`, `cpu_migrations`,
+    /// `system_calls`, `block_read_bytes`, `block_written_bytes`, `guest_disk_read_bytes`,
+    /// `guest_disk_written_bytes`, `network_packets`.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -194,7 +193,7 @@ impl Charge {
 /// What is known of the guest's clock during one trial (method specification, "Clocks").
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClockCheck {
-    /// What follows.
+    /// The conclusion.
     pub state: ClockState,
     /// Guest's monotonic clock less the host's, when the guest woke, nanoseconds.
     pub offset_ns: i64,
@@ -207,13 +206,13 @@ pub struct ClockCheck {
     pub rate_ppm: Option<f64>,
     /// How far off the rate may be, parts per million.
     pub bound_ppm: Option<f64>,
-    /// 0 when every duration that the guest reported fits its bracket on the host's clock, to
-    /// within the round trip, 1 ms and 1000 ppm; else the duration less the bracket of the one that
-    /// fits worst, nanoseconds. One longer than its bracket counts as worse than any shorter one.
+    /// 0 if every duration that the guest reported fits its bracket on the host's clock, to within
+    /// the round trip, 1 ms and 1000 ppm. Otherwise the worst duration less its bracket,
+    /// nanoseconds; one that is longer than its bracket counts as worse than any shorter one.
     pub misfit_ns: i64,
 }
 
-/// What follows from the check of a clock.
+/// The conclusion of the check of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockState {
@@ -223,8 +222,8 @@ pub enum ClockState {
     Proven,
     /// The rate is proven within 1000 ppm and wholly outside 200 ppm.
     Warned,
-    /// The bound is too wide to tell, or a duration does not fit its bracket: durations are the
-    /// host's bracket.
+    /// The bound is too wide to tell, or a duration does not fit its bracket: the host's brackets
+    /// are used as durations.
     Bracket,
     /// The rate is proven to be off by more than 1000 ppm, or a duration is longer than its
     /// bracket: the unit is void.

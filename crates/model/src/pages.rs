@@ -5,8 +5,7 @@
 //! is mapped: a page of a process's address space, or a page of a file in the host's page cache.
 //! All counts are of pages of [`PageScan::page_bytes`]; a huge page counts by its pieces.
 //!
-//! How a frame is counted, and how a saving, is decided in
-//! `docs/design/0034-duplicate-memory-pages.md`.
+//! `docs/design/0034-duplicate-memory-pages.md` decides how frames and savings are counted.
 
 use serde::{Deserialize, Serialize};
 use std::ops::{Add, AddAssign};
@@ -17,20 +16,20 @@ use std::ops::{Add, AddAssign};
 pub struct PageScan {
     /// Size of a page, bytes.
     pub page_bytes: u64,
-    /// Those whose memory was scanned: guests in the order they were given, then helpers, then
-    /// cached files. A frame belongs to the first of this list that has it.
+    /// The subjects whose memory was scanned: guests in the order they were given, then helpers,
+    /// then cached files. A frame belongs to the first subject of this list that has it.
     pub subjects: Vec<SubjectPages>,
     /// The frames, each once.
     pub frames: Frames,
-    /// Pages full of zeros, which are in no other count of duplicates.
+    /// Pages full of zeros, which are not counted as duplicates.
     pub zero: ZeroPages,
-    /// What is one frame already.
+    /// Frames that are shared already.
     pub shared: SharedFrames,
-    /// What equal frames could save.
+    /// Copies that merging of equal frames could save.
     pub matrix: DuplicateMatrix,
-    /// Who could save it.
+    /// What could save these copies.
     pub merging: Merging,
-    /// Pages that did not hold still. They are in no other count.
+    /// Pages that changed during the scan. They are in no other count.
     pub unsettled: Unsettled,
     /// Pages whose contents are not known.
     pub unread: Unread,
@@ -39,12 +38,12 @@ pub struct PageScan {
 }
 
 impl PageScan {
-    /// Bytes of so many pages.
+    /// Converts a number of pages to bytes.
     pub fn bytes(&self, pages: u64) -> u64 {
         pages * self.page_bytes
     }
 
-    /// The subject of that name.
+    /// The subject of this name.
     pub fn subject(&self, name: &str) -> Option<&SubjectPages> {
         self.subjects.iter().find(|subject| subject.name == name)
     }
@@ -54,16 +53,16 @@ impl PageScan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum SubjectRole {
-    /// A guest: the processes of a container, or the process of a machine's monitor with the
-    /// machine's memory in it.
+    /// A guest: the processes of a container, or the VMM process of a virtual machine, which
+    /// includes the machine's memory.
     Guest,
-    /// A process outside of a guest that serves it: a shim, a file server, a proxy. Counts as the
-    /// host.
+    /// A process outside of a guest that serves it: a shim, a file server, a proxy. It counts as
+    /// the host.
     Helper {
         /// Name of the guest.
         guest: String,
     },
-    /// Files in the host's page cache: root trees, disk images, kernels. Counts as the host.
+    /// Files in the host's page cache: root trees, disk images, kernels. They count as the host.
     CachedFiles,
 }
 
@@ -74,29 +73,29 @@ impl SubjectRole {
     }
 }
 
-/// What one subject has.
+/// The pages of one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectPages {
     /// Its name.
     pub name: String,
     /// What it is.
     pub role: SubjectRole,
-    /// Places at which it has a frame, without the kernel's zero page: for processes the resident
-    /// set summed up.
+    /// Places at which it has a frame, without the kernel's zero page: for processes, the sum of
+    /// the resident sets.
     pub places: u64,
     /// Frames that belong to it.
     pub frames: u64,
-    /// Frames that it has and another subject too, whomever they belong to.
+    /// Frames that it shares with another subject, whichever of them owns the frame.
     pub frames_with_others: u64,
-    /// Of its frames: equal to another frame, so that all but one of the equals could be saved.
-    /// Without pages full of zeros.
+    /// Its frames that are equal to another frame: all but one of the equal frames could be saved.
+    /// Frames full of zeros are not included.
     pub duplicate_frames: u64,
-    /// Of its frames: full of zeros.
+    /// Its frames that are full of zeros.
     pub zero_frames: u64,
 }
 
 impl SubjectPages {
-    /// A subject of which nothing is counted yet.
+    /// A subject without any counts yet.
     pub fn new(name: impl Into<String>, role: SubjectRole) -> Self {
         Self {
             name: name.into(),
@@ -110,23 +109,23 @@ impl SubjectPages {
     }
 }
 
-/// The frames of all subjects, each once, without those that did not hold still.
+/// The frames of all subjects, each once, without those that changed during the scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frames {
-    /// All of them, those full of zeros too, the kernel's zero page not.
+    /// All frames, including those full of zeros but not the kernel's zero page.
     pub total: u64,
-    /// Of these: private anonymous memory. The memory of a machine is that, unless its monitor
-    /// takes it from a memory file.
+    /// The part that is private anonymous memory. The memory of a virtual machine is of this kind,
+    /// unless its VMM takes it from a memory file.
     pub anonymous: u64,
-    /// Of these: in the page cache, which memory files and shared anonymous memory are too.
+    /// The part in the page cache, including memory files and shared anonymous memory.
     pub file: u64,
-    /// Of the frames in the page cache: of memory files (`memfd_create(2)`, tmpfs) or shared
-    /// anonymous memory. KSM merges none of them.
+    /// The part of `file` that is memory files (`memfd_create(2)`, tmpfs) or shared anonymous
+    /// memory. KSM cannot merge it.
     pub memory_file: u64,
-    /// Of all: in a huge page, or in one of the smaller groups of pages that the kernel keeps
-    /// together (large folios).
+    /// The part of `total` in a huge page, or in one of the smaller groups of pages that the kernel
+    /// keeps together (large folios).
     pub huge: u64,
-    /// Of all: contents that no other frame has.
+    /// The part of `total` with contents that no other frame has.
     pub unique: u64,
 }
 
@@ -134,35 +133,35 @@ pub struct Frames {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZeroPages {
     /// Places at which the kernel's own zero page is mapped (KPF_ZERO_PAGE): memory that was read
-    /// and never written. Costs nothing.
+    /// and never written. They cost no memory.
     pub kernel_places: u64,
-    /// Anonymous frames full of zeros. KSM saves all but one of them, and all where it may use the
+    /// Anonymous frames full of zeros. KSM saves all but one of them, or all if it may use the
     /// kernel's zero page (`/sys/kernel/mm/ksm/use_zero_pages`).
     pub anonymous: u64,
-    /// Of the anonymous: in mappings that KSM may merge.
+    /// The part of `anonymous` in mappings that KSM may merge.
     pub anonymous_mergeable: u64,
     /// Frames in the page cache full of zeros.
     pub file: u64,
 }
 
-/// Frames that several places have already.
+/// Frames that several places share already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedFrames {
     /// Files and memory files that are mapped more than once.
     pub file: Shared,
-    /// Anonymous memory that processes have in common since they were forked.
+    /// Anonymous memory that processes share since a fork.
     pub forked: Shared,
-    /// What KSM has merged (KPF_KSM); a merged frame of which one place is left counts too.
+    /// Frames that KSM has merged (KPF_KSM), including merged frames with only one place left.
     pub ksm: Shared,
 }
 
-/// Frames that are mapped at several places of the scanned processes. Cached files are no such
-/// places: a file's page in the page cache spares nobody a copy.
+/// Frames that are mapped at several places of the scanned processes. Cached files do not count as
+/// places: a page in the page cache spares nobody a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
-    /// How many frames.
+    /// Number of frames.
     pub frames: u64,
-    /// At how many places.
+    /// Number of places.
     pub places: u64,
     /// Copies that are spared between subjects: for each frame, the subjects that map it less one.
     pub spared_between_subjects: u64,
@@ -175,45 +174,45 @@ impl Shared {
     }
 }
 
-/// Frames that could be saved, by where the equal is: k equal frames save k - 1. Without pages full
-/// of zeros.
+/// Frames that could be saved, by the location of the equal frame: k equal frames save k - 1.
+/// Frames full of zeros are not included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DuplicateMatrix {
-    /// The equal is in the same guest.
+    /// The equal frame is in the same guest.
     pub within_guest: KindPairs,
-    /// The equal is in a cached file of the host or in a helper.
+    /// The equal frame is in a cached file of the host or in a helper.
     pub guest_host: KindPairs,
-    /// The equal is in another guest.
+    /// The equal frame is in another guest.
     pub guest_guest: KindPairs,
-    /// Both are the host's; no guest has part in it. The study has no such row.
+    /// Both are the host's; no guest is involved. The study has no such row.
     pub host_host: KindPairs,
 }
 
 impl DuplicateMatrix {
-    /// The rows that a guest has part in: the study's total.
+    /// The sum of the rows that involve a guest: the study's total.
     pub fn of_guests(&self) -> KindPairs {
         self.within_guest + self.guest_host + self.guest_guest
     }
 
-    /// All rows.
+    /// The sum of all rows.
     pub fn total(&self) -> KindPairs {
         self.of_guests() + self.host_host
     }
 }
 
-/// A row of the matrix, pages, by what the frame and its equal are.
+/// A row of the matrix, in pages, by the kinds of the frame and its equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindPairs {
-    /// Both anonymous: what KSM could do at best.
+    /// Both anonymous: the most that KSM could save.
     pub anonymous_pages: u64,
     /// Both in the page cache.
     pub file_pages: u64,
-    /// One anonymous, one in the page cache.
+    /// One anonymous and one in the page cache.
     pub mixed_pages: u64,
 }
 
 impl KindPairs {
-    /// All of the row, pages.
+    /// The sum of the row, pages.
     pub fn total_pages(&self) -> u64 {
         self.anonymous_pages + self.file_pages + self.mixed_pages
     }
@@ -237,31 +236,30 @@ impl AddAssign for KindPairs {
     }
 }
 
-/// The total of the matrix by who could save it, pages.
+/// The total of the matrix by what could save the copies, pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merging {
-    /// KSM, as mappings are advised now (`MADV_MERGEABLE`): equal anonymous frames, all of them in
-    /// such mappings.
+    /// KSM could, as mappings are advised now (`MADV_MERGEABLE`): equal anonymous frames, all of
+    /// them in such mappings.
     pub ksm_pages: u64,
-    /// KSM, were all anonymous memory advised: this much more.
+    /// KSM could in addition, if all anonymous memory were advised.
     pub ksm_if_advised_pages: u64,
-    /// Nobody today: one of the equals or both are in the page cache. Merging files by content
-    /// would.
+    /// Nothing can today: at least one of the equal frames is in the page cache. Merging files by
+    /// content could.
     pub by_file_content_pages: u64,
 }
 
-/// Places that the second look did not find as the first had left them, or that were two things at
-/// once.
+/// Places that changed between the first and the second look, or that were two things at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsettled {
-    /// Another content in the same frame.
+    /// The same frame had another content.
     pub rewritten: u64,
-    /// Another frame, or none: the page was written after a fork, merged, migrated, evicted, freed.
+    /// Another frame, or none: the page was copied on write, merged, migrated, evicted or freed.
     pub moved: u64,
 }
 
 impl Unsettled {
-    /// Both.
+    /// The sum of both.
     pub fn total(&self) -> u64 {
         self.rewritten + self.moved
     }
@@ -270,35 +268,35 @@ impl Unsettled {
 /// Pages whose contents are not known, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread {
-    /// Unmapped, or their process ended, between being found and being read.
+    /// Pages unmapped, or of a process that ended, between being found and being read.
     pub vanished: u64,
-    /// Of special mappings: devices' memory and pages that the kernel shows every process. Pages of
-    /// address space; the kernel does not tell which of them there are.
+    /// Pages of address space in special mappings: device memory and pages that the kernel shows
+    /// every process. The kernel does not tell which of them are present.
     pub special: u64,
-    /// In swap, or on the move between frames.
+    /// Pages in swap, or in migration between frames.
     pub swapped: u64,
-    /// Present, and the kernel refused to read them: broken memory, or memory that is secret.
+    /// Pages that are present but that the kernel refused to read: broken memory, or secret memory.
     pub refused: u64,
-    /// Processes, not pages: ended before they were found, or while they were scanned.
+    /// Processes, not pages, that ended before they were found or while they were scanned.
     pub ended_processes: u64,
-    /// Files, not pages: gone or not to be opened when their turn came.
+    /// Number of files, not pages, that were gone or could not be opened.
     pub unopened_files: u64,
 }
 
-/// What a scan took.
+/// What a scan cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanCost {
     /// Threads that read and hashed.
     pub threads: u32,
-    /// From the call to the result, nanoseconds.
+    /// Time from the call to the result, nanoseconds.
     pub wall_ns: u64,
-    /// Of that: the first look, in which every page is read and hashed.
+    /// The part of `wall_ns` for the first look, in which every page is read and hashed.
     pub first_look_ns: u64,
-    /// Of that: the second look, in which pages that have an equal are read and hashed again.
+    /// The part of `wall_ns` for the second look, which hashes pages with an equal again.
     pub second_look_ns: u64,
     /// CPU time of all threads of the scan, nanoseconds.
     pub cpu_ns: u64,
-    /// Of that: the first look, nanoseconds.
+    /// The part of `cpu_ns` for the first look.
     pub first_look_cpu_ns: u64,
     /// Pages hashed in the first look.
     pub first_look_pages: u64,
@@ -316,7 +314,7 @@ mod tests {
         KindPairs { anonymous_pages, file_pages, mixed_pages }
     }
 
-    /// Table 1 of the study, in half megabytes.
+    /// Table 1 of the study, in units of half a megabyte.
     #[test]
     fn the_rows_of_guests_add_up_as_in_the_study() {
         let matrix = DuplicateMatrix {

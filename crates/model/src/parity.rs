@@ -3,10 +3,10 @@
 
 use crate::nearest;
 
-/// Every parity key with what it is. A key that ends with a colon is followed by what it is about:
+/// Every parity key and its meaning. A key that ends with a colon is followed by its subject:
 /// `binary:fio`, `mounts:/tmp`.
 ///
-/// Values are words for people. Two of them are also numbers: `cpus` is a count, `memory` is
+/// Values are words for people. Two of them also hold numbers: `cpus` is a count, `memory` is
 /// `<bytes> bytes`.
 pub const PARITY_KEYS: &[(&str, &str)] = &[
     ("kernel", "release of the kernel that the guest runs on"),
@@ -61,8 +61,8 @@ pub const PARITY_KEYS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Keys that are facts of the platform and not of every guest: where one is absent, there is no
-/// such thing.
+/// Keys that only some platforms report. If such a key is absent, the guest does not have the
+/// thing.
 pub const PARITY_KEYS_OF_PLATFORMS: &[&str] =
     &["network", "network-card", "network-path:", "cache", "disk", "root", "acceleration", "machine:"];
 
@@ -72,9 +72,9 @@ pub fn is_parity_key_of_platforms(key: &str) -> bool {
 }
 
 /// Whether a pattern, which is a word of `--allow-unequal` or a key of a platform's `implies`,
-/// stands for a key: the key itself, the part of it before the colon (`binary` for every
-/// `binary:<program>`), or the beginning before a final `*`. `memory_bytes`, as reports call the
-/// number, is `memory`.
+/// matches a key. It may be the key itself, the part of it before the colon (`binary` for every
+/// `binary:<program>`), or a prefix before a final `*`. `memory_bytes`, as reports call the number,
+/// matches like `memory`.
 pub fn parity_key_matches(pattern: &str, key: &str) -> bool {
     let key = if key == "memory_bytes" { "memory" } else { key };
     match pattern.strip_suffix('*') {
@@ -89,7 +89,7 @@ pub fn parity_key_matches(pattern: &str, key: &str) -> bool {
 /// Checks a word of `--allow-unequal`.
 ///
 /// # Errors
-/// It is no key: the nearest one, where one is near.
+/// The word is not a key; the error is the nearest key, if one is near.
 pub fn check_parity_word(word: &str) -> Result<(), Option<&'static str>> {
     let beginning = word.split_inclusive(':').next().unwrap_or_default();
     let known = PARITY_KEYS.iter().any(|(key, _)| match key.strip_suffix(':') {

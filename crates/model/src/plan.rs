@@ -10,10 +10,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Version of the plan file. Changes: 1, first version; 2, noise limits, operations, and variables
-/// of an environment; 3, starts; 4, what is put around a command; 5, the load generator's machine;
-/// 6, footprints; 7, neighbours and runs of a certain length; 8, the command that made it; 9,
-/// slices; 10, group-sequential runs, balanced orders and a control; 11, commands of environments,
-/// standard input from a file, failures that are ignored, gates of two builds, and shares.
+/// of an environment; 3, starts; 4, staging; 5, the load generator's machine; 6, footprints; 7,
+/// neighbours and runs of fixed duration; 8, the command that made it; 9, slices; 10,
+/// group-sequential runs, balanced orders and a control; 11, commands of environments, standard
+/// input from a file, failures that are ignored, gates of two builds, and shares.
 pub const PLAN_FORMAT: u32 = 11;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
@@ -28,19 +28,19 @@ pub struct Plan {
     /// Version of weighbridge that made the plan.
     pub tool_version: String,
     /// The command that made the plan, as words without `weigh`: its name, then every argument that
-    /// the user gave, apart from environments, baseline, size, effort, seed and output, which the
-    /// plan or the report has elsewhere. Absent from plans of formats before 8 and from those that
-    /// no command made.
+    /// the user gave, apart from environments, baseline, size, effort, seed and output, which are
+    /// elsewhere in the plan or the report. Absent from plans of formats before 8 and from those
+    /// that no command made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Seed of every random choice: order of environments and workloads, generated data,
     /// environment size.
     pub seed: u64,
-    /// Environments in the order asked for, the baseline among them.
+    /// Environments in the order asked for, including the baseline.
     pub environments: Vec<EnvironmentPlan>,
     /// Name of the environment that the others are compared with.
     pub baseline: String,
-    /// Name of the environment that is a second instance of the baseline, to see whether the method
+    /// Name of the environment that is a second instance of the baseline, to check that the method
     /// finds it equal; absent from plans without one and of formats before 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
@@ -51,30 +51,30 @@ pub struct Plan {
     pub workloads: Vec<WorkloadPlan>,
     /// When the run stops.
     pub effort: Effort,
-    /// What the looks of a group-sequential run decide by, where two builds are compared by a gate;
-    /// absent from other plans, whose looks decide by the verdicts.
+    /// The limits by which the looks of a group-sequential run decide, if a gate compares two
+    /// builds; absent from other plans, whose looks decide by the verdicts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateLimits>,
     /// Bound on the whole run, in seconds.
     pub budget_s: Option<f64>,
-    /// What every guest gets alike.
+    /// What every guest gets.
     pub guest: GuestPlan,
     /// Equivalence margin as a fraction; [`Plan::MARGIN`] unless the user says otherwise.
     pub margin: f64,
-    /// Parity keys that may differ although no environment implies it.
+    /// Parity keys that may differ even if no environment implies the difference.
     pub allow_unequal: Vec<String>,
     /// When noise warns and when it voids.
     #[serde(default)]
     pub noise: NoiseLimits,
-    /// Whether workloads that can be are measured in slices.
+    /// Whether workloads that can be measured in slices are.
     #[serde(default, skip_serializing_if = "SliceChoice::is_off")]
     pub slices: SliceChoice,
     /// The machine on which the load generators of servers run, as an environment; this host when
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loader: Option<EnvironmentSpec>,
-    /// Which part of a larger plan's blocks this is; absent from whole plans and from those of formats
-    /// before 11.
+    /// The share of a larger plan's blocks that this plan measures; absent from whole plans and
+    /// from those of formats before 11.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
     /// SHA-256 digests (hexadecimal) of what runs in the guests: `probe`, `kernels`, `image`.
@@ -82,8 +82,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of the first environment against the others, with the host's root in every guest and
-    /// everything else as it is unless the user says otherwise.
+    /// Makes a plan of the first environment against the others, with the host's root in every
+    /// guest and the defaults for everything else.
     pub fn of(
         name: impl Into<String>,
         environments: Vec<EnvironmentPlan>,
@@ -115,19 +115,18 @@ impl Plan {
         }
     }
 
-    /// The equivalence margin unless the user says otherwise, as a fraction.
+    /// The default equivalence margin, as a fraction.
     pub const MARGIN: f64 = 0.02;
 
-    /// Whether trials of this workload are timed by the machine of the load generator, and not by a
-    /// guest.
+    /// Whether the load generator's machine, and not a guest, times the trials of this workload.
     pub fn is_timed_by_loader(&self, workload: &str) -> bool {
         let serves = |of: &WorkloadPlan| of.id == workload && of.staging.server.is_some();
         self.loader.is_some() && self.workloads.iter().any(serves)
     }
 
-    /// The plan of a share of this one's blocks. Its seed is its own, so that no two shares have the
-    /// same orders. None where the blocks are not a fixed number, or the share has fewer than
-    /// [`Share::FEWEST_BLOCKS`].
+    /// The plan of a share of this plan's blocks. Each share has its own seed, so that no two have
+    /// the same orders. Returns none if the number of blocks is not fixed, or if the share has
+    /// fewer than [`Share::FEWEST_BLOCKS`].
     pub fn of_share(&self, number: u32, shares: u32) -> Option<Self> {
         let all = self.effort.fixed_blocks().filter(|_| number < shares && self.share.is_none())?;
         let blocks = all / shares + u32::from(number < all % shares);
@@ -140,8 +139,8 @@ impl Plan {
         (blocks >= Share::FEWEST_BLOCKS).then(|| Self { effort, share, seed, ..self.clone() })
     }
 
-    /// The plan that this is a share of, and that plan's number of blocks; itself where it is whole.
-    /// All shares of one plan have the same, seed apart.
+    /// The plan that this is a share of, with that plan's number of blocks; the plan itself if it
+    /// is whole. All shares of one plan return the same, apart from the seed.
     pub fn whole(&self) -> Self {
         let Some(Share { blocks, .. }) = self.share else { return self.clone() };
         let effort = match self.effort {
@@ -152,20 +151,20 @@ impl Plan {
     }
 }
 
-/// A share of the blocks of a plan: several machines that are alike measure one each (method
-/// specification, "Shared blocks").
+/// A share of the blocks of a plan: several machines of the same kind measure one share each
+/// (method specification, "Shared blocks").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Which one, from 0.
+    /// Number of the share, from 0.
     pub number: u32,
-    /// How many there are.
+    /// Number of shares.
     pub shares: u32,
-    /// Blocks of all shares together.
+    /// Number of blocks of all shares together.
     pub blocks: u32,
 }
 
 impl Share {
-    /// Fewest blocks of a share: of one alone the error would be unknown.
+    /// The fewest blocks of a share: the error of a single block would be unknown.
     pub const FEWEST_BLOCKS: u32 = 2;
 }
 
@@ -196,15 +195,15 @@ pub struct EnvironmentPlan {
     pub name: String,
     /// Platform and keys, aliases resolved.
     pub spec: EnvironmentSpec,
-    /// Variables that commands in this environment have beside the common ones, which they replace:
-    /// the user's, the same in every environment, or those by which `weigh selftest` injects an
-    /// effect of a known size, with values of the same length in every environment.
+    /// Variables of commands in this environment, which override the common ones: the user's, the
+    /// same in every environment, or those by which `weigh selftest` injects an effect of a known
+    /// size, with values of the same length in every environment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
 }
 
 impl From<EnvironmentSpec> for EnvironmentPlan {
-    /// Named by its canonical form, without variables.
+    /// Names the environment by its canonical form, without variables.
     fn from(spec: EnvironmentSpec) -> Self {
         Self { name: spec.to_string(), spec, variables: BTreeMap::new() }
     }
@@ -216,7 +215,7 @@ impl From<EnvironmentSpec> for EnvironmentPlan {
 pub enum Effort {
     /// A few blocks, labelled exploratory; never EQUIVALENT.
     Quick {
-        /// Number of blocks, 6 unless the user says otherwise.
+        /// Number of blocks, 6 by default.
         blocks: u32,
     },
     /// A fixed number of blocks.
@@ -224,7 +223,7 @@ pub enum Effort {
         /// Number of blocks.
         blocks: u32,
     },
-    /// Until every primary cell is precise enough, looked at only every `step` blocks from
+    /// Runs until every primary cell is precise enough; looks only every `step` blocks from
     /// `minimum` on.
     Precision {
         /// Fewest blocks, 30.
@@ -245,18 +244,18 @@ pub enum Effort {
         /// Target half-width of the overhead's interval, as a fraction.
         target: f64,
     },
-    /// For so long, however many blocks that makes. The block under way is ended.
+    /// Runs for a fixed time, however many blocks that makes. The block under way is completed.
     Lasting {
-        /// How long, seconds, interruptions not counted.
+        /// The duration in seconds, without interruptions.
         seconds: f64,
     },
 }
 
 impl Effort {
-    /// More than any run of a certain length comes to.
+    /// The bound for runs of fixed duration; none of them reaches it.
     pub const MOST_BLOCKS: u32 = 1_000_000;
 
-    /// The largest number of blocks the run can come to, replacements of void units not counted.
+    /// The largest number of blocks that the run can have, not counting replacements of void units.
     pub fn most_blocks(self) -> u32 {
         match self {
             Self::Quick { blocks } | Self::Fixed { blocks } => blocks,
@@ -266,7 +265,7 @@ impl Effort {
         }
     }
 
-    /// The number of blocks, where it is fixed beforehand.
+    /// The number of blocks, if it is fixed beforehand.
     pub fn fixed_blocks(self) -> Option<u32> {
         match self {
             Self::Quick { blocks } | Self::Fixed { blocks } => Some(blocks),
@@ -285,7 +284,7 @@ impl Effort {
     }
 }
 
-/// What every guest gets alike, native included. The default is the host's root without limits.
+/// What every guest gets, including native. The default is the host's root without limits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestPlan {
     /// Root file system.
@@ -294,8 +293,8 @@ pub struct GuestPlan {
     pub cpus: Vec<u32>,
     /// Memory limit, bytes.
     pub memory_bytes: Option<u64>,
-    /// Keep one instance per environment for the whole run instead of a fresh one per block; said
-    /// in every table.
+    /// Keeps one instance per environment for the whole run instead of a fresh one per block; every
+    /// table says so.
     pub reuse: bool,
     /// Working directory of the commands inside the guest.
     pub working_directory: Option<PathBuf>,
@@ -314,7 +313,7 @@ pub enum ImageSpec {
     Debian,
     /// An image of a registry, by its reference as in `registry.example/name:tag`.
     Oci(String),
-    /// A directory or a tar archive of the user's.
+    /// A directory or tar archive of the user.
     Path(PathBuf),
 }
 
@@ -363,13 +362,13 @@ pub struct WorkloadPlan {
     /// Program and arguments; a name without a slash is looked up in the guest, `weigh-kernels`
     /// beside the probe. Empty for a start.
     pub command: Vec<String>,
-    /// Commands of the environments that run another one, by the name of the environment.
+    /// Commands that replace `command` in some environments, by the name of the environment.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub commands: BTreeMap<String, Vec<String>>,
     /// The file in the guest that is the standard input of the command; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
-    /// Whether the command counts whatever its exit status is. One that a signal ended never counts.
+    /// Whether the command counts whatever its exit status is, unless a signal ended it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_failure: bool,
     /// Command run before every measured or warm-up iteration.
@@ -378,46 +377,45 @@ pub struct WorkloadPlan {
     pub cleanup: Option<Vec<String>>,
     /// Unmeasured runs in a fresh instance.
     pub warmup: u32,
-    /// Measured runs per block, summarised to one number.
+    /// Measured runs per block, summarised as one number.
     pub iterations: u32,
-    /// An iteration that takes longer is ended and the trial failed, seconds.
+    /// Deadline of one iteration, seconds: a longer one is ended and the trial fails.
     pub deadline_s: f64,
     /// How long one iteration is expected to take, seconds, where the manifest knows.
     pub expected_s: Option<f64>,
-    /// What the output has to say for the result to count.
+    /// What the output must contain for the result to count.
     pub check: Option<Extraction>,
-    /// The metrics and where each is read.
+    /// The metrics and where their values are read.
     pub metrics: Vec<MetricSource>,
-    /// What charged CPU time is divided by; one run of the command when absent.
+    /// The unit of work by which charged CPU time is divided; one run of the command when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operations: Option<Operations>,
-    /// Where the command says how long it ran by its own clock, seconds, for comparison with the
+    /// Where the command reports how long it ran by its own clock, seconds, for comparison with the
     /// host's. It may be shorter than the whole run, never longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_duration: Option<Extraction>,
-    /// Where the command says how many bytes it read at random places of a disk past the guest's
-    /// own cache. The host's device must have seen at least 95 % of them, or the trial fails:
-    /// a cache was measured.
+    /// Where the command reports how many bytes it read at random places of a disk, bypassing the
+    /// guest's own cache. The host's device must have seen at least 95 % of them; otherwise the
+    /// trial fails, because a cache was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_read_bytes: Option<Extraction>,
-    /// How its work can be told apart while it runs, where it may be measured in slices.
+    /// How pieces of its work are told apart while it runs, if it may be measured in slices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sliced: Option<SlicedWork>,
-    /// What is started, where it is the coming up of guests that is measured and not a command in
-    /// one.
+    /// What is started, if the start of guests is measured and not a command in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<StartPlan>,
-    /// What is put around the command.
+    /// What is run around the command.
     #[serde(default, skip_serializing_if = "Staging::is_empty")]
     pub staging: Staging,
-    /// The guests beside the measured one, where there are any.
+    /// The guests beside the measured one, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Neighbours>,
 }
 
 impl WorkloadPlan {
-    /// A command that is run once a block, within a minute and with nothing around it, under a name
-    /// that is its id as well.
+    /// Makes a workload that runs a command once per block, within a minute and with nothing around
+    /// it. The name is also the id.
     pub fn of(name: impl Into<String>, command: Vec<String>, metrics: Vec<MetricSource>) -> Self {
         let name = name.into();
         Self {
@@ -452,9 +450,9 @@ impl WorkloadPlan {
         self.commands.get(environment).unwrap_or(&self.command)
     }
 
-    /// How many of what were done a second in these runs: operations where the workload counts
-    /// them, by the command's own clock where it tells; else what its first rate says at the
-    /// median, a primary one if there is one.
+    /// The counted operation or unit, and its rate per second in these runs: operations, if the
+    /// workload counts them, by the command's own clock if it reports one; otherwise the median of
+    /// the first rate metric, a primary one if there is one.
     pub fn reached(&self, iterations: &[Iteration]) -> Option<(&str, f64)> {
         if let Some(counted) = &self.operations {
             let operations = iterations.iter().map(|iteration| iteration.operations).sum::<Option<f64>>()?;
@@ -476,9 +474,9 @@ impl WorkloadPlan {
 /// The unit of work that CPU time is charged per.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Operations {
-    /// What one is, in the singular: `request`, `update`, `byte`.
+    /// Name of one operation, in the singular: `request`, `update`, `byte`.
     pub name: String,
-    /// Where the number of them in one run of the command is.
+    /// Where the number of operations of one run of the command is read.
     pub from: Extraction,
 }
 
@@ -488,13 +486,13 @@ pub struct MetricSource {
     /// Name, unit, direction.
     #[serde(flatten)]
     pub spec: MetricSpec,
-    /// Where the value is.
+    /// Where the value is read.
     pub from: Extraction,
-    /// Factor from what is written to the base unit.
+    /// Factor that converts the value as written to the base unit.
     pub factor: f64,
 }
 
-/// Where something is found after a command has ended.
+/// Where a value is read after a command has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Extraction {
@@ -527,8 +525,8 @@ pub enum Extraction {
         /// The quantile, from 0 to 1.
         quantile: f64,
     },
-    /// The time or rate that the metric's own name says, taken by the run itself: of guests that
-    /// come up, and of those beside a measured one.
+    /// The time or rate that the metric's name identifies, taken by the runner: for starting
+    /// guests, and for the neighbours of a measured guest.
     Stamp,
     /// A field of a parser of the workloads crate, for tools whose output needs one.
     Parser {
@@ -543,14 +541,13 @@ pub enum Extraction {
 /// known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Digest of the machine id: the same host gives the same identity, and the identity gives
-    /// nothing away.
+    /// Digest of the machine id: it is the same for the same host, and reveals nothing about it.
     pub identity: String,
     /// Kernel release, as `uname -r` prints it.
     pub kernel: String,
     /// Machine architecture, as `uname -m` prints it.
     pub architecture: String,
-    /// Operating system, as its own release file names it.
+    /// Operating system, as its release file names it.
     pub operating_system: String,
     /// CPU model.
     pub cpu_model: String,
@@ -558,7 +555,7 @@ pub struct HostFacts {
     pub cpus: Vec<u32>,
     /// Memory, bytes.
     pub memory_bytes: u64,
-    /// Size of the last-level cache, bytes, where the kernel says.
+    /// Size of the last-level cache, bytes, if the kernel reports it.
     pub last_level_cache_bytes: Option<u64>,
     /// `v1`, `hybrid`, `v2` or `none`.
     pub cgroups: String,

@@ -25,21 +25,21 @@ pub enum Record {
     Trial(Trial),
     /// A unit whose trials do not count.
     Void(VoidUnit),
-    /// A cell that is not measured, or not any more.
+    /// A cell that is not measured, or no longer measured.
     Excluded(Exclusion),
-    /// A cell that a look concluded.
+    /// A cell that was concluded at a look.
     Concluded(Conclusion),
-    /// What an instance looks like from inside. The first of an environment, and later ones that
-    /// differ from it.
+    /// What an instance looks like from inside: the first instance of an environment, and later
+    /// ones that differ from it.
     Facts(InstanceFacts),
-    /// From here on noise voids nothing.
+    /// From here on noise does not void units.
     NoisyHost(NoisyHost),
     /// What a load generator reached against a server that answers at once.
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.
     Paced(Paced),
-    /// The machine on which load generators run, where it is another one. Again when it has
-    /// changed.
+    /// The machine on which load generators run, if it is not the host. It is recorded again when
+    /// it has changed.
     Loader(LoaderMachine),
     /// What the pilot decided about slices for a workload.
     Slicing(Slicing),
@@ -50,11 +50,11 @@ pub enum Record {
 pub struct LoaderMachine {
     /// [`crate::Plan::loader`], in canonical form.
     pub environment: String,
-    /// The address of the host of the guests, as this machine reaches it: clients connect there.
+    /// The address of the guests' host as seen from this machine; clients connect to it.
     pub host_address: std::net::Ipv4Addr,
     /// Kernel release, as `uname -r` prints it.
     pub kernel: String,
-    /// Operating system, as its own release file names it.
+    /// Operating system, as its release file names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_system: Option<String>,
     /// CPU model.
@@ -65,7 +65,7 @@ pub struct LoaderMachine {
     /// The machine's clock source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_source: Option<String>,
-    /// Which boot of which kernel it is.
+    /// Identity of its boot and kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
 }
@@ -75,27 +75,27 @@ pub struct LoaderMachine {
 pub struct Paced {
     /// [`crate::WorkloadPlan::id`].
     pub workload: String,
-    /// What one is of what is counted, in the singular.
+    /// Name of one counted operation, in the singular.
     pub operation: String,
-    /// The share of the slowest environment's rate, as [`crate::Pace::share`] asks.
+    /// The fraction of the slowest environment's rate, as [`crate::Pace::share`] asks.
     pub share: f64,
-    /// What leaves a second in every environment.
+    /// Requests per second that are sent in every environment.
     pub rate_per_s: f64,
-    /// What each environment reached a second in the closed loop, by
+    /// The rate per second that each environment reached in the closed loop, by
     /// [`crate::EnvironmentPlan::name`].
     pub reached_per_s: BTreeMap<String, f64>,
 }
 
 impl Paced {
-    /// The environment that reached least, and what.
+    /// The environment with the lowest rate, and that rate.
     pub fn slowest(&self) -> Option<(&str, f64)> {
         let reached = self.reached_per_s.iter().map(|(name, rate)| (name.as_str(), *rate));
         reached.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
-/// What a load generator reached on the path to an environment against a server that answers at
-/// once, once, before anything was measured: more than that no server there can be seen to do
+/// The rate that a load generator reached on the path to an environment against a server that
+/// answers at once, measured once before the trials. No server there can be seen to exceed it
 /// (method specification, "Loader headroom").
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Headroom {
@@ -103,10 +103,10 @@ pub struct Headroom {
     pub environment: String,
     /// [`crate::WorkloadPlan::id`].
     pub workload: String,
-    /// What one is of what was counted, in the singular: an operation of the workload, or the name
-    /// of its first rate.
+    /// Name of one counted thing, in the singular: an operation of the workload, or the name of its
+    /// first rate.
     pub operation: String,
-    /// How many of them a second.
+    /// Rate per second.
     pub rate_per_s: f64,
 }
 
@@ -121,24 +121,24 @@ pub struct InstanceFacts {
     /// `binary:<program>`, `transparent-huge-pages`, `mitigations`, `clock-source`,
     /// `mounts:<path>`, `network`, `cache`, `acceleration`... in words.
     pub facts: BTreeMap<String, String>,
-    /// Keys in which it differs from the baseline, and why that is meant: what the platform or a
+    /// Keys in which it differs from the baseline, and why that is intended: what the platform or a
     /// key of the environment implies.
     pub intended: BTreeMap<String, String>,
 }
 
-/// Most units would be void: the run goes on with voiding off, and is labelled.
+/// Most units would be void, so the run goes on with voiding off, and is labelled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NoisyHost {
     /// First block without voiding.
     pub from_block: u32,
-    /// Void units up to then.
+    /// Void units before that block.
     pub void_units: u32,
-    /// Units up to then, void ones included.
+    /// Units before that block, including void ones.
     pub units: u32,
 }
 
-/// A cell (environment, workload) that has no trials from a block on. It is a failure of the cell,
-/// not a failed trial: nothing was measured, so it is not among the trials tried.
+/// A cell (environment, workload) that has no trials from a block on. This is a failure of the
+/// cell, not a failed trial: nothing was measured, so it does not count as a trial that was tried.
 ///
 /// A unit (block, workload) is complete when one attempt has a trial of every environment that is
 /// not excluded from that block.
@@ -155,15 +155,15 @@ pub struct Exclusion {
     pub failure: TrialFailure,
 }
 
-/// One workload in one environment in one block: the iterations of one instance. The default is a
-/// trial without iterations, of nothing.
+/// One workload in one environment in one block: the iterations of one instance. The default is an
+/// empty trial without iterations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Position in the whole run, from 0.
     pub sequence: u64,
     /// Block, from 0.
     pub block: u32,
-    /// 0, and one more each time the unit (block, workload) was void and redone.
+    /// 0, and one more each time the unit (block, workload) was void and repeated.
     pub attempt: u32,
     /// [`crate::WorkloadPlan::id`].
     pub workload: String,
@@ -174,32 +174,31 @@ pub struct Trial {
     /// Number of the instance of the environment in this run, from 0: trials of one instance share
     /// its warm state.
     pub instance: u64,
-    /// Wall-clock time of the start, UTC, RFC 3339. For people, and for the hours of a run that
-    /// went on after another boot; no duration of a trial is computed from it.
+    /// Wall-clock time of the start, UTC, RFC 3339. It is for people, and for the time of day of
+    /// runs that continue after a reboot; no duration of a trial is computed from it.
     pub started: String,
     /// Start on the host's monotonic clock, nanoseconds.
     pub host_started_ns: u64,
     /// End on the host's monotonic clock, nanoseconds.
     pub host_ended_ns: u64,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
-    /// What the host saw of the measured iterations; absent for a failed trial and in files of
+    /// What the host saw during the measured iterations; absent for a failed trial and in files of
     /// version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Box<Observed>>,
-    /// What is known of the guest's clock; of a server's trial, of the clock of the load
-    /// generator's machine, where that is another one than the host. Absent for a failed trial and
-    /// in files of version 1.
+    /// The check of the guest's clock or, for a server, of the clock of the load generator's
+    /// machine if that is not the host. Absent for a failed trial and in files of version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockCheck>,
-    /// The slices of a trial that was not whole; absent in files of versions before 6.
+    /// The slices, if the trial was sliced; absent in files of versions before 6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slices: Option<Box<Slices>>,
 }
 
 impl Trial {
-    /// How long the trial had the host, seconds: of a sliced one the time for which its guest was
-    /// thawed, because all trials of its unit have the same begin and end.
+    /// How long the trial occupied the host, seconds. For a sliced trial this is the time for which
+    /// its guest was thawed, because all trials of its unit begin and end together.
     pub fn took_s(&self) -> f64 {
         match &self.slices {
             Some(slices) => slices.thawed_us.iter().map(|us| f64::from(*us)).sum::<f64>() / 1e6,
@@ -208,16 +207,16 @@ impl Trial {
     }
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", try_from = "OutcomeFields")]
 pub enum Outcome {
     /// Every iteration ended well and passed its check.
     Measured {
-        /// In order.
+        /// The iterations in order.
         iterations: Vec<Iteration>,
     },
-    /// The trial gives no number. It removes its pair only.
+    /// The trial gives no number. Only its pair is dropped.
     Failed(TrialFailure),
 }
 
@@ -227,8 +226,8 @@ impl Default for Outcome {
     }
 }
 
-/// An [`Outcome`] as it is read: every field that either kind has. What is read by its tag is first
-/// held whole in memory, which takes as long as the rest of reading a trial.
+/// The fields of both kinds of [`Outcome`], for reading. Serde buffers an internally tagged enum in
+/// memory as a whole first, which takes as long as the rest of reading a trial.
 #[derive(Deserialize)]
 struct OutcomeFields {
     kind: OutcomeKind,
@@ -298,16 +297,16 @@ pub enum FailureKind {
     Unequal,
     /// The guest's clock was proven wrong in too many trials in a row.
     Clock,
-    /// Nothing failed: a quick run has no time for it.
+    /// Nothing failed: a quick run leaves the cell out to save time.
     LeftOut,
 }
 
 /// One measured run of the command. The default is a run without duration, use or values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
-    /// Before the request to start, host's monotonic clock, nanoseconds.
+    /// Time before the request to start, host's monotonic clock, nanoseconds.
     pub host_started_ns: u64,
-    /// After the answer that it ended, host's monotonic clock, nanoseconds.
+    /// Time after the answer that it ended, host's monotonic clock, nanoseconds.
     pub host_ended_ns: u64,
     /// Duration of the command on the guest's clock, nanoseconds.
     pub guest_duration_ns: u64,
@@ -317,21 +316,21 @@ pub struct Iteration {
     pub system_ns: u64,
     /// Largest resident set, bytes.
     pub maximum_resident_set_bytes: u64,
-    /// Page faults that needed no input.
+    /// Page faults that needed no input or output.
     pub minor_faults: u64,
-    /// Page faults that did.
+    /// Page faults that needed input or output.
     pub major_faults: u64,
     /// Context switches because the command waited.
     pub voluntary_switches: u64,
-    /// Context switches because it was made to.
+    /// Context switches because the command was preempted.
     pub involuntary_switches: u64,
-    /// Value of each metric in its base unit. A metric that is a duration is the guest's, or the
-    /// host's bracket where the trial's clock check says so.
+    /// Value of each metric in its base unit. A duration is by the guest's clock, or the host's
+    /// bracket if the trial's clock check says so.
     pub values: BTreeMap<String, f64>,
     /// Operations of the run, where the workload counts them; one otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operations: Option<f64>,
-    /// Duration by the command's own clock, nanoseconds, where it tells.
+    /// Duration by the command's own clock, nanoseconds, if it reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_duration_ns: Option<u64>,
     /// Bytes that the command says it read at random places of a disk.
@@ -340,39 +339,39 @@ pub struct Iteration {
     /// Latency histograms by JSON pointer, HdrHistogram V2, base64, nanoseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub histograms: BTreeMap<String, String>,
-    /// Metrics that this environment cannot have or the tool could not measure, and why, in words:
-    /// no failure, and never 0.
+    /// Metrics that this environment cannot have or the tool could not measure, and why, in words.
+    /// This is not a failure, and the value is never 0.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<String, String>,
 }
 
-/// A unit (block, workload) over all environments whose trials do not count.
+/// A unit (block, workload) over all environments; its trials do not count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VoidUnit {
     /// Block.
     pub block: u32,
-    /// Which attempt at the unit is void.
+    /// Number of the void attempt.
     pub attempt: u32,
     /// [`crate::WorkloadPlan::id`].
     pub workload: String,
-    /// The signal, declared before the run.
+    /// The signal, which was declared before the run.
     pub cause: VoidCause,
-    /// The environment in whose trial the signal was seen.
+    /// The environment whose trial showed the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// What was seen, with numbers.
+    /// What was seen, in numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
 impl VoidUnit {
-    /// A void unit of which nothing is told but the signal.
+    /// A void unit of which only the signal is known.
     pub fn of(block: u32, attempt: u32, workload: impl Into<String>, cause: VoidCause) -> Self {
         Self { block, attempt, workload: workload.into(), cause, environment: None, detail: None }
     }
 }
 
-/// What voids a unit; nothing else does.
+/// The causes that void a unit; there are no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VoidCause {
@@ -382,7 +381,7 @@ pub enum VoidCause {
     Steal,
     /// Processes outside the run took CPU time.
     ForeignCpu,
-    /// A CPU bandwidth limit bit that the environment does not ask for.
+    /// A CPU bandwidth limit that the environment does not ask for throttled the guest.
     Throttle,
     /// A guest's clock is proven wrong.
     Clock,

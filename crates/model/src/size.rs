@@ -10,7 +10,7 @@ pub struct SizeError {
     pub what: &'static str,
     /// What was written.
     pub text: String,
-    /// What is wrong with it and how it is written right.
+    /// What is wrong with it, and the correct spelling.
     pub problem: String,
 }
 

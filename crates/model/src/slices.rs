@@ -1,4 +1,4 @@
-//! Trials in slices: all environments of a unit under way at once, one thawed at a time.
+//! Trials in slices: all environments of a unit are under way at once, and one at a time is thawed.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,29 +8,28 @@ use std::str::FromStr;
 /// Shortest and longest slice that can be asked for, microseconds.
 pub const SLICE_BOUNDS_US: (u32, u32) = (500, 1_000_000);
 
-/// How the work of a command is told apart into pieces while it runs (method specification,
-/// "Slices").
+/// How the work of a command is divided into pieces while it runs (method specification, "Slices").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlicedWork {
     /// With `--marks TIME` the command works without end and reports finished work in lines that
-    /// begin with `mark`; SIGTERM ends it.
+    /// begin with `mark`. SIGTERM ends it.
     Marks,
-    /// The command is run again and again; every end finishes one piece.
+    /// The command is repeated; each run is one piece.
     Iterations,
 }
 
-/// What a trial in slices reports of the cost of its work. It is what the whole form of the same
-/// work reports of its repetitions.
+/// The statistic of the cost of its work that a sliced trial reports. It is the one that the whole
+/// form of the same work reports of its repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PieceStatistic {
     /// All time over all work.
     #[default]
     Mean,
-    /// What it costs most of the time: how much it differs from the other environments between the
-    /// quartiles of that difference. Also where the whole form reports the best repetition:
-    /// the best of all pieces would say how late marks can be dated.
+    /// The typical cost: the difference from the other environments is averaged between the
+    /// quartiles of that difference. Also used where the whole form reports the best repetition,
+    /// because the best of all pieces would only show how late marks can be dated.
     #[serde(alias = "best")]
     Median,
 }
@@ -39,7 +38,7 @@ impl PieceStatistic {
     /// Every statistic.
     pub const ALL: [Self; 2] = [Self::Mean, Self::Median];
 
-    /// Its word in the first line of marks.
+    /// The name of the statistic in the first line of marks.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mean => "mean",
@@ -57,12 +56,12 @@ impl PieceStatistic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SliceChoice {
-    /// Where the pilot finds that it may, with a length that the pilot chooses.
+    /// Each workload that the pilot finds suitable, with a length that the pilot chooses.
     Auto,
-    /// Never: every trial is whole. What plans of formats before 9 say.
+    /// Never: every trial is whole. This is the meaning of plans of formats before 9.
     #[default]
     Off,
-    /// Where it may, in slices of this many microseconds.
+    /// Each suitable workload, in slices of this many microseconds.
     Length(u32),
 }
 
@@ -146,43 +145,43 @@ pub struct Slicing {
 /// The slices of one trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slices {
-    /// Nominal length of a slice, microseconds. Each is drawn from half of it to one and a half.
+    /// Nominal length of a slice, microseconds. Actual lengths are from 0.5 to 1.5 times this.
     pub length_us: u32,
     /// How long the guest was thawed in each round, microseconds.
     pub thawed_us: Vec<u32>,
-    /// The first of the rounds whose slices are four times as long, which show whether the length
-    /// matters; absent where there are none.
+    /// The first of the rounds whose slices are four times as long, to show whether the length
+    /// matters; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longer_from: Option<u32>,
-    /// What was finished, and when on the guest's clock of thawed time. In files by columns, as
-    /// [`MarkColumns`] says; lists of marks are read as well.
+    /// The finished work, dated by the guest's clock of thawed time. Files hold it by columns, as
+    /// [`MarkColumns`]; lists of marks are read as well.
     #[serde(with = "columns")]
     pub marks: Vec<SliceMark>,
-    /// What is reported of the pieces of work between the marks.
+    /// The statistic of the pieces of work between the marks.
     #[serde(default, skip_serializing_if = "PieceStatistic::is_mean")]
     pub statistic: PieceStatistic,
-    /// Median and 95th percentile of the time from the order to freeze until the guest stood still,
-    /// microseconds. It counts as thawed: the guest works in most of it.
+    /// Median and 95th percentile of the time from the request to freeze until the guest was
+    /// frozen, microseconds. It counts as thawed, because the guest works for most of it.
     pub freeze_us: [f32; 2],
-    /// The same from the order to thaw until the kernel said that the guest was thawed.
+    /// The same from the request to thaw until the kernel reported that the guest was thawed.
     pub thaw_us: [f32; 2],
 }
 
-/// Work that was finished since the mark before.
+/// Work that was finished since the previous mark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SliceMark {
     /// Thawed time since the first slice, microseconds.
     pub at_us: u64,
-    /// The amount of work, by metric. None for the first mark: work begins there.
+    /// The amount of work, by metric. Empty for the first mark, at which work begins.
     pub amounts: BTreeMap<String, f64>,
 }
 
 /// Marks as files hold them: by columns, because the names of metrics are longer than most numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MarkColumns {
-    /// Thawed time since the mark before, microseconds; of the first, since the first slice.
+    /// Thawed time since the previous mark, or for the first since the first slice, microseconds.
     pub after_us: Vec<u64>,
-    /// Amounts of every mark, by metric; none where a mark has no amount of it.
+    /// Amounts of every mark, by metric; none if a mark has no amount of this metric.
     pub amounts: BTreeMap<String, Vec<Option<f64>>>,
 }
 
@@ -215,7 +214,7 @@ impl From<MarkColumns> for Vec<SliceMark> {
     }
 }
 
-/// Writes marks by columns, and reads them so or as a list.
+/// Writes marks by columns; reads them by columns or as a list.
 mod columns {
     use super::{MarkColumns, SliceMark};
     use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -279,7 +278,7 @@ mod tests {
     }
 
     /// A second of a kernel that reports two metrics, in slices of 5 ms: the slices of a unit of
-    /// six environments are less than 20 kB.
+    /// six environments take less than 20 kB.
     #[test]
     fn slices_are_kept_compactly() {
         let amounts = [("duration", 0.110_000_000_000_000_08), ("rate", 1_100_000_000.0)];

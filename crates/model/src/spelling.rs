@@ -1,13 +1,12 @@
-//! Words that stand for values: the nearest valid one for an error message, and what one stands
-//! for.
+//! Words that name values: the value of a word, and the nearest valid word for an error message.
 
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
 
-/// The candidate that is nearest to `word`, if one is near enough to be what the user meant.
+/// Returns the candidate nearest to `word`, if it is near enough to be what the user meant.
 ///
-/// Near enough is at most a third of the letters changed (Damerau-Levenshtein), and never fewer
-/// than one allowed change.
+/// At most a third of the letters may be changed (Damerau-Levenshtein), but one change is always
+/// allowed.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     candidates
@@ -20,7 +19,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// The variant of an enumeration whose name in files is `word`.
+/// Returns the variant of an enumeration whose name in files is `word`.
 pub(crate) fn variant<'a, T: Deserialize<'a>>(word: &'a str) -> Option<T> {
     T::deserialize(StrDeserializer::<Error>::new(word)).ok()
 }

@@ -1,4 +1,4 @@
-//! What `weigh start` measures: a workload that is no command in a guest, but the coming up of
+//! What `weigh start` measures: a workload that is not a command in a guest, but the start of
 //! guests.
 
 use serde::{Deserialize, Serialize};
@@ -6,24 +6,24 @@ use std::fmt;
 
 /// Names of the metrics of a start, as plans and samples have them.
 pub mod stamps {
-    /// From the start of the platform's first program to the first instruction of ours in the
+    /// From the start of the platform's first program to weighbridge's first instruction in the
     /// guest, seconds.
     pub const CODE: &str = "start_to_code";
-    /// To the guest being initialised: the probe answers, and where the guest has an init of its
-    /// own, its services are up. Seconds.
+    /// From the same start to the guest being initialised: the probe answers and, if the guest has
+    /// its own init, its services are up. Seconds.
     pub const INIT: &str = "start_to_init";
-    /// To a server in the guest saying that it listens, seconds.
+    /// From the same start to a server in the guest reporting that it listens, seconds.
     pub const SERVICE: &str = "start_to_service";
-    /// To its first response, read by a client outside of the guest over the platform's own
-    /// network, seconds.
+    /// From the same start to its first response, read by a client outside of the guest over the
+    /// platform's own network, seconds.
     pub const RESPONSE: &str = "start_to_response";
-    /// From asking for the guest's end to everything of it being gone, seconds.
+    /// From the request to stop the guest to everything of it being gone, seconds.
     pub const STOP: &str = "stop";
-    /// Of guests that are started at once: from the first start to the last guest's init, seconds.
+    /// For guests that are started at once: from the first start to the last guest's init, seconds.
     pub const ALL_INIT: &str = "all_to_init";
-    /// The slowest of them, from its own start to its init, seconds.
+    /// The slowest of these guests, from its own start to its init, seconds.
     pub const SLOWEST_INIT: &str = "slowest_to_init";
-    /// From asking for the end of all of them to everything being gone, seconds.
+    /// From the request to stop all of them to everything being gone, seconds.
     pub const ALL_STOP: &str = "all_stop";
     /// Guests started and removed per second.
     pub const RATE: &str = "guest_rate";
@@ -32,8 +32,8 @@ pub mod stamps {
     pub const RESTORE: &str = "restore_to_init";
     /// Saving the state of a guest, seconds.
     pub const SAVE: &str = "save";
-    /// Of a machine: from the start of the platform's first program to the machine being let go,
-    /// seconds.
+    /// Stage of a virtual machine: from the start of the platform's first program to the start of
+    /// the machine's execution, seconds.
     pub const BOOT_VMM: &str = "boot_vmm";
     /// From there to the start of the kernel's clock, seconds.
     pub const BOOT_FIRMWARE: &str = "boot_firmware";
@@ -41,64 +41,63 @@ pub mod stamps {
     pub const BOOT_KERNEL: &str = "boot_kernel";
     /// From there to the guest being initialised, seconds.
     pub const BOOT_USER: &str = "boot_user";
-    /// How far off the two borders may be that are known in the guest's clock, seconds: half of the
+    /// Uncertainty of the two boundaries that are known in the guest's clock, seconds: half of the
     /// best round trip.
     pub const BOOT_BOUND: &str = "boot_clock_bound";
-    /// What a machine's coming up is made of, in order, and the bound of its inner borders.
+    /// The stages of a virtual machine's boot, in order, and [`BOOT_BOUND`].
     pub const BOOT: [&str; 5] = [BOOT_VMM, BOOT_FIRMWARE, BOOT_KERNEL, BOOT_USER, BOOT_BOUND];
-    /// Of a pod: from the start of the platform's first program to the cluster having taken the pod,
-    /// seconds. The other stages of a pod begin there, too.
+    /// Stage of a pod: from the start of the platform's first program to the cluster having
+    /// accepted the pod, seconds. The other stages of a pod begin there, too.
     pub const POD_CREATED: &str = "pod_created";
-    /// To the cluster saying which node has it, seconds.
+    /// To the cluster reporting the pod's node, seconds.
     pub const POD_SCHEDULED: &str = "pod_scheduled";
     /// To the first process of its sandbox, seconds.
     pub const POD_SANDBOX: &str = "pod_sandbox";
     /// To the first process of its container, seconds.
     pub const POD_STARTED: &str = "pod_started";
-    /// To the cluster saying that its container runs, seconds.
+    /// To the cluster reporting that the pod's container runs, seconds.
     pub const POD_RUNNING: &str = "pod_running";
-    /// The stages of a pod's coming up, in order.
+    /// The stages of a pod's start, in order.
     pub const POD: [&str; 5] = [POD_CREATED, POD_SCHEDULED, POD_SANDBOX, POD_STARTED, POD_RUNNING];
 }
 
-/// Names of the metrics of a footprint, as plans and samples have them. All are per guest unless
-/// they say otherwise.
+/// Names of the metrics of a footprint in plans and samples. All are per guest unless they say
+/// otherwise.
 pub mod weights {
-    /// What is charged: proportional set size of the guest and its helpers, and what the kernel
-    /// keeps for its control group. Bytes.
+    /// The charged memory: proportional set size of the guest and its helpers, and the kernel
+    /// memory of its control group. Bytes.
     pub const FOOTPRINT: &str = "footprint";
-    /// Proportional set size of the guest: of its processes, or of the monitor of a machine with
-    /// all the machine's memory. Bytes.
+    /// Proportional set size of the guest: of its processes, or of a virtual machine's VMM with all
+    /// the machine's memory. Bytes.
     pub const GUEST: &str = "guest_pss";
-    /// Proportional set size of the helpers that serve this guest alone: shims, proxies, monitors.
+    /// Proportional set size of the helpers that serve only this guest: shims, proxies, monitors.
     /// Bytes.
     pub const HELPERS: &str = "helpers_pss";
-    /// What the kernel keeps for the guest's control group. Bytes.
+    /// Kernel memory of the guest's control group. Bytes.
     pub const KERNEL: &str = "kernel_memory";
-    /// Page tables of guest and helpers, a part of the former. Bytes.
+    /// Page tables of guest and helpers, a part of the kernel memory. Bytes.
     pub const PAGE_TABLES: &str = "page_tables";
     /// Page cache charged to the guest's control group; it is not in the footprint. Bytes.
     pub const CACHE: &str = "page_cache";
-    /// How much less memory the host has available. Bytes.
+    /// Drop of the host's available memory. Bytes.
     pub const AVAILABLE: &str = "available_drop";
-    /// Proportional set size of the platform's daemons, all together and not per guest. Bytes.
+    /// Proportional set size of the platform's daemons, in total and not per guest. Bytes.
     pub const DAEMONS: &str = "daemons_pss";
-    /// Memory that the kernel's merging of equal pages saves, all together and not per guest.
-    /// Bytes.
+    /// Memory that the kernel's merging of equal pages saves, in total and not per guest. Bytes.
     pub const MERGED: &str = "merged";
-    /// CPU time of the kernel's merging from the last guest being up to the reading, all together.
+    /// CPU time of the kernel's merging between the last guest being up and the reading, in total.
     /// Seconds.
     pub const MERGING_CPU: &str = "merging_cpu";
-    /// From the last guest being up to their memory standing still, seconds.
+    /// From the last guest being up to their memory having settled, seconds.
     pub const SETTLING: &str = "settle_time";
 }
 
-/// What is done in one trial of a start.
+/// The actions of one trial of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartPlan {
     /// What is started.
     pub what: Started,
-    /// What of it the host's page cache may hold.
+    /// What the host's page cache may hold of it.
     pub caches: Caches,
 }
 
@@ -106,28 +105,28 @@ pub struct StartPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Started {
-    /// One fresh guest, stamp by stamp up to the first response of a service, and its end.
+    /// One fresh guest, with timestamps up to the first response of a service, and its end.
     One,
-    /// Guests at once, up to the init of the last, and their end.
+    /// Guests that start at once, up to the init of the last, and their end.
     AtOnce {
         /// How many.
         guests: u32,
     },
     /// Guests one after the other in several lanes, each removed as soon as it is up.
     Churn {
-        /// Lanes.
+        /// Number of lanes.
         concurrency: u32,
-        /// Guests in all.
+        /// Number of guests in all.
         guests: u32,
     },
-    /// A guest that was saved before.
+    /// A guest restored from saved state.
     Restored,
-    /// Guests that come up at once and are left alone until their memory stands still; then it is
+    /// Guests that start at once and are left alone until their memory has settled; then it is
     /// read.
     Footprint {
         /// How many.
         guests: u32,
-        /// Whether their pages are then scanned for equal ones.
+        /// Whether their pages are then scanned for duplicates.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         duplicates: bool,
     },
@@ -137,7 +136,7 @@ pub enum Started {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caches {
-    /// Whatever the starts before left there.
+    /// Whatever earlier starts left there.
     Warm,
     /// Nothing: it is dropped before every trial, in every environment.
     Cold,
@@ -147,7 +146,7 @@ impl Caches {
     /// Every word, the default first.
     pub const WORDS: [&'static str; 2] = ["warm", "cold"];
 
-    /// The one of that name.
+    /// Returns the variant of this name.
     pub fn parse(word: &str) -> Option<Self> {
         crate::spelling::variant(word)
     }

@@ -1,4 +1,4 @@
-//! Units, normalised where a number enters.
+//! Units of measurement, normalised to base units on input.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

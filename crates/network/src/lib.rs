@@ -126,7 +126,7 @@ impl FromStr for Mode {
     }
 }
 
-/// What comes of something that is asked of a network.
+/// The result of an operation on a network.
 pub type Result<T, E = NetworkError> = std::result::Result<T, E>;
 
 /// Why a network could not be made, used or removed.

@@ -79,7 +79,7 @@ pub(crate) fn forward(changes: &mut RecordedChanges, bridge: &str, alias: &str) 
     if is_on && !needed_by_others(bridge)? {
         return Ok(());
     }
-    // What came while another run had it on may rely on it.
+    // What appeared while another run had it enabled may rely on it.
     let idle = if is_on { BTreeSet::new() } else { forwarding_users()? };
     changes.record("forwarding", bridge, json!({ "boot": boot_id(), "idle": idle }))?;
     ip(&[format!("link set dev {bridge} alias {alias}{WAS_OFF}")])?;
@@ -110,7 +110,7 @@ pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<Undone> {
     if !users.is_empty() {
         let since = users.join(" and ");
         return Ok(Undone::Left(format!(
-            "packets are still forwarded, because {since} came since and may rely on it"
+            "packets are still forwarded, because {since} appeared since and may rely on it"
         )));
     }
     std::fs::write(FORWARD, "0").map_err(NetworkError::io("disable forwarding of packets"))?;
@@ -126,10 +126,10 @@ fn needed_by_others(bridge: &str) -> Result<bool> {
     Ok(NetworkState::now()?.links.iter().any(|link| link.name != bridge && link.alias.ends_with(WAS_OFF)))
 }
 
-/// What forwards packets on this host, or may, besides weighbridge: bridges and other links that
-/// are no hardware, and rules that translate addresses.
+/// What forwards packets on this host, or may, besides weighbridge: bridges and other virtual
+/// links, and rules that translate addresses.
 fn forwarding_users() -> Result<BTreeSet<String>> {
-    // The first two come and go with what hangs on a bridge, which is counted itself.
+    // The first two exist only as ports of a bridge, which is counted itself.
     const HARMLESS: [&str; 3] = ["veth", "ifb", "dummy"];
     let state = NetworkState::now()?;
     let others = state.links.iter().filter(|link| {
@@ -144,7 +144,7 @@ fn forwarding_users() -> Result<BTreeSet<String>> {
         links.chain(translations(&String::from_utf8_lossy(&ruleset.output))).collect();
     let legacy = std::fs::read_to_string("/proc/thread-self/net/ip_tables_names").unwrap_or_default();
     if legacy.lines().any(|table| table == "nat") {
-        // Without the program nobody adds such rules either.
+        // Without the program, nobody can have added such rules.
         let listed = tool("iptables-legacy", &["-w", "10", "-t", "nat", "-S"]).run();
         let listed = listed.map(|done| done.output).unwrap_or_default();
         let rules = String::from_utf8_lossy(&listed).into_owned();
@@ -155,7 +155,7 @@ fn forwarding_users() -> Result<BTreeSet<String>> {
     Ok(users)
 }
 
-/// The rules of others in `nft list ruleset` that translate addresses.
+/// Other programs' rules in `nft list ruleset` that translate addresses.
 fn translations(ruleset: &str) -> Vec<String> {
     let mut is_ours = false;
     let mut found = Vec::new();
@@ -169,8 +169,8 @@ fn translations(ruleset: &str) -> Vec<String> {
     found
 }
 
-/// Whether a rule of nft or iptables has a statement that translates addresses; the former shows
-/// those of the latter in quotes.
+/// Whether a rule of nft or iptables has a statement that translates addresses; nft shows those of
+/// iptables in quotes.
 fn is_translation(rule: &str) -> bool {
     const WORDS: [&str; 4] = ["masquerade", "snat", "dnat", "redirect"];
     let words = rule.split_whitespace().map(|word| word.trim_matches('"').to_lowercase());

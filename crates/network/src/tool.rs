@@ -52,7 +52,7 @@ pub(crate) struct Link {
     pub(crate) name: String,
     #[serde(rename = "ifalias", default)]
     pub(crate) alias: String,
-    /// Only of links that are no hardware.
+    /// Only virtual links have it.
     #[serde(default)]
     pub(crate) linkinfo: LinkInfo,
     #[serde(default)]

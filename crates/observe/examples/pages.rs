@@ -1,9 +1,9 @@
-//! How fast pages are scanned, against plain reading of the same memory in the same run.
+//! Measures how fast pages are scanned, against plain reading of the same memory in the same run.
 //!
-//! `cargo run --release -p weigh-observe --example pages [MIB [KIND]]` as root. A process with so
-//! much memory, 1024 MiB unless told otherwise, is read in pieces of 1 MiB by `process_vm_readv(2)`
-//! and by `/proc/PID/mem`, and scanned by one thread, in turns; medians of five. Rates are bytes
-//! per CPU time, so that a busy machine does not decide them.
+//! `cargo run --release -p weigh-observe --example pages [MIB [KIND]]` as root. A process with MIB
+//! of memory, by default 1024, is read in pieces of 1 MiB by `process_vm_readv(2)` and by
+//! `/proc/PID/mem`, and scanned by one thread, in turns; medians of five. Rates are bytes per CPU
+//! time, so that they do not depend on how busy the machine is.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,
@@ -53,8 +53,7 @@ fn compare(kind: &str, name: &str, mib: usize) {
     let bytes = mib << 20;
     let page_bytes = rustix::param::page_size();
     let mut buffer = vec![0; PIECE + page_bytes];
-    // Copies to a place a few bytes further in its page than where they come from take twice as
-    // long.
+    // A copy takes twice as long if its target is a few bytes further in its page than its source.
     let aligned = buffer.as_ptr().align_offset(page_bytes);
     let buffer = &mut buffer[aligned..][..PIECE];
     let stop = AtomicBool::new(false);
@@ -122,11 +121,11 @@ fn start(kind: &str, mib: usize) -> (Child, usize) {
     (child, line.trim().parse().unwrap())
 }
 
-/// Holds memory until nobody is at the other end any more.
+/// Holds memory until the other end of the pipe is closed.
 fn hold(kind: &str, mib: usize) {
     let (bytes, huge) = (mib << 20, 2 << 20);
     let advice = if kind == "huge" { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-    // SAFETY: the kernel chooses where, and the memory is written within its bounds.
+    // SAFETY: the kernel chooses the address, and the memory is written within its bounds.
     let memory = unsafe {
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let base = libc::mmap(std::ptr::null_mut(), bytes + huge, rights, flags, -1, 0);

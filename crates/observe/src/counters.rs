@@ -27,7 +27,7 @@ pub(crate) type Counts = BTreeMap<&'static str, u64>;
 /// The counter that is the sum of groups and processes.
 pub(crate) const PAGE_FAULTS: &str = "page_faults";
 
-/// Bytes of a sector in `/sys/block/*/stat`, whatever the device's own are
+/// Bytes of a sector in `/sys/block/*/stat`, whatever the sector size of the device
 /// (`Documentation/block/stat.rst`).
 const SECTOR: u64 = 512;
 
@@ -345,7 +345,7 @@ mod tests {
             ("vm_exits", 1234),
         ];
         assert_eq!(counts, Counts::from(expected));
-        // In the host's network there is nothing of the guest's own to count.
+        // A guest in the host's network has no packets of its own to count.
         fs::remove_file(root.join("proc/77/ns/net")).unwrap();
         std::os::unix::fs::symlink("net:[1]", root.join("proc/77/ns/net")).unwrap();
         assert!(!Counters::open(root, &accounts).read(&mut Vec::new()).contains_key("network_packets"));
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(read()["block_read_bytes"], 100);
         write(root, &format!("blkio/group/{THROTTLE}"), "Total 0\n");
         assert_eq!(read()["block_read_bytes"], 0);
-        // A host that does not: the zero is none of the group's, and its processes are asked.
+        // On a host that does not count, the zero says nothing, and the processes are read.
         write(root, &format!("blkio/{THROTTLE}"), "Total 0\n");
         let own = std::process::id();
         write(root, "blkio/group/cgroup.procs", &format!("{own}\n"));

@@ -78,7 +78,7 @@ impl Placement {
         }
     }
 
-    /// By the affinity of the first thread of a process, or of the calling thread.
+    /// The placement by the affinity of the first thread of a process, or of the calling thread.
     pub(crate) fn of_process(pid: Option<u32>, used: &[u32]) -> Self {
         let pid = match pid {
             Some(pid) => match i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
@@ -120,7 +120,7 @@ impl GroupClock {
         Some(Self::Usage(PolledFile::open(directory.join("cpu.stat"))?, Placement::of_group(directory, used)))
     }
 
-    /// `None` if the group no longer exists.
+    /// Reads the CPU time; `None` if the group no longer exists.
     pub(crate) fn read(&self, used: &[u32], scratch: &mut Vec<u8>) -> Option<CpuUse> {
         match self {
             Self::PerCpu(file) => Some(per_cpu(file.text(scratch)?, used)),

@@ -12,7 +12,7 @@ const FIRST: usize = 16 << 10;
 pub(crate) struct PolledFile(File);
 
 impl PolledFile {
-    /// `None` if it cannot be opened.
+    /// Opens the file; `None` if it cannot be opened.
     pub(crate) fn open(path: impl AsRef<Path>) -> Option<Self> {
         File::open(path).ok().map(Self)
     }

@@ -1,4 +1,4 @@
-//! Trees of files that stand for a host, for the tests of this crate.
+//! Trees of files that imitate a host, for the tests of this crate.
 
 use std::fs;
 use std::path::Path;

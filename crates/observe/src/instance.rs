@@ -18,8 +18,7 @@ use weigh_host::accounts::{Accounts, Process};
 use weigh_host::settings::SettingsFiles;
 use weigh_model::{Charge, CpuTime, HostSettings, Observed, Pressure};
 
-/// For how long settings are cached: in short trials reading them would cost more than everything
-/// else.
+/// How long settings are cached: in short trials reading them would cost more than everything else.
 const SETTINGS_NS: u64 = 2_000_000_000;
 /// Name of the kernel threads among the shared daemons.
 const KERNEL: &str = "kernel-threads";
@@ -54,7 +53,7 @@ struct Tracked {
 /// All counters of CPU time at one moment.
 #[derive(Debug)]
 pub(crate) struct CpuReading {
-    /// On the host's monotonic clock.
+    /// The moment on the host's monotonic clock.
     pub(crate) at_ns: u64,
     pub(crate) stat: Option<Stat>,
     /// Time of all tasks on the CPUs in use.

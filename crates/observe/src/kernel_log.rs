@@ -18,7 +18,7 @@ const MOST_RECORDS: usize = 512;
 pub(crate) struct KernelLog(File);
 
 impl KernelLog {
-    /// `None` if this user may not read it (`dmesg_restrict`).
+    /// Opens the log; `None` if this user may not read it (`dmesg_restrict`).
     pub(crate) fn open(root: &Path) -> Option<Self> {
         let nonblocking = libc::O_NONBLOCK;
         let file =

@@ -43,12 +43,12 @@ impl KernelThreads {
         Self(busy.into_iter().map(|(_, pid)| (pid, Placement::of_process(Some(pid), used))).collect())
     }
 
-    /// Time of each since boot; `None` for one that ended.
+    /// CPU time of each thread since boot; `None` for one that ended.
     pub(crate) fn read(&self) -> Vec<Option<u64>> {
         self.0.iter().map(|(pid, _)| process_ns(*pid)).collect()
     }
 
-    /// Their use between two readings.
+    /// CPU time of the threads between two readings.
     pub(crate) fn spent(&self, earlier: &[Option<u64>], later: &[Option<u64>]) -> CpuUse {
         let mut spent = CpuUse::default();
         for ((_, place), (earlier, later)) in self.0.iter().zip(earlier.iter().zip(later)) {

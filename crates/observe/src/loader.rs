@@ -14,7 +14,7 @@ pub(crate) struct LoaderClock {
     clocks: Clocks,
 }
 
-/// One reading.
+/// One reading of the clocks.
 #[derive(Debug)]
 pub(crate) struct LoaderReading {
     at_ns: u64,
@@ -24,7 +24,7 @@ pub(crate) struct LoaderReading {
 }
 
 impl LoaderClock {
-    /// `used` are the CPUs of the guest, where its time must not count as foreign.
+    /// Opens the clocks. `used` are the CPUs of the guest, where the loader's time is not foreign.
     pub(crate) fn open(accounts: &Accounts, cpus: &[u32], used: &[u32]) -> Self {
         Self { cpus: cpus.to_vec(), clocks: Clocks::open(std::slice::from_ref(accounts), used) }
     }
@@ -41,7 +41,7 @@ impl LoaderClock {
         LoaderReading { at_ns, spent, idle }
     }
 
-    /// Its use between two readings, for the balance and for the record.
+    /// The loader's use between two readings, for the balance and for the record.
     pub(crate) fn compare(&self, earlier: &LoaderReading, later: &LoaderReading) -> (CpuUse, LoaderUse) {
         let spent = later.spent.since(earlier.spent);
         let window_ns = later.at_ns.saturating_sub(earlier.at_ns);
@@ -70,9 +70,9 @@ pub struct RemoteLoaderReading {
 }
 
 impl RemoteLoaderReading {
-    /// From the machine's monotonic clock, its `/proc/stat` for the CPUs that the loader may use,
-    /// and the `/proc/self/stat` of the probe, which is the parent of all loader processes; `None`
-    /// if the files cannot be parsed.
+    /// Parses a reading from the machine's monotonic clock, its `/proc/stat` for the CPUs that the
+    /// loader may use, and the `/proc/self/stat` of the probe, which is the parent of all loader
+    /// processes; `None` if the files cannot be parsed.
     pub fn of(at_ns: u64, cpu_times: &str, own: &str, cpus: &[u32]) -> Option<Self> {
         // The name, which may contain anything, is followed by the state; utime, stime, cutime and
         // cstime are fields 14 to 17 (proc_pid_stat(5)).

@@ -15,7 +15,7 @@ use weigh_host::cgroup::CgroupView;
 
 /// The files of kernel same-page merging (Documentation/admin-guide/mm/ksm.rst).
 const KSM: &str = "/sys/kernel/mm/ksm";
-/// The thread that merges.
+/// Name of the merging thread.
 const MERGER: &str = "ksmd";
 
 /// Total memory of some guests at one moment.
@@ -182,8 +182,8 @@ impl Group {
         pids
     }
 
-    /// `memory.kmem.usage_in_bytes` of version 1; `kernel` of `memory.stat` of version 2, or the
-    /// sum of its parts before Linux 5.18.
+    /// Kernel memory of the group, bytes: `memory.kmem.usage_in_bytes` of version 1; `kernel` of
+    /// `memory.stat` of version 2, or the sum of its parts before Linux 5.18.
     fn kernel_bytes(&self) -> Option<u64> {
         let (directory, version) = self.memory.as_ref()?;
         match version {
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::fixtures::{v1, v2, write};
 
-    /// A process with this much of its own, seen from outside.
+    /// This process is listed for two guests, and its memory is counted once.
     #[test]
     fn memory_of_a_process_is_counted_once() {
         const OWN: usize = 32 << 20;

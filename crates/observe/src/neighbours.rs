@@ -27,7 +27,7 @@ struct NeighbourClock {
 }
 
 impl NeighbourClocks {
-    /// `used` are the CPUs of the measured guest.
+    /// Opens the clocks. `used` are the CPUs of the measured guest.
     pub(crate) fn open(guests: &[Accounts], clients: &[Accounts], used: &[u32]) -> Self {
         Self { guests: NeighbourClock::open(guests, used), clients: NeighbourClock::open(clients, used) }
     }

@@ -72,7 +72,7 @@ impl Observer {
         Self::at(Path::new("/"), &Hierarchy::detect())
     }
 
-    /// With the host's file system at `root`.
+    /// Opens the files of a host whose file system is at `root`.
     pub(crate) fn at(root: &Path, hierarchy: &Hierarchy) -> Self {
         Self {
             settings: SettingsFiles::open(root, &weigh_host::facts::allowed_cpus()),
@@ -246,7 +246,7 @@ mod tests {
             self.0.path().join(path)
         }
 
-        /// What is observed while `change` is made.
+        /// Observes a window in which `change` is made.
         fn observe(&self, layout: Layout, group: CgroupView, change: impl FnOnce()) -> Observed {
             let root = if layout == Layout::V2 { self.path("cgroup") } else { self.path("cgroups") };
             let mut observer = observer(self.0.path(), &Hierarchy::at(root, layout));
@@ -295,7 +295,7 @@ mod tests {
             fake.write("cgroup/g/cpu.stat", "usage_usec 60000\nnr_throttled 3\nthrottled_usec 4\n");
             fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 6 0 0 10 4 0 0 0\nctxt 100\n");
         });
-        // Of 200 ms 140 were idle and 60 the guest's.
+        // Of 200 ms, 140 were idle and 60 were the guest's.
         assert_eq!((seen.window_ns, seen.foreign.ns), (200_000_000, 0));
         assert!(seen.foreign.uncertainty_ns >= 20_000_000, "{seen:?}");
         assert_eq!(seen.charge.guest_ns, 60_000_000);

@@ -157,8 +157,8 @@ mod tests {
         assert!(open(root, &Accounts::of_group(gone)).is_empty());
     }
 
-    /// With a software event, which every kernel has: a thread that waits for thirty programs is
-    /// switched away as often, because it does not run between the start and the execution of one.
+    /// Counts a software event, which every kernel has. A thread that waits for thirty programs is
+    /// switched away as often, because it does not run between start and execution of a program.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs something to wait for")]
     fn events_are_counted() {
@@ -172,15 +172,15 @@ mod tests {
         assert!((30..3_000).contains(&count), "{count}");
     }
 
-    /// Only processes in the group are counted. With a software event, because not every host has a
-    /// PMU.
+    /// Only processes in the group are counted. The event is a software event, because not every
+    /// host has a PMU.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process in the group")]
     fn only_the_group_is_counted() {
         use std::io::Write;
         use weigh_host::cgroup::{Hierarchy, Layout, Limits};
         use weigh_host::ledger::Ledger;
-        // The tree beside those of version 1: it limits nothing, so a group there disturbs nobody.
+        // This tree of version 2 has no controllers, so a group in it disturbs nobody.
         let tree = Path::new("/sys/fs/cgroup/unified");
         let plain =
             fs::read_to_string(tree.join("cgroup.controllers")).is_ok_and(|names| names.trim().is_empty());

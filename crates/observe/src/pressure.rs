@@ -13,7 +13,7 @@ pub(crate) struct PressureFiles {
 }
 
 impl PressureFiles {
-    /// `None` if the kernel has no pressure information, or was booted with `psi=0`.
+    /// Opens the files; `None` without pressure information, as with `psi=0`.
     pub(crate) fn open(root: &Path) -> Option<Self> {
         let open = |name: &str| PolledFile::open(root.join("proc/pressure").join(name));
         let files = Self { cpu: open("cpu")?, memory: open("memory")?, io: open("io")? };
@@ -35,7 +35,7 @@ pub(crate) fn growth(earlier: Pressure, later: Pressure) -> Pressure {
     combined(later, earlier, u64::saturating_sub)
 }
 
-/// Both times of every kind, combined by `by`.
+/// Combines the times of every kind by `by`.
 pub(crate) fn combined(one: Pressure, other: Pressure, by: fn(u64, u64) -> u64) -> Pressure {
     Pressure {
         cpu_some_ns: by(one.cpu_some_ns, other.cpu_some_ns),
@@ -46,8 +46,8 @@ pub(crate) fn combined(one: Pressure, other: Pressure, by: fn(u64, u64) -> u64) 
     }
 }
 
-/// `some` and `full`, nanoseconds; the file counts microseconds. Kernels before 5.13 have no `full`
-/// for CPUs.
+/// The totals of `some` and `full`, nanoseconds; the file counts microseconds. Kernels before 5.13
+/// have no `full` for CPUs.
 fn totals(text: &str) -> Option<(u64, u64)> {
     let total = |kind: &str| {
         let line = text.lines().find(|line| line.starts_with(kind))?;

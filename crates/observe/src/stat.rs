@@ -5,17 +5,17 @@ use crate::files::PolledFile;
 /// Time of some CPUs, clock ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// How many CPUs.
+    /// Number of CPUs.
     pub(crate) cpus: u64,
-    /// Idle, including waiting for I/O. Kernels that stop the tick of idle CPUs (NO_HZ, all usual
-    /// ones) measure it precisely and only *print* it in ticks, whereas times of running tasks are
-    /// sampled at ticks.
+    /// Idle time, including waiting for I/O. Kernels that stop the tick of idle CPUs (NO_HZ, all
+    /// usual ones) measure it precisely and only *print* it in ticks, whereas times of running
+    /// tasks are sampled at ticks.
     pub(crate) idle: u64,
-    /// Interrupts, hard and soft.
+    /// Time of interrupts, hard and soft.
     pub(crate) interrupts: u64,
-    /// Soft interrupts alone.
+    /// Time of soft interrupts alone.
     pub(crate) softirq: u64,
-    /// Steal: taken by the hypervisor.
+    /// Steal: time taken by the hypervisor.
     pub(crate) steal: u64,
 }
 
@@ -45,9 +45,9 @@ impl Times {
 /// A reading of `/proc/stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// The CPUs in use.
+    /// Times of the CPUs in use.
     pub(crate) used: Times,
-    /// All of them.
+    /// Times of all CPUs.
     pub(crate) all: Times,
     /// Context switches of the host since boot.
     pub(crate) context_switches: u64,

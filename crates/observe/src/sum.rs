@@ -1,4 +1,4 @@
-//! Adding up several windows of a trial.
+//! Adds up several windows of a trial.
 
 use crate::frequency::span;
 use crate::pressure::combined;
@@ -59,7 +59,7 @@ fn charge(total: &mut Charge, window: Charge) {
     }
 }
 
-/// The same loader in two windows, on the same CPUs.
+/// Adds up the use of a loader in two windows, on the same CPUs.
 fn loaders(one: LoaderUse, other: LoaderUse) -> LoaderUse {
     LoaderUse {
         cpus: one.cpus,

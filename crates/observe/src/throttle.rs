@@ -57,7 +57,7 @@ mod tests {
         write(&mount, "cpu.stat", "nr_periods 0\nnr_throttled 1000\nthrottled_time 1000\n");
         write(&mount, "run/cpu.stat", "nr_periods 9\nnr_throttled 2\nthrottled_time 20\n");
         write(&group, "cpu.stat", "nr_periods 9\nnr_throttled 1\nthrottled_time 100\n");
-        // A second guest of the same run: what is above both counts once.
+        // A second guest of the same run: throttling of their common parents counts once.
         let other = mount.join("run/other");
         write(&other, "cpu.stat", "nr_periods 9\nnr_throttled 4\nthrottled_time 1000\n");
         let view = |path: &Path| v1("cpu", path);

@@ -11,8 +11,8 @@ use weigh_model::Charge;
 /// helpers and daemons by name. Helpers and daemons include their children that ended and were
 /// waited for, such as the runtime of a shim, in clock ticks of 10 ms. The other fields are empty.
 ///
-/// A guest that was launched within a window has used all of it there; for daemons the difference
-/// of two calls counts.
+/// For a guest that was launched within a window, the result is its use in the window; for daemons,
+/// take the difference of two calls.
 pub fn cpu_use_since_start(accounts: &Accounts) -> Charge {
     Charge {
         guest_ns: Clocks::open(std::slice::from_ref(accounts), &[]).read(&[], &mut Vec::new()).total,

@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(ProcessStat::parse("7 (x) S 1"), None);
     }
 
-    /// A process that gives itself a name of no text is counted all the same.
+    /// A process whose name is not valid text is counted all the same.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process of its own")]
     fn names_that_are_no_text_hide_nothing() {
@@ -134,8 +134,8 @@ mod tests {
         assert!(seen.page_faults > 0 && ended == Some(0), "{seen:?}, {ended:?}");
     }
 
-    /// Children that ended are in the sum as much as those that live: the shells of the tree say
-    /// themselves what they used.
+    /// Children that ended count as much as those that live: the shells of the tree report their
+    /// own use.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process tree of its own")]
     fn ended_descendants_are_counted() {
@@ -157,7 +157,7 @@ mod tests {
             let told =
                 [lines.next().unwrap(), lines.next().unwrap()].iter().map(|line| used_ns(line)).sum::<u64>();
             let now = tree.read();
-            // Both are of whole ticks, of each process; starting shells takes one more.
+            // Both are in whole ticks of each process; starting shells takes one more.
             let apart = now.spent.total.abs_diff(told);
             assert!(apart <= now.uncertainty_ns + 40_000_000, "{now:?}, told: {told} ns");
             assert!(told > told_before + 80_000_000, "a spin is more than that: {told} ns");
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(tree.read(), TreeTime::default(), "it is gone");
     }
 
-    /// The sum of a line of the shell's `times`, as in `0m0.120000s 0m0.010000s`.
+    /// The sum of a line of the shell's `times`, such as `0m0.120000s 0m0.010000s`.
     fn used_ns(line: &str) -> u64 {
         let part = |part: &str| {
             let (minutes, seconds) = part.trim_end_matches('s').split_once('m').unwrap();

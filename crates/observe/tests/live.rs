@@ -1,4 +1,4 @@
-//! The sensors against what this host really does.
+//! The sensors against the real activity of this host.
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests start their own load")]
 
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use weigh_host::accounts::{Accounts, Process};
 use weigh_model::Observed;
 use weigh_observe::{Observer, Sensors};
 
-/// One test at a time: their loops would take the CPU from each other.
+/// Runs one test at a time, because their loops would take the CPU from each other.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -24,7 +24,7 @@ impl Load {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        // It is in its loop when it has had some time of the CPU (proc(5), schedstat).
+        // The loop runs once it has had some CPU time (proc(5), schedstat).
         let had_ns = || {
             let text = std::fs::read_to_string(format!("/proc/{}/schedstat", child.id())).unwrap_or_default();
             text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok())
@@ -43,8 +43,8 @@ impl Drop for Load {
     }
 }
 
-/// What several observers see in the same window, so that what else the host does is the same for
-/// all.
+/// The observations of several observers in the same window, so that other activity of the host is
+/// the same for all.
 fn together(views: &[Accounts], cpus: &[u32], length: Duration) -> Vec<Observed> {
     let mut observers: Vec<_> = views
         .iter()
@@ -67,12 +67,12 @@ fn cpus() -> (u32, Option<u32>) {
     (last, all.into_iter().find(|cpu| *cpu != last))
 }
 
-/// One per cent of the window, and the time that a running task has not been charged for yet.
+/// One per cent of the window, and the time for which a running task has not been charged yet.
 fn margin(seen: &Observed) -> u64 {
     seen.window_ns / 100 + seen.foreign.uncertainty_ns
 }
 
-/// A loop on a CPU in use is foreign with its true share, and not when it is the guest's own.
+/// A loop on a CPU in use is foreign with its true share, unless it belongs to the guest.
 #[test]
 fn a_loop_is_foreign_unless_it_is_the_guests() {
     let _turn = turn();
@@ -89,7 +89,7 @@ fn a_loop_is_foreign_unless_it_is_the_guests() {
     assert!(own.foreign.ns <= own.window_ns.saturating_sub(got) + margin(own), "{own:?}");
 }
 
-/// A loop on another CPU is no matter, whoever's it is.
+/// A loop on another CPU does not matter, whoever runs it.
 #[test]
 fn a_loop_on_another_cpu_is_not_foreign() {
     let _turn = turn();
@@ -123,7 +123,7 @@ fn helpers_and_daemons_are_not_foreign() {
     }
 }
 
-/// What nobody is charged for is what is left of the CPUs' busy time.
+/// The unattributed time is what is left of the CPUs' busy time.
 #[test]
 fn accounts_are_reconciled_with_the_host() {
     let _turn = turn();
@@ -138,7 +138,7 @@ fn accounts_are_reconciled_with_the_host() {
     assert!(difference.abs_diff(charges[1].guest_ns) <= bound, "{left:?} {seen:?}");
 }
 
-/// What every host tells is there, and what does not apply is not.
+/// Values that every host has are present, and values that do not apply are absent.
 #[test]
 fn the_host_is_described() {
     let _turn = turn();

@@ -1,11 +1,11 @@
-//! Sandboxes by bubblewrap, the program below Flatpak: namespaces and binds by an ordinary program
-//! of the host, without a daemon.
+//! Sandboxes by bubblewrap, the program below Flatpak: an ordinary program of the host makes
+//! namespaces and binds, without a daemon.
 //!
-//! `bwrap` is told every mount on its command line, makes the namespaces, and waits outside of them
-//! for the probe, which is process 1 inside. It is started in the guest's control group like any
-//! process of the host and stays there, so that all it costs is the guest's. Its option
-//! `--die-with-parent` is not used: that signal comes at the end of the *thread* that started it.
-//! The probe ends with its standard input instead.
+//! `bwrap` takes every mount on its command line, makes the namespaces, and waits outside of them
+//! for the probe, which is process 1 inside. It starts in the guest's control group like any
+//! process of the host and stays there, so all that it costs is charged to the guest. Its option
+//! `--die-with-parent` is not used, because it sends its signal when the *thread* that started
+//! `bwrap` ends. Instead, the probe ends when its standard input does.
 
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_text;
@@ -87,8 +87,7 @@ impl Platform for Bubblewrap {
                 "run as root, or with `storage=volume`",
             ));
         }
-        // This version of bwrap cannot mount overlays itself; where none but it sees the mount, it
-        // can bind one.
+        // This version of bwrap cannot mount overlays, but can bind one that only it sees.
         let namespaces = if overlay { UnshareFlags::NEWNS } else { UnshareFlags::empty() };
         let runtime = Runtime::new(&command);
         let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
@@ -106,7 +105,7 @@ impl Bubblewrap {
         common_keys::program(self, environment, "bwrap", REMEDY)
     }
 
-    /// Not `--unshare-all`, which makes a user namespace as well, for root too.
+    /// Does not use `--unshare-all`, which makes a user namespace as well, even for root.
     fn isolate(&self, command: &mut Arguments, environment: &EnvironmentSpec) {
         command.add(["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--hostname", "weigh", "--as-pid-1"]);
         command.add(["--unshare-cgroup-try"]);
@@ -153,12 +152,12 @@ impl Arguments {
         };
         let target = Path::new(Storage::TARGET);
         let mounts = request.root.mounts();
-        // What lies below the storage comes after it: a user's directory, maybe.
+        // Mounts below the storage, such as a user's directory, come after it.
         let (stored, first): (Vec<_>, Vec<_>) =
             mounts.into_iter().partition(|mount| Storage::holds(mount.target()));
         for mount in first {
             match mount {
-                // Mounted below, where a root that has no such place has one by then.
+                // Bound below, so that roots without this scratch mount have it too.
                 Mount::Scratch(path) if path == target && on_disk.is_some() => {}
                 mount => self.mount_one(mount),
             }

@@ -1,18 +1,18 @@
-//! Containers by Charliecloud, as computing centres have them: `ch-run` gives a program a root of
-//! its own in a user and a mount namespace, and nothing else.
+//! Containers by Charliecloud, as computing centres have them: `ch-run` gives a program its own
+//! root in a user and a mount namespace, and nothing else.
 //!
-//! `ch-run` makes the namespaces and becomes the probe, so that no process of it is left. Processes,
-//! devices and, unless the key `net` says otherwise, the network are the host's: root on the host
-//! that is root of such a guest still comes to the host's disks by `/dev`.
+//! `ch-run` makes the namespaces and becomes the probe, so none of its own processes remains.
+//! Processes, devices and, unless the key `net` says otherwise, the network are the host's. If the
+//! host's root starts such a guest, the guest's root can reach the host's disks through `/dev`.
 
-use crate::spawn::{Kind, Made, Making, OwnMount, Sandbox};
+use crate::spawn::{Kind, LaunchContext, LaunchSpec, OwnMount, Sandbox};
 use crate::{About, Capabilities, PlatformError, Result, common_keys};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use weigh_images::Mount;
 
-/// In what a guest differs from the host because of what it is.
+/// How a guest differs from the host by design: pairs of parity key and reason.
 const IMPLIES: &[(&str, &str)] = &[
     ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
     ("mounts:", "its root is put together from read-only binds"),
@@ -48,15 +48,15 @@ const KIND: Kind = Kind {
 /// The platform `charliecloud`.
 pub const CHARLIECLOUD: Sandbox = Sandbox::new(&KIND);
 
-fn make(making: &Making<'_>) -> Result<Made> {
-    // Without the first it would show the host's /tmp.
-    let mut made = Made {
+fn make(making: &LaunchContext<'_>) -> Result<LaunchSpec> {
+    // Without `--private-tmp` the guest would see the host's /tmp.
+    let mut made = LaunchSpec {
         arguments: ["--private-tmp", "--no-passwd"].map(Into::into).into(),
         variables: vec!["USER=root".into()],
-        ..Made::default()
+        ..LaunchSpec::default()
     };
-    // That lies over what the root has below its own /tmp, which is shown there once more: read-only,
-    // from places outside of the root.
+    // The private /tmp hides what the root has below its own /tmp. Those files are shown there once
+    // more, read-only, from places outside of the root.
     let mounts = making.request.root.mounts();
     let binds = mounts.into_iter().filter_map(|mount| match mount {
         Mount::Bind(bind) if bind.target.starts_with("/tmp") => Some(bind),
@@ -74,7 +74,7 @@ fn make(making: &Making<'_>) -> Result<Made> {
     Ok(made)
 }
 
-/// A bind as `ch-run` takes it.
+/// Returns a bind in the form that `ch-run` takes, `SOURCE:TARGET`.
 fn pair(source: &Path, target: &Path) -> Result<OsString> {
     let has_colon = |path: &&Path| path.as_os_str().as_encoded_bytes().contains(&b':');
     if let Some(path) = [source, target].into_iter().find(has_colon) {

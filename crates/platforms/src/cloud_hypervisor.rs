@@ -1,16 +1,16 @@
-//! Cloud Hypervisor: a virtual machine with virtio's devices on PCI and ACPI, told what to do over
-//! a socket.
+//! Cloud Hypervisor: a virtual machine with virtio devices on PCI and ACPI, controlled over a
+//! socket.
 //!
-//! The program is the user's, or the distribution's where it packs it. It runs as whoever runs
-//! weighbridge, in a control group of its own.
+//! The program is the user's, or the distribution's where one packages it. It runs as the user who
+//! runs weighbridge, in a control group of its own.
 //!
-//! **KVM** executes the guest: it is proven and named as with Firecracker (`vm/vmm/kvm.rs`).
+//! **KVM** executes the guest; its proof and its name are as with Firecracker (`vm/vmm/kvm.rs`).
 //!
-//! **The root** is in memory, or on a disk made of the image; of the host's own files the guest
-//! sees none.
+//! **The root** is in memory, or on a disk made from the image; the guest sees none of the host's
+//! own files.
 //!
 //! **Freezing** stops the guest's CPUs. **Saving** writes its memory, its devices and its
-//! configuration; the probe, which listens, is connected to anew when it is restored
+//! configuration. The probe listens, so weighbridge connects to it again after a restore
 //! (`docs/design/0024-firecracker-and-cloud-hypervisor.md`).
 
 mod monitor;
@@ -24,7 +24,7 @@ const KIND: Kind = Kind {
     monitor: &ByApi,
     about: About {
         name: "cloud-hypervisor",
-        summary: "a virtual machine by Cloud Hypervisor, whose program is the user's; needs KVM",
+        summary: "a virtual machine by Cloud Hypervisor, a program that you provide; needs KVM",
         keys: &[
             vmm::ACCEL,
             common_keys::CPUS,

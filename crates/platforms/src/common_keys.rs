@@ -1,15 +1,15 @@
-//! The keys that platforms have in common: one word means the same wherever a platform takes it.
+//! The keys that platforms have in common: a word means the same wherever a platform takes it.
 //!
-//! A platform lists those of them that it has in its `keys`; what is not listed is refused by
-//! [`crate::resolve`] with the keys that are there. `cpus`, `memory` and `rootfs` need nothing of
-//! the driver: whoever makes a request lets [`settle_request`] read them.
+//! A platform lists those that it supports in its `keys`; [`crate::resolve`] refuses any other key
+//! and names the supported ones. Drivers need not handle `cpus`, `memory` and `rootfs`: whoever
+//! makes a request applies them by [`settle_request`] and [`image`].
 
 use crate::{GuestRequest, KeySpec, Platform, setting};
 use std::path::{Path, PathBuf};
 use weigh_images::store::Store;
 use weigh_model::{EnvironmentSpec, ImageSpec, SpecError, parse_bytes};
 
-/// `cpus`: how many CPUs guests of this environment get, of those that the run gives to all.
+/// `cpus`: how many of the run's CPUs each guest of this environment gets.
 pub const CPUS: KeySpec = KeySpec::number("cpus")
     .about("number of CPUs, the first of those that the run uses; default: all of them");
 
@@ -26,16 +26,16 @@ pub const ROOTFS: KeySpec = KeySpec::text("rootfs").about(
 pub const SECCOMP: KeySpec =
     KeySpec::words("seccomp", &["on", "off"]).about("the platform's usual filter of system calls, on or off");
 
-/// `seccomp` of platforms that have no filter by themselves: on, it has the effect of Docker's.
+/// `seccomp` of platforms without a filter of their own: `on` has the effect of Docker's filter.
 pub const SECCOMP_OFF: KeySpec = KeySpec {
     default: "off",
     summary: "a filter of system calls with the effect of Docker's usual one, on or off",
     ..SECCOMP
 };
 
-/// `user`: whom the guest's root is.
+/// `user`: which user of the host the guest's root is.
 pub const USER: KeySpec = KeySpec::words("user", &["root", "mapped"])
-    .about("root of the host, or root of a user namespace that is nobody outside");
+    .about("root of the host, or root of a user namespace, without rights outside it");
 
 /// `storage`: what lies behind the guest's `/var/tmp`.
 pub const STORAGE: KeySpec = KeySpec::words("storage", &["tmpfs", "volume", "overlay"])
@@ -53,8 +53,7 @@ pub const fn net(words: &'static [&'static str]) -> KeySpec {
     )
 }
 
-/// The program of a platform: the file that `binary` names, or the one of this name that is
-/// installed.
+/// Finds the program of a platform: the file that `binary` names, or the installed one.
 ///
 /// # Errors
 /// [`crate::PlatformError::Missing`] with the remedy.
@@ -72,15 +71,15 @@ pub(crate) fn program(
     found.canonicalize().map_err(crate::PlatformError::io(format!("resolve {name}")))
 }
 
-/// In what a guest differs from the host because it has a root put together from binds, and a
-/// network as its key says.
+/// How a guest whose root is put together from binds, with a network by the key `net`, differs from
+/// the host by design: pairs of parity key and reason.
 pub(crate) const OWN_ROOT: &[(&str, &str)] = &[
     ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
     ("mounts:", "its root is put together from read-only binds"),
     ("network", "a network namespace of its own, as `net` says"),
 ];
 
-/// [`OWN_ROOT`] of a guest that an ordinary user has.
+/// [`OWN_ROOT`] for a guest of an ordinary user.
 pub(crate) const OWN_ROOT_MAPPED: &[(&str, &str)] = &[
     OWN_ROOT[0],
     OWN_ROOT[1],
@@ -88,12 +87,12 @@ pub(crate) const OWN_ROOT_MAPPED: &[(&str, &str)] = &[
     ("user", "an ordinary user is root in a user namespace of its own"),
 ];
 
-/// [`OWN_ROOT`] or [`OWN_ROOT_MAPPED`], as whoever asks is root or not.
+/// Returns [`OWN_ROOT`] for root and [`OWN_ROOT_MAPPED`] for an ordinary user.
 pub(crate) fn own_root() -> &'static [(&'static str, &'static str)] {
     if weigh_host::facts::is_root() { OWN_ROOT } else { OWN_ROOT_MAPPED }
 }
 
-/// Adds what an ordinary user can do where namespaces are refused.
+/// Adds a remedy for ordinary users where the host refuses them namespaces.
 pub(crate) fn with_namespaces_remedy(found: crate::Availability, host: &crate::Host) -> crate::Availability {
     match found {
         crate::Availability::Missing { reason, remedy: None } if !host.is_root => {
@@ -106,10 +105,10 @@ pub(crate) fn with_namespaces_remedy(found: crate::Availability, host: &crate::H
     }
 }
 
-/// Refuses images without an init, for guests that are systems.
+/// Refuses images without an init for guests that boot a system.
 ///
 /// # Errors
-/// `rootfs`, underlined.
+/// An invalid `rootfs`, underlined.
 pub(crate) fn check_system_image(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     match environment.get("rootfs") {
         Some(word @ ("host" | "probe")) => {
@@ -121,10 +120,10 @@ pub(crate) fn check_system_image(environment: &EnvironmentSpec) -> Result<(), Sp
     }
 }
 
-/// Refuses the host's network for guests that are systems.
+/// Refuses the host's network for guests that boot a system.
 ///
 /// # Errors
-/// `net`, underlined.
+/// An invalid `net`, underlined.
 pub(crate) fn check_system_network(
     platform: &dyn Platform,
     environment: &EnvironmentSpec,
@@ -138,13 +137,13 @@ pub(crate) fn check_system_network(
     Err(environment.value_error("net", message, help))
 }
 
-/// What [`KeySpec`] cannot say of the common keys. Called for every environment.
+/// Checks what [`KeySpec`] cannot express about the common keys. Called for every environment.
 ///
 /// # Errors
 /// An invalid value, underlined.
 pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     if environment.get("cpus") == Some("0") {
-        return Err(environment.value_error("cpus", "an environment cannot have no CPU", "as in `cpus=1`"));
+        return Err(environment.value_error("cpus", "an environment needs at least 1 CPU", "as in `cpus=1`"));
     }
     if let Some(text) = environment.get("memory") {
         let too_small = |message: String| {
@@ -165,7 +164,7 @@ pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// The image of an environment, where it names one of its own.
+/// Returns the image that an environment names itself, if any.
 pub fn rootfs(environment: &EnvironmentSpec) -> Option<ImageSpec> {
     environment.get("rootfs").map(|text| match ImageSpec::from(text.to_string()) {
         // The run may be resumed from another directory.
@@ -174,8 +173,8 @@ pub fn rootfs(environment: &EnvironmentSpec) -> Option<ImageSpec> {
     })
 }
 
-/// The image of an environment: its own where it names one, else that of the run; but a guest with
-/// an init of its own boots the Debian image, where that of the run is no system.
+/// Returns the image of an environment: its own if it names one, else the run's. A guest with its
+/// own init boots the Debian image if the run's image holds no system.
 pub fn image(platform: &dyn Platform, environment: &EnvironmentSpec, of_run: &ImageSpec) -> ImageSpec {
     let boots = || platform.capabilities(environment).system;
     match rootfs(environment) {
@@ -185,8 +184,8 @@ pub fn image(platform: &dyn Platform, environment: &EnvironmentSpec, of_run: &Im
     }
 }
 
-/// Lets the environment's own `cpus` and `memory` decide over those of the run. `all_cpus` are
-/// those of the host, for a run that names none.
+/// Applies the environment's own `cpus` and `memory` to a request of the run. `all_cpus` are the
+/// host's, for a run that names none.
 pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestRequest {
     if let Some(count) = request.environment.get("cpus").and_then(|text| text.parse::<usize>().ok()) {
         if request.cpus.is_empty() {
@@ -200,12 +199,12 @@ pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestReque
     request
 }
 
-/// Why memory differs when the key `memory` says so: then by any amount.
+/// The reason for a difference in memory by the key `memory`, which may be of any amount.
 pub const MEMORY_BY_KEY: &str = "its key `memory` says so";
 
-/// In what a machine's network differs from that of guests on the host's kernel, and from another
+/// How a machine's network differs from that of guests on the host's kernel, and from another
 /// machine's.
-pub const CARD_OF_ITS_OWN: &[(&str, &str)] = &[
+pub const VIRTUAL_NIC_DIFFERENCES: &[(&str, &str)] = &[
     ("network-interface", "a card of the machine's own"),
     ("network-offloads", "what the machine's card and its driver agree on"),
     ("network-path:guest", "what the machine's card and its driver agree on"),
@@ -213,14 +212,13 @@ pub const CARD_OF_ITS_OWN: &[(&str, &str)] = &[
     ("sysctl:net.ipv4.tcp_wmem", "its kernel sizes it by the memory that it finds"),
 ];
 
-/// Why guests of another machine differ: then in anything that a machine decides, mitigations and
-/// the amount of memory among it.
+/// The reason why guests on another machine differ. They may differ in anything that depends on the
+/// machine, including mitigations and the amount of memory.
 pub const ANOTHER_MACHINE: &str = "another machine";
 
-/// In what an environment differs from others because of the common keys that it has: (parity key,
-/// reason).
+/// Returns how an environment's common keys make it differ from others: (parity key, reason).
 ///
-/// `own_image`: whether its image is another one than that of the run.
+/// `own_image`: whether its image is another one than the run's.
 pub fn implied(environment: &EnvironmentSpec, own_image: bool) -> Vec<(&'static str, &'static str)> {
     const BY_KEY: &[(&str, &[(&str, &str)])] = &[
         ("cpus", &[("cpus", "its key `cpus` says so")]),
@@ -250,21 +248,21 @@ pub fn implied(environment: &EnvironmentSpec, own_image: bool) -> Vec<(&'static 
 pub enum Storage {
     /// A tmpfs of the guest's own.
     Tmpfs,
-    /// This directory of the host, mode 1777, empty.
+    /// An empty directory of the host with mode 1777.
     Volume(PathBuf),
-    /// An overlay of these directories of the host, all there and empty.
+    /// An overlay of these directories of the host, which all exist and are empty.
     Overlay {
         /// Lowest layer.
         lower: PathBuf,
-        /// Takes what is written; mode 1777.
+        /// The layer that takes writes; mode 1777.
         upper: PathBuf,
-        /// What the kernel needs beside it, on the same file system.
+        /// The kernel's work directory, on the same file system as `upper`.
         work: PathBuf,
     },
 }
 
 impl Storage {
-    /// Where it is mounted in the guest.
+    /// Where the storage is mounted in the guest.
     pub const TARGET: &'static str = "/var/tmp";
 
     /// Whether a place in the guest lies below [`Storage::TARGET`], so that it is mounted after the
@@ -300,11 +298,11 @@ impl Storage {
         })
     }
 
-    /// Makes sure that a root has a place to mount it at: its own scratch mount there, or a
+    /// Makes sure that a root has a mount point for the storage: a scratch mount of the root, or a
     /// directory of the skeleton.
     ///
     /// # Errors
-    /// The image has a `/var` without a `/tmp`, and below a read-only bind none can be made; or a
+    /// The image has a `/var` without a `tmp`, and none can be made below a read-only bind; or a
     /// directory could not be made.
     pub fn place(&self, root: &weigh_images::Root) -> std::io::Result<()> {
         let target = std::path::Path::new(Self::TARGET);
@@ -318,8 +316,7 @@ impl Storage {
         std::fs::create_dir_all(root.skeleton.join("var/tmp"))
     }
 
-    /// Where an overlay is mounted for a program that takes only directories; nowhere for anything
-    /// else.
+    /// Returns where an overlay is mounted for a program that takes only directories, else `None`.
     pub fn merged(&self) -> Option<PathBuf> {
         match self {
             Self::Overlay { lower, .. } => Some(lower.with_file_name("merged")),
@@ -327,7 +324,7 @@ impl Storage {
         }
     }
 
-    /// The directory of the host that holds it all, where there is one.
+    /// Returns the directory of the host that holds the whole storage, if there is one.
     pub fn directory(&self) -> Option<&std::path::Path> {
         match self {
             Self::Tmpfs => None,

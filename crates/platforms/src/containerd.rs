@@ -1,9 +1,9 @@
-//! Containers by containerd, without Docker or Kubernetes above it: `ctr run` in the foreground, a
-//! shim beside the container.
+//! Containers by containerd, without Docker or Kubernetes above it: `ctr run` stays in the
+//! foreground, with a shim beside the container.
 //!
-//! The daemon is the user's: what is made in it is in a containerd namespace of the run's own, and
-//! it is never started or configured. The skeleton of the root is imported as an image of one
-//! layer, of which every guest gets a snapshot; everything else of the root is mounted.
+//! The daemon is the user's: weighbridge never starts or configures it, and makes everything in the
+//! run's own containerd namespace. The skeleton of the root is imported as an image of one layer,
+//! of which every guest gets a snapshot; everything else of the root is mounted.
 
 mod client;
 mod guest;
@@ -23,10 +23,10 @@ use weigh_network::{GuestNetwork, Mode};
 
 /// Name of the platform.
 const PLATFORM: &str = "containerd";
-/// What the shim of the reference runtime is called. Its containers run on the host's kernel.
+/// How the names of runc's shims begin. Their containers run on the host's kernel.
 const RUNC: &str = "io.containerd.runc.";
 
-/// In what a container differs from the host because of what it is.
+/// How a container differs from the host by design: pairs of parity key and reason.
 const IMPLIES: &[(&str, &str)] = &[
     ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
     ("mounts:/", "its root is a snapshot of an image, with read-only mounts on it"),
@@ -34,12 +34,12 @@ const IMPLIES: &[(&str, &str)] = &[
     ("network", "a network namespace of its own, as `net` says"),
 ];
 
-/// The same of a container whose runtime brings a kernel.
+/// The same for a container whose runtime brings a kernel.
 const IMPLIES_OWN_KERNEL: &[(&str, &str)] = &[
     ("kernel", "a kernel of its own, as `runtime` says"),
     ("clock-source", "its kernel has clocks of its own"),
     ("cpu-model", "the CPU that its kernel shows"),
-    ("memory", "its kernel tells a memory of its own"),
+    ("memory", "its kernel reports a memory of its own"),
     ("transparent-huge-pages", "decided by its own kernel"),
     ("mitigations", "decided by its own kernel"),
     ("aslr", "decided by its own kernel"),
@@ -76,7 +76,7 @@ const ABOUT: About = About {
         ),
         KeySpec::text("snapshotter")
             .or("overlayfs")
-            .about("what of containerd makes the roots of guests, as in `snapshotter=native`"),
+            .about("the snapshotter of containerd that makes guests' roots, as in `snapshotter=native`"),
         common_keys::BINARY,
     ],
 };
@@ -90,7 +90,7 @@ impl Platform for Containerd {
         let shares_kernel = setting(self, environment, "runtime").starts_with(RUNC);
         Capabilities {
             shares_kernel,
-            // What executes a kernel of its own need not be in the group of the container.
+            // A process that executes another kernel need not be in the container's control group.
             freeze: shares_kernel,
             implies: if shares_kernel { IMPLIES } else { IMPLIES_OWN_KERNEL },
             ..Capabilities::CONTAINER
@@ -108,14 +108,14 @@ impl Platform for Containerd {
                     "write a name that containerd knows, as in `{key}={}`",
                     setting(self, &EnvironmentSpec::new(PLATFORM, Default::default()), key)
                 );
-                return Err(environment.value_error(key, format!("`{name}` is no name of a {key}"), help));
+                return Err(environment.value_error(key, format!("`{name}` cannot name a {key}"), help));
             }
         }
         if let Some(address) = environment.get("address")
             && !address.starts_with('/')
         {
             let help = "write an absolute path, as in `address=/run/k3s/containerd/containerd.sock`";
-            return Err(environment.value_error("address", format!("`{address}` is no socket's path"), help));
+            return Err(environment.value_error("address", format!("`{address}` is not absolute"), help));
         }
         Ok(())
     }
@@ -172,21 +172,20 @@ impl Containerd {
         setting(self, &request.environment, key)
     }
 
-    /// The root, with `/var/tmp` in the container's own snapshot where the keys say so.
-    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<own_layer::Layered<'a>> {
+    /// Returns the root, with `/var/tmp` in the container's own snapshot for `storage=overlay`.
+    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<own_layer::RootLayout<'a>> {
         let own = self.value(request, "storage") == "overlay";
         own_layer::of(&request.root, own, &host.work)
             .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
     }
 
-    /// What follows `ctr run` beside the names of this guest: all that users would say.
+    /// Returns the arguments of `ctr run` except the guest's names: those that a user would give.
     fn arguments(&self, host: &Host, request: &GuestRequest) -> Result<Vec<String>> {
         let root = self.root(host, request)?;
         let runtime = self.value(request, "runtime");
         let mut words = vec!["--runtime".into(), runtime.into()];
         if !runtime.starts_with(RUNC) {
-            // A machine is made as large as its container; the control group bounds what executes
-            // it.
+            // A machine is as large as its container; the control group limits what executes it.
             words.extend(["--cpus".into(), request.cpus_or_all().len().to_string()]);
             words.extend(
                 request
@@ -224,7 +223,7 @@ impl Containerd {
     }
 }
 
-/// The network namespace of the guest, in `ctr`'s words: its own unless they say otherwise.
+/// Returns the options of `ctr` for the guest's network namespace; without any it is a new one.
 fn network_options(network: Option<&GuestNetwork>) -> Vec<String> {
     match network {
         None => Vec::new(),
@@ -233,7 +232,7 @@ fn network_options(network: Option<&GuestNetwork>) -> Vec<String> {
     }
 }
 
-/// A mount in the form of comma-separated values with quotes where they are needed.
+/// Returns the option for a mount: comma-separated values, with quotes where they are needed.
 fn mount_option(kind: &str, source: &Path, target: &Path, options: &str) -> [String; 2] {
     let field = |name: &str, path: &Path| {
         let text = format!("{name}={}", path.display());

@@ -1,8 +1,7 @@
 //! Containers by crun, the runtime in C that Podman prefers.
 //!
-//! crun 1.8 refuses a host that has version 2 of control groups mounted beside version 1. There it
-//! runs in a mount namespace of its own in which that mount is not there; the host's stays as it
-//! is.
+//! crun 1.8 refuses a host that has cgroup v2 mounted beside v1. On such a host it runs in its own
+//! mount namespace without that mount; the host's mounts do not change.
 
 use crate::oci::{Kind, Oci, Saving};
 use crate::{About, common_keys};
@@ -10,7 +9,7 @@ use crate::{About, common_keys};
 const KIND: Kind = Kind {
     about: About {
         name: "crun",
-        summary: "a container by crun without an engine: as runc, by a smaller runtime",
+        summary: "a container by crun without an engine: like runc, but a smaller runtime",
         keys: &[
             common_keys::net(&["none", "host", "bridge", "nat"]),
             common_keys::STORAGE,

@@ -2,8 +2,8 @@
 //! call filter, capabilities and control groups.
 //!
 //! The skeleton of the root is imported as an image of one layer; everything else of the root is
-//! mounted. The probe speaks over the attached standard streams. The engine is the user's: what is
-//! made in it is the run's own, and it is never started or configured anew.
+//! mounted. The probe speaks over the attached standard streams. The engine is the user's:
+//! weighbridge never starts or reconfigures it, and what it makes there is the run's own.
 
 mod body;
 mod channel;
@@ -16,7 +16,7 @@ use crate::common_keys;
 use crate::oci::access::{Access, failed, number_of};
 use crate::oci::availability;
 use crate::oci::freezer::Freezer;
-use crate::oci::own_layer::{self, Layered};
+use crate::oci::own_layer::{self, RootLayout};
 use crate::process_tracker::ProcessTracker;
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
@@ -34,7 +34,7 @@ use weigh_host::ledger::{Change, EntryId};
 use weigh_images::Root;
 use weigh_model::EnvironmentSpec;
 
-/// In what a container differs from the host because of what it is.
+/// How a container differs from the host by design: pairs of parity key and reason.
 pub(crate) const IMPLIES: &[(&str, &str)] = &[
     ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
     ("mounts:/", "its root is the engine's overlay of an image, with read-only mounts on it"),
@@ -44,7 +44,7 @@ pub(crate) const IMPLIES: &[(&str, &str)] = &[
     ("user", "the engine runs containers as root"),
 ];
 
-/// So long after something was asked for, the engine has made it or never will, nanoseconds.
+/// How long after a request the engine has made something or never will, nanoseconds.
 const SETTLED_NS: u64 = 5_000_000_000;
 
 /// The platform `docker`.
@@ -74,7 +74,7 @@ impl Platform for Docker {
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        // Who may use the engine needs no other right.
+        // A user who may use the engine needs no other right.
         Capabilities { needs_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
             .with_networks(self, environment)
     }
@@ -121,7 +121,7 @@ impl Platform for Docker {
     }
 
     fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
-        if !Engine::connect()?.abilities()?.experimental {
+        if !Engine::connect()?.engine_info()?.experimental {
             let why = "checkpoints are an experimental feature of the Docker engine, and its experimental features are off here";
             return Err(PlatformError::CannotRestore(why.into()));
         }
@@ -134,9 +134,9 @@ impl Platform for Docker {
         let network = match self.value(request, "net") {
             "host" => "in the host's network",
             "none" => "without a network",
-            "bridge" => "at a bridge network weighbridge-<run> of the run's own",
-            "proxy" => "at the engine's default bridge, with ports published at the loopback interface",
-            _ => "at the engine's default bridge, with ports published for a client behind a link of its own",
+            "bridge" => "on a bridge network weighbridge-<run> of the run's own",
+            "proxy" => "on the engine's default bridge, with ports published on the loopback interface",
+            _ => "on the engine's default bridge, with ports published for a client behind a link of its own",
         };
         let mut changes = vec![
             "import an image weighbridge/<run> of a few megabytes into the Docker engine".into(),
@@ -155,7 +155,7 @@ impl Platform for Docker {
             return Err(PlatformError::StillThere(unknown));
         };
         let engine = Engine::connect_to(Path::new(socket))?;
-        // What the run asked for when it died, the engine may be about to make.
+        // The engine may still be about to make what the run requested when it died.
         let since = detail.get("recorded_ns").and_then(Value::as_u64).unwrap_or_default();
         loop {
             let age = monotonic_ns().checked_sub(since);
@@ -168,7 +168,7 @@ impl Platform for Docker {
     }
 }
 
-/// Removes one of the engine's things; whether it was there.
+/// Removes one of the engine's objects. Returns whether it existed.
 fn remove(engine: &Engine, what: &str, id: &str) -> Result<bool> {
     Ok(match what {
         "container" => {
@@ -192,32 +192,31 @@ impl Docker {
         setting(self, &request.environment, key)
     }
 
-    /// The root, with `/var/tmp` in the image where that is to be in the container's own layer, or
-    /// in a volume, which begins as a copy of what the image has there.
-    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<Layered<'a>> {
+    /// Returns the root, with `/var/tmp` in the image if that is to be in the container's own
+    /// layer, or in a volume, which begins as a copy of what the image has there.
+    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<RootLayout<'a>> {
         let own = self.value(request, "storage") != "tmpfs";
         own_layer::of(&request.root, own, &host.work)
             .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
     }
 
-    /// What only the engine can tell of an environment: whether it has the runtime, and whether it
-    /// maps users.
+    /// Checks what only the engine knows: whether it has the runtime, and whether it maps users.
     fn prove(&self, request: &GuestRequest, engine: &Engine) -> Result<()> {
         let (runtime, user) = (self.value(request, "runtime"), self.value(request, "user"));
         if runtime.is_empty() && user == "root" {
             return Ok(());
         }
-        let abilities = engine.abilities()?;
-        if !runtime.is_empty() && !abilities.runtimes.iter().any(|known| known == runtime) {
+        let info = engine.engine_info()?;
+        if !runtime.is_empty() && !info.runtimes.iter().any(|known| known == runtime) {
             return Err(PlatformError::missing(
                 format!("the runtime `{runtime}` of the Docker engine"),
                 format!(
                     "it has {}; add others to `runtimes` in /etc/docker/daemon.json and restart it",
-                    abilities.runtimes.join(", ")
+                    info.runtimes.join(", ")
                 ),
             ));
         }
-        if user == "mapped" && !abilities.remaps {
+        if user == "mapped" && !info.remaps {
             return Err(PlatformError::missing(
                 "user namespaces of the Docker engine",
                 "set `userns-remap` to `default` in /etc/docker/daemon.json and restart it",
@@ -226,7 +225,7 @@ impl Docker {
         Ok(())
     }
 
-    /// Imports the skeleton as an image; the ledger's entry of it, unless it is there already.
+    /// Imports the skeleton as an image. Returns its ledger entry, or `None` if the image is there.
     fn import(&self, host: &Host, request: &GuestRequest, engine: &Engine) -> Result<Option<EntryId>> {
         let root: &Root = &*self.root(host, request)?;
         let (repository, tag) = body::image_name(&host.run, root);
@@ -254,12 +253,12 @@ fn network_name(host: &Host) -> String {
     format!("weighbridge-{}", host.run)
 }
 
-/// Of at most 15 bytes, as names of links are.
+/// Returns the name of the run's bridge, at most 15 bytes long like all names of links.
 fn bridge_name(host: &Host) -> String {
     format!("wbd{:08x}", number_of(&[host.run.as_ref()]) >> 32)
 }
 
-/// The gateway of the run's own network, which is made if it is not there.
+/// Returns the gateway of the run's own network, which is made if it does not exist.
 fn network_of(host: &Host, engine: &Engine) -> Result<Ipv4Addr> {
     let name = network_name(host);
     if let Some(gateway) = engine.gateway(&name)? {

@@ -1,4 +1,4 @@
-//! Looking into the namespaces of a guest.
+//! Entering the namespaces of a guest.
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Of the kernel that runs, `proc_sys_kernel(5)`.
+/// The file with the running kernel's boot identity, `proc_sys_kernel(5)`.
 const BOOT_IDENTITY: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Uncovers the kernel's own boot identity in a guest's mount namespace, where a platform has
-/// mounted another one over it. By it the guest is seen to share the host's kernel, and with it the
-/// host's clock. Nothing mounted there: does nothing.
+/// mounted another one over it. It shows that the guest shares the host's kernel, and so the host's
+/// clock. Does nothing if nothing is mounted there.
 ///
 /// # Errors
 /// The process is gone, or its namespace cannot be entered.

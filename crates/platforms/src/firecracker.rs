@@ -1,19 +1,19 @@
 //! Firecracker: a virtual machine with a handful of devices on virtio's memory-mapped transport,
-//! told what to do over a socket.
+//! controlled over a socket.
 //!
-//! The program is the user's: no distribution packs it. It runs as whoever runs weighbridge, in a
-//! control group of its own; its companion that would lock it up further, the jailer, is not used,
-//! because nothing of it is on the path that is measured.
+//! The program is the user's: no distribution packages it. It runs as the user who runs
+//! weighbridge, in a control group of its own. The jailer, its companion that would confine it
+//! further, is not used, because no part of the jailer is on the path that is measured.
 //!
-//! **KVM** executes the guest, there is nothing else. So the platform is available where a guest
-//! has answered under it, and an environment's name says `accel=kvm` after that proof only
+//! **KVM** executes the guest; there is no alternative. The platform is available only where a
+//! guest has answered under KVM, and an environment's name says `accel=kvm` only after that proof
 //! (`vm/vmm/kvm.rs`).
 //!
-//! **The root** is in memory, or on a disk made of the image: Firecracker shares no files, so that
-//! of the host's own the guest sees none.
+//! **The root** is in memory, or on a disk made from the image. Firecracker shares no files, so the
+//! guest sees none of the host's own.
 //!
-//! **Freezing** stops the guest's CPUs. **Saving** writes its memory and its devices; connections
-//! of vsock do not outlive it, and the probe, which listens, is connected to anew
+//! **Freezing** stops the guest's CPUs. **Saving** writes its memory and its devices. vsock
+//! connections do not survive a restore; the probe listens, so weighbridge connects to it again
 //! (`docs/design/0024-firecracker-and-cloud-hypervisor.md`).
 
 mod monitor;
@@ -27,7 +27,7 @@ const KIND: Kind = Kind {
     monitor: &ByApi,
     about: About {
         name: "firecracker",
-        summary: "a virtual machine by Firecracker, whose program is the user's; needs KVM",
+        summary: "a virtual machine by Firecracker, a program that you provide; needs KVM",
         keys: &[
             vmm::ACCEL,
             common_keys::CPUS,
@@ -45,7 +45,7 @@ const KIND: Kind = Kind {
             common_keys::BINARY,
         ],
     },
-    // The interface's description, `MachineConfiguration`.
+    // Source: `MachineConfiguration` in the API's description.
     most_cpus: Some(32),
 };
 

@@ -1,9 +1,9 @@
 //! The life of a guest, written once for all platforms.
 //!
-//! A platform says in a [`Backend`] how its guests differ: how they are frozen, how they end, who
-//! works for them. Everything else is in [`GuestCore`]: the session with the probe, the log, the
-//! control group, the network, what the ledger knows of the guest, and the order in which it all is
-//! undone:
+//! A platform says in a [`Backend`] how its guests differ: how they are frozen, how they end, which
+//! processes work for them. Everything else is in [`GuestCore`]: the session with the probe, the
+//! log, the control group, the network, the guest's ledger entries, and the order in which all of
+//! it is undone:
 //!
 //! ```text
 //! thaw                 a frozen guest does not answer; a saved one stays as it is
@@ -49,7 +49,7 @@ pub(crate) struct GuestCore {
     pub(crate) ledger: Ledger,
     /// Ledger entries that are forgotten once the guest is undone.
     pub(crate) entries: Vec<EntryId>,
-    /// Holds the guest, where the platform needs no more than one group.
+    /// The control group that holds the guest, if the platform needs only one.
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) network: Option<Box<dyn NetworkEnd>>,
     /// The program that runs the guest or carries the session with its probe.
@@ -81,13 +81,13 @@ pub(crate) struct GuestCore {
 }
 
 impl GuestCore {
-    /// The core of a guest as it is asked for.
+    /// Returns the core of a requested guest.
     pub(crate) fn new(platform: &'static str, host: &Host, request: &GuestRequest) -> Self {
         let core = Self::named(platform, host, format!("{platform}-{}", request.instance));
         Self { name: format!("weighbridge-{}-{}", host.run, request.instance), ..core }
     }
 
-    /// The core of a guest with a name of its own, unique in the run.
+    /// Returns the core of a guest with this name, unique in the run.
     pub(crate) fn named(platform: &'static str, host: &Host, short_name: String) -> Self {
         Self {
             platform,
@@ -126,15 +126,15 @@ impl GuestCore {
         Ok(())
     }
 
-    /// The control group of a virtual machine, which bounds its memory with that of the program
-    /// that runs it; none without root. There is no CPU set: the threads that are the guest's CPUs
-    /// are placed one by one, and what serves them may run anywhere.
+    /// Makes the control group of a virtual machine, which limits its memory together with its
+    /// VMM's; none without root. There is no CPU set: the guest's vCPU threads are placed one by
+    /// one, and the threads that serve them may run anywhere.
     pub(crate) fn make_machine_cgroup(&mut self, host: &Host, bytes: u64) -> Result<()> {
         let limits = Limits { cpus: Vec::new(), memory_bytes: Some(bytes) };
         if host.is_root { self.make_cgroup(host, &limits) } else { Ok(()) }
     }
 
-    /// Writes down something of the guest that is about to be made.
+    /// Records in the ledger something of the guest that is about to be made.
     pub(crate) fn record(&mut self, what: &str, id: &str, detail: Value) -> Result<()> {
         self.entries.push(self.ledger.record(platform_change(self.platform, what, id, detail))?);
         Ok(())
@@ -154,7 +154,7 @@ impl GuestCore {
         greeted.map(|_| ()).map_err(|error| self.failed(&error))
     }
 
-    /// A session over the program's standard streams.
+    /// Opens a session over the program's standard streams.
     pub(crate) fn open_session(
         &mut self,
         open: impl FnOnce(std::os::fd::OwnedFd, std::os::fd::OwnedFd) -> Session,
@@ -166,18 +166,18 @@ impl GuestCore {
         Ok(self.session.insert(open(output, input)))
     }
 
-    /// A launch that failed, with the end of the log.
+    /// Returns the error of a failed launch, with the end of the log.
     pub(crate) fn failed(&self, reason: &dyn std::fmt::Display) -> PlatformError {
         self.failed_as(with_tail(&reason.to_string(), &self.log))
     }
 
-    /// A launch that failed, in these words alone.
+    /// Returns the error of a failed launch, with this reason alone.
     pub(crate) fn failed_as(&self, reason: String) -> PlatformError {
         PlatformError::Launch { platform: self.platform, reason, log: Some(self.log.clone()) }
     }
 
     /// Asks the probe to end, unless the guest cannot answer or must not end, and closes the
-    /// session; whether the probe agreed.
+    /// session. Returns whether the probe agreed.
     pub(crate) fn shut_down(&mut self, deadline: Duration) -> bool {
         let may_ask = !self.frozen && !self.saved;
         self.session.as_mut().is_some_and(|session| {
@@ -201,8 +201,8 @@ impl GuestCore {
         }
     }
 
-    /// Ends a guest whose program ends with the probe: asks the probe to, and kills the control
-    /// group and the program where they do not end in time. `processes` are those of the guest;
+    /// Ends a guest whose program ends with the probe: asks the probe to end, and kills the control
+    /// group and the program if they do not end in time. `processes` are those of the guest;
     /// [`GuestCore::tracker`] has them afterwards.
     ///
     /// # Errors
@@ -224,15 +224,15 @@ impl GuestCore {
     }
 }
 
-/// The ledger's entry of something that a platform makes.
+/// Returns the ledger's entry for something that a platform makes.
 pub(crate) fn platform_change(platform: &str, what: &str, id: &str, detail: Value) -> Change {
     Change::Platform { platform: platform.into(), what: what.into(), id: id.into(), detail }
 }
 
-/// An error with the end of what the log says.
+/// Returns an error's text with the end of the log.
 pub(crate) fn with_tail(error: &str, log: &Path) -> String {
     let text = String::from_utf8_lossy(&weigh_host::log::tail(log, TAIL)).into_owned();
-    // Command lines, and that one ended well, are for those who read the log.
+    // Command lines and reports of success are left to readers of the log.
     let says = |line: &&str| {
         !line.is_empty() && !line.starts_with("$ ") && !line.starts_with("# exit status: 0 after")
     };
@@ -240,7 +240,7 @@ pub(crate) fn with_tail(error: &str, log: &Path) -> String {
     if said.is_empty() { error.into() } else { format!("{error}: {}", said.join("; ")) }
 }
 
-/// In what guests of platforms differ.
+/// The parts in which guests of different platforms differ.
 pub(crate) trait Backend: Send + Sized {
     /// [`Guest::processes`].
     fn processes(&self, core: &GuestCore) -> Vec<u32> {
@@ -304,7 +304,7 @@ pub(crate) trait Backend: Send + Sized {
         Err(PlatformError::Missing { what, remedy })
     }
 
-    /// Freezes or thaws the guest. It is called when the guest is not so already.
+    /// Freezes or thaws the guest. Called only if the guest is not so already.
     fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         let set = if frozen { Cgroup::freeze } else { Cgroup::thaw };
         Ok(self.cgroup(core).map_or(Ok(()), set)?)
@@ -315,10 +315,10 @@ pub(crate) trait Backend: Send + Sized {
         self.cgroup(core)?.freezer()
     }
 
-    /// Ends all that runs.
+    /// Ends everything that runs.
     ///
     /// # Errors
-    /// Something lives on. The control groups are removed all the same, and nothing else.
+    /// Something still runs. The control groups are removed all the same, and nothing else.
     fn end(&mut self, core: &mut GuestCore) -> Result<()>;
 
     /// Removes the guest's control groups, and kills what is left in them.
@@ -326,7 +326,7 @@ pub(crate) trait Backend: Send + Sized {
         Ok(core.cgroup.iter().try_for_each(Cgroup::remove)?)
     }
 
-    /// Gives back what else goes with a guest that has ended.
+    /// Releases what else belongs to a guest that has ended.
     fn release(&mut self, core: &mut GuestCore) -> Result<()> {
         let _ = core;
         Ok(())
@@ -355,7 +355,7 @@ impl<B: Backend> CoreGuest<B> {
         start(&mut guest.backend, &mut guest.core).map(|()| guest)
     }
 
-    /// The guest with the network that it is in, which goes with it.
+    /// Gives the guest its network, which is removed with the guest.
     pub(crate) fn with_network(mut self, network: Option<impl NetworkEnd + 'static>) -> Self {
         self.core.network = network.map(|network| Box::new(network) as Box<dyn NetworkEnd>);
         self

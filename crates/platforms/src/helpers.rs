@@ -8,17 +8,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 
-/// For a program to tell its version.
+/// How long a program may take to print its version.
 const VERSION_DEADLINE: Duration = Duration::from_secs(20);
 
-/// All that a program says when it is asked for its version.
+/// Returns everything that a program prints about its version.
 pub(crate) fn version_text(program: &Path) -> Result<String> {
-    // ch-run answers nobody without a name, which a service has not.
+    // ch-run refuses callers without a user name in the environment, which a service lacks.
     let asked = Invocation::new(program).arg("--version").env("USER", "root").deadline(VERSION_DEADLINE);
     Ok(String::from_utf8_lossy(&asked.run_ok()?.output).trim().into())
 }
 
-/// The first line of that.
+/// Returns the first line of [`version_text`].
 pub(crate) fn version_line(program: &Path) -> Result<String> {
     Ok(version_text(program)?.lines().next().unwrap_or_default().into())
 }
@@ -29,8 +29,8 @@ pub(crate) fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Waits until there is something to read, or the other end is closed, or the process of a handle
-/// has ended; whether that came in time.
+/// Waits until there is something to read, the other end is closed, or the process of a handle has
+/// ended. Returns whether that happened in time.
 pub(crate) fn is_readable(descriptor: impl AsFd, within: Duration) -> bool {
     let end = Instant::now() + within;
     loop {
@@ -43,20 +43,20 @@ pub(crate) fn is_readable(descriptor: impl AsFd, within: Duration) -> bool {
     }
 }
 
-/// Numbers of the host's processes.
+/// Returns the IDs of the host's processes.
 pub(crate) fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process has an argument like this on its command line. A zombie has none any more, and
-/// a process in the middle of execve(2) none yet.
+/// Whether any argument on a process's command line satisfies `is_it`. A zombie has no arguments
+/// any more, and a process in the middle of execve(2) has none yet.
 pub(crate) fn has_argument(process: u32, is_it: impl Fn(&[u8]) -> bool) -> bool {
     let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).any(is_it)
 }
 
-/// What a thread of a process may run on, as the kernel lists it: `0-3,8`.
+/// Returns the CPUs that a thread of a process may run on, as the kernel lists them: `0-3,8`.
 pub(crate) fn allowed_cpus(process: u32, thread: u32) -> Option<String> {
     let status = weigh_host::accounts::process_text(format!("/proc/{process}/task/{thread}/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;

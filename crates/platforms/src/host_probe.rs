@@ -1,8 +1,8 @@
-//! What answers in place of a probe, for guests in which none can run: a thread of weighbridge's
-//! own that speaks the protocol and has commands run by whatever the platform has for it.
+//! A stand-in for the probe, for guests in which none can run: a thread of weighbridge that speaks
+//! the protocol and runs commands by whatever means the platform has.
 //!
-//! The durations that it tells are the host's. It has no clock of the guest's and no way to its
-//! files, and refuses what asks for them.
+//! Its durations are by the host's clock. It cannot read the guest's clock or reach the guest's
+//! files, and refuses requests for them.
 
 use crate::{PlatformError, Result, Session};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -19,12 +19,12 @@ use weigh_protocol::{
     encode,
 };
 
-/// For the hello of a thread.
+/// How long the thread may take to say hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 /// Output travels in pieces of this many bytes.
 const PIECE: usize = 64 << 10;
 
-/// What cannot be done, and the error number that a probe would give.
+/// Why something cannot be done, and the error number that a probe would give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: String,
@@ -45,37 +45,37 @@ pub(crate) trait CommandRunner: Send + 'static {
     /// Starts a command.
     ///
     /// # Errors
-    /// It cannot be run there; the guest is good.
+    /// The command cannot be run there; the guest itself is fine.
     fn start(&mut self, command: &Command) -> Result<Box<dyn Job>, Refusal>;
 }
 
-/// A command that runs.
+/// A running command.
 pub(crate) trait Job: Send {
-    /// The process of this host that it hangs on.
+    /// Returns the process of this host that the command depends on.
     fn process(&self) -> u32;
 
-    /// What is readable when there is something to take, and at its end.
+    /// Returns what is readable when there is something to take, and at the command's end.
     fn readable(&self) -> BorrowedFd<'_>;
 
-    /// When to look although nothing is readable, if ever.
+    /// Returns when to call [`Job::take`] although nothing is readable, if ever.
     fn patience(&self) -> Option<Duration> {
         None
     }
 
-    /// Takes what there is, without waiting.
+    /// Takes the output so far, without waiting.
     fn take(&mut self) -> Progress;
 
-    /// Ends it; it says so itself.
+    /// Ends the command; [`Job::take`] still reports its end.
     fn kill(&mut self);
 }
 
-/// What a job gave.
+/// What a job reports.
 pub(crate) enum Progress {
-    /// Standard output, maybe none.
+    /// Standard output, possibly empty.
     Output(Vec<u8>),
-    /// The rest of it: it has ended.
+    /// The command has ended; holds the rest of its output.
     Ended(Ended),
-    /// The guest is gone, or does not do what is agreed with it.
+    /// The guest is gone, or does not follow the protocol.
     Lost,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct HostProbe {
 }
 
 impl HostProbe {
-    /// Starts the thread and has it say hello.
+    /// Starts the thread and waits for its hello.
     pub(crate) fn start(name: &str, runner: impl CommandRunner) -> Result<(Self, Session)> {
         let (ours, theirs) = UnixStream::pair().map_err(PlatformError::io("make a socket pair"))?;
         let write = ours.try_clone().map_err(PlatformError::io("duplicate a socket"))?;
@@ -122,12 +122,12 @@ impl HostProbe {
         Ok((probe, session))
     }
 
-    /// The process of the command that runs.
+    /// Returns the process of the running command, if any.
     pub(crate) fn processes(&self) -> Vec<u32> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 
-    /// Ends the thread and the command that runs; whether no command had to be ended.
+    /// Ends the thread and the running command. Returns whether there was no command to end.
     pub(crate) fn stop(&mut self) -> bool {
         let _ = rustix::io::write(&self.quit, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
@@ -179,7 +179,7 @@ impl<P: CommandRunner> Server<P> {
         }
     }
 
-    /// Ends a command that still runs; whether there was none.
+    /// Ends a command that still runs. Returns whether there was none.
     fn leave(&mut self) -> bool {
         self.note(None);
         match self.running.take() {
@@ -195,7 +195,7 @@ impl<P: CommandRunner> Server<P> {
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
     }
 
-    /// Waits for a request or for the command; bytes that were read.
+    /// Waits for a request or for the command. Returns how many bytes were read.
     fn wait(&mut self, buffer: &mut [u8]) -> Result<usize, Over> {
         let (heard, quits) = {
             let mut fds =
@@ -225,7 +225,7 @@ impl<P: CommandRunner> Server<P> {
         }
     }
 
-    /// Takes what the command gave.
+    /// Passes on the command's output or its end.
     fn advance(&mut self) -> Result<(), Over> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         match running.job.take() {
@@ -286,11 +286,11 @@ impl<P: CommandRunner> Server<P> {
                 self.send(&Reply::Hello { version: VERSION, pid: 0, started_ns: monotonic_ns() })
             }
             Request::Run { id, .. } if self.running.is_some() => {
-                self.refuse(id, Refusal::new("a command runs already", Errno::BUSY))
+                self.refuse(id, Refusal::new("a command is running already", Errno::BUSY))
             }
             Request::Run { id, command } if command.input != Input::Empty => {
                 let _ = command;
-                self.refuse(id, unable("and nothing gives its commands input"))
+                self.refuse(id, unable("and no way to give its commands input"))
             }
             Request::Run { id, command } => match self.runner.start(&command) {
                 Ok(job) => {
@@ -303,7 +303,7 @@ impl<P: CommandRunner> Server<P> {
             },
             Request::Input { id, bytes } => self.send(&Reply::InputTaken { id, bytes: bytes.len() as u32 }),
             Request::CloseInput { .. } => Ok(()),
-            // Whatever the signal: there is one way to end what runs elsewhere.
+            // Any signal kills: there is only one way to end what runs elsewhere.
             Request::Signal { id, .. } => {
                 if let Some(running) = self.running.as_mut().filter(|running| running.id == id) {
                     running.job.kill();
@@ -311,9 +311,9 @@ impl<P: CommandRunner> Server<P> {
                 Ok(())
             }
             Request::Put { id, .. } | Request::Get { id, .. } => {
-                self.refuse(id, unable("and no way to its files"))
+                self.refuse(id, unable("and no way to reach its files"))
             }
-            Request::Clock { id } => self.refuse(id, unable("and nothing that tells its time")),
+            Request::Clock { id } => self.refuse(id, unable("and no way to read its clock")),
             Request::Facts { id, about } => {
                 let facts = self.runner.facts(&about.programs).into();
                 self.send(&Reply::Facts { id, facts })

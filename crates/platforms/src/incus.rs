@@ -1,10 +1,10 @@
 //! Systems in containers by Incus and by LXD: managers that keep images and containers, and have
 //! LXC's library run them.
 //!
-//! A run has a daemon of its own, with all its state below the run's work directory, in a mount
-//! namespace of its own and in control groups of weighbridge's; it ends with the run. A daemon that
-//! somebody else runs on the host is not looked at. The containers' control groups are
-//! weighbridge's too, so that a sweep needs no daemon to end them.
+//! Each run has its own daemon, with all its state below the run's work directory, in its own mount
+//! namespace and in control groups of weighbridge; the daemon ends with the run. Any other daemon
+//! on the host is left alone. The containers' control groups are weighbridge's too, so that a sweep
+//! needs no daemon to end them.
 
 mod daemon;
 mod guest;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, ImageSpec, SpecError};
 
-/// In what a container differs from the host because of what it is.
+/// How a container differs from the host by design: pairs of parity key and reason.
 const IMPLIES: &[(&str, &str)] = &[
     ("mounts:", "its root is the manager's copy of an image"),
     ("network", "a network namespace of its own, as `net` says"),
@@ -65,13 +65,13 @@ pub static LXD: Manager = Manager(&Flavor {
     remedy: "install it with `apt-get install lxd`; LXD from a snap keeps to its own state and cannot be used",
 });
 
-/// In what managers differ.
+/// The differences between managers.
 #[derive(Debug)]
 struct Flavor {
     about: About,
-    /// Program of the users.
+    /// The client that users run.
     client: &'static str,
-    /// Where the daemon may be.
+    /// Names and paths of the daemon, in the order in which they are tried.
     daemons: &'static [&'static str],
     /// Environment variables with the daemon's directory and the client's.
     variables: [&'static str; 2],
@@ -133,14 +133,14 @@ impl Platform for Manager {
             format!(
                 "make control groups weighbridge-<run>/{name}-daemon, weighbridge-<run>/{name}-<instance> and one for its monitor"
             ),
-            "run a container g-<instance> by it".to_string(),
+            "run a container g-<instance> with it".to_string(),
         ];
         network::host_changes(setting(self, &request.environment, "net")).into_iter().chain(own).collect()
     }
 }
 
 impl Manager {
-    /// The daemon of the run, with the image of the request.
+    /// Starts the run's daemon and imports the image of the request.
     fn ready(&self, host: &Host, request: &GuestRequest) -> Result<Daemon> {
         let daemon = Daemon::find(self.0, host, setting(self, &request.environment, "binary"))?;
         daemon.start(host)?;
@@ -148,7 +148,7 @@ impl Manager {
         Ok(daemon)
     }
 
-    /// Launches a guest of the Debian image; tells the version.
+    /// Launches a guest of the Debian image. Returns the version.
     fn prove(&self, host: &Host) -> Result<String> {
         let version = Daemon::find(self.0, host, "")?.version()?;
         crate::oci::with_probe(host, EnvironmentSpec::new(self.name(), Default::default()), |request| {

@@ -55,7 +55,7 @@ pub use session::{Arrival, Completed, Progress, RunOptions, Session, SessionErro
 pub use spawn::Sandbox;
 pub use vm::vmm::Vmm;
 
-/// What reads words of programs that carry guests, for fuzzing.
+/// Parsers for the output of programs that run guests, for fuzzing.
 #[doc(hidden)]
 pub mod fuzz {
     pub use crate::osv::fuzz_console as console;

@@ -1,13 +1,13 @@
-//! Virtual machines by libvirt: domains without a file of their own, made and ended by virsh(1),
-//! executed by QEMU.
+//! Virtual machines by libvirt: transient domains, created and destroyed by virsh(1), executed by
+//! QEMU.
 //!
-//! The machine is what libvirt makes of a short document (`libvirt/xml.rs`): QEMU with the
-//! firmware, the controllers and the options that libvirt gives to everybody. The kernel is booted
-//! directly, the probe is its init, a virtio port the channel, as for machines of [`crate::qemu`];
-//! what proves KVM and what shares files is the same code.
+//! The machine is what libvirt makes of a short document (`libvirt/xml.rs`): QEMU with libvirt's
+//! default firmware, controllers and options. As for machines of [`crate::qemu`], the kernel is
+//! booted directly, the probe is its init, and a virtio port is the channel; the same code proves
+//! KVM and shares files.
 //!
 //! A run has a **daemon of its own** (`libvirt/daemon.rs`), shared by all its guests and reported
-//! apart from them. With `uri=` it is the user's, which is asked for domains and for nothing else.
+//! apart from them. With `uri=` weighbridge uses the user's daemon, and asks it for domains only.
 //!
 //! **Freezing** is `virsh suspend`, which stops the guest's clocks with its CPUs.
 
@@ -23,7 +23,7 @@ mod xml;
 use crate::qemu::accel::{self, Acceleration, Proof, Subject};
 use crate::qemu::share::{self};
 use crate::vm::boot;
-use crate::vm::disk::{self, Wanted};
+use crate::vm::disk::{self, DataDiskSpec};
 use crate::vm::tune::{self, Tuning};
 use crate::vm::{keys, tap};
 use crate::{
@@ -54,7 +54,7 @@ const IMPLIES: &[(&str, &str)] = &[
     ("cpu-model", "the machine's model of CPU"),
     ("memory", "the machine's kernel keeps a part of its memory"),
     ("transparent-huge-pages", "the default of the machine's kernel"),
-    ("operating-system", "the root is the machine's own, with what of the image it has"),
+    ("operating-system", "the root is the machine's own, with whatever it holds of the image"),
     ("mounts:*", "the root is in the machine's memory or on its disk, with what is shared mounted into it"),
     ("network", "a network of the machine's own, as `net` says"),
     ("network-card", "a card of the machine's own, served as `net` and `vhost` say"),
@@ -69,7 +69,7 @@ const IMPLIES: &[(&str, &str)] = &[
 /// libvirt.
 pub struct Libvirt;
 
-/// What the keys of an environment and the request come to.
+/// The settings that follow from an environment's keys and the request.
 struct Settings<'a> {
     uri: &'a str,
     emulator: PathBuf,
@@ -97,7 +97,7 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// What each CPU of the guest may run on, in their order.
+    /// The CPUs that each CPU of the guest may run on, by the guest CPU's number.
     fn places(&self) -> Vec<Vec<u32>> {
         let pin = |guest: u32| self.tuning.pin.iter().find(|(vcpu, _)| *vcpu == guest);
         let place = |(guest, _)| pin(guest).map_or_else(|| self.tuning.cpus.clone(), |(_, cpu)| vec![*cpu]);
@@ -165,7 +165,7 @@ impl Platform for Libvirt {
         net::check(environment)?;
         match environment.get("uri") {
             Some(uri) if !is_of_this_host(uri) => {
-                let message = format!("`{uri}` is no daemon of this host that runs QEMU");
+                let message = format!("`{uri}` does not name a daemon on this host that runs QEMU");
                 let help = "write `qemu:///system`, `qemu:///session`, or a socket as in `qemu+unix:///system?socket=/run/x`";
                 Err(environment.value_error("uri", message, help))
             }
@@ -212,8 +212,8 @@ impl Platform for Libvirt {
 
     fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         Err(PlatformError::CannotRestore(
-            "libvirt lets a saved machine go on only under the name that it was saved with, so that no two of one state are there \
-at once; `qemu` saves and restores the same machine"
+            "libvirt restores a machine only under the name that it was saved with, so that no two with the same state run \
+at once; `qemu` can save and restore the same machine"
                 .into(),
         ))
     }
@@ -229,8 +229,8 @@ at once; `qemu` saves and restores the same machine"
             ),
             uri => changes.push(format!("ask the daemon at {uri} for domains that have no file")),
         }
-        let wanted = Wanted::of(self, &request.environment);
-        changes.extend(wanted.iter().flat_map(Wanted::host_changes));
+        let wanted = DataDiskSpec::of(self, &request.environment);
+        changes.extend(wanted.iter().flat_map(DataDiskSpec::host_changes));
         if storage::is_system(&request.environment) {
             changes.push("keep a disk of the image in the cache, and write what each guest changes to the run's work directory".into());
         }
@@ -251,7 +251,7 @@ at once; `qemu` saves and restores the same machine"
 }
 
 impl Libvirt {
-    /// The daemon for an environment, which runs and knows the QEMU.
+    /// Starts the daemon for an environment where needed, and checks that it knows the QEMU.
     fn ready(&self, host: &Host, request: &GuestRequest) -> Result<Daemon> {
         let settings = Settings::of(request)?;
         let daemon = Daemon::find(host, settings.uri)?;
@@ -260,7 +260,7 @@ impl Libvirt {
         Ok(daemon)
     }
 
-    /// What executes guests of this environment, and, where that is emulation for want of KVM, why.
+    /// What executes guests of this environment; where that is emulation, also why KVM is missing.
     fn acceleration(
         &self,
         host: &Host,
@@ -269,9 +269,9 @@ impl Libvirt {
         accel::choose(setting(self, environment, "accel"), || self.proof(host, environment))
     }
 
-    /// What is known of KVM for these keys, or comes out when a guest is booted.
+    /// Whether KVM works with these keys: the cached result, or the result of booting a guest.
     fn proof(&self, host: &Host, environment: &EnvironmentSpec) -> Result<Proof> {
-        // None of these proves anything, and some take time to make.
+        // These keys do not affect the proof, and some would take time.
         const UNRELATED: &[&str] = &[
             "label", "disk", "size", "device", "cache", "aio", "init", "rootfs", "iothread", "net", "vhost",
             "topology",
@@ -279,7 +279,7 @@ impl Libvirt {
         let environment = environment.without(UNRELATED).with("accel", Acceleration::Kvm.as_str());
         crate::oci::with_probe(host, environment, |request| {
             let request = accel::proof_request(request);
-            // What has nothing to do with acceleration fails here, and is no disproof.
+            // A failure here has nothing to do with acceleration, and disproves nothing.
             let settings = Settings::of(&request)?;
             let daemon = self.ready(host, &request)?;
             let prepared = prepare::prepare(host, &request)?;
@@ -296,8 +296,8 @@ impl Libvirt {
     }
 }
 
-/// Whether a URI means a daemon that runs QEMU and shares this host's files: a channel is a socket
-/// in a directory.
+/// Whether a URI names a daemon that runs QEMU and shares this host's files. The channel needs
+/// that: it is a socket in a directory.
 fn is_of_this_host(uri: &str) -> bool {
     let Some((scheme, rest)) = uri.split_once("://") else { return false };
     ["qemu", "qemu+unix"].contains(&scheme) && rest.starts_with('/')

@@ -1,8 +1,8 @@
-//! How containers of LXC's library come to their network.
+//! The networks of containers that LXC's library runs.
 //!
-//! An ordinary container is started in a namespace that is made beforehand, as those of other
-//! platforms are. A mapped one must own its namespace, or it could mount no sysfs of it: then LXC
-//! makes it, with a link to the bridge of the run. Managers of containers always do.
+//! An ordinary container starts in a namespace that is made beforehand, as on other platforms. A
+//! mapped one must own its namespace, or it could not mount a sysfs for it: then LXC makes the
+//! namespace, with a link to the bridge of the run. Managers of containers always do so.
 
 use crate::guest::platform_change;
 use crate::helpers::fnv_1a;
@@ -19,13 +19,13 @@ use weigh_network::{GuestNetwork, Hop, Mode};
 pub(crate) enum Network<'a> {
     /// A namespace of its own with nothing but loopback.
     Empty,
-    /// The host's.
+    /// The host's network.
     Host,
-    /// A namespace that is there already.
+    /// A namespace that exists already.
     Namespace(&'a Path),
     /// A namespace of its own with a link to a bridge.
     Link {
-        /// The link's end on the host.
+        /// Name of the link's end on the host.
         name: &'a str,
         bridge: &'a str,
         address: IpAddr,
@@ -37,12 +37,12 @@ pub(crate) enum Network<'a> {
 pub(crate) struct Link {
     network: Option<GuestNetwork>,
     ledger: Ledger,
-    /// The end on the host of a link that LXC makes, which goes with its namespace as a rule.
+    /// The host's end of a link that LXC makes, which usually goes with its namespace.
     own: Option<(String, EntryId)>,
 }
 
 impl Link {
-    /// Makes what has to be there before the container, for a value of `net`. `owns`: whether the
+    /// Makes what has to exist before the container, for a value of `net`. `owns`: whether the
     /// container must own its namespace.
     pub(crate) fn make(
         platform: &'static str,
@@ -64,7 +64,7 @@ impl Link {
         Ok(Self { network: Some(network), ledger, own: Some((name, entry)) })
     }
 
-    /// The network as the configuration describes it.
+    /// Returns the network as the configuration describes it.
     pub(crate) fn network(&self) -> Network<'_> {
         let Some(network) = &self.network else { return Network::Empty };
         match (&self.own, network.bridge(), network.address(), network.gateway()) {
@@ -97,23 +97,24 @@ impl NetworkEnd for Link {
     }
 }
 
-/// A name that no other link has: interfaces may have 15 letters, too few for the run's name.
+/// Returns a name that no other link has: a hash, because names of interfaces may have only 15
+/// bytes, too few for the run's name.
 fn name(run: &str, instance: u64) -> String {
     let hash = fnv_1a(format!("{run}-{instance}").bytes());
     format!("wbl{:012x}", hash >> 16)
 }
 
-/// Removes a link's end on the host, and with it the other one. It is gone already, as a rule.
+/// Removes a link's end on the host, and with it the other end. Usually both are gone already.
 ///
 /// # Errors
-/// Why it is still there.
+/// The link is still there.
 pub(crate) fn undo(name: &str) -> Result<()> {
     let place = Path::new("/sys/class/net").join(name);
     if !place.exists() {
         return Ok(());
     }
     match Invocation::new("ip").args(["link", "delete", "dev", name]).run_ok() {
-        // The namespace that had the other end was taken down meanwhile.
+        // If the link is gone now, the namespace with its other end was removed meanwhile.
         Err(error) if place.exists() => Err(error.into()),
         _ => Ok(()),
     }

@@ -1,9 +1,9 @@
 //! Load generators: a probe of the host's own in the network from which a guest is reached, or one
 //! on another machine.
 //!
-//! It is no platform, because nothing is weighed in it. It is a guest all the same: it talks as
-//! they do, is in the ledger, and goes with everything that it has started. On this host it has a
-//! control group of its own.
+//! A load generator is not a platform, because nothing is measured in it. But it is a guest: it
+//! speaks the same protocol, is in the ledger, and ends with everything that it has started. On
+//! this host it has its own control group.
 
 use crate::spawn::Start;
 use crate::{Guest, GuestRequest, Host, Platform, PlatformError, Result, find, resolve};
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, LoaderMachine, SpecError};
 
-/// Name of it on the host. There is one at a time, and one for each neighbour of a measured guest
-/// that serves.
+/// Name of a load generator on the host. There is one at a time, and one more for each neighbour of
+/// a measured guest that serves.
 const NAME: &str = "loader";
-/// Instances of platforms from here on are load generators.
+/// The first instance number of load generators.
 const INSTANCES: u64 = 2_000_000;
-/// Key of a machine beside those of its platform: this host's address as the machine reaches it.
+/// Key of a machine beside its platform's: this host's address as the machine reaches it.
 const ADDRESS: &str = "address";
-/// How busy the CPUs of a machine are (`proc_stat(5)`).
+/// The file that tells how busy the CPUs of a machine are (`proc_stat(5)`).
 pub const CPU_TIMES: &str = "/proc/stat";
-/// Bytes of it that are taken: it has a line for every CPU and a number for every interrupt.
+/// How many bytes of [`CPU_TIMES`] are read: a line per CPU and a number per interrupt.
 pub const CPU_TIMES_LIMIT_BYTES: u64 = 4 << 20;
 
-/// Starts one as an ordinary process of this host, with the host's root. `namespace` is the network
-/// namespace that it is in, as [`crate::Reach::from`] has it; `cpus` are those that it may use, all
+/// Starts a load generator as an ordinary process of this host, with the host's root. `namespace`
+/// is its network namespace, as in [`crate::Reach::from`]; `cpus` are those that it may use, all
 /// when empty.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub fn launch(host: &Host, cpus: &[u32], namespace: Option<&Path>) -> Result<Box
     Ok(Box::new(start.launch(host)?))
 }
 
-/// The same for the neighbour of that number of a measured guest.
+/// Starts a load generator for neighbour `number` of a measured guest.
 ///
 /// # Errors
 /// As [`launch`].
@@ -52,15 +52,16 @@ pub fn launch_for_neighbour(
 
 /// A machine on which load generators run, as an environment names it.
 #[derive(Clone)]
-pub struct Elsewhere {
+pub struct RemoteMachine {
     platform: &'static dyn Platform,
     /// Without the key [`ADDRESS`].
     environment: EnvironmentSpec,
     address: Option<Ipv4Addr>,
 }
 
-impl Elsewhere {
-    /// The machine of an environment: one that a platform of other machines takes, and `address=`.
+impl RemoteMachine {
+    /// Returns the machine of an environment, of a platform for other machines and maybe
+    /// `address=`.
     ///
     /// # Errors
     /// The word that is wrong, underlined, with what to write.
@@ -75,10 +76,10 @@ impl Elsewhere {
         let mut environment = spec.clone();
         let address = environment.keys.remove(ADDRESS).map(|text| own_address(spec, &text)).transpose()?;
         if spec.get("by") == Some("shell") {
-            return Err(spec.value_error("by", "a load generator is a probe, and no shell", "leave it out"));
+            return Err(spec.value_error("by", "a load generator is a probe, not a shell", "leave it out"));
         }
         if spec.get("label").is_some() {
-            let message = "there is one machine of load generators, which needs no name";
+            let message = "there is only one machine for load generators, which needs no name";
             return Err(spec.key_error("label", message, "leave it out"));
         }
         let (platform, environment) = resolve(&environment)?;
@@ -95,7 +96,7 @@ impl Elsewhere {
         self.with_address(self.environment.clone())
     }
 
-    /// The environment with everything explicit, after asking the machine: for a plan.
+    /// Asks the machine, and returns the environment with everything explicit: for a plan.
     ///
     /// # Errors
     /// It cannot be reached, or the probe does not run there.
@@ -104,20 +105,20 @@ impl Elsewhere {
         if settled.get("by") == Some("shell") {
             let here = std::env::consts::ARCH;
             return Err(PlatformError::missing(
-                format!("a probe for {}, which is no Linux on {here},", self.name()),
-                "name a machine of this one's kind",
+                format!("a probe for {}, which is not Linux on {here},", self.name()),
+                "name a machine of the same kind as this one",
             ));
         }
         Ok(self.with_address(settled))
     }
 
-    /// With all keys that the user may give.
+    /// Returns the environment with all keys that the user may give.
     fn with_address(&self, environment: EnvironmentSpec) -> EnvironmentSpec {
         let address = self.address.map(|address| (ADDRESS.to_string(), address.to_string()));
         EnvironmentSpec::new(self.platform.name(), environment.keys.into_iter().chain(address).collect())
     }
 
-    /// Starts one. `number` tells those of a run apart.
+    /// Starts a load generator there. `number` distinguishes those of a run.
     ///
     /// # Errors
     /// It did not come up; what was begun has been undone.
@@ -126,16 +127,16 @@ impl Elsewhere {
         self.platform.launch(host, &request)
     }
 
-    /// What is changed, in sentences.
+    /// Returns what a load generator changes, in sentences.
     pub fn changes(&self) -> Vec<String> {
         self.platform.host_changes(&self.request())
     }
 
-    /// Looks at the machine from inside, and at this host from there.
+    /// Describes the machine from inside, and finds this host's address as seen from there.
     ///
     /// # Errors
-    /// It cannot be reached, is this host itself, does not tell how busy it is, or nobody knows
-    /// this host's address there.
+    /// The machine cannot be reached, is this host itself, does not tell how busy it is, or does
+    /// not know this host's address.
     pub fn describe(&self, host: &Host, host_boot: &str) -> Result<LoaderMachine> {
         let mut guest = self.launch(host, 0)?;
         let described = self.look(&mut *guest, host_boot);
@@ -147,15 +148,15 @@ impl Elsewhere {
         let facts = guest.session().facts(&[], &[])?;
         let missing = |what: String, remedy: &str| PlatformError::missing(what, remedy);
         if facts.boot.as_deref() == Some(host_boot) {
-            let what = format!("a machine of its own for the load generator ({} is this host)", self.name());
+            let what = format!("a separate machine for the load generator ({} is this host)", self.name());
             return Err(missing(
                 what,
-                "leave `--loader` out: a loader of this host has CPUs of its own and is accounted for",
+                "leave `--loader` out: a loader on this host has CPUs of its own and is accounted for",
             ));
         }
         if guest.session().get(CPU_TIMES, CPU_TIMES_LIMIT_BYTES).is_err() {
             let what = format!(
-                "{CPU_TIMES} of {}, which tells when its load generator has no time left,",
+                "{CPU_TIMES} of {}, which shows when its load generator has no CPU time left,",
                 self.name()
             );
             return Err(missing(what, "mount /proc there"));
@@ -172,8 +173,8 @@ impl Elsewhere {
         })
     }
 
-    /// The address of this host as the machine reaches it: what the user says, else where its
-    /// connection comes from.
+    /// Returns the address at which the machine reaches this host: the user's, else where the
+    /// machine's connection comes from.
     fn host_address(&self, seen: Option<IpAddr>) -> Result<Ipv4Addr> {
         let why = match (self.address, seen) {
             (Some(address), _) => return Ok(address),
@@ -192,7 +193,7 @@ impl Elsewhere {
         ))
     }
 
-    /// Nothing of a root is used there.
+    /// Returns a request with an empty root, because none is used there.
     fn request(&self) -> GuestRequest {
         let nothing = Root {
             skeleton: PathBuf::new(),
@@ -213,9 +214,9 @@ fn own_address(spec: &EnvironmentSpec, text: &str) -> Result<Ipv4Addr, SpecError
         let help = "write the IPv4 address of this host as the machine reaches it, as in `address=10.0.0.1`";
         spec.value_error(ADDRESS, message, help)
     };
-    let address: Ipv4Addr = text.parse().map_err(|_| wrong(format!("`{text}` is no IPv4 address")))?;
+    let address: Ipv4Addr = text.parse().map_err(|_| wrong(format!("`{text}` is not an IPv4 address")))?;
     if address.is_loopback() || address.is_unspecified() {
-        return Err(wrong(format!("`{text}` is this host to nobody else")));
+        return Err(wrong(format!("no other machine can reach this host at `{text}`")));
     }
     Ok(address)
 }
@@ -224,8 +225,8 @@ fn own_address(spec: &EnvironmentSpec, text: &str) -> Result<Ipv4Addr, SpecError
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Elsewhere, SpecError> {
-        Elsewhere::of(&EnvironmentSpec::parse(text).unwrap())
+    fn of(text: &str) -> Result<RemoteMachine, SpecError> {
+        RemoteMachine::of(&EnvironmentSpec::parse(text).unwrap())
     }
 
     #[test]

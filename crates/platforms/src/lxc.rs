@@ -32,10 +32,10 @@ const REMEDY: &str =
 /// Where Debian and others keep the configuration that all containers share,
 /// `lxc.container.conf(5)`.
 const SHARE: &str = "/usr/share/lxc/config";
-/// For any command of LXC's; bringing a container up takes a fraction of a second.
+/// The deadline of any LXC command; bringing a container up takes a fraction of a second.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
-/// In what a container differs from the host because of what it is.
+/// How a container differs from the host by design: pairs of parity key and reason.
 const IMPLIES: &[(&str, &str)] = &[
     ("mounts:/tmp", "its /tmp is a tmpfs of its own"),
     ("mounts:", "its root is put together from read-only binds, an overlay or a copy, as `root` says"),
@@ -106,7 +106,7 @@ impl Platform for Lxc {
     }
 
     fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
-        let why = "lxc-checkpoint saves no container whose standard streams are pipes, and the probe speaks over them";
+        let why = "lxc-checkpoint cannot save a container whose standard streams are pipes, and the probe talks over them";
         Err(PlatformError::CannotRestore(why.into()))
     }
 
@@ -163,8 +163,7 @@ struct Programs {
 }
 
 impl Programs {
-    /// Those that are installed, or those in the directory that is named, or beside the program
-    /// that is named.
+    /// Finds the installed programs, or those in the named directory or beside the named program.
     fn find(host: &Host, binary: &str) -> Result<Self> {
         host.require_root("the right to make containers with lxc")?;
         let named = Path::new(binary);
@@ -198,7 +197,7 @@ struct Plan {
     programs: Programs,
     system: bool,
     rootfs: rootfs::Kind,
-    /// The first of the host's numbers that users of the container have, where they are mapped.
+    /// The host's user ID of the container's first user, if its users are mapped.
     mapped: Option<u32>,
     seccomp: bool,
     storage: String,
@@ -226,7 +225,7 @@ impl Plan {
         })
     }
 
-    /// Makes what all guests share; called again it finds it made.
+    /// Makes what all guests share, unless it is made already.
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         rootfs::base(self, host, &request.root).map(|_| ())
     }

@@ -1,5 +1,5 @@
-//! The root of a guest in a user namespace: an ordinary user of the host, who has to come to what
-//! it mounts.
+//! The root of a guest in a user namespace: an ordinary user of the host, who must be able to reach
+//! what it mounts.
 
 use crate::{Host, PlatformError, Result};
 use std::os::unix::fs::MetadataExt;
@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use weigh_host::cache::CacheDirectory;
 use weigh_host::private;
 
-/// First user and group of the host that users and groups of a user namespace become, and how many.
-/// It is the range that Linux distributions leave free for that (`subuid(5)`).
+/// First user and group ID of the host to which those of a user namespace are mapped, and how many:
+/// the range that Linux distributions leave free for that (`subuid(5)`).
 pub(crate) const MAPPED: (u32, u32) = (100_000, 65_536);
 
-/// The user and group that programs are which play machines: the last of these, which hardly any
-/// container has and which owns nothing on the host.
+/// The user and group of processes that run virtual machines: the last of these, which hardly any
+/// container uses and which owns nothing on the host.
 pub(crate) const MONITOR_USER: u32 = MAPPED.0 + MAPPED.1 - 1;
 
-/// Lets a user of the host come to what is in a directory. Closed directories of weighbridge, which
+/// Lets a user of the host reach what is in a directory. Closed directories of weighbridge, which
 /// are those of the state and of the cache, are opened to this one user; others must be open to
 /// everybody.
 ///
 /// # Errors
 /// [`PlatformError::Missing`] with what keeps the user away, and the remedy.
-pub(crate) fn admit(host: &Host, user: u32, to: &Path) -> Result<()> {
+pub(crate) fn grant_traverse(host: &Host, user: u32, to: &Path) -> Result<()> {
     let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
     let cache = CacheDirectory::open().map(|cache| canonical(cache.path()));
     let own: Vec<PathBuf> = host.work.parent().map(canonical).into_iter().chain(cache).collect();
@@ -33,16 +33,16 @@ pub(crate) fn admit(host: &Host, user: u32, to: &Path) -> Result<()> {
         let place = directory.display();
         if !own.iter().any(|own| directory.starts_with(own)) {
             let what = format!(
-                "a way to {} for the root of the guest, who is user {user} on the host: {place} is closed to others",
+                "a way to {} for the root of the guest, who is user {user} on the host ({place} is closed to others),",
                 to.display()
             );
             let remedy =
                 format!("run `chmod o+x {place}`, or set WEIGH_STATE to a directory that all can reach");
             return Err(PlatformError::missing(what, remedy));
         }
-        private::admit(directory, user).map_err(|error| {
+        private::grant_traverse(directory, user).map_err(|error| {
             let what = format!(
-                "a file system with access control lists, by which the root of the guest comes to {place} ({error})"
+                "a file system with access control lists, which would let the root of the guest reach {place} ({error})"
             );
             PlatformError::missing(what, "set WEIGH_STATE to a directory on one that has them, such as ext4")
         })?;

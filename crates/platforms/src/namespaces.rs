@@ -15,7 +15,7 @@ use crate::{
 use rustix::thread::UnshareFlags;
 use weigh_model::EnvironmentSpec;
 
-/// `user`, for platforms that an ordinary user can have as well.
+/// `user`, for platforms that ordinary users can use as well.
 pub(crate) const USER: KeySpec = KeySpec {
     summary: "root of the host, or root of a user namespace of its own (always so without root)",
     ..common_keys::USER

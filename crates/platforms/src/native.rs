@@ -1,9 +1,9 @@
 //! The host itself, confined to the CPUs and the memory of a guest.
 //!
-//! What every other platform is compared with: the same probe and the same programs, on the same
+//! Every other platform is compared with it: the same probe and the same programs, on the same
 //! CPUs, under the same limits, with no isolation. With the host's root the guest sees the host as
-//! it is. With any other image it gets that image as its root, in a mount namespace of its own,
-//! because that is the only way to run the same files; nothing else is separated then either.
+//! it is. With any other image it gets that image as its root, in its own mount namespace, because
+//! that is the only way to run the same files; nothing else is separated then either.
 
 use crate::common_keys;
 use crate::spawn::Start;

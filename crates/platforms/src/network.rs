@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use std::path::Path;
 use weigh_network::{ExternalAddress, GuestNetwork, Hop, Mode, NetworkError};
 
-/// What `net` takes, for [`crate::common_keys::net`].
+/// The values of `net`, for [`crate::common_keys::net`].
 pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
 
-/// The network that a value of `net` stands for. With `bridge` and `nat` its namespace is there for
-/// the guest to be started in; with `host` it only tells how the guest is reached. A guest without
-/// a network makes its empty namespace by itself, which its platform is there to do.
+/// Makes the network for a value of `net`. With `bridge` and `nat` it has a namespace in which the
+/// guest is started; with `host` it only tells how the guest is reached. There is none for `none`:
+/// then the platform makes the guest's empty namespace.
 ///
 /// # Errors
 /// It could not be made; what was begun has been undone.
@@ -30,10 +30,10 @@ pub(crate) fn of_guest(host: &Host, request: &GuestRequest, word: &str) -> Resul
     })
 }
 
-/// The network with the guest's ports open to clients on other machines, where there are any.
+/// Opens the guest's ports to clients on other machines, if there are any.
 ///
 /// # Errors
-/// They could not be opened; the network has been taken away.
+/// The ports could not be opened; the network has been removed.
 pub(crate) fn opened(mut network: GuestNetwork, host: &Host, request: &GuestRequest) -> Result<GuestNetwork> {
     if let Some(address) = request.outside {
         network.open(&host.run, ExternalAddress { address, ports: request.publish.clone() })?;
@@ -41,10 +41,10 @@ pub(crate) fn opened(mut network: GuestNetwork, host: &Host, request: &GuestRequ
     Ok(network)
 }
 
-/// Whether whoever runs this may make a network.
+/// Checks that the user may make a network.
 ///
 /// # Errors
-/// No, with the remedy.
+/// The user may not; with the remedy.
 pub(crate) fn ability(host: &Host, word: &str) -> Result<()> {
     if host.is_root {
         return Ok(());
@@ -55,7 +55,7 @@ pub(crate) fn ability(host: &Host, word: &str) -> Result<()> {
     ))
 }
 
-/// The file of the namespace that the guest has to be in, where one was made.
+/// Returns the file of the namespace that the guest has to be in, if one was made.
 pub(crate) fn namespace(network: Option<&GuestNetwork>) -> Option<&Path> {
     network.filter(|network| network.mode() != Mode::Host).map(GuestNetwork::namespace)
 }
@@ -78,7 +78,7 @@ pub(crate) trait NetworkEnd: Send {
     /// Called before the guest ends: takes the clients away.
     ///
     /// # Errors
-    /// What could not be undone; it stays in the ledger.
+    /// Something could not be undone; it stays in the ledger.
     fn detach(&mut self) -> Result<()> {
         Ok(())
     }
@@ -86,7 +86,7 @@ pub(crate) trait NetworkEnd: Send {
     /// Called when the guest has ended. Called again, it retries what failed.
     ///
     /// # Errors
-    /// What could not be undone; it stays in the ledger.
+    /// Something could not be undone; it stays in the ledger.
     fn remove(&mut self) -> Result<()> {
         Ok(())
     }
@@ -106,7 +106,7 @@ impl NetworkEnd for GuestNetwork {
     }
 }
 
-/// What `net=<word>` changes on the host, in a sentence.
+/// Returns what `net=<word>` changes on the host, in a sentence.
 pub(crate) fn host_changes(word: &str) -> Option<String> {
     let shared = "make a bridge of the run in an unused subnet, with a network namespace of the guest and one of the client";
     match word {

@@ -1,17 +1,16 @@
 //! Containers by systemd-nspawn: `chroot(8)` with namespaces, from the systemd project, for one
 //! program or for a whole system.
 //!
-//! It is started in the guest's control group and told to register nowhere and to keep where it is
-//! (`--register=no --keep-unit`), so no systemd is needed on the host. Its own directory below
-//! `/run/systemd` is one in memory that only it sees, so nothing of it is left, however it ends.
+//! It starts in the guest's control group, registers nowhere and stays where it is, by the options
+//! `--register=no` and `--keep-unit`, so no systemd is needed on the host. Its own directory below
+//! `/run/systemd` is in memory and only it sees it, so nothing of it is left, however it ends.
 //!
 //! With `init=single` the probe is the container's first process. With `init=full` the image's own
 //! init is, and the probe is started beside it, in its namespaces and in a control group of its own
 //! below the container's.
 //!
-//! systemd-nspawn gives every container a boot identity of its own, mounted over the kernel's. It
-//! is unmounted again, because it is by this identity that a guest is known to read the host's
-//! clock.
+//! systemd-nspawn gives every container its own boot identity, mounted over the kernel's. It is
+//! unmounted again, because the kernel's identity shows that a guest reads the host's clock.
 
 mod command;
 mod identity;
@@ -113,8 +112,7 @@ impl Platform for Nspawn {
         };
         let network = network::of_guest(host, request, setting(self, &request.environment, "net"))?;
         let namespace = network::namespace(network.as_ref());
-        // In a user namespace it has no right to enter the network: then it is started there, and
-        // told nothing of it.
+        // In a user namespace it may not enter the network: then it is started there.
         let mapped = setting(self, &request.environment, "user") == "mapped";
         let command = |_: Option<&Cgroup>, storage: &Storage| -> Vec<OsString> {
             command::line(self, &program, request, &root, namespace.filter(|_| !mapped), storage)
@@ -129,7 +127,7 @@ impl Platform for Nspawn {
             directory: root.directory.clone(),
             ..Runtime::new(&command)
         };
-        // The mounts that it gets, and those of the storage, are its own.
+        // Its mounts and those of the storage are in its own mount namespace.
         let start = Start {
             runtime: Some(&runtime),
             network: namespace.filter(|_| mapped),

@@ -34,7 +34,7 @@ const ABOUT: About = About {
     name: "null",
     summary: "a fake that executes nothing and answers from a script, for tests of weighbridge itself",
     keys: &[
-        KeySpec::text("time").or("10ms").about("what every command is said to take"),
+        KeySpec::text("time").or("10ms").about("how long every command is said to take"),
         KeySpec::text("effect").or("0").about("fraction by which this environment is slower"),
         KeySpec::text("sd").or("0").about("standard deviation of the logarithm of the times"),
         KeySpec::text("drift").or("none").about(
@@ -60,20 +60,20 @@ const ABOUT: About = About {
         KeySpec::number("loader-every").about("the fault strikes every so many of its commands"),
         KeySpec::number("fact-from").or("0").about("the first instance that shows them"),
         KeySpec::words("launch", &["ok", "fail"]).about("whether guests start"),
-        KeySpec::number("last").about("the last instance of a run that starts; all do otherwise"),
+        KeySpec::number("last").about("the last instance of a run that starts; default: all start"),
         KeySpec::text("launch-time")
-            .about("what the start of a guest is said to take, with `effect` and `sd`"),
+            .about("how long the start of a guest is said to take, with `effect` and `sd`"),
         KeySpec::words("real", &["no", "yes"])
-            .about("whether commands take their time in truth, on a clock that can be checked"),
+            .about("whether commands really take their time, on a clock that can be checked"),
         KeySpec::words("kernel", &["host", "own"])
             .about("whose boot the guest says it is, and whose clock it reads"),
         KeySpec::text("clock")
             .or("1")
-            .about("rate of the guest's clock, as in 1.01; any but 1 makes the clock one of its own"),
-        KeySpec::text("there").or("0ms").about("time that a request is under way"),
-        KeySpec::text("back").or("0ms").about("time that an answer is under way"),
-        KeySpec::text("jitter").or("0ms").about("longest time, at random, by which each way takes longer"),
-        KeySpec::number("cpus").about("number of CPUs that the guest says it has; those asked for otherwise"),
+            .about("rate of the guest's clock, as in 1.01; any but 1 gives the guest its own clock"),
+        KeySpec::text("there").or("0ms").about("time that a request takes to arrive"),
+        KeySpec::text("back").or("0ms").about("time that an answer takes to arrive"),
+        KeySpec::text("jitter").or("0ms").about("longest random delay that is added to each way"),
+        KeySpec::number("cpus").about("number of CPUs that the guest says it has; default: those asked for"),
     ],
 };
 
@@ -140,8 +140,7 @@ impl Platform for Null {
     }
 }
 
-/// The environment of the fake that plays the load generator for a fake guest: it takes the same
-/// times, and has faults of its own.
+/// Returns the environment of a fake guest's load generator: the same times, but its own faults.
 pub fn loader_of(environment: &EnvironmentSpec) -> EnvironmentSpec {
     const ALIKE: [&str; 6] = ["time", "effect", "sd", "drift", "seed", "real"];
     let of_loader = |(name, value): (&String, &String)| {
@@ -152,7 +151,7 @@ pub fn loader_of(environment: &EnvironmentSpec) -> EnvironmentSpec {
     EnvironmentSpec::new(&environment.platform, environment.keys.iter().filter_map(of_loader).collect())
 }
 
-/// What the key `fact` says, or the part of it that has no value.
+/// Returns the facts of the key `fact`, or the part of it that has no value as the error.
 fn facts(text: &str) -> Result<BTreeMap<String, String>, &str> {
     let parts = text.split('+').filter(|part| !part.is_empty());
     parts
@@ -194,7 +193,7 @@ impl Null {
             let Some(session) = &mut core.session else { return Ok(()) };
             session.hello(DEADLINE)?;
             if let (Some(time), Some(arrival)) = (launch_time, session.arrival()) {
-                // Nobody waits: the guest was spawned as long before its hello as it says.
+                // Nobody waits: the start is dated back by the time that it is said to take.
                 core.spawned_ns =
                     arrival.hello_ns.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
             }

@@ -1,8 +1,8 @@
 //! What the runtimes of the Open Container Initiative have in common: a bundle, a state directory,
 //! and the commands `run`, `kill` and `delete`.
 //!
-//! The container is run in the foreground, so that the runtime itself waits for it and takes it
-//! away when it ends. Its standard streams are the channel to the probe.
+//! The container runs in the foreground, so that the runtime itself waits for it and removes it
+//! when it ends. Its standard streams are the channel to the probe.
 
 pub(crate) mod access;
 mod bundle;
@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 
-/// Whether a platform can be used, proven by a guest that holds only the probe. `prove` launches it
-/// from the request and tells the platform's version.
+/// Returns whether a platform can be used, proven by a guest that holds only the probe. `prove`
+/// launches it from the request and returns the platform's version.
 pub(crate) fn availability(
     platform: &dyn Platform,
     host: &Host,
@@ -48,7 +48,7 @@ pub(crate) fn with_probe<T>(
     environment: EnvironmentSpec,
     attempt: impl FnOnce(&GuestRequest) -> Result<T>,
 ) -> Result<T> {
-    // Numbers that no run comes to, so that the guest's names are not taken.
+    // Numbers that no run reaches, so that the guest's names are not taken.
     static NEXT: AtomicU64 = AtomicU64::new(1 << 32);
     let instance = NEXT.fetch_add(1, Ordering::Relaxed);
     let work = host.work.join(format!("{}-{instance}-root", environment.platform));
@@ -60,7 +60,7 @@ pub(crate) fn with_probe<T>(
     tried
 }
 
-/// An error and what caused it, on one line.
+/// Returns an error and its causes, on one line.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,13 +1,13 @@
-//! OSv: a unikernel that runs one program, `weigh-kernels`, in a machine of QEMU's.
+//! OSv: a unikernel that runs one program, `weigh-kernels`, in a QEMU machine.
 //!
-//! The image is the user's, with the program in it. There is no probe: a thread of weighbridge
-//! stands in for one, boots the image once for every command, with the command on its command line,
-//! and reads the result off the console. Nothing else than the builtin workloads can be run, and of
-//! those what does not fork.
+//! The image is the user's, with the program in it. There is no probe. A thread of weighbridge
+//! takes its place: it boots the image once for every command, with the command on the kernel's
+//! command line, and reads the result from the console. Only builtin workloads can run, and of
+//! those only the ones that do not fork.
 //!
-//! A command takes the time from the moment in which the console says that the program begins to
-//! the one in which its result is there. The boot is no part of it. What the program says of its
-//! own times is by OSv's clock, which cannot be proven.
+//! A command's duration is the time from the moment when the console announces the program to the
+//! moment when its result has arrived. It does not include the boot. The times that the program
+//! itself reports are by OSv's clock, which cannot be verified.
 
 mod console;
 mod guest;
@@ -33,13 +33,13 @@ use weigh_model::{EnvironmentSpec, SpecError};
 
 /// Name of the platform.
 const PLATFORM: &str = "osv";
-/// The program for guests of this host's kind.
+/// The QEMU program for guests of this host's architecture.
 const QEMU: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
 const REMEDY: &str = "install it with `apt-get install qemu-system`";
-/// Memory of a machine when nothing is said, bytes.
+/// Memory of a machine if none is specified, bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
 
-/// Where a guest differs from the host because it is what it is.
+/// Why a guest differs from the host by its nature, by parity key.
 const IMPLIES: &[(&str, &str)] = &[
     ("kernel", "a unikernel: the program and its kernel are one"),
     ("user", "a unikernel has no users"),
@@ -53,7 +53,7 @@ const IMPLIES: &[(&str, &str)] = &[
 /// OSv.
 pub struct Osv;
 
-/// What the keys of an environment and the request come to.
+/// The settings that follow from an environment's keys and the request.
 struct Settings {
     binary: PathBuf,
     program: String,
@@ -116,7 +116,7 @@ impl Platform for Osv {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if !program.starts_with('/') || !program.chars().all(plain) {
             let help = "write an absolute path of plain letters, as in `program=/weigh-kernels`";
-            let message = format!("`{program}` cannot stand on OSv's command line");
+            let message = format!("`{program}` cannot be put on OSv's command line");
             return Err(environment.value_error("program", message, help));
         }
         Ok(())
@@ -148,14 +148,14 @@ impl Platform for Osv {
         let instance = request.instance;
         vec![
             format!("make the control group weighbridge-<run>/{PLATFORM}-{instance}"),
-            "run a machine of QEMU's in it for every command".into(),
+            "run a QEMU machine in it for every command".into(),
             "copy a disk image that boots by itself into the run's work directory, for its command line"
                 .into(),
         ]
     }
 }
 
-/// A number that no run comes to, so that the names of its guests are not taken.
+/// An instance number that no run reaches, so that the trial's name does not clash with a guest's.
 fn trial_instance() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 41);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -176,7 +176,7 @@ fn acceleration(host: &Host, request: &GuestRequest) -> Result<Acceleration> {
     accel::choose(setting(&Osv, &request.environment, "accel"), proof).map(|(acceleration, _)| acceleration)
 }
 
-/// Boots the image once and has its program run; what the system says it is.
+/// Boots the image once and runs its program; returns the version that the system reports.
 fn try_out(
     host: &Host,
     request: &GuestRequest,
@@ -188,11 +188,11 @@ fn try_out(
     let (machine, copy) = machine(host, &trial, boot, acceleration, String::new())?;
     let console = machine.try_out(within);
     discard(machine, copy)?;
-    Ok(console?.version().unwrap_or_else(|| "OSv of a version that it does not tell".into()))
+    Ok(console?.version().unwrap_or_else(|| "OSv of an unknown version".into()))
 }
 
-/// What a run needs of an environment: what is booted, by what, and what it says it is, which is
-/// found out once and kept beside the run's other files.
+/// What a run needs of an environment: what to boot, what executes it, and the version that it
+/// reports. The version is determined once and kept beside the run's other files.
 fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, String)> {
     host.require_root("the right to make control groups for OSv")?;
     let boot = Boot::of(request)?.prepare(host)?;

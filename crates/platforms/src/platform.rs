@@ -39,7 +39,7 @@ use weigh_network::{Hop, NetworkError};
 /// Implementors are unit structs without state; what a run needs is in [`Host`] and
 /// [`GuestRequest`]. Nothing is changed on the host without a ledger entry written before.
 pub trait Platform: Send + Sync {
-    /// What users are told of the platform.
+    /// The platform's description for users.
     fn about(&self) -> &'static About;
 
     /// [`About::name`].
@@ -70,9 +70,9 @@ pub trait Platform: Send + Sync {
         Ok(())
     }
 
-    /// The environment with everything that decides results made explicit, such as a virtual
-    /// machine's acceleration, which is proven by booting a guest within a deadline. Called once,
-    /// when a plan is made.
+    /// Returns the environment with everything that affects results made explicit, such as a
+    /// virtual machine's acceleration, which is proven by booting a guest within a deadline. Called
+    /// once, when a plan is made.
     ///
     /// # Errors
     /// This host lacks something that the environment names; the error says what was found.
@@ -126,14 +126,14 @@ pub trait Platform: Send + Sync {
     /// part, counts as success.
     ///
     /// # Errors
-    /// Why it is still there.
+    /// It is still there.
     fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
         let _ = (id, detail);
         Err(PlatformError::never_made(self.name(), what))
     }
 }
 
-/// What users are told of a platform.
+/// A platform's description for users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
     /// The name that users write, also the name of the file.
@@ -156,8 +156,8 @@ pub trait Guest: Send {
     /// The cgroup that holds the guest, where there is one.
     fn cgroup(&self) -> Option<&Cgroup>;
 
-    /// Who uses CPU time for this guest. By default its control group, else its processes, and
-    /// nobody else.
+    /// Returns what uses CPU time for this guest: by default only its control group, else its
+    /// processes.
     fn accounts(&self) -> Accounts {
         match self.cgroup() {
             Some(cgroup) => Accounts::of_group(cgroup.view()),
@@ -165,8 +165,8 @@ pub trait Guest: Send {
         }
     }
 
-    /// What is true of this guest and cannot be seen from inside, by parity key: `cache`,
-    /// `acceleration`, `network`.
+    /// Facts that cannot be seen inside this guest, by parity key: `cache`, `acceleration`,
+    /// `network`.
     fn facts(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
@@ -180,7 +180,7 @@ pub trait Guest: Send {
         Ok(BTreeMap::new())
     }
 
-    /// The log of the guest and the platform's tools, for failures to name.
+    /// The log of the guest and the platform's tools, which failures name.
     fn log(&self) -> Option<PathBuf> {
         None
     }
@@ -282,10 +282,10 @@ pub trait Guest: Send {
     /// It stays frozen.
     fn thaw(&mut self) -> Result<()>;
 
-    /// What freezes and thaws all processes of the guest hundreds of times a second: the control
-    /// group that holds them, of a virtual machine its monitor. None where the platform has no such
-    /// group on this host. Whoever uses it leaves the group thawed; [`Guest::stop`] thaws it in any
-    /// case.
+    /// Returns the freezer of the control group that holds all processes of the guest, or a virtual
+    /// machine's VMM, for freezing and thawing hundreds of times a second. `None` if the platform
+    /// has no such group on this host. The caller leaves the group thawed; [`Guest::stop`] thaws it
+    /// in any case.
     fn freezer(&self) -> Option<Freezer> {
         None
     }
@@ -295,7 +295,7 @@ pub trait Guest: Send {
     /// same but reports no error.
     ///
     /// # Errors
-    /// What could not be undone; it stays in the ledger for `weigh clean`.
+    /// Something could not be undone; it stays in the ledger for `weigh clean`.
     fn stop(&mut self) -> Result<()>;
 }
 
@@ -333,7 +333,7 @@ pub enum Availability {
 }
 
 impl From<PlatformError> for Availability {
-    /// Without the log of a guest that did not start: it goes away with whoever has asked.
+    /// Leaves out the log of a guest that did not start, which does not outlive the caller.
     fn from(error: PlatformError) -> Self {
         match error {
             PlatformError::Missing { what, remedy } => {
@@ -348,7 +348,7 @@ impl From<PlatformError> for Availability {
     }
 }
 
-/// What a run has on this host. A copy means the same ledger and the same directories.
+/// What a run has on this host. A clone has the same ledger and the same directories.
 #[derive(Clone)]
 pub struct Host {
     /// Every change goes here first.
@@ -368,14 +368,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// Whether weighbridge is root, for a platform that needs it. `what` names the right that is
-    /// missing otherwise.
+    /// Checks that weighbridge is root, for a platform that needs it. `what` names the right that
+    /// is missing otherwise.
     pub(crate) fn require_root(&self, what: impl Into<String>) -> Result<()> {
         if self.is_root { Ok(()) } else { Err(PlatformError::missing(what, crate::remedy::AS_ROOT)) }
     }
 }
 
-/// A guest that is asked for.
+/// A request for a guest.
 #[derive(Clone)]
 pub struct GuestRequest {
     /// Platform and keys, as [`crate::resolve`] returned them.
@@ -391,20 +391,20 @@ pub struct GuestRequest {
     /// Ports that something inside listens on and that clients must reach, where the platform has
     /// to be told of them beforehand.
     pub publish: Vec<u16>,
-    /// Where clients are on another machine: the address of this host at which they reach it.
-    /// Networks that can be reached there at all have [`GuestRequest::publish`] reached there, and
+    /// The address of this host at which clients on another machine reach it, if there are any.
+    /// Networks that can be reached from there publish [`GuestRequest::publish`] at it, and
     /// [`Guest::reach`] says so.
     pub outside: Option<Ipv4Addr>,
 }
 
 impl GuestRequest {
-    /// A guest with all CPUs, unlimited memory and no published port.
+    /// Returns a request for a guest with all CPUs, unlimited memory and no published port.
     pub fn new(environment: EnvironmentSpec, instance: u64, root: Arc<Root>) -> Self {
         let (cpus, publish) = (Vec::new(), Vec::new());
         Self { environment, instance, root, cpus, memory_bytes: None, publish, outside: None }
     }
 
-    /// The CPUs of the host that the guest may use: those that are asked for, else all that
+    /// Returns the CPUs of the host that the guest may use: the requested ones, else all that
     /// weighbridge may use.
     pub(crate) fn cpus_or_all(&self) -> Vec<u32> {
         if self.cpus.is_empty() { weigh_host::facts::allowed_cpus() } else { self.cpus.clone() }
@@ -421,7 +421,7 @@ pub struct Reach {
     pub from: Option<PathBuf>,
 }
 
-/// What comes of something that a platform is asked for.
+/// The result of what a platform is asked to do.
 pub type Result<T, E = PlatformError> = std::result::Result<T, E>;
 
 /// A platform did not do what was asked.
@@ -489,34 +489,34 @@ pub enum PlatformError {
 }
 
 impl PlatformError {
-    /// Something that is not here, and what to do.
+    /// Returns the error for something that is missing, with a remedy.
     pub(crate) fn missing(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Missing { what: what.into(), remedy: Some(remedy.into()) }
     }
 
-    /// A guest that cannot be started as it is asked for.
+    /// Returns the error for a guest that cannot be started as requested.
     pub(crate) fn launch(platform: &'static str, reason: impl Into<String>) -> Self {
         Self::Launch { platform, reason: reason.into(), log: None }
     }
 
-    /// An entry of a ledger that this version of a platform does not write.
+    /// Returns the error for a ledger entry that this version of a platform does not write.
     pub(crate) fn never_made(platform: &str, what: &str) -> Self {
         Self::StillThere(format!("the platform {platform} never makes a {what}"))
     }
 
-    /// For `map_err`: an [`PlatformError::Io`] that says what was being done.
+    /// For `map_err`: makes a [`PlatformError::Io`] that says what was being done.
     pub fn io<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
         |source| Self::Io { doing, source: source.into() }
     }
 
-    /// The same of something that was done to a path, as in `at("make", path)`.
+    /// The same for something that was done to a path, as in `at("make", path)`.
     pub(crate) fn at<E: Into<std::io::Error>>(doing: &str, path: &Path) -> impl FnOnce(E) -> Self + use<E> {
         Self::io(format!("{doing} {}", path.display()))
     }
 }
 
-/// Removes a directory and all that is in it, where it is still there.
+/// Removes a directory and all that is in it, if it exists.
 ///
 /// # Errors
 /// Something of it could not be removed.

@@ -1,12 +1,12 @@
-//! Pods of a Kubernetes cluster that is there already, by `kubectl`.
+//! Pods of an existing Kubernetes cluster, by `kubectl`.
 //!
 //! A run has a namespace of its own, or makes its pods in one that it is given. The image holds the
 //! system and weighbridge's programs; `weigh image pack` makes it. One `kubectl exec` per pod
-//! carries the session with the probe; everything else is told to the cluster as objects.
+//! carries the session with the probe; everything else the cluster learns from objects.
 //!
-//! A pod may run anywhere. Where its node is this host, and its runtime shares the kernel, its
-//! control group is found by the container's id: its CPU time is charged, and it can be frozen.
-//! Anywhere else it is a guest of another machine.
+//! A pod may run anywhere. If its node is this host, and its runtime shares the kernel, weighbridge
+//! finds its control group by the container's id, charges its CPU time, and can freeze it. Anywhere
+//! else it is a guest of another machine.
 
 mod guest;
 mod kubectl;
@@ -32,12 +32,12 @@ use weigh_model::{EnvironmentSpec, SpecError, stamps};
 
 /// Name of the platform.
 const PLATFORM: &str = "pod";
-/// The discard service's port, on which nobody listens: a pod that can be reached refuses.
+/// The discard service's port, on which nobody listens: a reachable pod refuses connections.
 const CLOSED_PORT: u16 = 9;
-/// For it to refuse.
+/// Time limit for the pod to refuse.
 const REACH_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Where a pod on this host's kernel differs because of what it is.
+/// Why a pod on this host's kernel differs by its nature, by parity key.
 const IMPLIES_HERE: &[(&str, &str)] = &[
     ("operating-system", "the system of its image"),
     ("libc", "the system of its image"),
@@ -53,7 +53,7 @@ const IMPLIES_HERE: &[(&str, &str)] = &[
     ("acceleration", "executed as `runtimeClass` says"),
 ];
 
-/// The same of a pod anywhere else.
+/// The same for a pod anywhere else.
 const IMPLIES: &[(&str, &str)] = &[
     ("kernel", ANOTHER_MACHINE),
     ("architecture", ANOTHER_MACHINE),
@@ -78,15 +78,15 @@ pub struct Pod;
 
 const ABOUT: About = About {
     name: PLATFORM,
-    summary: "a pod of a Kubernetes cluster that is there already, by kubectl",
+    summary: "a pod in an existing Kubernetes cluster, by kubectl",
     keys: &[
         KeySpec::text("context")
             .about("the cluster and the user, as `kubectl config get-contexts` names them; default: the current one"),
-        KeySpec::text("namespace").about("a namespace that is there, for the pods; default: one of the run's own"),
+        KeySpec::text("namespace").about("an existing namespace for the pods; default: one of the run's own"),
         KeySpec::text("runtimeClass")
             .about("the runtime, as `kubectl get runtimeclasses` names it; default: that of the node"),
         KeySpec::text("node")
-            .about("the node that runs the pods, without asking the scheduler; default: the one that the first pod comes to"),
+            .about("the node that runs the pods, without asking the scheduler; default: the one that the first pod is put on"),
         KeySpec::words("scheduler", &["off", "on"])
             .about("whether the scheduler gives the pods to their node, so that its work is measured too"),
         KeySpec::text("image")
@@ -104,20 +104,20 @@ const ABOUT: About = About {
 /// Where the pods of an environment run, seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// On this host's kernel.
+    /// Pods run on this host's kernel.
     here: bool,
-    /// This host has a way to the addresses of pods.
+    /// This host can reach the pods' addresses.
     reachable: bool,
 }
 
-/// What a pod that was started for this purpose has shown.
+/// What a pod that was started as a test has shown.
 #[derive(Debug, Clone)]
 struct Proof {
     place: Place,
     node: Option<String>,
 }
 
-/// What is proven, by environment and run.
+/// Proofs by run and environment.
 static PROVEN: Mutex<BTreeMap<String, Proof>> = Mutex::new(BTreeMap::new());
 
 impl Platform for Pod {
@@ -133,7 +133,7 @@ impl Platform for Pod {
             shares_kernel: here,
             freeze: here,
             needs_root: here,
-            // A pod's CPUs are an amount of time. It sees, and runs on, all that the node has.
+            // A pod's CPU limit is an amount of time: it sees, and runs on, all CPUs of the node.
             cpu_limit: false,
             host_root: false,
             settles: settled_keys(environment).is_none(),
@@ -151,14 +151,14 @@ impl Platform for Pod {
             };
             if let Some(name) = environment.get(key).filter(|name| !plain(name)) {
                 let help = format!("write a name that the cluster knows, as in `{key}=...`");
-                return Err(environment.value_error(key, format!("`{name}` is no name of a {key}"), help));
+                return Err(environment.value_error(key, format!("`{name}` cannot name a {key}"), help));
             }
         }
         if let Some(cpus) = environment.get("cpus")
             && !cpus.parse::<f64>().is_ok_and(|cpus| (0.01..=4096.0).contains(&cpus))
         {
             let help = "write a number of CPUs, as in `cpus=2` or `cpus=0.5`";
-            return Err(environment.value_error("cpus", format!("`{cpus}` is no number of CPUs"), help));
+            return Err(environment.value_error("cpus", format!("`{cpus}` is not a number of CPUs"), help));
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Platform for Pod {
 
     fn availability(&self, _: &Host) -> Availability {
         Availability::Missing {
-            reason: "no cluster is used without being asked for".into(),
+            reason: "clusters are used only on request".into(),
             remedy: Some("name the platform, as in `--on pod:context=NAME`".into()),
         }
     }
@@ -238,7 +238,7 @@ impl Platform for Pod {
     }
 }
 
-/// The keys that [`Platform::settle`] makes explicit, where all are given.
+/// `Some` if all the keys that [`Platform::settle`] makes explicit are given.
 fn settled_keys(environment: &EnvironmentSpec) -> Option<()> {
     environment.get("context")?;
     environment.get("node")?;
@@ -253,11 +253,11 @@ fn namespace(host: &Host, request: &GuestRequest) -> String {
     }
 }
 
-/// Makes the namespace, and starts a pod once: it shows that the image has this weighbridge's
-/// programs, where pods run, and whether this host reaches them. The node has the image afterwards.
+/// Makes the namespace, and starts a pod once to find out whether the image has this weighbridge's
+/// programs, where pods run, and whether this host can reach them. The node then has the image.
 ///
 /// # Errors
-/// The cluster is out of reach or refuses, or the image is another one.
+/// The cluster is out of reach or refuses, or the image has other programs.
 fn prove(host: &Host, request: &GuestRequest) -> Result<Proof> {
     let key = format!("{} {}", host.run, request.environment);
     let mut proven = PROVEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,7 +266,7 @@ fn prove(host: &Host, request: &GuestRequest) -> Result<Proof> {
     }
     let kubectl = Kubectl::find(&request.environment)?;
     let namespace = namespace(host, request);
-    // A cluster that is not there is found before anything is written down that could never be undone.
+    // Fails on an unreachable cluster before the ledger records what could never be undone.
     kubectl.run(kubectl.command(&[]).args(["get", "--raw", "/version"]), None)?;
     if setting(&Pod, &request.environment, "namespace").is_empty() {
         make_namespace(host, &kubectl, &namespace)?;
@@ -282,7 +282,7 @@ fn prove(host: &Host, request: &GuestRequest) -> Result<Proof> {
     Ok(proof)
 }
 
-/// Makes the namespace of a run, unless it is there.
+/// Makes the namespace of a run unless it exists.
 fn make_namespace(host: &Host, kubectl: &Kubectl, name: &str) -> Result<()> {
     let change = Change::Platform {
         platform: PLATFORM.into(),
@@ -310,15 +310,15 @@ fn check_programs(host: &Host, request: &GuestRequest, session: &mut Session) ->
             let image = setting(&Pod, &request.environment, "image");
             return Err(PlatformError::missing(
                 format!("this weighbridge's {path} in the image {image}"),
-                "make the image anew with `weigh image pack`, and have the node take it in the place of the old one",
+                "make the image again with `weigh image pack`, and replace the old one on the node",
             ));
         }
     }
     Ok(())
 }
 
-/// Where a pod runs, as it tells itself: on this host's kernel, if that was booted when this host
-/// was.
+/// Where a pod runs: on this host's kernel if it reports the same boot ID, and this process is
+/// root.
 fn place(session: &mut Session, host: &Host, status: &PodStatus) -> Result<Place> {
     let boot = fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
     let here = host.is_root && session.facts(&[], &[])?.boot.is_some_and(|seen| seen == boot.trim());

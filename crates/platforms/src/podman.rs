@@ -9,7 +9,7 @@ mod network;
 mod store;
 
 use crate::common_keys::{self, Storage};
-use crate::mapped::{MAPPED, admit};
+use crate::mapped::{MAPPED, grant_traverse};
 use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::oci::own_layer;
@@ -73,8 +73,8 @@ impl Platform for Podman {
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let store = self.store(host, request)?;
         if self.value(request, "user") == "mapped" {
-            // Podman would open every closed directory above as well, whosever it is.
-            admit(host, MAPPED.0, &store.directory)?;
+            // Podman would also open every closed directory above, whoever owns it.
+            grant_traverse(host, MAPPED.0, &store.directory)?;
         }
         let network = self.network(host, request, &store)?;
         let bridge = network.as_ref().map(|network| network.name.as_str());
@@ -95,8 +95,8 @@ impl Platform for Podman {
         let network = match self.value(request, "net") {
             "host" => "in the host's network",
             "none" => "without a network",
-            "nat" => "at a bridge of the run's own, with ports that netavark publishes by rules in iptables",
-            _ => "at a bridge of the run's own, which netavark makes with its rules in iptables",
+            "nat" => "on a bridge of the run's own, with ports that netavark publishes by rules in iptables",
+            _ => "on a bridge of the run's own, which netavark makes with its rules in iptables",
         };
         vec![
             "make a store of Podman's beside the run's work directory and import an image of a few megabytes".into(),
@@ -124,7 +124,7 @@ impl Podman {
         Store::find(host, self.value(request, "binary"), self.value(request, "runtime"))
     }
 
-    /// The run's own network, where the guest gets an address in it.
+    /// Returns the run's own network, if the guest gets an address in it.
     fn network(&self, host: &Host, request: &GuestRequest, store: &Store) -> Result<Option<Network>> {
         match self.value(request, "net") {
             "nat" | "bridge" => Network::make(host, store).map(Some),
@@ -132,14 +132,14 @@ impl Podman {
         }
     }
 
-    /// The root, with `/var/tmp` in the container's own layer where the keys say so.
-    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<own_layer::Layered<'a>> {
+    /// Returns the root, with `/var/tmp` in the container's own layer for `storage=overlay`.
+    fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<own_layer::RootLayout<'a>> {
         let own = self.value(request, "storage") == "overlay";
         own_layer::of(&request.root, own, &host.work)
             .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
     }
 
-    /// What follows `podman run` and the names of this guest: all that users would say.
+    /// Returns the arguments of `podman run` after the guest's names: those that a user would give.
     fn arguments(&self, host: &Host, request: &GuestRequest, network: Option<&str>) -> Result<Vec<String>> {
         let root = self.root(host, request)?;
         let mut words: Vec<String> =
@@ -153,7 +153,7 @@ impl Podman {
         )
         .map_err(PlatformError::io("make the directory of /var/tmp"))?;
         if let (true, Some(directory)) = (mapped, storage.directory()) {
-            admit(host, MAPPED.0, directory)?;
+            grant_traverse(host, MAPPED.0, directory)?;
         }
         match &storage {
             Storage::Overlay { .. } => {}
@@ -215,9 +215,9 @@ fn access_options(access: &Access) -> Vec<String> {
     options.collect()
 }
 
-/// A bind in the form of comma-separated values with quotes where they are needed. It comes without
-/// the mounts below it, but in a user namespace: there the kernel lets nobody see what lies under a
-/// mount (`mount_namespaces(7)`), and they come along.
+/// Returns the option for a bind: comma-separated values, with quotes where they are needed. The
+/// bind is not recursive, except in a user namespace, where the kernel does not let anybody uncover
+/// what lies under a mount (`mount_namespaces(7)`).
 fn mount_option(source: &Path, target: &Path, kind: &str, mapped: bool) -> [String; 2] {
     let field = |name: &str, path: &Path| {
         let text = format!("{name}={}", path.display());

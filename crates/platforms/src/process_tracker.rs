@@ -1,4 +1,4 @@
-//! Processes of a guest, remembered with what tells them from later ones of the same number.
+//! Processes of a guest, remembered with what distinguishes them from later ones with the same PID.
 
 use crate::{PlatformError, Result};
 use std::thread::sleep;
@@ -14,10 +14,10 @@ pub(crate) struct ProcessTracker(Vec<(u32, Stat)>);
 /// What is read of `/proc/PID/stat` (`proc_pid_stat(5)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
-    /// A zombie is gone, but for a parent that has not asked yet how it ended.
+    /// Whether it has ended: a zombie has, even if its parent has not yet asked how.
     ended: bool,
     parent: u32,
-    /// In clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     start: u64,
 }
 
@@ -31,13 +31,13 @@ fn stat(pid: u32) -> Option<Stat> {
     Some(Stat { ended: matches!(state, "Z" | "X"), parent, start })
 }
 
-/// The parent of a process.
+/// Returns the parent of a process.
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     stat(pid).map(|stat| stat.parent)
 }
 
-/// CPU time of the children that a process has waited for, and of theirs, nanoseconds; a multiple
-/// of a clock tick.
+/// Returns the CPU time of the children that a process has waited for, and of their children,
+/// nanoseconds; a multiple of a clock tick.
 pub(crate) fn ended_children_cpu_ns(pid: u32) -> u64 {
     let text = process_text(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some((_, fields)) = text.rsplit_once(')') else { return 0 };
@@ -65,8 +65,8 @@ impl ProcessTracker {
         self.0.iter().filter(lives).map(|(pid, _)| *pid)
     }
 
-    /// Resumes those that a signal has stopped: a stopped shim or monitor cannot help to end its
-    /// guest.
+    /// Resumes the processes that a signal has stopped: a stopped shim or monitor cannot help to
+    /// end its guest.
     pub(crate) fn resume(&self) {
         for pid in self.alive().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             // Refused for processes of others, when weighbridge is not root; those were not stopped
@@ -75,7 +75,7 @@ impl ProcessTracker {
         }
     }
 
-    /// Waits until all have ended; whether they have.
+    /// Waits until all have ended. Returns whether they have.
     pub(crate) fn wait_ended(&self, deadline: Duration) -> bool {
         let end = Instant::now() + deadline;
         while self.alive().next().is_some() {
@@ -90,12 +90,12 @@ impl ProcessTracker {
     /// The same, as a step of ending a guest.
     ///
     /// # Errors
-    /// Some of them live on.
+    /// Some of them still run.
     pub(crate) fn ended_within(&self, deadline: Duration) -> Result<()> {
         if self.wait_ended(deadline) {
             return Ok(());
         }
-        Err(PlatformError::StillThere("some of its processes live on".into()))
+        Err(PlatformError::StillThere("some of its processes are still running".into()))
     }
 }
 

@@ -1,26 +1,26 @@
 //! Virtual machines by QEMU: a kernel booted directly, the probe as its init, a virtio port as the
 //! channel.
 //!
-//! The machine has no device that is not named, and no firmware beyond what starts a kernel. The
-//! kernel is the host's own or Debian's for clouds ([`weigh_images::kernel`]), with its defaults,
-//! mitigations among them. Each CPU of the guest is a thread that may run on the CPUs that were
-//! asked for, pinned to one of them where the machine is tuned (`vm/tune.rs`); QEMU's other
-//! threads, and virtiofsd(1) where it serves files, run anywhere and are charged with the guest,
-//! whose control group they are in.
+//! The machine has only the devices that its command line names, and no firmware beyond what starts
+//! a kernel. The kernel is the host's own or Debian's cloud kernel ([`weigh_images::kernel`]), with
+//! its defaults, including mitigations. Each CPU of the guest is a thread that may run on the CPUs
+//! that were asked for, pinned to one of them where the machine is tuned (`vm/tune.rs`). QEMU's
+//! other threads, and virtiofsd(1) where it serves files, run anywhere; they are in the guest's
+//! control group and charged to it.
 //!
 //! **Acceleration** is part of the environment's name: [`Platform::settle`] makes `accel=`
 //! explicit, and KVM counts only where a guest has answered under it (`qemu/accel.rs`).
 //!
 //! **Freezing** is QEMU's `stop`. It stops the guest's clocks with its CPUs: a frozen guest does
 //! not see the time pass, and its kernel has no reason to suspect a stall. Its time of day is then
-//! behind, which no workload of a run is told.
+//! behind, which no workload of a run learns.
 //!
-//! **The root** is in memory: the skeleton as initial RAM file system. Files of the host or of an
-//! image are shared read-only by 9p where the guest's kernel knows it, else by virtiofs, which
-//! needs root. Where neither can be had an image is packed into the guest's memory if it fits; of
-//! the host's own files the guest then sees none, and has the builtin kernels alone. `root=disk`
-//! has the image on an ext4 disk, with an overlay for each guest; from it a system can start
-//! (`init=full`).
+//! **The root** is in memory: the skeleton is the initial RAM file system. Files of the host or of
+//! an image are shared read-only, by 9p where the guest's kernel supports it, else by virtiofs,
+//! which needs root. If neither works, an image is packed into the guest's memory, provided it
+//! fits; the guest then sees none of the host's own files and has only the builtin kernels.
+//! `root=disk` puts the image on an ext4 disk, with an overlay for each guest; a full system can
+//! start from it (`init=full`).
 
 pub(crate) mod accel;
 mod channel;
@@ -47,14 +47,14 @@ pub use qmp::fuzz as fuzz_qmp;
 
 use crate::helpers::version_line;
 use crate::vm::boot;
-use crate::vm::disk::Wanted;
+use crate::vm::disk::DataDiskSpec;
 use crate::vm::tune::{Model, Tuning, host_cpus};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result,
     common_keys, setting,
 };
 use accel::{Acceleration, Proof, Subject};
-use disks::{Cache, Opening};
+use disks::{Cache, DiskOptions};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weigh_host::cache::CacheDirectory;
@@ -62,9 +62,9 @@ use weigh_model::{EnvironmentSpec, SpecError, parse_bytes};
 
 /// Name of the platform.
 const PLATFORM: &str = "qemu";
-/// The program for guests of this host's kind.
+/// The QEMU program for guests of this host's architecture.
 const BINARY: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
-/// How it is installed.
+/// How QEMU is installed.
 const REMEDY: &str = if cfg!(target_arch = "aarch64") {
     "install it with `apt-get install qemu-system-arm`"
 } else {
@@ -82,7 +82,7 @@ const IMPLIES: &[(&str, &str)] = &[
     ("transparent-huge-pages", "the default of the machine's kernel"),
     (
         "operating-system",
-        "the root is in the machine's memory, with what of the image can be shared, or on a disk",
+        "the root is in the machine's memory, with whatever of the image can be shared, or on a disk",
     ),
     ("mounts:*", "the root is in the machine's memory, with what is shared mounted into it, or on a disk"),
     ("root", "what a machine has as its root, as its key `root` says"),
@@ -100,17 +100,17 @@ const IMPLIES: &[(&str, &str)] = &[
 /// QEMU.
 pub struct Qemu;
 
-/// What the keys of an environment and the request come to.
+/// The settings that follow from an environment's keys and the request.
 struct Settings<'a> {
     binary: PathBuf,
     machine: &'a str,
-    /// How its CPUs and memory are made and placed.
+    /// How the machine's CPUs and memory are made and placed.
     tuning: Tuning,
     kernel: Option<&'a Path>,
-    disk: Option<Wanted>,
-    opening: Opening,
+    disk: Option<DataDiskSpec>,
+    opening: DiskOptions,
     root: RootKind,
-    /// Whether a system is started.
+    /// Whether the guest boots a full system.
     system: bool,
     memory_bytes: u64,
     balloon_bytes: u64,
@@ -128,7 +128,7 @@ impl<'a> Settings<'a> {
             machine: setting(&Qemu, environment, "machine"),
             tuning,
             kernel: given("kernel").map(Path::new),
-            disk: Wanted::of(&Qemu, environment),
+            disk: DataDiskSpec::of(&Qemu, environment),
             opening: opening(environment),
             root: RootKind::of(environment),
             system: is_system(environment),
@@ -139,21 +139,21 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// The size of a disk or a balloon; `None` for `none`, and for what [`Platform::check`] has
-/// refused.
+/// The size of a disk or a balloon; `None` for `none` and for values that [`Platform::check`]
+/// refuses.
 fn size(value: &str) -> Option<u64> {
     parse_bytes(value).ok().filter(|bytes| *bytes > 0)
 }
 
-/// The QEMU that is meant.
+/// The QEMU program that the environment names, or the installed one.
 fn binary(environment: &EnvironmentSpec) -> Result<PathBuf> {
     common_keys::program(&Qemu, environment, BINARY, REMEDY)
 }
 
-/// What holds the root.
+/// Where the root is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RootKind {
-    /// Shared files where they can be had, else memory.
+    /// Shared files if possible, else memory.
     Auto,
     Initramfs,
     Disk,
@@ -177,21 +177,21 @@ fn is_system(environment: &EnvironmentSpec) -> bool {
 }
 
 /// How the disks are opened.
-fn opening(environment: &EnvironmentSpec) -> Opening {
+fn opening(environment: &EnvironmentSpec) -> DiskOptions {
     let cache = Cache::of(setting(&Qemu, environment, "cache"));
     let aio = disks::aio(setting(&Qemu, environment, "aio"), cache).to_string();
-    Opening { cache, aio, iothread: None }
+    DiskOptions { cache, aio, iothread: None }
 }
 
-/// What the keys of disks and roots have to do with each other.
+/// Checks the keys of disks and roots against each other.
 fn check_disks(environment: &EnvironmentSpec) -> Result<(), SpecError> {
-    Wanted::check(&Qemu, environment)?;
+    DataDiskSpec::check(&Qemu, environment)?;
     let (on_disk, system) = (RootKind::of(environment) == RootKind::Disk, is_system(environment));
     let without = setting(&Qemu, environment, "disk") == "none" && !on_disk;
     let about = ["cache", "aio"].into_iter().find(|key| environment.get(key).is_some());
     if let Some(key) = about.filter(|_| without) {
         let help = "name a disk too, as in `disk=raw,size=10GiB`";
-        return Err(environment.key_error(key, format!("there is no disk for `{key}` to be about"), help));
+        return Err(environment.key_error(key, format!("there is no disk for `{key}` to apply to"), help));
     }
     let opening = opening(environment);
     if opening.aio == "native" && !opening.cache.direct {
@@ -208,7 +208,7 @@ fn check_disks(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     }
     if on_disk && let Some(word) = environment.get("rootfs").filter(|word| ["host", "probe"].contains(word)) {
         let help = "write `rootfs=debian`, a directory or an archive of a root file system";
-        let message = format!("no disk is made of the image `{word}`");
+        let message = format!("no disk can be made from the image `{word}`");
         return Err(environment.value_error("rootfs", message, help));
     }
     Ok(())
@@ -294,7 +294,8 @@ impl Platform for Qemu {
         let mut changes = Vec::new();
         let cache = boot::cache_place();
         changes.push(boot::kernel_kept("; it stays for later runs"));
-        changes.extend(Wanted::of(self, &request.environment).iter().flat_map(Wanted::host_changes));
+        changes
+            .extend(DataDiskSpec::of(self, &request.environment).iter().flat_map(DataDiskSpec::host_changes));
         if RootKind::of(&request.environment) == RootKind::Disk {
             changes.push(format!(
                 "keep a disk of the image in {cache}, as long as the image is kept; each guest's own changes go with the guest"
@@ -325,7 +326,7 @@ impl Qemu {
         Ok(Box::new(guest::launch(host, request, &prepared, acceleration, saved, until)?))
     }
 
-    /// What executes guests of this environment, and, where that is emulation for want of KVM, why.
+    /// What executes guests of this environment; where that is emulation, also why KVM is missing.
     fn acceleration(
         &self,
         host: &Host,
@@ -336,7 +337,7 @@ impl Qemu {
         })
     }
 
-    /// What is known of KVM for these keys, or comes out when a guest is booted.
+    /// Whether KVM works with these keys: the cached result, or the result of booting a guest.
     fn proof(
         &self,
         host: &Host,
@@ -344,15 +345,14 @@ impl Qemu {
         cache: Option<&CacheDirectory>,
     ) -> Result<Proof> {
         let mut keys = environment.keys.clone();
-        // What the proof is about: nothing else decides it, and disks and networks take time to
-        // make.
+        // Only these keys affect the proof; disks and networks would take time to make.
         keys.retain(|key, _| ["accel", "kernel", "machine", "binary"].contains(&key.as_str()));
         let model = tune::model_argument(&Model::of(self, environment), Acceleration::Kvm);
         keys.extend(model.clone().map(|model| ("cpu".into(), model)));
         keys.insert("accel".into(), Acceleration::Kvm.as_str().into());
         crate::oci::with_probe(host, EnvironmentSpec::new(PLATFORM, keys), |request| {
             let request = accel::proof_request(request);
-            // What has nothing to do with acceleration fails here, and is no disproof.
+            // A failure here has nothing to do with acceleration, and disproves nothing.
             let settings = Settings::of(&request)?;
             let prepared = prepare::prepare(host, &request)?;
             let subject = Subject {
@@ -371,7 +371,7 @@ fn prove_by_booting(host: &Host, request: &GuestRequest, prepared: &prepare::Pre
     guest::launch(host, request, prepared, Acceleration::Kvm, None, until)?.stop()
 }
 
-/// First line of `--version`, without the distribution's part.
+/// The first line of `--version`, without the distribution's part.
 fn version(binary: &Path) -> Result<String> {
     Ok(version_line(binary)?.split(" (").next().unwrap_or_default().replace(" emulator version", ""))
 }

@@ -16,7 +16,7 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("microvm", "qemu:machine=microvm"),
 ];
 
-/// The key that every platform takes: tells two environments apart that are otherwise alike.
+/// The key that every platform takes: distinguishes two environments that are otherwise alike.
 const LABEL: KeySpec = KeySpec::text("label")
     .about("a word that tells this environment from another one that is otherwise alike");
 
@@ -35,19 +35,19 @@ pub fn defaults() -> impl Iterator<Item = &'static dyn Platform> {
     })
 }
 
-/// The platform of that name. Aliases are not platforms.
+/// Returns the platform of that name. Aliases are not platforms.
 pub fn find(name: &str) -> Option<&'static dyn Platform> {
     all().iter().copied().find(|platform| platform.name() == name)
 }
 
-/// The value of a key: as given, else the platform's default.
+/// Returns the value of a key: as given, else the platform's default.
 pub fn setting<'a>(platform: &dyn Platform, environment: &'a EnvironmentSpec, key: &str) -> &'a str {
     let default = || platform.keys().iter().find(|spec| spec.name == key).map_or("", |spec| spec.default);
     environment.get(key).unwrap_or_else(default)
 }
 
-/// Checks an environment: the platform exists, or the alias, which is expanded; every key and value
-/// is one it takes.
+/// Checks an environment: it names a platform or an alias, which is expanded, and the platform
+/// takes every key and value.
 ///
 /// Keys that are not given stay absent; [`setting`] knows their defaults.
 ///
@@ -57,7 +57,7 @@ pub fn resolve(spec: &EnvironmentSpec) -> Result<(&'static dyn Platform, Environ
     let (platform, alias) = platform_of(spec)?;
     for (key, value) in &spec.keys {
         if let Some(of_alias) = alias.as_ref().and_then(|alias| alias.get(key)) {
-            let message = format!("`{}` means {key}={of_alias} already", spec.platform);
+            let message = format!("`{}` already means {key}={of_alias}", spec.platform);
             return Err(spec.key_error(key, message, format!("write `{}:{key}={value}`", platform.name())));
         }
         check_value(spec, key_of(platform, spec, key)?, value)?;
@@ -69,7 +69,7 @@ pub fn resolve(spec: &EnvironmentSpec) -> Result<(&'static dyn Platform, Environ
     Ok((platform, EnvironmentSpec::new(platform.name(), expanded.keys)))
 }
 
-/// The platform that is named, and what its name stands for when it is an alias.
+/// Returns the named platform and, if the name is an alias, its expansion.
 fn platform_of(
     spec: &EnvironmentSpec,
 ) -> Result<(&'static dyn Platform, Option<EnvironmentSpec>), SpecError> {
@@ -124,7 +124,7 @@ fn check_value(spec: &EnvironmentSpec, key: &KeySpec, value: &str) -> Result<(),
         }
         Values::Number if value.parse::<u64>().is_ok() => Ok(()),
         Values::Number => {
-            let message = format!("{name} is a whole number, `{value}` is not");
+            let message = format!("{name} must be a whole number, not `{value}`");
             Err(spec.value_error(name, message, format!("as in `{name}=2`")))
         }
         Values::Path if Path::new(value).exists() => Ok(()),

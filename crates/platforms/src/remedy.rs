@@ -1,16 +1,16 @@
-//! What to do about what is missing, and the command in it.
+//! Remedies for what is missing, and the commands in them.
 //!
-//! Remedies are sentences, because there may be a choice. The command that helps stands in them
-//! between backticks, so that whoever shows a remedy can show the command by itself, to be copied.
-//! A remedy without one says what else helps, or that no command does.
+//! Remedies are sentences, because there may be a choice. The command that helps is between
+//! backticks, so that it can be shown by itself, to be copied. A remedy without one says what else
+//! helps, or that no command does.
 
 use std::path::Path;
 
-/// For what only root may do.
+/// The remedy for what only root may do.
 pub(crate) const AS_ROOT: &str = "run weigh as root; `sudo weigh doctor` shows what is ready then";
 
-/// The command of a remedy: the first text in backticks that has two words or more and begins with
-/// a program's name, which keys and options do not.
+/// Returns the command of a remedy: the first text in backticks that has two words or more and
+/// begins with a program's name, which keys and options do not.
 pub fn command(remedy: &str) -> Option<&str> {
     remedy.split('`').skip(1).step_by(2).find(|text| {
         let program = text.split_once(' ').map_or("", |(program, _)| program);
@@ -18,8 +18,8 @@ pub fn command(remedy: &str) -> Option<&str> {
     })
 }
 
-/// What gives an ordinary user namespaces, below a root directory: what the host has switched off,
-/// else to be root.
+/// Returns the remedy for an ordinary user without namespaces, as read below a root directory: to
+/// switch on what the host has switched off, else to be root.
 pub(crate) fn for_namespaces(root: &Path) -> String {
     const SWITCHES: [(&str, &str, &str); 3] = [
         ("user.max_user_namespaces", "0", "15000"),
@@ -44,7 +44,7 @@ pub(crate) fn for_namespaces(root: &Path) -> String {
     )
 }
 
-/// What gives this machine `/dev/kvm`, below a root directory.
+/// Returns the remedy for a machine without `/dev/kvm`, as read below a root directory.
 pub(crate) fn for_kvm(root: &Path) -> String {
     let cpu = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     // Flags of x86 as the kernel names them (arch/x86/include/asm/cpufeatures.h); no other
@@ -57,8 +57,8 @@ pub(crate) fn for_kvm(root: &Path) -> String {
         (true, ..) => "load the module: `modprobe kvm_intel`".into(),
         (_, true, _) => "load the module: `modprobe kvm_amd`".into(),
         (_, _, true) => {
-            "no command gives this virtual machine KVM: have nested virtualisation switched on for it where it runs, or use a machine \
-             that is none"
+            "no command gives this virtual machine KVM: have nested virtualisation switched on for it where it runs, or use a physical \
+             machine"
                 .into()
         }
         _ => "no command gives this machine KVM: switch virtualisation (VT-x, AMD-V) on in its firmware, or use a machine that has it"

@@ -9,13 +9,13 @@ use crate::oci::{Kind, Oci, Saving};
 use crate::{About, KeySpec, Values, common_keys};
 use weigh_model::EnvironmentSpec;
 
-/// In what a sandbox differs from the host because of what it is.
+/// How a sandbox differs from the host by design: pairs of parity key and reason.
 const IMPLIES: &[(&str, &str)] = &[
     ("kernel", "a kernel of its own, in user space"),
     ("cpu-model", "the CPU that its kernel shows"),
-    ("memory", "its kernel tells a memory of its own"),
+    ("memory", "its kernel reports a memory of its own"),
     ("transparent-huge-pages", "decided by its own kernel"),
-    ("mitigations", "its kernel does not tell them"),
+    ("mitigations", "its kernel does not report them"),
     ("clock-source", "its kernel takes the time from the host's clock"),
     ("aslr", "decided by its own kernel"),
     ("mounts:*", "files by a server outside, scratch in its own memory"),
@@ -53,7 +53,7 @@ const KIND: Kind = Kind {
     flags,
     emptied: |environment| (network(environment) == "sandbox").then_some(SETTINGS),
     to_prove: |environment| {
-        (environment.get("platform") == Some("kvm")).then_some("a KVM that gVisor's guests come up with")
+        (environment.get("platform") == Some("kvm")).then_some("a KVM that gVisor's guests start under")
     },
     saving: Saving::Itself,
 };
@@ -61,12 +61,13 @@ const KIND: Kind = Kind {
 /// The platform `runsc`.
 pub const RUNSC: Oci = Oci::new(&KIND);
 
-/// Settings of the host's network. Versions before August 2024 take a namespace for the host's own
-/// when they find `core/rmem_default` there, and give it no network (gVisor, issue 10704); since
-/// Linux 6.11 every namespace has it. A network of gVisor's own needs none of the host's settings.
+/// Settings of the host's network. Versions before August 2024 mistake a namespace for the host's
+/// own when they find `core/rmem_default` there, and give it no network (gVisor, issue 10704);
+/// since Linux 6.11 every namespace has it. A network of gVisor's own needs none of the host's
+/// settings.
 const SETTINGS: &str = "/proc/sys/net";
 
-/// The network stack in runsc's words.
+/// Returns the network stack as runsc names it.
 fn network(environment: &EnvironmentSpec) -> &'static str {
     match environment.get("net").unwrap_or("none") {
         "none" => "none",
@@ -75,11 +76,11 @@ fn network(environment: &EnvironmentSpec) -> &'static str {
     }
 }
 
-/// What every command must be told alike, because the sandbox takes it from there.
+/// Returns the options that every command must repeat, because the sandbox takes them from there.
 fn flags(environment: &EnvironmentSpec) -> Vec<String> {
     let network = network(environment);
     let platform = environment.get("platform").unwrap_or("systrap");
-    // Without the last it keeps what a guest writes to its root in a file of the skeleton, which is
-    // all guests'.
+    // By default runsc keeps what a guest writes to its root in a file of the skeleton, which all
+    // guests share.
     vec![format!("--network={network}"), format!("--platform={platform}"), "--overlay2=none".into()]
 }

@@ -1,12 +1,12 @@
 //! The host's side of the session with a probe, over two file descriptors.
 //!
-//! The guest is not believed: whatever runs in it may write to the channel. Every call has one
+//! The guest is not trusted: whatever runs in it may write to the channel. Every call has one
 //! deadline and takes no more bytes than it asked for, and a guest that sends more, or sends what
 //! nobody asked for, is lost.
 //!
-//! One thread, no timers: every call writes and reads in turns with `poll(2)` until its answer is
-//! there or its time is up, so that neither a long input nor a long output can stop it. The host's
-//! clock is read before a command is asked for and after its end is known.
+//! There is one thread and no timer: every call writes and reads in turns with `poll(2)` until its
+//! answer is there or its time is up, so that neither a long input nor a long output can block it.
+//! The host's clock is read before a command is requested and after its end is known.
 
 mod answer;
 mod wire;
@@ -31,9 +31,9 @@ const PIECE: usize = 64 << 10;
 /// The slowest channel that files are moved over: a serial line of an emulated machine, bytes a
 /// second.
 const SLOWEST_BYTES_PER_S: u64 = 32 << 10;
-/// Messages beside the answer that are passed over for each request.
+/// How many messages beside the answer are ignored for each request.
 const MOST_STRAYS: u32 = 1000;
-/// What is kept of a guest's words for a refusal, bytes.
+/// How much of a guest's reason for a refusal is kept, bytes.
 const REASON_BYTES: usize = 2 << 10;
 /// Output kept by default, of each stream.
 pub const OUTPUT_LIMIT_BYTES: u64 = 4 << 20;
@@ -53,15 +53,15 @@ pub struct Session {
 struct Running {
     id: u32,
     host_started_ns: u64,
-    /// Of each stream, bytes: [`Command::output_limit_bytes`], to which the probe keeps.
+    /// Limit of each stream, bytes: [`Command::output_limit_bytes`], which the probe observes.
     limit: u64,
     output: Vec<u8>,
     error: Vec<u8>,
 }
 
 impl Running {
-    /// Keeps a piece of the command's output; `false` when it is none, or more than the command may
-    /// have sent.
+    /// Keeps a piece of the command's output. Returns `false` if it is empty, or more than the
+    /// command may have sent.
     fn take(&mut self, stream: Stream, bytes: &[u8]) -> bool {
         let kept = match stream {
             Stream::Output => &mut self.output,
@@ -74,7 +74,7 @@ impl Running {
         fits
     }
 
-    /// The command, which has ended just now.
+    /// Returns the result of the command, which has ended just now.
     fn completed(&mut self, end: EndOfCommand) -> Completed {
         Completed {
             end,
@@ -86,7 +86,7 @@ impl Running {
     }
 }
 
-/// What is left to feed to a command.
+/// The input that is left to feed to a command.
 struct Feed<'a> {
     rest: &'a [u8],
     under_way: usize,
@@ -100,8 +100,8 @@ impl Session {
         Self { wire: Wire::new(read, write), last_id: 0, arrival: None, running: None, strays: 0 }
     }
 
-    /// The same, where the probe reads a terminal: it loses what is not taken in time, so that only
-    /// a little may be under way, which is what the probe's [`Reply::Taken`] is for.
+    /// The same for a probe that reads a terminal, which loses what is not taken in time. Only a
+    /// little may be under way, so the probe says what it has taken by [`Reply::Taken`].
     pub fn over_terminal(read: OwnedFd, write: OwnedFd) -> Self {
         let mut session = Self::new(read, write);
         session.wire.limit();
@@ -143,13 +143,13 @@ impl Session {
         }
     }
 
-    /// What the probe said its PID is, after [`Session::hello`].
+    /// Returns the PID that the probe reported, after [`Session::hello`].
     pub fn probe_pid(&self) -> Option<u32> {
         self.arrival.map(|arrival| arrival.pid)
     }
 
-    /// How the probe came up, after [`Session::hello`]. Of a guest that was restored: how it came
-    /// up before it was saved, but for the time of the hello.
+    /// Returns how the probe came up, after [`Session::hello`]. For a restored guest that is how it
+    /// came up before it was saved, except for the time of the hello.
     pub fn arrival(&self) -> Option<Arrival> {
         self.arrival
     }
@@ -159,8 +159,8 @@ impl Session {
         self.wire.is_lost()
     }
 
-    /// Takes the bytes that came between messages: what a console's kernel said. Only the last few
-    /// thousand are kept.
+    /// Takes the bytes that came between messages, such as a kernel's words on the console. Only
+    /// the last few thousand are kept.
     pub fn take_noise(&mut self) -> Vec<u8> {
         self.wire.take_noise()
     }
@@ -267,7 +267,7 @@ impl Session {
     }
 
     /// Waits a little for the end of a command that [`Session::start`] started, and takes what it
-    /// wrote meanwhile; none when it goes on.
+    /// wrote meanwhile. Returns `None` if it still runs.
     ///
     /// # Errors
     /// [`SessionError::Refused`] when no such command runs, [`SessionError::Lost`].
@@ -281,8 +281,8 @@ impl Session {
         Ok(ended)
     }
 
-    /// Waits for the next thing that the running command does, until a moment; none when it does
-    /// nothing until then. What it writes is kept for its [`Completed`] as well.
+    /// Waits until a moment for the next thing that the running command does. Returns `None` if it
+    /// does nothing until then. What it writes is kept for its [`Completed`] as well.
     ///
     /// # Errors
     /// [`SessionError::Refused`] when no such command runs, [`SessionError::Lost`].
@@ -308,8 +308,8 @@ impl Session {
         Ok(None)
     }
 
-    /// Writes a file in the guest; missing directories are made. It has half a minute, and as long
-    /// again as the slowest channel takes for its length.
+    /// Writes a file in the guest; missing directories are made. It has half a minute, plus the
+    /// time that the slowest channel takes for its length.
     ///
     /// # Errors
     /// [`SessionError::Refused`] with the error number of what failed.
@@ -330,7 +330,7 @@ impl Session {
         }
     }
 
-    /// Reads a file of the guest. It has half a minute, and as long again as the slowest channel
+    /// Reads a file of the guest. It has half a minute, plus the time that the slowest channel
     /// takes for the limit.
     ///
     /// # Errors
@@ -370,7 +370,7 @@ impl Session {
         }
     }
 
-    /// The guest as it looks from inside, with these programs and the mounts of these paths.
+    /// Describes the guest from inside, with these programs and the mounts of these paths.
     ///
     /// # Errors
     /// [`SessionError::Lost`].
@@ -379,7 +379,7 @@ impl Session {
         self.describe(Questions { programs, paths, ..Questions::default() })
     }
 
-    /// The guest as it looks from inside, with what is asked for.
+    /// Describes the guest from inside, with what is asked for.
     ///
     /// # Errors
     /// [`SessionError::Lost`].
@@ -396,7 +396,7 @@ impl Session {
     /// killed.
     ///
     /// # Errors
-    /// [`SessionError::Lost`] when it is gone already or does not go.
+    /// [`SessionError::Lost`] when it is gone already or does not end.
     pub fn shutdown(&mut self, deadline: Duration) -> Result<(), SessionError> {
         let until = Instant::now() + deadline;
         self.last_id += 1;
@@ -419,7 +419,7 @@ impl Session {
         self.wire.lose("weighbridge closed the channel".into());
     }
 
-    /// The id of the next request, refused while a command runs.
+    /// Returns the id of the next request; refuses while a command runs.
     fn begin(&mut self) -> Result<u32, SessionError> {
         if let Some(running) = &self.running {
             let reason = format!("command {} still runs", running.id);
@@ -430,12 +430,12 @@ impl Session {
         Ok(self.last_id)
     }
 
-    /// The next reply to request `id`; a refusal is an error.
+    /// Returns the next reply to request `id`; a refusal is an error.
     fn answer(&mut self, id: u32) -> Result<Reply, SessionError> {
         self.answer_by(id, Instant::now() + ANSWER_DEADLINE)
     }
 
-    /// The same for a request that has time until a moment.
+    /// The same for a request with its own deadline.
     fn answer_by(&mut self, id: u32, until: Instant) -> Result<Reply, SessionError> {
         let asked = Instant::now();
         loop {
@@ -454,7 +454,7 @@ impl Session {
         }
     }
 
-    /// Passes over a message that nobody asked for. A few come late, of commands that were killed.
+    /// Ignores a message that nobody asked for. A few come late, from commands that were killed.
     fn pass_over(&mut self) -> Result<(), SessionError> {
         self.strays += 1;
         if self.strays > MOST_STRAYS {
@@ -463,7 +463,7 @@ impl Session {
         Ok(())
     }
 
-    /// The guest sent more than was asked for.
+    /// Loses the guest, which sent more than was asked for.
     fn too_much(&mut self) -> SessionError {
         self.running = None;
         self.wire.lose("it sent more than it was asked for".into())
@@ -490,7 +490,7 @@ impl Session {
         ended
     }
 
-    /// Refuses for a command that does not run.
+    /// Returns a refusal if the command does not run.
     fn running_as(&self, id: u32) -> Result<(), SessionError> {
         if self.running.as_ref().is_some_and(|running| running.id == id) {
             return Ok(());
@@ -541,7 +541,7 @@ impl Session {
         }
     }
 
-    /// Puts as much input under way as the window allows.
+    /// Sends as much input as the window allows.
     fn feed(&mut self, id: u32, feed: &mut Feed<'_>) -> Result<(), SessionError> {
         while !feed.rest.is_empty() && feed.under_way + PIECE <= INPUT_WINDOW {
             let (piece, rest) = feed.rest.split_at(feed.rest.len().min(PIECE));
@@ -557,7 +557,7 @@ impl Session {
     }
 }
 
-/// The time for a transfer of so many bytes.
+/// Returns the time that a transfer of this many bytes may take.
 fn transfer_time(bytes: u64) -> Duration {
     ANSWER_DEADLINE + Duration::from_secs(bytes.min(1 << 30) / SLOWEST_BYTES_PER_S)
 }

@@ -1,6 +1,6 @@
 //! Starting a process in new namespaces, with a root of its own, without any other program.
 //!
-//! The child between `clone3(2)` and `execve(2)` is a copy of one thread of a program of many: a
+//! The child between `clone3(2)` and `execve(2)` is a copy of one thread of a program with many: a
 //! lock that another thread held stays locked there for ever. So everything is prepared before the
 //! clone (names, descriptors, the list of steps), and the child only makes system calls. The first
 //! one that fails is reported through a pipe with its step.
@@ -16,7 +16,7 @@ pub(crate) use guest::{LocalGuest, Runtime, Start};
 pub use inside::Inside;
 pub(crate) use inside::is_first;
 pub use sandbox::Sandbox;
-pub(crate) use sandbox::{Kind, Made, Making};
+pub(crate) use sandbox::{Kind, LaunchContext, LaunchSpec};
 pub(crate) use step::shown_groups;
 
 use crate::common_keys::Storage;
@@ -39,8 +39,7 @@ use weigh_images::Root;
 /// How long the child may take from its clone to its exec.
 const EXEC_DEADLINE: Duration = Duration::from_secs(10);
 
-/// `CLONE_INTO_CGROUP` of `clone3(2)`. (The C library's binding of it is of a type that it does not
-/// fit.)
+/// `CLONE_INTO_CGROUP` of `clone3(2)`. (The type in the C library's binding is too narrow.)
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A process to start.
@@ -57,15 +56,15 @@ pub struct SpawnRequest<'a> {
     pub cgroup: Option<&'a Cgroup>,
     /// CPUs; empty means all.
     pub cpus: &'a [u32],
-    /// File of the network namespace to be in; the present one, or a new one by `namespaces`, when
-    /// absent.
+    /// File of the network namespace to be in, instead of the present one or a new one.
     pub network: Option<&'a Path>,
-    /// What lies behind [`Storage::TARGET`] of the root. Without a root an overlay is mounted at
+    /// What holds [`Storage::TARGET`] of the root. Without a root an overlay is mounted at
     /// [`Storage::merged`], for the program to pass on; that takes a mount namespace.
     pub storage: &'a Storage,
     /// Mounts that only this process and its children see; they take a mount namespace.
     pub mounts: &'a [OwnMount],
-    /// The system to be in beside its init: its namespaces, root and groups, which are joined last.
+    /// The running system in which the process is started beside the init. Its groups are joined
+    /// first, its namespaces and root last.
     pub inside: Option<&'a Inside>,
     /// Program, by its absolute path in the root, and arguments.
     pub argv: &'a [OsString],
@@ -73,13 +72,13 @@ pub struct SpawnRequest<'a> {
     pub variables: &'a [OsString],
     /// The log that standard error is appended to, bounded.
     pub log: &'a Path,
-    /// Standard output goes to the log as well, and the pipe of it is at its end from the
+    /// Standard output goes to the log as well, and [`Spawned::output`] is at its end from the
     /// beginning.
     pub quiet: bool,
 }
 
 impl<'a> SpawnRequest<'a> {
-    /// A program as it is, with nothing of its own.
+    /// Returns a request for a program with nothing of its own.
     pub fn new(argv: &'a [OsString], log: &'a Path) -> Self {
         Self {
             namespaces: UnshareFlags::empty(),
@@ -99,22 +98,22 @@ impl<'a> SpawnRequest<'a> {
     }
 }
 
-/// A mount of a process's own.
+/// A mount that only a process and its children see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnMount {
     /// An empty directory in memory over this one.
     Empty(PathBuf),
-    /// This directory, read-only, whatever is below it.
+    /// This directory, read-only with everything below it.
     ReadOnly(PathBuf),
     /// A directory or file at another place, read-only.
     Bind(PathBuf, PathBuf),
     /// An overlay file system.
     Overlay {
-        /// Read only.
+        /// The lower layer, read-only.
         lower: PathBuf,
-        /// Takes what is written.
+        /// The layer that takes writes.
         upper: PathBuf,
-        /// What the kernel needs beside it.
+        /// The kernel's work directory.
         work: PathBuf,
         /// Where it is mounted.
         target: PathBuf,
@@ -122,8 +121,8 @@ pub enum OwnMount {
 }
 
 impl OwnMount {
-    /// An empty directory for the state that a program keeps below `/run`, or below the nearest
-    /// directory above that the host has: the program makes the rest.
+    /// Returns an empty directory for the state that a program keeps below `/run`: at its place, or
+    /// at the nearest directory above that the host has, where the program makes the rest.
     pub(crate) fn state_of(directory: &Path) -> Self {
         let there = directory.ancestors().find(|place| place.is_dir());
         Self::Empty(there.unwrap_or(directory).into())
@@ -133,9 +132,9 @@ impl OwnMount {
 /// A process that was started. Dropping it neither ends nor reaps it.
 #[derive(Debug)]
 pub struct Spawned {
-    /// Its number as this process sees it; also that of its session and process group.
+    /// Its PID as this process sees it; also the ID of its session and process group.
     pub pid: u32,
-    /// A handle that never comes to mean another process.
+    /// A handle that never refers to another process.
     pub pidfd: OwnedFd,
     /// Pipe to its standard input.
     pub input: OwnedFd,
@@ -160,8 +159,8 @@ impl SpawnError {
     }
 }
 
-/// Starts a process. `on_created` is called with its number while it does nothing yet; when that
-/// fails it is ended, and has done nothing.
+/// Starts a process. `on_created` is called with its PID before it does anything; if that fails,
+/// the process is ended, and has done nothing.
 ///
 /// # Errors
 /// The step that failed, on either side. No process is left then.
@@ -190,8 +189,8 @@ pub fn spawn(
         report.as_fd(),
     );
     let _entered = request.inside.map(Inside::enter_processes).transpose()?;
-    // Entered by this thread, for the child to be born there: in a user namespace of its own it
-    // would have no right to enter.
+    // This thread enters the network, for the child to be born there: in its own user namespace the
+    // child would have no right to enter it.
     let there = request.network.map(weigh_network::NamespaceVisit::begin).transpose();
     let there =
         there.map_err(|error| SpawnError::at("enter the guest's network")(io::Error::other(error)))?;
@@ -200,7 +199,7 @@ pub fn spawn(
     drop(there);
     let mut unstarted = UnstartedChild { pidfd: Some(pidfd) };
     drop(prepared);
-    // The child's ends: an end of file must be seen when it alone closes them.
+    // Closes the child's ends: an end of file must be seen when the child alone closes them.
     drop((wait, input_read, output_write, report, log));
     if request.namespaces.contains(UnshareFlags::NEWUSER) {
         map_users(pid).map_err(SpawnError::at("map the user into a user namespace"))?;
@@ -212,7 +211,7 @@ pub fn spawn(
     Ok(Spawned { pid, pidfd, input, output })
 }
 
-/// A child that is ended and reaped unless it comes to its exec.
+/// A child that is ended and reaped unless it reaches its exec.
 struct UnstartedChild {
     pidfd: Option<OwnedFd>,
 }
@@ -226,8 +225,8 @@ impl Drop for UnstartedChild {
     }
 }
 
-/// Descriptors by which the child joins its control group: one per hierarchy of version 1, or one
-/// to be born into.
+/// Opens the files by which the child joins its control group: one per v1 hierarchy, or the v2
+/// group to be born into.
 fn open_groups(request: &SpawnRequest<'_>) -> Result<(Vec<File>, Option<OwnedFd>), SpawnError> {
     let open = |path: PathBuf| {
         OpenOptions::new().write(true).open(&path).map_err(SpawnError::at(format!("open {}", path.display())))
@@ -257,8 +256,8 @@ fn clone(
     into: Option<&OwnedFd>,
     prepared: &Prepared<'_>,
 ) -> io::Result<(u32, OwnedFd)> {
-    // The namespace of control groups is entered by a step of its own, after the child has joined
-    // its group: it shows as its root whatever the process is in when it is made.
+    // The cgroup namespace is entered by its own step, after the child has joined its group: its
+    // root is the group that the process is in when the namespace is made.
     let namespaces = namespaces - UnshareFlags::NEWCGROUP;
     let mut pidfd: RawFd = -1;
     // SAFETY: all fields are integers, for which zero is a value, and the one the kernel takes as
@@ -288,9 +287,9 @@ fn clone(
     Ok((u32::try_from(pid).map_err(io::Error::other)?, pidfd))
 }
 
-/// Inside the user namespace the user is root: root of the host has all the users there that it has
-/// here, anybody else only itself, which is all that `user_namespaces(7)` lets an ordinary user
-/// map.
+/// Maps users so that the user is root inside the user namespace: the host's root has all the users
+/// there that it has here, anybody else only itself, which is all that `user_namespaces(7)` lets an
+/// ordinary user map.
 fn map_users(pid: u32) -> io::Result<()> {
     let write = |file: &str, text: &str| {
         OpenOptions::new().write(true).open(format!("/proc/{pid}/{file}"))?.write_all(text.as_bytes())
@@ -308,7 +307,7 @@ fn map_users(pid: u32) -> io::Result<()> {
     write("gid_map", &format!("0 {group} 1"))
 }
 
-/// A map of the users that the namespace of this map has, each to itself.
+/// Returns a map of all users that the namespace of this map has, each to itself.
 fn same_users(map: &str) -> String {
     let same = |line: &str| {
         let mut fields = line.split_whitespace();

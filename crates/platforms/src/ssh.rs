@@ -1,18 +1,17 @@
 //! Another machine, by the system's `ssh(1)`: a guest of a hypervisor that weighbridge does not
-//! drive, a jail, a container of somebody else's, a box in the rack.
+//! drive, a jail, somebody else's container, a box in the rack.
 //!
-//! A run has one directory there, held by a connection of its own; the probe and the builtin
-//! programs are copied into it once, and a guest is a connection with the probe at its other end.
-//! Whatever ends weigh or its connections, the scripts at the other end end what they started and
-//! take the directory away. What cannot be taken away because the machine is out of reach stays in
-//! the ledger.
+//! A run has one directory there, held by its own connection. The probe and the builtin programs
+//! are copied into it once; a guest is a connection with the probe at its other end. Whatever ends
+//! weigh or its connections, the scripts at the other end stop what they started and remove the
+//! directory. What cannot be removed because the machine is out of reach stays in the ledger.
 //!
-//! Where the probe does not run, on another kernel or architecture, every command has an `ssh` of
-//! its own, and takes the time that this host sees it take.
+//! Where the probe does not run, on another kernel or architecture, every command gets its own
+//! `ssh`, and its duration is what this host observes.
 //!
-//! The machine is as it is: its own files, its own account, all its CPUs and memory unless `cpus`
-//! says less. The host's sensors see nothing of it, so that no CPU time is charged and no noise is
-//! watched there.
+//! The machine is used as it is: its own files, its own account, and all its CPUs and memory unless
+//! `cpus` says less. The host's sensors do not see it, so weighbridge charges no CPU time and
+//! watches no noise there.
 
 pub mod fleet;
 mod guest;
@@ -26,7 +25,7 @@ use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     setting,
 };
-use guest::GuestBy;
+use guest::CommandTransport;
 use remote_directory::{Machine, RemoteDirectory};
 use target::Target;
 use weigh_model::{EnvironmentSpec, SpecError};
@@ -35,7 +34,7 @@ use weigh_model::{EnvironmentSpec, SpecError};
 const PLATFORM: &str = "ssh";
 const REMEDY: &str = "install it with `apt-get install openssh-client`";
 
-/// Where a guest differs from the host because it is what it is.
+/// Why a guest differs from the host by its nature, by parity key.
 const IMPLIES: &[(&str, &str)] = &[
     ("kernel", ANOTHER_MACHINE),
     ("architecture", ANOTHER_MACHINE),
@@ -50,7 +49,7 @@ const IMPLIES: &[(&str, &str)] = &[
     ("clock-source", ANOTHER_MACHINE),
     ("aslr", ANOTHER_MACHINE),
     ("mounts:*", ANOTHER_MACHINE),
-    ("user", "the account by which the machine is entered"),
+    ("user", "the account that logs in to the machine"),
     ("network", "the machine's own network"),
     ("acceleration", "another machine, which may be a virtual one"),
 ];
@@ -71,7 +70,7 @@ const ABOUT: About = About {
             .or("/tmp")
             .about("directory on the machine in which the run makes its own"),
         KeySpec::words("by", &["auto", "probe", "shell"]).about(
-            "what runs commands there: the probe, the machine's shell with an ssh for each, \
+            "what runs commands there: the probe, the machine's shell with one ssh per command, \
                 or the probe where it runs",
         ),
         KeySpec::number("cpus")
@@ -105,7 +104,7 @@ impl Platform for Ssh {
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {
         let Some(host) = environment.get("host") else {
             let help = "write `ssh:host=[user@]address`";
-            return Err(environment.platform_error("ssh needs the machine to go to", help));
+            return Err(environment.platform_error("ssh needs a machine to connect to", help));
         };
         let plain = |text: &str| !text.chars().any(|c| c.is_control() || c.is_whitespace());
         let (user, address) = host.rsplit_once('@').unwrap_or(("user", host));
@@ -115,18 +114,18 @@ impl Platform for Ssh {
             || [user, address].iter().any(|part| part.starts_with('-'))
         {
             let help = "write an address or a name, as in `host=root@10.0.0.7`";
-            return Err(environment.value_error("host", format!("`{host}` is no machine"), help));
+            return Err(environment.value_error("host", format!("`{host}` does not name a machine"), help));
         }
         if let Some(port) = environment.get("port")
             && !port.parse::<u16>().is_ok_and(|port| port > 0)
         {
             let help = "write a number from 1 to 65535";
-            return Err(environment.value_error("port", format!("`{port}` is no port"), help));
+            return Err(environment.value_error("port", format!("`{port}` is not a port"), help));
         }
         let directory = setting(self, environment, "directory");
         if !directory.starts_with('/') || directory.chars().any(char::is_control) {
-            let help = "write an absolute path of the machine, as in `directory=/var/tmp`";
-            let message = format!("`{directory}` is no absolute path");
+            let help = "write an absolute path on the machine, as in `directory=/var/tmp`";
+            let message = format!("`{directory}` is not an absolute path");
             return Err(environment.value_error("directory", message, help));
         }
         Ok(())
@@ -167,7 +166,7 @@ impl Platform for Ssh {
             format!(
                 "on {machine}: make {directory}/weighbridge-<run>-... with a copy of weighbridge's guest programs, where they run"
             ),
-            format!("on {machine}: run commands as the account that ssh enters it by; what they leave stays"),
+            format!("on {machine}: run commands as the account that ssh logs in to; what they leave stays"),
         ]
     }
 
@@ -186,16 +185,16 @@ impl Platform for Ssh {
     }
 }
 
-/// What runs commands on a machine.
+/// Chooses what runs commands on a machine.
 ///
 /// # Errors
-/// Not what the environment says.
-fn by(environment: &EnvironmentSpec, target: &Target, machine: &Machine) -> Result<GuestBy> {
+/// The machine does not support what the environment asks for.
+fn by(environment: &EnvironmentSpec, target: &Target, machine: &Machine) -> Result<CommandTransport> {
     let here = std::env::consts::ARCH;
     let Machine { system, architecture, .. } = machine;
     let of_probe = |what: &str| {
         PlatformError::missing(
-            format!("Linux on {here}, which {what} needs: {} is {system} on {architecture}", target.host),
+            format!("Linux on {here}, which {what} needs ({} is {system} on {architecture}),", target.host),
             "leave it out; the machine's shell can run commands",
         )
     };
@@ -203,12 +202,12 @@ fn by(environment: &EnvironmentSpec, target: &Target, machine: &Machine) -> Resu
         "probe" if !machine.takes_programs() => Err(of_probe("by=probe")),
         "auto" if !machine.takes_programs() && environment.get("cpus").is_some() => Err(of_probe("cpus=")),
         "shell" if environment.get("cpus").is_some() => Err(PlatformError::missing(
-            "a way to choose CPUs, which is the probe's,",
-            "leave cpus= out, or by=shell",
+            "a way to choose CPUs, which only the probe has,",
+            "leave out cpus= or by=shell",
         )),
-        "probe" => Ok(GuestBy::Probe),
-        "auto" if machine.takes_programs() => Ok(GuestBy::Probe),
-        _ => Ok(GuestBy::Shell),
+        "probe" => Ok(CommandTransport::Probe),
+        "auto" if machine.takes_programs() => Ok(CommandTransport::Probe),
+        _ => Ok(CommandTransport::Shell),
     }
 }
 
@@ -253,7 +252,7 @@ mod tests {
         };
         let other = Machine { system: "FreeBSD".into(), ..linux.clone() };
         let by = |text: &str, machine: &Machine| {
-            by(&EnvironmentSpec::parse(text).unwrap(), &target, machine).ok().map(GuestBy::as_str)
+            by(&EnvironmentSpec::parse(text).unwrap(), &target, machine).ok().map(CommandTransport::as_str)
         };
         assert_eq!(by("ssh:host=x", &linux), Some("probe"));
         assert_eq!(by("ssh:host=x", &other), Some("shell"));

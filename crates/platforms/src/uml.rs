@@ -1,24 +1,22 @@
-//! User-mode Linux: a Linux kernel that runs as a process of the host, without any help of the
-//! hardware.
+//! User-mode Linux: a Linux kernel that runs as a process of the host, without hardware support.
 //!
-//! The kernel boots from an initial RAM file system with the probe as its init; the image's parts
-//! are the host's own directories, mounted read-only through hostfs. The channel is the first
-//! serial line of the machine, which is the kernel process's standard input and output; the console
-//! goes to standard error, which is the guest's log. So the kernel's words never meet the
-//! protocol's.
+//! The kernel boots from an initial RAM file system with the probe as its init. The image's parts
+//! are the host's own directories, mounted read-only through hostfs. The channel is the machine's
+//! first serial line, which is the kernel process's standard input and output. The console goes to
+//! standard error, which is the guest's log, so kernel messages never mix with the protocol.
 //!
-//! Root of the guest is master of the whole kernel, by modules alone, and hostfs shows any path of
-//! the host. So the kernel runs as a user who owns nothing, and finds the image as containers do,
-//! read-only, in a mount namespace of its own.
+//! The guest's root controls the whole kernel, if only through modules, and hostfs can show any
+//! path of the host. So the kernel runs as a user who owns nothing, and finds the image as
+//! containers do, read-only, in a private mount namespace.
 //!
-//! Its network card is a vector device on a tap of the host, whose frames it moves many at a time;
-//! the older transports move one.
+//! Its network card is a vector device on a tap of the host, which moves many frames at a time; the
+//! older transports move one.
 //!
-//! A machine of this kind has one CPU. Its memory is a file that the kernel makes in `/dev/shm` and
-//! unlinks at once.
+//! A machine has one CPU. Its memory is a file that the kernel makes in `/dev/shm` and unlinks at
+//! once.
 //!
-//! Sources: `Documentation/virt/uml/user_mode_linux_howto_v2.rst` of the kernel;
-//! `linux.uml --help`.
+//! Sources: `Documentation/virt/uml/user_mode_linux_howto_v2.rst` of the kernel; `linux.uml
+//! --help`.
 
 mod guest;
 mod root;
@@ -39,21 +37,21 @@ use weigh_images::{Bind, Root};
 use weigh_model::EnvironmentSpec;
 use weigh_protocol::boot::BootMount;
 
-/// The program as Debian names it, and as the kernel's own build does.
+/// Names of the program: Debian's, and that of the kernel's own build.
 const PROGRAMS: [&str; 2] = ["linux.uml", "linux"];
 const REMEDY: &str =
     "install it with `apt-get install user-mode-linux`, or name the kernel with `uml:binary=PATH`";
-/// Where its fetching is told, below the run's logs.
+/// Log of fetching the kernel, below the run's logs.
 const FETCH_LOG: &str = "uml-kernel.log";
-/// Memory of a guest that is given no size, bytes: room for the builtin workloads' standard sizes,
-/// little to back.
+/// Memory of a guest if none is specified, bytes: enough for the builtin workloads' standard sizes,
+/// and little for the host to back.
 const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
-/// Less and the kernel does not come up, bytes.
+/// The least memory with which the kernel starts, bytes.
 const LEAST_MEMORY_BYTES: u64 = 32 << 20;
 /// Where the guests' memory is.
 const MEMORY_PLACE: &str = "/dev/shm";
 
-/// Where a guest differs from the host because it is what it is.
+/// Why a guest differs from the host by its nature, by parity key.
 const IMPLIES: &[(&str, &str)] = &[
     ("kernel", "a kernel of its own, in user mode"),
     ("cpu-model", "the CPU that its kernel shows"),
@@ -64,7 +62,7 @@ const IMPLIES: &[(&str, &str)] = &[
     ("aslr", "decided by its own kernel"),
     ("mounts:*", "the host's directories through hostfs, scratch in its own memory"),
     ("network", "a network of its own, as `net` says"),
-    ("network-card", "a card of its own kernel's kind"),
+    ("network-card", "a kind of card that only its kernel has"),
     ("acceleration", "a kernel in user mode: system calls by ptrace, no hardware takes part"),
 ];
 
@@ -88,11 +86,11 @@ impl Uml {
             )
         };
         let program = found.ok_or_else(missing)?;
-        // It runs in a directory of its own.
+        // The program runs in another directory, so the path must be absolute.
         program.canonicalize().map_err(PlatformError::at("resolve", &program))
     }
 
-    /// Sees to it that there is a program: one that the user names, an installed one, or Debian's,
+    /// Makes sure that there is a program: one that the user names, an installed one, or Debian's,
     /// which is fetched into the cache and not installed.
     fn obtain(&self, host: &Host, environment: &EnvironmentSpec) -> Result<()> {
         host.require_root("the right to make control groups for user-mode Linux")?;
@@ -106,7 +104,7 @@ impl Uml {
         };
         user_mode_kernel(&cache, &host.ledger, &host.logs.join(FETCH_LOG)).map(|_| ()).map_err(|error| {
             PlatformError::missing(
-                format!("the program {}, which could not be fetched either ({error})", PROGRAMS[0]),
+                format!("the program {}, which could not be fetched either ({error}),", PROGRAMS[0]),
                 REMEDY,
             )
         })
@@ -177,7 +175,7 @@ impl Platform for Uml {
             network: setting(self, &request.environment, "net"),
         };
         let guest = machine.launch(host, request).map_err(|error| {
-            // Without the file there is nothing to explain.
+            // Without the file, the error gets no explanation.
             explained(error, &std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
         })?;
         Ok(Box::new(guest))
@@ -200,7 +198,7 @@ impl Platform for Uml {
     }
 }
 
-/// Says why a guest did not start where the CPU is the cause: its log ends in a trace.
+/// Explains a failed start if the CPU is the cause; the guest's log only ends in a trace.
 fn explained(error: PlatformError, cpuinfo: &str) -> PlatformError {
     let has_amx = cpuinfo.split_ascii_whitespace().any(|flag| flag == "amx_tile");
     match error {
@@ -212,7 +210,7 @@ fn explained(error: PlatformError, cpuinfo: &str) -> PlatformError {
     }
 }
 
-/// A part of the image as hostfs shows it: at its place in the skeleton, where the kernel finds it.
+/// The hostfs mount of a part of the image, from the part's place in the skeleton.
 fn share(root: &Root, bind: &Bind) -> Result<BootMount> {
     let source = root.skeleton.join(bind.target.strip_prefix("/").unwrap_or(&bind.target));
     let read_only = if bind.read_only { "ro," } else { "" };
@@ -226,25 +224,26 @@ fn memory_bytes(request: &GuestRequest) -> Result<u64> {
         return Ok(bytes);
     }
     Err(PlatformError::missing(
-        format!("memory to boot: {} MiB is too little for user-mode Linux", bytes >> 20),
+        format!("memory to boot ({} MiB is too little for user-mode Linux)", bytes >> 20),
         format!("give the guests {} MiB or more with `--memory`", LEAST_MEMORY_BYTES >> 20),
     ))
 }
 
-/// The kernel maps its memory's file executable, and dies of SIGBUS when the file system is full.
+/// Checks the file system for the guest's memory: the kernel maps the file executable, and dies of
+/// SIGBUS when the file system is full.
 fn room_for(bytes: u64) -> Result<()> {
     let place = statvfs(MEMORY_PLACE).map_err(PlatformError::io(format!("look at {MEMORY_PLACE}")))?;
     let free = place.f_bavail.saturating_mul(place.f_frsize);
     if place.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(PlatformError::missing(
-            format!("a place for the guests' memory: {MEMORY_PLACE} is mounted noexec"),
+            format!("a place for the guests' memory ({MEMORY_PLACE} is mounted noexec)"),
             format!("allow it: `mount -o remount,exec {MEMORY_PLACE}`"),
         ));
     }
     if free < bytes {
         return Err(PlatformError::missing(
             format!(
-                "room for {} MiB of guest memory in {MEMORY_PLACE}, which has {} MiB free",
+                "room for {} MiB of guest memory in {MEMORY_PLACE}, which has {} MiB free,",
                 bytes >> 20,
                 free >> 20
             ),

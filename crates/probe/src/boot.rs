@@ -19,8 +19,8 @@ use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS, NO_NETWORK};
 /// Where the kernel shows the names of virtio ports.
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// Boots; `/proc`, `/sys` and `/dev` are mounted already. `disk` holds the root if that is not in
-/// memory; only a failure to use it is an error.
+/// Boots; `/proc`, `/sys` and `/dev` are mounted already. `disk` holds the root unless that is in
+/// memory. Only a failure to use the disk is an error.
 pub fn boot(address: Option<Address>, disk: Option<&str>) -> Result<(), ProbeError> {
     let modules = read_small(MODULES).unwrap_or_default();
     for module in BootModule::parse(&modules) {
@@ -45,7 +45,7 @@ pub fn boot(address: Option<Address>, disk: Option<&str>) -> Result<(), ProbeErr
     if let Some(Err(error)) = address.map(Address::configure) {
         say(&format!("{NO_NETWORK}{error}"));
     }
-    // A name that every system can resolve.
+    // Every system can resolve this name.
     let _ = rustix::system::sethostname(b"localhost");
     say(&format!("init at {} ns of boot time", clock::read().boottime_ns));
     Ok(())

@@ -26,7 +26,7 @@ pub struct Channel {
     written: usize,
     /// On a terminal: bytes read that have not been acknowledged.
     unacknowledged: Option<usize>,
-    /// The socket to which the host connects, again after the machine was restored.
+    /// The socket to which the host connects, and connects again after the machine was restored.
     listener: Option<OwnedFd>,
 }
 

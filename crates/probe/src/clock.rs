@@ -22,8 +22,8 @@ const DEADLINE_NS: u64 = 10_000_000_000;
 /// Interval of polling for it.
 const INTERVAL: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
-/// Tries `attempt` until it succeeds, or returns the last error after 10 s. Only once unless
-/// `wait`.
+/// Calls `attempt` until it succeeds, or returns the last error after 10 s. Without `wait` it is
+/// called only once.
 pub fn retry<T, E>(wait: bool, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let until_ns = monotonic_ns() + DEADLINE_NS;
     loop {

@@ -144,7 +144,7 @@ impl Running {
         self.ended.is_some()
     }
 
-    /// After the last process has ended: sends the rest of the output and the end of the command.
+    /// Sends the rest of the output and the end of the command, after its last process has ended.
     pub fn close(mut self, buffer: &mut [u8; PIECE], channel: &mut Channel) {
         for index in 0..2 {
             // No process can write any more, so this is at most the capacity of a pipe.

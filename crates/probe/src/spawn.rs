@@ -96,7 +96,7 @@ pub fn spawn(command: &Prepared, with: &Input) -> Result<Spawned, Refusal> {
             errno,
         ),
         STEP_EXECUTE if errno == Errno::NOEXEC => Refusal::because(
-            format!("{program} is no program for this guest; a script begins with `#!` and its interpreter"),
+            format!("{program} cannot run in this guest; a script begins with `#!` and its interpreter"),
             errno,
         ),
         STEP_EXECUTE
@@ -120,15 +120,15 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     pipe_with(PipeFlags::CLOEXEC)
 }
 
-/// What reads as empty.
+/// A standard input that reads as empty.
 fn nothing() -> Result<OwnedFd, Errno> {
-    // Without devices: a pipe without a writer reads as empty, too.
+    // Where there are no devices: a pipe without a writer also reads as empty.
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     null.or_else(|_| pipe().map(|(theirs, _)| theirs))
 }
 
-/// A file as standard input. A named pipe or a socket would give the first run everything and the
-/// next ones nothing.
+/// Opens a file as standard input. A named pipe or a socket is refused: it would give the first run
+/// everything and the next ones nothing.
 fn file(path: &str, working_directory: &CStr) -> Result<OwnedFd, Refusal> {
     let doing = format!("the standard input {path}");
     let failed = |errno| Refusal::of(&doing, errno);
@@ -158,7 +158,7 @@ extern "C" fn execute(child: *mut c_void) -> c_int {
     127
 }
 
-/// Returns the step that failed and why, or not at all.
+/// Becomes the command. Returns only on failure: the step that failed and why.
 fn become_command(child: &Child<'_>) -> (i32, Errno) {
     let chdir = |path: &CStr| {
         // SAFETY: the path is a C string.

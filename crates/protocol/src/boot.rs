@@ -113,7 +113,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// A backslash without three octal digits after it stands for itself.
+/// Decodes the escapes. A backslash without three octal digits after it is kept as it is.
 fn unescape(text: &str) -> String {
     let mut pieces = text.split('\\');
     let mut plain = String::from(pieces.next().unwrap_or_default());

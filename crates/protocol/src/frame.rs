@@ -9,8 +9,9 @@
 //! A serial console also carries messages of the kernel. The decoder therefore searches for the
 //! mark, accepts a frame only if its check sum is right, and returns the bytes between frames.
 //!
-//! A peer may send headers without end, each of which claims a payload that holds the next headers.
-//! What the decoder reads for wrong check sums is therefore bounded by what it received.
+//! A peer may send endless headers, each of which claims a payload that holds the next headers. The
+//! number of bytes that the decoder reads for wrong check sums is therefore bounded by what it
+//! received.
 
 use alloc::vec::Vec;
 use serde::{Serialize, de::DeserializeOwned};
@@ -18,8 +19,8 @@ use serde::{Serialize, de::DeserializeOwned};
 /// Largest payload, bytes. Files and output are split into much smaller pieces.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Bytes that may be read for wrong check sums beyond those that were received. A damaged frame is
-/// read once, so that damage alone never comes near.
+/// Bytes that may be read for wrong check sums beyond the bytes that were received. A damaged frame
+/// is read once, so damage alone never comes near this bound.
 const MISREAD_ALLOWANCE: u64 = 2 * MAX_PAYLOAD as u64;
 
 /// Not valid UTF-8, so that no text contains it.
@@ -37,7 +38,7 @@ pub enum FrameError {
     /// The check sum is right, but the content is not a message: the peer has another version.
     #[error("a frame holds no message of this version; host and probe were built from different sources")]
     NotAMessage,
-    /// Most of what comes looks like frames and is none.
+    /// Most of the received bytes look like frames and are not.
     #[error("what comes is full of frames with wrong check sums")]
     Rubbish,
 }
@@ -178,8 +179,8 @@ mod tests {
         assert!(!decoder.take_noise().is_empty());
     }
 
-    /// Every header claims a payload of 64 KiB, in which there are thousands of further headers:
-    /// read to the end each, 4 MiB of them would be read as 20 GiB.
+    /// Every header claims a payload of 64 KiB, which holds thousands of further headers: 4 MiB of
+    /// them would be read as 20 GiB if each were read to its end.
     #[test]
     #[cfg_attr(miri, ignore = "Miri takes hours for 4 MiB of headers")]
     fn overlapping_false_frames_are_given_up() {
@@ -204,7 +205,7 @@ mod tests {
         assert!(decoder.misread <= received as u64 + 3 * MAX_PAYLOAD as u64, "{}", decoder.misread);
     }
 
-    /// One frame in two is damaged: that is no reason to give up.
+    /// Damage of one frame in two is not a reason to give up.
     #[test]
     #[cfg_attr(miri, ignore = "Miri takes hours for 26 MB of frames")]
     fn damage_alone_is_no_rubbish() {

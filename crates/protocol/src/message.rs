@@ -35,7 +35,7 @@ pub enum Request {
     /// Run a command. Answered by [`Reply::Started`] or [`Reply::Refused`], any number of
     /// [`Reply::Output`], then [`Reply::Ended`].
     Run {
-        /// Chosen by the host.
+        /// The id, chosen by the host.
         id: u32,
         /// What to run.
         command: Command,
@@ -44,20 +44,20 @@ pub enum Request {
     /// the command reads them. The host never has more than [`crate::INPUT_WINDOW`] bytes in
     /// flight, so that a command that does not read costs the guest no memory and delays no signal.
     Input {
-        /// Of the running command.
+        /// The id of the running command.
         id: u32,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// End of the standard input. Answered by nothing.
     CloseInput {
-        /// Of the running command.
+        /// The id of the running command.
         id: u32,
     },
     /// Send a signal to the process group of the running command. Answered by nothing but the end
     /// of the command.
     Signal {
-        /// Of the running command.
+        /// The id of the running command.
         id: u32,
         /// Signal number.
         signal: i32,
@@ -65,7 +65,7 @@ pub enum Request {
     /// Write a file; the first part creates or empties it, further parts append. Answered by
     /// [`Reply::Done`] or [`Reply::Refused`].
     Put {
-        /// Chosen by the host.
+        /// The id, chosen by the host.
         id: u32,
         /// Absolute path in the guest; missing directories are made.
         path: String,
@@ -79,7 +79,7 @@ pub enum Request {
     /// Read a file. Answered by any number of [`Reply::File`], then [`Reply::Done`] or
     /// [`Reply::Refused`]: EFBIG (27) when the file is larger than the limit.
     Get {
-        /// Chosen by the host.
+        /// The id, chosen by the host.
         id: u32,
         /// Absolute path in the guest.
         path: String,
@@ -88,12 +88,12 @@ pub enum Request {
     },
     /// Read the guest's clocks. Answered by [`Reply::Clock`] at once.
     Clock {
-        /// Chosen by the host.
+        /// The id, chosen by the host.
         id: u32,
     },
     /// Describe the guest from inside. Answered by [`Reply::Facts`].
     Facts {
-        /// Chosen by the host.
+        /// The id, chosen by the host.
         id: u32,
         /// What to describe in addition to the guest.
         about: Questions,
@@ -101,7 +101,7 @@ pub enum Request {
     /// End: power off as PID 1 of a machine, else exit with status 0. [`Reply::Done`] is sent
     /// first.
     Shutdown {
-        /// Chosen by the host.
+        /// The id, chosen by the host.
         id: u32,
     },
 }
@@ -163,21 +163,21 @@ pub enum Reply {
     },
     /// The command runs.
     Started {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
         /// PID of the command in the guest.
         pid: u32,
     },
     /// The command's standard input took some bytes, or is closed and they were discarded.
     InputTaken {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
         /// How many bytes.
         bytes: u32,
     },
     /// A piece of the command's output.
     Output {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
         /// Which stream.
         stream: Stream,
@@ -186,14 +186,14 @@ pub enum Reply {
     },
     /// The command and every process of its group have ended, and all output has been sent.
     Ended {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
         /// How it ended and what it used.
         end: EndOfCommand,
     },
     /// The request could not be done.
     Refused {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
         /// What failed, for display.
         reason: String,
@@ -202,26 +202,26 @@ pub enum Reply {
     },
     /// A piece of a file.
     File {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// The request is done.
     Done {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
     },
     /// Answer to [`Request::Clock`].
     Clock {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
         /// The reading.
         reading: ClockReading,
     },
     /// Answer to [`Request::Facts`].
     Facts {
-        /// Of the request.
+        /// The id of the request.
         id: u32,
         /// The facts.
         facts: Box<GuestFacts>,

@@ -12,10 +12,10 @@ use crate::{Report, charges, course, neighbours, rows};
 use weigh_model::Better;
 use weigh_stats::{Flag, Verdict};
 
-/// Comparisons that a sentence names before it counts the rest.
+/// The number of comparisons that a sentence names before it counts the rest.
 const NAMED: usize = 3;
 
-/// What is answered for one environment.
+/// The answer for one environment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub environment: String,
@@ -31,12 +31,12 @@ struct Found<'a> {
     baseline: Option<&'a Row>,
 }
 
-/// How much a sentence says of what is slower or faster.
+/// How much a sentence says about a comparison that is slower or faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// Its effect, with everything that makes it readable.
+    /// The effect, with its interval, absolute values and n.
     Whole,
-    /// Its name: the table stands below.
+    /// The name alone: the table is below.
     Names,
 }
 
@@ -52,14 +52,14 @@ pub(crate) fn answers(report: &Report, groups: &[Group], length: Length) -> Vec<
             .filter(|found| found.row.environment == environment)
             .collect();
         let mut answer = answer(report, environment, &found, length);
-        answer.clauses.splice(..0, of_its_own(report, &answer.environment));
+        answer.clauses.splice(..0, self_clauses(report, &answer.environment));
         answer
     });
     alone(report).into_iter().chain(compared).collect()
 }
 
-/// What was found of an environment by itself: among neighbours, and over time.
-fn of_its_own(report: &Report, environment: &str) -> Vec<String> {
+/// What was found when an environment is compared with itself: among neighbours, and over time.
+fn self_clauses(report: &Report, environment: &str) -> Vec<String> {
     let (mut clauses, lack) = neighbours::clauses(report, environment);
     clauses.extend(course::clauses(report, environment));
     let more = clauses.len().saturating_sub(NAMED);
@@ -71,14 +71,14 @@ fn of_its_own(report: &Report, environment: &str) -> Vec<String> {
     clauses
 }
 
-/// The baseline, where something was found of it by itself.
+/// The answer for the baseline, if comparing it with itself found anything.
 fn alone(report: &Report) -> Option<Answer> {
     let environment = report.analysis.baseline.clone();
-    let clauses = of_its_own(report, &environment);
+    let clauses = self_clauses(report, &environment);
     (!clauses.is_empty()).then_some(Answer { environment, clauses, tone: Tone::Plain })
 }
 
-/// Every environment but the baseline, of the plan and of the cells.
+/// Every environment but the baseline, from the plan, the cells and the failures.
 fn environments(report: &Report) -> Vec<String> {
     let planned = report.plan.iter().flat_map(|plan| plan.environments.iter().map(|e| e.name.clone()));
     let measured = report.analysis.cells.iter().map(|cell| cell.environment.clone());
@@ -111,7 +111,7 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Len
     for (word, amount, cells) in
         [("slower", "takes more", slower.as_slice()), ("faster", "takes less", &faster)]
     {
-        // What is counted in bytes is no speed.
+        // A metric in bytes is not a speed, so it gets a clause of its own.
         let (memory, times): (Vec<&Found<'_>>, Vec<&Found<'_>>) = cells.iter().partition(|f| is_memory(f));
         for (word, cells) in [(word, times), (amount, memory)] {
             if !cells.is_empty() {
@@ -186,8 +186,7 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Len
     Answer { environment, clauses, tone }
 }
 
-/// What a control found: how many of its intervals hold 0, as all should. None of other
-/// environments.
+/// How many of a control's intervals hold 0, as 19 of 20 should. `None` for other environments.
 fn control(found: &[Found<'_>]) -> Option<String> {
     let is_control = |f: &&Found<'_>| f.row.cell.flags.contains(&Flag::Control);
     let intervals: Vec<_> = found.iter().filter(is_control).filter_map(|f| f.row.cell.overhead).collect();
@@ -202,8 +201,8 @@ fn control(found: &[Found<'_>]) -> Option<String> {
 }
 
 /// CPU time per operation where the result is equivalent and the whole interval of the CPU time
-/// lies beyond the margin. It is no verdict, and it is told because the same result at another
-/// price is what a reader would miss.
+/// lies beyond the margin. It is not a verdict; it is reported because a reader would otherwise
+/// miss that the same result has another price.
 fn demand(report: &Report, equivalent: &[&Found<'_>]) -> Option<String> {
     let margin = report.analysis.margin;
     let mut workloads: Vec<&str> = Vec::new();
@@ -226,21 +225,21 @@ fn demand(report: &Report, equivalent: &[&Found<'_>]) -> Option<String> {
         told.push(format!("and {more} more"));
     }
     (!told.is_empty()).then(|| {
-        format!("equivalent, but at another CPU time per operation (descriptive): {}", told.join(", "))
+        format!("equivalent, but at a different CPU time per operation (descriptive): {}", told.join(", "))
     })
 }
 
-/// What could not be decided in one environment, and what it would take.
+/// What could not be decided in one environment, and what it would take to decide it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Undecided {
     pub environment: String,
-    /// Of how many comparisons.
+    /// The number of comparisons, decided or not.
     pub total: usize,
-    /// Each with what would decide it, the nearest first.
+    /// The open comparisons, each with what would decide it, the nearest to a decision first.
     pub open: Vec<String>,
 }
 
-/// Comparisons without an end, by environment.
+/// Undecided comparisons, by environment.
 pub(crate) fn undecided(groups: &[Group]) -> Vec<Undecided> {
     let tables = groups.iter().flat_map(|group| &group.judged);
     let rows = tables.flat_map(|table| table.rows.iter().map(move |row| (table, row)));
@@ -296,7 +295,7 @@ fn name(found: &Found<'_>) -> String {
     format!("{} {}", found.table.workload, found.table.metric)
 }
 
-/// An effect with everything that makes it readable: interval, absolute values, n.
+/// An effect with its interval, absolute values and n.
 fn shown(found: &Found<'_>) -> String {
     let row = found.row;
     let mut text = name(found);
@@ -312,7 +311,7 @@ fn shown(found: &Found<'_>) -> String {
     text
 }
 
-/// What an open verdict excludes.
+/// The effect that an open verdict excludes.
 fn within(found: &Found<'_>) -> String {
     [Some(name(found)), rows::within(&found.row.cell)].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
@@ -322,7 +321,7 @@ fn why(found: &Found<'_>) -> String {
     format!("{} ({})", name(found), join(&rows::why_no_verdict(&found.row.cell)))
 }
 
-/// What inconclusive comparisons without a bound could not have seen.
+/// The size of effect that inconclusive comparisons without a bound could not have seen.
 fn blind(open: &[&Found<'_>]) -> String {
     let sizes: Vec<f64> = open.iter().filter_map(|f| f.row.cell.smallest_detectable).collect();
     let (Some(least), Some(most)) =

@@ -1,9 +1,9 @@
 //! The brief document of a run: what a terminal shows unless it is asked for details.
 //!
-//! The matrix, the answer, one compact table of all metrics with a verdict, and a line for
-//! everything that went wrong. What holds for every report holds here: no ratio of the table stands
-//! without its absolute value, its interval and the number of blocks, and nothing that failed, was
-//! void or is unequal goes unsaid.
+//! It has the matrix, the answer, one compact table of all metrics with a verdict, and a line for
+//! everything that went wrong. It keeps the promises of every report: each ratio of the table has
+//! its absolute value, its interval and the number of blocks, and everything that failed, was void
+//! or is unequal is reported.
 
 use crate::document::{
     Align, Audience, Block, Column, Document, Entry, Fit, Form, Item, ListKind, Piece, Row, Section, Table,
@@ -16,10 +16,9 @@ use crate::troubles::{self, Advice, FailureLine};
 use crate::{Report, answer, course, differences, duplicates, limits, neighbours, notes, plots};
 use weigh_stats::Verdict;
 
-/// Warnings that have a line before the rest is counted.
+/// The number of warnings that have a line before the rest is counted.
 const WARNINGS: usize = 3;
 
-/// The document.
 pub(crate) fn document(report: &Report) -> Document {
     let groups = results::groups(report);
     let names = plots::Names::new(report);
@@ -31,7 +30,7 @@ pub(crate) fn document(report: &Report) -> Document {
     let answers = answer::answers(report, &groups, answer::Length::Names);
     document.add(answer_section(answers, notes::brief_convention(report)));
     document.add(table(&groups));
-    // What a command measured beside comparisons is what it was for.
+    // If a command measured something besides comparisons, it was run for that.
     let own = [
         neighbours::sections(report, &names, &mut plots),
         course::sections(report, &names, &mut plots),
@@ -43,11 +42,11 @@ pub(crate) fn document(report: &Report) -> Document {
     document
 }
 
-/// What the compact table does not repeat in its rows.
+/// What the rows of the compact table share, so that they need not repeat it.
 struct Shared {
-    /// What all of them have.
+    /// Remarks that every row has.
     remarks: Vec<String>,
-    /// Environments that have rows; the others are missing altogether.
+    /// Environments that have rows. The others are missing altogether.
     environments: Vec<String>,
 }
 
@@ -56,7 +55,7 @@ fn table(groups: &[Group]) -> Section {
     let mut section = Section::plain();
     let shared =
         Shared { remarks: shared_remarks(groups), environments: results::measured_environments(groups) };
-    // Of what operation it is, the captions say.
+    // The captions name the operation.
     let head = if measured(groups).any(|(_, table)| table.cpu.is_some()) { "CPU" } else { "" };
     for (at, (group, table)) in measured(groups).enumerate() {
         let cpu = table.cpu.as_ref().map(|cpu| format!("; {cpu}")).unwrap_or_default();
@@ -66,13 +65,13 @@ fn table(groups: &[Group]) -> Section {
     section
 }
 
-/// The metrics with a verdict that were measured anywhere.
+/// The metrics with a verdict that were measured in some environment.
 fn measured(groups: &[Group]) -> impl Iterator<Item = (&Group, &results::Table)> {
     let tables = groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table)));
     tables.filter(|(_, table)| table.is_measured())
 }
 
-/// Remarks that every measured row has: they are said once, below the table.
+/// Remarks that every measured row has: they are printed once, below the table.
 fn shared_remarks(groups: &[Group]) -> Vec<String> {
     let mut rows = measured(groups).flat_map(|(_, table)| &table.rows).filter(|row| row.n > 0);
     let Some(first) = rows.next() else { return Vec::new() };
@@ -85,7 +84,7 @@ fn shared_remarks(groups: &[Group]) -> Vec<String> {
     if others > 0 { shared } else { Vec::new() }
 }
 
-/// The rows of one metric: below the first table the head is not said again.
+/// The rows of one metric. Only the first table has a head.
 fn compact(table: &results::Table, caption: String, (first, cpu): (bool, &str), shared: &Shared) -> Table {
     let effect = if table.sequential { "change [95 % interval]" } else { "overhead [95 % interval]" };
     let columns = vec![
@@ -116,7 +115,7 @@ fn row(row: &results::Row, shared: &Shared) -> Row {
     ])
 }
 
-/// What went wrong and what is open, a line each, and where the rest is.
+/// What went wrong and what is open, one line each, and where to find the rest.
 fn lines(report: &Report, groups: &[Group]) -> Section {
     let failures = failures(report).into_iter();
     let warnings = troubles::advice(troubles::all_warnings(report)).into_iter();
@@ -140,7 +139,7 @@ fn lines(report: &Report, groups: &[Group]) -> Section {
         .chain(failures)
         .chain(warnings);
     let more = ("more", format!("{further}every metric, CPU time and difference: `--details`"));
-    // Why something failed is shown whole: a reader may have nothing else to go by.
+    // The reason for a failure is shown whole: a reader may have nothing else to go by.
     let item = |(word, text): (&str, String)| match word {
         "failed" | "missing" | "rates" => Item::new(word, vec![text]),
         _ => Item::new(word, vec![text]).in_one_line(),
@@ -149,8 +148,8 @@ fn lines(report: &Report, groups: &[Group]) -> Section {
     Section::plain().with(Audience::TERMINAL, Block::list(ListKind::Facts, items))
 }
 
-/// What failed and what is missing, each with the reason; what several environments or workloads
-/// have alike is one line.
+/// What failed and what is missing, each with the reason. A failure that several environments or
+/// workloads share is one line.
 fn failures(report: &Report) -> Vec<(&'static str, String)> {
     let alike = |line: &FailureLine| (line.excluded, line.blocks.clone(), line.reason.clone());
     let mut told = Vec::new();
@@ -158,7 +157,7 @@ fn failures(report: &Report) -> Vec<(&'static str, String)> {
         let word = if excluded { "missing" } else { "failed" };
         let workloads = distinct(lines.iter().map(|line| line.workload.clone()));
         let environments = distinct(lines.iter().map(|line| line.environment.clone()));
-        // Only where each of the workloads has it in each of the environments.
+        // One line only if every one of these workloads failed in every one of these environments.
         if workloads.len() * environments.len() == lines.len() {
             let (workloads, environments) = (workloads.join(", "), environments.join(", "));
             told.push((word, format!("{workloads} in {environments}, {blocks}: {reason}")));
@@ -169,7 +168,8 @@ fn failures(report: &Report) -> Vec<(&'static str, String)> {
     told
 }
 
-/// A warning; of those that ask for the same, the first and how many there are.
+/// Shortens a warning: of several that ask for the same action, the first and the number of the
+/// others.
 fn warning(advice: Advice) -> Vec<String> {
     match advice.seen.as_slice() {
         seen if advice.action.is_empty() => seen.to_vec(),
@@ -188,12 +188,12 @@ fn undecided(groups: &[Group]) -> Option<String> {
     let nearest = open.iter().filter_map(|row| row.cell.blocks_to_decide).min();
     let more = match nearest {
         Some(blocks) => format!("about {} blocks would decide the nearest", two_digits(blocks)),
-        None => "no practical number of blocks would decide one".into(),
+        None => "no practical number of blocks would decide any".into(),
     };
     (!open.is_empty()).then(|| format!("{} of {} not decided; {more}", open.len(), compared.len()))
 }
 
-/// That environments differ from the baseline as they are meant to.
+/// Says that environments differ from the baseline as they are meant to, if any do.
 fn differs(report: &Report) -> Option<String> {
     let meant = differences::differences(report);
     let any = meant.iter().any(|difference| difference.standing != differences::Standing::Fault);

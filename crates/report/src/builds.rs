@@ -1,4 +1,4 @@
-//! What a gate says of two builds: one sentence, one table, what to do.
+//! The report of a gate of two builds: one sentence, one table, what to do.
 
 use crate::document::{Audience, Block, Document, Entry, Section, Tone};
 use crate::gate::{GatedCell, Judgement, of_builds};
@@ -8,10 +8,10 @@ use crate::text::{join, shown_name};
 use crate::{Gate, Report};
 use weigh_stats::{Cell, GateOutcome};
 
-/// Reasons that a sentence of the document names at most.
+/// The most reasons that a sentence of the document names.
 const MOST_REASONS: usize = 5;
 
-/// What a gate of two builds decides.
+/// The decision of a gate of two builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Every comparison is shown to lie below its limit.
@@ -25,8 +25,9 @@ pub enum Decision {
 }
 
 impl Judgement {
-    /// What a gate of two builds decides (method specification, "Gates of two builds"): a
-    /// regression goes before what cannot be judged, and that before what is undecided.
+    /// The decision of a gate of two builds (method specification, "Gates of two builds"). A
+    /// regression takes precedence over a comparison that cannot be judged, and that over one that
+    /// is undecided.
     pub fn decision(&self) -> Decision {
         let nothing = self.below.is_empty() && self.undecided.is_empty();
         match self {
@@ -156,7 +157,7 @@ fn advice(report: &Report, decision: Decision) -> Vec<String> {
             "Give the gate more blocks (`--blocks`), longer trials (`--iterations`) or a quieter machine; \
              or raise limits that lie within its noise."
                 .into(),
-            format!("A repetition on the same terms decides no more; {show}."),
+            format!("Repeating it on the same terms would decide no more; {show}."),
         ],
         Decision::NotJudged => vec![format!(
             "Correct what is named above, and run the gate again; what was measured is kept, and {show}."

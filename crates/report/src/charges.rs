@@ -1,7 +1,7 @@
-//! CPU time per operation: what an environment's work costs in service demand, beside what it costs
-//! in time.
+//! CPU time per operation: the service demand of an environment's work, beside the time that it
+//! takes.
 //!
-//! It is descriptive. It never gives a verdict, and lost throughput is never called by its name.
+//! It is descriptive: it never gives a verdict, and lost throughput is never called CPU time.
 
 use crate::Report;
 use crate::quantity::{Effect, Quantity, Scale, count, duration, duration_ns};
@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::Unit;
 use weigh_stats::ChargeSummary;
 
-/// A counter is told beside the tables when it differs from the baseline's by this factor; the page
-/// shows all.
+/// A counter is reported beside the tables if it differs from the baseline's by this factor. The
+/// page shows all counters.
 const CLEARLY: f64 = 2.0;
-/// Of a whole run, fewer events than these are chance.
+/// Fewer events than this in a whole run are taken for chance.
 const FEWEST_PER_RUN: f64 = 10.0;
-/// Shared daemons' time beyond this share of the charge is told in the terminal; every other format
-/// tells all of it.
+/// The share of the charge above which the terminal reports the time of shared daemons. Every other
+/// format reports all of it.
 const DAEMONS_NOTABLE: f64 = 0.01;
-/// Counters told per environment beside the tables.
+/// The number of counters reported per environment beside the tables.
 const TOLD: usize = 3;
 
 /// The CPU time of one workload in every environment.
@@ -30,7 +30,7 @@ pub(crate) struct CpuTable {
     pub parts: Vec<String>,
     /// Daemons that all guests share; never charged.
     pub daemons: Vec<String>,
-    /// Counters, in words.
+    /// The names of the counters, in words.
     pub counters: Vec<String>,
     /// Whether there is a PMU.
     pub cycles: bool,
@@ -45,12 +45,12 @@ pub(crate) struct CpuRow {
     pub environment: String,
     pub cpu: Quantity,
     pub cycles: Option<Quantity>,
-    /// Relative to the baseline's.
+    /// The effect relative to the baseline's.
     pub effect: Option<Effect>,
     pub n: u32,
     pub parts: Vec<Option<Quantity>>,
     pub daemons: Vec<Option<Quantity>>,
-    /// Each with the number that it is sorted by.
+    /// Each counter with the number by which it is sorted.
     pub counters: Vec<Option<(f64, String)>>,
     /// Who used CPU time and how it compares, in one sentence.
     pub sentence: String,
@@ -63,7 +63,7 @@ pub(crate) fn charge<'a>(report: &'a Report, workload: &str, environment: &str) 
     report.circumstances.charges.iter().find(|c| c.workload == workload && c.environment == environment)
 }
 
-/// How the column of a workload's tables is headed and written.
+/// The heading and the number format of the column of CPU time in a workload's tables.
 pub(crate) struct Column {
     pub heading: String,
     scale: Scale,
@@ -71,7 +71,7 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// None where nothing is known. Cycles where every environment has them, CPU time otherwise.
+    /// Shows cycles if every environment has them, CPU time otherwise. `None` if nothing is known.
     pub(crate) fn new(report: &Report, workload: &str) -> Option<Self> {
         let charges: Vec<&ChargeSummary> =
             report.circumstances.charges.iter().filter(|c| c.workload == workload).collect();
@@ -86,7 +86,7 @@ impl Column {
         })
     }
 
-    /// What stands in it.
+    /// The value of a charge in this column.
     pub(crate) fn quantity(&self, charge: &ChargeSummary) -> Option<Quantity> {
         value(charge, self.cycles).map(|value| self.scale.quantity(value))
     }
@@ -96,8 +96,7 @@ fn value(charge: &ChargeSummary, cycles: bool) -> Option<f64> {
     if cycles { charge.cycles_per_op } else { Some(charge.cpu_ns_per_op / 1e9) }
 }
 
-/// A charge relative to the baseline's with everything that makes it readable: interval, absolute
-/// values, n.
+/// A charge relative to the baseline's, with its interval, absolute values and n.
 pub(crate) fn compared(report: &Report, charge: &ChargeSummary) -> Option<String> {
     let difference = charge.difference?;
     let baseline = self::charge(report, &charge.workload, &report.analysis.baseline)?;
@@ -114,7 +113,7 @@ pub(crate) fn compared(report: &Report, charge: &ChargeSummary) -> Option<String
     ))
 }
 
-/// Everything that is known of a workload's CPU time; none where nothing is.
+/// Everything that is known about a workload's CPU time; `None` if nothing is.
 pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
     let charges: Vec<&ChargeSummary> =
         report.circumstances.charges.iter().filter(|c| c.workload == workload).collect();
@@ -164,7 +163,7 @@ pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
     })
 }
 
-/// The guest first, softirqs last.
+/// The order of the parts: the guest first, softirqs last.
 fn place(key: &str) -> u8 {
     match key {
         "guest" => 0,
@@ -229,11 +228,13 @@ fn why(baseline: &ChargeSummary, charge: &ChargeSummary) -> Option<String> {
         .counters_per_op
         .iter()
         .filter_map(|(name, here)| {
-            // What the whole host did says nothing of one guest.
+            // What the whole host did says nothing about one guest.
             let there = *baseline.counters_per_op.get(name).filter(|_| !name.starts_with("host_"))?;
             let (least, most) = (there.min(*here), there.max(*here));
             let clear = most > 0.0 && most >= fewest && most >= CLEARLY * least;
-            clear.then(|| (most / least.max(f64::MIN_POSITIVE), told(name, there, *here, &charge.operation)))
+            clear.then(|| {
+                (most / least.max(f64::MIN_POSITIVE), describe(name, there, *here, &charge.operation))
+            })
         })
         .collect();
     found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
@@ -241,8 +242,8 @@ fn why(baseline: &ChargeSummary, charge: &ChargeSummary) -> Option<String> {
     (!told.is_empty()).then(|| format!("{}: {}", charge.environment, told.join(", ")))
 }
 
-/// A counter there and here, per as many operations as make the numbers readable.
-fn told(name: &str, there: f64, here: f64, operation: &str) -> String {
+/// A counter there and here, per the number of operations that makes the values readable.
+fn describe(name: &str, there: f64, here: f64, operation: &str) -> String {
     const MANY: &[(f64, &str)] = &[(1e3, "thousand"), (1e6, "million"), (1e9, "billion")];
     let most = there.max(here);
     let (factor, per) = match MANY.iter().find(|(factor, _)| most * factor >= 1.0) {
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn rare_events_are_told_per_many_operations() {
         assert_eq!(
-            told("page_faults", 1.5e-6, 4.8e-5, "byte"),
+            describe("page_faults", 1.5e-6, 4.8e-5, "byte"),
             "page faults 1.50\u{a0}→\u{a0}48 per million bytes"
         );
         assert_eq!(words("block_read_bytes"), "block read (bytes)");

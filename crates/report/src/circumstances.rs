@@ -1,4 +1,4 @@
-//! Noise and clocks in words: what disturbed the trials, and by which clock they were timed.
+//! Noise and clocks in words: what disturbed the trials, and which clock timed them.
 
 use crate::Report;
 use crate::quantity::{Effect, duration_ns, plain_percent, share};
@@ -6,7 +6,7 @@ use crate::text::join;
 use weigh_model::{ClockState, HostSettings, NoiseLimits};
 use weigh_stats::{ClockSummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell};
 
-/// What is known of an environment's clock, in words (method specification, "Clocks").
+/// What is known about an environment's clock, in words (method specification, "Clocks").
 pub(crate) fn clock_words(clock: &ClockSummary) -> String {
     let total: u32 = clock.states.values().sum();
     let parts: Vec<String> = clock
@@ -21,12 +21,12 @@ pub(crate) fn clock_words(clock: &ClockSummary) -> String {
                 ClockState::Bracket => "host's bracket",
                 ClockState::Wrong => "wrong",
             };
-            // What is not proven is counted even where it holds for all.
+            // States that are not proven get a count even if they hold for all trials.
             let always = *trials == total && !matches!(state, ClockState::Bracket | ClockState::Wrong);
             if always { word.into() } else { format!("{word} in {trials} of {total} trials") }
         })
         .collect();
-    // One clock has one rate, whatever followed from its bound in a trial.
+    // A clock has one rate, whatever each trial concluded from its bound.
     let rate = match (clock.rate_ppm, clock.bound_ppm) {
         (Some(rate), Some(bound)) => join(&format!("({rate:+.0} ± {bound:.0} ppm)")),
         (Some(rate), None) => join(&format!("({rate:+.0} ppm)")),
@@ -35,7 +35,7 @@ pub(crate) fn clock_words(clock: &ClockSummary) -> String {
     format!("{} {rate}", parts.join(", "))
 }
 
-/// The same, with the median round trip of the checks.
+/// Like [`clock_words`], with the median round trip of the checks.
 pub(crate) fn clock_detail(clock: &ClockSummary) -> String {
     let words = clock_words(clock);
     match clock.round_trip_ns {
@@ -70,9 +70,9 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
     lines.push((
         "throttling".into(),
         match noise.throttled {
-            0 => "a CPU limit held no trial up".into(),
-            1 => "a CPU limit held 1 trial up".into(),
-            trials => format!("a CPU limit held {trials} trials up"),
+            0 => "a CPU limit held up no trial".into(),
+            1 => "a CPU limit held up 1 trial".into(),
+            trials => format!("a CPU limit held up {trials} trials"),
         },
     ));
     lines.push(("frequency".into(), frequency(noise)));
@@ -94,7 +94,7 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
         };
         lines.push((
             "unattributed CPU".into(),
-            format!("{} of one CPU was busy for nobody known{beyond}", share(unattributed)),
+            format!("{} of one CPU was busy with work of unknown origin{beyond}", share(unattributed)),
         ));
     }
     lines.push((
@@ -132,7 +132,7 @@ fn slices(summary: &SliceSummary) -> String {
     format!("{workload}: {length}, {reason}; {}", cells.join("; "))
 }
 
-/// The machine of the load generators, where it is another one than the host.
+/// The machine of the load generators, if it is not the host.
 fn machine(report: &Report) -> Option<String> {
     let machine = report.circumstances.loader_machine.as_ref()?;
     let cpus = machine.cpus.len();
@@ -161,7 +161,7 @@ fn loader(loader: &LoaderSummary) -> String {
         text.push_str(&format!(" at {} {operation}/s", significant(paced.rate_per_s)));
         if let Some((slowest, reached)) = paced.slowest() {
             text.push_str(&format!(
-                " ({} of the {} that {slowest} reaches in the closed loop, the slowest)",
+                " ({} of the {} that {slowest}, the slowest, reaches in the closed loop)",
                 share(paced.share),
                 significant(reached)
             ));

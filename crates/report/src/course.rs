@@ -1,4 +1,4 @@
-//! How values went over hours or days, in words.
+//! How values developed over hours or days, in words.
 
 use crate::Report;
 use crate::document::{Entry, Figure, PlotKind, Section};
@@ -10,7 +10,7 @@ use crate::quantity::{Effect, Quantity, Scale, size};
 use crate::text::{join, shown_name};
 use weigh_stats::{Change, Course};
 
-/// Changes that are told one by one.
+/// The number of changes that are described one by one.
 const NAMED: usize = 5;
 
 /// One table per workload and metric, with its figures.
@@ -31,7 +31,7 @@ pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec
     sections
 }
 
-/// How the values lie, and how they went.
+/// Figures of the distribution of the values, and of their course.
 fn figures(subject: &str, courses: &[&Course], names: &Names, plots: &mut Plots) -> Vec<Figure> {
     let scale = Scale::new(&courses[0].metric.unit, [courses[0].median], None);
     let row = |course: &&Course| Some(CourseRow::new(course, names.number(&course.environment)?, &scale));
@@ -75,7 +75,7 @@ fn variation(course: &Course) -> Option<Entry> {
 fn remark(course: &Course) -> Option<String> {
     let mut remarks = Vec::new();
     match &course.changes {
-        Some(changes) => remarks.extend(told(course, changes)),
+        Some(changes) => remarks.extend(describe(course, changes)),
         None => remarks.push(format!(
             "changes are looked for from {} blocks on, and there are {}",
             Course::FEWEST_FOR_CHANGES,
@@ -88,7 +88,7 @@ fn remark(course: &Course) -> Option<String> {
     (!remarks.is_empty()).then(|| remarks.join("; "))
 }
 
-fn told(course: &Course, changes: &[Change]) -> Vec<String> {
+fn describe(course: &Course, changes: &[Change]) -> Vec<String> {
     let one = |change: &Change| {
         let [before, after] =
             [change.before, change.after].map(|x| join(&value(&course.metric, x).to_string()));
@@ -96,12 +96,12 @@ fn told(course: &Course, changes: &[Change]) -> Vec<String> {
     };
     let mut told: Vec<String> = changes.iter().take(NAMED).map(one).collect();
     if changes.len() > NAMED {
-        told.push(format!("and {} changes more", changes.len() - NAMED));
+        told.push(format!("and {} more changes", changes.len() - NAMED));
     }
     told
 }
 
-/// A time as people say it.
+/// A time span in the unit that people would use.
 fn hours(hours: f64) -> String {
     join(&match hours {
         h if h >= 48.0 => format!("{:.1} days", h / 24.0),
@@ -110,7 +110,7 @@ fn hours(hours: f64) -> String {
     })
 }
 
-/// What is answered first for an environment.
+/// The clauses on an environment's course for its answer.
 pub(crate) fn clauses(report: &Report, environment: &str) -> Vec<String> {
     let of = report.courses.iter().filter(|course| course.environment == environment);
     of.map(clause).collect()

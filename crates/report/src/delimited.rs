@@ -1,5 +1,5 @@
-//! One row per cell, for spreadsheets and data frames: RFC 4180, a header that does not change,
-//! numbers as they are.
+//! CSV for spreadsheets and data frames: one row per cell (RFC 4180), a header that does not
+//! change, unrounded numbers.
 
 use crate::charges::charge;
 use crate::differences::{Difference, Standing, differences, readable_fact};
@@ -20,10 +20,10 @@ const HEADER: &str = "\
     cpu_difference_mean cpu_difference_ci_low cpu_difference_ci_high cycles_per_op cpu_parts_ns_per_op \
     cpu_daemons_ns_per_op counters_per_op void_causes noisy_host closed_loop absent bound look";
 
-/// The values of a row by column; what a column has no value for stays empty.
+/// The values of a row by column. A column without a value stays empty.
 pub(crate) type Record = BTreeMap<&'static str, String>;
 
-/// Records under their header, the names of columns with spaces between them.
+/// Writes records under their header. Spaces separate the names of columns in `header`.
 pub(crate) fn write(
     header: &'static str,
     records: impl IntoIterator<Item = Record>,
@@ -44,7 +44,7 @@ pub(crate) fn number(value: Option<f64>) -> String {
     value.filter(|value| value.is_finite()).map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// An estimate and the ends of its interval in columns of these names.
+/// An estimate and the ends of its interval, in the columns with these names.
 pub(crate) fn interval(
     names: [&'static str; 3],
     interval: Option<Interval>,
@@ -57,8 +57,8 @@ fn overhead(found: Option<Interval>) -> impl Iterator<Item = (&'static str, Stri
     interval(["overhead_mean", "overhead_ci_low", "overhead_ci_high"], found)
 }
 
-/// A cell of text that a spreadsheet will not take for a formula and a terminal not for a command:
-/// names and reasons come from outside.
+/// Text that a spreadsheet does not take for a formula, nor a terminal for a command: names and
+/// reasons come from outside.
 pub(crate) fn text(text: &str) -> String {
     let text = crate::text::harmless(text);
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text }
@@ -70,7 +70,7 @@ fn pairs(values: &BTreeMap<String, f64>) -> String {
     text(&pairs.join(";"))
 }
 
-/// What is known of a cell beside its values.
+/// What is known about a cell besides its values.
 fn circumstances(report: &Report, cell: &Cell) -> Record {
     let known = report.environments.iter().find(|e| e.name == cell.environment);
     let acceleration = known.and_then(|e| e.facts.get("acceleration")).filter(|value| !value.is_null());
@@ -107,8 +107,8 @@ fn circumstances(report: &Report, cell: &Cell) -> Record {
     record
 }
 
-/// What an environment was found to be against itself: a row each, of the metric with what is told
-/// of it after a colon.
+/// Comparisons of an environment with itself, one row each. The metric is followed by a colon and
+/// the name of the comparison.
 fn beside(report: &Report) -> Vec<Record> {
     type Subject<'a> = (&'a str, String, &'a MetricSpec, &'a str);
     let of = |(workload, params, metric, environment): Subject<'_>, what: &str, against: &str, n: u32| {
@@ -121,7 +121,7 @@ fn beside(report: &Report) -> Vec<Record> {
             ("n", n.to_string()),
         ])
     };
-    // With an absolute value and an effect.
+    // A record with an absolute value and an effect.
     let with = |subject: Subject<'_>, what: &str, against: &str, n: u32, median, effect| {
         let unit = text(subject.2.unit.symbol());
         let mut record = of(subject, what, against, n);
@@ -186,7 +186,7 @@ fn params(key: &WorkloadKey, guests: u32, kind: &NeighbourKind) -> String {
     assignments(&key.params).into_iter().chain(beside).chain(shares).collect::<Vec<_>>().join(";")
 }
 
-/// A cell with everything that is known of it.
+/// A cell with everything that is known about it.
 fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Result<Record, ReportError> {
     let analysis = &report.analysis;
     let flags: Vec<String> = cell.flags.iter().map(ToString::to_string).collect();
@@ -241,7 +241,6 @@ fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Result<Re
     Ok(record)
 }
 
-/// The report as CSV.
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let differences = differences(report);
     let cells = report.analysis.cells.iter().map(|cell| record(report, &differences, cell));

@@ -1,4 +1,4 @@
-//! What a group-sequential run came to: at which looks its cells ended, and what that saved.
+//! The outcome of a group-sequential run: at which looks its cells ended, and what that saved.
 
 use crate::Report;
 use crate::quantity::magnitude;
@@ -31,7 +31,7 @@ pub(crate) fn sentence(report: &Report) -> Option<String> {
         *ended.entry(look.blocks).or_default() += 1;
     }
     let mut text = format!(
-        "Group-sequential design: looks at {}, {}, ... {} blocks have an error of 5 % together, which the intervals allow \
+        "Group-sequential design: looks at {}, {}, ... {} blocks share an error of 5 %, which the intervals allow \
          for, and what is decided at one is not measured further.",
         looks.first(),
         looks.first() + looks.step(),
@@ -43,7 +43,7 @@ pub(crate) fn sentence(report: &Report) -> Option<String> {
     }
     if let Some(saved) = saved(report, looks).filter(|_| open_cells(report) == 0 && !ended.is_empty()) {
         text.push_str(&format!(
-            " {} of the trials of {} blocks of everything were saved.",
+            " That saved {} of the trials of {} full blocks.",
             magnitude(saved),
             looks.last()
         ));
@@ -51,7 +51,7 @@ pub(crate) fn sentence(report: &Report) -> Option<String> {
     Some(text)
 }
 
-/// The share of trials that the run did without, of those of the last look.
+/// The share of trials that the run saved, of those that it would have made by the last look.
 fn saved(report: &Report, looks: Looks) -> Option<f64> {
     let mut tried: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     for cell in &report.analysis.cells {

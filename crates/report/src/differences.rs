@@ -1,4 +1,4 @@
-//! In what an environment differs from the baseline, and whether that is meant (METHOD: parity).
+//! How an environment differs from the baseline, and whether that is meant (METHOD: parity).
 
 use crate::Report;
 use crate::quantity::Scale;
@@ -10,7 +10,7 @@ use weigh_model::{Unit, is_parity_key_of_platforms, parity_key_matches};
 /// Facts that a reader looks for first.
 const FIRST: &[&str] = &["kernel", "cpus", "memory", "acceleration", "network", "mounts:/", "cache"];
 
-/// Keys that stand beside a ratio before the rest is counted.
+/// The number of keys that are named beside a ratio before the rest is counted.
 const NAMED: usize = 3;
 
 /// Characters of a value that the terminal shows; every other format shows all.
@@ -36,7 +36,7 @@ pub(crate) struct Difference {
     pub value: String,
     pub baseline_value: String,
     pub standing: Standing,
-    /// Why it is meant, where the platform says.
+    /// Why it is meant, if the platform gives a reason.
     pub reason: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Difference {
         }
     }
 
-    /// Everything but the environment, in one sentence.
+    /// Everything but the environment's name, in one sentence.
     pub(crate) fn sentence(&self) -> String {
         format!("{} {} (baseline: {}): {}", self.key, self.value, self.baseline_value, self.why())
     }
@@ -66,8 +66,8 @@ impl Difference {
     }
 }
 
-/// Every fact in which an environment differs from the baseline; faults first, then what the user
-/// allowed. An environment of which nothing is known differs in nothing that could be named.
+/// Every fact in which an environment differs from the baseline: faults first, then what the user
+/// allowed. An environment without known facts has no differences.
 pub(crate) fn differences(report: &Report) -> Vec<Difference> {
     let known = |name: &str| report.environments.iter().find(|e| e.name == name);
     let Some(baseline) = known(&report.analysis.baseline).filter(|e| !e.facts.is_empty()) else {
@@ -98,7 +98,7 @@ pub(crate) fn differences(report: &Report) -> Vec<Difference> {
                 };
                 differs.then(|| Difference {
                     environment: other.name.clone(),
-                    // Reports call the number `memory_bytes`, and people and `--allow-unequal` say
+                    // Reports call the key `memory_bytes`, but people and `--allow-unequal` say
                     // `memory`.
                     key: if key == "memory_bytes" { "memory".into() } else { key.clone() },
                     value,
@@ -133,8 +133,9 @@ pub(crate) fn keys(found: &[Difference], environment: &str, standing: Standing) 
         .collect()
 }
 
-/// Differences in sentences, one each, but for those of a network that follow from the same: they
-/// are one, of their keys alone, because [`network_line`] has the values.
+/// Differences in sentences, one each. Intended differences of a network that have the same reason
+/// are folded into one sentence that names only their keys, because [`network_line`] has the
+/// values.
 pub(crate) fn sentences(found: &[Difference], one: impl Fn(&Difference) -> String) -> Vec<String> {
     let folds = |d: &Difference| {
         let of_network = d.key.starts_with("network-") || d.key.starts_with("sysctl:");
@@ -163,8 +164,7 @@ pub(crate) fn short(keys: &[String]) -> String {
     text
 }
 
-/// A fact in words. What only some platforms have is absent where there is none; anything else that
-/// is absent is not known.
+/// A fact in words. An absent fact is "none" if only some platforms have it, otherwise "unknown".
 fn fact(key: &str, value: Option<&Value>) -> String {
     match value {
         None if !is_parity_key_of_platforms(key) => "unknown".into(),
@@ -184,7 +184,7 @@ fn readable(key: &str, text: &str) -> String {
     let Some(bytes) = number.and_then(|number| number.parse::<u64>().ok()) else { return text.into() };
     let whole = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
         .into_iter()
-        // Large sizes that are no whole MiB are read better rounded.
+        // Large sizes that are not whole MiB are easier to read rounded.
         .find(|(_, size)| {
             bytes >= *size && bytes.is_multiple_of(*size) && (*size > 1 << 10 || bytes < 1 << 20)
         });
@@ -194,7 +194,7 @@ fn readable(key: &str, text: &str) -> String {
     }
 }
 
-/// A value that a line of a terminal has room for.
+/// A value cut to the width that a line of a terminal has room for.
 fn shortened(value: &str) -> String {
     let mut text: String = value.chars().take(VALUE_WIDEST).collect();
     if text.len() < value.len() {
@@ -209,7 +209,7 @@ fn first_option(mount: &str) -> String {
     mount.split(',').next().unwrap_or_default().to_string()
 }
 
-/// What an environment is, in one line: the facts that a reader looks for first.
+/// An environment in one line: the facts that a reader looks for first.
 pub(crate) fn compact(facts: &BTreeMap<String, Value>) -> String {
     let of = |key: &str| {
         facts.get(key).filter(|value| !value.is_null()).map(|value| readable_fact(key, Some(value)))
@@ -231,8 +231,8 @@ pub(crate) fn compact(facts: &BTreeMap<String, Value>) -> String {
     .join(" · ")
 }
 
-/// The network of an environment whose servers were measured, in one line: its interface, and how
-/// much its connections hold. The formats that have room for it list every setting.
+/// The network of an environment whose servers were measured, in one line: its interface, and the
+/// sizes of its buffers. The formats that have room for it list every setting.
 pub(crate) fn network_line(facts: &BTreeMap<String, Value>) -> Option<String> {
     let of = |key: &str| facts.get(key).map(|value| readable_fact(key, Some(value)));
     let buffers = |what: &str, key: &str| {
@@ -256,8 +256,8 @@ pub(crate) fn network_line(facts: &BTreeMap<String, Value>) -> Option<String> {
     Some(format!("network: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", ")))
 }
 
-/// The acceleration that an environment ran with, where its name claims another. Emulation is never
-/// read as what it emulates.
+/// The environments whose name claims another acceleration than they ran with, each with the one
+/// that it ran with. Emulation is never taken for what it emulates.
 pub(crate) fn misnamed(report: &Report) -> Vec<(String, String)> {
     report
         .environments

@@ -1,8 +1,8 @@
-//! One document: what every format for people shows, typed and in the order in which it is read.
+//! One document: everything that the formats for people show, typed and in reading order.
 //!
-//! Runs, comparisons, studies and commands build it; every format renders it once. A cell holds
-//! numbers with their units, intervals, words and flags, never a text that a format would have to
-//! take apart again. A figure names its data in `Document::plots`.
+//! Runs, comparisons, studies and commands build it; every format renders it. A cell holds numbers
+//! with their units, intervals, words and flags, never text that a format would have to parse. A
+//! figure refers to its data in `Document::plots`.
 
 mod cell;
 mod table;
@@ -38,7 +38,7 @@ impl Audience {
     pub const TEXT: Self = Self { terminal: true, paper: true, page: false };
     /// Every format but the terminal.
     pub const FULL: Self = Self { terminal: false, paper: true, page: true };
-    /// No format: a column that other tables of the family have.
+    /// No format: for a column that only other tables of the family have.
     pub(crate) const NOBODY: Self = Self { terminal: false, paper: false, page: false };
 }
 
@@ -67,9 +67,9 @@ pub struct Document {
     pub title: String,
     /// Its parts, in the order in which they are read.
     pub sections: Vec<Section>,
-    /// What the figures are drawn from.
+    /// The data from which the figures are drawn.
     pub(crate) plots: Plots,
-    /// What the page of a run that is not finished says.
+    /// What the page says of a run that has not finished.
     pub(crate) live: Option<LiveView>,
 }
 
@@ -101,20 +101,20 @@ pub struct Section {
 pub(crate) struct Title {
     pub audience: Audience,
     pub text: String,
-    /// What stands smaller beside it.
+    /// Text in a smaller type beside the heading.
     pub beside: String,
-    /// What links name it by.
+    /// The id that links use.
     pub id: Option<String>,
     /// Whether the table of contents names it.
     pub listed: bool,
 }
 
-/// What a section is to a page.
+/// The role of a section on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SectionKind {
-    /// Stands with the title.
+    /// A section that belongs to the title.
     Head,
-    /// What has to be known before any number.
+    /// What a reader has to know before any number.
     Labels,
     /// What everything costs, at a glance.
     Picture,
@@ -151,7 +151,7 @@ impl Section {
         Self { kind, ..self }
     }
 
-    /// Links lead to it by this id.
+    /// Sets the id by which links refer to the section.
     pub(crate) fn id(mut self, id: &str) -> Self {
         if let Some(title) = &mut self.title {
             title.id = Some(id.into());
@@ -159,7 +159,7 @@ impl Section {
         self
     }
 
-    /// The table of contents names it.
+    /// Lists the section in the table of contents.
     pub(crate) fn listed(mut self) -> Self {
         if let Some(title) = &mut self.title {
             title.listed = true;
@@ -167,12 +167,12 @@ impl Section {
         self
     }
 
-    /// The section for these formats alone.
+    /// Restricts the section to these formats.
     pub(crate) fn on(self, audience: Audience) -> Self {
         Self { audience, ..self }
     }
 
-    /// Who sees its heading, and what stands smaller beside it.
+    /// Sets who sees the heading, and the smaller text beside it.
     pub(crate) fn titled(mut self, audience: Audience, beside: &str) -> Self {
         if let Some(title) = &mut self.title {
             (title.audience, title.beside) = (audience, beside.into());
@@ -203,7 +203,7 @@ impl Section {
     }
 }
 
-/// What a section consists of.
+/// A part of a section.
 #[derive(Debug, Clone)]
 pub enum Block {
     /// A heading below that of the section.
@@ -216,13 +216,13 @@ pub enum Block {
     Table(Box<Table>),
     /// Workloads by environments, at a glance.
     Matrix(Box<Matrix>),
-    /// Places of plots, beside each other.
+    /// Places of plots, side by side.
     Figures(Vec<Figure>),
-    /// What a page shows when it is asked for.
+    /// Blocks that a page shows on demand.
     Fold {
-        /// What it holds.
+        /// The summary that is always shown.
         summary: String,
-        /// Whether it is open at first.
+        /// Whether the fold is open at first.
         open: bool,
         /// Its content.
         blocks: Vec<Block>,
@@ -260,7 +260,7 @@ impl Block {
         Self::Prose(Tone::Open, text.into())
     }
 
-    /// Terms and what is known of each.
+    /// A list of terms and what is known about each.
     pub fn facts<T: Into<String>>(facts: impl IntoIterator<Item = (T, String)>) -> Self {
         Self::list(ListKind::Facts, facts.into_iter().map(|(term, text)| Item::new(term, vec![text])))
     }
@@ -293,19 +293,19 @@ pub struct List {
 pub enum ListKind {
     /// Sentences.
     Bullets,
-    /// A quiet term, and what is known of it.
+    /// A term in a faint style, and what is known about it.
     Facts,
-    /// A name, and lines on it, each by itself.
+    /// A name, and lines about it, each independent of the others.
     Named,
     /// A word that stands out, and what it means.
     Legend,
-    /// A word that has to be known before any number, and what it means.
+    /// A word that a reader has to know before any number, and what it means.
     Labels,
-    /// A name, and the clauses of a sentence on it.
+    /// A name, and the clauses of a sentence about it.
     Answers,
-    /// A grade, and what it is of.
+    /// A grade, and the claim that it grades.
     Claims,
-    /// How many there are of what, in one line.
+    /// Counts and what they count, in one line.
     Counts,
 }
 
@@ -317,7 +317,7 @@ pub struct Item {
     pub(crate) lines: Vec<String>,
     /// Whether it is a command, which is never broken into lines.
     pub(crate) command: bool,
-    /// Whether a terminal cuts it where its line ends.
+    /// Whether a terminal cuts it at the end of the line.
     pub(crate) cut: bool,
     pub(crate) below: Vec<Item>,
     /// How many of the items below a terminal shows before it counts the rest.
@@ -340,29 +340,29 @@ impl Item {
         Self { command: true, ..Self::line(text) }
     }
 
-    /// Cut on a terminal where its line ends.
+    /// Lets a terminal cut the item at the end of the line.
     pub(crate) fn in_one_line(self) -> Self {
         Self { cut: true, ..self }
     }
 
-    /// With these items below it, all of them shown.
+    /// Adds these items below it, all of them shown.
     #[must_use]
     pub fn with_below(self, below: impl IntoIterator<Item = Self>) -> Self {
         Self { below: below.into_iter().collect(), most: usize::MAX - 1, ..self }
     }
 
-    /// The colour of the term.
+    /// Sets the colour of the term.
     #[must_use]
     pub fn tone(self, tone: Tone) -> Self {
         Self { tone, ..self }
     }
 
-    /// Items below it; a terminal that would show one more than `most` shows them all.
+    /// Adds items below it. A terminal shows `most` of them, or all if there is only one more.
     pub(crate) fn below(self, texts: impl IntoIterator<Item = String>, most: usize) -> Self {
         Self { below: texts.into_iter().map(Self::line).collect(), most, ..self }
     }
 
-    /// What a terminal shows of the items below, and how many it does not.
+    /// The items below that a terminal shows, and the number of those that it hides.
     pub(crate) fn shown(&self) -> (&[Self], usize) {
         let all = self.below.len();
         let shown = if all > self.most + 1 { self.most } else { all };
@@ -370,7 +370,7 @@ impl Item {
     }
 }
 
-/// The colour of a word, which says the same as the word.
+/// The colour of a word. It says the same as the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tone {
@@ -380,7 +380,7 @@ pub enum Tone {
     Better,
     /// Within the margin, agrees, is ready.
     Same,
-    /// Not decided; of text, explains.
+    /// Not decided. For text: an explanation.
     Open,
     /// None of these.
     #[default]
@@ -399,7 +399,7 @@ impl Tone {
     }
 }
 
-/// The place of a plot: what kind it is of, and which of the data of that kind it shows.
+/// The place of a plot: its kind, and which of the data of that kind it shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
     pub(crate) kind: PlotKind,

@@ -1,5 +1,5 @@
-//! Equal pages of guests in the form of table 1 of Agarwal and others (2015), with what the study
-//! does not have below it.
+//! Equal pages of guests in the form of table 1 of Agarwal and others (2015). Amounts that the
+//! study does not have follow below it.
 
 use crate::Report;
 use crate::document::{Entry, Section, Table};
@@ -13,20 +13,20 @@ use weigh_model::duplicates::{
 };
 use weigh_stats::DuplicateSummary;
 
-/// Headings of everything beside where the equal is.
+/// Headings of the columns after the first, which says where the equal page is.
 const COLUMNS: [&str; 5] =
     ["anonymous/anonymous", "anonymous/file", "file/file", "in all", "of the guests' memory"];
 
-/// Amounts of all kinds together, and what each is.
+/// Amounts of all kinds together, and what each of them means.
 const AMOUNTS: [(&str, &str); 10] = [
-    (UNIQUE, "no equal anywhere"),
+    (UNIQUE, "no equal page anywhere"),
     (MERGEABLE, "duplicates that KSM could merge now"),
-    (MERGEABLE_IF_ADVISED, "further, were all memory advised"),
-    (MERGEABLE_BY_FILE, "only by the content of files"),
-    (SPARED_BY_MERGING, "spared already by KSM"),
-    (SPARED_BY_FILES, "spared already by common files"),
+    (MERGEABLE_IF_ADVISED, "more, if all memory were advised"),
+    (MERGEABLE_BY_FILE, "only by comparing files"),
+    (SPARED_BY_MERGING, "already saved by KSM"),
+    (SPARED_BY_FILES, "already saved by common files"),
     (SPARED_BY_FILES_BETWEEN, "of that between guests"),
-    (SPARED_BY_FORKS, "spared already since a fork"),
+    (SPARED_BY_FORKS, "already saved since a fork"),
     (CHANGED, "changed while it was scanned"),
     (UNKNOWN, "not known: swapped or gone"),
 ];
@@ -39,7 +39,7 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
 fn table(summary: &DuplicateSummary) -> Table {
     let caption = format!("duplicate pages: {} in {}", summary.workload, summary.environment);
     let rows = if summary.n == 0 { vec![nothing(summary)] } else { rows(summary) };
-    own::table(caption, note(summary), "the equal is", &COLUMNS.map(String::from), rows)
+    own::table(caption, note(summary), "the equal page is", &COLUMNS.map(String::from), rows)
 }
 
 fn note(summary: &DuplicateSummary) -> String {
@@ -50,7 +50,7 @@ fn note(summary: &DuplicateSummary) -> String {
     }
     format!(
         "{scans}; of k equal pages k - 1 are duplicates, each in one cell; the guests have {} of memory, helpers and cached files of the \
-         host {} more; pages of zeros are in no duplicate; anonymous/anonymous is what KSM could merge at best",
+         host {} more; pages of zeros do not count as duplicates; anonymous/anonymous is what KSM could merge at best",
         of(GUESTS_MEMORY),
         of(HOST_MEMORY)
     )
@@ -72,7 +72,7 @@ fn rows(summary: &DuplicateSummary) -> Vec<OwnRow> {
         [("in the same guest", WITHIN_GUEST), ("the host's", GUEST_HOST), ("in another guest", GUEST_GUEST)];
     let mut rows: Vec<OwnRow> = matrix
         .iter()
-        // One guest has no other.
+        // With one guest there is no other guest to share with.
         .filter(|(_, names)| summary.guests > 1 || *names != GUEST_GUEST)
         .map(|(name, names)| by_kind(summary, name, names.each_ref().map(std::slice::from_ref)))
         .collect();
@@ -84,7 +84,7 @@ fn rows(summary: &DuplicateSummary) -> Vec<OwnRow> {
     rows
 }
 
-/// A row by what the two are; where nothing can be, the cell is empty.
+/// A row with a cell for each kind of the two pages. A cell is empty if its kind cannot occur.
 fn by_kind(summary: &DuplicateSummary, name: &str, kinds: [&[&str]; 3]) -> OwnRow {
     let mut row = in_all(summary, name, &kinds.concat());
     for (entry, names) in row.entries.iter_mut().zip(kinds) {
@@ -115,7 +115,7 @@ fn shown(bytes: f64) -> Quantity {
     }
 }
 
-/// What a spreadsheet gets: (workload, environment, amount, unit, n, mean, least, most).
+/// A row for a spreadsheet: (workload, environment, amount, unit, n, [mean, least, most]).
 pub(crate) type AmountRow<'a> = (&'a str, &'a str, &'a str, &'a str, u32, [f64; 3]);
 
 /// A row per amount.
@@ -150,7 +150,7 @@ mod tests {
 
     const MIB: f64 = 1_048_576.0;
 
-    /// Table 1 of the study, MB: the rows and the columns as it has them.
+    /// Table 1 of the study, MB: its rows and columns.
     #[test]
     fn the_study_is_shown_in_its_own_form() {
         let study = [

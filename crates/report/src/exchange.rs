@@ -1,10 +1,10 @@
 //! Results in the formats of other tools: services that keep a history of benchmarks, and tools
 //! that compare them.
 //!
-//! Two kinds: summaries (Bencher, github-action-benchmark, OpenMetrics) have the median of each
-//! cell with the 5 % and 95 % quantiles, and the overhead with its interval where there is one.
-//! Samples (Go, Google Benchmark) have every value, so that the reader's own statistics apply; what
-//! pairs the values by block does not fit into these formats and is lost.
+//! There are two kinds. Summaries (Bencher, github-action-benchmark, OpenMetrics) have the median
+//! of each cell with the 5 % and 95 % quantiles, and the overhead with its interval where there is
+//! one. Samples (Go, Google Benchmark) have every value, so that the reader's own statistics apply;
+//! these formats cannot hold the pairing of values by block, so it is lost.
 
 mod bencher;
 mod github;
@@ -22,12 +22,12 @@ pub(crate) use go::render as go;
 pub(crate) use google_benchmark::render as google_benchmark;
 pub(crate) use open_metrics::render as open_metrics;
 
-/// Medians of the metrics of which less is better, as github-action-benchmark reads them.
+/// Medians of the metrics where less is better, for github-action-benchmark.
 pub(crate) fn github_smaller(report: &Report) -> Result<String, ReportError> {
     github::render(report, Better::Lower)
 }
 
-/// Medians of the metrics of which more is better, likewise.
+/// Medians of the metrics where more is better, for github-action-benchmark.
 pub(crate) fn github_bigger(report: &Report) -> Result<String, ReportError> {
     github::render(report, Better::Higher)
 }
@@ -42,7 +42,7 @@ fn benchmark(cell: &Cell) -> String {
     format!("{} in {}", shown_name(&cell.workload), shown_name(&cell.environment))
 }
 
-/// A comparison of runs has summaries of two sides and the values of neither.
+/// Refuses a comparison of runs: it has summaries of two sides but the values of neither.
 fn refuse_compared(report: &Report, format: &'static str) -> Result<(), ReportError> {
     match report.compared {
         Some(_) => Err(ReportError::NoSamples { format }),

@@ -1,28 +1,29 @@
-//! What became of the machines of a fleet.
+//! The state of the machines of a fleet.
 
 use crate::Document;
 use crate::document::{Audience, Block, Column, Entry, Fit, Piece, Row, Section, Table, Tone};
 use crate::text::shown_name;
 use weigh_model::HostFacts;
 
-/// A machine.
+/// A machine of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetRow {
     /// Its name in the fleet.
     pub name: String,
-    /// `waiting`, `running`, `done`, `failed`, or `replaced`: failed, and its share is another's.
+    /// `waiting`, `running`, `done`, `failed`, or `replaced`: it failed, and another machine took
+    /// its share.
     pub state: &'static str,
     /// Whether it measures the share of a machine that was replaced.
     pub replacement: bool,
-    /// What a scheduler calls it.
+    /// The scheduler's name for it.
     pub node: Option<String>,
-    /// What it is, where its run is here.
+    /// The machine's facts, if its run has been collected.
     pub host: Option<HostFacts>,
     /// Why it is not done.
     pub remark: Option<String>,
 }
 
-/// The document. `plan` is the name of what is measured.
+/// The document on the state of a fleet. `plan` is the name of what is measured.
 pub fn fleet(plan: &str, machines: &[FleetRow]) -> Document {
     let asked = machines.iter().filter(|machine| !machine.replacement).count();
     let mut document = Document::new(&match asked {

@@ -1,4 +1,4 @@
-//! What a gate lets through (method specification, "Gates").
+//! Judging comparisons by a gate (method specification, "Gates").
 
 use crate::Report;
 use crate::rows::why_no_verdict;
@@ -11,12 +11,12 @@ use weigh_stats::{Cell, GateOutcome};
 pub struct Gate {
     /// The largest overhead allowed, per cent, above -100.
     pub percent: f64,
-    /// Whether a comparison fails that is shown to lie neither above the gate nor below it.
+    /// Whether a comparison fails if it is shown to lie neither above the gate nor below it.
     pub undecided_fails: bool,
 }
 
-/// The comparisons of a run by what a gate says of them, each by name; those that are not judged
-/// with the reason.
+/// The names of a run's comparisons, sorted by what a gate says about them. Those that are not
+/// judged have the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// The overhead is shown to lie above the gate.
@@ -30,20 +30,20 @@ pub struct Judgement {
 }
 
 impl Gate {
-    /// What the gate says of every comparison of a report, and of every workload and environment
-    /// that failed before there was anything to compare.
+    /// Judges every comparison of a report, and every workload and environment that failed before
+    /// there was anything to compare.
     pub fn judge(&self, report: &Report) -> Judgement {
         Judgement::of(report, &self.outcomes(report))
     }
 
-    /// What the gate says of every comparison.
+    /// The outcome of every comparison.
     pub(crate) fn outcomes<'a>(&self, report: &'a Report) -> Vec<GatedCell<'a>> {
         let outcomes = weigh_stats::gate(&report.analysis, self.percent / 100.0, self.undecided_fails);
         outcomes.into_iter().map(|(cell, outcome)| GatedCell { cell, gate: *self, outcome }).collect()
     }
 }
 
-/// A comparison, the gate that it has to pass, and what that says.
+/// A comparison, the gate that it has to pass, and the outcome.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GatedCell<'a> {
     pub cell: &'a Cell,
@@ -51,11 +51,11 @@ pub(crate) struct GatedCell<'a> {
     pub outcome: GateOutcome,
 }
 
-/// What the gate that the plan of a run has says of every comparison; none where two builds were not
-/// compared by one.
+/// The outcome of every comparison by the gate in the plan of a run. `None` unless the run compared
+/// two builds by a gate.
 pub(crate) fn of_builds(report: &Report) -> Option<Vec<GatedCell<'_>>> {
     let limits: &GateLimits = report.plan.as_ref()?.gate.as_ref()?;
-    // What was written as per cent, without the rounding of a fraction.
+    // The percentage as it was written, without the rounding error of the fraction.
     let percent = |cell: &Cell| (limits.of(&cell.workload, &cell.key, &cell.metric.name) * 1e8).round() / 1e6;
     let gate = |cell: &Cell| Gate { percent: percent(cell), undecided_fails: true };
     let outcomes = weigh_stats::gate_of_builds(&report.analysis, limits).into_iter();
@@ -63,8 +63,7 @@ pub(crate) fn of_builds(report: &Report) -> Option<Vec<GatedCell<'_>>> {
 }
 
 impl Judgement {
-    /// What the gate that the plan of a run has says; none where two builds were not compared by
-    /// one.
+    /// Judges a run by the gate in its plan. `None` unless the run compared two builds by a gate.
     pub fn of_builds(report: &Report) -> Option<Self> {
         Some(Self::of(report, &of_builds(report)?))
     }
@@ -92,8 +91,8 @@ impl Judgement {
     }
 }
 
-/// The failures that no comparison tells of: those of an environment that none of the workload's
-/// comparisons has, or of a baseline that nothing is compared with.
+/// The failures that no comparison reports: those in an environment without a comparison of the
+/// workload, or in a baseline that nothing is compared with.
 fn without_comparison(report: &Report) -> Vec<FailureLine> {
     let compared = |failure: &FailureLine, cell: &Cell| {
         let baseline = failure.environment == report.analysis.baseline;

@@ -1,6 +1,6 @@
 //! Grouping that keeps the order in which things first occur.
 
-/// Items with the same key, under that key.
+/// Groups items by key.
 pub(crate) fn grouped<T, K: PartialEq>(
     items: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> K,
@@ -16,7 +16,7 @@ pub(crate) fn grouped<T, K: PartialEq>(
     groups
 }
 
-/// Each item once.
+/// Removes repeated items.
 pub(crate) fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for item in items {

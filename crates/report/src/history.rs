@@ -1,4 +1,4 @@
-//! What many runs found, version by version: the course of each effect, and where it changed.
+//! The results of many runs, version by version: the course of each effect, and where it changed.
 
 use crate::document::{
     Audience, Block, Document, Entry, Figure, Item, ListKind, PlotKind, Section, Table, Tone,
@@ -18,8 +18,8 @@ use weigh_stats::{Interval, Notice, Shift};
 const FORMAT: u32 = 1;
 
 /// What a reader of the tables has to know.
-const NOTE: &str = "now: mean effect over the runs since the last change, the run is the unit; last run: of the newest one, over its n \
-                    blocks, and the median of the environment there; both with 95 % intervals; + is worse. Changes by a permutation test; a history without one shows one with a chance of \
+const NOTE: &str = "now: mean effect over the runs since the last change, with the run as the unit; last run: the effect in the newest one, over its n \
+                    blocks, and the median of the environment there; both with 95 % intervals; + is worse. Changes by a permutation test; a history without a change shows one with a chance of \
                     1 % at each look";
 
 /// Everything that a history shows.
@@ -33,18 +33,18 @@ pub struct HistoryReport {
     pub notices: Vec<Notice>,
 }
 
-/// A run.
+/// A run of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryPoint {
-    /// Version of what was measured.
+    /// The version of the measured software.
     pub version: String,
     /// When it began, UTC, RFC 3339.
     pub began: String,
     /// Its name.
     pub run: String,
-    /// Identity of its machine.
+    /// The identity of its machine.
     pub machine: String,
-    /// The CPU of that.
+    /// The CPU model of its machine.
     pub cpu_model: String,
 }
 
@@ -63,7 +63,7 @@ pub struct HistorySeries {
     pub baseline: String,
     /// What the runs found, in their order.
     pub points: Vec<HistoryEffect>,
-    /// Where it changed: places among [`Self::points`].
+    /// Where the effect changed, as indices into [`Self::points`].
     pub shifts: Vec<Shift>,
     /// The effect since the last change, over runs.
     pub now: Option<Interval>,
@@ -71,33 +71,33 @@ pub struct HistorySeries {
     pub left_out: usize,
 }
 
-/// What one run found.
+/// The effect that one run found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HistoryEffect {
-    /// Which of [`HistoryReport::runs`].
+    /// The index of the run in [`HistoryReport::runs`].
     pub run: usize,
     /// The effect, with the interval over the blocks of the run.
     pub overhead: Interval,
     /// Median of the environment, in the base unit of the metric.
     pub median: f64,
-    /// Blocks.
+    /// The number of blocks.
     pub n: u32,
 }
 
 impl HistoryReport {
-    /// The series whose last change is shown to be for the worse by more than so many per cent, in
-    /// words.
+    /// The series whose last change is shown to be for the worse by more than this many per cent,
+    /// in words.
     pub fn worse_by(&self, percent: f64) -> Vec<String> {
         let worse = self.series.iter().filter_map(|series| {
             let last = series.shifts.last()?;
             (last.change.low > percent / 100.0)
-                .then(|| format!("{}: {}", series.name(), self.told(series, last)))
+                .then(|| format!("{}: {}", series.name(), self.describe(series, last)))
         });
         worse.collect()
     }
 
-    /// A change, with the versions between which it is.
-    fn told(&self, series: &HistorySeries, shift: &Shift) -> String {
+    /// A change, with the versions on either side of it.
+    fn describe(&self, series: &HistorySeries, shift: &Shift) -> String {
         let version = |at: usize| shown_name(&self.runs[series.points[at].run].version);
         let change = join(&Effect::from(shift.change).to_string());
         let other_machine =
@@ -105,7 +105,7 @@ impl HistoryReport {
         format!("{change} between {} and {}{other_machine}", version(shift.at - 1), version(shift.at))
     }
 
-    /// Whether no machine of the runs on one side of a change is among those on the other.
+    /// Whether the runs before a change and those after it have no machine in common.
     fn changes_machine(&self, series: &HistorySeries, shift: &Shift) -> bool {
         let machines = |part: &[HistoryEffect]| {
             distinct(part.iter().map(|effect| self.runs[effect.run].machine.as_str()))
@@ -172,14 +172,14 @@ fn document(report: &HistoryReport) -> Document {
     document
 }
 
-/// What changed, the newest last.
+/// The changes, the newest last.
 fn changes(report: &HistoryReport) -> Section {
     let items = report.series.iter().filter(|series| !series.shifts.is_empty()).map(|series| {
         let tone = match series.shifts.last() {
             Some(last) if last.change.estimate > 0.0 => Tone::Worse,
             _ => Tone::Better,
         };
-        let lines = series.shifts.iter().map(|shift| report.told(series, shift)).collect();
+        let lines = series.shifts.iter().map(|shift| report.describe(series, shift)).collect();
         Item::new(series.name(), lines).tone(tone)
     });
     let items: Vec<Item> = items.collect();
@@ -204,7 +204,8 @@ fn table(report: &HistoryReport, subject: String, series: &[&HistorySeries]) -> 
             Entry::count(series.shifts.len() as u64),
             Entry::count(series.points.len() as u64),
         ];
-        let mut remarks: Vec<String> = series.shifts.iter().map(|shift| report.told(series, shift)).collect();
+        let mut remarks: Vec<String> =
+            series.shifts.iter().map(|shift| report.describe(series, shift)).collect();
         if series.left_out > 0 {
             let plural = if series.left_out == 1 { "" } else { "s" };
             remarks.push(format!("{} earlier run{plural} under other conditions left out", series.left_out));
@@ -250,7 +251,7 @@ fn chart(report: &HistoryReport, series: &[&HistorySeries]) -> Chart {
     }
 }
 
-/// The date of a time.
+/// The date part of a timestamp.
 fn day(began: &str) -> &str {
     began.split('T').next().unwrap_or(began)
 }
@@ -313,7 +314,7 @@ mod tests {
         Interval { estimate, low: estimate - 0.01, high: estimate + 0.01 }
     }
 
-    /// Six runs, of which the last three cost more, made on machines of these names.
+    /// Six runs on machines with these names. The last three cost more.
     fn report(machines: [&str; 6]) -> HistoryReport {
         let run = |(at, machine): (usize, &str)| HistoryPoint {
             version: format!("v{at}"),

@@ -1,5 +1,5 @@
-//! A document as one page: nothing fetched, everything escaped, and every number there without its
-//! script.
+//! A document as one HTML page: it fetches nothing, escapes everything, and shows every number even
+//! without its script.
 //!
 //! The script adds plots (drawn from one block of data), sorting, filtering and copying.
 
@@ -19,13 +19,12 @@ pub use live::LivePage;
 pub(crate) use live::{LiveView, without_advice};
 use markup::{Markup, typeset};
 
-/// Items of a list that a page shows before it folds the rest away.
+/// The number of list items that a page shows before it folds the rest.
 const ITEMS_SHOWN: usize = 6;
 
-/// Fewer sections than these need no table of contents.
+/// A page with fewer sections than this has no table of contents.
 const FEWEST_LISTED: usize = 4;
 
-/// The document as a page.
 pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     let mut page = Markup::default();
     let live = document.live.as_ref();
@@ -38,7 +37,7 @@ pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     page.own(&format!("\n<style>\n{}</style>\n</head>\n<body>\n", *embed::STYLE));
     let sections: Vec<&Section> =
         document.sections.iter().filter(|section| section.audience.has(Medium::Page)).collect();
-    // What stands before the head's end stands with the title too.
+    // Sections before the last one of the head belong to the title too.
     let head = sections.iter().rposition(|section| section.kind == SectionKind::Head);
     let (head, rest) = sections.split_at(head.map_or(0, |last| last + 1));
     page.element("header", &[], |page| {
@@ -66,7 +65,7 @@ pub(crate) fn render(document: &Document) -> Result<String, ReportError> {
     Ok(page.into_text())
 }
 
-/// Links to the sections, where there are many.
+/// Links to the sections, if there are many.
 fn write_contents(page: &mut Markup, sections: &[&Section]) {
     let listed: Vec<(&str, &str)> = sections
         .iter()
@@ -92,7 +91,7 @@ fn write_contents(page: &mut Markup, sections: &[&Section]) {
 
 fn write_section(page: &mut Markup, section: &Section) {
     let (class, label) = match section.kind {
-        SectionKind::Labels => (Some("labels"), Some("What has to be known first")),
+        SectionKind::Labels => (Some("labels"), Some("What you need to know first")),
         SectionKind::Picture => (None, Some("Every effect at a glance")),
         SectionKind::Workload => (Some("workload"), None),
         SectionKind::Experiment => (Some("experiment"), None),
@@ -156,7 +155,7 @@ fn write_block(page: &mut Markup, block: &Block) {
     page.line();
 }
 
-/// The empty place of a plot; the script draws it when it comes into sight.
+/// The empty place of a plot. The script draws the plot when it scrolls into view.
 fn write_figure(page: &mut Markup, figure: &Figure) {
     let index = figure.index.to_string();
     let attributes = [
@@ -273,7 +272,7 @@ fn write_table(page: &mut Markup, table: &Table) {
     table.below.iter().for_each(|line| page.with_text("p", "", line));
 }
 
-/// The head of a table: what each column is.
+/// The head of a table: the headings of the columns.
 fn write_head<'a>(page: &mut Markup, columns: impl Iterator<Item = (&'a Entry, bool)>, axis: Option<&str>) {
     page.own("<thead role=\"rowgroup\"><tr role=\"row\">");
     for (heading, numeric) in columns {
@@ -343,7 +342,7 @@ fn write_name(page: &mut Markup, entry: &Entry) {
     page.element("th", &attributes, |page| write_entry(page, entry));
 }
 
-/// Cells with several lines: what each is, then its numbers.
+/// Cells with several lines: each line has a label, then its numbers.
 fn write_stacked(page: &mut Markup, table: &Table) {
     write_head(page, table.columns.iter().map(|column| (&column.heading, false)), None);
     for row in &table.rows {
@@ -406,7 +405,7 @@ fn write_lines(page: &mut Markup, table: &Table, cell: &Cell) {
     }
 }
 
-/// A grade in its frame, and what is said with it.
+/// A grade in its frame, and the text beside it.
 fn write_grade(page: &mut Markup, entry: &Entry) {
     for piece in &entry.pieces {
         match piece {
@@ -418,7 +417,7 @@ fn write_grade(page: &mut Markup, entry: &Entry) {
     page.number(&entry.all_remarks());
 }
 
-/// What an entry says; a drawing has no words.
+/// The words of an entry. A drawing has none.
 fn write_entry(page: &mut Markup, entry: &Entry) {
     for piece in &entry.pieces {
         match piece {

@@ -1,5 +1,5 @@
-//! The report for programs. Field names and nulls are fixed in the documentation of the command
-//! line; every number is written as it is.
+//! The report for programs. The documentation of the command line fixes field names and nulls.
+//! Numbers are not rounded.
 
 use crate::differences::{Difference, differences};
 use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes, troubles};
@@ -28,7 +28,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "cells": all(&report.analysis.cells, |one| cell(report, one)),
         "failures": all(&report.failures, failure),
         "warnings": warnings,
-        // Beyond what is fixed:
+        // Fields beyond those that the documentation fixes:
         "title": report.title,
         "compared": report.compared.as_ref().map(|two| json!({ "before": two.before, "after": two.after })),
         "effort": report.effort_label,
@@ -80,19 +80,19 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The fields of an estimate under this name, and of its interval.
+/// The estimate under this name, and the ends of its interval, as fields.
 pub(crate) fn estimate(interval: Option<Interval>, name: &str) -> Value {
     json!(interval.map(|i| json!({ name: i.estimate, "ci_low": i.low, "ci_high": i.high })))
 }
 
-/// The absolute values, each null where nothing was measured.
+/// The absolute values, all null if nothing was measured.
 fn values(summary: Option<Summary>) -> Map<String, Value> {
     const NONE: f64 = f64::NAN;
     let none = Summary { median: NONE, mean: NONE, sd: None, min: NONE, p05: NONE, p95: NONE, max: NONE };
     object(json!(summary.unwrap_or(none)))
 }
 
-/// The fields of one object and those of another, in this order.
+/// The fields of three objects in one, in this order.
 fn joined(parts: [Value; 3]) -> Value {
     parts.into_iter().flat_map(object).collect::<Map<_, _>>().into()
 }
@@ -143,7 +143,7 @@ fn cell(report: &Report, cell: &Cell) -> Value {
         "unseen_mode_bound": cell.unseen_mode_bound,
         "cpu_ns_per_op": charge.map(|charge| charge.cpu_ns_per_op),
         "flags": cell.flags,
-        // Beyond what is fixed:
+        // Fields beyond those that the documentation fixes:
         "tried": cell.tried,
         "failed": cell.failed,
         "unusable": cell.unusable,
@@ -186,7 +186,7 @@ fn environment(report: &Report, of: &EnvironmentFacts, found: &[Difference]) -> 
     json!({
         "name": of.name,
         "facts": of.facts,
-        // Beyond what is fixed:
+        // Fields beyond those that the documentation fixes:
         "intended": of.intended,
         "differences": own.map(difference).collect::<Vec<_>>(),
         "clock": circumstances::clock(report, &of.name).map(clock),
@@ -239,8 +239,8 @@ fn charge(charge: &ChargeSummary) -> Value {
     })
 }
 
-/// The same JSON for a terminal: what RFC 8259 lets stand as it is and could move a cursor or turn
-/// the direction of writing is escaped, too. It can only be within strings.
+/// The same JSON for a terminal: also escapes characters that RFC 8259 allows but that could move a
+/// cursor or change the direction of writing. They occur only within strings.
 pub(crate) fn spelled_out(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,12 +1,12 @@
-//! JUnit's XML, as servers of continuous integration read it: a suite per workload, a test case per
-//! comparison that gets a verdict.
+//! JUnit XML, as CI servers read it: a suite per workload, a test case per comparison that gets a
+//! verdict.
 //!
-//! With a gate a case fails when it is shown to lie above, passes when it is shown to lie below,
-//! and is an error, with the reason, when it cannot be judged. When nothing is shown it is skipped,
-//! or fails where the gate demands proof. Without a gate nothing fails for being slow; a case is
-//! skipped when it is inconclusive. What could not be measured is an error in both, what an
-//! environment cannot have at all is skipped. There is no standard: the elements are those that
-//! Jenkins, GitLab and GitHub's reporters have in common.
+//! With a gate, a case fails if the effect is shown to lie above it, passes if it is shown to lie
+//! below, and is an error, with the reason, if it cannot be judged. If neither is shown, it is
+//! skipped, or fails where the gate demands proof. Without a gate nothing fails for being slow; a
+//! case is skipped if it is inconclusive. Either way, what could not be measured is an error, and
+//! what an environment cannot have at all is skipped. There is no standard: the elements are those
+//! that Jenkins, GitLab and GitHub's reporters have in common.
 
 use crate::gate::{GatedCell, of_builds};
 use crate::results::{self, Row, Table};
@@ -19,7 +19,7 @@ use quick_xml::events::{BytesDecl, BytesText, Event};
 use std::io;
 use weigh_stats::{Cell, Flag, GateOutcome, Verdict};
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The element that a case has, with its message; none for a case that passed.
+    /// The element for the outcome, with its message; `None` for a case that passed.
     fn told(&self) -> Option<(&'static str, &str)> {
         match self {
             Self::Passed => None,
@@ -48,8 +48,8 @@ pub(crate) struct Case {
     pub outcome: Outcome,
     /// What was measured, in words.
     pub said: Vec<String>,
-    /// Whether trials failed and are no error, because they cannot change what is said.
-    pub withstands: bool,
+    /// Whether trials failed without being an error, because they cannot change the conclusion.
+    pub tolerates_failures: bool,
 }
 
 /// The cases of a workload or of an experiment.
@@ -60,7 +60,7 @@ pub(crate) struct Suite {
     pub cases: Vec<Case>,
 }
 
-/// What a gate says of every comparison.
+/// The outcomes of all comparisons by a gate.
 struct Gated<'a>(Vec<GatedCell<'a>>);
 
 impl Gated<'_> {
@@ -73,7 +73,6 @@ impl Gated<'_> {
     }
 }
 
-/// The report as JUnit's XML.
 pub(crate) fn render(report: &Report, gate: Option<Gate>) -> Result<String, ReportError> {
     let mut properties = vec![("baseline", name(&report.analysis.baseline))];
     properties.extend(report.run.as_ref().map(|run| ("run", name(run))));
@@ -99,12 +98,12 @@ fn suites(report: &Report, gate: Option<&Gated<'_>>) -> Vec<Suite> {
             Suite { name: group.name(), properties: Vec::new(), cases: judged.collect() }
         })
         .collect();
-    // What failed in a baseline, or has no row at all, is nobody's case yet.
+    // A failure in a baseline, or without any row, does not belong to a case yet.
     for failure in failures {
         let known = suites.iter().flat_map(|suite| &suite.cases).any(|case| {
             let own = case.name == name(&failure.environment);
             let told = own && matches!(case.outcome, Outcome::Error(_));
-            let withstood = case.withstands && (own || failure.environment == *baseline);
+            let withstood = case.tolerates_failures && (own || failure.environment == *baseline);
             case.class.starts_with(&name(&failure.workload)) && (told || withstood)
         });
         if !known {
@@ -121,7 +120,7 @@ fn add(suites: &mut Vec<Suite>, failure: &FailureLine) {
         name: name(&failure.environment),
         outcome: Outcome::Error(format!("{}: {}", failure.blocks, failure.reason)),
         said: Vec::new(),
-        withstands: false,
+        tolerates_failures: false,
     };
     match suites.iter_mut().find(|suite| suite.name == failure.workload) {
         Some(suite) => suite.cases.push(case),
@@ -154,7 +153,7 @@ fn case(table: &Table, row: &Row, baseline: Option<&Row>, gate: Option<&Gated<'_
     Case {
         class: format!("{}.{}", name(&table.workload), name(&table.metric)),
         name: name(&row.environment),
-        withstands: row.cell.worst_cases.is_some() && !matches!(outcome, Outcome::Error(_)),
+        tolerates_failures: row.cell.worst_cases.is_some() && !matches!(outcome, Outcome::Error(_)),
         outcome,
         said,
     }
@@ -185,8 +184,8 @@ fn outcome(row: &Row, effect: Option<&str>, gate: Option<&Gated<'_>>) -> Outcome
     }
 }
 
-/// What becomes of a case of which a gate says something. `why` it cannot be judged, where that is
-/// so; what more of would decide it.
+/// The outcome of a case that a gate judges. `why`: the reason that it cannot be judged, if so;
+/// `more`: the unit that more are needed of to decide it.
 pub(crate) fn behind(gate: Gate, outcome: GateOutcome, why: &str, effect: &str, more: &str) -> Outcome {
     let Gate { percent, undecided_fails } = gate;
     match outcome {
@@ -203,7 +202,7 @@ pub(crate) fn behind(gate: Gate, outcome: GateOutcome, why: &str, effect: &str, 
     }
 }
 
-/// Suites as XML under a title.
+/// Writes suites as XML under a title.
 pub(crate) fn write(title: &str, suites: &[Suite]) -> Result<String, ReportError> {
     let fault = |error: &dyn std::fmt::Display| ReportError::Junit(error.to_string());
     let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
@@ -242,8 +241,8 @@ pub(crate) fn name(text: &str) -> String {
     legal(&crate::text::shown_name(text))
 }
 
-/// A text without controls as XML may hold it: two characters are left that it may not (XML 1.0,
-/// production 2).
+/// Text without control characters, made legal for XML: two characters remain that it does not
+/// allow (XML 1.0, production 2).
 pub(crate) fn legal(text: &str) -> String {
     text.replace('\u{fffe}', "\\u{fffe}").replace('\u{ffff}', "\\u{ffff}")
 }

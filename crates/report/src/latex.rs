@@ -1,4 +1,4 @@
-//! A document as LaTeX that compiles by itself; its tables can be copied out.
+//! A document as a complete LaTeX file; its tables can be copied out.
 
 use crate::document::{
     Block, Document, Entry, Fit, Item, List, ListKind, Medium, Piece, Section, Table, Tone,
@@ -20,17 +20,18 @@ const PREAMBLE: &str = r"\documentclass{article}
 \begin{document}
 ";
 
-/// More columns than these are set smaller.
+/// Tables with more columns than this are set in a smaller size.
 const WIDE: usize = 6;
-/// What the columns of stacked numbers share, of the 267 mm between the margins: the first column
-/// and the words of the lines take the rest.
+/// The width that the columns of stacked numbers share, of the 267 mm between the margins. The
+/// first column and the labels of the lines take the rest.
 const SHARED_MM: usize = 180;
-/// Between two columns.
+/// The space between two columns.
 const GAP_MM: usize = 5;
-/// No column is wider: a table of two is no wider than its numbers.
+/// The widest that a column may be, so that a table of two columns is no wider than its numbers
+/// need.
 const WIDEST_MM: usize = 60;
 
-/// Text in which nothing is a command. What the standard encodings cannot set is spelled out.
+/// Text in which nothing is a command. Characters that the standard encodings lack are spelled out.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in crate::text::harmless(text).chars() {
@@ -83,7 +84,6 @@ fn quantity(quantity: &Quantity) -> String {
     }
 }
 
-/// The document in LaTeX.
 pub(crate) fn render(document: &Document) -> String {
     let mut out = format!("{PREAMBLE}\\section*{{{}}}\n", escape(&document.title));
     for section in document.sections.iter().filter(|section| section.audience.has(Medium::Paper)) {
@@ -145,7 +145,7 @@ fn write_item(out: &mut String, kind: ListKind, item: &Item) {
     below.for_each(|line| out.push_str(&format!("\\item {{}}{}\n", escape(line))));
 }
 
-/// A table that goes on over pages.
+/// A table that can span pages.
 fn write_table(out: &mut String, table: &Table) {
     let sheet = Sheet::new(table, Medium::Paper);
     let small = if sheet.columns.len() > WIDE { "\\footnotesize\\setlength{\\tabcolsep}{4pt}\n" } else { "" };
@@ -177,8 +177,8 @@ fn write_table(out: &mut String, table: &Table) {
     table.below.iter().for_each(|line| out.push_str(&format!("{}\\par\n", escape(line))));
 }
 
-/// The layout of the columns. Reasons and five numbers are longer than a column of stacked numbers
-/// may be: they are broken into lines.
+/// The layout of the columns. Reasons and rows of five numbers are broken into lines, because they
+/// are longer than a column of stacked numbers may be.
 fn layout(table: &Table, sheet: &Sheet<'_>) -> String {
     if table.stack.is_empty() {
         let column = |column: &SheetColumn<'_>| match (column.fit, column.align) {
@@ -212,7 +212,7 @@ fn cell(entry: &Entry) -> String {
     format!("{}{}{}", pieces(entry), beside.unwrap_or_default(), escape(&entry.all_remarks()))
 }
 
-/// The head of a column, what has to be known of it smaller.
+/// The heading of a column, with its notes in a smaller size.
 fn heading(entry: &Entry) -> String {
     let beside = entry.beside(true).map(|beside| format!(" {{\\scriptsize {}}}", escape(&beside)));
     format!("{}{}", pieces(entry), beside.unwrap_or_default())
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(escape("é"), "[U+00E9]");
     }
 
-    /// A star or a bracket after the end of a line, or after a rule, would be its option.
+    /// A star or a bracket after the end of a line, or after a rule, would be taken for its option.
     #[test]
     fn no_row_begins_with_an_option() {
         use crate::document::{Column, Row};

@@ -8,11 +8,11 @@
 //! Report --formats of other benchmark tools-------------------------------> text
 //! ```
 //!
-//! Nothing is printed or looked up here, and nothing is known of platforms: an environment is a
-//! name with facts. Every format keeps the same promises: no ratio without absolute values, number
-//! of blocks and interval; CPU time per operation beside what it took; nothing that failed, was
-//! void, is unequal or was timed by an unproven clock goes unsaid; no number sums up several
-//! workloads; and "no difference found" is never "no difference".
+//! Nothing is printed or looked up here, and nothing is known about platforms: an environment is a
+//! name with facts. Every format keeps the same promises: every ratio has its absolute values, the
+//! number of blocks and an interval; CPU time per operation is shown beside the time it took;
+//! anything that failed, was void, is unequal or was timed by an unproven clock is reported; no
+//! number sums up several workloads; and "no difference found" is never "no difference".
 
 mod answer;
 mod brief;
@@ -70,8 +70,9 @@ pub use study::render_study;
 /// Writes a report in one format. The text ends with a line break.
 ///
 /// # Errors
-/// A format that the report does not fit into: one of samples for runs compared with runs, one of
-/// times for a report without any; faults of this crate. No other content of a report makes it fail.
+/// A format that the report does not fit into: one that holds samples, for runs compared with runs;
+/// one that holds times, for a report without any. Faults of this crate. No other content of a
+/// report makes it fail.
 pub fn render(report: &Report, format: Format, options: &Options) -> Result<String, ReportError> {
     match format {
         Format::Json => json::render(report),
@@ -97,7 +98,7 @@ pub fn render(report: &Report, format: Format, options: &Options) -> Result<Stri
     }
 }
 
-/// The page of a run that is going on or has just ended, as the run's own server gives it to a
+/// The page of a run that is in progress or has just ended, as the run's own server sends it to a
 /// browser.
 ///
 /// # Errors
@@ -110,7 +111,7 @@ pub fn render_live(report: &Report, live: &LivePage) -> Result<String, ReportErr
 /// Writes a document in a format for people. The text ends with a line break.
 ///
 /// # Errors
-/// A format for programs, which data has and a document has not; faults of this crate.
+/// A format for programs, which are written from data, not from documents; faults of this crate.
 pub fn render_document(
     document: &Document,
     format: Format,

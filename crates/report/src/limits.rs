@@ -1,4 +1,4 @@
-//! What one more guest takes, in words: for whatever was taken at several numbers of guests.
+//! What one more guest takes, in words, for resources measured at several numbers of guests.
 
 use crate::Report;
 use crate::document::{Entry, Section};
@@ -11,7 +11,7 @@ use weigh_stats::{Interval, Limit};
 
 /// One GiB, bytes.
 const GIB: f64 = 1_073_741_824.0;
-/// Where the line misses the measured totals by more than this, a remark says so.
+/// The relative error of the fitted line from which on a remark reports it.
 const MISFIT: f64 = 0.05;
 
 /// One table per workload and metric.
@@ -66,7 +66,7 @@ fn row(limit: &Limit) -> OwnRow {
     OwnRow { name: Entry::name(&limit.environment), entries, remark }
 }
 
-/// Three digits are enough to plan by.
+/// A number with three digits, which is enough for planning.
 fn whole(number: f64) -> Quantity {
     let decimals = (2 - number.abs().max(1e-9).log10().floor() as i32).max(0) as usize;
     Quantity::new(number, format!("{number:.decimals$}"), "")

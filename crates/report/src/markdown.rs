@@ -1,4 +1,4 @@
-//! A document as GitHub's Markdown, which can be pasted into an issue as it is.
+//! A document as GitHub-flavoured Markdown, which can be pasted into an issue unchanged.
 
 use crate::document::{
     Align, Block, Document, Entry, Item, List, ListKind, Medium, Piece, Section, Table, Tone,
@@ -18,7 +18,7 @@ fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
-            // A mention or a link of an address would reach out to somebody.
+            // A mention or a link would notify or address somebody.
             '@' => out.push_str("&#64;"),
             _ => out.push(c),
         }
@@ -26,7 +26,8 @@ fn escape(text: &str) -> String {
     out.replace("://", "&#58;//")
 }
 
-/// The same at the start of a paragraph or an item, where a sign or a number would begin a list.
+/// Like [`escape`], for the start of a paragraph or an item, where a sign or a number would begin a
+/// list.
 fn opening(text: &str) -> String {
     let text = escape(text);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -37,7 +38,6 @@ fn opening(text: &str) -> String {
     }
 }
 
-/// The document in Markdown.
 pub(crate) fn render(document: &Document) -> String {
     let mut parts = vec![format!("# {}\n", opening(&document.title))];
     for section in document.sections.iter().filter(|section| section.audience.has(Medium::Paper)) {
@@ -58,7 +58,7 @@ fn write_section(section: &Section) -> Vec<String> {
     title.chain(blocks).collect()
 }
 
-/// The parts of a block, which stand apart.
+/// The parts of a block, which blank lines separate.
 fn write_block(block: &Block) -> Vec<String> {
     match block {
         Block::Heading(text) => vec![format!("### {}\n", opening(text))],
@@ -79,7 +79,7 @@ fn write_list(list: &List) -> String {
         let strong = !matches!(list.kind, ListKind::Facts);
         let term = if strong { format!("**{}**", escape(&item.term)) } else { escape(&item.term) };
         let lines = match list.kind {
-            // Of a name each line stands by itself.
+            // Each line of a named item or a fact is an item of its own.
             ListKind::Named | ListKind::Facts => item.lines.clone(),
             _ => vec![item.lines.join("; ")],
         };
@@ -108,7 +108,7 @@ fn write_table(table: &Table) -> Vec<String> {
     parts
 }
 
-/// Columns are padded, so that the text can be read without being rendered too.
+/// A table with padded columns, so that the source is readable without rendering.
 fn grid(table: &Table) -> String {
     let sheet = Sheet::new(table, Medium::Paper);
     let head = sheet.columns.iter().map(|column| column.heading.map(cell).unwrap_or_default());
@@ -138,7 +138,7 @@ fn grid(table: &Table) -> String {
     out
 }
 
-/// What an entry says.
+/// The words of an entry.
 fn cell(entry: &Entry) -> String {
     let piece = |piece: &Piece| match piece {
         Piece::Flag(Tone::Plain, word) => escape(word),

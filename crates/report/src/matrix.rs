@@ -1,9 +1,9 @@
 //! The first picture of a report: what every workload costs in every environment, as a matrix of
 //! signed numbers.
 //!
-//! A cell has a sign that says the verdict and the overhead in per cent. The sign says the same as
-//! the colour, so that the matrix can be read without colour. Intervals, absolute values and the
-//! number of blocks stand in the tables below.
+//! A cell has a sign for the verdict, and the overhead in per cent. The sign repeats what the
+//! colour says, so that the matrix can be read without colour. Intervals, absolute values and the
+//! number of blocks are in the tables below.
 
 use crate::Report;
 use crate::document::{Align, Column, Entry, Row, Table, Tone};
@@ -12,7 +12,7 @@ use crate::quantity::{Quantity, coarse_percent, plain_percent};
 use crate::results::{self, Group};
 use weigh_stats::{Flag, Verdict};
 
-/// Rows of metrics, columns of environments.
+/// A matrix with metrics as rows and environments as columns.
 #[derive(Debug, Clone)]
 pub struct Matrix {
     pub(crate) caption: String,
@@ -27,19 +27,19 @@ pub struct Matrix {
 #[derive(Debug, Clone)]
 pub(crate) struct MatrixRow {
     pub name: String,
-    /// One for each environment.
+    /// The cells, one for each environment.
     pub cells: Vec<MatrixCell>,
 }
 
-/// What one metric costs in one environment.
+/// The cost of one environment in one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MatrixCell {
-    /// None where the metric has no row of the environment.
+    /// `None` if the metric has no row for the environment.
     pub sign: Option<Sign>,
     pub content: Content,
 }
 
-/// What stands behind the sign of a cell.
+/// The content after the sign of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Content {
     /// The overhead in per cent.
@@ -48,7 +48,7 @@ pub(crate) enum Content {
     Word(&'static str),
 }
 
-/// What a cell says, in order of the legend.
+/// The meaning of a cell, in order of the legend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sign {
     Worse,
@@ -100,13 +100,13 @@ impl MatrixCell {
         Self { sign: Some(sign), content }
     }
 
-    /// The sign and what stands behind it.
+    /// The sign and the text after it.
     pub(crate) fn words(&self) -> String {
         let Some(sign) = self.sign else { return String::new() };
         format!("{} {}", sign.glyph(), self.behind())
     }
 
-    /// What stands behind the sign.
+    /// The text after the sign.
     pub(crate) fn behind(&self) -> String {
         match &self.content {
             Content::Overhead(overhead) => overhead.to_string(),
@@ -127,9 +127,9 @@ impl MatrixCell {
     }
 }
 
-/// The matrix of a report; none where there is nothing to compare.
+/// The matrix of a report; `None` if there is nothing to compare.
 pub(crate) fn matrix(report: &Report, groups: &[Group]) -> Option<Matrix> {
-    // What was measured nowhere is named with its reason below.
+    // Metrics that were measured nowhere are listed with their reasons below.
     let tables = groups.iter().flat_map(|group| group.judged.iter().map(move |table| (group, table)));
     let tables: Vec<(&Group, &results::Table)> = tables.filter(|(_, table)| table.is_measured()).collect();
     let compared = tables.iter().flat_map(|(_, table)| &table.rows).filter(|row| !row.baseline);

@@ -1,5 +1,5 @@
-//! Guests beside neighbours, in words: what neighbours cost, how many a guest bears, how they
-//! share, how well it is shielded.
+//! Guests beside neighbours, in words: what neighbours cost, how many a guest tolerates, how they
+//! share, how well a guest is isolated.
 
 use crate::Report;
 use crate::document::{Entry, Figure, Piece, PlotKind, Section};
@@ -13,7 +13,7 @@ use weigh_stats::{
     Degradation, DegradationStep, Evenness, Interval, Isolation, Knee, Reference, Sum, SumStep,
 };
 
-/// From this loss on it is told as a factor: +290 % is hard to read.
+/// Losses from this one on are shown as factors, because +290 % is hard to read.
 const FACTOR_FROM: f64 = 1.0;
 
 /// All tables with their figures, in the order in which they are read.
@@ -25,7 +25,7 @@ pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec
     sections
 }
 
-/// Neighbours by what they do, in words.
+/// Neighbours and what they do, in words.
 fn neighbours(count: u32, load: &LoadKind) -> String {
     let s = if count == 1 { "" } else { "s" };
     match load {
@@ -45,7 +45,7 @@ fn subject(workload: &WorkloadKey, metric: &MetricSpec) -> String {
     format!("{workload} {}", metric.name)
 }
 
-/// How much more, as per cent or as a factor, with its interval.
+/// A loss as per cent or as a factor, with its interval.
 fn more(loss: Interval) -> Entry {
     if loss.estimate < FACTOR_FROM {
         return Entry::effect(Effect::from(loss));
@@ -53,7 +53,7 @@ fn more(loss: Interval) -> Entry {
     factor(loss.map(|loss| 1.0 + loss))
 }
 
-/// A factor with its interval and its sign.
+/// A factor with its interval and a multiplication sign.
 fn factor(times: Interval) -> Entry {
     let [estimate, low, high] = digits(times);
     let mut entry = Entry::estimate(estimate, low, high);
@@ -61,7 +61,7 @@ fn factor(times: Interval) -> Entry {
     entry
 }
 
-/// A factor with its interval; decimals follow its width.
+/// A factor with its interval. The number of decimals follows from the interval's width.
 fn digits(times: Interval) -> [Quantity; 3] {
     let half = (times.high - times.low) / 2.0;
     let decimals = if half > 0.0 && half.is_finite() {
@@ -92,7 +92,7 @@ fn median(metric: &MetricSpec, median: Option<f64>) -> Entry {
     median.map_or(Entry::text("not measured"), |median| Entry::quantity(value(metric, median)))
 }
 
-/// How many guests are borne, in a clause.
+/// How many guests a platform tolerates, in a clause.
 fn knee(knee: &Knee, most: u32) -> String {
     let margin = join(&plain_percent(knee.margin));
     let mut words = vec![match (knee.within, knee.beyond) {
@@ -115,7 +115,7 @@ fn list(counts: &[u32]) -> String {
     counts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// How many guests each environment bears, one table per workload and metric.
+/// How many guests each environment tolerates, one table per workload and metric.
 fn knees(report: &Report) -> Vec<Section> {
     let subject_of = |one: &&Degradation| subject(&one.key, &one.metric);
     let row = |one: &Degradation| {
@@ -130,19 +130,19 @@ fn knees(report: &Report) -> Vec<Section> {
     let section = |(subject, all): (String, Vec<&Degradation>)| {
         let rows: Vec<OwnRow> = all.into_iter().filter_map(row).collect();
         let note = format!(
-            "guests in all, against the same environment alone in the same block; within: the most up to which every whole 95 % interval of \
-             the loss stays at or below {margin}; beyond: the fewest from which every one lies above it; undecided: what lies between, \
-             failed or could not be measured; no verdicts, and nothing is fitted"
+            "guests in all, against the same environment alone in the same block; within: the most guests up to which every 95 % interval of \
+             the loss lies entirely at or below {margin}; beyond: the fewest guests from which every one lies entirely above it; undecided: \
+             what lies between, failed or could not be measured; no verdicts, and nothing is fitted"
         );
         let columns = ["neighbours", "within up to", "beyond from", "undecided"].map(String::from);
-        let caption = format!("{subject}: how many guests it bears");
+        let caption = format!("{subject}: how many guests it tolerates");
         (!rows.is_empty())
             .then(|| own::section(own::table(caption, note, "environment", &columns, rows), Vec::new()))
     };
     grouped(&report.degradations, subject_of).into_iter().filter_map(section).collect()
 }
 
-/// What is drawn against the number of guests; nothing where nothing was measured.
+/// A figure of a plot against the number of guests; empty if nothing was measured.
 fn against_guests(plots: &mut Plots, plot: NeighbourPlot, caption: &str) -> Vec<Figure> {
     if plot.is_empty() {
         return Vec::new();
@@ -153,7 +153,7 @@ fn against_guests(plots: &mut Plots, plot: NeighbourPlot, caption: &str) -> Vec<
     vec![Figure::beside_table(PlotKind::Neighbours, index, shown_name(caption), seen)]
 }
 
-/// What is lost at each number of guests, one table per kind of neighbours.
+/// The loss at each number of guests, one table per kind of neighbours.
 fn losses(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
     let same = |one: &&Degradation| (subject(&one.key, &one.metric), one.neighbours.to_string());
     let mut sections = Vec::new();
@@ -168,7 +168,7 @@ fn losses(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
     sections
 }
 
-/// What is left of the speed alone: the inverse of the cost.
+/// The share of the speed alone that is left: the inverse of the cost.
 fn loss_plot(all: &[&Degradation], names: &Names) -> NeighbourPlot {
     let left = |loss: Interval| three(loss.map_reversed(|cost| 1.0 / (1.0 + cost)));
     let row = |one: &&Degradation| {
@@ -179,7 +179,7 @@ fn loss_plot(all: &[&Degradation], names: &Names) -> NeighbourPlot {
         one.steps.iter().filter_map(|step| Some((step.guests, step.fair?))).collect()
     };
     let longest = all.iter().map(line).rev().max_by_key(Vec::len).unwrap_or_default();
-    NeighbourPlot::new("left of the speed alone", all.iter().filter_map(row).collect())
+    NeighbourPlot::new("speed relative to running alone", all.iter().filter_map(row).collect())
         .beside("an equal share of the CPUs", longest)
 }
 
@@ -253,7 +253,7 @@ fn per(ratio: f64) -> Quantity {
     Quantity::new(ratio, text.trim_end_matches('0').trim_end_matches('.'), "")
 }
 
-/// How many guests were asked for, and how many were up where those are fewer.
+/// The number of guests asked for, and the number that were up if fewer.
 fn guests(asked: u32, up: Option<u32>) -> Entry {
     match up.filter(|up| *up < asked) {
         Some(up) => Entry::count(asked).then(Piece::Text(format!(" ({up} up)"))),
@@ -261,7 +261,7 @@ fn guests(asked: u32, up: Option<u32>) -> Entry {
     }
 }
 
-/// What has to be known of a step.
+/// What a reader has to know about a step.
 fn remark(step: &DegradationStep) -> Option<String> {
     reached(step.guests, step.up, step.missing_reason.as_deref()).or_else(|| {
         (!step.sound && step.loss.is_some()).then(|| {
@@ -285,13 +285,13 @@ fn reached(asked: u32, up: Option<u32>, lack: Option<&str>) -> Option<String> {
     }
 }
 
-/// What all guests do together, one table per workload.
+/// The sum over all guests, one table per workload.
 fn sums(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
     let same = |one: &&Sum| (one.key.to_string(), one.shares);
     let mut sections = Vec::new();
     for ((workload, shares), all) in grouped(&report.sums, same) {
         let shares = if shares == Shares::Equal { String::new() } else { format!(" ({shares})") };
-        let caption = format!("{workload} sum of all guests, which all run it{shares}");
+        let caption = format!("{workload} sum over all guests, all of which run it{shares}");
         let rows = all.iter().flat_map(|one| one.steps.iter().map(|step| sum_row(one, step))).collect();
         let columns =
             ["guests", "sum", "over one alone", "over fewer guests", "Jain's index", "least/most", "n"]
@@ -339,8 +339,8 @@ fn sum_row(one: &Sum, step: &SumStep) -> OwnRow {
     }
 }
 
-/// What busy neighbours cost beyond idle ones: environments down, kinds across, one table per
-/// number of guests.
+/// The cost of busy neighbours beyond idle ones: rows are environments, columns kinds of
+/// neighbours, one table per number of guests.
 fn isolations(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
     let same = |one: &&Isolation| (subject(&one.key, &one.metric), one.guests);
     let mut sections = Vec::new();
@@ -422,9 +422,9 @@ fn isolation(one: &Isolation) -> Entry {
     .fold(more(loss), Entry::then)
 }
 
-/// What is answered first for an environment: one clause per workload, metric and kind of
-/// neighbours, at the most guests that were compared, the largest loss first; and why there were no
-/// more.
+/// The clauses for an environment's answer, one per workload, metric and kind of neighbours, at the
+/// largest number of guests that was compared, the largest loss first; and the reason why there
+/// were no more guests.
 pub(crate) fn clauses(report: &Report, environment: &str) -> (Vec<String>, Option<String>) {
     let of = || report.degradations.iter().filter(|one| one.environment == environment);
     let mut losses: Vec<(f64, String)> = of().filter_map(clause).collect();
@@ -435,7 +435,7 @@ pub(crate) fn clauses(report: &Report, environment: &str) -> (Vec<String>, Optio
     (sums.chain(losses.into_iter().map(|(_, text)| text)).collect(), lack)
 }
 
-/// A loss, and the clause that tells it.
+/// A loss, and the clause that describes it.
 fn clause(one: &Degradation) -> Option<(f64, String)> {
     let step = one.steps.iter().rfind(|step| step.loss.is_some())?;
     let loss = step.loss?;
@@ -477,12 +477,12 @@ fn sum_clause(one: &Sum) -> Option<String> {
     let step = one.steps.iter().rfind(|step| step.scale.is_some())?;
     let grew = match one.grew_up_to {
         None => String::new(),
-        Some(1) => ", it certainly grew at no number of guests".into(),
+        Some(1) => ", no number of guests certainly increased it".into(),
         Some(most) => format!(", it certainly grew up to {most}"),
     };
     let even = step.jain.map_or(String::new(), |jain| format!(", Jain's index {:.3}", jain.median));
     Some(format!(
-        "{} guests together do {} times what one does alone of {} ({}, {}){grew}{even}",
+        "{} guests together do {} times what one does alone in {} ({}, {}){grew}{even}",
         step.guests,
         join(&times(step.scale?)),
         one.key,

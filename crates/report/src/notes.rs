@@ -1,5 +1,5 @@
-//! The sentences around the tables: what was asked, what has to be known first, how the tables are
-//! read.
+//! The sentences around the tables: what was asked, what a reader has to know first, how to read
+//! the tables.
 
 use crate::Report;
 use crate::design;
@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Better, NoiseLimits, VoidCause, VoidUnit, format_bytes};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
 
-/// What the column of the smallest effects means.
-pub(crate) const COULD_SEE: &str = "could see: the smallest effect that this many blocks with this spread find with 80 % power, where there are verdicts adjusted like them.";
+/// The meaning of the column of the smallest effects.
+pub(crate) const COULD_SEE: &str = "could see: the smallest effect that this many blocks with this spread would find with 80 % power; where there are verdicts, it is adjusted like them.";
 
-/// What the overhead of a rate is.
+/// The meaning of an overhead of a rate.
 pub(crate) const RATES: &str = "For rates it is the extra time per operation: half the rate is +100 %. It is neither a share of throughput nor CPU time.";
 
 /// Whether any metric is a rate.
@@ -23,12 +23,12 @@ pub(crate) fn has_rates(report: &Report) -> bool {
     report.analysis.cells.iter().any(|cell| cell.metric.better == Better::Higher)
 }
 
-/// Whether there is not a single number.
+/// Whether the report has no number at all.
 pub(crate) fn nothing_measured(report: &Report) -> bool {
     report.analysis.cells.iter().all(|cell| cell.summary.is_none())
 }
 
-/// Numbers of per cent stay together with their sign.
+/// Keeps a number and its per cent sign on one line.
 fn bind_units(text: &str) -> String {
     text.replace(" %", "\u{a0}%")
 }
@@ -37,14 +37,14 @@ fn compared(report: &Report) -> impl Iterator<Item = &Cell> {
     report.analysis.cells.iter().filter(|cell| cell.environment != report.analysis.baseline)
 }
 
-/// A label that holds for the whole report.
+/// A label that applies to the whole report.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Label {
     pub word: String,
     pub meaning: String,
 }
 
-/// What was asked: (what, value).
+/// What was asked, as pairs of a term and its value.
 pub(crate) fn subject(report: &Report) -> Vec<(String, String)> {
     let mut subject = Vec::new();
     let mut add = |what: &str, value: String| subject.push((what.to_string(), value));
@@ -109,7 +109,7 @@ pub(crate) fn subject(report: &Report) -> Vec<(String, String)> {
 
 fn effort(report: &Report) -> Option<String> {
     if design::looks(report).is_some() {
-        // Its comparisons have numbers of blocks of their own.
+        // Its comparisons each have their own number of blocks.
         return report.effort_label.clone();
     }
     let blocks = match (report.blocks_done, report.blocks_planned) {
@@ -125,8 +125,8 @@ fn effort(report: &Report) -> Option<String> {
     }
 }
 
-/// What has to be known before any number is read; that something is not measured yet says nothing
-/// of a run that goes on.
+/// What a reader has to know before any number. The label for a run without measurements is left
+/// out while the run is in progress.
 pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     let mut labels = Vec::new();
     let mut add =
@@ -141,7 +141,7 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     if has(Flag::Unpaired) {
         add(
             "UNPAIRED",
-            "the samples name no blocks, so two loose groups are compared (Welch on logarithms); what the host did \
+            "the samples name no blocks, so two unpaired groups are compared (Welch on logarithms); what the host did \
              between them is part of the difference",
         );
     }
@@ -197,8 +197,8 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     labels
 }
 
-/// What makes every number doubtful: a host too noisy to void anything, unlike environments, a name
-/// that claims another acceleration.
+/// What makes every number doubtful: a host so noisy that voiding was given up, unlike
+/// environments, a name that claims another acceleration.
 fn faults(report: &Report, labels: &mut Vec<Label>) {
     let mut add = |word: &str, meaning: String| labels.push(Label { word: word.into(), meaning });
     if let Some(noisy) = &report.circumstances.noisy_host {
@@ -260,7 +260,7 @@ pub(crate) fn convention(report: &Report) -> String {
     })
 }
 
-/// The same in few words.
+/// The sign convention in few words.
 pub(crate) fn brief_convention(report: &Report) -> String {
     if nothing_measured(report) || report.compared.is_some() {
         return convention(report);
@@ -269,7 +269,7 @@ pub(crate) fn brief_convention(report: &Report) -> String {
     bind_units(&format!("+ is worse: it costs more than {baseline}; brackets hold the 95 % interval."))
 }
 
-/// How the tables are to be read.
+/// How to read the tables.
 pub(crate) fn reading(report: &Report) -> Vec<String> {
     let analysis = &report.analysis;
     let mut notes: Vec<String> = Vec::new();
@@ -320,7 +320,7 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
     notes.iter().map(|note| bind_units(note)).collect()
 }
 
-/// How the run was made, in short; nothing is claimed of samples that were made elsewhere.
+/// How the run was made, in short. Nothing is claimed about samples measured elsewhere.
 pub(crate) fn method(report: &Report) -> Option<&'static str> {
     let plan = report.plan.as_ref().filter(|_| !nothing_measured(report))?;
     Some(if plan.guest.reuse {
@@ -334,7 +334,7 @@ pub(crate) fn method(report: &Report) -> Option<&'static str> {
     })
 }
 
-/// What the column of CPU time means.
+/// The meaning of the column of CPU time.
 fn service_demand(report: &Report) -> Option<String> {
     let charges = &report.circumstances.charges;
     charges.first()?;
@@ -354,7 +354,7 @@ fn service_demand(report: &Report) -> Option<String> {
     Some(text)
 }
 
-/// The limits of noise, which were declared before the run.
+/// The noise limits that were declared before the run.
 fn declared(report: &Report) -> Option<String> {
     let limits = report.plan.as_ref()?.noise;
     report.circumstances.noise.as_ref()?;
@@ -386,7 +386,7 @@ fn unseen(report: &Report) -> Option<String> {
     })
 }
 
-/// The flags that occur, and what each means.
+/// The flags that occur, with their meanings.
 pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
     if nothing_measured(report) {
         return Vec::new();
@@ -418,7 +418,7 @@ pub(crate) fn legend(report: &Report) -> Vec<(String, String)> {
     legend
 }
 
-/// How a flag stands in the rows: with its numbers or names, where it has any.
+/// A flag as it appears in the rows: with its numbers or names, if it has any.
 fn legend_word(flag: Flag) -> String {
     match flag {
         Flag::Failed => "failed k/n".into(),
@@ -450,13 +450,13 @@ fn meaning(flag: Flag) -> &'static str {
             "one instance of each environment was measured and others may differ; there is no verdict"
         }
         Flag::OneRun => {
-            "one run was compared with one other; more is not concluded than that these two differ"
+            "one run was compared with one other; nothing more is concluded than that these two differ"
         }
         Flag::Control => {
             "a second instance of the baseline in every block: its interval should hold 0; there is no verdict, and the others are not adjusted for it"
         }
         Flag::CorrelatedBlocks => {
-            "the ratios of neighbouring blocks are alike (level .01), so that blocks tell less than their number; the interval is at least as wide as their slow movements make it"
+            "the ratios of neighbouring blocks are alike (level .01), so that blocks tell less than their number suggests; the interval is at least as wide as their slow movements make it"
         }
         Flag::ShortMeasurement => "a timed interval is shorter than 1 ms, where starting and timing weigh in",
         Flag::Unpaired => "compared without pairs",
@@ -471,7 +471,7 @@ fn meaning(flag: Flag) -> &'static str {
             "durations of some trials are the host's bracket, because the guest's clock could not be proven there"
         }
         Flag::ClockWarning => {
-            "the guest's clock is off by 200 to 1000 parts per million, or proven to half a per cent of the duration only"
+            "the guest's clock is off by 200 to 1000 parts per million, or proven only to half a per cent of the duration"
         }
         Flag::ClockUnproven => {
             "the tool timed itself by a clock of the guest that could not be proven, or more CPU time was used than the stated times have room for; there is no verdict"
@@ -483,7 +483,7 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::TooFewForQuantile => "too few samples for the quantile; there is no value",
         Flag::Unequal => "the environment differs from the baseline in something that was allowed by name",
         Flag::Absent => {
-            "the environment cannot have this metric, for the reason given; it counts as no failure"
+            "the environment cannot have this metric, for the reason given; this does not count as a failure"
         }
         Flag::Exploratory => "from a quick run",
     }
@@ -492,14 +492,14 @@ fn meaning(flag: Flag) -> &'static str {
 /// Void units of one cause.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct VoidLine {
-    /// How many by what cause, and what it means.
+    /// The number of units, the cause, and what it means.
     pub summary: String,
-    /// Every unit, with the environment and what was seen there.
+    /// Every unit, with the environment and what was observed there.
     pub units: Vec<String>,
 }
 
-/// Void units, and those of them that another attempt or another block replaced: every workload has
-/// as many blocks that count as were planned, or lacks what was not replaced.
+/// The number of void units, and of those that another attempt or another block replaced: all of a
+/// workload's, except as many as it lacks blocks that count of those planned.
 pub(crate) fn replaced(report: &Report) -> (usize, usize) {
     let mut workloads: BTreeMap<&str, usize> = BTreeMap::new();
     report.voids.iter().for_each(|void| *workloads.entry(void.workload.as_str()).or_default() += 1);

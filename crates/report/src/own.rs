@@ -8,16 +8,16 @@ use crate::document::{
 /// A row of such a table.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnRow {
-    /// The environment, or what else the rows are.
+    /// The environment, or whatever else the rows are.
     pub name: Entry,
-    /// In the order of the columns.
+    /// The entries, in the order of the columns.
     pub entries: Vec<Entry>,
-    /// What the reader has to know beside the entries.
+    /// What the reader has to know besides the entries.
     pub remark: Option<String>,
 }
 
-/// A table with a note on how its numbers were found, the heading of its first column and those of
-/// the others.
+/// A table with a note on how its numbers were found. `first` is the heading of the first column,
+/// `columns` those of the others.
 pub(crate) fn table(
     caption: String,
     note: String,

@@ -1,4 +1,4 @@
-//! What `weigh plan` says: the run that finds a difference, and where its spread comes from.
+//! The output of `weigh plan`: the run that finds a difference, and where its spread comes from.
 
 use crate::Document;
 use crate::document::{Audience, Block, Entry, Item, ListKind, Section};
@@ -9,17 +9,18 @@ use crate::spread::times;
 use crate::text::{join, shown_name};
 use weigh_stats::{Expense, PlannedCell, PlannedParts, PlannedRun, SpreadParts};
 
-/// What the columns of the first table mean.
+/// The meaning of the columns of the first table.
 const SPREAD_NOTE: &str = "spread: standard deviation of the log ratio from block to block; so few blocks estimate it badly, so the blocks are \
-                           enough for a spread up to `at most`, which holds it with 80 % confidence (chi-square); where the ratios have rare \
-                           slow blocks the pilot may have met none";
+                           enough for a spread up to `at most`, which it does not exceed with 80 % confidence (chi-square); where slow blocks \
+                           are rare, the pilot may have met none";
 
-/// What the columns of the second table mean.
-const PARTS_NOTE: &str = "standard deviations of the log ratio: what the iterations or slices of a unit leave in it, and what is drawn once for a \
+/// The meaning of the columns of the second table.
+const PARTS_NOTE: &str = "standard deviations of the log ratio: what the iterations or slices of a unit contribute to it, and what is drawn once per \
                           block, with its launches, with the 95 % interval; the best length of a unit is that of the least time for a spread up \
                           to `at most`, as a multiple of the present one, and then what the cell takes";
 
-/// The document. `command` is the run that finds the difference, where there is one.
+/// The document of a planned run. `command` starts the run that finds the difference, if there is
+/// one.
 pub fn planned(planned: &PlannedRun, command: Option<&str>) -> Document {
     let detect = join(&plain_percent(planned.detect));
     let mut document = Document::new(&format!("A run that finds {detect}"));
@@ -44,7 +45,7 @@ pub fn planned(planned: &PlannedRun, command: Option<&str>) -> Document {
             .filter_map(|(workload, cells)| Some(Item::new(shown_name(&workload), vec![helps(&cells)?])));
         document.add(Section::new("What helps").with(Audience::ALL, Block::list(ListKind::Named, helps)));
     } else {
-        let why = "with one iteration in a block nothing is known of what more of them would save: `--iterations 3` tells";
+        let why = "with one iteration in a block nothing is known of what more of them would save: `--iterations 3` shows it";
         document.add(Section::new("What helps").with(Audience::ALL, Block::prose(why)));
     }
     document.add(run(planned, command));
@@ -99,8 +100,7 @@ fn expense(expense: Expense) -> [Entry; 2] {
     [blocks, expense.seconds.map_or_else(Entry::nothing, |seconds| Entry::quantity(span(seconds)))]
 }
 
-/// What makes a workload cheaper: of its cells that are decomposed, the one that takes longest
-/// says.
+/// What makes a workload cheaper, according to the decomposed cell that takes longest.
 fn helps(cells: &[&PlannedCell]) -> Option<String> {
     let decomposed = cells.iter().filter_map(|cell| Some((cell, cell.parts.as_ref()?)));
     let seconds = |cell: &PlannedCell| cell.expense.seconds.unwrap_or(0.0);
@@ -114,11 +114,11 @@ fn helps(cells: &[&PlannedCell]) -> Option<String> {
     let length = join(&times(parts.times, "times").to_string());
     Some(match parts.times {
         _ if saved < 0.1 => {
-            "no other length of its units saves a tenth of the time: more blocks, each with launches of its own, are what helps"
+            "no other length of its units saves a tenth of the time: what helps is more blocks, each with launches of its own"
                 .into()
         }
         best if best > 1.0 => format!(
-            "{more} help most: {length} as many save {:.0} % of the time; more launches help only as more blocks do",
+            "{more} help most: {length} as many save {:.0} % of the time; more launches help only in more blocks",
             saved * 100.0
         ),
         _ => format!(
@@ -131,7 +131,7 @@ fn helps(cells: &[&PlannedCell]) -> Option<String> {
 fn run(planned: &PlannedRun, command: Option<&str>) -> Section {
     let section = Section::new("The run");
     let Some(command) = command else {
-        let why = "no practical number of blocks finds it in every comparison: name a larger difference, less to compare, or a quieter host";
+        let why = "no practical number of blocks finds it in every comparison: name a larger difference, compare less, or use a quieter host";
         return section.with(Audience::ALL, Block::prose(why));
     };
     let chosen = planned.better.map_or(planned.present, |better| better.expense);
@@ -147,7 +147,7 @@ fn run(planned: &PlannedRun, command: Option<&str>) -> Section {
     if words.is_empty() { section } else { section.with(Audience::ALL, Block::prose(words.join("; "))) }
 }
 
-/// A time as people plan with it.
+/// A time span in the unit that people plan with.
 fn span(seconds: f64) -> Quantity {
     let (value, unit) = match seconds {
         s if s < 100.0 => (s, "s"),

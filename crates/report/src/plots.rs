@@ -1,5 +1,5 @@
-//! What the plots are drawn from: bare numbers, each once, and never a layout. The script of the
-//! page knows how a plot looks.
+//! The data of the plots: plain numbers, each stored once, without layout. The script of the page
+//! knows how a plot looks.
 
 mod machines;
 pub(crate) mod numbers;
@@ -20,7 +20,7 @@ use waterfall::Waterfall;
 use weigh_model::Unit;
 use weigh_stats::{ChargeSummary, Course, Interval, LatencySummary};
 
-/// Digits of a number in a plot: more than a screen has pixels.
+/// Significant digits of a number in a plot: finer than the pixels of a screen.
 const DIGITS: i32 = 6;
 
 /// Everything that the plots need.
@@ -30,7 +30,7 @@ pub(crate) struct Plots {
     margin: f64,
     /// Whether the effects are changes between two runs.
     sequential: bool,
-    /// What rows name by number.
+    /// The environments, which rows refer to by index.
     environments: Vec<String>,
     pub tables: Vec<TablePlot>,
     /// Void units and disturbed trials, by workload.
@@ -63,10 +63,10 @@ pub(crate) struct TablePlot {
     pub rows: Vec<RowPlot>,
 }
 
-/// One environment of it.
+/// One environment of a [`TablePlot`].
 #[derive(Debug, Serialize)]
 pub(crate) struct RowPlot {
-    /// Which of the environments.
+    /// The index of the environment.
     #[serde(rename = "e")]
     environment: usize,
     n: u32,
@@ -75,16 +75,16 @@ pub(crate) struct RowPlot {
     effect: Option<[Option<f64>; 3]>,
     tone: Tone,
     verdict: String,
-    /// One number per block, in the unit of the table; none where two runs are compared.
+    /// One number per block, in the unit of the table; empty if two runs are compared.
     pub values: Vec<f64>,
-    /// Their blocks, where they are not 0, 1, 2...
+    /// The blocks of the values, if they are not 0, 1, 2...
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<u32>,
 }
 
 #[derive(Debug, Default, Serialize)]
 struct Marks {
-    /// Block and cause.
+    /// Void units, as block and cause.
     voids: Vec<(u32, &'static str)>,
     /// Blocks with noise, by environment.
     noise: BTreeMap<usize, Vec<u32>>,
@@ -102,13 +102,13 @@ pub(crate) struct LatencyPlot {
     pub rows: Vec<LatencyRow>,
 }
 
-/// In one environment.
+/// The latencies of a workload in one environment.
 #[derive(Debug, Serialize)]
 pub(crate) struct LatencyRow {
     #[serde(rename = "e")]
     environment: usize,
     pub n: u64,
-    /// Share that is slower, and seconds.
+    /// The curve, as pairs of the share of requests that are slower, and seconds.
     curve: Vec<(f64, f64)>,
     #[serde(skip)]
     pub summary: LatencySummary,
@@ -124,23 +124,23 @@ pub(crate) struct ChargePlot {
     operation: String,
     unit: String,
     parts: Vec<String>,
-    /// Environment, then the time of each part.
+    /// The environment, then the time of each part.
     rows: Vec<(usize, Vec<f64>)>,
-    /// The table that it is beside.
+    /// The index of the table that it belongs to.
     table: Option<usize>,
 }
 
-/// Guests; estimate, low, high.
+/// The number of guests; then estimate, low, high.
 pub(crate) type Step = (u32, [f64; 3]);
 
-/// Something against the number of guests.
+/// A quantity against the number of guests.
 #[derive(Debug, Serialize)]
 pub(crate) struct NeighbourPlot {
-    /// What is on the vertical axis.
+    /// The label of the vertical axis.
     what: &'static str,
-    /// What the dashed line is, where there is one.
+    /// The meaning of the dashed line, if there is one.
     dashed: Option<&'static str>,
-    /// By environment.
+    /// The steps, by environment.
     rows: Vec<(usize, Vec<Step>)>,
     line: Vec<(u32, f64)>,
 }
@@ -150,7 +150,7 @@ impl NeighbourPlot {
         Self { what, dashed: None, rows, line: Vec::new() }
     }
 
-    /// With a line of its own, unless that is empty.
+    /// Adds a dashed line, unless it is empty.
     pub(crate) fn beside(self, what: &'static str, line: Vec<(u32, f64)>) -> Self {
         let line: Vec<(u32, f64)> = line.into_iter().map(|(guests, y)| (guests, rounded(y))).collect();
         Self { dashed: (!line.is_empty()).then_some(what), line, ..self }
@@ -161,11 +161,11 @@ impl NeighbourPlot {
     }
 }
 
-/// What kinds of neighbours cost beyond idle ones.
+/// The cost of each kind of neighbours beyond idle ones.
 #[derive(Debug, Serialize)]
 pub(crate) struct IsolationPlot {
     pub kinds: Vec<String>,
-    /// Environment, then for each kind the loss with its interval, as fractions.
+    /// The environment, then for each kind the loss with its interval, as fractions.
     pub rows: Vec<(usize, Vec<Option<[f64; 3]>>)>,
 }
 
@@ -181,11 +181,11 @@ pub(crate) struct CoursePlot {
 pub(crate) struct CourseRow {
     #[serde(rename = "e")]
     environment: usize,
-    /// Least, 5 %, median, 95 %, most.
+    /// Minimum, 5 %, median, 95 %, maximum.
     five: [f64; 5],
     hours: Vec<f64>,
     values: Vec<f64>,
-    /// Hours of the changes.
+    /// The times of the changes, hours.
     changes: Vec<f64>,
 }
 
@@ -202,10 +202,10 @@ impl CourseRow {
     }
 }
 
-/// One unit in slices.
+/// One unit measured in slices.
 #[derive(Debug, Serialize)]
 pub(crate) struct SlicePlot {
-    /// Where each window begins, and the last ends, seconds.
+    /// The beginning of each window, and the end of the last, seconds.
     pub windows: Vec<f64>,
     pub rows: Vec<SliceRow>,
 }
@@ -216,7 +216,7 @@ pub(crate) struct SliceRow {
     pub environment: usize,
     /// Cost as a share of the baseline's mean, window by window.
     pub costs: Vec<f64>,
-    /// Ratio to the baseline, window by window; none of the baseline.
+    /// The ratio to the baseline, window by window; empty for the baseline.
     pub ratios: Vec<f64>,
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn three(interval: Interval) -> [f64; 3] {
 }
 
 impl Plots {
-    /// The plots of results; what else is drawn is added where its table is made.
+    /// The plots of results. Other plots are added where their tables are made.
     pub(crate) fn of_results(report: &Report, groups: &[Group], names: &Names) -> Self {
         let tables: Vec<TablePlot> =
             groups.iter().flat_map(Group::tables).map(|table| of_table(table, names)).collect();
@@ -251,7 +251,7 @@ impl Plots {
     }
 }
 
-/// A number with as many digits as a plot can show.
+/// A number rounded to as many digits as a plot can show.
 pub(crate) fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -261,7 +261,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
     (value * factor).round() / factor
 }
 
-/// The environments, which rows name by number.
+/// The environments, which rows refer to by index.
 pub(crate) struct Names(Vec<String>);
 
 impl Names {
@@ -296,7 +296,7 @@ fn of_table(table: &Table, names: &Names) -> TablePlot {
 
 fn of_row(row: &Row, names: &Names, scale: &Scale) -> Option<RowPlot> {
     let cell = &row.cell;
-    // Of two runs the cell has the values of one.
+    // For two runs the cell has the values of only one.
     let own: &[weigh_model::Observation] = if cell.runs.is_some() { &[] } else { &cell.values };
     let blocks: Vec<u32> = own.iter().filter_map(|value| value.block).collect();
     let plain = (0..).zip(&blocks).all(|(at, block)| at == *block);

@@ -1,9 +1,9 @@
-//! Runs of one plan on several machines: what holds on average over machines of this kind, and on
-//! another one.
+//! Runs of one plan on several machines: the average effect over machines of this kind, and the
+//! effect to expect on another one.
 //!
-//! Every format keeps the same promises: no effect stands without absolute values, the number of
-//! machines and blocks, and an interval; what one machine lacks, or has twice, is said; and nothing
-//! is claimed of other machines where only one was measured.
+//! Every format keeps the same promises: every effect has its absolute values, the number of
+//! machines and blocks, and an interval; a machine that lacks a value, or has it twice, is
+//! reported; and nothing is claimed about other machines if only one was measured.
 
 mod costs;
 mod delimited;
@@ -24,21 +24,22 @@ pub struct PooledReport {
     pub title: String,
     /// Cells, verdicts, differences between groups.
     pub pooled: Pooled,
-    /// By what machines are grouped, in words; absent where they are not.
+    /// The criterion by which machines are grouped, in words; absent if they are not grouped.
     pub by: Option<String>,
-    /// What an hour of a machine of each group costs, in one currency; none where nobody asks.
+    /// The price of an hour of a machine of each group, in one currency; empty if no prices were
+    /// given.
     pub prices: Vec<f64>,
-    /// In the order in which their runs were named.
+    /// The machines, in the order in which their runs were named.
     pub machines: Vec<PooledMachine>,
-    /// What differs between the runs and was allowed by name, a sentence each.
+    /// What differs between the runs and was allowed by name, one sentence each.
     pub unequal: Vec<String>,
-    /// Version of weigh that measured.
+    /// The version of weigh that measured.
     pub tool_version: String,
     /// What the reader should know, each with what to do next.
     pub warnings: Vec<Notice>,
 }
 
-/// A machine.
+/// A machine of a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PooledMachine {
     /// Its name in [`Pooled`].
@@ -47,7 +48,7 @@ pub struct PooledMachine {
     pub group: String,
     /// The names of its runs.
     pub runs: Vec<String>,
-    /// What the first of them says of it.
+    /// The facts about it that its first run recorded.
     pub host: HostFacts,
 }
 
@@ -78,7 +79,7 @@ pub fn render_pooled(
 }
 
 impl Gate {
-    /// What the gate says of every comparison of a pool.
+    /// Judges every comparison of a pool.
     pub fn judge_pooled(&self, report: &PooledReport) -> Judgement {
         let mut judgement = Judgement::default();
         for (cell, outcome) in gate_pooled(&report.pooled, self.percent / 100.0, self.undecided_fails) {

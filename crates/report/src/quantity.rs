@@ -1,16 +1,15 @@
-//! Numbers as people read them: a prefix, as many digits as the interval justifies, always a sign
-//! and a unit.
+//! Numbers for people: with a prefix, as many digits as the interval justifies, a unit, and a sign
+//! for effects.
 
 use std::fmt;
 use weigh_model::Unit;
 use weigh_stats::Interval;
 
-/// The fewest digits a value is shown with.
+/// The fewest significant digits of a value.
 const FEWEST_DIGITS: i32 = 3;
-/// The most digits a value is shown with, however narrow its interval is.
+/// The most significant digits of a value, however narrow its interval is.
 const MOST_DIGITS: i32 = 5;
-/// Values of one table share a prefix while they have no more digits before the decimal point than
-/// these.
+/// Values of one table share a prefix while they lie in this range with it.
 const WITH_COMMON_PREFIX: std::ops::Range<f64> = 1e-4..1e5;
 
 const DURATION: &[(&str, f64)] = &[("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
@@ -25,8 +24,8 @@ const DECIMAL: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9),
 /// Base units that take decimal prefixes above one.
 const DECIMAL_UNITS: &[&str] = &["B/s", "op/s", "update/s", "FLOP/s", "cycles"];
 
-/// How the values of one metric are written: the same prefix and the same number of decimals in
-/// every row.
+/// The number format of the values of one metric: the same prefix and the same number of decimals
+/// in every row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
     unit: Unit,
@@ -58,18 +57,18 @@ impl Scale {
         &self.symbol
     }
 
-    /// A value in the base unit, in the unit with the prefix.
+    /// Converts a value from the base unit to the unit with the prefix.
     pub fn shown(&self, value: f64) -> f64 {
         value / self.factor
     }
 
-    /// A value in the base unit, written with this scale.
+    /// Formats a value in the base unit with this scale.
     pub fn format(&self, value: f64) -> String {
         self.quantity(value).to_string()
     }
 
-    /// A value in the base unit, in digits of this scale; a value that this scale would distort
-    /// gets one of its own.
+    /// Formats a value in the base unit with this scale. A value that this scale would distort gets
+    /// its own prefix.
     pub fn quantity(&self, value: f64) -> Quantity {
         let shown = |number: String, symbol: &str| Quantity { value, number, unit: symbol.into() };
         if !value.is_finite() {
@@ -82,19 +81,19 @@ impl Scale {
         if !WITH_COMMON_PREFIX.contains(&scaled.abs()) {
             let (symbol, factor) = prefix(&self.unit, value.abs());
             let own = value / factor;
-            // What no prefix reaches is written with an exponent; nothing is ever rounded to zero.
+            // Values beyond every prefix have an exponent. Nothing is ever rounded to zero.
             if !(1e-4..1e7).contains(&own.abs()) {
                 return shown(format!("{own:.2e}"), &symbol);
             }
             let decimals = decimals_of(own, FEWEST_DIGITS);
             return shown(format!("{own:.decimals$}"), &symbol);
         }
-        // A value below those that the scale was made for keeps its digits too.
+        // A value smaller than those that the scale was made for keeps its digits too.
         let decimals = self.decimals.max(decimals_of(scaled, FEWEST_DIGITS));
         shown(format!("{scaled:.decimals$}"), &self.symbol)
     }
 
-    /// An estimate and the ends of its interval, which have no unit.
+    /// An estimate, and the ends of its interval without a unit.
     pub(crate) fn interval(&self, interval: Interval) -> [Quantity; 3] {
         let end = |value: f64| Quantity { unit: String::new(), ..self.quantity(value) };
         [self.quantity(interval.estimate), end(interval.low), end(interval.high)]
@@ -108,17 +107,17 @@ pub struct Quantity {
     pub value: f64,
     /// Its digits.
     pub number: String,
-    /// The unit with its prefix; empty where there is none.
+    /// The unit with its prefix; empty if there is none.
     pub unit: String,
 }
 
 impl Quantity {
-    /// Digits and a unit.
+    /// A value with its digits and unit.
     pub fn new(value: f64, number: impl Into<String>, unit: impl Into<String>) -> Self {
         Self { value, number: number.into(), unit: unit.into() }
     }
 
-    /// Whether it is a number at all.
+    /// Whether the value is finite.
     pub fn is_finite(&self) -> bool {
         self.value.is_finite()
     }
@@ -133,7 +132,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Decimals that give a value so many significant digits.
+/// The number of decimals that gives a value this many significant digits.
 fn decimals_of(value: f64, digits: i32) -> usize {
     (digits - 1 - value.abs().log10().floor() as i32).max(0) as usize
 }
@@ -146,8 +145,7 @@ fn non_finite(value: f64) -> String {
     }
 }
 
-/// The largest prefix that leaves at least 1 before the decimal point, or the smallest prefix there
-/// is.
+/// The largest prefix that leaves at least 1 before the decimal point, or the smallest prefix.
 fn prefix(unit: &Unit, value: f64) -> (String, f64) {
     let symbol = unit.symbol();
     let (table, suffix) = match symbol {
@@ -162,18 +160,18 @@ fn prefix(unit: &Unit, value: f64) -> (String, f64) {
     (format!("{prefix}{suffix}"), *factor)
 }
 
-/// A time in nanoseconds with a prefix of its own: `14.0 µs`.
+/// A time in nanoseconds with its own prefix: `14.0 µs`.
 pub fn duration_ns(nanoseconds: f64) -> String {
     duration(nanoseconds / 1e9).to_string()
 }
 
-/// A time in seconds with a prefix of its own.
+/// A time in seconds with its own prefix.
 pub(crate) fn duration(seconds: f64) -> Quantity {
     Scale::new(&Unit::normalise("s").0, [seconds], None).quantity(seconds)
 }
 
-/// A number of bytes or, for other names, of things, with three significant digits: `480`, `12.3k`,
-/// `64.0 KiB`.
+/// A number of bytes (if the name ends in `_bytes`) or of other things, with three significant
+/// digits: `480`, `12.3k`, `64.0 KiB`.
 pub fn count(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return non_finite(value);
@@ -233,8 +231,8 @@ impl Effect {
         format!("[{}, {}]", self.low, self.high)
     }
 
-    /// From fractions; the number of decimals follows the half-width of the interval, and grows
-    /// where a bound that is not zero would be shown as zero.
+    /// Makes an effect from fractions. The number of decimals follows from the half-width of the
+    /// interval, and grows if a bound that is not zero would be shown as zero.
     pub fn new(estimate: f64, low: f64, high: f64) -> Self {
         let half_width = (estimate - low).abs().min((high - estimate).abs()) * 100.0;
         let mut decimals = if half_width > 0.0 && half_width.is_finite() {
@@ -257,8 +255,8 @@ impl Effect {
     }
 }
 
-/// A fraction as a number of per cent with a sign and without the symbol. What is not zero is never
-/// shown as zero.
+/// A fraction as a number of per cent with a sign and without the symbol. A value that is not zero
+/// is never shown as zero.
 fn signed(fraction: f64, decimals: usize) -> String {
     let value = fraction * 100.0;
     if !value.is_finite() {
@@ -269,10 +267,10 @@ fn signed(fraction: f64, decimals: usize) -> String {
     if value.abs() >= 1e6 || (vanished && decimals >= 4) { format!("{value:+.2e}") } else { text }
 }
 
-/// A fraction as per cent with a sign and few digits, and without the symbol: a tenth below ten,
-/// then whole numbers, then three significant digits; half is rounded away from zero.
+/// A fraction as per cent with a sign and few digits, without the symbol: one decimal below ten,
+/// then whole numbers, then three significant digits. Halves are rounded away from zero.
 pub(crate) fn coarse_percent(fraction: f64) -> Quantity {
-    // Without this a decimal half could lie below its half in binary.
+    // Without this, a half in decimal could lie below a half in binary.
     let value = (fraction * 100.0 * 1e6).round() / 1e6;
     let number = match value.abs() {
         _ if !value.is_finite() => non_finite(value),
@@ -310,7 +308,7 @@ pub(crate) fn size(fraction: f64) -> Quantity {
     Quantity::new(fraction.abs(), number, "%")
 }
 
-/// A fraction as per cent with the fewest digits that say it: `2 %`, `0.5 %`.
+/// A fraction as per cent with as few digits as possible: `2 %`, `0.5 %`.
 pub fn plain_percent(fraction: f64) -> String {
     let rounded = (fraction * 100.0 * 1e6).round() / 1e6;
     format!("{rounded} %")
@@ -411,7 +409,7 @@ mod tests {
         assert_eq!(share(1e-6), "under 0.01 %");
     }
 
-    /// The number that a text stands for, read back.
+    /// Parses the number at the start of a text.
     fn read(text: &str) -> f64 {
         text.split(' ').next().unwrap().parse().unwrap()
     }
@@ -438,7 +436,7 @@ mod tests {
                     let base = if base.symbol() == shown && shown != symbol { None } else { Some(base) };
                     let suffix_kept = shown.ends_with(symbol);
                     prop_assert!(suffix_kept, "{} lost its unit {}", text, symbol);
-                    // Where the model knows the prefixed symbol, the text must read back as the
+                    // If the model knows the prefixed symbol, the text must parse back to the
                     // value.
                     if let Some(base) = base && base == unit && value != 0.0 && value.is_normal() {
                         let back = number * factor;

@@ -1,4 +1,4 @@
-//! What a report is made from.
+//! The input of a report.
 
 use crate::Gate;
 use serde_json::Value;
@@ -12,50 +12,50 @@ use weigh_stats::{Analysis, Circumstances, Course, Degradation, Failure, Isolati
 pub struct Report {
     /// What was asked, for people: the command, or the file that was analysed.
     pub title: String,
-    /// Name of the run, where there is one.
+    /// The name of the run, if there is one.
     pub run: Option<String>,
-    /// The two runs, where two are compared.
+    /// The runs on both sides, if runs are compared.
     pub compared: Option<ComparedRuns>,
-    /// The plan, where there was one: seed, versions, digests, limits.
+    /// The plan, if there was one: seed, versions, digests, limits.
     pub plan: Option<Plan>,
     /// The machine.
     pub host: Option<HostFacts>,
     /// Cells, verdicts and the warnings of the statistics.
     pub analysis: Analysis,
-    /// What one more guest takes, for what was taken at several numbers of guests.
+    /// What one more guest takes, for resources measured at several numbers of guests.
     pub limits: Vec<Limit>,
-    /// What neighbours cost a guest, for what was measured among neighbours.
+    /// What neighbours cost a guest, for metrics measured among neighbours.
     pub degradations: Vec<Degradation>,
-    /// What neighbours that do something cost beyond idle ones.
+    /// What busy neighbours cost beyond idle ones.
     pub isolations: Vec<Isolation>,
-    /// What all guests do together, where all run the workload.
+    /// The sum over all guests, where all run the workload.
     pub sums: Vec<Sum>,
-    /// How values went over time, for a run of a certain length.
+    /// How values developed over time, for a run of a certain length.
     pub courses: Vec<Course>,
-    /// What is known of each environment, in the order of the plan.
+    /// The facts about each environment, in the order of the plan.
     pub environments: Vec<EnvironmentFacts>,
     /// Noise, clocks, CPU time; empty for samples measured elsewhere.
     pub circumstances: Circumstances,
     /// Units that were declared void, replaced ones included.
     pub voids: Vec<VoidUnit>,
-    /// Failed trials and cells that are not measured.
+    /// Failed trials, and cells that were not measured.
     pub failures: Vec<Failure>,
     /// The ends of the logs that failures name, where they could be read.
     pub logs: BTreeMap<String, LogEnd>,
-    /// Warnings beside those of the analysis.
+    /// Warnings besides those of the analysis.
     pub warnings: Vec<Notice>,
-    /// Blocks that the plan asked for at least.
+    /// The least number of blocks that the plan asked for.
     pub blocks_planned: Option<u32>,
-    /// Complete blocks.
+    /// The number of complete blocks.
     pub blocks_done: Option<u32>,
-    /// What the effort was, for people: "quick", "standard", "40 blocks".
+    /// The effort, for people: "quick", "standard", "40 blocks".
     pub effort_label: Option<String>,
-    /// Who measured samples from elsewhere and what each value is, for people, where it is known.
+    /// Who measured samples from elsewhere and what each value is, for people, if known.
     pub samples: Option<String>,
 }
 
 impl Report {
-    /// A report of an analysis and nothing else, as for samples measured elsewhere.
+    /// A report of an analysis alone, as for samples measured elsewhere.
     pub fn new(title: &str, analysis: Analysis) -> Self {
         Self { title: title.into(), analysis, ..Self::default() }
     }
@@ -64,20 +64,20 @@ impl Report {
 /// The end of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEnd {
-    /// The last bytes, with what is no UTF-8 replaced.
+    /// The last bytes, with invalid UTF-8 replaced.
     pub text: String,
-    /// Size of the whole log, bytes.
+    /// The size of the whole log, bytes.
     pub size_bytes: u64,
 }
 
 impl LogEnd {
-    /// As much of a log as a report shows, bytes.
+    /// The most bytes of a log that a report shows.
     pub const LONGEST_BYTES: u64 = 4096;
 
-    /// The end of a log of any size, of which no more than that is read.
+    /// Reads the end of a log of any size, and no more than [`Self::LONGEST_BYTES`].
     ///
     /// # Errors
-    /// Those of seeking and reading.
+    /// Errors of seeking and reading.
     pub fn read(log: &mut (impl Read + Seek)) -> io::Result<Self> {
         let size_bytes = log.seek(SeekFrom::End(0))?;
         log.seek(SeekFrom::Start(size_bytes.saturating_sub(Self::LONGEST_BYTES)))?;
@@ -90,24 +90,24 @@ impl LogEnd {
 /// The names of runs that are compared, separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComparedRuns {
-    /// Those of one side.
+    /// The runs of one side.
     pub before: String,
-    /// Those of the other.
+    /// The runs of the other side.
     pub after: String,
 }
 
-/// What is known of an environment.
+/// The facts about an environment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EnvironmentFacts {
     /// Its name in the plan.
     pub name: String,
-    /// Facts that can decide a result, by parity key ([`weigh_model::PARITY_KEYS`]; the memory also
+    /// Facts that can affect a result, by parity key ([`weigh_model::PARITY_KEYS`]; the memory also
     /// as the number `memory_bytes`). A fact that differs from the baseline's is named beside every
-    /// ratio of the environment, so that nothing unequal goes unsaid; what is always different and
-    /// decides nothing (a host name, a process id) does not belong here.
+    /// ratio of the environment, so that every inequality is reported. Facts that always differ and
+    /// affect nothing (a host name, a process id) do not belong here.
     pub facts: BTreeMap<String, Value>,
-    /// Keys in which it differs from the baseline because of what it is, and why, in words. A key
-    /// that is neither here nor in [`Plan::allow_unequal`] is shown as a fault.
+    /// Keys in which it differs from the baseline because of what it is, each with the reason in
+    /// words. A key that is neither here nor in [`Plan::allow_unequal`] is shown as a fault.
     pub intended: BTreeMap<String, String>,
 }
 
@@ -116,24 +116,24 @@ pub struct EnvironmentFacts {
 pub enum Format {
     /// For the terminal.
     Table,
-    /// For programs; `schema/show.schema.json` describes it, and `schema/study.schema.json` a
-    /// study.
+    /// For programs. `schema/show.schema.json` describes it, and `schema/study.schema.json` the
+    /// JSON of a study.
     Json,
     /// One row per cell, RFC 4180.
     Csv,
-    /// Tables of GitHub's Markdown.
+    /// GitHub-flavoured Markdown with tables.
     Markdown,
-    /// A document that compiles by itself, with booktabs and siunitx.
+    /// A complete LaTeX file, with booktabs and siunitx.
     Latex,
-    /// One page that fetches nothing, with plots; every number is there without its script.
+    /// One page that fetches nothing, with plots. It shows every number even without its script.
     Html,
-    /// Test cases in XML, for servers of continuous integration.
+    /// JUnit XML, for CI servers.
     Junit,
     /// Bencher Metric Format, JSON.
     Bencher,
-    /// A list of medians of which less is better, JSON, as github-action-benchmark reads it.
+    /// A JSON list of medians where less is better, for github-action-benchmark.
     GithubSmaller,
-    /// The same of those of which more is better.
+    /// A JSON list of medians where more is better, for github-action-benchmark.
     GithubBigger,
     /// The text of Go's benchmarks, with every value.
     Go,
@@ -143,18 +143,18 @@ pub enum Format {
     OpenMetrics,
 }
 
-/// What the terminal can show, and what JUnit's cases fail for; the other formats take no notice.
+/// What the terminal can show, and what makes JUnit cases fail. The other formats ignore it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Columns of a terminal; fewer than 40 are taken as 40.
+    /// The width of the terminal in columns; less than 40 is taken as 40.
     pub width: usize,
-    /// Whether words may be coloured. Nothing is said by colour alone.
+    /// Whether words may be coloured. No information is in the colour alone.
     pub color: bool,
     /// Whether anything beyond ASCII may be printed.
     pub unicode: bool,
-    /// Whether a terminal shows all of a run, and not the brief form alone.
+    /// Whether a terminal shows all of a run, or only the brief form.
     pub details: bool,
-    /// What a case of JUnit's fails for; none: nothing fails for being slow.
+    /// The gate that JUnit cases have to pass; with `None`, nothing fails for being slow.
     pub gate: Option<Gate>,
 }
 
@@ -167,19 +167,19 @@ impl Default for Options {
 /// A report that cannot be written: a format that it does not fit into, or a fault of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The JSON or a value of it cannot be written.
+    /// The JSON or a value in it cannot be written.
     #[error("cannot write the report as JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// A row cannot be written.
     #[error("cannot write the report as CSV: {0}")]
     Csv(String),
-    /// Formats for programs are written from data, not from a document.
+    /// A format for programs was asked of a document; these are written from data.
     #[error("a document has no format for programs")]
     NotForPrograms,
-    /// A study or a pool in a format that holds benchmarks.
+    /// A study or a pool in a format for the benchmarks of one run.
     #[error("the format holds the benchmarks of one run, and this is a {what}: export a run of it")]
     NotOneRun {
-        /// What it is.
+        /// The kind of report.
         what: &'static str,
     },
     /// Runs compared with runs in a format that holds every value.
@@ -190,7 +190,7 @@ pub enum ReportError {
         /// The format.
         format: &'static str,
     },
-    /// A report without a metric of the kind that a format holds.
+    /// A report without any metric of the kind that the format holds.
     #[error("the format holds {holds}, and no metric of this report is one of them")]
     NoMetric {
         /// The kind, in the plural.

@@ -1,5 +1,5 @@
-//! The results of a run by workload and metric: numbers with units, verdicts, and what stands
-//! beside them. Answers, plots, test cases and the document are made from them.
+//! The results of a run by workload and metric: numbers with units, verdicts and remarks. Answers,
+//! plots, test cases and the document are made from them.
 
 use crate::charges::{self, CpuTable};
 use crate::differences;
@@ -10,30 +10,30 @@ use crate::rows::table;
 use crate::{Report, notes};
 use weigh_stats::{Cell, Flag, Interval};
 
-/// One workload.
+/// The results of one workload.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub workload: String,
-    /// Parameters that the id does not say, as `key=value`.
+    /// Parameters that the id does not show, as `key=value`.
     pub params: String,
     /// Primary metrics, with verdicts.
     pub judged: Vec<Table>,
-    /// The others, without.
+    /// The other metrics, without verdicts.
     pub descriptive: Vec<Table>,
-    /// Descriptive metrics that no environment can have, with the reasons: a table of nothing tells
+    /// Descriptive metrics that no environment can have, with the reasons; an empty table would say
     /// no more.
     pub nowhere: Vec<String>,
-    /// Who used CPU time for it.
+    /// Which processes used CPU time for the workload.
     pub cpu: Option<CpuTable>,
 }
 
 impl Group {
-    /// Judged tables, then the others.
+    /// The judged tables, then the others.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
         self.judged.iter().chain(&self.descriptive)
     }
 
-    /// The workload with the parameters that its id does not say.
+    /// The workload with the parameters that its id does not show.
     pub(crate) fn name(&self) -> String {
         match self.params.as_str() {
             "" => self.workload.clone(),
@@ -42,16 +42,16 @@ impl Group {
     }
 }
 
-/// One metric of one workload.
+/// The results for one metric of one workload.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub workload: String,
     pub metric: String,
-    /// How the rows write their values.
+    /// The number format of the rows.
     pub scale: Scale,
     /// "higher is better" or "lower is better", and whether a latency was taken in a closed loop.
     pub direction: String,
-    /// Heading of the column of CPU time, or cycles, per operation; none where nothing is known.
+    /// The heading of the column of CPU time, or cycles, per operation; `None` if nothing is known.
     pub cpu: Option<String>,
     pub primary: bool,
     /// Whether two runs are compared.
@@ -84,24 +84,24 @@ impl Table {
 pub(crate) struct Row {
     pub environment: String,
     pub baseline: bool,
-    /// None when nothing was measured.
+    /// `None` if nothing was measured.
     pub value: Option<Median>,
     /// CPU time, or cycles, per operation.
     pub cpu: Option<Quantity>,
     pub effect: Option<Effect>,
-    /// The word, or why there is none; empty for descriptive metrics.
+    /// The verdict, or why there is none; empty for descriptive metrics.
     pub verdict: String,
     pub tone: Tone,
     pub n: u32,
-    /// Unequal facts that are not intended, flags in words (without those that a label says for
-    /// all), failures, blocks to decide.
+    /// Unequal facts that are not intended, flags in words (without those that a label states for
+    /// all cells), failures, blocks to decide.
     pub beside: Vec<String>,
-    /// The same without what would decide it, typical effects and the sides of a comparison of
+    /// Like `beside`, without blocks to decide, typical effects and the sides of a comparison of
     /// runs.
     pub brief: Vec<String>,
     /// Facts in which the environment differs because of what it is, in short: `≠ kernel, memory`.
     pub intended: Option<String>,
-    /// Whether it differs from the baseline in anything.
+    /// Whether the environment differs from the baseline in any fact.
     pub differs: bool,
     /// The smallest effect that could have been seen.
     pub smallest: Option<Quantity>,
@@ -112,7 +112,7 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Median {
     One(Quantity),
-    /// Of two runs; a side that was not measured has none.
+    /// The medians of two runs; `None` for a side that was not measured.
     Two(Option<Quantity>, Option<Quantity>),
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn measured_environments(groups: &[Group]) -> Vec<String> {
     distinct(rows.filter(|row| row.value.is_some()).map(|row| row.environment.clone()))
 }
 
-/// The results of a report; none where nothing was measured.
+/// The results of a report; empty if nothing was measured.
 pub(crate) fn groups(report: &Report) -> Vec<Group> {
     if notes::nothing_measured(report) {
         return Vec::new();
@@ -152,8 +152,8 @@ pub(crate) fn groups(report: &Report) -> Vec<Group> {
             cpu: charges::table(report, &first.workload),
         };
         for (metric, cells) in grouped(cells, |cell| &cell.metric.name) {
-            // The column beside every other table tells it, with its parts, and the tables of
-            // neighbours tell how many there were.
+            // The column beside every other table shows charged CPU time, with its parts, and the
+            // tables of neighbours show how many guests were up.
             let told = group.cpu.is_some() && cells[0].is_charged_cpu();
             if told || cells.iter().all(|cell| cell.all_guests_were_up()) {
                 continue;
@@ -170,8 +170,7 @@ pub(crate) fn groups(report: &Report) -> Vec<Group> {
     grouped(cells, workload).into_iter().map(|(_, cells)| group(cells)).collect()
 }
 
-/// Why a descriptive metric is absent, where it is absent in every environment and has failed in
-/// none.
+/// Why a descriptive metric is absent, if it is absent in every environment and has failed in none.
 fn absent_everywhere(cells: &[&Cell]) -> Option<String> {
     let reason = |cell: &&Cell| {
         cell.absent.as_ref().filter(|_| !cell.primary && cell.n == 0 && cell.failed == 0).cloned()
@@ -180,7 +179,7 @@ fn absent_everywhere(cells: &[&Cell]) -> Option<String> {
     Some(distinct(reasons?).join("; "))
 }
 
-/// Parameters that a reader cannot see in the workload's id.
+/// Parameters that the workload's id does not show.
 fn unsaid_params(cell: &Cell) -> String {
     let said = |key: &str, value: &str| cell.workload.contains(&format!("{key}={value}"));
     let unsaid = cell.key.params.iter().filter(|(key, value)| !said(key, value));
@@ -192,7 +191,7 @@ pub(crate) fn assignments<'a>(params: impl IntoIterator<Item = (&'a String, &'a 
     params.into_iter().map(|(key, value)| format!("{key}={value}")).collect()
 }
 
-/// Flags that every compared cell has: a label says them once.
+/// Flags that every compared cell has; a label states them once.
 pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
     let compared: Vec<&Cell> =
         report.analysis.cells.iter().filter(|cell| cell.environment != report.analysis.baseline).collect();
@@ -203,15 +202,15 @@ pub(crate) fn common_flags(report: &Report) -> Vec<Flag> {
 }
 
 /// Half the width of the common scale of the bars: the smallest round number that holds four fifths
-/// of the intervals and every one that is not far out; those beyond are drawn with an arrow.
+/// of the intervals and every one that is not far out. Those beyond it are drawn with an arrow.
 pub(crate) fn bar_reach(groups: &[Group]) -> f64 {
     let rows = groups.iter().flat_map(|group| group.judged.iter().flat_map(|table| &table.rows));
     reach(rows.filter_map(|row| row.cell.overhead))
 }
 
-/// The same for any intervals.
+/// Half the width of a common scale for any intervals.
 pub(crate) fn reach(intervals: impl Iterator<Item = Interval>) -> f64 {
-    /// An interval this many times as far from zero as most would make the others unreadable.
+    /// An interval this many times as far from zero as most others would make them unreadable.
     const FAR_OUT: f64 = 10.0;
     const ROUND: &[f64] =
         &[0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];

@@ -1,4 +1,4 @@
-//! Cells as rows: numbers with units, verdicts in words, and what stands beside them.
+//! Cells as rows: numbers with units, verdicts in words, and remarks.
 
 use crate::Report;
 use crate::charges::{self, Column};
@@ -21,7 +21,7 @@ pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag], differenc
         .filter(|width| *width > 0.0)
         .min_by(f64::total_cmp);
     let scale = Scale::new(&first.metric.unit, values, half_width);
-    // A table of CPU time per operation needs no column of it.
+    // A table of CPU time per operation needs no column for it.
     let column = Column::new(report, &first.workload).filter(|_| !first.metric.name.starts_with("cpu_per_"));
     let around = Around { report, scale: &scale, column: column.as_ref(), common, differences };
     let mut ordered: Vec<&&Cell> = cells.iter().collect();
@@ -45,7 +45,7 @@ fn shown_values(cell: &Cell) -> Vec<f64> {
     cell.summary.iter().chain(&before).map(|summary| summary.median).collect()
 }
 
-/// What the rows of a table share.
+/// The context that the rows of a table share.
 struct Around<'a> {
     report: &'a Report,
     scale: &'a Scale,
@@ -54,9 +54,9 @@ struct Around<'a> {
     differences: &'a [Difference],
 }
 
-/// Which way is better. What was taken in a closed loop says so: its latencies are not what clients
-/// of a loaded service see, and its rate is that of client and server together. What was not says
-/// so where a server was loaded.
+/// Which direction is better, and whether the metric was taken in a closed loop: its latencies are
+/// then not what clients of a loaded service see, and its rate is that of client and server
+/// together. An open loop is named only where a server was loaded.
 fn direction(report: &Report, cell: &Cell) -> String {
     let direction = match cell.metric.better {
         Better::Higher => "higher is better",
@@ -69,15 +69,15 @@ fn direction(report: &Report, cell: &Cell) -> String {
     }
 }
 
-/// The server that a cell is about.
+/// The server that a cell measures.
 fn server<'a>(report: &'a Report, cell: &Cell) -> Option<&'a ServerPlan> {
     let workload = report.plan.as_ref()?.workloads.iter().find(|workload| workload.id == cell.workload)?;
     workload.staging.server.as_ref()
 }
 
 /// Whether a metric of a server, or a quantile of latencies, was taken in a closed loop, where each
-/// request waits for the answer to the one before (METHOD: latency). None for other metrics.
-/// Without a server that says it, a workload is taken to be a closed loop unless its parameters say
+/// request waits for the answer to the one before (METHOD: latency). `None` for other metrics.
+/// Without a server in the plan, a workload is taken to be a closed loop unless its parameters say
 /// `loop=open`.
 pub(crate) fn closed_loop(report: &Report, cell: &Cell) -> Option<bool> {
     if let Some(server) = server(report, cell) {
@@ -109,7 +109,7 @@ fn row(around: &Around<'_>, cell: &Cell) -> Row {
     if !allowed.is_empty() {
         beside.push(format!("unequal by request: {}", allowed.join(", ")));
     }
-    // What a remark says with names or numbers is not said again by its flag.
+    // A flag is left out if a remark already says it with names or numbers.
     let said = |flag: &Flag| match flag {
         Flag::Failed | Flag::NotMeasured | Flag::Absent => true,
         Flag::Unequal => !allowed.is_empty(),
@@ -147,7 +147,6 @@ fn value(cell: &Cell, scale: &Scale) -> Option<Median> {
     }
 }
 
-/// A verdict as words.
 pub(crate) fn verdict_words(verdict: Verdict) -> String {
     match verdict {
         Verdict::Baseline => "baseline".into(),
@@ -177,7 +176,7 @@ fn verdict(cell: &Cell, baseline: bool) -> String {
     }
 }
 
-/// Why a cell that was compared has no verdict.
+/// Why a compared cell has no verdict.
 pub(crate) fn why_no_verdict(cell: &Cell) -> String {
     let has = |flag| cell.flags.contains(&flag);
     match cell {
@@ -211,12 +210,10 @@ pub(crate) fn tone_of(verdict: Option<Verdict>) -> Tone {
     }
 }
 
-/// A flag as words.
 pub(crate) fn flag_word(flag: Flag) -> String {
     flag.to_string().replace('_', " ")
 }
 
-/// How many trials failed.
 fn failed(cell: &Cell) -> Option<String> {
     (cell.failed > 0).then(|| format!("failed {}/{}", cell.failed, cell.tried))
 }
@@ -265,7 +262,7 @@ fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
     remarks
 }
 
-/// What more of would decide an open verdict.
+/// The unit that more are needed of to decide an open verdict.
 pub(crate) fn units(cell: &Cell) -> &'static str {
     match cell.runs {
         Some(_) => "runs on each side",
@@ -274,7 +271,7 @@ pub(crate) fn units(cell: &Cell) -> &'static str {
     }
 }
 
-/// An estimate of a number of blocks is not better than two digits.
+/// Rounds an estimated number of blocks to two digits; it is no more precise than that.
 pub(crate) fn two_digits(blocks: u32) -> u32 {
     let unit = 10u32.pow(blocks.max(1).ilog10().saturating_sub(1));
     (blocks.saturating_add(unit / 2) / unit).saturating_mul(unit)

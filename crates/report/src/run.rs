@@ -1,5 +1,5 @@
 //! The document of a run or of a comparison of two: what was asked and the answer, the results by
-//! workload, and what has to be known of them.
+//! workload, and what a reader has to know about them.
 
 mod facts;
 
@@ -23,24 +23,24 @@ use facts::{environments, host_facts, plan_facts};
 use weigh_model::format_bytes;
 use weigh_stats::Notice;
 
-/// Beside the name of an environment that differs from the baseline.
+/// The sign beside the name of an environment that differs from the baseline.
 pub(crate) const UNEQUAL: char = '≠';
 
-/// What of the question stands above the answer on a terminal; the rest stands at the end.
+/// The terms of the question that a terminal shows above the answer. It shows the rest at the end.
 const ABOVE: &[&str] = &["run", "before", "after", "effort", "samples", "baseline"];
-/// The same in the brief form: the run is named below it.
+/// The same for the brief form, which names the run below the answer.
 pub(crate) const ABOVE_BRIEF: &[&str] = &["before", "after", "effort", "samples", "baseline"];
 
-/// Warnings of one kind, and void units of one cause, that a terminal shows in words. On a noisy
-/// host every row has its warning, and a screen of them would bury the tables.
+/// The number of warnings of one kind, and of void units of one cause, that a terminal spells out.
+/// On a noisy host every row has its warning, and a screen of them would bury the tables.
 const SHOWN: usize = 4;
 
-/// Logs of a failure that are named in words, on a page, and shown there.
+/// The numbers of a failure's logs that are named in words, listed on a page, and shown there.
 const LOGS_NAMED: usize = 3;
 const LOGS_LISTED: usize = 20;
 const LOGS_SHOWN: usize = 2;
 
-/// The document of a report; of a run that is not finished, what is true of it so far.
+/// The document of a report. For an unfinished run it says what is true so far.
 pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
     let groups = results::groups(report);
     let names = Names::new(report);
@@ -101,7 +101,7 @@ fn asked(report: &Report) -> Section {
     Section::untitled(SectionKind::Head).with(Audience::FULL, Block::facts(notes::subject(report)))
 }
 
-/// What a terminal says of it above the answer.
+/// The part of the question that a terminal shows above the answer.
 pub(crate) fn asked_line(report: &Report, told: &[&str]) -> Section {
     let subject = notes::subject(report);
     let above = subject.iter().filter(|(what, _)| told.contains(&what.as_str()));
@@ -113,7 +113,7 @@ pub(crate) fn asked_line(report: &Report, told: &[&str]) -> Section {
     Section::untitled(SectionKind::Head).with(Audience::TERMINAL, Block::faint(line))
 }
 
-/// What has to be known before any number is read.
+/// What a reader has to know before any number.
 pub(crate) fn labels(report: &Report, live: Option<&LivePage>) -> Section {
     let going_on = live.and_then(|live| live.label(report));
     let labels = notes::labels(report, going_on.is_some());
@@ -121,7 +121,7 @@ pub(crate) fn labels(report: &Report, live: Option<&LivePage>) -> Section {
     Section::untitled(SectionKind::Labels).with(Audience::ALL, Block::list(ListKind::Labels, items))
 }
 
-/// What every workload costs in every environment.
+/// The cost of every workload in every environment.
 pub(crate) fn picture(report: &Report, groups: &[Group]) -> Section {
     let matrix = matrix(report, groups).map(|matrix| Block::Matrix(Box::new(matrix)));
     let section = Section::untitled(SectionKind::Picture);
@@ -134,7 +134,7 @@ fn answers(report: &Report, groups: &[Group]) -> Section {
     answer_section(answers, notes::convention(report))
 }
 
-/// Sentences below what their signs mean.
+/// The sentences of the answer, under the sign convention.
 pub(crate) fn answer_section(answers: Vec<answer::Answer>, convention: String) -> Section {
     let section = Section::new("Answer").titled(Audience::FULL, "");
     if answers.is_empty() {
@@ -194,19 +194,19 @@ fn plain_table(
     })
 }
 
-/// How the environments come up, stamp after stamp.
+/// The start-up of the environments, stamp by stamp.
 fn starts(plots: &Plots) -> Section {
     let alt =
         "Bars of the time from stamp to stamp, one bar per environment; the numbers are in the table below";
     let figure = |(index, plot): (usize, &crate::plots::waterfall::Waterfall)| {
         let what = match plot.boot {
-            true => "what a machine's coming up is made of",
+            true => "what a machine's start-up consists of",
             false => "from the platform's first program to each stamp",
         };
         Figure::new(PlotKind::Waterfall, index, format!("{}: {what}", plot.workload), alt.into())
     };
     let figures = plots.starts.iter().enumerate().map(figure).collect();
-    let mut section = Section::new("Coming up").id("starts").with(Audience::PAGE, Block::Figures(figures));
+    let mut section = Section::new("Start-up").id("starts").with(Audience::PAGE, Block::Figures(figures));
     for start in &plots.starts {
         let what = if start.boot { "of machines, part by part" } else { "stamp by stamp" };
         let note = "time since the platform's first program began; medians over blocks";
@@ -217,7 +217,7 @@ fn starts(plots: &Plots) -> Section {
     section
 }
 
-/// What was measured along one parameter.
+/// The measurements along one parameter.
 fn sweeps(plots: &Plots) -> Vec<Section> {
     let mut index = 0;
     let mut sections = Vec::new();
@@ -240,8 +240,8 @@ fn sweeps(plots: &Plots) -> Vec<Section> {
     sections
 }
 
-/// A workload: its tables, who used CPU time for it, its plots and the numbers behind them. `first`
-/// is the number of its first table among the plots.
+/// A workload: its tables, its CPU time by process, its plots and the numbers behind them. `first`
+/// is the index of its first table among the plots.
 fn workload(
     report: &Report,
     group: &Group,
@@ -343,8 +343,8 @@ pub(crate) fn median(value: Option<&Median>) -> Entry {
     }
 }
 
-/// The drawing of an effect. Of two runs the interval is a change, and the ratios of the second
-/// run's blocks would not be on its scale.
+/// The drawing of an effect. For two runs the interval is a change, and the block ratios of the
+/// second run would not be on its scale.
 fn bar(row: &results::Row, bars: BarScale) -> Bar {
     let reach = plain_percent(bars.reach);
     let blocks: Vec<f64> = match row.cell.runs {
@@ -364,8 +364,8 @@ fn bar(row: &results::Row, bars: BarScale) -> Bar {
     Bar { interval: row.cell.overhead, tone: row.tone, blocks, alt, baseline: row.baseline }
 }
 
-/// Who used CPU time, and what says why: in sentences, on a page in tables. A terminal shows what
-/// is more than the column beside the values says.
+/// Who used CPU time, and the counters that explain it: in sentences, and on a page in tables. A
+/// terminal shows only what goes beyond the column beside the values.
 fn service_demand(report: &Report, group: &Group, cpu: &CpuTable, section: &mut Section) {
     let title = format!("{}, CPU time charged per {}: descriptive", group.name(), cpu.operation);
     let sentence = |row: &CpuRow| Item::new(row.environment.clone(), vec![row.sentence.clone()]);
@@ -386,7 +386,7 @@ fn service_demand(report: &Report, group: &Group, cpu: &CpuTable, section: &mut 
         let note = format!("per {}, median over blocks", cpu.operation);
         let rows = cpu.rows.iter().map(row).collect();
         let table = plain_table(format!("{} counters", group.workload), note, cpu.counters.clone(), rows);
-        let summary = format!("What says why: events per {}", cpu.operation);
+        let summary = format!("Events per {}, which may say why", cpu.operation);
         let blocks = cpu.why.iter().map(Block::prose).chain([table]).collect();
         section.push(Audience::PAGE, Block::Fold { summary, open: !cpu.why.is_empty(), blocks });
     }
@@ -420,7 +420,7 @@ fn cpu_table(report: &Report, group: &Group, cpu: &CpuTable) -> Table {
     }
 }
 
-/// Plots of the values of tables that have any.
+/// Plots of the tables that have values.
 fn of_tables(plots: &Plots, range: std::ops::Range<usize>) -> Vec<Figure> {
     let measured = range.filter(|at| plots.tables[*at].rows.iter().any(|row| !row.values.is_empty()));
     let figures = measured.flat_map(|index| {
@@ -485,7 +485,7 @@ fn behind_plots(group: &Group, plots: &Plots, first: usize) -> Block {
     }
 }
 
-/// How the tables are to be read.
+/// How to read the tables.
 fn reading(report: &Report, groups: &[Group]) -> Section {
     let notes = notes::reading(report);
     let section = Section::new("How to read this");
@@ -495,7 +495,7 @@ fn reading(report: &Report, groups: &[Group]) -> Section {
     let mut rows = groups.iter().flat_map(Group::tables).flat_map(|table| &table.rows);
     let could_see = rows.any(|row| row.smallest.is_some()).then(|| COULD_SEE.to_string());
     let unequal = format!(
-        "{UNEQUAL}: not equal to the baseline; what follows is meant, and the reasons stand below under Environments."
+        "{UNEQUAL}: not equal to the baseline; what follows is intended, and the reasons are given below under Environments."
     );
     let unequal = Some(unequal).filter(|_| !differences::differences(report).is_empty());
     let drawn = report.analysis.cells.iter().any(|cell| cell.runs.is_none() && !cell.log_ratios.is_empty());
@@ -555,7 +555,7 @@ fn warnings(report: &Report) -> Section {
     warnings_of(troubles::all_warnings(report))
 }
 
-/// Warnings by what they ask for.
+/// Warnings, grouped by the action that they ask for.
 pub(crate) fn warnings_of(warnings: impl Iterator<Item = Notice>) -> Section {
     let item = |advice: Advice| match (advice.action.as_str(), advice.seen.as_slice()) {
         ("", seen) => seen.iter().cloned().map(Item::line).collect(),

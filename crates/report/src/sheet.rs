@@ -1,5 +1,5 @@
-//! A table as formats other than the terminal's show it: the columns of the format alone, joined
-//! columns within the column before them, and stacked lines under one another.
+//! A table as the formats other than the terminal's show it: only the columns of the format, joined
+//! columns within the column before them, and stacked lines below one another.
 
 use crate::document::{Align, Cell, Column, Entry, Fit, Medium, Row, Table};
 
@@ -10,7 +10,7 @@ pub(crate) struct Sheet<'a> {
 }
 
 pub(crate) struct SheetColumn<'a> {
-    /// None: the column of what the lines are.
+    /// `None` for the column that labels stacked lines.
     pub heading: Option<&'a Entry>,
     pub align: Align,
     pub fit: Fit,
@@ -19,13 +19,13 @@ pub(crate) struct SheetColumn<'a> {
 pub(crate) struct SheetRow<'a> {
     /// Whether it is the first line of a row.
     pub first: bool,
-    /// Whether it says that something is wrong.
+    /// Whether the row reports a fault.
     pub fault: bool,
-    /// What stands in each column.
+    /// The content of each column.
     pub cells: Vec<Vec<Part<'a>>>,
 }
 
-/// An entry, with a label where it has no column of its own.
+/// An entry, with a label if it has no column of its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub label: Option<&'a Entry>,
@@ -33,8 +33,7 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The entries of a cell in these places that say anything; those behind the first are
-    /// labelled.
+    /// The entries of a cell in these places that are not empty. Those after the first have labels.
     fn of(cell: &'a Cell, columns: &'a [Column], places: &[usize]) -> Vec<Self> {
         let part = |(at, place): (usize, &usize)| {
             let entry = cell.0.get(*place).filter(|entry| !entry.pieces.is_empty())?;
@@ -47,7 +46,7 @@ impl<'a> Part<'a> {
         vec![Self { label: None, entry }]
     }
 
-    /// The entry with its label, both as a format writes them.
+    /// The entry with its label, both written by `write`.
     pub(crate) fn written(&self, write: impl Fn(&Entry) -> String) -> String {
         match self.label {
             Some(label) => format!("{} {}", write(label), write(self.entry)),
@@ -106,7 +105,7 @@ impl<'a> SheetColumn<'a> {
     }
 }
 
-/// The places of lines, each with those that are part of it.
+/// The indices of lines, each grouped with those that are joined to it.
 fn together(lines: &[Column]) -> Vec<Vec<usize>> {
     let mut places: Vec<Vec<usize>> = Vec::new();
     for (at, line) in lines.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Where the spread of effects comes from, in words, and one unit of slices from begin to end.
+//! Where the spread of effects comes from, in words, and one unit of slices from beginning to end.
 
 use crate::Report;
 use crate::document::{
@@ -13,13 +13,13 @@ use weigh_stats::{
     Cell, Interval, MOST_TIMES, Pays, SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary, Verdict,
 };
 
-/// What the columns of the table mean.
+/// The meaning of the columns of the table.
 const NOTE: &str = "standard deviations of the ratio to the baseline from block to block: what the windows of slices or the iterations of a unit \
-                    leave in it, and what is drawn once for a block beyond that, with its 95 % interval; the best length is that of a unit whose \
+                    contribute to it, and what is drawn once per block beyond that, with its 95 % interval; the best length is that of a unit whose \
                     interval is narrowest for a given time, as a multiple of the present one";
 
-/// One table over all workloads, and a sentence for each; a terminal has the sentences. Empty where
-/// nothing is known.
+/// One table over all workloads, and a sentence for each; a terminal has only the sentences. Empty
+/// if nothing is known.
 pub(crate) fn section(report: &Report) -> Section {
     let all = &report.circumstances.spreads;
     let section = Section::new("Where the spread comes from").id("spread");
@@ -54,7 +54,7 @@ fn row(summary: &SpreadSummary) -> OwnRow {
     let pays = match pays {
         Pays::LongerUnits => "longer units pay more than more blocks",
         Pays::MoreBlocks => "more blocks pay more than longer units",
-        Pays::Either => "which of longer units and more blocks pays more is not decided",
+        Pays::Either => "whether longer units or more blocks pay more is not decided",
     };
     OwnRow {
         name: Entry::name(format!("{workload}, {environment}")),
@@ -67,7 +67,7 @@ fn row(summary: &SpreadSummary) -> OwnRow {
     }
 }
 
-/// A factor with two digits.
+/// A factor with two significant digits.
 pub(crate) fn times(factor: f64, unit: &str) -> Quantity {
     let digits = (1 - factor.abs().max(1e-3).log10().floor() as i32).max(0) as usize;
     let number =
@@ -75,7 +75,7 @@ pub(crate) fn times(factor: f64, unit: &str) -> Quantity {
     Quantity::new(factor, number, unit)
 }
 
-/// Both standard deviations, over the environments of a workload.
+/// The ranges of both standard deviations over the environments of a workload.
 fn ranges(of: &[&SpreadSummary]) -> Option<String> {
     let range = |pick: &dyn Fn(&SpreadSummary) -> f64| {
         let values = of.iter().map(|summary| pick(summary));
@@ -87,7 +87,7 @@ fn ranges(of: &[&SpreadSummary]) -> Option<String> {
     Some(format!("within a unit {within}, between units {between}"))
 }
 
-/// In how many environments longer units, or more blocks, pay more.
+/// The number of environments in which longer units, or more blocks, pay off more.
 fn pays(of: &[&SpreadSummary]) -> Option<String> {
     let all = of.len();
     let count = |pays| of.iter().filter(|summary| summary.pays == pays).count();
@@ -103,7 +103,7 @@ fn pays(of: &[&SpreadSummary]) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-/// What would help most where something is not decided: what the open ratio that spreads most says.
+/// What would help most if something is not decided, according to the open ratio that spreads most.
 fn helps(report: &Report, of: &[&SpreadSummary]) -> Option<String> {
     let is_open = |summary: &&&SpreadSummary| {
         let is_its = |cell: &&Cell| {
@@ -124,10 +124,10 @@ fn helps(report: &Report, of: &[&SpreadSummary]) -> Option<String> {
         Pays::MoreBlocks => "more blocks (`--blocks`), each with launches of its own".into(),
         Pays::Either => "more blocks (`--blocks`), as far as is known".into(),
     };
-    Some(format!("what is not decided would be helped most by {most}"))
+    Some(format!("what is not decided would gain most from {most}"))
 }
 
-/// What a unit takes.
+/// The parts and the time of a unit.
 fn effort(of: &[&SpreadSummary]) -> String {
     let SpreadSummary { parts, parts_per_unit, spread, time, .. } = of[0];
     let parts = match parts {
@@ -135,14 +135,14 @@ fn effort(of: &[&SpreadSummary]) -> String {
         SpreadParts::Iterations => "iterations",
     };
     format!(
-        "{} units of {parts_per_unit} {parts}; a unit measures for {} and takes {} beside, with its share of the launches",
+        "{} units of {parts_per_unit} {parts}; a unit measures for {} and takes {} besides, with its share of the launches",
         spread.units,
         duration(time.measured_s),
         duration(time.other_s)
     )
 }
 
-/// What slices gained.
+/// The gain from slices.
 fn gained(report: &Report, of: &[&SpreadSummary]) -> Option<String> {
     let slices = report.circumstances.slices.iter().find(|slices| slices.workload == of[0].workload)?;
     let gains = slices.cells.iter().filter_map(|cell| Some((shown_name(&cell.environment), cell.gain?)));
@@ -157,7 +157,7 @@ fn gained(report: &Report, of: &[&SpreadSummary]) -> Option<String> {
     ))
 }
 
-/// What the courses of the units in slices are drawn from.
+/// The data for the plots of units in slices.
 pub(crate) fn plots(report: &Report, names: &Names) -> Vec<SlicePlot> {
     let row = |course: &SlicedCourse| {
         Some(SliceRow {
@@ -173,7 +173,7 @@ pub(crate) fn plots(report: &Report, names: &Names) -> Vec<SlicePlot> {
     report.circumstances.sliced_units.iter().map(plot).collect()
 }
 
-/// One unit of a workload in slices: its courses, and what they say in numbers.
+/// One unit of a workload in slices: its plot, and the numbers behind it.
 pub(crate) fn one_unit(report: &Report, workload: &str, plots: &Plots) -> Block {
     let units = &report.circumstances.sliced_units;
     let found = units.iter().enumerate().find(|(index, unit)| {
@@ -189,24 +189,24 @@ pub(crate) fn one_unit(report: &Report, workload: &str, plots: &Plots) -> Block 
         format!("steps over the time of the unit, one line per environment, against the mean of {baseline}");
     let ratios = format!("{name}: ratio to {baseline}, window by window");
     let steady =
-        "steps over the same time, one line per environment, flat where noise met it and the baseline alike";
+        "steps over the same time, one line per environment, flat where noise hit it and the baseline alike";
     let figures = vec![
         Figure::beside_table(PlotKind::SliceCosts, index, costs, &seen),
         Figure::beside_table(PlotKind::SliceRatios, index, ratios, steady),
     ];
     let how = format!(
-        "Block {block}, the middle one of {units} that could be shown; what it found has no part in the choice. Its environments were \
-         thawed in turn for a few milliseconds each. What moves all lines of the first figure at once is noise that met all environments \
+        "Block {block}, the middle one of {units} that could be shown; what it found played no part in the choice. Its environments were \
+         thawed in turn for a few milliseconds each. What moves all lines of the first figure at once is noise that hit all environments \
          alike: it is not in the ratios of the second."
     );
     Block::Fold {
-        summary: format!("One unit in slices, from begin to end: block {block}"),
+        summary: format!("One unit in slices, from beginning to end: block {block}"),
         open: false,
         blocks: vec![Block::prose(how), Block::Figures(figures), Block::table(moved(unit, &name, &baseline))],
     }
 }
 
-/// How much costs and ratios moved within the unit.
+/// How much costs and ratios varied within the unit.
 fn moved(unit: &SlicedUnit, name: &str, baseline: &str) -> Table {
     let row = |course: &SlicedCourse| {
         let ratio = course.ratio_moved.map(|moved| Entry::quantity(size(moved)));

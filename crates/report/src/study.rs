@@ -1,11 +1,9 @@
-//! A study redrawn: what was published beside what was measured here, and what became of every
-//! claim.
+//! A study redrawn: published numbers beside those measured here, and the grade of every claim.
 //!
-//! The model knows names, numbers and grades; where they come from is nobody's concern here. Every
-//! format keeps the same promises: a value of the paper and one of this host stand beside each
-//! other and are never graded; a ratio has its interval and its number of blocks; a claim has its
-//! grade, and the reason where it was not checked; the size in use is said with every table, and
-//! what stands for what with every experiment.
+//! The model knows names, numbers and grades, not where they come from. Every format keeps the same
+//! promises: values of the paper and of this host are side by side and are never graded; a ratio
+//! has its interval and its number of blocks; a claim has its grade, and the reason if it was not
+//! checked; every table names the size in use, and every experiment its substitutes.
 
 mod agreement;
 pub(crate) mod charts;
@@ -44,16 +42,16 @@ pub fn render_study(report: &StudyReport, format: Format, options: &Options) -> 
     }
 }
 
-/// A study, or a part of it, with what this host made of it.
+/// A study, or a part of it, with the results of this host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyReport {
-    /// Its short name, as `felter-2014`.
+    /// Its short name, such as `felter-2014`.
     pub name: String,
     /// Its title.
     pub title: String,
-    /// Who wrote it.
+    /// The authors.
     pub authors: String,
-    /// Where and when.
+    /// Where and when it was published.
     pub published: String,
     /// The machine of the paper.
     pub host_then: String,
@@ -65,14 +63,14 @@ pub struct StudyReport {
     pub size: String,
     /// The directory of the study's runs.
     pub directory: Option<String>,
-    /// Version of weigh.
+    /// The version of weigh.
     pub tool_version: String,
-    /// In the order of the study.
+    /// The experiments, in the order of the study.
     pub experiments: Vec<ExperimentReport>,
-    /// What the reader should know of the whole, each with what to do next.
+    /// What the reader should know about the whole, each with what to do next.
     pub warnings: Vec<String>,
-    /// The directory of the study's own logs, where the numbers come from these and nothing was
-    /// measured.
+    /// The directory of the study's own logs, if the numbers were computed from them and nothing
+    /// was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_logs: Option<String>,
 }
@@ -90,61 +88,61 @@ impl StudyReport {
 /// One experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentReport {
-    /// As `table-1/pxz`.
+    /// Its name, such as `table-1/pxz`.
     pub name: String,
     /// What it is about.
     pub title: String,
-    /// Page, table, section.
+    /// The page, table or section.
     pub source: String,
-    /// What the paper's numbers are: `mean of 10 runs; standard deviation`.
+    /// The statistic that the paper's numbers are: `mean of 10 runs; standard deviation`.
     pub statistic: String,
-    /// The command of weigh that measures the same, as one line.
+    /// The command of weigh that measures the same, on one line.
     pub command: String,
-    /// The run directory, relative to the study's.
+    /// The run directory, relative to that of the study.
     pub run: Option<String>,
-    /// Blocks that were measured.
+    /// The number of measured blocks.
     pub blocks: Option<u32>,
-    /// Why nothing of it was run here, where that is so.
+    /// Why none of it was run here, if so.
     pub not_run: Option<String>,
-    /// What stands for what: the original, and what is measured here.
+    /// Substitutes: the original, and what is measured here instead.
     pub instead: Vec<Instead>,
-    /// Columns: the paper's in its order, then those of today.
+    /// The arms, which are columns: those of the paper in its order, then those added today.
     pub arms: Vec<ArmReport>,
-    /// Which arm overheads are of.
+    /// The index of the arm that overheads are relative to.
     pub baseline: usize,
     /// Tables and figures.
     pub views: Vec<ViewReport>,
-    /// Claims in the order of the data.
+    /// The claims, in the order of the data.
     pub claims: Vec<ClaimReport>,
-    /// What happened: failed cells with their reasons, flags of the run that matter to a reader
+    /// What happened: failed cells with their reasons, and flags of the run that matter to a reader
     /// (exploratory, noisy host...).
     pub remarks: Vec<String>,
 }
 
-/// A program that stands for another.
+/// A program that is measured instead of another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instead {
-    /// The paper's.
+    /// The program of the paper.
     pub original: String,
-    /// What is measured here.
+    /// The program that is measured here.
     pub here: String,
 }
 
-/// A column.
+/// An arm of an experiment, which is a column.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArmReport {
-    /// Id, as claims name it.
+    /// The id that claims use.
     pub id: String,
-    /// The paper's word for it.
+    /// The paper's name for it.
     pub label: String,
     /// The environment that was measured for it, in canonical form.
     pub on: Option<String>,
-    /// A column of today, of which the paper says nothing.
+    /// Whether it was added today and is not in the paper.
     pub today: bool,
-    /// Why it was not run here, where it was not:
+    /// Why it was not run here, if so:
     /// `KVM: guests do not start on this host's /dev/kvm`.
     pub not_run: Option<String>,
-    /// What else is to be said of it.
+    /// A further note.
     pub note: Option<String>,
 }
 
@@ -167,83 +165,85 @@ pub enum ViewForm {
 /// A table or figure of the paper, redrawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ViewReport {
-    /// As the paper calls it: `table-1`, `fig-8`.
+    /// The paper's id for it: `table-1`, `fig-8`.
     pub id: String,
     /// Its heading.
     pub title: String,
     /// How it is drawn.
     pub form: ViewForm,
-    /// Whether a table has its columns (arms) down and its rows across, as in the paper.
+    /// Whether a table has arms as rows and quantities as columns, as in the paper.
     pub arms_down: bool,
-    /// What the x axis is.
+    /// The label of the x axis.
     pub x_label: Option<String>,
-    /// What the y axis is.
+    /// The label of the y axis.
     pub y_label: Option<String>,
-    /// Rows; of a figure over a sweep one for each quantity and point, in order.
+    /// The rows. A figure over a sweep has one for each quantity and point, in order.
     pub rows: Vec<RowReport>,
 }
 
 /// One quantity (at one point of a sweep) in all arms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowReport {
-    /// Id of the quantity, as claims name it.
+    /// The id of the quantity, as claims use it.
     pub quantity: String,
-    /// The paper's words, with the unit.
+    /// The paper's name for it, with the unit.
     pub label: String,
-    /// Unit that all values of the row are in.
+    /// The unit of all values of the row.
     pub unit: String,
     /// Which direction is better.
     pub better: Better,
-    /// What stands here for the paper's program, where it is another: a workload.
+    /// The workload measured here, if the paper's program is another.
     pub stands_in: Option<String>,
     /// The point of a sweep, as text: `clients=10`.
     pub point: Option<String>,
     /// The place on the x axis of a figure of lines.
     pub x: Option<f64>,
-    /// Of a distribution, which percentile the row is. The JSON has it in the label alone.
+    /// The percentile of the row, for a distribution. The JSON has it only in the label.
     #[serde(skip)]
     pub percentile: Option<f64>,
-    /// Why nothing measures it here, where that is so.
+    /// Why it is not measured here, if so.
     pub not_measured: Option<String>,
-    /// One for each arm, in their order.
+    /// The cells, one for each arm, in their order.
     pub cells: Vec<StudyCell>,
 }
 
 /// One quantity in one arm.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StudyCell {
-    /// What was printed.
+    /// The printed number.
     pub published: Option<PublishedNumber>,
-    /// What the printed numbers say of the cost against the baseline, + is worse; without interval
-    /// where the paper prints no spread or no number of runs, low and high are then the estimate.
+    /// The cost against the baseline according to the printed numbers, + is worse. If the paper
+    /// prints no spread or no number of runs, there is no interval, and low and high are the
+    /// estimate.
     pub published_overhead: Option<Interval>,
-    /// Whether that interval is one.
+    /// Whether `published_overhead` has an interval.
     pub published_overhead_has_interval: bool,
-    /// What was measured here.
+    /// The number measured here.
     pub measured: Option<MeasuredNumber>,
-    /// Cost against the baseline here, + is worse.
+    /// The cost against the baseline here, + is worse.
     pub overhead: Option<Interval>,
-    /// Whether the two overheads are alike: HOLDS is said as AGREES. Absent where either is.
+    /// Whether the two overheads are alike; HOLDS is written as AGREES. Absent if either overhead
+    /// is.
     #[serde(default, with = "agreement")]
     pub agreement: Option<Grade>,
-    /// On the x axis, where that is another quantity: published and measured.
+    /// The place on the x axis, if that is another quantity: published and measured.
     pub x: Option<(Option<f64>, Option<f64>)>,
-    /// Why there is no measured number, where the arm was run.
+    /// Why there is no measured number, although the arm was run.
     pub missing: Option<String>,
-    /// Flags of the measured cell, as reports show them.
+    /// The flags of the measured cell, as reports show them.
     pub flags: Vec<String>,
 }
 
 /// A printed number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PublishedNumber {
-    /// In the row's unit; of five numbers the median.
+    /// The value in the row's unit; the median if the paper prints five numbers.
     pub value: f64,
-    /// What the paper prints beside it, and what that is: `sd` or `ci95`.
+    /// The spread that the paper prints beside it, and its kind: `sd` or `ci95`.
     pub spread: Option<(f64, String)>,
-    /// Runs.
+    /// The number of runs.
     pub n: Option<u32>,
-    /// Smallest, 5 %, median, 95 %, largest, where the paper prints these.
+    /// Minimum, 5 %, median, 95 %, maximum, if the paper prints these.
     pub five: Option<[f64; 5]>,
     /// Where it is printed.
     pub source: String,
@@ -252,65 +252,65 @@ pub struct PublishedNumber {
 /// A number measured here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredNumber {
-    /// The statistic that the paper has, in the row's unit.
+    /// The same statistic as the paper's, in the row's unit.
     pub value: f64,
-    /// Standard deviation of the values of the blocks.
+    /// The standard deviation of the values of the blocks.
     pub sd: Option<f64>,
-    /// Blocks.
+    /// The number of blocks.
     pub n: u32,
-    /// Smallest, 5 %, median, 95 %, largest of the values of the blocks.
+    /// Minimum, 5 %, median, 95 %, maximum of the values of the blocks.
     pub five: [f64; 5],
-    /// What the value is: `mean`, `median`, `95 % quantile`...
+    /// The statistic: `mean`, `median`, `95 % quantile`...
     pub statistic: String,
-    /// The unit of these numbers, where it is not the row's: what is measured here may be told
-    /// otherwise than in the paper.
+    /// The unit of these numbers, if it is not the row's, because what is measured here has another
+    /// unit than in the paper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
 }
 
-/// A claim and what became of it.
+/// A claim and its grade.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClaimReport {
-    /// Id.
+    /// The id of the claim.
     pub id: String,
-    /// What the paper says, in few words.
+    /// The claim of the paper, in few words.
     pub says: String,
-    /// Where.
+    /// Where the paper makes it.
     pub source: String,
-    /// The check, as it is written in the data.
+    /// The check, as the data states it.
     pub check: String,
-    /// What became of it.
+    /// The result of the check.
     pub grade: ClaimGrade,
-    /// What was compared: every ratio with its interval.
+    /// The ratios that were checked, each with its interval.
     pub seen: Vec<Seen>,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ClaimGrade {
     /// It was checked.
     Checked(Grade),
-    /// It could not be.
+    /// It could not be checked.
     NotRun {
-        /// Why.
+        /// The reason.
         not_run: String,
     },
 }
 
-/// A ratio that a claim looked at.
+/// A ratio that a claim was checked on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
-    /// As `nat tcp-rr / native tcp-rr` or `docker overhead of pxz`.
+    /// Its name, such as `nat tcp-rr / native tcp-rr` or `docker overhead of pxz`.
     pub what: String,
-    /// The ratio, or the overhead as a fraction where `is_overhead`.
+    /// The ratio, or the overhead as a fraction if `is_overhead`.
     pub estimate: f64,
-    /// Lower end of its 95 % interval.
+    /// The lower end of its 95 % interval.
     pub low: f64,
-    /// Upper end.
+    /// The upper end.
     pub high: f64,
-    /// Whether the three are fractions of a cost (+ is worse) and not ratios.
+    /// Whether the three numbers are fractions of a cost (+ is worse) rather than ratios.
     pub is_overhead: bool,
-    /// Blocks.
+    /// The number of blocks.
     pub n: u32,
 }

@@ -1,12 +1,12 @@
-//! Text on a terminal: columns, wrapping, and nothing that a name can do to the screen.
+//! Text on a terminal: columns, wrapping, and names that cannot control the screen.
 
 use unicode_width::UnicodeWidthChar;
 pub(crate) use weigh_model::harmless;
 
-/// Joins a number to its unit: wrapping never parts them. Shown as a space.
+/// Joins a number to its unit: wrapping never separates them. Shown as a space.
 pub(crate) const JOINER: char = '\u{a0}';
 
-/// Columns that a text takes.
+/// The width of a text in columns.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
@@ -16,7 +16,7 @@ const LONGEST_TEXT: usize = 4000;
 /// The longest name in a plot, characters.
 const LONGEST_NAME: usize = 200;
 
-/// A text without what is beyond so many characters, and how much that was.
+/// Cuts a text to `longest` characters. If anything is cut, the size of the whole is appended.
 fn cut(text: &str, longest: usize) -> String {
     match text.char_indices().nth(longest) {
         Some((end, _)) => format!("{}… (cut, {} bytes in all)", harmless(&text[..end]), text.len()),
@@ -24,20 +24,21 @@ fn cut(text: &str, longest: usize) -> String {
     }
 }
 
-/// A text of any origin and length as a page shows it: harmless, and cut.
+/// Text of any origin and length for a page: harmless, and cut.
 pub(crate) fn shown(text: &str) -> String {
     cut(text, LONGEST_TEXT)
 }
 
-/// Lines of output, each harmless, their breaks kept; of text that is short enough.
+/// Makes each line of an output harmless and keeps the line breaks. Only for text that is short
+/// enough.
 pub(crate) use weigh_model::harmless_lines as shown_lines;
 
-/// A name of any origin and length as a plot shows it: harmless, and cut.
+/// A name of any origin and length for a plot: harmless, and cut.
 pub(crate) fn shown_name(text: &str) -> String {
     cut(text, LONGEST_NAME)
 }
 
-/// A text in ASCII: signs that have a plain spelling get it, everything else is spelled out.
+/// Text in ASCII: signs with a plain spelling get it, all others are spelled out.
 pub(crate) fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -59,24 +60,24 @@ pub(crate) fn ascii(text: &str) -> String {
     out
 }
 
-/// Binds what must not be parted by a line break: a number and its unit, the bounds of an interval,
-/// `n` and its number.
+/// Keeps together what a line break must not separate: a number and its unit, the bounds of an
+/// interval, `n` and its number.
 pub(crate) fn join(text: &str) -> String {
     text.replace(' ', "\u{a0}")
 }
 
-/// Fills up with spaces on the right.
+/// Pads with spaces on the right.
 pub(crate) fn left(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-/// Fills up with spaces on the left.
+/// Pads with spaces on the left.
 pub(crate) fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-/// Lines of at most `width` columns, broken at spaces; a word that is longer than a line is broken
-/// where it must be.
+/// Lines of at most `width` columns, broken at spaces. A word that is longer than a line is broken
+/// where necessary.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -97,8 +98,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A word in pieces that fit a line; parts that are joined are taken apart before a part itself is
-/// cut.
+/// A word in pieces that fit a line. Joined parts are separated before a part is cut.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     if columns(word) <= width {
         return vec![word.into()];

@@ -1,28 +1,28 @@
-//! What went wrong and what is not equal: never hidden, told once each.
+//! What went wrong and what is not equal: never hidden, and each reported once.
 
 use crate::Report;
 use crate::group::{distinct, grouped};
 use weigh_stats::{Failure, Notice};
 
-/// A failure; one that several blocks have is told once.
+/// A failure. Blocks with the same failure share a line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FailureLine {
     pub environment: String,
     pub workload: String,
     pub reason: String,
     pub blocks: String,
-    /// Nothing is measured any more, or never was.
+    /// Whether it ended the measurement, or kept it from beginning.
     pub excluded: bool,
     pub logs: Vec<String>,
 }
 
 impl FailureLine {
-    /// What failed where, in which blocks, and why.
+    /// What failed and where, in which blocks, and why.
     pub(crate) fn sentence(&self) -> String {
         format!("{} in {}, {}: {}", self.workload, self.environment, self.blocks, self.reason)
     }
 
-    /// The first logs, and how many more there are.
+    /// The first logs, and the number of the others.
     pub(crate) fn shown_logs(&self, most: usize) -> Option<String> {
         let mut text = self.logs.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
         if self.logs.len() > most {
@@ -32,16 +32,16 @@ impl FailureLine {
     }
 }
 
-/// Warnings that ask for the same thing.
+/// Warnings that ask for the same action.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Advice {
-    /// What to do; empty where a warning does not say.
+    /// What to do; empty if the warning does not say.
     pub action: String,
     /// What was seen.
     pub seen: Vec<String>,
 }
 
-/// The failures, one line for those that are alike.
+/// The failures, with one line for those that are alike.
 pub(crate) fn failures(report: &Report) -> Vec<FailureLine> {
     let alike = |f: &&Failure| (f.environment.clone(), f.workload.clone(), f.reason.clone(), f.excluded);
     let groups = grouped(&report.failures, alike).into_iter();
@@ -67,9 +67,9 @@ pub(crate) fn all_warnings(report: &Report) -> impl Iterator<Item = Notice> {
     report.warnings.iter().cloned().chain(report.analysis.warnings.iter().map(Notice::from))
 }
 
-/// Groups warnings by what they ask for, so that ten cells with one cause are one piece of advice.
+/// Groups warnings by action, so that ten cells with one cause are one piece of advice.
 pub(crate) fn advice(warnings: impl Iterator<Item = Notice>) -> Vec<Advice> {
-    // What asks for nothing stands by itself.
+    // Warnings without an action are not grouped.
     let same =
         |notice: &Notice| (notice.action.clone(), notice.action.is_empty().then(|| notice.seen.clone()));
     let groups = grouped(warnings, same).into_iter();

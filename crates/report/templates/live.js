@@ -107,7 +107,7 @@
   function words(state) {
     const blocks = state.blocks > 0 ? `${state.blocks_done} of ${state.blocks} blocks are done` : `${state.blocks_done} blocks are done`;
     const doing = state.doing ? `; now ${state.doing}` : "";
-    return `Going on: ${blocks}${doing}. ${made.slice(made.indexOf("This page was made"))}`;
+    return `In progress: ${blocks}${doing}. ${made.slice(made.indexOf("This page was made"))}`;
   }
 
   async function ask() {

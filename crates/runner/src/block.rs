@@ -1,4 +1,4 @@
-//! One block: a fresh instance of every environment, every open unit, trial by trial.
+//! One block: a fresh instance of every environment, then every open unit, trial by trial.
 
 use crate::RunnerError;
 use crate::neighbours::{self, ActiveNeighbours, NeighbourResults, NeighbourTrial, TooFewGuests};
@@ -16,20 +16,20 @@ use weigh_model::{
     harmless_lines,
 };
 
-/// The neighbours that a trial can begin with, or its result where it cannot.
+/// The neighbours with which a trial can begin, or its result if it cannot.
 enum Gathered {
-    /// None where the workload has none.
+    /// None if the workload has no neighbours.
     Neighbours(Option<Box<ActiveNeighbours>>),
     Instead(Result<Measured, TrialFailure>),
 }
 
-/// What came of a trial in a guest that was launched.
+/// The result of a trial in a guest that was launched.
 struct GuestTrial {
     outcome: Result<Measured, Failure>,
     progress: Progress,
-    /// What the neighbours did, where there were any to the end.
+    /// What the neighbours did, if they were there to the end.
     neighbours: Option<NeighbourResults>,
-    /// Fewer guests were up than the workload asks for.
+    /// Set if fewer guests were up than the workload asks for.
     too_few: Option<TooFewGuests>,
     end: GuestEnd,
     guest_log: Option<PathBuf>,
@@ -41,7 +41,7 @@ pub(crate) enum Ready {
     Not { number: u64, failure: TrialFailure },
 }
 
-/// Records that the guest was alone, where the workload counts guests.
+/// Records that the guest was alone, if the workload counts guests.
 fn record_alone(workload: &WorkloadPlan, measured: &mut Measured) {
     if workload.neighbours.is_some() {
         for iteration in &mut measured.iterations {
@@ -50,7 +50,7 @@ fn record_alone(workload: &WorkloadPlan, measured: &mut Measured) {
     }
 }
 
-/// Where a trial belongs. Environment and workload are places in the plan.
+/// Identifies a trial. Environment and workload are places in the plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) block: u32,
@@ -65,7 +65,7 @@ impl Runner<'_> {
     /// Measures the open units of a block, given as (workload, attempt).
     pub(crate) fn block(&mut self, block: u32, open: &[(usize, u32)]) -> Result<Ended, RunnerError> {
         let order = order::of_block(self.plan, block);
-        // Starts come first: an instance that stands, even a frozen one, would be beside them.
+        // Starts come first, so that no instance, not even a frozen one, runs beside them.
         let is_start = |workload: &usize| self.plan.workloads[*workload].start.is_some();
         let (starts, commands): (Vec<usize>, Vec<usize>) = order.workloads.iter().partition(|w| is_start(w));
         let of = |some: &[usize]| -> Vec<(usize, u32)> {
@@ -89,7 +89,7 @@ impl Runner<'_> {
         self.units(block, &order, &commands, &open_commands)
     }
 
-    /// The open ones of these workloads, in this order.
+    /// Measures the open units of these workloads, in this order.
     fn units(
         &mut self,
         block: u32,
@@ -117,7 +117,7 @@ impl Runner<'_> {
         Ok(Ended::Done)
     }
 
-    /// A fresh instance, or the one of the whole run while it lives.
+    /// Launches a fresh instance, or keeps the one of the whole run while it lives.
     fn launch_for_block(&mut self, environment: usize) -> Result<Ended, RunnerError> {
         if self.interrupted() {
             return Ok(Ended::Interrupted);
@@ -138,8 +138,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// One workload in every environment, back to back. A trial with a signal that voids ends the
-    /// unit: what is left of it could not count.
+    /// Measures one workload in every environment, back to back. A trial with a voiding signal ends
+    /// the unit, because the rest of it could not count.
     fn unit(&mut self, place: Place, environments: &[usize]) -> Result<Ended, RunnerError> {
         let work = self.plan.workloads[place.workload].sliced;
         if let Some((work, length_us)) = work.zip(self.journal.history().slice_us(place.workload)) {
@@ -175,10 +175,10 @@ impl Runner<'_> {
         })
     }
 
-    /// Declares the unit of the last trial on record void if what the host saw of it says so. Also
-    /// asked before a run goes on: it may have died between the trial and its verdict.
+    /// Voids the unit of the last recorded trial if what the host saw of it requires that. Also
+    /// called when a run is resumed, which may have died between the trial and this decision.
     pub(crate) fn void_last_trial(&mut self) -> Result<bool, RunnerError> {
-        // What a run that goes on says of its load generator stands behind it.
+        // A resumed run records its load generator after the trial.
         let mut records = self.journal.records().iter().rev();
         let last = records.find(|record| !matches!(record, Record::Loader(_)));
         let Some(Record::Trial(trial)) = last else { return Ok(false) };
@@ -202,7 +202,7 @@ impl Runner<'_> {
         self.journal.event(Event::UnitVoid(void))
     }
 
-    /// Runs a trial, launches its guest first where that has died, and records the result.
+    /// Runs a trial, launches its guest first if that has died, and records the result.
     fn trial(&mut self, place: Place) -> Result<(), RunnerError> {
         let sequence = self.journal.history().trials();
         self.journal.event(Event::TrialStarted {
@@ -246,7 +246,7 @@ impl Runner<'_> {
         })
     }
 
-    /// Writes a trial down, counts it, and reports what it is the first to show.
+    /// Records a trial, counts it, and reports what it is the first to show.
     pub(crate) fn record_trial(&mut self, trial: Trial) -> Result<(), RunnerError> {
         let took_s = trial.took_s();
         self.count(&trial.outcome, took_s);
@@ -270,7 +270,7 @@ impl Runner<'_> {
         self.journal.event(finished)
     }
 
-    /// What this trial shows as the first one of its environment.
+    /// What this trial is the first of its environment to show.
     fn notices(&self, trial: &Trial) -> Vec<String> {
         let signals = Signals::of(trial);
         let history = self.journal.history();
@@ -290,7 +290,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The instance of an environment, launched again where it has died.
+    /// The instance of an environment, relaunched if it has died.
     pub(crate) fn ready_instance(&mut self, environment: usize) -> Result<Ready, RunnerError> {
         let dead = matches!(self.pool.entries[environment].state, State::Dead);
         if dead {
@@ -315,7 +315,7 @@ impl Runner<'_> {
         })
     }
 
-    /// The trial itself, in an instance that is ready.
+    /// Runs the trial itself in an instance that is ready.
     fn measure(
         &mut self,
         place: Place,
@@ -409,7 +409,7 @@ impl Runner<'_> {
         self.complain_about_logs(written.err())
     }
 
-    /// The result of a trial as it is recorded: too few guests are a result, too.
+    /// The result of a trial as it is recorded; too few guests are a result, too.
     fn outcome(
         &mut self,
         place: Place,
@@ -438,8 +438,8 @@ impl Runner<'_> {
         }
     }
 
-    /// The neighbours of a trial, where its workload has any, or the result of the trial without
-    /// them.
+    /// Gathers the neighbours of a trial, if its workload has any. If they cannot be gathered,
+    /// returns the result of the trial without them.
     fn gather(&mut self, place: Place, sequence: u64) -> Result<Gathered, RunnerError> {
         let workload = &self.plan.workloads[place.workload];
         let wanted = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
@@ -477,8 +477,8 @@ impl Runner<'_> {
         })
     }
 
-    /// Stops an instance that can no longer be used; the next trial of its environment launches
-    /// another.
+    /// Stops an instance that can no longer be used; the next trial of its environment launches a
+    /// new one.
     pub(crate) fn retire(
         &mut self,
         environment: usize,
@@ -491,8 +491,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A failure as records carry it: the output of the command goes to a file of its own, and what
-    /// of it is in the reason can be shown on any terminal.
+    /// Converts a failure to its recorded form: the command's output goes to a file of its own, and
+    /// the reason is made safe to show on any terminal.
     pub(crate) fn file_failure(
         &mut self,
         environment: usize,
@@ -511,7 +511,7 @@ impl Runner<'_> {
         Ok(TrialFailure { kind, reason: harmless_lines(&reason), log })
     }
 
-    /// A failed launch as records carry it.
+    /// Converts a failed launch to its recorded form.
     pub(crate) fn launch_failure(&self, failure: &LaunchFailure) -> TrialFailure {
         TrialFailure {
             kind: FailureKind::Launch,

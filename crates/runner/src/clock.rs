@@ -1,40 +1,40 @@
-//! Whether a guest's clock can be trusted: arithmetic only (method specification, "Clocks").
+//! Whether a guest's clock can be trusted: only the arithmetic (method specification, "Clocks").
 //!
 //! In an exchange the host reads its clock, asks, and reads its clock again when the guest's
-//! reading has come. The guest read its clock at some moment between the two; the middle is the
-//! best guess, and the truth is at most half of the round trip away, however unequal the two ways
-//! are, because both ends are moments that the guest's reading cannot be outside of. That is why
-//! the exchange with the shortest round trip is the best one, and why none has to be thrown away as
-//! an outlier: a delay makes its own exchange worse and no other.
+//! reading has arrived. The guest read its clock at some moment between the two. The middle is the
+//! best estimate, and the error is at most half of the round trip, however unequal the two ways
+//! are, because the guest's reading cannot lie outside of the two moments. So the exchange with the
+//! shortest round trip is the best one, and none has to be discarded as an outlier: a delay makes
+//! its own exchange worse and no other.
 //!
 //! Two exchanges give a rate. The guest's clock advanced by `G` while the host's advanced by `H`,
 //! known to within `e = (RTT_1 + RTT_2) / 2` of the time `M` between the two middles. So the true
-//! rate `G / H` is within `(G / M) e / (M - e)` of `G / M`: the bound e / M, with the time taken as
-//! the shortest that it can be.
+//! rate `G / H` is within `(G / M) e / (M - e)` of `G / M`: the bound e / M, with the shortest
+//! possible time in the denominator.
 
 use weigh_model::{ClockCheck, ClockState};
 
-/// A rate proven to be farther from 1 makes a trial void, parts per million.
+/// A rate proven to differ from 1 by more than this makes a trial void, parts per million.
 pub(crate) const VOID_PPM: f64 = 1000.0;
-/// A rate proven to be farther from 1 is worth a warning, parts per million.
+/// A rate proven to differ from 1 by more than this is worth a warning, parts per million.
 pub(crate) const WARN_PPM: f64 = 200.0;
-/// The bound that is waited for, parts per million. What is seen may be off by the bound, and the
-/// bound lies around what is seen: a clock within 200 ppm is then wholly within 200 + 2 * 400 =
+/// The bound to wait for, parts per million. The measured rate may be off by the bound, and the
+/// bound is added on both sides of it: a clock within 200 ppm is then wholly within 200 + 2 * 400 =
 /// 1000 ppm.
 const TELLING_PPM: f64 = (VOID_PPM - WARN_PPM) / 2.0;
-/// The longest wait for a bound that tells, nanoseconds.
+/// The longest wait for this bound, nanoseconds.
 const LONGEST_WAIT_NS: f64 = 2e9;
-/// What a duration may be off its bracket beside the round trip, nanoseconds.
+/// Allowed difference of a duration from its bracket in addition to the round trip, nanoseconds.
 const SLACK_NS: u64 = 1_000_000;
 
 /// Two readings of the host's monotonic clock and one of the guest's between them, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// Host, before it asked.
+    /// The host's reading before it asked.
     pub(crate) asked_ns: u64,
-    /// Guest.
+    /// The guest's reading.
     pub(crate) guest_ns: u64,
-    /// Host, when it had the answer.
+    /// The host's reading when it had the answer.
     pub(crate) answered_ns: u64,
 }
 
@@ -53,24 +53,24 @@ impl Exchange {
         i128::from(self.asked_ns).midpoint(i128::from(self.answered_ns))
     }
 
-    /// Guest's clock less the host's, to within half of the round trip.
+    /// The guest's clock minus the host's, to within half of the round trip.
     pub(crate) fn offset_ns(self) -> i64 {
         let offset = i128::from(self.guest_ns) - self.middle_ns();
         i64::try_from(offset).unwrap_or(if offset < 0 { i64::MIN } else { i64::MAX })
     }
 }
 
-/// Exchanges in a row.
+/// Several exchanges in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exchanged {
-    /// The one with the shortest round trip.
+    /// The exchange with the shortest round trip.
     pub(crate) best: Exchange,
-    /// Median round trip: what a message and its answer usually take.
+    /// Median round trip of a message and its answer.
     pub(crate) usual_round_trip_ns: u64,
 }
 
 impl Exchanged {
-    /// None without an exchange.
+    /// Returns none without an exchange.
     pub(crate) fn of(exchanges: &[Exchange]) -> Option<Self> {
         let best = *exchanges.iter().min_by_key(|exchange| exchange.round_trip_ns())?;
         let mut round_trips: Vec<u64> = exchanges.iter().map(|exchange| exchange.round_trip_ns()).collect();
@@ -79,14 +79,14 @@ impl Exchanged {
     }
 }
 
-/// The exchanges at the start and at the end of the time in which a guest was awake.
+/// The exchanges at the start and at the end of the time in which a guest is awake.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Awake {
     pub(crate) start: Exchanged,
     pub(crate) end: Exchanged,
 }
 
-/// Rate of a clock less 1, and how far off that may be, parts per million.
+/// Rate of a clock less 1, and the uncertainty of this rate, parts per million.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) ppm: f64,
@@ -100,18 +100,18 @@ impl Awake {
         u64::try_from(time).unwrap_or(0)
     }
 
-    /// How far off that time may be: half of each round trip, and a nanosecond for each reading's
-    /// last digit.
+    /// Uncertainty of that time: half of each round trip, and a nanosecond for each reading's last
+    /// digit.
     fn error_ns(self) -> f64 {
         (self.start.best.round_trip_ns() + self.end.best.round_trip_ns()) as f64 / 2.0 + 2.0
     }
 
-    /// What a message and its answer usually take around the trial; the slower of the two ends.
+    /// The usual round trip around the trial, that of the slower of the two ends.
     pub(crate) fn round_trip_ns(self) -> u64 {
         self.start.usual_round_trip_ns.max(self.end.usual_round_trip_ns)
     }
 
-    /// The rate of the guest's clock; none when the time is too short to say anything.
+    /// The rate of the guest's clock; none if the time is too short to tell.
     pub(crate) fn rate(self) -> Option<Rate> {
         let (time, error) = (self.time_ns() as f64, self.error_ns());
         if time <= error {
@@ -122,8 +122,8 @@ impl Awake {
         Some(Rate { ppm: (rate - 1.0) * 1e6, bound_ppm: rate.abs() * error / (time - error) * 1e6 })
     }
 
-    /// How much longer the guest should stay awake for its rate to be known, nanoseconds: 0 when it
-    /// is known already, and when the longest wait would not be enough.
+    /// How much longer the guest should stay awake for its rate to be known, nanoseconds: 0 if it
+    /// is known already, or if the longest wait would not be enough.
     pub(crate) fn wait_ns(self) -> u64 {
         if judge(self.rate()) != ClockState::Bracket {
             return 0;
@@ -137,7 +137,7 @@ impl Awake {
     }
 }
 
-/// What follows from a rate.
+/// Classifies a clock by its rate.
 pub(crate) fn judge(rate: Option<Rate>) -> ClockState {
     let Some(Rate { ppm, bound_ppm }) = rate else { return ClockState::Bracket };
     let (low, high) = (ppm - bound_ppm, ppm + bound_ppm);
@@ -160,16 +160,16 @@ pub(crate) struct Timed {
     pub(crate) bracket_ns: u64,
     /// By the probe, on the guest's clock.
     pub(crate) guest_ns: u64,
-    /// By the command itself, where it tells.
+    /// By the command itself, if it reports a duration.
     pub(crate) tool_ns: Option<u64>,
 }
 
 impl Timed {
     /// 0 when the durations fit the bracket, else the duration less the bracket.
     ///
-    /// A duration may be off by the round trip and 1 ms, and by what a clock may be off without
-    /// being void: in a minute that alone is 60 ms. The command's own duration may be shorter than
-    /// the run, never longer than it.
+    /// A duration may be off by the round trip and 1 ms, and by the deviation at which a clock is
+    /// not yet void, which alone is 60 ms in a minute. The command's own duration may be shorter
+    /// than the run, never longer.
     fn misfit_ns(self, round_trip_ns: u64) -> i64 {
         let rate = (self.bracket_ns as f64 * VOID_PPM * 1e-6) as u64;
         let allowance = round_trip_ns.saturating_add(SLACK_NS).saturating_add(rate);
@@ -202,7 +202,7 @@ fn worst_misfit_ns(runs: &[Timed], round_trip_ns: u64) -> i64 {
     if longest > 0 { longest } else { shortest }
 }
 
-/// The check of a clock of the guest's own.
+/// Checks a guest's own clock.
 pub(crate) fn check_own(awake: Awake, runs: &[Timed]) -> ClockCheck {
     let rate = awake.rate();
     let misfit_ns = worst_misfit_ns(runs, awake.round_trip_ns());
@@ -220,16 +220,16 @@ pub(crate) fn check_own(awake: Awake, runs: &[Timed]) -> ClockCheck {
     }
 }
 
-/// The check of a guest that reads the host's own clock. Such a clock cannot have stood still: a
-/// bracket that is longer than a duration tells of the channel.
+/// Checks a guest that reads the host's own clock. Such a clock cannot have stood still, so a
+/// bracket that is longer than a duration only shows a slow channel.
 pub(crate) fn check_shared(awake: Awake, runs: &[Timed]) -> ClockCheck {
     let misfit_ns = worst_misfit_ns(runs, awake.round_trip_ns());
     check(awake, if misfit_ns > 0 { ClockState::Wrong } else { ClockState::Shared }, misfit_ns)
 }
 
-/// The check of a guest that tells no time: its durations are the host's own, with the way to the
-/// guest in them. A command that says it took longer than there was time between request and answer
-/// has a wrong clock all the same.
+/// Checks a guest that reports no time: its durations are the host's own and include the way to the
+/// guest. A command that reports a longer duration than the time between request and answer has a
+/// wrong clock all the same.
 pub(crate) fn taken_here(runs: &[Timed]) -> ClockCheck {
     let whole = runs.iter().map(|run| Timed { guest_ns: run.bracket_ns, ..*run });
     let misfit_ns = worst_misfit_ns(&whole.collect::<Vec<_>>(), 0);

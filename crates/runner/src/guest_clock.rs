@@ -1,4 +1,4 @@
-//! The exchanges behind the check of a clock: when they are made, and with whom.
+//! The exchanges behind a clock check: when they are made, and with whom.
 
 use crate::clock::{self, Awake, Exchange, Exchanged, Timed};
 use std::time::{Duration, Instant};
@@ -7,36 +7,36 @@ use weigh_platforms::{Session, SessionError};
 
 /// Exchanges at each end of the time in which a guest is awake (method specification, "Clocks").
 const EXCHANGES: usize = 100;
-/// Fewer where the channel is so slow that they would take longer: then the bound is wide anyway,
-/// and it stays honest.
+/// Time limit of the exchanges at one end. A slow channel gets fewer exchanges; its bound is wide
+/// anyway, and remains valid.
 const LONGEST: Duration = Duration::from_millis(500);
-/// Exchanges with a guest that reads the host's clock: these only tell the round trip.
+/// Exchanges with a guest that reads the host's clock: they only measure the round trip.
 const FEW: usize = 3;
 
 /// Whose clock a guest reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GuestClock {
-    /// The host's.
+    /// The host's clock.
     Shared,
-    /// One of its own.
+    /// Its own clock.
     Own,
-    /// The host's, because nothing in the guest tells a time: its durations were taken here.
-    TakenHere,
-    /// Its durations are made up.
-    MadeUp,
+    /// The host's clock, because nothing in the guest reports a time: its durations are taken here.
+    HostTimed,
+    /// Not checked: the durations are a fake's, or are checked by other means.
+    Unchecked,
 }
 
 impl GuestClock {
-    /// Looks at a guest that has just been launched. It reads the host's clock when it runs on the
-    /// same boot of the same kernel and its reading lies within the bracket of an exchange: a time
-    /// namespace, or a kernel that only passes the host's identity on, does not.
+    /// Identifies the clock of a guest that has just been launched. It is the host's if the guest
+    /// runs on the same boot of the same kernel and its reading lies within an exchange's bracket.
+    /// A time namespace, or a kernel that only passes on the host's identity, fails this.
     pub(crate) fn identify(
         session: &mut Session,
         timed: bool,
         host_boot: &str,
     ) -> Result<Self, SessionError> {
         if !timed {
-            return Ok(Self::MadeUp);
+            return Ok(Self::Unchecked);
         }
         let boot = match session.facts(&[], &[]) {
             Ok(facts) => facts.boot,
@@ -46,17 +46,17 @@ impl GuestClock {
         match exchange(session) {
             Ok(reading) if boot.as_deref() == Some(host_boot) && reading.is_within() => Ok(Self::Shared),
             Ok(_) => Ok(Self::Own),
-            Err(SessionError::Refused { .. }) => Ok(Self::TakenHere),
+            Err(SessionError::Refused { .. }) => Ok(Self::HostTimed),
             Err(lost) => Err(lost),
         }
     }
 
-    /// The exchanges at one end; none where there is nothing to check.
+    /// The exchanges at one end; none if there is nothing to check.
     pub(crate) fn exchange(self, session: &mut Session) -> Result<Option<Exchanged>, SessionError> {
         let wanted = match self {
             Self::Shared => FEW,
             Self::Own => EXCHANGES,
-            Self::MadeUp | Self::TakenHere => return Ok(None),
+            Self::Unchecked | Self::HostTimed => return Ok(None),
         };
         let until = Instant::now() + LONGEST;
         let mut exchanges = Vec::with_capacity(wanted);
@@ -66,15 +66,15 @@ impl GuestClock {
         Ok(Exchanged::of(&exchanges))
     }
 
-    /// The check at the end of a trial. `start` is what [`GuestClock::exchange`] gave at its start.
-    /// The guest is kept awake and idle for a while where that is what it takes to tell its rate.
+    /// The check at the end of a trial. `start` is the result of [`GuestClock::exchange`] at its
+    /// start. The guest is kept awake and idle for a while if its rate cannot be told otherwise.
     pub(crate) fn check(
         self,
         session: &mut Session,
         start: Option<Exchanged>,
         runs: &[Timed],
     ) -> Result<Option<ClockCheck>, SessionError> {
-        if self == Self::TakenHere {
+        if self == Self::HostTimed {
             return Ok(Some(clock::taken_here(runs)));
         }
         let (Some(start), Some(end)) = (start, self.exchange(session)?) else { return Ok(None) };

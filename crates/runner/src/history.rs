@@ -19,8 +19,8 @@ pub(crate) const PATIENCE: u32 = 3;
 /// The state of a unit (block, workload).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// To be measured, as this attempt: it has no trial, or its last attempt was interrupted and
-    /// declared void.
+    /// To be measured, as this attempt: it has no trial yet, or its last attempt was interrupted
+    /// and declared void.
     Open {
         /// Number of the attempt.
         attempt: u32,
@@ -50,7 +50,7 @@ pub(crate) struct History<'a> {
     shown: BTreeSet<(usize, Notice)>,
     /// Whether noise no longer voids units.
     noisy: bool,
-    /// The rate of an open loop, operations a second, by workload id.
+    /// The rate of an open loop, operations per second, by workload id.
     paces: BTreeMap<String, f64>,
     /// What the pilot decided about slices, by workload id: their length in microseconds.
     slices: BTreeMap<String, Option<u32>>,
@@ -59,7 +59,7 @@ pub(crate) struct History<'a> {
     measured: bool,
     trial_s: f64,
     /// Number of units that count, by workload, cached until the next record: a run of a day has
-    /// ten thousand units and asks as often.
+    /// ten thousand units and asks for the number as often.
     valid: OnceCell<Vec<u32>>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct History<'a> {
 struct Attempt {
     number: u32,
     environments: BTreeSet<usize>,
-    /// Nominal length of its slices, microseconds, where it has any.
+    /// Nominal length of its slices, microseconds, if it has any.
     slice_us: Option<u32>,
     void: Option<VoidCause>,
 }
@@ -116,7 +116,7 @@ impl<'a> History<'a> {
             }
             Record::Slicing(slicing) => {
                 self.slices.insert(slicing.workload.clone(), slicing.length_us);
-                // Units of another length are void, and what was concluded from them with them.
+                // Units of another length are void, and so are the conclusions from them.
                 let workload = self.plan.workloads.iter().position(|w| w.id == slicing.workload);
                 self.concluded.retain(|(_, of), _| Some(*of) != workload);
             }
@@ -206,7 +206,7 @@ impl<'a> History<'a> {
         self.paces.get(workload).copied()
     }
 
-    /// The length of the slices of a workload, microseconds; none where its trials are whole.
+    /// The length of the slices of a workload, microseconds; none if its trials are whole.
     pub(crate) fn slice_us(&self, workload: usize) -> Option<u32> {
         *self.slices.get(&self.plan.workloads[workload].id)?
     }
@@ -268,7 +268,7 @@ impl<'a> History<'a> {
         active.all(|environment| unit.environments.contains(&environment))
     }
 
-    /// Units of the workload that count.
+    /// Number of units of the workload that count.
     pub(crate) fn valid(&self, workload: usize) -> u32 {
         self.valid.get_or_init(|| self.count_valid()).get(workload).copied().unwrap_or(0)
     }
@@ -295,7 +295,7 @@ impl<'a> History<'a> {
         cut.collect()
     }
 
-    /// Units that count, but whose slices have another length than the workload has by now.
+    /// Units that count, but whose slices have another length than the workload has now.
     pub(crate) fn superseded_units(&self) -> Vec<VoidUnit> {
         let superseded = self.units.iter().filter_map(|(&(block, workload), unit)| {
             let other = unit.slice_us.is_some() && unit.slice_us != self.slice_us(workload);

@@ -1,4 +1,4 @@
-//! Writes records and events, and keeps what follows from them.
+//! Writes records and events, and keeps the state that follows from them.
 
 use crate::RunnerError;
 use crate::history::History;
@@ -12,9 +12,9 @@ pub(crate) struct Journal<'a> {
     store: &'a mut RunDirectory,
     emit: &'a mut dyn FnMut(Event),
     records: Vec<Record>,
-    /// Keeps only the last record of trials and void units in memory: a long run has too many of
-    /// them, and what follows from them is in the history.
-    forgets: bool,
+    /// Set in a run of fixed duration: only the last record of trials and void units is kept in
+    /// memory, because there are too many of them. The history has what follows from them.
+    drops_old_trials: bool,
     history: History<'a>,
     sync: Duration,
 }
@@ -27,9 +27,9 @@ impl<'a> Journal<'a> {
     ) -> Result<Self, RunnerError> {
         let read = store.records()?;
         let history = History::new(plan, &read.records);
-        let forgets = matches!(plan.effort, Effort::Lasting { .. });
+        let drops_old_trials = matches!(plan.effort, Effort::Lasting { .. });
         let records = read.records;
-        let mut journal = Self { store, emit, records, forgets, history, sync: Duration::ZERO };
+        let mut journal = Self { store, emit, records, drops_old_trials, history, sync: Duration::ZERO };
         if let Some(message) = read.recovered {
             journal.warn(message)?;
         }
@@ -40,14 +40,14 @@ impl<'a> Journal<'a> {
     pub(crate) fn append(&mut self, record: Record) -> Result<(), RunnerError> {
         self.sync += self.store.append(&record)?;
         self.history.add(&record);
-        if self.forgets && is_of_a_trial(&record) {
+        if self.drops_old_trials && is_of_a_trial(&record) {
             self.records.retain(|record| !is_of_a_trial(record));
         }
         self.records.push(record);
         Ok(())
     }
 
-    /// Records a warning without reporting it, where the caller gets an error as well.
+    /// Records a warning without reporting it, because the caller gets an error as well.
     pub(crate) fn file_warning(&mut self, message: String) -> Result<(), RunnerError> {
         Ok(self.store.append_event(&Timestamped { at: utc_now(), event: Event::Warning { message } })?)
     }
@@ -63,7 +63,7 @@ impl<'a> Journal<'a> {
         self.event(Event::Warning { message })
     }
 
-    /// Hands buffered events to the system. For the time between blocks.
+    /// Hands buffered events to the system. Meant for the time between blocks.
     pub(crate) fn flush(&mut self) -> Result<(), RunnerError> {
         Ok(self.store.flush_events()?)
     }
@@ -72,8 +72,8 @@ impl<'a> Journal<'a> {
         &self.history
     }
 
-    /// What is in memory: all records, in a run that lasts those before its first trial of this
-    /// process, and the last.
+    /// The records in memory: all of them, or in a run of fixed duration all but those of trials
+    /// and void units, of which the last one is kept once this process has measured a trial.
     pub(crate) fn records(&self) -> &[Record] {
         &self.records
     }

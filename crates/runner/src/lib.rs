@@ -10,47 +10,47 @@
 //!   all instances stopped      then intervals, then: enough?
 //! ```
 //!
-//! The runner prints nothing: it tells [`Event`]s. It keeps no state of its own: what is done and
-//! what comes next is read off the records (`history.rs`), so a run that was killed is resumed by
+//! The runner prints nothing: it emits [`Event`]s. It keeps no state of its own: it derives what is
+//! done and what comes next from the records (`history.rs`), so a run that was killed is resumed by
 //! calling [`run`] again on its directory.
 //!
-//! # What follows from what
+//! # Consequences of failures and limits
 //! - **A failed pilot cell** is never measured: it has a record [`weigh_model::Exclusion`] from
-//!   block 0, and no trials. Its environment and its workload go on without it, the baseline's too
-//!   (absolute values remain).
+//!   block 0, and no trials. Its environment and its workload go on without it, even if it is the
+//!   baseline's (absolute values remain).
 //! - **A launch that fails** at the start of a block fails each of the environment's trials of that
 //!   block. A guest that dies fails its trial; the next trial gets a fresh instance, one launch per
 //!   trial at most.
 //! - **A cell that hangs, kills its guest or has a wrong clock three times in a row** is excluded
 //!   from the next block on.
-//! - **An interrupted unit** (block, workload) is void, all its environments with it; resuming
-//!   redoes it as the next attempt at the same place. Units that are void for another cause are
+//! - **An interrupted unit** (block, workload) is void in all its environments; a resumed run
+//!   repeats it as the next attempt at the same place. Units that are void for another cause are
 //!   replaced by further blocks, up to twice the planned number.
 //! - **Noise of the host** (steal, foreign CPU, a throttle) beyond the plan's limits voids the unit
-//!   and ends it there, decided from the host's signals alone (`noise.rs`). Where most units would
-//!   be void, noise voids nothing from the next block on, and the record [`weigh_model::NoisyHost`]
-//!   says so.
+//!   and ends it there, decided from the host's signals alone (`noise.rs`). If most units would be
+//!   void, noise no longer voids units from the next block on, and the record
+//!   [`weigh_model::NoisyHost`] says so.
 //! - **A clock** is checked in every trial (`clock.rs`). A wrong one voids the unit, and three in a
 //!   row exclude the cell as hangs do, so that the other environments of the run get their numbers.
-//!   One that cannot be judged gives the host's brackets.
+//!   If a clock cannot be judged, the host's brackets are used as durations.
 //! - **Random reads** that the host's device did not see fail the trial: a cache was measured.
-//! - **A budget** ends the run before a block that takes longer than what is left, judged by the
-//!   longest of the last five blocks; one block is always measured. A resumed run has spent the
-//!   host time of its trials on record.
-//! - **A run that is to fit its budget** leaves out, after the pilot, what costs the most time for
+//! - **A budget** ends the run before a block that would take longer than the time left, judged by
+//!   the longest of the last five blocks; one block is always measured. A resumed run has already
+//!   spent the host time of its recorded trials.
+//! - **A run that has to fit its budget** leaves out, after the pilot, what costs the most time for
 //!   each comparison, until the planned blocks fit. What is left out has a record
 //!   [`weigh_model::Exclusion`] from block 0.
 //! - **The environment of every command** is `PATH` (the usual one of root), `HOME=/tmp`,
 //!   `LC_ALL=C` and `WEIGH_PAD`, whose random length is the same for all environments of a block;
-//!   nothing of the user's own is in it.
-//! - **Set-up and tear-down** of a workload stand around its trial, and around its run in the
-//!   pilot: a failed set-up fails the trial, a tear-down is run after failures, too. `{scratch}` is
-//!   another directory in every trial.
+//!   nothing of the user's own environment is in it.
+//! - **Set-up and tear-down** of a workload surround its trial, and its run in the pilot: a failed
+//!   set-up fails the trial, and the tear-down runs after failures, too. `{scratch}` is another
+//!   directory in every trial.
 //! - **A server** is driven from outside of the guest, by a load generator on the host's other CPUs
-//!   (`serve.rs`). One that does not come up, ends early or cannot be reached fails its trial. What
-//!   the loader reaches against a server that answers at once is found out in the pilot.
-//! - **Raw output** is in `logs/<environment>-<workload>.log`, up to 64 MiB; that of a failed
-//!   command in a file of its own, named in the failure.
+//!   (`serve.rs`). One that does not come up, ends early or cannot be reached fails its trial. The
+//!   pilot measures what the loader reaches against a server that answers at once.
+//! - **Raw output** is in `logs/<environment>-<workload>.log`, up to 64 MiB; the output of a failed
+//!   command is in a file of its own, named in the failure.
 
 mod block;
 mod clock;
@@ -76,7 +76,7 @@ mod trial;
 
 #[cfg(test)]
 mod tests;
-// The bench of the tests is written for users of this crate.
+// The test bench is written for users of this crate.
 #[cfg(test)]
 extern crate self as weigh_runner;
 
@@ -89,45 +89,44 @@ use weigh_observe::Sensors;
 use weigh_platforms::{Host, PlatformError};
 use weigh_store::RunDirectory;
 
-/// What a run needs.
+/// The inputs of a run.
 pub struct Run<'a> {
-    /// What to do.
+    /// The plan to run.
     pub plan: &'a Plan,
-    /// Where to do it.
+    /// The host on which it runs.
     pub host: &'a Host,
-    /// The machine, for the records.
+    /// The machine's facts, for the records.
     pub host_facts: &'a HostFacts,
-    /// Where the records go, open for writing. When it holds records already, the run goes on from
-    /// there.
+    /// Where the records go, open for writing. If it holds records already, the run is resumed.
     pub store: &'a mut RunDirectory,
-    /// What observes the trials. Attached to every instance while it lives, read before and after
-    /// the measured commands.
+    /// The sensors that observe the trials. They are attached to every instance while it lives, and
+    /// read before and after the measured commands.
     pub sensors: &'a mut dyn Sensors,
-    /// Turned true by a signal handler: the run ends after the trial that it is in.
+    /// Set by a signal handler: the run ends after the current trial.
     pub interrupt: &'a AtomicBool,
-    /// Takes every event, in order, between trials.
+    /// Receives every event, in order, between trials.
     pub emit: &'a mut dyn FnMut(Event),
-    /// How it is done.
+    /// The options of the run.
     pub options: RunOptions,
 }
 
-/// How a run is done.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunOptions {
-    /// Begin with the first block. Then the only estimate is that of the manifests, and a cell that
-    /// cannot run fails in every block. A run of one block, and a run that has trials on record,
-    /// have no pilot anyway.
+    /// Begins with the first block. Then the only estimate is that of the manifests, and a cell
+    /// that cannot run fails in every block. A run of one block, and a run that has trials on
+    /// record, have no pilot anyway.
     pub skip_pilot: bool,
-    /// Leave out an environment with unintended differences instead of ending the run: for runs
+    /// Leaves out an environment with unintended differences instead of ending the run: for runs
     /// whose environments the user did not name.
     pub leave_out_unequal: bool,
-    /// Thawed time that every environment of a sliced unit gets at least, beside that of a few
-    /// rounds; as the size of the workload says when absent.
+    /// Least thawed time of every environment of a sliced unit, in addition to that of a few
+    /// rounds; set by the size of the workload when absent.
     pub sliced_time: Option<Duration>,
-    /// Leave out environments and workloads after the pilot until the planned blocks fit the
+    /// Leaves out environments and workloads after the pilot until the planned blocks fit the
     /// budget: for quick runs whose environments the user did not name.
     pub fit_budget: bool,
-    /// Tell no effects while it goes on: of a pilot only the spread may be seen (method
+    /// Reports no effects during the run: only the spread of a pilot study may be seen (method
     /// specification, "Planning a run").
     pub blind: bool,
 }
@@ -135,30 +134,30 @@ pub struct RunOptions {
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Finish {
-    /// Why.
+    /// Why it ended.
     pub reason: FinishReason,
     /// Blocks in which every workload that can run has a unit that counts.
     pub blocks_done: u32,
-    /// What it took.
+    /// What the run took.
     pub statistics: RunStatistics,
 }
 
-/// What a run took, without what it took before it was resumed. Times are the host's, in seconds.
+/// What a run took, not counting the time before it was resumed. Times are the host's, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RunStatistics {
-    /// Trials, failed ones too.
+    /// Number of trials, including failed ones.
     pub trials: u64,
-    /// Commands that were run to warm up.
+    /// Number of warm-up commands.
     pub warm_ups: u64,
-    /// Launches, failed ones too.
+    /// Number of launches, including failed ones.
     pub launches: u64,
-    /// Everything.
+    /// The whole run.
     pub total_s: f64,
-    /// From the call of the platform to the first answer of the probe, and the first freezing.
+    /// Launches: from the call of the platform to the probe's first answer and the first freeze.
     pub launch_s: f64,
-    /// Ending instances.
+    /// Stopping instances.
     pub stop_s: f64,
-    /// Trials from thaw to freeze; launches within a trial are not in it.
+    /// Trials from thaw to freeze, without launches within a trial.
     pub trial_s: f64,
     /// Measured commands, from the request to the answer.
     pub command_s: f64,
@@ -166,10 +165,10 @@ pub struct RunStatistics {
     pub sync_s: f64,
 }
 
-/// A run that cannot go on. What is recorded is safe; guests are stopped, or left to the ledger.
+/// Why a run cannot go on. What is recorded is safe; guests are stopped, or left to the ledger.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
-    /// The plan names nothing to compare.
+    /// The plan lacks environments, workloads or blocks.
     #[error("the plan has no {0}; add one")]
     Empty(&'static str),
     /// Two entries of the plan would have the same name in the samples.
@@ -186,10 +185,10 @@ pub enum RunnerError {
     /// The run directory belongs to another plan.
     #[error("the run directory was made for another plan; go on with the plan that is in it")]
     OtherPlan,
-    /// An environment that this version cannot make.
+    /// This version does not support an environment.
     #[error(transparent)]
     Environment(#[from] SpecError),
-    /// Guests have unintended differences. Nothing was measured; the facts are on record.
+    /// Guests have unintended differences. Nothing was measured; the facts are recorded.
     #[error("guests are not like {baseline}{}", listed(unequal, baseline))]
     Unequal {
         /// Name of the environment that the others are compared with.
@@ -197,12 +196,12 @@ pub enum RunnerError {
         /// What differs, by environment.
         unequal: Vec<UnequalEnvironment>,
     },
-    /// The machine that load generators are to run on cannot be used. Nothing was measured.
+    /// The machine for load generators cannot be used. Nothing was measured.
     #[error("the machine {machine} cannot run load generators")]
     Loader {
         /// What the plan calls it.
         machine: String,
-        /// Why not, with what to do.
+        /// Why not, with a remedy.
         source: PlatformError,
     },
     /// The root file system of the guests could not be made.
@@ -223,7 +222,7 @@ pub struct UnequalEnvironment {
     pub differences: Vec<parity::Difference>,
 }
 
-/// Every difference on a line of its own.
+/// Formats every difference on a line of its own.
 fn listed(unequal: &[UnequalEnvironment], baseline: &str) -> String {
     let line = |environment: &str, d: &parity::Difference| {
         format!("\n  {} of {environment} is {}, of {baseline} {}", d.key, d.value, d.baseline_value)

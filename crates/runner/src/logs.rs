@@ -1,7 +1,7 @@
-//! Raw output of the commands, in the run's `logs/`.
+//! Raw output of the commands, in the run's `logs/` directory.
 //!
 //! Nothing is written while a trial is measured, and nothing is synced: a log that a crash cuts
-//! short costs an explanation, not a sample.
+//! short loses an explanation, not a sample.
 
 use rustix::fs::OFlags;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,19 +15,19 @@ use weigh_store::RunDirectory;
 
 /// Length after which the log of a cell takes no more output.
 const FULL_BYTES: u64 = 64 << 20;
-/// Output of one trial that is held in memory; beyond it is written between two iterations.
+/// Output of one trial that is held in memory; more output is written between two iterations.
 const HELD_BYTES: usize = 32 << 20;
 
-/// What the logs of all cells together take in a run that lasts, bytes, beside those of failed
-/// commands: half of it for what was said first, half for what was said last.
+/// Bound on the logs of all cells together in a run of fixed duration, bytes, without those of
+/// failed commands: half of it for the earliest output, half for the latest.
 const LASTING_BYTES: u64 = 48 << 20;
-/// Failed commands of a cell whose output has a file of its own in a run that lasts.
+/// Failed commands of a cell whose output gets a file of its own in a run of fixed duration.
 const LASTING_FAILURES: u32 = 20;
-/// The most that such a file has, bytes.
+/// The largest size of such a file, bytes.
 const LASTING_FAILURE_BYTES: usize = 64 << 10;
 
-/// Letters of a cell's name that go into a file name: a user's command may be long, and a name has
-/// at most 255 bytes.
+/// Letters of a cell's name that go into a file name: a user's command may be long, and a file name
+/// has at most 255 bytes.
 const LONGEST_NAME: usize = 120;
 
 /// The logs of all cells.
@@ -47,24 +47,24 @@ pub(crate) struct CellLog {
     length: u64,
     full: bool,
     held: Vec<u8>,
-    /// In a run that lasts.
+    /// Set in a run of fixed duration.
     bounds: Option<Bounds>,
 }
 
-/// What bounds the log of a cell in a run that lasts: what is said first stays, and of the rest
-/// what is said last, in two files that take turns.
+/// Bounds on the log of a cell in a run of fixed duration: the earliest output stays, and the
+/// latest is kept in two files that take turns.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// What is said first, bytes.
+    /// Size of the earliest output, bytes.
     first: u64,
-    /// Each of the two files, bytes.
+    /// Size of each of the two files for the latest output, bytes.
     last: u64,
-    /// Failures that may still have a file.
+    /// Failures that may still have a file of their own.
     failures: u32,
 }
 
 impl Bounds {
-    /// Of one of so many cells.
+    /// The bounds of one cell of this plan.
     fn of(plan: &Plan) -> Option<Self> {
         let cells = (plan.environments.len() * plan.workloads.len()).max(1) as u64;
         let each = LASTING_BYTES / cells;
@@ -77,10 +77,10 @@ impl Bounds {
 }
 
 impl RawLogs {
-    /// Finds a file name for each cell. Names that become alike by being shortened or by leaving
-    /// out unsafe characters are numbered.
+    /// Finds a file name for each cell. Names that become equal when they are shortened or lose
+    /// unsafe characters are numbered.
     pub(crate) fn new(plan: &Plan, store: &RunDirectory) -> Self {
-        // As `log_path` makes its paths absolute, so that one is a prefix of the other.
+        // Absolute, as `log_path` makes its paths, so that one is a prefix of the other.
         let directory = std::path::absolute(store.path()).unwrap_or_else(|_| store.path().to_path_buf());
         let mut taken = BTreeSet::new();
         let mut cells = BTreeMap::new();
@@ -112,10 +112,10 @@ impl RawLogs {
         !std::mem::replace(&mut self.complained, true)
     }
 
-    /// A path as records carry it: relative to the run directory where it lies within.
+    /// Converts a path to its recorded form: relative to the run directory if it lies within.
     pub(crate) fn relative(&self, path: &Path) -> String {
         let within = |directory: &Path| path.strip_prefix(directory).ok().map(Path::to_path_buf);
-        // Platforms are given an absolute path, whatever the user's was.
+        // Platforms are given an absolute path, even if the user's path was relative.
         let inside = within(&self.directory)
             .or_else(|| std::path::absolute(&self.directory).ok().and_then(|directory| within(&directory)));
         inside.unwrap_or_else(|| path.into()).display().to_string()
@@ -132,7 +132,7 @@ impl CellLog {
         if self.held.len() > HELD_BYTES { self.write() } else { Ok(()) }
     }
 
-    /// Writes what is held.
+    /// Writes the held output.
     pub(crate) fn write(&mut self) -> io::Result<()> {
         if self.held.is_empty() {
             return Ok(());
@@ -144,9 +144,9 @@ impl CellLog {
         if self.length >= self.bounds.map_or(FULL_BYTES, |bounds| bounds.first) {
             self.full = true;
             let rest = match self.bounds {
-                None => "that of failed commands is in files of their own".to_string(),
+                None => "the output of failed commands is in separate files".to_string(),
                 Some(_) => {
-                    format!("what was said last is in {0}-last.log and {0}-last-before.log", self.stem)
+                    format!("the last output is in {0}-last.log and {0}-last-before.log", self.stem)
                 }
             };
             let mebibytes = self.length as f64 / f64::from(1 << 20);
@@ -158,11 +158,11 @@ impl CellLog {
         to_append(&self.path)?.write_all(&held)
     }
 
-    /// Writes what is held to the later of the two files of what was said last, and begins anew
-    /// when it is full.
+    /// Appends the held output to the later of the two files for the latest output. When that file
+    /// is full, it replaces the earlier one, and a new one begins.
     fn write_last(&mut self, most: u64) -> io::Result<()> {
         let mut held = std::mem::take(&mut self.held);
-        // A single trial may say more than a file holds: its end is what explains most.
+        // If a single trial has more output than a file holds, the end explains most.
         let most_of_one = usize::try_from(most).unwrap_or(usize::MAX);
         held.drain(..held.len().saturating_sub(most_of_one));
         let last = self.path.with_file_name(format!("{}-last.log", self.stem));
@@ -174,8 +174,8 @@ impl CellLog {
     }
 
     /// Writes the whole output of a failed command into a file of its own and returns the file.
-    /// `when` tells it from others. In a run that lasts that is the end of it, and after many
-    /// failures it goes where the rest goes.
+    /// `when` distinguishes it from others. In a run of fixed duration only the end of the output
+    /// is kept, and after many failures it goes to the cell's log.
     pub(crate) fn write_failure(
         &mut self,
         when: &str,
@@ -198,14 +198,14 @@ impl CellLog {
             }
             bounds.failures -= 1;
         }
-        // One of an earlier run of the same trial.
+        // Removes the file of an earlier attempt at the same trial.
         let _ = std::fs::remove_file(&path);
         to_append(&path)?.write_all(&content)?;
         Ok(path)
     }
 }
 
-/// A log to append to: never one that a link in the directory leads to.
+/// Opens a log for appending; never follows a link in the directory.
 fn to_append(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     OpenOptions::new().create(true).append(true).custom_flags(flags.bits() as i32).open(path)
@@ -269,7 +269,7 @@ mod tests {
         let long = completed(&vec![b'x'; 16 << 20], 16 << 20);
         for _ in 0..6 {
             log.hold("long", &long).unwrap();
-            // What is held is bounded, whatever a trial says.
+            // The held output is bounded, however much a trial prints.
             assert!(log.held.len() <= HELD_BYTES + (17 << 20));
         }
         log.write().unwrap();
@@ -298,14 +298,14 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
         let first = read("a-u.log");
         assert!(first.starts_with("=== trial 0,") && first.len() < 11_000, "{}", first.len());
-        assert!(first.contains("takes no more output; what was said last is in a-u-last.log"), "{first}");
+        assert!(first.contains("takes no more output; the last output is in a-u-last.log"), "{first}");
         let (last, before) = (read("a-u-last.log"), read("a-u-last-before.log"));
         assert!(last.contains("=== trial 1999,") && last.len() <= 5_000 && before.len() <= 5_000);
-        // A trial that says more than there is room for leaves its end.
+        // A trial that prints more than there is room for leaves the end of its output.
         log.hold("long", &completed(&[b"x".repeat(20_000), b"the end".to_vec()].concat(), 20_007)).unwrap();
         log.write().unwrap();
         assert!(read("a-u-last.log").contains("the end") && read("a-u-last.log").len() <= 5_000);
-        // Failures have files, until there are many.
+        // Failures have files, up to a limit.
         for trial in 0..50 {
             let output = [b"y".repeat(1 << 20), b"why".to_vec()].concat();
             log.write_failure(&format!("trial-{trial}"), "it broke", &completed(&output, 9)).unwrap();

@@ -7,8 +7,8 @@ use weigh_model::{Conclusion, ConclusionReason, FinishReason, Record};
 use weigh_stats::{Due, Options, collect, conclusions};
 
 impl Runner<'_> {
-    /// Puts on record what a look at these workloads concludes, each given with its units that
-    /// count, and settles those of which nothing is left to measure.
+    /// Records what a look at these workloads concludes, each given with its number of units that
+    /// count, and settles those that have nothing left to measure.
     pub(crate) fn conclude_at_looks(&mut self, due: &[(usize, u32)], target: f64) -> Result<(), RunnerError> {
         let plan = self.plan;
         let collected = collect(plan, self.journal.records());
@@ -44,7 +44,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Why a workload of which nothing is left to measure ended.
+    /// Why a workload with nothing left to measure ended.
     fn reason_of(&self, workload: usize) -> FinishReason {
         let reasons: Vec<ConclusionReason> = self.journal.history().conclusions(workload).collect();
         if reasons.contains(&ConclusionReason::LastLook) {

@@ -11,7 +11,7 @@
 //!   neighbours stop        or are frozen, where they stay
 //! ```
 //!
-//! Where fewer guests can be up than were asked for, their number is the only result of the trial.
+//! If fewer guests can be up than were asked for, their number is the only result of the trial.
 
 mod rates;
 mod watch;
@@ -41,20 +41,20 @@ use weigh_platforms::{Guest, GuestRequest};
 use weigh_workloads::without_neighbours;
 use work::{StopToken, Task, TaskResult};
 
-/// For the init of a neighbour; an emulated machine is slow.
+/// Deadline for the init of a neighbour; an emulated machine is slow.
 const INIT_DEADLINE: Duration = Duration::from_secs(120);
 /// Neighbours that start at the same time, per CPU: enough that no CPU waits for a disk, and few
 /// enough that none of them misses its deadline because of the others.
 const LANES_PER_CPU: usize = 4;
 /// How often a long wait checks whether the user has interrupted the run.
 const POLL: Duration = Duration::from_millis(200);
-/// How long it may take until the loads of all neighbours run.
+/// Deadline for the loads of all neighbours to run.
 const LOADED_DEADLINE: Duration = Duration::from_secs(120);
-/// How long a neighbour's last run may go on after the trial, so that it counts.
+/// How long a neighbour's last run may continue after the trial so that it counts.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long all neighbours may take to reply that they have ended.
 const ENDED_DEADLINE: Duration = Duration::from_secs(60);
-/// Roughly how long one neighbour takes to start, seconds: as a container does.
+/// Rough time that one neighbour takes to start, seconds: that of a container.
 const LAUNCH_S: f64 = 0.1;
 /// Why a trial that the user interrupted has no values.
 const INTERRUPTED: &str = "interrupted while the neighbours started";
@@ -63,7 +63,7 @@ const INTERRUPTED: &str = "interrupted while the neighbours started";
 pub(crate) struct ActiveNeighbours {
     /// Dropped before the guest pool, to which it can send requests.
     memory: Option<MemoryWatch>,
-    /// What they do; none where they are idle. Dropped before the guest pool, which could not stop
+    /// What they do; none if they are idle. Dropped before the guest pool, which could not stop
     /// otherwise.
     task: Option<RunningTask>,
     /// How many of them were asked to work.
@@ -80,7 +80,7 @@ pub(crate) struct ActiveNeighbours {
     floor: u64,
 }
 
-/// A task that is stopped when the trial is given up.
+/// A task that is stopped when the trial is abandoned.
 struct RunningTask(Arc<Task>);
 
 impl Drop for RunningTask {
@@ -106,7 +106,7 @@ pub(crate) struct TooFewGuests {
     /// Guests that were up, the measured one among them.
     pub(crate) up: u32,
     pub(crate) reason: String,
-    /// The user ended it.
+    /// Whether the user interrupted it.
     pub(crate) interrupted: bool,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct NeighbourResults {
 /// Starts the neighbours of a workload, or thaws those that stayed from an earlier trial.
 ///
 /// # Errors
-/// Neighbours cannot do this at all. Too few of them is the inner result.
+/// The neighbours cannot be used at all. Too few neighbours are the inner error.
 pub(crate) fn gather(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
@@ -131,7 +131,7 @@ pub(crate) fn gather(
     interrupt: &AtomicBool,
 ) -> Result<Result<ActiveNeighbours, TooFewGuests>, Failure> {
     if wanted.load == Load::Same && place.workload.staging.server.is_some() {
-        let reason = "neighbours cannot be servers as the measured one is, which is loaded on CPUs that all of them would share; \
+        let reason = "neighbours cannot be servers like the measured one, because all of them would be loaded from the same CPUs; \
                       measure it with other loads, as in --neighbours http";
         return Err(Failure::new(FailureKind::Preparation, reason));
     }
@@ -160,8 +160,8 @@ pub(crate) fn gather(
     }))
 }
 
-/// The guests beside the measured one, how many of them were launched, and why there are too few of
-/// them, if so.
+/// Returns the guests beside the measured one, how many of them were launched, and why there are
+/// too few of them, if so.
 fn pool_of(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
@@ -197,8 +197,8 @@ fn memory_of(request: &GuestRequest, guest_pool: &GuestPool) -> u64 {
     request.memory_bytes.filter(|_| can.memory_limit || can.sized_memory).unwrap_or(0)
 }
 
-/// Roughly how long a trial takes that would take `alone_s` without neighbours, seconds: they have
-/// to start, and may have to share one CPU.
+/// Rough time of a trial, seconds, that would take `alone_s` without neighbours: the neighbours
+/// have to start, and may all share one CPU.
 pub(crate) fn with_neighbours_s(workload: &WorkloadPlan, alone_s: f64) -> f64 {
     let Some(neighbours) = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1) else {
         return alone_s;
@@ -207,20 +207,20 @@ pub(crate) fn with_neighbours_s(workload: &WorkloadPlan, alone_s: f64) -> f64 {
     alone_s * slower + LAUNCH_S * f64::from(neighbours.guests - 1)
 }
 
-/// The memory of the host, and how much of it stays free.
+/// The memory of the host, and how much of it must stay free.
 struct Room {
     available: fn() -> Option<u64>,
     floor: u64,
 }
 
 impl Room {
-    /// Why no more guests are to be started, if there is too little.
+    /// Why no more guests may be started, if memory is short.
     fn shortage(&self, up: u32) -> Option<String> {
         let available = (self.available)().filter(|available| *available < self.floor)?;
         Some(watch::too_little(available, self.floor, up))
     }
 
-    /// How many machines there is room for if each fills its memory, and why no more.
+    /// How many guests there is room for if each fills its memory, and why not for more.
     fn most(&self, guest_pool: &GuestPool, others: u32) -> (u32, Option<String>) {
         let sized = guest_pool.recipe.request.memory_bytes.filter(|_| guest_pool.recipe.can.sized_memory);
         let (Some(each), Some(available)) = (sized, (self.available)()) else { return (others, None) };
@@ -228,7 +228,7 @@ impl Room {
     }
 }
 
-/// How many guests of `each` bytes there is room for, and why no more.
+/// How many guests of `each` bytes there is room for, and why not for more.
 fn room_for(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<String>) {
     let fit = u32::try_from(available.saturating_sub(floor) / each.max(1)).unwrap_or(u32::MAX);
     if fit >= others {
@@ -328,7 +328,7 @@ fn first_problem(guest_pool: &GuestPool, request: impl Fn() -> Request) -> Optio
     first.map(|why| (well, why))
 }
 
-/// What all neighbours are to do.
+/// Describes the work of all neighbours.
 fn task(
     wanted: &Neighbours,
     place: &NeighbourTrial<'_>,
@@ -369,7 +369,7 @@ impl ActiveNeighbours {
     /// Sets the shares of CPU time and begins the loads. The measured guest is awake.
     ///
     /// # Errors
-    /// Why the trial cannot take place beside them, as the reason of its absent metrics.
+    /// Why the trial cannot take place beside them.
     pub(crate) fn begin(
         &mut self,
         guest: &dyn Guest,
@@ -437,7 +437,7 @@ impl ActiveNeighbours {
                 Some((_, Reply::Working(Err(failure)) | Reply::Started(Err(failure)))) => {
                     return Err(failure);
                 }
-                // It ended before all ran; its failure says why.
+                // It ended before all loads ran; its failure says why.
                 Some((_, Reply::Finished(done))) => {
                     return Err(done.failure.unwrap_or_else(|| failed("it ended early".into())));
                 }
@@ -492,8 +492,8 @@ impl ActiveNeighbours {
         all
     }
 
-    /// How long runs that are under way may go on. A run of the workload itself counts only if it
-    /// ends; it takes as long as a measured one, and may just have begun.
+    /// How long unfinished runs may continue. A run of the workload itself counts only if it ends;
+    /// it takes as long as a measured one, and may just have begun.
     fn grace(&self) -> Duration {
         match (&self.wanted.load, &self.task) {
             (Load::Same, Some(RunningTask(task))) => {
@@ -503,7 +503,7 @@ impl ActiveNeighbours {
         }
     }
 
-    /// Stops the neighbours, or freezes them where they stay. Returns what did not end cleanly.
+    /// Stops the neighbours, or freezes them if they stay. Returns what did not end cleanly.
     pub(crate) fn release(
         mut self,
         pool: &mut EnvironmentPool<'_>,
@@ -531,7 +531,7 @@ impl ActiveNeighbours {
         measured: &mut Measured,
     ) {
         if let Some(observed) = measured.observed.as_mut().filter(|_| self.wanted.shares == Shares::Limits) {
-            // The plan asks for this limit, so it is no noise of the host.
+            // The plan asks for this limit, so the throttling is not noise of the host.
             (observed.throttled_periods, observed.throttled_ns) = (0, 0);
         }
         ended.add_to(workload, self.wanted.guests, measured);
@@ -539,7 +539,7 @@ impl ActiveNeighbours {
 }
 
 impl NeighbourResults {
-    /// Set where the number of guests is the only result of the trial.
+    /// Set if the number of guests is the only result of the trial.
     pub(crate) fn too_few(&self) -> Option<&TooFewGuests> {
         self.fewer.as_ref()
     }
@@ -590,8 +590,8 @@ impl NeighbourResults {
     }
 }
 
-const NOTHING: &str = "it is nothing, of which no ratio can be told";
-const UNFINISHED: &str = "a neighbour ended no run while the measured guest ran; use a larger size";
+const NOTHING: &str = "it is zero, so there can be no ratio";
+const UNFINISHED: &str = "a neighbour completed no run while the measured guest ran; use a larger size";
 
 /// The result of a trial that has only the number of guests.
 pub(crate) fn only_guests_up(workload: &WorkloadPlan, fewer: &TooFewGuests) -> Measured {

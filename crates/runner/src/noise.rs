@@ -20,7 +20,7 @@ pub(crate) struct Signals {
     throttled_periods: u64,
     throttled_ns: u64,
     clock: Option<ClockCheck>,
-    /// The trial was sliced: what others took of the CPUs, they took from all environments alike.
+    /// Whether the trial was sliced: CPU time taken by others then affects all environments alike.
     sliced: bool,
 }
 
@@ -81,7 +81,7 @@ impl Signals {
         (self.throttled_periods > 0).then(|| (VoidCause::Throttle, self.throttle_words()))
     }
 
-    /// The warnings that this trial gives rise to.
+    /// The warnings for this trial.
     pub(crate) fn notices(&self, limits: &NoiseLimits) -> Vec<Notice> {
         let clock = |state| self.clock.is_some_and(|clock| clock.state == state);
         let all = [
@@ -120,13 +120,13 @@ impl Signals {
             Notice::Throttle => format!("{}; lift the limit", self.throttle_words()),
             Notice::ClockRate => format!("{clock} is off: {}", self.clock_words()),
             Notice::ClockUnproven => format!(
-                "{clock} cannot be judged ({}): durations are the host's, with the way there and back in them",
+                "{clock} cannot be judged ({}): durations are the host's and include the way there and back",
                 self.clock_words()
             ),
         }
     }
 
-    /// The text of a share: the counted time, and the certain part of it.
+    /// The text of a share: the counted time, and its certain part.
     fn words(&self, time: CpuTime) -> String {
         let counted = CpuTime { uncertainty_ns: 0, ..time };
         format!(
@@ -165,7 +165,7 @@ pub(crate) fn whose_clock(plan: &Plan, workload: &str) -> &'static str {
 /// The text of a clock check.
 pub(crate) fn describe_clock(clock: &ClockCheck) -> String {
     if clock.awake_ns == 0 && clock.round_trips_ns == [0, 0] && clock.misfit_ns == 0 {
-        return "nothing in the guest tells a time".into();
+        return "nothing in the guest reports a time".into();
     }
     let misfit_ms = clock.misfit_ns as f64 * 1e-6;
     let round_trip_us = *clock.round_trips_ns.iter().max().unwrap_or(&0) as f64 * 1e-3;
@@ -202,12 +202,12 @@ impl fmt::Display for Percent {
     }
 }
 
-/// Whether noise voids no more units: more than half of the units so far were void because of
+/// Whether noise no longer voids units: more than half of the units so far were void because of
 /// noise, and there were at least [`TELLING_UNITS`] or the planned blocks are over.
 ///
-/// As many blocks as were planned may replace void units, so every run ends with the planned number
-/// of units: until this function returns true at least half of the units count, and afterwards all
-/// do.
+/// Up to the planned number of further blocks may replace void units, so every run ends with the
+/// planned number of units: until this function returns true at least half of the units count, and
+/// afterwards all do.
 pub(crate) fn is_noisy(void_units: u32, units: u32, planned_blocks_over: bool) -> bool {
     (units >= TELLING_UNITS || planned_blocks_over) && 2 * void_units > units
 }
@@ -309,8 +309,8 @@ mod tests {
         assert!(!is_noisy(0, 0, true));
     }
 
-    /// The rule's promise: for every sequence of void units, twice the planned blocks give the
-    /// planned number that counts.
+    /// The rule's guarantee: for every sequence of void units, twice the planned blocks contain the
+    /// planned number of units that count.
     #[test]
     fn a_run_always_ends_with_its_planned_number() {
         for planned in 1..=7u32 {

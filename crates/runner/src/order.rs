@@ -1,6 +1,6 @@
 //! The random choices of a run, as a pure function of its seed.
 //!
-//! Every block has generators of its own, so its order depends only on the seed, the number of the
+//! Every block has its own generators, so its order depends only on the seed, the number of the
 //! block, and the numbers of workloads and environments. A resumed run, a dry run and the same plan
 //! on another machine have the same order. Each choice within a block has its own generator, so
 //! another environment does not change the order of the workloads.
@@ -75,10 +75,10 @@ pub fn block_order(
 }
 
 /// The order of the environments of a workload in a block: a row of a Williams square (Williams,
-/// Austral. J. Sci. Res. A 2, 1949), of which successive blocks take the rows in random order. The
-/// environments are assigned to its treatments at random, anew for each square. Of n environments a
-/// square has n rows if n is even, and otherwise 2n, because an odd number needs the reverse of
-/// every row too.
+/// Austral. J. Sci. Res. A 2, 1949). Successive blocks take the rows in random order. The
+/// environments are assigned to the treatments at random, anew for each square. A square of n
+/// environments has n rows if n is even, and otherwise 2n, because an odd number needs the reverse
+/// of every row too.
 fn balanced(seed: u64, block: u32, workload: usize, environments: usize) -> Vec<usize> {
     let n = environments;
     let rows = if n.is_multiple_of(2) { n } else { 2 * n }.max(1);
@@ -87,7 +87,7 @@ fn balanced(seed: u64, block: u32, workload: usize, environments: usize) -> Vec<
     let mut random = generator(seed, square, Purpose::Squares(workload));
     let labels = shuffled(n, &mut random);
     let row = shuffled(rows, &mut random)[row];
-    // 0, 1, n - 1, 2, n - 2, ...: all differences of neighbours are different.
+    // 0, 1, n - 1, 2, n - 2, ...: all differences between neighbours are distinct.
     let first = (0..n).map(|place| if place % 2 == 1 { place.div_ceil(2) } else { (n - place / 2) % n });
     let mut order: Vec<usize> = first.map(|treatment| labels[(treatment + row) % n]).collect();
     if row >= n {
@@ -96,8 +96,8 @@ fn balanced(seed: u64, block: u32, workload: usize, environments: usize) -> Vec<
     order
 }
 
-/// The order of the slices of one unit: random, and the reverse of it in the next round, so that an
-/// even drift adds as much to every arm (method specification, "Slices").
+/// The order of the slices of one unit: random, then reversed in the next round, so that a steady
+/// drift adds the same to every arm (method specification, "Slices").
 #[derive(Debug)]
 pub struct SliceOrder {
     random: Pcg64,
@@ -110,8 +110,8 @@ impl SliceOrder {
         Self { random: generator(seed, block, Purpose::Slices(workload)), reversed: None }
     }
 
-    /// The order of the arms in the next round, and by how much its slices differ from their
-    /// nominal length, from -1 to 1, the same for all arms.
+    /// The order of the arms in the next round, and the deviation of its slices from their nominal
+    /// length, from -1 to 1, the same for all arms.
     pub fn next_round(&mut self, arms: usize) -> (Vec<usize>, f64) {
         let order = self.reversed.take().unwrap_or_else(|| {
             let order = shuffled(arms, &mut self.random);
@@ -129,7 +129,7 @@ fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
         Purpose::Workloads => 1,
         Purpose::Padding => 2,
         Purpose::Environments(workload) => 3 + workload as u64,
-        // Not the number of any workload.
+        // Differs from the number of any workload.
         Purpose::Seed => u64::MAX,
         Purpose::Slices(workload) => u64::MAX / 2 + workload as u64,
         Purpose::Squares(workload) => u64::MAX / 4 + workload as u64,
@@ -147,8 +147,8 @@ fn generator(seed: u64, block: u32, purpose: Purpose) -> Pcg64 {
     Pcg64::new(state, stream)
 }
 
-/// One step of SplitMix64: adds the golden gamma, then mixes. It is a bijection, so different
-/// inputs give different outputs.
+/// One step of SplitMix64: adds the golden gamma, then mixes. It is a bijection, so distinct inputs
+/// give distinct outputs.
 fn split_mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -259,7 +259,7 @@ mod tests {
             (0..3).map(of).collect()
         };
         assert_eq!(orders(1), [[0], [0], [0]]);
-        // By a second implementation of the generator, the shuffle and the square.
+        // Computed by a second implementation of the generator, the shuffle and the square.
         assert_eq!(orders(2), [[0, 1], [1, 0], [1, 0]]);
         assert_eq!(orders(3), [[1, 0, 2], [2, 0, 1], [0, 2, 1]]);
     }
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Of the orders of a block by itself each is as likely, in every row of the square.
+    /// Each order of a single block is equally likely, in every row of the square.
     #[test]
     fn each_balanced_order_is_as_likely_as_any() {
         // 5 degrees of freedom: the 99.9 % point of chi square is 20.5.
@@ -324,7 +324,7 @@ mod tests {
                 Ok(())
             }
         }
-        // 2^64 = 1 mod 3: only the largest number is unfair, and it is thrown away.
+        // 2^64 = 1 mod 3: only the largest number is unfair, and it is discarded.
         assert_eq!(below(3, &mut Largest(u64::MAX)), (u64::MAX - 1) % 3);
         // A power of two divides 2^64: every number is fair.
         assert_eq!(below(4, &mut Largest(u64::MAX)), 3);

@@ -1,23 +1,24 @@
-//! Whether guests are alike in everything that decides a result and is not meant to differ (method
-//! specification, "Parity").
+//! Whether guests are alike in everything that decides a result and is not intended to differ
+//! (method specification, "Parity").
 //!
-//! [`gather()`] asks a guest from inside, and its platform for what cannot be seen there;
+//! [`gather()`] asks a guest from inside, and asks its platform for what cannot be seen there;
 //! [`compare`] is pure. The keys are [`weigh_model::PARITY_KEYS`].
 //!
-//! # What follows from what
-//! - **Equal** values say nothing.
-//! - A key that one side could not tell is no difference, and is said; `network`, `network-card`,
-//!   `cache` and `acceleration` are facts of platforms, and absent means `none`.
-//! - A machine with a kernel of its own whose kernel does not offer `transparent-huge-pages`,
-//!   `clock-source` or `mitigations` has `none`; that is a value like another.
-//! - **Intended** is what [`weigh_platforms::Capabilities::implies`] of either environment lists,
-//!   with the reason that stands there. `memory` is intended only as far as a machine's own kernel
-//!   explains it: [`kernel_reserve_bytes`]. `mitigations` are intended exactly when the kernels
-//!   differ, whatever a platform lists. What an interface is like follows from `network`, and
-//!   offloads from `network-interface`; settings of the network stack follow from another kernel,
-//!   and some from a namespace of its own (`parity/network.rs`). Another machine
-//!   ([`common_keys::ANOTHER_MACHINE`]) explains any amount of memory and any mitigations.
-//! - **Allowed** is what `--allow-unequal` names and nothing implies.
+//! # Classification of keys
+//! - **Equal** values are not reported.
+//! - A key that one side does not report is not a difference, but it is mentioned; `network`,
+//!   `network-card`, `cache` and `acceleration` are facts of platforms, and absent means `none`.
+//! - If a virtual machine's own kernel does not offer `transparent-huge-pages`, `clock-source` or
+//!   `mitigations`, the value is `none`, and is compared like any other.
+//! - **Intended** are the differences that [`weigh_platforms::Capabilities::implies`] of either
+//!   environment lists, with the reason given there. `memory` is intended only as far as a
+//!   machine's own kernel explains it: [`kernel_reserve_bytes`]. `mitigations` are intended exactly
+//!   when the kernels differ, whatever a platform lists. The properties of an interface follow from
+//!   `network`, and offloads from `network-interface`; settings of the network stack follow from
+//!   another kernel, and some from a network namespace of the guest's own (`parity/network.rs`).
+//!   Another machine ([`common_keys::ANOTHER_MACHINE`]) explains any amount of memory and any
+//!   mitigations.
+//! - **Allowed** are those that `--allow-unequal` names and nothing implies.
 //! - **Refused** is the rest.
 
 mod gather;
@@ -34,13 +35,13 @@ use weigh_platforms::common_keys;
 /// Facts by parity key.
 pub type Facts = BTreeMap<String, String>;
 
-/// Memory that a machine's own kernel may keep of what the machine is given, bytes: a sixteenth and
-/// 64 MiB.
+/// The most memory that a machine's own kernel may reserve of the machine's memory, bytes: a
+/// sixteenth and 64 MiB.
 ///
 /// The array of page structures takes a sixty-fourth (64 bytes per page of 4 KiB,
 /// Documentation/mm/memory-model.rst), its shadow in debugging kernels more; the kernel's image,
 /// firmware and reserved areas take tens of MiB whatever the size. A guest that was given half of
-/// the memory is far outside of it.
+/// the memory is far outside this range.
 pub fn kernel_reserve_bytes(given_bytes: u64) -> u64 {
     given_bytes / 16 + (64 << 20)
 }
@@ -48,7 +49,7 @@ pub fn kernel_reserve_bytes(given_bytes: u64) -> u64 {
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
-    /// What it looks like.
+    /// Its facts.
     pub facts: &'a Facts,
     /// Keys in which it may differ from others because of what it is, with the reasons:
     /// [`weigh_platforms::Capabilities::implies`].
@@ -66,10 +67,10 @@ pub struct Difference {
     pub baseline_value: String,
 }
 
-/// What a comparison comes to. No key is in two of the parts.
+/// The result of a comparison. No key is in two of the parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Keys that differ, or that one side could not tell, and why that is meant.
+    /// Keys that differ, or that one side did not report, and why that is intended.
     pub intended: BTreeMap<String, String>,
     /// Differences that the user allowed by name.
     pub allowed: Vec<Difference>,
@@ -77,7 +78,7 @@ pub struct Compared {
     pub refused: Vec<Difference>,
 }
 
-/// Compares a guest with the baseline's.
+/// Compares a guest with the baseline's guest.
 pub fn compare(baseline: Side<'_>, other: Side<'_>, allowed: &[String]) -> Compared {
     let mut compared = Compared::default();
     let keys: BTreeSet<&String> = baseline.facts.keys().chain(other.facts.keys()).collect();
@@ -100,8 +101,8 @@ pub fn compare(baseline: Side<'_>, other: Side<'_>, allowed: &[String]) -> Compa
             continue;
         }
         let difference = Difference { key: key.clone(), value, baseline_value };
-        let meant = meant(&difference, baseline.implies, other.implies, same_kernel)
-            .or_else(|| network::meant(key, baseline.facts, other.facts));
+        let meant = intended_reason(&difference, baseline.implies, other.implies, same_kernel)
+            .or_else(|| network::intended_reason(key, baseline.facts, other.facts));
         if let Some(reason) = meant {
             compared.intended.insert(difference.key, reason);
         } else if allowed.iter().any(|word| parity_key_matches(word, key)) {
@@ -113,8 +114,8 @@ pub fn compare(baseline: Side<'_>, other: Side<'_>, allowed: &[String]) -> Compa
     compared
 }
 
-/// Why a difference is meant, if it is.
-fn meant(
+/// Why a difference is intended, if it is.
+fn intended_reason(
     difference: &Difference,
     of_baseline: &[(&'static str, &'static str)],
     of_other: &[(&'static str, &'static str)],
@@ -137,7 +138,7 @@ fn meant(
         "memory" => {
             let (other, baseline) =
                 (memory_bytes(&difference.value)?, memory_bytes(&difference.baseline_value)?);
-            // Only the machine may have less.
+            // Only the virtual machine may have less.
             let machine_has_less =
                 (other < baseline && of_other.is_some()) || (baseline < other && of_baseline.is_some());
             let within = other.abs_diff(baseline) <= kernel_reserve_bytes(other.max(baseline));
@@ -147,7 +148,7 @@ fn meant(
     }
 }
 
-/// The number in a value of `memory`.
+/// The number in a value of `memory`, bytes.
 pub fn memory_bytes(value: &str) -> Option<u64> {
     value.strip_suffix(" bytes")?.parse().ok()
 }
@@ -282,7 +283,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// Few keys and few values, so that equal and different ones meet.
+        /// Few keys and few values, so that both equal and different ones occur.
         fn some_facts()(picks in prop::collection::btree_map(0..WORDS.len(), 0..3u64, 0..WORDS.len())) -> Facts {
             let value = |key: &str, n: u64| match key {
                 "memory" => format!("{} bytes", (1 << 30) + (n << 26)),
@@ -311,7 +312,7 @@ mod tests {
                     + compared.refused.iter().filter(|d| d.key == key).count();
                 prop_assert_eq!(parts, usize::from(baseline.get(key) != other.get(key)), "{}", key);
             }
-            // What is allowed by name is what would be refused otherwise.
+            // Differences that are allowed by name would be refused otherwise.
             let strict = compare(sides.0, sides.1, &[]);
             prop_assert_eq!(&strict.intended, &compared.intended);
             let mut both: Vec<_> = compared.allowed.iter().chain(&compared.refused).cloned().collect();

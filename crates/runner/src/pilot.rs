@@ -1,5 +1,5 @@
-//! The pilot: every workload once in every environment, unmeasured, to see that it works and how
-//! long it takes.
+//! The pilot: every workload is run once in every environment, unmeasured, to see that it works and
+//! how long it takes.
 
 mod fit;
 mod slices;
@@ -16,7 +16,7 @@ use weigh_model::{
     Event, Exclusion, FailureKind, Headroom, Paced, Record, StartPlan, TrialFailure, WorkloadPlan,
 };
 
-/// Numbers from here on are of the pilot, not of trials.
+/// Numbers from here on belong to the pilot, not to trials.
 const PILOT: u64 = 900_000;
 
 /// What the pilot found so far.
@@ -24,36 +24,36 @@ const PILOT: u64 = 900_000;
 struct Found {
     /// Time that a block takes, seconds.
     block_s: f64,
-    /// The same by environment and workload.
+    /// The time of a block by environment and workload.
     costs: Vec<fit::Cost>,
     exclusions: Vec<Exclusion>,
-    /// What saturated servers did, by workload and environment.
+    /// The runs against saturated servers, by workload and environment.
     saturated: BTreeMap<(usize, usize), Once>,
-    /// What ends the run when all environments have been looked at.
+    /// Unequal environments, which end the run when all environments have been checked.
     unequal: Vec<UnequalEnvironment>,
-    /// What decides about slices.
+    /// The observations that decide about slices.
     slices: slices::Seen,
 }
 
 /// One run of a workload.
 #[derive(Clone)]
 struct Once {
-    /// Seconds.
+    /// Duration of the command, seconds.
     command_s: f64,
-    /// With preparation, clean-up, thaw and freeze, seconds.
+    /// Duration with preparation, clean-up, thaw and freeze, seconds.
     whole_s: f64,
-    /// What was counted, and how many of them a second.
+    /// The counted operation, and its rate per second.
     reached: Option<(String, f64)>,
     headroom: Option<Headroom>,
-    /// CPU time of the command, seconds, by the guest's account of it.
+    /// CPU time of the command as the guest accounts it, seconds.
     cpu_s: f64,
-    /// The command lost the CPU to others more often than it gave it up.
+    /// Whether the command was preempted more often than it yielded the CPU.
     preempted: bool,
 }
 
 impl Runner<'_> {
-    /// Runs the pilot. Its failures are recorded when it is over: a pilot that is cut short counts
-    /// for nothing and is done again.
+    /// Runs the pilot. Its failures are recorded at the end: a pilot that is cut short leaves no
+    /// record and is repeated.
     pub(crate) fn pilot(&mut self) -> Result<Ended, RunnerError> {
         self.journal.event(Event::PilotStarted)?;
         let cost = fit::Cost { launch_s: 0.0, workloads: vec![None; self.plan.workloads.len()] };
@@ -111,8 +111,8 @@ impl Runner<'_> {
         Ok(Ended::Done)
     }
 
-    /// Launches an environment to compare it with the baseline. `false` when its workloads are of
-    /// no interest: it is unequal, or another one is and the run ends anyway.
+    /// Launches an environment to compare it with the baseline. Returns `false` if its workloads
+    /// need not run: it is unequal, or another one is and the run ends anyway.
     fn pilot_parity(&mut self, environment: usize, found: &mut Found) -> Result<bool, RunnerError> {
         let workloads = 0..self.plan.workloads.len();
         if !workloads.into_iter().any(|workload| self.journal.history().active(0, environment, workload)) {
@@ -170,7 +170,7 @@ impl Runner<'_> {
         }
         let in_block_s = |once: &Once| {
             if plan.staging.server.is_some() {
-                // A server comes up and is filled once for all runs of a trial.
+                // A server starts and is filled once for all runs of a trial.
                 let further = f64::from((plan.warmup + plan.iterations).saturating_sub(1));
                 return once.whole_s + once.command_s * further;
             }
@@ -197,7 +197,7 @@ impl Runner<'_> {
         })
     }
 
-    /// Leaves out what does not fit the budget, and says so.
+    /// Leaves out what does not fit the budget, and reports it.
     fn fit_budget(&mut self, found: &mut Found) -> Result<(), RunnerError> {
         let Some(left_s) = self.clock.budget_left_s() else { return Ok(()) };
         let Some(baseline) = self.plan.environments.iter().position(|e| e.name == self.plan.baseline) else {
@@ -243,7 +243,7 @@ impl Runner<'_> {
     /// Records that these cells (environment, workload) are not measured because of their time.
     fn leave_out(&mut self, cells: &[(usize, usize)], took_s: f64, left_s: f64) -> Result<(), RunnerError> {
         let reason = format!(
-            "left out of this quick run: a block of it takes {took_s:.1} s, and all blocks had {left_s:.0} s"
+            "left out of this quick run: a block of it takes {took_s:.1} s, and there were {left_s:.0} s for all blocks"
         );
         for (environment, workload) in cells {
             self.journal.append(Record::Excluded(Exclusion {
@@ -315,7 +315,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Runs a start once. Nothing else may be there while guests start.
+    /// Runs a start once. No instance may run while guests start.
     fn start_once(
         &mut self,
         environment: usize,
@@ -333,14 +333,14 @@ impl Runner<'_> {
         Ok(result.map(|_| once))
     }
 
-    /// Whether a workload's rate is to be found out.
+    /// Whether the pilot still has to find a workload's rate.
     fn seeks_pace(&self, workload: usize) -> bool {
         let plan = &self.plan.workloads[workload];
         let paced = plan.staging.server.as_ref().is_some_and(|server| server.pace.is_some());
         paced && self.journal.history().pace(&plan.id).is_none()
     }
 
-    /// An earlier workload that is saturated in the same way and wants another share of it.
+    /// An earlier workload that saturates its server in the same way; only its share may differ.
     fn twin(&self, workload: usize) -> Option<usize> {
         if !self.seeks_pace(workload) {
             return None;
@@ -373,7 +373,7 @@ impl Runner<'_> {
                 paced.operation.clone_from(operation);
                 paced.reached_per_s.insert(self.plan.environments[*environment].name.clone(), *rate_per_s);
             }
-            // Where nothing works nothing is measured.
+            // If no environment works, no rate is set.
             let Some((_, slowest)) = paced.slowest() else { continue };
             paced.rate_per_s = rounded(pace.share * slowest);
             self.journal.append(Record::Paced(paced.clone()))?;
@@ -383,7 +383,7 @@ impl Runner<'_> {
     }
 
     /// Measures and records what the load generator of a server can reach on the path to this
-    /// environment. Where that fails the user is warned, and the workload is measured without the
+    /// environment. If that fails, the user is warned and the workload is measured without this
     /// proof.
     fn prove_headroom(
         &mut self,
@@ -410,7 +410,7 @@ impl Runner<'_> {
                 let id = &self.plan.workloads[workload].id;
                 self.journal.warn(format!(
                     "{id} in {name}: what the load generator can reach is not proven, as the server that answers at once was not \
-                     loaded: {}; watch for LOADER-BOUND",
+                     loaded: {}; watch for LOADER BOUND",
                     failure.reason
                 ))?;
                 Ok(None)
@@ -424,17 +424,17 @@ impl Runner<'_> {
     }
 }
 
-/// The rate of an open loop: three digits are enough, and the number is readable.
+/// Rounds the rate of an open loop to three digits: they are enough, and readable.
 fn rounded(rate_per_s: f64) -> f64 {
     format!("{rate_per_s:.2e}").parse().unwrap_or(rate_per_s)
 }
 
 fn uncounted() -> TrialFailure {
-    let reason = "saturated, the server served nothing that was counted, and no rate follows from that; give a rate by --param rate=";
+    let reason = "under full load the server served nothing that was counted, so no rate can be derived; give a rate with --param rate=";
     TrialFailure { kind: FailureKind::Check, reason: reason.into(), log: None }
 }
 
-/// A run of the pilot.
+/// The input of a run of the pilot.
 fn input(instance: &Instance, bare: bool, workload: usize) -> TrialInput {
     TrialInput {
         ports: instance.ports.clone(),

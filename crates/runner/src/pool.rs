@@ -24,7 +24,7 @@ use weigh_platforms::{
     resolve,
 };
 
-/// For a guest's own init to bring its services up; an emulated machine is slow.
+/// Deadline for a guest's own init to start its services; an emulated machine is slow.
 const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
 
 /// One environment and its instance.
@@ -34,9 +34,9 @@ pub(crate) struct PoolEntry {
     root: Arc<Root>,
     freezes: bool,
     timed: bool,
-    /// Its guests have nothing but the probe, and no storage.
+    /// Whether its guests have nothing but the probe, and no storage.
     pub(crate) bare: bool,
-    /// The probe has described the measured programs, which holds for all instances.
+    /// Whether the probe has described the measured programs, which are the same in all instances.
     described: bool,
     /// Neighbours that stay from trial to trial.
     pub(crate) neighbours: Option<GuestPool>,
@@ -44,7 +44,7 @@ pub(crate) struct PoolEntry {
     unprepared: Option<LaunchFailure>,
     /// The platform's daemons, as its last guest reported them.
     pub(crate) daemons: Vec<Process>,
-    /// How many guests at once were up while memory was measured.
+    /// The largest number of guests that were up at once while memory was measured.
     pub(crate) most: MostGuests,
     pub(crate) state: State,
 }
@@ -61,13 +61,13 @@ impl PoolEntry {
 
 /// The state of an environment's instance.
 pub(crate) enum State {
-    /// There is none, and none has been launched.
+    /// There is no instance, and none has been launched.
     Empty,
     /// An instance, frozen if it can be.
     Running(Instance),
     /// The instance died; the next trial launches another.
     Dead,
-    /// It could not be launched.
+    /// The instance could not be launched.
     Failed(LaunchFailure),
 }
 
@@ -75,17 +75,17 @@ pub(crate) enum State {
 pub(crate) struct Instance {
     guest: Box<dyn Guest>,
     pub(crate) number: u64,
-    /// How the sensors know it; none where they see nothing of it.
+    /// Its identity for the sensors; none if they see nothing of it.
     pub(crate) attached: Option<InstanceId>,
-    /// Whose clock it reads.
+    /// The clock that it reads.
     pub(crate) clock: GuestClock,
     /// Workloads, by their place in the plan, that have been warmed up in it.
     pub(crate) warm: BTreeSet<usize>,
-    /// Its facts when it was launched.
+    /// Its facts at its launch.
     pub(crate) facts: Facts,
     /// Ports that servers in it may listen on.
     pub(crate) ports: Vec<u16>,
-    /// Memory that it may use, bytes; 0 where nothing limits it.
+    /// Memory that it may use, bytes; 0 without a limit.
     memory_bytes: u64,
     freezes: bool,
 }
@@ -97,12 +97,12 @@ pub(crate) struct Recipe {
     pub(crate) can: Capabilities,
     /// The request for the first of them.
     pub(crate) request: GuestRequest,
-    /// A port for the server of each guest, where they have one.
+    /// A port for the server of each guest, if they have one.
     pub(crate) ports: Vec<u16>,
 }
 
 impl Recipe {
-    /// Starts the guest with that number, from 0.
+    /// Starts the guest of this number, from 0.
     pub(crate) fn launch(&self, number: u32) -> Result<Box<dyn Guest>, PlatformError> {
         let instance = self.request.instance + u64::from(number);
         let mut publish = self.request.publish.clone();
@@ -110,7 +110,7 @@ impl Recipe {
         self.platform.launch(&self.host, &GuestRequest { instance, publish, ..self.request.clone() })
     }
 
-    /// The port of that guest.
+    /// The port of the guest of this number.
     pub(crate) fn port(&self, number: u32) -> Option<u16> {
         self.ports.get(number as usize).copied()
     }
@@ -122,7 +122,7 @@ pub(crate) struct LaunchFailure {
     /// The number that the instance would have had.
     pub(crate) instance: u64,
     pub(crate) reason: String,
-    /// The log of the platform's tools and the guest, where the platform keeps one.
+    /// The log of the platform's tools and the guest, if the platform keeps one.
     pub(crate) log: Option<PathBuf>,
 }
 
@@ -142,9 +142,9 @@ impl LaunchFailure {
 pub(crate) struct GuestEnd {
     /// The instance can no longer be used: it died, or cannot be thawed or frozen.
     pub(crate) lost: bool,
-    /// Why it could not be frozen although its work was done.
+    /// Why it could not be frozen after its work.
     pub(crate) complaint: Option<String>,
-    /// What the platform saw of its end, where it died.
+    /// What the platform saw of its death, if it died.
     pub(crate) exit_reason: Option<String>,
 }
 
@@ -160,7 +160,7 @@ impl Instance {
         (value, end)
     }
 
-    /// Thaws the guest. The error says why that cannot be.
+    /// Thaws the guest. The error says why it could not be thawed.
     pub(crate) fn wake(&mut self) -> Result<&mut dyn Guest, Failure> {
         if self.freezes {
             self.guest.thaw().map_err(|error| Failure::new(FailureKind::GuestDied, describe(&error)))?;
@@ -168,7 +168,7 @@ impl Instance {
         Ok(&mut *self.guest)
     }
 
-    /// Freezes the guest again, or says that it is `lost` or found to be.
+    /// Freezes the guest again, unless it is `lost` or found to be.
     pub(crate) fn settle(&mut self, lost: bool) -> GuestEnd {
         if lost || self.guest.session().is_lost() {
             return GuestEnd { lost: true, exit_reason: self.guest.exit_reason(), complaint: None };
@@ -182,17 +182,17 @@ impl Instance {
         self.guest.session()
     }
 
-    /// What freezes the guest quickly, where it can be measured in slices.
+    /// A fast freezer for the guest, if it can be measured in slices.
     pub(crate) fn freezer(&self) -> Option<Freezer> {
         self.guest.freezer().filter(|_| self.freezes)
     }
 
-    /// Counts what the guest moves of its disks, where it has any of its own.
+    /// Counts the input and output of the guest's own disks, if it has any.
     pub(crate) fn disk_meter(&self) -> Option<Box<dyn DiskMeter>> {
         self.guest.disk_meter()
     }
 
-    /// What the run fills in for commands in it. `bare`: the guest has nothing but the probe.
+    /// The values of placeholders for commands in it. `bare`: the guest has nothing but the probe.
     pub(crate) fn placeholders(&self, bare: bool, trial: u64, seed: u64) -> Placeholders {
         let placeholders = Placeholders::new(&staging::scratch(&*self.guest, bare), trial, seed);
         let placeholders = placeholders.with(staging::MEMORY, self.memory_bytes.to_string());
@@ -210,8 +210,8 @@ impl Instance {
     }
 }
 
-/// Root file systems by image, and whether guests mount them: each is prepared once, in a directory
-/// of its own.
+/// Root file systems by image and by whether guests mount them. Each is prepared once, in its own
+/// directory.
 struct Roots<'a> {
     host: &'a Host,
     prepared: Vec<((ImageSpec, bool), Arc<Root>)>,
@@ -243,7 +243,7 @@ impl Roots<'_> {
 /// The environments of a plan, in its order.
 pub(crate) struct EnvironmentPool<'a> {
     host: &'a Host,
-    /// The same for threads that outlive a trial.
+    /// The host again, for threads that outlive a trial.
     shared: Arc<Host>,
     pub(crate) host_facts: &'a HostFacts,
     plan: &'a Plan,
@@ -251,15 +251,15 @@ pub(crate) struct EnvironmentPool<'a> {
     pub(crate) entries: Vec<PoolEntry>,
     next_instance: u64,
     subject: Subject,
-    /// The machine of load generators, where it is not this host.
+    /// The machine of load generators, if it is not this host.
     loader: Option<Arc<Machine>>,
     /// Whether the pilot is running, in which nothing is measured.
     pub(crate) piloting: bool,
 }
 
 impl<'a> EnvironmentPool<'a> {
-    /// Looks at the machine of the load generators, makes the root file system and prepares every
-    /// platform. A platform that cannot be prepared fails at each launch.
+    /// Describes the machine of the load generators, makes the root file system and prepares every
+    /// platform. If a platform cannot be prepared, each of its launches fails.
     pub(crate) fn prepare(
         plan: &'a Plan,
         host: &'a Host,
@@ -326,7 +326,7 @@ impl<'a> EnvironmentPool<'a> {
         common_keys::settle_request(request, &self.host_facts.cpus)
     }
 
-    /// Launches a fresh instance and freezes it, in place of whatever is there. Returns its number
+    /// Launches a fresh instance and freezes it, in place of the previous one. Returns its number
     /// and how long the launch took, seconds.
     pub(crate) fn launch(
         &mut self,
@@ -369,7 +369,7 @@ impl<'a> EnvironmentPool<'a> {
             .map_err(|error| LaunchFailure::new(number, &error, None))?;
         let log = guest.log();
         let failed = |error| LaunchFailure::new(number, &error, log.clone());
-        // What the guest's init still starts would be measured as part of the workload.
+        // Whatever the guest's init still starts would be measured as part of the workload.
         if entry.platform.capabilities(&entry.spec).system {
             let deadline = weigh_host::deadlines::scaled(SYSTEM_DEADLINE);
             system::init_ns(&mut *guest, &entry.platform.capabilities(&entry.spec), deadline).map_err(
@@ -404,27 +404,27 @@ impl<'a> EnvironmentPool<'a> {
         let taken: Vec<u16> = self.entries.iter().flat_map(PoolEntry::ports).copied().collect();
         ports::unused(ports::wanted(self.plan), &taken).ok_or_else(|| LaunchFailure {
             instance,
-            reason: "no port of the host is free for a server; end what listens on so many".into(),
+            reason: "no port of the host is free for a server; end some of what listens on ports".into(),
             log: None,
         })
     }
 
-    /// Ports for so many guests, one each, that neither the host nor an instance has.
+    /// One port for each of this many guests, used neither by the host nor by an instance.
     pub(crate) fn ports_of_neighbours(&self, guests: u32) -> Option<Vec<u16>> {
         let taken: Vec<u16> = self.entries.iter().flat_map(PoolEntry::ports).copied().collect();
         ports::unused(guests as usize, &taken)
     }
 
-    /// The CPUs of load generators on this host: those that no guest has, all where guests have
+    /// The CPUs of load generators on this host: those that no guest uses, or all if guests use
     /// all.
     pub(crate) fn loader_cpus(&self, request: &GuestRequest) -> Vec<u32> {
         let rest = |cpu: &&u32| !request.cpus.contains(cpu);
         let rest: Vec<u32> = self.host_facts.cpus.iter().filter(rest).copied().collect();
-        // Where the guest may run everywhere, the loader is among its CPUs.
+        // If the guest may run everywhere, it shares its CPUs with the loader.
         if request.cpus.is_empty() || rest.is_empty() { self.host_facts.cpus.clone() } else { rest }
     }
 
-    /// A workload that is a server, in an environment; none where it is another.
+    /// The server workload in an environment; none if the workload is not a server.
     pub(crate) fn server(&self, environment: usize, workload: usize) -> Option<ServerWorkload<'a>> {
         let workload = &self.plan.workloads[workload];
         let entry = &self.entries[environment];
@@ -433,7 +433,7 @@ impl<'a> EnvironmentPool<'a> {
             Some(machine) => LoadedFrom::There(Arc::clone(machine)),
             None => LoadedFrom::Here(self.loader_cpus(&request)),
         };
-        // The user's directory is this host's.
+        // The user's directory exists on this host only.
         let here = matches!(from, LoadedFrom::Here(_));
         Some(ServerWorkload {
             host: self.host,
@@ -450,7 +450,7 @@ impl<'a> EnvironmentPool<'a> {
         })
     }
 
-    /// The machine of load generators, where it is not this host.
+    /// The machine of load generators, if it is not this host.
     pub(crate) fn loader(&self) -> Option<&LoaderMachine> {
         self.loader.as_ref().map(|machine| machine.facts())
     }
@@ -463,7 +463,7 @@ impl<'a> EnvironmentPool<'a> {
         if request.cpus.is_empty() { &self.host_facts.cpus } else { &request.cpus }
     }
 
-    /// What it takes to start so many guests of an environment. Reserves their numbers.
+    /// Makes the recipe for this many guests of an environment. Reserves their numbers.
     pub(crate) fn recipe(&mut self, environment: usize, guests: u32) -> Result<Recipe, LaunchFailure> {
         let entry = &self.entries[environment];
         if let Some(unprepared) = &entry.unprepared {
@@ -486,7 +486,7 @@ impl<'a> EnvironmentPool<'a> {
         self.plan.workloads.iter().any(|workload| workload.warmup == 0)
     }
 
-    /// The parity keys in which an environment may differ from others by its nature.
+    /// The parity keys in which the platform and the keys of an environment imply a difference.
     pub(crate) fn implies(&self, environment: usize) -> Vec<(&'static str, &'static str)> {
         let entry = &self.entries[environment];
         let image = common_keys::image(entry.platform, &entry.spec, &self.plan.guest.image);
@@ -494,12 +494,12 @@ impl<'a> EnvironmentPool<'a> {
         let capabilities = entry.platform.capabilities(&entry.spec);
         implies.extend_from_slice(capabilities.implies);
         if capabilities.sized_memory {
-            implies.extend_from_slice(common_keys::CARD_OF_ITS_OWN);
+            implies.extend_from_slice(common_keys::VIRTUAL_NIC_DIFFERENCES);
         }
         implies
     }
 
-    /// Working directory of an environment's commands: the user's, where its guests see the host's
+    /// Working directory of an environment's commands: the user's, if its guests see the host's
     /// root.
     pub(crate) fn working_directory(&self, environment: usize) -> Option<&'a Path> {
         let entry = &self.entries[environment];
@@ -508,8 +508,8 @@ impl<'a> EnvironmentPool<'a> {
         self.plan.guest.working_directory.as_deref().filter(|_| sees_host)
     }
 
-    /// Stops the instance of an environment, if there is one, and leaves `state` in its place.
-    /// Returns a sentence about what could not be undone; the ledger has it.
+    /// Stops the instance of an environment, if there is one, and sets `state`. Returns a sentence
+    /// about what could not be undone; it stays in the ledger.
     pub(crate) fn stop(
         &mut self,
         environment: usize,

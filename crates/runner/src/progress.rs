@@ -8,7 +8,7 @@ use weigh_model::{CellProgress, Effort, Event};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Options, analyse, collect, precise_enough};
 
 impl Runner<'_> {
-    /// Tells how long the run takes when a block takes `block_s`. A budget bounds both numbers,
+    /// Reports how long the run takes if a block takes `block_s`. A budget bounds both numbers,
     /// down to one block.
     pub(crate) fn tell_estimate(&mut self, block_s: f64) -> Result<(), RunnerError> {
         let bound = self.plan.budget_s.map_or(f64::INFINITY, |budget_s| budget_s.max(block_s));
@@ -18,7 +18,7 @@ impl Runner<'_> {
         self.journal.event(Event::Estimated { fewest_s, most_s })
     }
 
-    /// Without a pilot, the manifests may know; if one of them does not, there is no estimate.
+    /// Estimates without a pilot, from the manifests; there is none if one of them has no time.
     pub(crate) fn estimate_from_manifests(&mut self) -> Result<(), RunnerError> {
         let mut block_s = 0.0;
         for workload in &self.plan.workloads {
@@ -28,13 +28,13 @@ impl Runner<'_> {
         self.tell_estimate(block_s * self.plan.environments.len() as f64)
     }
 
-    /// Workloads of which every primary cell is as precise as asked. A cell that is not measured
-    /// any more, or whose baseline is not, cannot become more precise; one that cannot be judged
-    /// gets no verdict, however precise it is. Neither is waited for, and a workload without any
-    /// other is precise enough.
+    /// Workloads of which every primary cell has the target precision. A cell that is no longer
+    /// measured, or whose baseline is not, cannot become more precise; one that cannot be judged
+    /// gets no verdict, however precise it is. The run does not wait for these, and a workload with
+    /// only such cells is precise enough.
     pub(crate) fn precise_workloads(&self, target: f64) -> BTreeSet<usize> {
         let collected = collect(self.plan, self.journal.records());
-        // That there is one instance costs every verdict, and is no reason to be less precise.
+        // A single instance prevents every verdict, but is no reason for less precision.
         let options = Options { one_instance: false, ..Options::for_plan(self.plan) };
         let analysis = analyse(&collected.comparisons, &options);
         let is_precise = |workload: &usize| {
@@ -46,7 +46,7 @@ impl Runner<'_> {
         (0..self.plan.workloads.len()).filter(is_precise).collect()
     }
 
-    /// Whether further blocks add pairs to a cell.
+    /// Whether further blocks would add pairs to a cell.
     fn gains_pairs(&self, cell: &Cell) -> bool {
         cell.environment != self.plan.baseline && self.is_measured(&cell.workload, &cell.environment)
     }
@@ -65,18 +65,18 @@ impl Runner<'_> {
         measured(environment) && measured(&self.plan.baseline)
     }
 
-    /// Tells the intervals after a block, and the time left.
+    /// Reports the intervals after a block, and the time left.
     pub(crate) fn tell_progress(&mut self, look: u32) -> Result<(), RunnerError> {
         let blocks_done = self.blocks_done();
         let (of, cells) = match self.plan.effort {
-            // All that was measured so far, looked at after each of ten thousand blocks, would be
-            // most of the work of a day.
+            // Analysing all samples after each of ten thousand blocks would be most of the work of
+            // a day's run.
             Effort::Lasting { seconds } => {
                 (blocks_done.saturating_add(self.clock.blocks_left(seconds)), Vec::new())
             }
             effort => {
                 let collected = collect(self.plan, self.journal.records());
-                // What the intervals would be if so many blocks had been planned.
+                // The intervals if this number of blocks had been planned.
                 let planned = Options { planned_blocks: None, looks: None, ..Options::for_plan(self.plan) };
                 let planned = analyse(&collected.comparisons, &planned);
                 let gaining =
@@ -103,16 +103,16 @@ impl Runner<'_> {
     }
 }
 
-/// Fewer blocks than these say too little about the spread for a forecast.
+/// With fewer blocks than this, the spread is too uncertain for a forecast.
 const TELLING_BLOCKS: u32 = 6;
 
-/// A forecast of the number of blocks of a run. The half-width of an interval falls with the root
-/// of the number of blocks: this is the look at which the widest interval will be as narrow as
-/// asked, or the next look where that cannot be forecast yet.
+/// Forecasts the number of blocks of a run. The half-width of an interval falls with the square
+/// root of the number of blocks. The result is the look at which the widest interval will have the
+/// target width, or the next look if that cannot be forecast yet.
 fn expected_blocks(effort: Effort, look: u32, done: u32, cells: impl Iterator<Item = CellProgress>) -> u32 {
     let (target, look) = match effort {
         Effort::Precision { target, .. } => (target, look),
-        // Before this one a workload ends only when all its arms are decided.
+        // Before this look a workload ends only when all its arms are decided.
         Effort::Sequential { target, looks } => (target, looks.next(look.max(EQUIVALENT_FEWEST_BLOCKS))),
         Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => return look,
     };
@@ -161,7 +161,7 @@ mod tests {
         let expected = |done: u32, widths: &[f64]| {
             expected_blocks(effort, 30, done, widths.iter().map(|width| cell(width * 0.01_f64.ln_1p())))
         };
-        // Twice too wide at 10 blocks: 40 will do.
+        // Twice too wide at 10 blocks: 40 will suffice.
         assert_eq!(expected(10, &[0.5, 2.0]), 40);
         assert_eq!(expected(10, &[2.05]), 45, "looks are five apart");
         assert_eq!(expected(10, &[0.5]), 30, "no run ends before its first look");

@@ -1,4 +1,4 @@
-//! The whole of a run: pilot, blocks, the decision to stop.
+//! A whole run: pilot, blocks, the decision to stop.
 
 use crate::history::Unit;
 use crate::journal::Journal;
@@ -28,20 +28,20 @@ pub(crate) struct Runner<'a> {
     pub(crate) statistics: RunStatistics,
     /// Workloads that need no further units.
     pub(crate) settled: Settled,
-    /// The last trial was given up because the user wants it.
+    /// Whether the last trial was abandoned at the user's request.
     pub(crate) given_up: bool,
     /// [`RunOptions::sliced_time`].
     pub(crate) sliced_time: Option<Duration>,
     /// [`RunOptions::fit_budget`].
     pub(crate) fits_budget: bool,
-    /// No event tells an effect.
+    /// Whether no event may show an effect.
     pub(crate) blind: bool,
 }
 
-/// What came of the looks at the workloads of a run, by their places in the plan.
+/// The results of the looks at the workloads of a run, by their places in the plan.
 #[derive(Default)]
 pub(crate) struct Settled {
-    /// Units that count at the last look.
+    /// Number of units that counted at the last look.
     looks: BTreeMap<usize, u32>,
     reasons: BTreeMap<usize, FinishReason>,
 }
@@ -60,8 +60,8 @@ impl Settled {
         self.reasons.contains_key(&workload)
     }
 
-    /// Why the run ends when all workloads are settled: a workload that did not become precise
-    /// names the reason.
+    /// Why the run ends when all workloads are settled: if one of them did not become precise, its
+    /// reason counts.
     fn reason(&self) -> FinishReason {
         let rank = |reason: &FinishReason| match reason {
             FinishReason::Decided => 0,
@@ -72,18 +72,18 @@ impl Settled {
     }
 }
 
-/// Work within a run came to its end, or the user wants it to.
+/// How a piece of work within a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Done,
     Interrupted,
 }
 
-/// Runs a plan, or goes on with it, until it is complete or has to stop.
+/// Runs or resumes a plan until it is complete or has to stop.
 ///
 /// # Errors
 /// A plan that makes no sense, a root file system that cannot be made, a run directory that cannot
-/// be written. Failures of environments and workloads are no errors; they are on record.
+/// be written. Failures of environments and workloads are not errors; they are recorded.
 pub fn run(run: Run<'_>) -> Result<Finish, RunnerError> {
     let began = Instant::now();
     let options = run.options;
@@ -97,7 +97,7 @@ pub fn run(run: Run<'_>) -> Result<Finish, RunnerError> {
     Ok(Finish { reason, blocks_done: runner.blocks_done(), statistics })
 }
 
-/// Puts the machine of the load generators on record, unless the last record of it says the same.
+/// Records the machine of the load generators, unless its last record is the same.
 fn file_loader(journal: &mut Journal<'_>, machine: &LoaderMachine) -> Result<(), RunnerError> {
     let known = journal.records().iter().rev().find_map(|record| match record {
         Record::Loader(known) => Some(known),
@@ -109,7 +109,7 @@ fn file_loader(journal: &mut Journal<'_>, machine: &LoaderMachine) -> Result<(),
     journal.event(Event::Loader(machine.clone()))
 }
 
-/// What the samples could not tell apart, or not compare.
+/// Rejects plans with names that the samples could not tell apart, or with nothing to compare.
 fn check(plan: &Plan) -> Result<(), RunnerError> {
     let environments = plan.environments.iter().map(|environment| environment.name.as_str());
     let workloads = plan.workloads.iter().map(|workload| workload.id.as_str());
@@ -124,7 +124,7 @@ fn check(plan: &Plan) -> Result<(), RunnerError> {
     Ok(())
 }
 
-/// Whether records of one plan are records of the other. Texts may differ that mean the same.
+/// Whether records of one plan are also records of the other. Texts may differ in spelling.
 fn is_same(plan: &Plan, filed: &Plan) -> bool {
     let names = |plan: &Plan| plan.environments.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
     let loader = |plan: &Plan| plan.loader.as_ref().map(ToString::to_string);
@@ -151,7 +151,7 @@ fn unique<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Resul
 }
 
 impl<'a> Runner<'a> {
-    /// Reads what is on record and prepares the environments.
+    /// Reads the records and prepares the environments.
     pub(crate) fn begin(run: Run<'a>) -> Result<Self, RunnerError> {
         check(run.plan)?;
         if !is_same(run.plan, run.store.plan()) {
@@ -190,7 +190,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Runs until there is a reason to stop, and leaves no instance behind, whatever the reason.
+    /// Runs until there is a reason to stop. Leaves no instance behind, whatever the reason.
     pub(crate) fn complete(&mut self, options: RunOptions) -> Result<FinishReason, RunnerError> {
         let reason = self.go(options);
         let stopped = self.stop_instances();
@@ -220,14 +220,14 @@ impl<'a> Runner<'a> {
         self.blocks()
     }
 
-    /// What is the same in every trial of a server in one environment, with the rate that the pilot
-    /// decided.
+    /// The part of a server workload that is the same in every trial in one environment, with the
+    /// rate that the pilot decided.
     pub(crate) fn server(&self, environment: usize, workload: usize) -> Option<ServerWorkload<'a>> {
         let rate_per_s = self.journal.history().pace(&self.plan.workloads[workload].id);
         self.pool.server(environment, workload).map(|server| server.paced(rate_per_s))
     }
 
-    /// Declares what a crash cut short void, so that it is redone whole.
+    /// Voids the units that a crash cut short, so that they are repeated as a whole.
     fn void_cut_units(&mut self) -> Result<(), RunnerError> {
         for void in self.journal.history().cut_units() {
             self.void(void)?;
@@ -270,8 +270,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Looks at the workloads that have come to a look, and settles those that need no further
-    /// units. Each workload stops by itself, so that a noisy one does not hold the others.
+    /// Looks at the workloads that have reached a look, and settles those that need no further
+    /// units. Each workload stops by itself, so that a noisy one does not delay the others.
     fn settle_workloads(&mut self, block: u32) -> Result<(), RunnerError> {
         let history = self.journal.history();
         let unsettled = self.unsettled(block).into_iter().map(|workload| (workload, history.valid(workload)));
@@ -314,12 +314,12 @@ impl<'a> Runner<'a> {
         live.filter(|workload| !self.settled.contains(*workload)).collect()
     }
 
-    /// Number of units that count at which a workload is looked at next.
+    /// Number of units that count at the next look at a workload.
     fn next_look(&self, workload: usize) -> u32 {
         next_look(self.plan.effort, self.journal.history().valid(workload) + 1)
     }
 
-    /// The units of a block that are still to be measured, with their attempts.
+    /// The units of a block that have yet to be measured, with their attempts.
     fn open_units(&self, block: u32, wanted: &[usize]) -> Vec<(usize, u32)> {
         let history = self.journal.history();
         let attempt = |workload: &usize| match history.unit(block, *workload) {
@@ -346,8 +346,8 @@ impl<'a> Runner<'a> {
         Ok(ended)
     }
 
-    /// Excludes cells that have used up the patience. At the start of a block, so that a block is
-    /// measured by one rule.
+    /// Excludes cells whose failures exceed the limit. It does this at the start of a block, so
+    /// that each block follows one rule.
     fn give_up_hopeless_cells(&mut self, block: u32) -> Result<(), RunnerError> {
         for (environment, workload, failure) in self.journal.history().hopeless() {
             let environment = self.plan.environments[environment].name.clone();
@@ -368,8 +368,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Lets noise void nothing any more where it would void most units. At the start of a block
-    /// too.
+    /// Stops voiding for noise if noise would void most units. This too happens at the start of a
+    /// block.
     fn give_up_voiding(&mut self, block: u32) -> Result<(), RunnerError> {
         if !self.plan.noise.voiding || self.journal.history().noisy() {
             return Ok(());
@@ -398,13 +398,13 @@ impl<'a> Runner<'a> {
         Ok(self.reason_for_the_end(reason))
     }
 
-    /// `reason`, unless nothing at all gave a number.
+    /// `reason`, unless there is no number at all.
     fn reason_for_the_end(&self, reason: FinishReason) -> FinishReason {
         if self.journal.history().measured() { reason } else { FinishReason::NothingRuns }
     }
 
-    /// Blocks in which every workload that is still measured has a unit that counts; of those that
-    /// are settled, the most that one of them took.
+    /// The fewest units that count of any unsettled workload or, if all are settled, the most of
+    /// any workload.
     pub(crate) fn blocks_done(&self) -> u32 {
         let history = self.journal.history();
         let block = history.last_block().unwrap_or(0);

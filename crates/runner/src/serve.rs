@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The load generator takes the durations, by the host's clock or by the clock of its own machine,
-//! which is compared with the host's as a guest's is. CPU time is charged to the guest as always.
+//! which is compared with the host's as a guest's is. CPU time is charged to the guest as usual.
 //! Every trial starts its own server, so no server keeps state from another trial.
 
 mod headroom;
@@ -41,12 +41,12 @@ use weigh_model::{
 };
 use weigh_platforms::{Capabilities, Completed, Guest, Host, Session};
 
-/// How often a server is started on other ports because another program has taken its own.
+/// How often a server is started on other ports because another program has taken its ports.
 const TRIES: u32 = 3;
 /// The load generator's command that checks whether a server takes connections.
 const LISTENS: [&str; 4] = ["weigh-kernels", "listens", "--connect", "{address}:{port}"];
 
-/// A workload that is a server, in one environment: what is the same in all its trials.
+/// A server workload in one environment: the part that is the same in all its trials.
 pub(crate) struct ServerWorkload<'a> {
     pub(crate) host: &'a Host,
     pub(crate) workload: &'a WorkloadPlan,
@@ -61,7 +61,7 @@ pub(crate) struct ServerWorkload<'a> {
     pub(crate) directory: Option<&'a Path>,
     /// Working directory of the load generator's commands.
     pub(crate) loader_directory: Option<&'a Path>,
-    /// The rate at which requests leave, operations a second, where the pilot decided it.
+    /// The rate at which requests are sent, operations per second, if the pilot decided it.
     pub(crate) rate_per_s: Option<f64>,
     /// Where the load generator runs.
     pub(crate) from: LoadedFrom,
@@ -85,16 +85,16 @@ impl LoadedFrom {
     }
 }
 
-/// What differs from trial to trial.
+/// The input that differs from trial to trial.
 pub(crate) struct TrialInput {
     /// The guest's ports.
     pub(crate) ports: Vec<u16>,
-    /// What is filled in for commands in the guest.
+    /// The placeholders of commands in the guest.
     pub(crate) placeholders: Placeholders,
     pub(crate) padding_bytes: usize,
-    /// Tells the trials of a run apart.
+    /// Number that identifies the trial in the run.
     pub(crate) trial: u64,
-    /// Of the block.
+    /// The seed of the block.
     pub(crate) seed: u64,
 }
 
@@ -133,13 +133,13 @@ impl ServerWorkload<'_> {
         TrialResult { outcome, progress }
     }
 
-    /// The same workload with requests sent at this rate.
+    /// The same workload with this rate of requests.
     pub(crate) fn paced(self, rate_per_s: Option<f64>) -> Self {
         Self { rate_per_s, ..self }
     }
 
-    /// One run of the load, unmeasured, with everything around it. Where the rate is still to be
-    /// found out, it saturates the server.
+    /// Runs the load once, unmeasured, with its set-up and tear-down. If the rate is still to be
+    /// found, it saturates the server.
     pub(crate) fn once(
         &self,
         guest: &mut dyn Guest,
@@ -150,8 +150,8 @@ impl ServerWorkload<'_> {
         self.with_server(guest, input, served, |loader, outside| outside.once_staged(loader.session()))
     }
 
-    /// Runs a server in the guest while `load` works. Where another process of the host holds a
-    /// port of the server, it is started on others: nothing has been measured until then.
+    /// Runs a server in the guest while `load` works. If another process of the host holds a port
+    /// of the server, the server is started on other ports, because nothing has been measured yet.
     fn with_server<R>(
         &self,
         guest: &mut dyn Guest,
@@ -177,8 +177,8 @@ impl ServerWorkload<'_> {
         })
     }
 
-    /// Ports for a server: those of its instance, or free ones of the host where another process
-    /// holds them.
+    /// Ports for a server: those of its instance, or other free ports of the host if another
+    /// process holds one of them.
     fn ports(&self, guest: &dyn Guest, ports: &[u16]) -> Vec<u16> {
         match self.holder(guest, ports) {
             Some(_) => ports::unused(ports.len(), ports).unwrap_or_else(|| ports.into()),
@@ -187,13 +187,13 @@ impl ServerWorkload<'_> {
     }
 
     /// The process that holds a port of a guest on the host's own network. Guests on other networks
-    /// have ports of their own, or their platform holds them.
+    /// have their own ports, or their platform holds them.
     fn holder(&self, guest: &dyn Guest, ports: &[u16]) -> Option<PortHolder> {
         let shared = route::is_on_host(guest, &self.can) && !self.can.fake && !self.can.elsewhere;
         shared.then(|| PortHolder::on(ports, &self.server.transport, &guest.processes())).flatten()
     }
 
-    /// The same at these ports. `load` is taken when it begins.
+    /// Runs the server at these ports. `load` is taken when it begins.
     fn with_server_at<R>(
         &self,
         ports: &[u16],
@@ -203,7 +203,7 @@ impl ServerWorkload<'_> {
         load: &mut Option<impl FnOnce(&mut Loader, &WorkloadCommands<'_>) -> Result<R, Failure>>,
     ) -> Result<R, Failure> {
         if !self.can.fork {
-            let reason = "the guest runs its one program and no server beside it";
+            let reason = "the guest runs only its one program, and no server beside it";
             return Err(Failure::new(FailureKind::Preparation, reason));
         }
         let way = Route::to(guest, &self.can, ports, self.from.outside())?;
@@ -256,9 +256,9 @@ impl ServerWorkload<'_> {
             Some(ready) => {
                 server.answers(session, loader.session(), (outside, &outside.command_of(ready)), deadline)?;
             }
-            // Nobody listens where nothing is executed.
+            // Nothing listens if nothing is executed.
             None if self.can.fake => {}
-            // Whether it can be reached is for the loader's machine to see.
+            // The loader's machine has to see whether it can be reached.
             None if loader.machine().is_some() && self.server.transport.contains(&Transport::Tcp) => {
                 let question = outside.command_of(&LISTENS.map(String::from));
                 server.answers(session, loader.session(), (outside, &question), deadline)?;
@@ -268,7 +268,7 @@ impl ServerWorkload<'_> {
         Ok(())
     }
 
-    /// What is asked of a server before its load, and what fills it.
+    /// The commands that check whether a server is ready, and that fill it.
     fn questions(&self, served: Served) -> (Option<&Vec<String>>, Option<&Vec<String>>) {
         match served {
             Served::Server | Served::Saturated => (self.server.ready.as_ref(), self.server.fill.as_ref()),
@@ -289,7 +289,7 @@ impl ServerWorkload<'_> {
         filled.map_err(|failure| failure.during("filling the server"))
     }
 
-    /// The workload as far as it is in the guest.
+    /// The part of the workload that runs in the guest.
     fn inside(&self, served: Served) -> WorkloadPlan {
         let Staging { setup, teardown, .. } = self.workload.staging.clone();
         let (command, setup, teardown) = match served {
@@ -300,7 +300,7 @@ impl ServerWorkload<'_> {
         WorkloadPlan { command, prepare: None, cleanup: None, staging, ..self.workload.clone() }
     }
 
-    /// The workload as far as it is the loader's.
+    /// The part of the workload that runs in the loader.
     fn outside(&self, served: Served) -> WorkloadPlan {
         let own = || self.workload.command.clone();
         let saturate = || self.server.pace.as_ref().map_or_else(own, |pace| pace.saturate.clone());
@@ -314,8 +314,8 @@ impl ServerWorkload<'_> {
     }
 }
 
-/// Whether the loader's own durations fit into the time that it had. It reads the host's clock,
-/// which cannot be wrong; what it says of it can.
+/// Checks that the loader's own durations fit into the time that it had. It reads the host's clock,
+/// which cannot be wrong, but what it reports can be.
 fn check_durations(measured: Measured) -> Result<Measured, Failure> {
     let runs: Vec<_> = measured.iterations.iter().map(timed).collect();
     match clock::taken_here(&runs) {

@@ -7,9 +7,9 @@
 //! end, arm by arm        thaw, end of the work, check of its result, tear-down
 //! ```
 //!
-//! What is measured is the time for which an arm was thawed, on the host's clock: from the order to
-//! thaw until the kernel says that it is frozen. No clock of a guest's own is used, because those
-//! run on while the guest is frozen.
+//! The measured quantity is the time for which an arm was thawed, on the host's clock: from the
+//! request to thaw until the kernel reports that it is frozen. A guest's own clock is not used,
+//! because it runs on while the guest is frozen.
 
 mod arm;
 mod length;
@@ -22,17 +22,17 @@ use crate::order::SliceOrder;
 use std::time::Duration;
 use weigh_model::{SlicedWork, WorkloadPlan};
 
-/// At the end of a unit slices are this many times as long, so that every run shows whether their
-/// length changes what is found.
+/// Factor by which slices at the end of a unit are longer, so that every run shows whether their
+/// length changes the result.
 pub(crate) const LONGER: u32 = 4;
-/// The longer slices have together this share of the time of the others.
+/// The thawed time of the nominal slices, divided by that of the longer ones.
 const LONGER_SHARE: u32 = 3;
 
-/// Share of the nominal length by which a slice is longer or shorter, at most: a disturbance whose
-/// period is that of the slices would otherwise meet the same arm again and again.
+/// The largest deviation of a slice from its nominal length, as a share of it: a disturbance with
+/// the period of the slices would otherwise hit the same arm again and again.
 const JITTER: f64 = 0.5;
 
-/// How a unit is cut.
+/// How a unit is divided into slices.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Design {
     /// The rounds that are measured.
@@ -46,19 +46,19 @@ pub(crate) struct Design {
 pub(crate) struct Stretch {
     /// Nominal length of a slice.
     pub(crate) length: Duration,
-    /// Thawed time that every arm gets at least.
+    /// Least thawed time of every arm.
     pub(crate) each: Duration,
-    /// Pieces of work that every arm begins and finishes at least.
+    /// Least number of pieces of work that every arm begins and finishes.
     pub(crate) pieces: usize,
 }
 
-/// Rounds that a unit has at least, however short it is to be: in fewer, arms that work at
-/// different speed may have none in common.
+/// Least number of rounds of a unit, however short it should be: in fewer rounds, arms of different
+/// speeds may have none in common.
 const FEWEST_ROUNDS: u32 = 8;
 
-/// How the unit of a block is cut: half a second for each arm, of the larger sizes a whole one,
-/// unless the run wants it otherwise. Runs of a command may be so long that one more of them, in
-/// longer slices, is dear: they have those in every second block.
+/// Divides the unit of a block: half a second for each arm, or a whole one for the larger sizes,
+/// unless the run asks for another time. A further run of a command in longer slices may take so
+/// long that it is only added in every second block.
 fn design(
     workload: &WorkloadPlan,
     work: SlicedWork,
@@ -69,7 +69,7 @@ fn design(
     let length = Duration::from_micros(length_us.into());
     let each = each.map_or(by_size, |each| each.max(FEWEST_ROUNDS * length));
     let (pieces, longer_pieces) = match work {
-        // What is reported in turn is reported twice.
+        // Metrics that are reported in turn are reported twice.
         SlicedWork::Marks => (2 * workload.metrics.len(), workload.metrics.len()),
         SlicedWork::Iterations => (workload.iterations as usize, 1),
     };
@@ -78,15 +78,15 @@ fn design(
     Design { nominal: Stretch { length, each, pieces }, longer: has_longer.then_some(longer) }
 }
 
-/// Whether the rounds were all that was planned.
+/// Whether all planned rounds took place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rounds {
     Done,
     Interrupted,
 }
 
-/// Gives every arm its slices until all of them have enough. An arm that fails takes no further
-/// part; the others go on.
+/// Gives every arm its slices until all of them have enough. An arm that fails drops out; the
+/// others go on.
 pub(crate) fn rounds(
     arms: &mut [&mut dyn Arm],
     design: Design,
@@ -115,14 +115,14 @@ pub(crate) fn rounds(
     Rounds::Done
 }
 
-/// How often a command is asked to say what it has finished, in CPU time of its own.
+/// How often a command reports its finished work, in its own CPU time.
 pub(crate) const MARK_EVERY: &str = "25ms";
-/// The same where the command says when, too: so it need not say it at once, and what passes it on,
-/// such as an engine, takes the less of the CPUs.
+/// The same for a command that dates its work: it need not report at once, so that programs in
+/// between, such as an engine, use less of the CPUs.
 const MARK_EVERY_BATCHED: &str = "10ms,100ms";
 
-/// The arguments that a command has more when its work is told apart in this way. `dated`: it reads
-/// the host's clock.
+/// The additional arguments of a command whose work is divided in this way. `dated`: it reads the
+/// host's clock.
 pub(crate) fn further_arguments(work: SlicedWork, dated: bool) -> Vec<String> {
     match work {
         SlicedWork::Marks => {

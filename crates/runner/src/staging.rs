@@ -1,5 +1,5 @@
-//! What stands around the command of a workload in a guest: a directory for its files, a seed,
-//! set-up and tear-down.
+//! What surrounds the command of a workload in a guest: a directory for its files, a seed, set-up
+//! and tear-down.
 
 use crate::trial::{Failure, describe};
 use std::path::{Path, PathBuf};
@@ -7,31 +7,31 @@ use std::time::Duration;
 use weigh_model::{FailureKind, Staging};
 use weigh_platforms::{Guest, Session};
 
-/// Where commands make files in guests that have no other place: private to them, in memory or on
-/// what their `storage` says.
+/// The directory for commands' files in guests without another place: private to them, in memory or
+/// where their `storage` says.
 pub(crate) const USUAL: &str = "/var/tmp";
-/// Where they do in guests without a system.
+/// The directory for commands' files in guests without a system.
 pub(crate) const BARE: &str = "/tmp";
 /// The placeholder for the program with the builtin kernels.
 pub(crate) const KERNELS: &str = "kernels";
 /// The placeholder for the memory that a guest may use.
 pub(crate) const MEMORY: &str = "memory";
-/// For a set-up whose workload does not say, seconds.
+/// The default deadline of a set-up, seconds.
 const SETUP_DEADLINE_S: f64 = 600.0;
 
-/// The values that the run fills in for one trial, by the names that stand for them in braces.
+/// The values that the run fills in for one trial, by their placeholders in braces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Placeholders(Vec<(&'static str, String)>);
 
 impl Placeholders {
-    /// `seed` is of the block, `trial` tells the trials of a run apart. All numbers are written
-    /// with the same length, because the arguments of a command move its stack.
+    /// `seed` belongs to the block, `trial` identifies the trial in the run. All numbers are
+    /// written with the same length, because the arguments of a command move its stack.
     pub(crate) fn new(scratch: &Path, trial: u64, seed: u64) -> Self {
         let directory = scratch.join(format!("weigh-{:06}", trial % 1_000_000));
         Self(vec![("scratch", directory.display().to_string()), ("seed", format!("{}", seed_of(seed)))])
     }
 
-    /// The same and one more.
+    /// Adds or replaces a placeholder.
     pub(crate) fn with(mut self, word: &'static str, value: impl Into<String>) -> Self {
         self.0.retain(|(known, _)| *known != word);
         self.0.push((word, value.into()));
@@ -54,13 +54,13 @@ impl Placeholders {
     }
 }
 
-/// A number of nine digits, the first not 0, so that it takes the same room in every block; tools
+/// A number of nine digits, the first not 0, so that it takes the same space in every block; tools
 /// take it as a 32-bit number.
 fn seed_of(random: u64) -> u64 {
     100_000_000 + random % 900_000_000
 }
 
-/// Where commands may make files in a guest.
+/// The directory in which commands may make files in a guest.
 pub(crate) fn scratch(guest: &dyn Guest, bare: bool) -> PathBuf {
     let own = guest.scratch().map(Path::to_path_buf);
     own.unwrap_or_else(|| if bare { BARE.into() } else { USUAL.into() })
@@ -89,13 +89,13 @@ pub(crate) fn make_scratch(session: &mut Session, placeholders: &Placeholders) -
     })
 }
 
-/// How long a set-up may take.
+/// The deadline of a set-up.
 pub(crate) fn setup_deadline(staging: &Staging) -> Duration {
     Duration::try_from_secs_f64(staging.setup_deadline_s.unwrap_or(SETUP_DEADLINE_S))
         .unwrap_or(Duration::from_secs(SETUP_DEADLINE_S as u64))
 }
 
-/// What to do where a program is not there: the packages that have it.
+/// A remedy for a missing program: the packages that have it.
 pub(crate) fn remedy(staging: &Staging) -> String {
     match staging.packages.as_slice() {
         [] => String::new(),

@@ -1,4 +1,4 @@
-//! Trials in which guests come up: `weigh start`.
+//! Trials in which guests start: `weigh start`.
 //!
 //! ```text
 //! caches dropped, where asked for
@@ -35,7 +35,7 @@ use weigh_model::{
 use weigh_observe::{InstanceId, cpu_use_since_start};
 use weigh_platforms::{Guest, GuestRequest, PlatformError};
 
-/// Where the kernel takes the wish to drop caches (Documentation/admin-guide/sysctl/vm.rst).
+/// The file that takes the request to drop caches (Documentation/admin-guide/sysctl/vm.rst).
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// The outcome of a trial of starts.
@@ -43,11 +43,11 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 struct StartOutcome {
     values: BTreeMap<String, f64>,
     absent: BTreeMap<String, String>,
-    /// First spawn and last stamp, host's monotonic clock, nanoseconds.
+    /// First spawn and last timestamp, host's monotonic clock, nanoseconds.
     bracket: (u64, u64),
-    /// The duration that is reported, nanoseconds.
+    /// The reported duration, nanoseconds.
     duration_ns: u64,
-    /// Guests started.
+    /// Number of guests started.
     guests: u32,
     observed: Observed,
     /// What did not end cleanly.
@@ -73,12 +73,12 @@ impl StartOutcome {
             absent: self.absent,
             ..Iteration::default()
         };
-        // No clock of a guest dates anything here.
+        // No timestamp here comes from a guest's clock.
         Measured { iterations: vec![iteration], observed: Some(Box::new(self.observed)), clock: None }
     }
 }
 
-/// A guest that did not come up.
+/// The failure of a guest that did not start.
 fn not_launched(error: &PlatformError) -> Failure {
     let log = match error {
         PlatformError::Launch { log, .. } => log.clone(),
@@ -87,14 +87,13 @@ fn not_launched(error: &PlatformError) -> Failure {
     Failure { log, ..Failure::new(FailureKind::Launch, describe(error)) }
 }
 
-/// The time between two stamps. Where the later one reads earlier, it comes from another clock, and
-/// the time is taken as 0.
+/// The time between two timestamps. If the later one reads earlier, it comes from another clock,
+/// and the time is taken as 0.
 fn since(earlier_ns: u64, later_ns: u64) -> u64 {
     later_ns.saturating_sub(earlier_ns)
 }
 
-/// Drops what the host's page cache holds, after writing back what is dirty, which cannot be
-/// dropped.
+/// Drops the host's page cache. Dirty pages cannot be dropped, so they are written back first.
 fn drop_caches() -> Result<(), Failure> {
     rustix::fs::sync();
     std::fs::write(DROP_CACHES, "3").map_err(|error| {
@@ -120,10 +119,10 @@ impl Window {
         Self { attached, daemons, before }
     }
 
-    /// Closes it with what the guests and their helpers used since they began.
+    /// Closes the window with the CPU use of the guests and their helpers since they began.
     ///
-    /// Other use may be foreign or not: a platform's daemon starts programs that end before anybody
-    /// can ask what they were. So it is recorded as wholly uncertain, and voids nothing.
+    /// Other use may be foreign or not: a platform's daemon starts programs that end before they
+    /// can be identified. So it is recorded as wholly uncertain, and voids nothing.
     fn close(self, pool: &mut EnvironmentPool<'_>, used: Charge) -> Observed {
         let mut observed = pool.sensors.end(self.attached);
         pool.sensors.detach(self.attached);
@@ -144,15 +143,15 @@ impl Window {
         observed
     }
 
-    /// Closes it without a result.
+    /// Closes the window without a result.
     fn abandon(self, pool: &mut EnvironmentPool<'_>) {
         pool.sensors.end(self.attached);
         pool.sensors.detach(self.attached);
     }
 }
 
-/// What a guest and the helpers of its start used until now, and its accounts with the platform's
-/// daemons.
+/// The CPU use of a guest and the helpers of its start until now, and its accounts with the
+/// platform's daemons.
 fn used_by(guest: &dyn Guest) -> (Charge, Accounts) {
     let accounts = guest.accounts();
     let mut charge = cpu_use_since_start(&Accounts { daemons: Vec::new(), ..accounts.clone() });
@@ -163,7 +162,7 @@ fn used_by(guest: &dyn Guest) -> (Charge, Accounts) {
 }
 
 impl Runner<'_> {
-    /// One trial, with the number of its first guest. `when` names the file of what went wrong.
+    /// Runs one trial. Returns the number of its first guest. `when` names the log of a failure.
     pub(crate) fn start_trial(
         &mut self,
         environment: usize,
@@ -187,7 +186,7 @@ impl Runner<'_> {
         };
         self.statistics.launches += u64::from(guests);
         let (number, elsewhere) = (recipe.request.instance, recipe.can.elsewhere);
-        let outcome = self.come_up(environment, workload, start, recipe);
+        let outcome = self.carry_out(environment, workload, start, recipe);
         Ok((
             number,
             match outcome {
@@ -204,7 +203,7 @@ impl Runner<'_> {
         ))
     }
 
-    fn come_up(
+    fn carry_out(
         &mut self,
         environment: usize,
         workload: usize,
@@ -223,7 +222,7 @@ impl Runner<'_> {
                 let boot = metrics.iter().any(|metric| metric.spec.name == stamps::BOOT_KERNEL);
                 let stages = metrics.iter().map(|metric| metric.spec.name.clone());
                 let stages = stages.filter(|name| stamps::POD.contains(&name.as_str())).collect::<Vec<_>>();
-                one::come_up(pool, environment, recipe, one::Wanted { deadline, boot, stages: &stages })
+                one::start_guest(pool, environment, recipe, one::Wanted { deadline, boot, stages: &stages })
             }
             Started::AtOnce { guests } => {
                 guest_pool::at_once(pool, environment, recipe, guests, deadline, &mut |_, _| Ok(()))
@@ -235,7 +234,7 @@ impl Runner<'_> {
             Started::Churn { concurrency, guests } => {
                 guest_pool::churn(pool, environment, &recipe, concurrency, guests)
             }
-            Started::Restored => restored::come_up(pool, environment, &recipe, cold),
+            Started::Restored => restored::restore_guest(pool, environment, &recipe, cold),
         }
     }
 }

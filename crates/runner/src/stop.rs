@@ -1,15 +1,15 @@
-//! When a run stops: on a number of units, on precision, on its budget; never on a difference being
-//! significant.
+//! When a run stops: by its number of units, its precision or its budget, never by the significance
+//! of a difference.
 
 use std::time::{Duration, Instant};
 use weigh_model::Effort;
 
-/// Blocks whose durations say how long the next one takes. A few, so that one block with a hang is
-/// forgotten again.
+/// Number of recent blocks that predict the duration of the next one. They are few, so that one
+/// block with a hang is soon forgotten.
 const REMEMBERED_BLOCKS: usize = 5;
 
-/// Number of valid units per workload at which the run next looks whether it may stop, when `done`
-/// is the largest number that any workload has. A fixed effort looks once; a precision looks at its
+/// Number of valid units per workload at which the run next looks whether it may stop, if `done` is
+/// the largest number that any workload has. A fixed effort looks once. A precision looks at its
 /// minimum and every step from there, and at no other number, because each further look would make
 /// a lucky stop more likely.
 pub(crate) fn next_look(effort: Effort, done: u32) -> u32 {
@@ -24,14 +24,14 @@ pub(crate) fn next_look(effort: Effort, done: u32) -> u32 {
     }
 }
 
-/// Blocks that a run may have at most, those that replace void units among them.
+/// The largest number of blocks of a run, including those that replace void units.
 pub(crate) fn block_limit(effort: Effort) -> u32 {
     effort.most_blocks().saturating_mul(2)
 }
 
-/// The time of a run: what it may take, what it took, what a block takes.
+/// The time of a run: its budget, the time spent, and the time of a block.
 pub(crate) struct Clock {
-    /// Time since the run began or went on.
+    /// Time since the run began or was resumed.
     elapsed: Box<dyn Fn() -> Duration>,
     spent_before: Duration,
     budget: Option<Duration>,
@@ -40,7 +40,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// `spent_before_s` is what the run took before it was interrupted.
+    /// `spent_before_s` is the time that the run took before it was interrupted.
     pub(crate) fn new(budget_s: Option<f64>, spent_before_s: f64) -> Self {
         let started = Instant::now();
         Self::with_elapsed(budget_s, spent_before_s, move || started.elapsed())
@@ -61,39 +61,39 @@ impl Clock {
         }
     }
 
-    /// Takes an estimate, used until a block has been measured.
+    /// Sets an estimate, used until a block has been measured.
     pub(crate) fn expect_block(&mut self, took_s: f64) {
         self.expected_block = Duration::try_from_secs_f64(took_s).ok();
     }
 
-    /// Takes the duration of a block that is done.
+    /// Adds the duration of a completed block.
     pub(crate) fn add_block(&mut self, took: Duration) {
         self.blocks.push(took);
     }
 
-    /// What the run took so far, interruptions not counted.
+    /// The time that the run took so far, without interruptions.
     fn spent(&self) -> Duration {
         self.spent_before.saturating_add((self.elapsed)())
     }
 
-    /// What the next block takes: the longest of the last few, so that the budget is a bound and
-    /// not an average.
+    /// The predicted time of the next block: the longest of the last few, so that the budget is a
+    /// bound and not an average.
     fn next_block(&self) -> Option<Duration> {
         self.blocks.iter().rev().take(REMEMBERED_BLOCKS).max().copied().or(self.expected_block)
     }
 
-    /// Whether one more block may begin. Without knowledge of a block's duration it may.
+    /// Whether one more block may begin. It may if the duration of a block is unknown.
     pub(crate) fn has_room(&self) -> bool {
         let Some(budget) = self.budget else { return true };
         self.spent() + self.next_block().unwrap_or_default() <= budget
     }
 
-    /// Whether a run that should last so long, seconds, has lasted.
+    /// Whether a run of this duration, seconds, is over.
     pub(crate) fn has_lasted(&self, seconds: f64) -> bool {
         self.spent().as_secs_f64() >= seconds
     }
 
-    /// How many more blocks begin in a run that lasts so long, seconds, at the usual pace.
+    /// How many more blocks will begin in a run of this duration, seconds, at the usual pace.
     pub(crate) fn blocks_left(&self, seconds: f64) -> u32 {
         let left_s = seconds - self.spent().as_secs_f64();
         let block_s = self.remaining_s(1);
@@ -101,12 +101,12 @@ impl Clock {
         if left_s > 0.0 && block_s > 0.0 { (left_s / block_s).ceil() as u32 } else { 0 }
     }
 
-    /// Time left of the budget, where there is one, seconds.
+    /// Time left of the budget, seconds, if there is one.
     pub(crate) fn budget_left_s(&self) -> Option<f64> {
         self.budget.map(|budget| budget.saturating_sub(self.spent()).as_secs_f64())
     }
 
-    /// Time left for `blocks` more blocks, no more than the budget has, seconds.
+    /// Time left for `blocks` more blocks, seconds, at most what is left of the budget.
     pub(crate) fn remaining_s(&self, blocks: u32) -> f64 {
         let mean = match self.blocks.len() {
             0 => self.expected_block.unwrap_or_default(),
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(next_look(Effort::Quick { blocks: 6 }, 0), 6);
     }
 
-    /// A clock at which no time passes.
+    /// A clock on which no time passes.
     fn standing(budget_s: Option<f64>, spent_before_s: f64) -> Clock {
         Clock::with_elapsed(budget_s, spent_before_s, || Duration::ZERO)
     }

@@ -1,4 +1,4 @@
-//! What can only be seen from within: which instances are awake when.
+//! Tests of what only this crate can see: which instances are awake when.
 
 #[path = "../tests/suite/common/mod.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
@@ -21,7 +21,7 @@ use weigh_platforms::{
 /// Instances that are not frozen.
 static AWAKE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
-/// The fake platform, watched: nothing else may be awake when a guest is talked to or launched.
+/// The fake platform, which checks that nothing else is awake during a guest's call or launch.
 struct Watched;
 
 struct WatchedGuest {
@@ -127,7 +127,7 @@ fn only_one_instance_is_awake() {
         assert!(launches > if reuse { 3 } else { 9 }, "{launches}");
         drop(runner);
         assert_complete(&plan, &store, 3);
-        // A guest that died left its words behind.
+        // The last words of a guest that died are reported.
         let failures: Vec<_> = common::trials(&store).iter().filter_map(common::failure).cloned().collect();
         assert!(!failures.is_empty());
         assert!(

@@ -34,11 +34,10 @@ const PADDING: &str = "WEIGH_PAD";
 /// Name of the variable that tells scripts around a measured command where the builtin kernels are.
 const KERNELS: &str = "WEIGH_KERNELS";
 
-/// The whole environment of every command, in every guest alike, so that nothing of the user's
-/// shell decides a number: the usual path of root, a home that every guest can write to, the one
-/// locale that every image has (numbers in the output of tools then have a point), the padding of
-/// the block, and the variables that the plan gives this environment, which come first where names
-/// are the same.
+/// The whole environment of every command, the same in every guest, so that the user's shell has no
+/// influence on the numbers: the usual path of root, a home that every guest can write to, the one
+/// locale that every image has (so that tools print numbers with a decimal point), the padding of
+/// the block, and the variables that the plan gives this environment, which override the others.
 fn command_environment(padding_bytes: usize, variables: &BTreeMap<String, String>) -> Vec<(String, String)> {
     let common: [(String, String); 4] = [
         ("PATH".into(), COMMAND_PATH.into()),
@@ -61,30 +60,30 @@ pub(crate) struct WorkloadCommands<'a> {
     teardown: Option<Command>,
     placeholders: Placeholders,
     deadline: Duration,
-    /// Where the commands are executed, for the words of failures.
+    /// Where the commands are executed, for the texts of failures.
     place: String,
     /// Ends its commands early.
     stop: Option<&'a StopToken>,
 }
 
-/// The iterations of a trial, and what is known of the circumstances.
+/// The iterations of a trial, with the host's observations and the clock check.
 pub(crate) struct Measured {
     pub(crate) iterations: Vec<Iteration>,
-    /// None of a guest on another machine.
+    /// None for a guest on another machine.
     pub(crate) observed: Option<Box<Observed>>,
     /// None for a guest whose durations are made up.
     pub(crate) clock: Option<ClockCheck>,
 }
 
-/// What a trial needs beside its commands.
+/// What a trial needs besides its commands.
 pub(crate) struct TrialContext<'a, 's> {
     pub(crate) session: &'a mut Session,
     pub(crate) clock: GuestClock,
     pub(crate) watch: Watch<'s>,
-    /// Whether the guest has not been warmed up for this workload yet.
+    /// Whether the guest has yet to be warmed up for this workload.
     pub(crate) warm_up: bool,
     pub(crate) log: &'a mut CellLog,
-    /// Which trial it is, for the log.
+    /// Label of the trial in the log.
     pub(crate) label: &'a str,
 }
 
@@ -100,14 +99,14 @@ impl TrialResult {
     }
 }
 
-/// How far a trial came.
+/// How far a trial got.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// Commands that ran unmeasured.
+    /// Number of commands that ran unmeasured.
     pub(crate) warm_ups: u32,
-    /// The guest has had all its warm-up.
+    /// Whether the guest has had all its warm-up.
     pub(crate) warm: bool,
-    /// A log could not be written.
+    /// Set if a log could not be written.
     pub(crate) log_error: Option<std::io::Error>,
 }
 
@@ -126,8 +125,8 @@ impl<'a> WorkloadCommands<'a> {
             input: Input::Empty,
             output_limit_bytes: OUTPUT_LIMIT_BYTES,
         };
-        // What is measured has the same environment everywhere; what stands around it may know
-        // where it is.
+        // The measured command has the same environment everywhere; commands around it may depend
+        // on the place.
         let measured = command_environment(padding_bytes, variables);
         let around = |argv: &Option<Vec<String>>| {
             let known = placeholders.get(staging::KERNELS).map(|path| (KERNELS.into(), path.into()));
@@ -148,20 +147,19 @@ impl<'a> WorkloadCommands<'a> {
         }
     }
 
-    /// The same with the command that the workload has in this environment.
+    /// Replaces the command by the one of this environment.
     pub(crate) fn in_environment(mut self, name: &str) -> Self {
         self.command.argv = self.placeholders.fill(self.workload.command_in(name));
         self
     }
 
-    /// The same for commands that a load generator runs outside of the guest, on another machine
-    /// maybe.
+    /// Adapts the commands to a load generator outside of the guest, possibly on another machine.
     pub(crate) fn of_loader(self, machine: Option<&str>) -> Self {
         let machine = machine.map(|machine| format!(" on {machine}")).unwrap_or_default();
         Self { place: format!("for the load generator{machine}"), ..self }
     }
 
-    /// The same for a neighbour of a measured guest, until the token stops it.
+    /// Lets the token stop the commands, for a neighbour of a measured guest.
     pub(crate) fn held_by(self, stop: &'a StopToken) -> Self {
         Self { stop: Some(stop), ..self }
     }
@@ -171,7 +169,7 @@ impl<'a> WorkloadCommands<'a> {
         &self.command
     }
 
-    /// Another command, which stands around the measured one.
+    /// Another command, which runs around the measured one.
     pub(crate) fn command_of(&self, argv: &[String]) -> Command {
         let mut command = Command { argv: self.placeholders.fill(argv), ..self.command.clone() };
         let known = self.placeholders.get(staging::KERNELS).map(|path| (KERNELS.into(), path.into()));
@@ -184,7 +182,7 @@ impl<'a> WorkloadCommands<'a> {
         &self.placeholders
     }
 
-    /// A whole trial: warm-up where it is asked for, then the iterations.
+    /// Runs a whole trial: warm-up if it is needed, then the iterations.
     pub(crate) fn run_trial(&self, mut context: TrialContext<'_, '_>) -> TrialResult {
         let mut progress = Progress::default();
         let outcome = self.set_up(context.session);
@@ -193,7 +191,7 @@ impl<'a> WorkloadCommands<'a> {
         TrialResult { outcome, progress }
     }
 
-    /// The set-up before the first run of a trial.
+    /// Runs the set-up before the first run of a trial.
     pub(crate) fn set_up(&self, session: &mut Session) -> Result<(), Failure> {
         let workload = self.workload;
         let around = [&workload.prepare, &workload.cleanup, &workload.staging.setup];
@@ -207,8 +205,8 @@ impl<'a> WorkloadCommands<'a> {
         self.around(session, setup, deadline).map_err(|failure| failure.during("the set-up"))
     }
 
-    /// The tear-down after the last run of a trial, whatever its outcome: the guest goes on to
-    /// other workloads.
+    /// Runs the tear-down after the last run of a trial, whatever its outcome, because the guest
+    /// goes on to other workloads.
     pub(crate) fn torn_down<R>(
         &self,
         session: &mut Session,
@@ -221,7 +219,7 @@ impl<'a> WorkloadCommands<'a> {
         outcome.and_then(|value| torn_down.map(|()| value))
     }
 
-    /// The set-up, one run, and the tear-down.
+    /// Runs the set-up, the command once, and the tear-down.
     pub(crate) fn once_staged(&self, session: &mut Session) -> Result<(Iteration, Completed), Failure> {
         let outcome = self.set_up(session).and_then(|()| self.once(session, None));
         self.torn_down(session, outcome)
@@ -243,7 +241,7 @@ impl<'a> WorkloadCommands<'a> {
         let runs: Vec<Timed> = iterations.iter().map(timed).collect();
         let whose = clock;
         let clock = clock.check(context.session, start, &runs).map_err(|error| Failure::lost(&error))?;
-        if clock.is_some_and(|clock| clock.state == ClockState::Bracket) && whose != GuestClock::TakenHere {
+        if clock.is_some_and(|clock| clock.state == ClockState::Bracket) && whose != GuestClock::HostTimed {
             self.use_brackets(&mut iterations);
         }
         let observed = context.watch.seen.take().map(Box::new);
@@ -251,8 +249,8 @@ impl<'a> WorkloadCommands<'a> {
         Ok(Measured { iterations, observed, clock })
     }
 
-    /// The measured iterations in one window of the sensors; in a window each where preparation and
-    /// clean-up lie between.
+    /// Runs the measured iterations in one window of the sensors, or each in its own window if
+    /// preparation and clean-up lie between.
     fn iterations(
         &self,
         context: &mut TrialContext<'_, '_>,
@@ -276,7 +274,7 @@ impl<'a> WorkloadCommands<'a> {
         Ok(iterations)
     }
 
-    /// Puts the host's bracket in the place of every duration that the guest told.
+    /// Replaces every duration that the guest reported by the host's bracket.
     fn use_brackets(&self, iterations: &mut [Iteration]) {
         for metric in self.workload.metrics.iter().filter(|metric| metric.from == Extraction::Duration) {
             for iteration in &mut *iterations {
@@ -286,8 +284,8 @@ impl<'a> WorkloadCommands<'a> {
         }
     }
 
-    /// One iteration: preparation, the command, clean-up. The clean-up is run after a failed
-    /// command too, because the guest goes on to other workloads.
+    /// Runs one iteration: preparation, the command, clean-up. The clean-up also runs after a
+    /// failed command, because the guest goes on to other workloads.
     pub(crate) fn once(
         &self,
         session: &mut Session,
@@ -329,7 +327,7 @@ impl<'a> WorkloadCommands<'a> {
         }
     }
 
-    /// The command, in a window of its own where there is a watch.
+    /// Runs the command, in its own window if there is a watch.
     fn watched(
         &self,
         session: &mut Session,
@@ -347,17 +345,17 @@ impl<'a> WorkloadCommands<'a> {
         self.iteration_of(completed)
     }
 
-    /// What a command that has ended says of itself.
+    /// Reads the result of a command that has ended.
     pub(crate) fn iteration_of(&self, completed: Completed) -> Result<(Iteration, Completed), Failure> {
         read(self.workload, completed)
     }
 
-    /// The same without its metrics, where they are taken otherwise.
+    /// The same without its metrics, if they are taken otherwise.
     pub(crate) fn checked(&self, completed: Completed) -> Result<(Iteration, Completed), Failure> {
         read(&WorkloadPlan { metrics: Vec::new(), ..self.workload.clone() }, completed)
     }
 
-    /// How long the command may take.
+    /// The deadline of the command.
     pub(crate) fn deadline(&self) -> Duration {
         self.deadline
     }
@@ -375,7 +373,7 @@ impl<'a> WorkloadCommands<'a> {
         ended.map_err(|error| self.not_executed(command, error))
     }
 
-    /// Why a command did not run to its end.
+    /// The failure of a command that did not run to its end.
     pub(crate) fn not_executed(&self, command: &Command, error: SessionError) -> Failure {
         match error {
             SessionError::Refused { reason, errno: _ } => {
@@ -435,7 +433,7 @@ fn read(workload: &WorkloadPlan, completed: Completed) -> Result<(Iteration, Com
     Ok((iteration, completed))
 }
 
-/// A run on the clocks that timed it.
+/// The durations of a run on all clocks that timed it.
 pub(crate) fn timed(iteration: &Iteration) -> Timed {
     Timed {
         bracket_ns: iteration.host_ended_ns.saturating_sub(iteration.host_started_ns),

@@ -1,4 +1,4 @@
-//! One set of samples: intervals of every cell, verdicts of the family.
+//! Analyses one set of samples: the intervals of every cell and the verdicts of the family.
 
 use crate::analysis::{
     Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, LEVEL_DIFFERENCE, LEVEL_EQUIVALENCE, Options, Pairing,
@@ -16,7 +16,7 @@ use crate::{control, holm, rank, serial};
 use std::collections::BTreeSet;
 use weigh_model::{Comparison, Series, neighbours};
 
-/// A standard deviation of this part of the mean is worth a warning.
+/// A standard deviation of at least this fraction of the mean is worth a warning.
 const WIDE_SPREAD: f64 = 0.10;
 
 /// The normal quantiles of the two-sided test for asymmetry: at the level .01, and .005 in
@@ -35,7 +35,7 @@ pub(crate) struct Measured {
     pub look: Look,
 }
 
-/// Intervals of every cell, verdicts of the family.
+/// Computes the intervals of every cell and the verdicts of the family.
 ///
 /// With d the log ratio of the costs of environment and baseline in a block (rates inverted, so
 /// that more is worse), m and s mean and standard deviation of d over k blocks:
@@ -49,8 +49,8 @@ pub(crate) struct Measured {
 /// have no typical effect: a median of ratios needs pairs, and a ratio of medians has no interval
 /// that shares its assumptions; the medians themselves are in the summaries.
 ///
-/// A difference of 0 spread, or a pair of samples that cannot be compared, is no error: the cell
-/// says what is known and a warning what is missing.
+/// Log ratios without any spread, and samples that cannot be compared, are no error: the cell says
+/// what is known, and a warning says what is missing.
 pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     let (mut measured, mut warnings) = measure(comparisons, options);
     let done = measured.iter().map(|m| m.cell.n).max().unwrap_or(0);
@@ -58,7 +58,7 @@ pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     measured.iter_mut().for_each(|measured| look(measured, options, lacks));
     let is_open = |m: &Measured| options.looks.is_some() && m.look == Look::AnyTime;
     if let Some(planned) = options.planned_blocks.filter(|_| lacks || measured.iter().any(is_open)) {
-        // An open cell of a group-sequential run may take as many as there can be.
+        // An open cell of a group-sequential run may take all the blocks up to the last look.
         let planned = options.looks.filter(|_| done >= planned).map_or(planned, |looks| looks.last());
         warnings.insert(0, Warning::of(None, None, WarningKind::RunIncomplete { done, planned }));
     }
@@ -66,7 +66,7 @@ pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
 }
 
 impl Measured {
-    /// Looked at when all is done.
+    /// A cell that is judged once all planned blocks are done.
     fn of(cell: Cell, estimate: Option<Estimate>) -> Self {
         Self { cell, estimate, look: Look::Planned }
     }
@@ -75,9 +75,9 @@ impl Measured {
 /// When somebody looks at a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// When it has the blocks that were planned.
+    /// When the run has its planned blocks.
     Planned,
-    /// When they please, so that every interval must hold at every moment.
+    /// At any time they like, so every interval must hold at every moment.
     AnyTime,
     /// At one of the looks of a group-sequential run.
     At(SequentialLook),
@@ -92,7 +92,7 @@ impl Look {
         }
     }
 
-    /// When a cell is looked at. `lacks`: the run has fewer blocks than planned.
+    /// Returns when a cell is looked at. `lacks` says that the run has fewer blocks than planned.
     fn of(cell: &Cell, options: &Options, lacks: bool) -> Self {
         let Some(looks) = options.looks else {
             return if lacks && !options.ended_by_rule { Self::AnyTime } else { Self::Planned };
@@ -102,14 +102,14 @@ impl Look {
             _ if cell.verdict == Some(Verdict::Baseline) => Self::Planned,
             Some(concluded) => at(concluded.blocks.max(looks.first()), false),
             None if !options.ended_by_rule => Self::AnyTime,
-            // Nothing was looked at before the first look.
+            // The cell never came to its first look.
             None if cell.tried < looks.first() => Self::Planned,
             None => at(cell.tried, true),
         }
     }
 }
 
-/// Gives a cell the intervals of its look. A median has none that holds at any moment.
+/// Gives a cell the intervals of its look. A median has no interval that holds at any moment.
 fn look(measured: &mut Measured, options: &Options, lacks: bool) {
     let look = Look::of(&measured.cell, options, lacks);
     let Measured { cell, estimate, .. } = measured;
@@ -133,7 +133,7 @@ fn look(measured: &mut Measured, options: &Options, lacks: bool) {
     measured.look = look;
 }
 
-/// The cells on their own, before any verdict.
+/// Measures every cell on its own, before any verdict.
 pub(crate) fn measure(comparisons: &[Comparison], options: &Options) -> (Vec<Measured>, Vec<Warning>) {
     let mut measured = Vec::new();
     let mut warnings = Vec::new();
@@ -174,7 +174,7 @@ fn measure_comparison(
         let concluded = options.concluded(&comparison.workload, &series.environment);
         let cell = match (&against, concluded) {
             _ if Some(i) == baseline => alone(comparison, &side),
-            // What the baseline did afterwards is no part of it.
+            // Later trials of the baseline do not belong to the comparison.
             (Some(whole), Some(concluded)) => {
                 let series = until(whole.series, concluded, &comparison.metric.name);
                 let sample = Sample::new(&series.observations, comparison.metric.better);
@@ -187,7 +187,7 @@ fn measure_comparison(
     }
 }
 
-/// What a baseline gave up to the look that concluded another environment.
+/// Returns the baseline's series up to the look that concluded another environment.
 fn until(baseline: &Series, concluded: &Concluded, metric: &str) -> Series {
     let before = |block: Option<u32>| block.is_none_or(|block| block < concluded.from_block);
     Series {
@@ -206,19 +206,19 @@ struct Side<'a> {
 /// A cell in the making.
 struct Draft {
     measured: Measured,
-    /// What outliers are looked for among, with the block of each.
+    /// The values that are checked for outliers, with the block of each.
     spread: Vec<(Option<u32>, f64)>,
     kinds: Vec<WarningKind>,
 }
 
-/// The baseline: absolute values only.
+/// Drafts the cell of the baseline, which has absolute values only.
 fn alone(comparison: &Comparison, side: &Side<'_>) -> Draft {
     let mut cell = absolute(comparison, side);
     cell.verdict = Some(Verdict::Baseline);
     Draft { measured: Measured::of(cell, None), spread: side.sample.logs.clone(), kinds: Vec::new() }
 }
 
-/// Another environment, against the baseline.
+/// Drafts the cell of another environment, compared with the baseline.
 fn compared(
     comparison: &Comparison,
     side: &Side<'_>,
@@ -234,7 +234,7 @@ fn compared(
     if baseline.series.failed > 0 || baseline.sample.unusable > 0 {
         cell.flags.push(Flag::BaselineFailed);
     }
-    // A side without any observation leaves the pairing to the other.
+    // If one side has no observations, the other alone decides whether the cell is paired.
     let blocks = [side.sample.blocks, baseline.sample.blocks];
     let loose = [side, baseline].map(|s| !s.series.observations.is_empty() && s.sample.blocks != Blocks::All);
     let (spread, estimate) = if loose == [false, false] {
@@ -242,8 +242,8 @@ fn compared(
         cell.log_ratios = pair(side.sample, baseline.sample);
         kinds.extend(without_partner(cell.log_ratios.len(), side, baseline));
         let logs: Vec<f64> = cell.log_ratios.iter().map(|(_, d)| *d).collect();
-        // Without a baseline to pair with, the absolute values are all there is, and rest on their
-        // own number.
+        // Without a baseline to pair with, only the absolute values are left, and `n` is their
+        // number.
         if !baseline.sample.logs.is_empty() {
             cell.n = count(logs.len());
         }
@@ -272,7 +272,7 @@ fn compared(
         };
         kinds.push(WarningKind::TooFewBlocks { n });
     }
-    // That all guests are up every time is no surprise, and no measurement.
+    // All guests being up in every trial is expected, and not a measurement.
     if estimate.is_some_and(|e| e.has_no_spread()) && !cell.all_guests_were_up() {
         cell.flags.push(Flag::NoSpread);
         kinds.push(WarningKind::NoSpread);
@@ -280,8 +280,7 @@ fn compared(
     Draft { measured: Measured::of(cell, estimate), spread, kinds }
 }
 
-/// The estimate, and the worst cases of the cell, with the error that they have where neighbouring
-/// blocks are alike.
+/// Widens the estimate, and the worst cases of the cell, if neighbouring blocks are correlated.
 fn allow_for_neighbours(cell: &mut Cell, estimate: Estimate, logs: &[f64]) -> Estimate {
     cell.lag_1_correlation = serial::lag_1(logs);
     if !cell.lag_1_correlation.is_some_and(|correlation| serial::is_certain(correlation, logs.len())) {
@@ -297,8 +296,8 @@ fn allow_for_neighbours(cell: &mut Cell, estimate: Estimate, logs: &[f64]) -> Es
     Estimate { standard_error: widening * estimate.standard_error, ..estimate }
 }
 
-/// The estimate with what rounding may have moved it by, as the typical effect and the worst cases
-/// of the cell. Of a primary metric, steps that matter are flagged.
+/// Widens the estimate, the typical effect and the worst cases of the cell by what rounding may
+/// have moved them. Flags the steps of a primary metric if they are large enough to matter.
 fn round(
     cell: &mut Cell,
     estimate: Estimate,
@@ -363,14 +362,14 @@ fn absolute(comparison: &Comparison, side: &Side<'_>) -> Cell {
     }
 }
 
-/// What an estimate says about a cell on its own.
+/// Sets what an estimate says about a cell on its own.
 pub(crate) fn describe(cell: &mut Cell, estimate: Option<Estimate>) {
     cell.overhead = estimate.map(|e| e.interval());
     cell.degrees_of_freedom = estimate.map(|e| e.df);
     cell.smallest_detectable = estimate.map(|e| e.smallest_detectable(1.0));
 }
 
-/// The typical effect: median of the log ratios with \[d_(l), d_(k+1-l)\].
+/// The typical effect: the median of the log ratios, with the interval \[d_(l), d_(k+1-l)\].
 pub(crate) fn typical(logs: &[f64], tail: f64) -> Option<Interval> {
     let l = rank::interval_rank(logs.len(), tail)?;
     let ascending = rank::sorted(logs.iter().copied());
@@ -378,11 +377,11 @@ pub(crate) fn typical(logs: &[f64], tail: f64) -> Option<Interval> {
     Some(Interval::from_logs(rank::median(&ascending), low, high))
 }
 
-/// Pairs that are missing, at most, where trials failed; none where none did. Trials of both sides
-/// may have failed in the same block, and a cell that is excluded lacks blocks without a failure.
+/// Returns the most pairs that failures may have cost, or 0 if no trial failed. Trials of both
+/// sides may have failed in one block, and an excluded cell lacks blocks without a failure.
 fn failed_pairs(pairs: usize, side: &Side<'_>, baseline: &Side<'_>) -> usize {
     let failed = side.series.failed.saturating_add(baseline.series.failed) as usize;
-    // What is missing because it was unusable is no failure, and has no worst case.
+    // A pair that is missing because a value was unusable is no failure and has no worst case.
     if failed == 0 || side.sample.unusable > 0 || baseline.sample.unusable > 0 {
         return 0;
     }
@@ -391,7 +390,7 @@ fn failed_pairs(pairs: usize, side: &Side<'_>, baseline: &Side<'_>) -> usize {
     failed.max(blocks.len() - pairs)
 }
 
-/// Blocks with a value on one side only, beside as many as failures and unusable values explain.
+/// Warns of blocks with a value on one side only that no failure or unusable value explains.
 fn without_partner(pairs: usize, side: &Side<'_>, baseline: &Side<'_>) -> Option<WarningKind> {
     if side.sample.logs.is_empty() || baseline.sample.logs.is_empty() {
         return None; // nothing measured, or nothing to compare with: said elsewhere
@@ -404,7 +403,7 @@ fn without_partner(pairs: usize, side: &Side<'_>, baseline: &Side<'_>) -> Option
     (blocks > 0).then_some(WarningKind::BlocksWithoutPartner { blocks })
 }
 
-/// Flags and warnings that every cell can have.
+/// Adds the flags and warnings that every cell can have.
 fn finish(draft: Draft, side: &Side<'_>, options: &Options, warnings: &mut Vec<Warning>) -> Measured {
     let Draft { mut measured, spread, mut kinds } = draft;
     let cell = &mut measured.cell;
@@ -465,9 +464,9 @@ pub(crate) fn warning(cell: &Cell, kind: WarningKind) -> Warning {
     Warning::of(Some(&cell.workload), Some(&cell.environment), kind).about_metric(&cell.metric.name)
 }
 
-/// Average and typical effect disagree: their intervals have no point in common; or their signs
-/// differ, and one of the intervals excludes 0; or they differ by more than a quarter of the
-/// margin, and the log ratios are not symmetric.
+/// Whether average and typical effect disagree: their intervals have no point in common; or their
+/// signs differ and one of the intervals excludes 0; or they differ by more than a quarter of the
+/// margin and the log ratios are not symmetric.
 fn is_mixed(cell: &Cell, options: &Options) -> bool {
     let (Some(average), Some(typical)) = (cell.overhead, cell.typical) else { return false };
     let excludes_none = |interval: &Interval| interval.low > 0.0 || interval.high < 0.0;
@@ -483,8 +482,8 @@ fn is_mixed(cell: &Cell, options: &Options) -> bool {
 
 /// Adjusts the p values of the family and gives the verdicts.
 ///
-/// The family is fixed by the plan, not by what came of it: a cell that could not be measured
-/// counts with p = 1.
+/// The family is fixed by the plan, not by the results: a cell that could not be measured counts
+/// with p = 1.
 pub(crate) fn conclude(
     mut measured: Vec<Measured>,
     options: &Options,
@@ -492,9 +491,10 @@ pub(crate) fn conclude(
 ) -> Analysis {
     warnings.extend(control::warnings(&measured));
     let family: Vec<usize> = (0..measured.len()).filter(|&i| measured[i].cell.is_in_family()).collect();
-    let grounds: Vec<Vec<Estimate>> = family.iter().map(|&i| grounds(&measured[i])).collect();
-    let p_diff: Vec<f64> = grounds.iter().map(|of| p_diff(of)).collect();
-    let p_eq: Vec<f64> = grounds.iter().map(|of| p_eq(of, options.margin)).collect();
+    let verdict_estimates: Vec<Vec<Estimate>> =
+        family.iter().map(|&i| verdict_estimates(&measured[i])).collect();
+    let p_diff: Vec<f64> = verdict_estimates.iter().map(|of| p_diff(of)).collect();
+    let p_eq: Vec<f64> = verdict_estimates.iter().map(|of| p_eq(of, options.margin)).collect();
     let (diff_holm, eq_holm) = (holm::adjust(&p_diff), holm::adjust(&p_eq));
     let (diff_factors, eq_factors) =
         (holm::factors(&p_diff, LEVEL_DIFFERENCE), holm::factors(&p_eq, LEVEL_EQUIVALENCE));
@@ -535,7 +535,7 @@ pub(crate) fn conclude(
     }
 }
 
-/// The verdict of a cell of which each side has one run.
+/// The verdict of a cell that compares one run with one other.
 fn differ(cell: &Cell) -> Option<Verdict> {
     let differs = cell.p_diff_holm.is_some_and(|p| p < LEVEL_DIFFERENCE);
     let otherwise = Cell {
@@ -545,40 +545,41 @@ fn differ(cell: &Cell) -> Option<Verdict> {
     (differs && !otherwise.is_impaired()).then_some(Verdict::RunsDiffer)
 }
 
-/// The estimates that a verdict has to hold for; where there is none to give, that of the pairs
-/// that there are, because the family is fixed.
-fn grounds(measured: &Measured) -> Vec<Estimate> {
+/// The estimates that a verdict has to hold for. If the cell can get no verdict, this is the
+/// estimate of the pairs that are left, because the family is fixed.
+fn verdict_estimates(measured: &Measured) -> Vec<Estimate> {
     let own = || measured.look.estimate(measured.estimate).into_iter().collect();
-    let worst = if measured.cell.is_impaired() { measured.cell.grounds() } else { Vec::new() };
+    let worst = if measured.cell.is_impaired() { measured.cell.verdict_estimates() } else { Vec::new() };
     if worst.is_empty() { own() } else { worst }
 }
 
-/// The p of no difference, for all grounds: the largest, and 1 where they differ in sign or there
-/// are none.
-pub(crate) fn p_diff(grounds: &[Estimate]) -> f64 {
-    let one_sign = grounds.iter().all(|e| e.mean > 0.0) || grounds.iter().all(|e| e.mean < 0.0);
-    let largest = grounds.iter().map(Estimate::p_diff).reduce(f64::max);
+/// The p value of no difference over all verdict_estimates: the largest one, and 1 if they differ in sign or
+/// there are none.
+pub(crate) fn p_diff(verdict_estimates: &[Estimate]) -> f64 {
+    let one_sign =
+        verdict_estimates.iter().all(|e| e.mean > 0.0) || verdict_estimates.iter().all(|e| e.mean < 0.0);
+    let largest = verdict_estimates.iter().map(Estimate::p_diff).reduce(f64::max);
     largest.filter(|_| one_sign).unwrap_or(1.0)
 }
 
-/// The p of an effect beyond the margin, likewise.
-pub(crate) fn p_eq(grounds: &[Estimate], margin: f64) -> f64 {
-    grounds.iter().map(|e| e.p_eq(margin)).reduce(f64::max).unwrap_or(1.0)
+/// The p value of an effect beyond the margin over all verdict_estimates, in the same way.
+pub(crate) fn p_eq(verdict_estimates: &[Estimate], margin: f64) -> f64 {
+    verdict_estimates.iter().map(|e| e.p_eq(margin)).reduce(f64::max).unwrap_or(1.0)
 }
 
-/// The verdict by the adjusted p values of a cell. `alone` are those of the pairs that there are:
-/// where they show something that the worst cases of failed pairs leave open, there is no verdict.
+/// Derives the verdict from the adjusted p values of a cell. `alone` has those of the remaining
+/// pairs: if they show something that the worst cases of failed pairs leave open, there is none.
 fn verdict(cell: &Cell, estimate: &Estimate, exploratory: bool, alone: (f64, f64)) -> Option<Verdict> {
     // Failed pairs count as blocks, because their worst cases do.
-    let blocks = cell.grounds().first()?.n;
+    let blocks = cell.verdict_estimates().first()?.n;
     let enough = !exploratory && blocks >= EQUIVALENT_FEWEST_BLOCKS;
     let shown = |p_diff, p_eq| (p_diff < LEVEL_DIFFERENCE, enough && p_eq < LEVEL_EQUIVALENCE);
     let certain = shown(cell.p_diff_holm?, cell.p_eq_holm?);
     shown_verdict(estimate.mean, certain, cell.worst_cases.map(|_| shown(alone.0, alone.1)))
 }
 
-/// The verdict by whether a difference and a place within the margin are shown. `alone` is what the
-/// pairs that there are show, where failed ones leave something open.
+/// Derives the verdict from whether a difference is shown, and whether the effect is shown to lie
+/// within the margin. If pairs failed, `alone` is what the pairs that are left show.
 pub(crate) fn shown_verdict(
     mean: f64,
     certain: (bool, bool),

@@ -1,4 +1,4 @@
-//! What an analysis says: data only.
+//! The result of an analysis, as data only.
 
 use crate::circumstances::charge::CHARGED_CPU;
 use crate::collect::{Collected, Concluded};
@@ -19,10 +19,10 @@ pub(crate) const LEVEL_DIFFERENCE: f64 = 0.05;
 /// Level of equivalence, after Holm: the 95 % interval lies within the margin.
 pub(crate) const LEVEL_EQUIVALENCE: f64 = 0.025;
 
-/// Margins up to which an open verdict is told by its bound.
+/// The report gives the bound of an open verdict if it lies within this many margins.
 const BOUND_MARGINS: f64 = 3.0;
 
-/// What the analysis has to know beside the samples.
+/// Options of an analysis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// Name of the environment that the others are compared with.
@@ -35,49 +35,49 @@ pub struct Options {
     /// Whether the samples come from a quick run, which can find a difference but never
     /// equivalence.
     pub exploratory: bool,
-    /// Blocks the run was meant to have at least, where there was a plan. With fewer the intervals
+    /// The fewest blocks that the plan asked for, if there was a plan. With fewer, the intervals
     /// hold at any moment, unless [`Self::ended_by_rule`].
     pub planned_blocks: Option<u32>,
     /// Whether one instance of each environment served all blocks, so that nothing is known of
-    /// others.
+    /// other instances.
     #[serde(default)]
     pub one_instance: bool,
-    /// Whether a rule that sees no values ended the run: its budget.
+    /// Whether the run was ended by a rule that sees no values, that is its budget.
     #[serde(default)]
     pub ended_by_rule: bool,
-    /// The looks of a group-sequential run. A cell is then judged by the look that concluded it,
-    /// or, if the run was [`Self::ended_by_rule`], by a last one; until then its intervals hold at
-    /// any moment.
+    /// The looks of a group-sequential run. A cell is judged by the look that concluded it, or, if
+    /// the run was [`Self::ended_by_rule`], by a last look; until then its intervals hold at any
+    /// moment.
     #[serde(default)]
     pub looks: Option<Looks>,
-    /// What looks decide by in place of the verdicts, where two builds are compared by a gate.
+    /// The limits by which looks decide, instead of verdicts, if a gate compares two builds.
     #[serde(default)]
     pub gate: Option<GateLimits>,
-    /// What looks concluded, as [`Collected::concluded`].
+    /// The cells that looks concluded, as [`Collected::concluded`].
     #[serde(default)]
     pub concluded: Vec<Concluded>,
     /// Whether a value in seconds is one timed interval, so that one below 1 ms is worth a warning.
     /// True for samples measured elsewhere; false for the samples of a run, where a value may be an
     /// average over many operations and [`crate::collect()`] looks at what was timed.
     pub values_are_intervals: bool,
-    /// What the records say about cells beside their values, as [`Collected::flags`].
+    /// The flags that the records give to cells, as [`Collected::flags`].
     #[serde(default)]
     pub flags: Vec<CellFlag>,
 }
 
-/// Something that the records of a run say about cells before anything is compared. Said of the
-/// baseline, it holds for every cell that is compared with it.
+/// A flag that the records of a run give to cells before anything is compared. A flag of the
+/// baseline, other than [`Flag::Absent`], holds for every cell that is compared with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellFlag {
-    /// Workload id; absent for all of them.
+    /// Workload id; absent if the flag holds for all workloads.
     pub workload: Option<String>,
-    /// Metric name; absent for all of them.
+    /// Metric name; absent if the flag holds for all metrics.
     pub metric: Option<String>,
     /// Environment name.
     pub environment: String,
-    /// What to know.
+    /// The flag.
     pub flag: Flag,
-    /// Why, where only words say it.
+    /// The reason, where the flag alone does not say it.
     #[serde(default)]
     pub reason: Option<String>,
 }
@@ -135,20 +135,20 @@ impl Options {
         }
     }
 
-    /// Options for the samples of a run, with what its records say about cells beside their values.
+    /// Options for the samples of a run, with the flags and conclusions of its records.
     pub fn for_run(plan: &Plan, collected: &Collected) -> Self {
         let (flags, concluded) = (collected.flags.clone(), collected.concluded.clone());
         Self { flags, concluded, ..Self::for_plan(plan) }
     }
 
-    /// What concluded a cell, if a look did.
+    /// The conclusion of a cell, if a look concluded it.
     pub(crate) fn concluded(&self, workload: &str, environment: &str) -> Option<&Concluded> {
         self.concluded.iter().find(|one| one.workload == workload && one.environment == environment)
     }
 
-    /// The flags of a cell that the records give: its own, and those of the baseline.
+    /// The flags that the records give to a cell: its own, and those of the baseline.
     pub(crate) fn flags_of(&self, workload: &str, metric: &str, environment: &str) -> Vec<Flag> {
-        // What the baseline cannot have says nothing of who can.
+        // A metric that the baseline cannot have may well exist in others.
         let touches = |f: &&CellFlag| {
             f.environment == environment || f.environment == self.baseline && f.flag != Flag::Absent
         };
@@ -156,16 +156,16 @@ impl Options {
         about.map(|f| f.flag).collect()
     }
 
-    /// Why an environment cannot have a metric, if that is so.
+    /// Returns why an environment cannot have a metric, or `None` if it can.
     pub(crate) fn absent(&self, workload: &str, metric: &str, environment: &str) -> Option<String> {
         let mut about = self.flags.iter().filter(|f| f.flag == Flag::Absent && f.is_about(workload, metric));
         about.find(|f| f.environment == environment).and_then(|f| f.reason.clone())
     }
 }
 
-/// Everything that the samples say.
+/// The result of an analysis.
 ///
-/// There is no number over several workloads: what an environment costs depends on the work.
+/// No number spans several workloads: what an environment costs depends on the work.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// Name of the environment that the others are compared with.
@@ -180,7 +180,7 @@ pub struct Analysis {
     /// Size of the family that the verdicts are adjusted for: every non-baseline cell of a primary
     /// metric, whether it could be measured or not.
     pub comparisons: usize,
-    /// What the reader should know, each with what to do next.
+    /// Warnings to the reader, each with what to do next.
     pub warnings: Vec<Warning>,
 }
 
@@ -195,9 +195,9 @@ pub struct Cell {
     pub metric: MetricSpec,
     /// Environment name.
     pub environment: String,
-    /// What the intervals rest on: pairs of blocks where paired; for the baseline, unpaired, and
-    /// where the baseline has no value at all, the values of this environment; where runs are
-    /// compared with runs, the blocks of the run that has the fewest.
+    /// The number of observations behind the intervals: pairs of blocks if paired; values of this
+    /// environment if unpaired, for the baseline, and if the baseline has no value at all; blocks
+    /// of the run with the fewest if runs are compared with runs.
     pub n: u32,
     /// Trials tried, failed ones included.
     pub tried: u32,
@@ -215,8 +215,8 @@ pub struct Cell {
     /// The average effect: geometric mean of the ratio of costs, less 1, with its 95 % interval.
     /// None for the baseline and below two pairs.
     pub overhead: Option<Interval>,
-    /// The same if failed pairs had been at their worst; none where no trial failed, where too many
-    /// did, and where nothing is paired by block.
+    /// The average effect if failed pairs had been at their worst; none if no trial failed, if too
+    /// many did, and if nothing is paired by block.
     #[serde(default)]
     pub worst_cases: Option<WorstCases>,
     /// Degrees of freedom of the interval of [`Self::overhead`].
@@ -227,13 +227,12 @@ pub struct Cell {
     pub typical: Option<Interval>,
     /// Whether the metric belongs to the family that gets verdicts.
     pub primary: bool,
-    /// What may be concluded; none for descriptive metrics and for cells with a failure that could
-    /// change it.
+    /// The verdict; none for descriptive metrics and for cells with a failure that could change it.
     pub verdict: Option<Verdict>,
     /// Two-sided p of no difference, for this cell alone; the larger of the worst cases of failed
     /// pairs, and 1 where these differ in sign. Primary non-baseline cells only.
     pub p_diff: Option<f64>,
-    /// The larger of the two one-sided p against the margin, for this cell alone; likewise.
+    /// The larger of the two one-sided p against the margin, with the same exceptions.
     pub p_eq: Option<f64>,
     /// `p_diff` adjusted for the family (Holm).
     pub p_diff_holm: Option<f64>,
@@ -246,17 +245,17 @@ pub struct Cell {
     /// A mode of slow (or fast) blocks at most this frequent may have stayed unseen, with 95 %
     /// confidence: 1 - .05^(1/n).
     pub unseen_mode_bound: Option<f64>,
-    /// For [`Verdict::Inconclusive`]: blocks in all (runs compared with runs: runs on each side)
-    /// that would decide it with this spread, wherever the effect lies, where a practical number
-    /// would.
+    /// For [`Verdict::Inconclusive`]: the total number of blocks (for runs compared with runs, the
+    /// runs on each side) that would decide it with this spread, wherever the effect lies; none if
+    /// that number is not practical.
     pub blocks_to_decide: Option<u32>,
     /// For [`Verdict::Inconclusive`]: the end of the 95 % interval that is farther from 0, as a
     /// positive fraction, where it is at most three margins.
     #[serde(default)]
     pub bound: Option<f64>,
-    /// What the reader has to know beside the numbers, in the order of [`Flag`].
+    /// Flags of the cell, in the order of [`Flag`].
     pub flags: Vec<Flag>,
-    /// The look of a group-sequential run by which it is judged: its intervals and p values hold
+    /// The look of a group-sequential run that judges the cell: its intervals and p values hold
     /// together with those of every other look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look: Option<SequentialLook>,
@@ -267,8 +266,8 @@ pub struct Cell {
     /// Block and log of the ratio of costs to the baseline, in the order of the blocks; empty where
     /// nothing was paired.
     pub log_ratios: Vec<(u32, f64)>,
-    /// Where runs are compared with runs: what either side says on its own. `overhead` is then the
-    /// change from the first side to the second.
+    /// Each side on its own, if runs are compared with runs. `overhead` is then the change from the
+    /// first side to the second.
     pub runs: Option<ComparedSides>,
     /// The correlation of the log ratios of neighbouring blocks; none below twelve pairs, and where
     /// they have no spread.
@@ -283,10 +282,10 @@ impl Cell {
         !self.primary && self.metric.name.starts_with(CHARGED_CPU)
     }
 
-    /// Whether trials or values are missing from one side for a reason that may have to do with the
-    /// result, so that what is left is no fair sample by itself, or were rounded too coarsely, or
-    /// were taken with a clock that nothing proves, or by a load generator that was the limit
-    /// itself, or in one instance, or in one run on each side: nothing is concluded.
+    /// Whether the cell's own values give no verdict: trials or values are missing from one side
+    /// for a reason that may have to do with the result, values were rounded too coarsely, the
+    /// clock was not proven, the load generator was the limit, or there was only one instance, or
+    /// one run on each side.
     pub fn is_impaired(&self) -> bool {
         const IMPAIRED: [Flag; 8] = [
             Flag::OneInstance,
@@ -302,8 +301,8 @@ impl Cell {
     }
 
     /// Whether the cell belongs to the family that verdicts and gates are adjusted for: every
-    /// non-baseline cell of a primary metric. What is not relative to a baseline does not belong to
-    /// it, nor does a control.
+    /// non-baseline cell of a primary metric, except controls and cells that are not relative to a
+    /// baseline.
     pub fn is_in_family(&self) -> bool {
         let outside = [Flag::NoReference, Flag::Control];
         self.primary
@@ -332,7 +331,7 @@ impl Cell {
     }
 }
 
-/// The end of some intervals that is farthest from 0, where it is at most three margins.
+/// The end of the given intervals that is farthest from 0, if it is at most three margins.
 pub(crate) fn narrow_bound(intervals: impl Iterator<Item = Interval>, margin: f64) -> Option<f64> {
     let bound = intervals.map(|of| of.low.abs().max(of.high.abs())).reduce(f64::max)?;
     (bound <= BOUND_MARGINS * margin).then_some(bound)
@@ -357,7 +356,7 @@ pub struct Summary {
     pub max: f64,
 }
 
-/// What may be concluded about a cell.
+/// The verdict on a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
@@ -385,7 +384,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What the reader has to know beside the numbers of a cell.
+/// A fact about a cell that the reader has to know beside its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Flag {
@@ -415,11 +414,11 @@ pub enum Flag {
     Unpaired,
     /// Compared with another run, which shares no time with this one.
     Sequential,
-    /// The change between two runs itself, not relative to a baseline: whatever changed on the host
-    /// is in it.
+    /// The raw change between two runs, not relative to a baseline: it includes whatever changed on
+    /// the host.
     NoReference,
-    /// One instance of each environment was measured, so that other instances may differ otherwise:
-    /// no verdict about the environment.
+    /// One instance of each environment served all blocks. Others may differ, so there is no
+    /// verdict about the environment.
     OneInstance,
     /// One run was compared with one other: no verdict beyond [`Verdict::RunsDiffer`].
     OneRun,
@@ -428,8 +427,8 @@ pub enum Flag {
     Control,
     /// The log ratios of neighbouring blocks are alike, so the interval is widened where need be.
     CorrelatedBlocks,
-    /// Steal or foreign CPU beyond the warning share in some trials that count, or any with voiding
-    /// off.
+    /// Steal or foreign CPU time exceeded the warning share, or the void share if that is smaller,
+    /// in some trials that count.
     Disturbed,
     /// Durations are the host's bracket in some trials, because the guest's clock could not be
     /// proven there.
@@ -450,7 +449,7 @@ pub enum Flag {
     Unequal,
     /// The environment cannot have this metric; [`Cell::absent`] says why.
     Absent,
-    /// From a quick run.
+    /// The cell comes from a quick run.
     Exploratory,
 }
 
@@ -498,15 +497,15 @@ impl fmt::Display for Flag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pairing {
-    /// By block with the baseline's.
+    /// Paired by block with the baseline.
     Paired,
-    /// Two loose samples (Welch).
+    /// Two samples without pairs (Welch).
     Unpaired,
     /// The log ratios of runs with those of other runs (Welch).
     Sequential,
 }
 
-/// What either side says on its own where runs are compared with runs.
+/// Both sides on their own, where runs are compared with runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComparedSides {
     /// The runs before.
@@ -515,7 +514,7 @@ pub struct ComparedSides {
     pub after: RunSide,
 }
 
-/// What the runs of one side say about a cell.
+/// The runs of one side, for one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSide {
     /// As [`Cell::n`], over all runs of the side.
@@ -539,7 +538,7 @@ mod tests {
         for flag in Flag::ALL {
             assert_eq!(serde_json::to_value(flag).unwrap(), flag.to_string());
         }
-        // In the order of the declaration, each once: the last one is the last of all.
+        // `ALL` holds every flag once, in the order of the declaration.
         assert!(Flag::ALL.is_sorted_by(|a, b| a < b) && Flag::Exploratory as usize + 1 == Flag::ALL.len());
         use Verdict::*;
         for verdict in [Slower, Faster, Equivalent, DetectableBelowMargin, Inconclusive, RunsDiffer, Baseline]

@@ -1,6 +1,6 @@
-//! Whether a method keeps what it promises, judged by comparisons whose truth is known: how often
-//! it should find an effect of a given size, and how far a count may stray from what is expected of
-//! it.
+//! Whether a method keeps what it promises, judged by comparisons whose true effect is known: how
+//! often it should find an effect of a given size, and how far a count may stray from its
+//! expectation.
 //!
 //! A verdict that comes out wrong by chance would be worse than none, so bands are wide: a count
 //! stays inside with a probability of at least 99.9 %.
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 use statrs::function::gamma::ln_gamma;
 
-/// What a band leaves out at each end, at most.
+/// The largest probability that a band leaves out at each end.
 const BAND_TAIL: f64 = 0.0005;
 
-/// Counts that chance explains.
+/// The range of counts that chance explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Band {
-    /// The smallest.
+    /// The smallest count.
     pub low: u32,
-    /// The largest.
+    /// The largest count.
     pub high: u32,
 }
 
@@ -73,13 +73,13 @@ fn beyond(quantile: f64, shift: f64, df: f64) -> f64 {
     (sum * step / 3.0).clamp(0.0, 1.0)
 }
 
-/// The chance that the two-sided t test at the level .05 rejects a mean of zero, when the signs of
-/// `deviations` are as likely to be one as the other: the share of all choices of signs that it
+/// The chance that the two-sided t test at the level .05 rejects a mean of zero, if each of the
+/// `deviations` is as likely to be positive as negative: the share of all choices of signs that it
 /// rejects.
 ///
-/// This is exact for whatever noise there was, as long as nothing but chance decides which of two
-/// equal environments was the slower one of a pair, which is what the random order within a block
-/// sees to. None below two values and above twenty, whose choices are too many to try.
+/// This is exact for any noise, as long as chance alone decides which of two equal environments was
+/// the slower one of a pair. The random order within a block ensures that. None below two values,
+/// and above twenty, which have too many choices to try.
 pub fn rejection_by_chance(deviations: &[f64]) -> Option<f64> {
     const MOST: usize = 20;
     let n = deviations.len();
@@ -116,7 +116,7 @@ pub fn binomial_band(n: u32, chance: f64) -> Band {
 
 /// The band of the number of successes in trials of the chances given (Poisson-binomial).
 pub fn poisson_binomial_band(chances: &[f64]) -> Band {
-    // probability[c]: that c of the trials so far succeeded.
+    // `probability[c]` is the probability that c of the trials so far succeeded.
     let mut probability = vec![1.0];
     for chance in chances {
         let mut next = vec![0.0; probability.len() + 1];

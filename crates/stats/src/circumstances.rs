@@ -20,7 +20,7 @@ use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observatio
 /// The circumstances of the trials that count.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
-    /// What disturbed the trials; absent if no trial was observed.
+    /// Noise in the trials; absent if no trial was observed.
     pub noise: Option<NoiseSummary>,
     /// The clocks, by environment in the order of the plan; without environments whose clock was
     /// not checked.
@@ -70,7 +70,7 @@ pub struct SliceSummary {
     pub length_us: Option<u32>,
     /// Why trials are whole, or why the slices have this length.
     pub reason: String,
-    /// By environment in the order of the plan; without environments that have no sliced trial.
+    /// By environment in the order of the plan, without environments that have no sliced trial.
     pub cells: Vec<SlicedCell>,
 }
 
@@ -81,19 +81,19 @@ pub struct SlicedCell {
     pub environment: String,
     /// Sliced trials that count.
     pub trials: u32,
-    /// From the order to freeze until the guest stood still, microseconds: median over trials of
-    /// their medians.
+    /// Time from the order to freeze until the guest stood still, microseconds: median over trials
+    /// of their medians.
     pub freeze_us: f64,
-    /// The same of their 95th percentiles.
+    /// Median over trials of their 95th percentiles.
     pub freeze_p95_us: f64,
-    /// How many times as much the ratios to the baseline would spread from block to block if trials
-    /// were whole and half as long ([`crate::slices::back_to_back`]); absent for the baseline and
-    /// where there are too few blocks.
+    /// How many times as wide the spread of the ratios to the baseline from block to block would be
+    /// if trials were whole and half as long ([`crate::slices::back_to_back`]); absent for the
+    /// baseline and if there are too few blocks.
     pub gain: Option<f64>,
-    /// What slices four times as long find beyond the others, as an effect; absent for the baseline
-    /// and where there are too few blocks.
+    /// The effect in slices four times as long, less that in the others; absent for the baseline
+    /// and if there are too few blocks.
     pub longer: Option<Interval>,
-    /// Whether that is shown to be more than a quarter of the margin (level .01).
+    /// Whether `longer` is shown to exceed a quarter of the margin (level .01).
     #[serde(default)]
     pub too_short: bool,
 }
@@ -107,25 +107,25 @@ pub struct SpreadSummary {
     pub environment: String,
     /// Name of the metric: the first primary one.
     pub metric: String,
-    /// What the parts of a unit are.
+    /// The kind of the parts of a unit.
     pub parts: SpreadParts,
-    /// How many there are, median over units.
+    /// Number of parts in a unit, median over units.
     pub parts_per_unit: f64,
     /// The decomposition.
     pub spread: Spread,
-    /// What a unit of all environments takes, median over units, with its share of the launches.
+    /// The time of a unit of all environments with its share of the launches, median over units.
     pub time: UnitTime,
-    /// How many times as long a unit would best be ([`Spread::best_length`]).
+    /// The best length of a unit, as a multiple of the present one ([`Spread::best_length`]).
     pub best_length: Interval,
-    /// What makes the interval narrower at the same expense of time.
+    /// The change that makes the interval narrower at the same expense of time.
     pub pays: Pays,
 }
 
-/// What the parts of a unit are.
+/// The kind of the parts of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpreadParts {
-    /// Windows of equally many rounds of slices, as many as the environment with fewer marks has.
+    /// Windows of equally many rounds, as many as the environment with fewer marks has pieces.
     Windows,
     /// Iterations of whole trials.
     Iterations,
@@ -140,15 +140,15 @@ pub struct SlicedUnit {
     pub metric: String,
     /// Its block: the middle one of those that could be chosen.
     pub block: u32,
-    /// How many could be chosen.
+    /// How many units could be chosen.
     pub units: u32,
-    /// Where each window of equally many rounds begins, and the last ends, seconds.
+    /// Start of each window of equally many rounds, and end of the last, seconds.
     pub windows_s: Vec<f64>,
-    /// By environment in the order of the plan.
+    /// The courses, by environment in the order of the plan.
     pub courses: Vec<SlicedCourse>,
 }
 
-/// An environment of such a unit.
+/// The course of one environment in such a unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlicedCourse {
     /// Environment name.
@@ -157,7 +157,7 @@ pub struct SlicedCourse {
     pub costs: Vec<f64>,
     /// Standard deviation of the logarithm of its cost over the windows.
     pub moved: f64,
-    /// The same of its ratio to the baseline; absent for the baseline.
+    /// Standard deviation of the logarithm of its ratio to the baseline; absent for the baseline.
     pub ratio_moved: Option<f64>,
     /// Correlation of its log cost with the baseline's over the windows; absent for the baseline.
     pub together: Option<f64>,
@@ -257,7 +257,7 @@ impl DisturbedTrial {
     }
 }
 
-/// What disturbed the trials that count.
+/// The noise in the trials that count.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NoiseSummary {
     /// Trials observed.

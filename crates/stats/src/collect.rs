@@ -1,4 +1,4 @@
-//! From the records of a run to comparisons: one number per block, and nothing that does not count.
+//! Turns the records of a run into comparisons: one number per block, from trials that count.
 
 mod value;
 
@@ -21,16 +21,16 @@ use weigh_model::{
     TrialFailure, VoidUnit, WorkloadKey, WorkloadPlan,
 };
 
-/// What the records of a run come to.
+/// The comparisons and circumstances that the records of a run give.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collected {
     /// One comparison per workload and metric, in the order of the plan, each with a series per
     /// environment; after the metrics of a workload its charged CPU time per operation, where
     /// trials were observed.
     pub comparisons: Vec<Comparison>,
-    /// What a guest does a second alone, for the workloads that are measured among neighbours too:
-    /// in the unit of the sum of all guests ([`weigh_model::neighbours::SUM`]), that is operations,
-    /// or runs of the command. No cell of its own.
+    /// The rate of a guest alone, for workloads that are also measured among neighbours:
+    /// operations, or runs of the command, per second, as in the sum of all guests
+    /// ([`weigh_model::neighbours::SUM`]). It has no cell of its own.
     pub alone: Vec<Comparison>,
     /// Complete blocks: the fewest complete units of any workload that can run somewhere.
     pub blocks_done: u32,
@@ -47,24 +47,24 @@ pub struct Collected {
     /// Cells that a look of a group-sequential run concluded, for [`crate::Options::for_run`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concluded: Vec<Concluded>,
-    /// What the records say about cells beside their values, for [`crate::Options::for_run`].
+    /// The flags that the records give to cells, for [`crate::Options::for_run`].
     pub flags: Vec<CellFlag>,
-    /// What the reader should know, each with what to do next.
+    /// Warnings to the reader, each with what to do next.
     pub warnings: Vec<Warning>,
 }
 
-/// A cell that a look concluded, with what belongs to it.
+/// A cell that a look concluded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Concluded {
     /// Environment name.
     pub environment: String,
     /// Workload id.
     pub workload: String,
-    /// First block without it.
+    /// First block without trials of the cell.
     pub from_block: u32,
     /// Units that counted at the look.
     pub blocks: u32,
-    /// Failures of the baseline up to then, by metric, where there were any.
+    /// Failures of the baseline up to the look, by metric, if there were any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub baseline_failed: BTreeMap<String, u32>,
 }
@@ -118,7 +118,7 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
             collector.collected.comparisons.push(comparison);
         }
         collector.collected.comparisons.extend(charge::comparison(plan, workload, &units));
-        collector.look_around(workload, &units);
+        collector.add_charges_and_flags(workload, &units);
         collector.collected.alone.extend(rate_alone(plan, workload, &units));
     }
     collector.look_at_the_whole_run();
@@ -138,17 +138,17 @@ pub(crate) type CountingUnit<'a> = (u32, HashMap<&'a str, &'a Trial>);
 struct Collector<'a> {
     plan: &'a Plan,
     units: HashMap<&'a str, BTreeMap<u32, Unit<'a>>>,
-    /// By environment and workload, the first block without trials.
+    /// The first block without trials, by environment and workload.
     excluded: HashMap<(&'a str, &'a str), u32>,
-    /// By environment and workload, the look that ended them; a new length of the slices of a
-    /// workload takes its looks back with its units.
+    /// The look that concluded a cell, by environment and workload. A new length of the slices of a
+    /// workload takes its conclusions back with its units.
     concluded: BTreeMap<(&'a str, &'a str), Concluded>,
     instances: BTreeMap<&'a str, HashSet<u64>>,
     facts: Vec<&'a InstanceFacts>,
     headroom: Vec<&'a Headroom>,
     paces: Vec<&'a Paced>,
     slicing: Vec<&'a Slicing>,
-    /// What goes by from the last trial of a block to the first of the next.
+    /// The time from the last trial of a block to the first of the next.
     between_blocks_s: f64,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
@@ -314,7 +314,7 @@ impl<'a> Collector<'a> {
         counting
     }
 
-    /// An attempt may only follow one that was void, or one that was cut off before it was
+    /// Warns of an attempt that follows one that was neither void nor cut off before it was
     /// complete.
     fn check_repetition(&mut self, workload: &str, block: u32, unit: &Unit<'_>) {
         let attempts: BTreeSet<u32> = unit.trials.iter().map(|trial| trial.attempt).collect();
@@ -328,7 +328,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Failures, instances and short iterations of the trials that count.
+    /// Records failures, instances and short iterations of the trials that count.
     fn look_at_trials(&mut self, workload: &WorkloadPlan, units: &[CountingUnit<'a>]) {
         let plan = self.plan;
         for environment in &plan.environments {
@@ -341,7 +341,7 @@ impl<'a> Collector<'a> {
                         self.fail(&environment.name, &workload.id, *block, false, failure);
                     }
                     Outcome::Measured { iterations } => {
-                        // Where every metric is absent nothing was timed.
+                        // If every metric is absent, nothing was timed.
                         let timed = iterations.iter().filter(|iteration| !iteration.values.is_empty());
                         let durations = timed.map(|iteration| iteration.guest_duration_ns);
                         shortest_ns = durations.min().unwrap_or(u64::MAX).min(shortest_ns);
@@ -356,8 +356,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Charges and flags of the cells of a workload.
-    fn look_around(&mut self, workload: &WorkloadPlan, units: &[CountingUnit<'a>]) {
+    /// Adds the charges and flags of the cells of a workload.
+    fn add_charges_and_flags(&mut self, workload: &WorkloadPlan, units: &[CountingUnit<'a>]) {
         let plan = self.plan;
         self.counting.extend(units.iter().flat_map(|(_, trials)| trials.values().copied()));
         let found = slices::summary(plan, workload, &self.slicing, units);
@@ -403,7 +403,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A load generator without time left says nothing of throughput.
+    /// Adds a load generator, and flags throughput if it had no time left.
     fn look_at_loader(&mut self, workload: &WorkloadPlan, loader: LoaderSummary) {
         if let Some(kind) = loader.warning() {
             self.warn(Some(&workload.id), Some(&loader.environment), kind);
@@ -417,8 +417,8 @@ impl<'a> Collector<'a> {
         self.collected.circumstances.loaders.push(loader);
     }
 
-    /// Whether the iterations of the trials of a cell come to a steady state. No number is changed
-    /// by it.
+    /// Checks whether the iterations of the trials of a cell reach a steady state. This changes no
+    /// number.
     fn look_for_steady_state<'t>(
         &mut self,
         workload: &WorkloadPlan,
@@ -456,8 +456,7 @@ impl<'a> Collector<'a> {
         });
     }
 
-    /// Noise, clocks and charges of everything that counts, and what the reader should do about
-    /// them.
+    /// Summarises noise, clocks and charges of everything that counts, and warns of them.
     fn look_at_the_whole_run(&mut self) {
         let plan = self.plan;
         self.counting.sort_by_key(|trial| (trial.sequence, trial.block));
@@ -527,7 +526,7 @@ impl<'a> Collector<'a> {
                     self.count_baseline_failure(workload, metric, environment, *block);
                     let failure = TrialFailure {
                         kind: FailureKind::Check,
-                        reason: format!("an iteration gave no value of the metric `{}`", metric.spec.name),
+                        reason: format!("an iteration gave no value for the metric `{}`", metric.spec.name),
                         log: None,
                     };
                     self.fail(environment, &workload.id, *block, false, &failure);
@@ -536,7 +535,7 @@ impl<'a> Collector<'a> {
         }
         if let Some(reason) = absent {
             if matches!(metric.from, Extraction::Parser { .. }) {
-                // What the tool could not measure may have to do with how much it was.
+                // Whether the tool could measure a value may depend on the value itself.
                 series.observations.clear();
             }
             self.flag(Some(workload), Some(&metric.spec.name), environment, Flag::Absent);
@@ -545,8 +544,8 @@ impl<'a> Collector<'a> {
             }
         }
         if let Some(samples) = fewest {
-            // The blocks with enough samples are not kept: which those are may have to do with the
-            // latency itself.
+            // The blocks with enough samples are not kept either: which blocks those are may depend
+            // on the latency itself.
             series.observations.clear();
             self.refuse_quantile(workload, metric, environment, samples);
         }

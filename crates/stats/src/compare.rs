@@ -15,10 +15,10 @@ use weigh_model::Comparison;
 /// A run: its comparisons and its own options.
 pub type ComparedRun<'a> = (&'a [Comparison], &'a Options);
 
-/// Fewest runs on each side with which more are worth proposing.
+/// The smallest number of runs on each side that is proposed.
 const FEWEST_RUNS: u32 = 2;
 
-/// What identifies a cell in all runs: workload, parameters, metric, environment.
+/// The key of a cell in all runs: workload, parameters, metric, environment.
 type Key = (String, BTreeMap<String, String>, String, String);
 
 fn key(cell: &Cell) -> Key {
@@ -30,8 +30,8 @@ fn key(cell: &Cell) -> Key {
 /// Blocks of two runs share no time, so nothing is paired: each run's log ratio to its own baseline
 /// is estimated on its own. `overhead` is then the change of the ratio: +.01 means that the
 /// environment costs 1 % more relative to its baseline than before. Every cell is labelled
-/// sequential. What the host did to both environments alike cancels; what it did to one of them
-/// does not, and no statistics can tell that.
+/// sequential. An influence of the host on both environments alike cancels. One on a single
+/// environment does not, and no statistics can detect it.
 ///
 /// With several runs on each side, the means of the runs are the values that Welch's test compares.
 /// With one run on either side, nothing is known of how much runs differ: the blocks of the two are
@@ -43,7 +43,7 @@ fn key(cell: &Cell) -> Key {
 /// baseline there.
 ///
 /// Cells are matched by workload, parameters, metric and environment; a cell that some run lacks is
-/// named in a warning. Margin and baseline of the last run after hold; the comparison is
+/// named in a warning. Margin and baseline are those of the last run after; the comparison is
 /// exploratory when any run is. Counts are sums over all runs, `values` and `log_ratios` are those
 /// of the last run after, and [`Cell::runs`] has both sides.
 ///
@@ -74,7 +74,7 @@ pub fn compare_runs(before: &[ComparedRun<'_>], after: &[ComparedRun<'_>]) -> An
 
 /// The runs of one side.
 struct Side {
-    /// How many.
+    /// Number of runs.
     runs: usize,
     /// Every cell with what each run found, in the order of the cells of the last run.
     cells: Vec<(Key, Vec<Measured>)>,
@@ -94,7 +94,7 @@ impl Side {
                 }
             }
         }
-        // They were taken from the last run to the first.
+        // The runs were visited from last to first.
         cells.iter_mut().for_each(|(_, found)| found.reverse());
         Self { runs: runs.len(), cells }
     }
@@ -172,12 +172,12 @@ fn change(before: &[Measured], after: &[Measured], options: &Options) -> Measure
     Measured { cell, estimate, look: Look::Planned }
 }
 
-/// The estimate of one run, over its blocks. Of several runs beside a single one, that of the last.
+/// The estimate of a run over its blocks; of several runs, that of the last.
 fn single(runs: &[Option<Estimate>]) -> Option<Estimate> {
     runs.last().copied().flatten()
 }
 
-/// The estimate over the means of runs. None where a run has none.
+/// The estimate over the means of runs. None if some run has none.
 fn over_runs(runs: &[Option<Estimate>]) -> Option<Estimate> {
     let known: Vec<Estimate> = runs.iter().copied().collect::<Option<_>>()?;
     let means: Vec<f64> = known.iter().map(|run| run.mean).collect();
@@ -189,7 +189,7 @@ fn is_baseline(cell: &Cell) -> bool {
     cell.verdict == Some(Verdict::Baseline)
 }
 
-/// The log cost itself, where there is nothing to relate it to, beside that of another run.
+/// The log cost itself, for cells without a reference. `beside` is the same cell of the other side.
 fn log_costs(cell: &Cell, beside: &Cell) -> Option<Estimate> {
     let costs =
         |cell: &Cell| cell.values.iter().map(|o| o.value).filter(|x| is_cost(*x)).collect::<Vec<f64>>();

@@ -1,7 +1,7 @@
-//! How a value goes over a run of hours or days: its spread, its drift, its changes.
+//! The course of a value over a run of hours or days: its spread, its drift, its changes.
 //!
-//! Each environment is described by itself, over its blocks in time. Blocks next to each other are
-//! alike (a host is slow for a while), so neither interval here takes them for independent: see
+//! Each environment is described by itself, over its blocks in time. Neighbouring blocks are alike
+//! (a host is slow for a while), so neither interval here assumes that they are independent: see
 //! `smooth`.
 
 use crate::estimate::{Estimate, TAIL};
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use weigh_model::{Comparison, MetricSpec, Record, Series, Trial};
 
-/// How far the wall clock may be from the monotonic one between two trials, seconds, before they
-/// are taken for those of two boots.
+/// The largest disagreement of wall clock and monotonic clock between two trials, seconds. Beyond
+/// it the two trials are taken to come from two boots.
 const APART_S: f64 = 60.0;
 
 /// The course of one metric in one environment.
@@ -28,11 +28,11 @@ pub struct Course {
     pub metric: MetricSpec,
     /// Environment.
     pub environment: String,
-    /// Blocks.
+    /// Number of blocks.
     pub n: u32,
     /// Trials that failed.
     pub failed: u32,
-    /// Smallest value, in the unit of the metric, as all that follow.
+    /// Smallest value. This and the fields below are in the unit of the metric.
     pub min: f64,
     /// 5 % quantile of the values, one per block, interpolated linearly (type 7 of Hyndman and Fan
     /// 1996).
@@ -47,13 +47,13 @@ pub struct Course {
     pub mean: f64,
     /// Coefficient of variation: standard deviation (n - 1) over mean. None for one value.
     pub cv: Option<f64>,
-    /// Its 95 % interval; none below 12 blocks, and without any spread.
+    /// The 95 % interval of `cv`; none below 12 blocks, and without any spread.
     pub cv_interval: Option<Interval>,
-    /// Change of the cost per hour, as a fraction of it, with its 95 % interval; none below 12
-    /// blocks.
+    /// Change of the cost per hour, as a fraction of the cost, with its 95 % interval; none below
+    /// 12 blocks.
     pub drift_per_hour: Option<Interval>,
-    /// Where the values change for good, in time; none where there are too few (below 50 blocks) to
-    /// tell.
+    /// Where the values change for good, in the order of time; none below 50 blocks, which are too
+    /// few to tell.
     pub changes: Option<Vec<Change>>,
     /// The values in the order of time.
     pub values: Vec<Moment>,
@@ -66,25 +66,25 @@ pub struct Moment {
     pub hours: f64,
     /// Block.
     pub block: u32,
-    /// In the unit of the metric.
+    /// The value, in the unit of the metric.
     pub value: f64,
 }
 
 /// A place where the values change.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// Time of the first block after it.
+    /// Time of the first block after the change.
     pub hours: f64,
     /// That block.
     pub block: u32,
     /// Median of the values since the change before.
     pub before: f64,
-    /// Median of those up to the next.
+    /// Median of the values up to the next change.
     pub after: f64,
 }
 
 impl Course {
-    /// Fewest blocks in which changes are looked for.
+    /// Fewest blocks in which changes are searched for.
     pub const FEWEST_FOR_CHANGES: u32 = FEWEST_ITERATIONS as u32;
 
     /// Hours from the first value to the last.
@@ -94,15 +94,15 @@ impl Course {
     }
 }
 
-/// The courses of all primary metrics, in the order of the comparisons and series. What has no
-/// value has none.
+/// Returns the courses of all primary metrics, in the order of the comparisons and series. A series
+/// without values has no course.
 ///
 /// - CV = s / mean. Its logarithm has the influence function ((x - m)^2 / s^2 - 1) / 2 - (x - m) /
 ///   m, so its error is that of the mean of those, found over time; that holds for any distribution
 ///   of the values, unlike the intervals of McKay and Vangel.
 /// - Drift: slope of ln cost over hours, by least squares.
-/// - Changes of mean or variance of ln cost by PELT, penalty 15 ln n and more where neighbours in
-///   time are alike. A slow drift may be told as steps.
+/// - Changes of mean or variance of ln cost by PELT, penalty 15 ln n and more if neighbours in time
+///   are alike. A slow drift may be reported as steps.
 pub fn courses(records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
     let began = beginnings(records);
     let primary = comparisons.iter().filter(|comparison| comparison.metric.primary);
@@ -111,11 +111,10 @@ pub fn courses(records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
     series.filter_map(|(comparison, series)| course(comparison, series, &began)).collect()
 }
 
-/// When the trial of a block began, hours since the run's first trial.
+/// When each trial began, hours since the run's first trial, by workload, environment and block.
 type Beginnings<'a> = HashMap<(&'a str, &'a str, u32), f64>;
 
-/// Times by the host's monotonic clock as long as it goes on; over a restart of the host, by the
-/// wall clock.
+/// Times by the host's monotonic clock, and by the wall clock across a restart of the host.
 fn beginnings(records: &[Record]) -> Beginnings<'_> {
     let mut began = Beginnings::new();
     let mut hours = 0.0;
@@ -124,7 +123,7 @@ fn beginnings(records: &[Record]) -> Beginnings<'_> {
         let Record::Trial(trial) = record else { continue };
         hours += last.map_or(0.0, |last| seconds_between(last, trial)) / 3600.0;
         last = Some(trial);
-        // Of several attempts the last one counts.
+        // The last of several attempts counts.
         began.insert((&trial.workload, &trial.environment, trial.block), hours);
     }
     began
@@ -183,7 +182,7 @@ fn variation(values: &[f64]) -> Option<Interval> {
     let influence = |x: &f64| ((x - mean).powi(2) / variance - 1.0) / 2.0 - (x - mean) / mean;
     let relative = variance.sqrt() / mean.abs();
     let influences: Vec<f64> = values.iter().map(influence).collect();
-    // Below rounding, a spread is none.
+    // A spread below rounding counts as none.
     let Estimate { standard_error, df, .. } = smooth::mean(&influences).filter(|_| relative > 1e-12)?;
     let half = standard_error * student::quantile(1.0 - TAIL, df);
     Some(Interval { estimate: relative, low: relative * (-half).exp(), high: relative * half.exp() })
@@ -229,7 +228,7 @@ mod tests {
         }
     }
 
-    /// One trial every 36 seconds: a hundred an hour.
+    /// The course of values measured every 36 seconds, a hundred an hour.
     fn hourly(values: &[f64]) -> Course {
         let at = |block: usize| trial(block as u32, 1000.0 + 36.0 * block as f64, "never");
         let records: Vec<Record> = std::iter::once(Record::Header { format: SAMPLES_FORMAT })
@@ -248,7 +247,8 @@ mod tests {
         let records = [
             trial(0, 7000.0, "2026-01-01T10:00:00Z"),
             trial(1, 7036.5, "2026-01-01T10:00:36Z"),
-            // Another boot: the monotonic clock began anew, or is beyond where it was by chance.
+            // Another boot: the monotonic clock began anew, or is ahead of its old reading by
+            // chance.
             trial(2, 100.0, "2026-01-01T12:00:36Z"),
             trial(3, 40_000.0, "2026-01-01T13:00:36Z"),
             // The wall clock was set by two seconds.

@@ -1,18 +1,18 @@
-//! A mean on the log scale, how well it is known, and what follows from that.
+//! A mean on the log scale, its error, and what follows from the two.
 
 use crate::analysis::EQUIVALENT_FEWEST_BLOCKS;
 use crate::interval::Interval;
 use crate::sequential::SequentialLook;
 use crate::student;
 
-/// Below this a spread of logarithms is rounding: values up to e^300 have logarithms exact to about
+/// A spread of logarithms below this is rounding: values up to e^300 have logarithms exact to about
 /// 1e-13.
 const ROUNDING: f64 = 1e-12;
 
 /// Confidence of the intervals is 1 - 2 * TAIL.
 pub(crate) const TAIL: f64 = 0.025;
 
-/// Power that the smallest detectable effect and the number of blocks to decide are stated for.
+/// The power for which the smallest detectable effect and the number of blocks are stated.
 pub(crate) const POWER: f64 = 0.80;
 
 /// No more blocks than this are ever proposed.
@@ -29,16 +29,16 @@ pub(crate) struct Estimate {
     pub df: f64,
     /// Pairs, or values of the smaller side.
     pub n: u32,
-    /// What rounding of the values may have moved the mean by, beside its error: it widens the
+    /// How far rounding of the values may have moved the mean, beside its error. It widens the
     /// interval, and no test counts it as an effect.
     pub rounding: f64,
-    /// The look of a group-sequential run at which it is judged, whose intervals and tests hold
+    /// The look of a group-sequential run that judges the estimate. Its intervals and tests hold
     /// together with those of all other looks.
     pub look: Option<SequentialLook>,
 }
 
 impl Estimate {
-    /// Of one sample: s / sqrt(k), k - 1 degrees of freedom. None below two values.
+    /// The estimate from one sample: s / sqrt(k), k - 1 degrees of freedom. None below two values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let n = values.len();
         if n < 2 {
@@ -69,9 +69,9 @@ impl Estimate {
     }
 
     /// The estimate with an error for looks at any moment: its 95 % interval is one of a confidence
-    /// sequence, which holds after every number of blocks at once, so that whoever ends a run at a
-    /// moment of their choice has no more false findings. None where the interval has no ends,
-    /// which is below five blocks.
+    /// sequence, which holds after every number of blocks at once, so that a reader who ends a run
+    /// at a moment of their choice has no more false findings. None below five blocks, where the
+    /// interval has no ends.
     ///
     /// The sequence is that of the t statistic with a normal mixture of unit variance over mean /
     /// sd (Lai, "On confidence sequences", Ann. Statist. 4, 1976; Wang and Ramdas, "Anytime-valid
@@ -82,7 +82,7 @@ impl Estimate {
     /// ((1 + t^2 / v) / (1 + t^2 / (v r)))^(k/2) / sqrt(r) < 1 / .05
     /// ```
     ///
-    /// Tests at a lower level than .05 by this error are valid, too: the factor between their
+    /// Tests with this error at a level lower than .05 are valid, too: the factor between their
     /// boundary and the quantile of t is smaller.
     pub fn at_any_moment(&self) -> Option<Self> {
         let k = f64::from(self.n);
@@ -92,7 +92,7 @@ impl Estimate {
         (q < r).then(|| Self { standard_error: self.standard_error * t / critical(1.0, self.df), ..*self })
     }
 
-    /// Whether there is no spread at all.
+    /// Whether the values have no spread at all.
     pub fn has_no_spread(&self) -> bool {
         self.standard_error == 0.0
     }
@@ -103,25 +103,25 @@ impl Estimate {
         Interval::from_logs(self.mean, self.mean - half, self.mean + half)
     }
 
-    /// The estimate behind [`Self::interval`].
+    /// Recovers the estimate behind [`Self::interval`].
     pub fn of_interval(interval: Interval, df: f64, n: u32, look: Option<SequentialLook>) -> Self {
         let alike = Self { mean: interval.estimate.ln_1p(), standard_error: 1.0, df, n, rounding: 0.0, look };
         Self { standard_error: interval.log_half_width() / alike.critical(1.0), ..alike }
     }
 
-    /// The quantile of t that a two-sided test at the level .05 / `factor` asks for, at the look.
+    /// The quantile of t for a two-sided test at the level .05 / `factor`, at the look.
     fn critical(&self, factor: f64) -> f64 {
         let level = TAIL / factor;
         student::quantile(1.0 - self.look.map_or(level, |look| look.nominal(level)), self.df)
     }
 
-    /// The one-sided p of so many standard errors, over all looks.
+    /// The one-sided p of a mean that is `errors` standard errors away, over all looks.
     fn above(&self, errors: f64) -> f64 {
         let p = student::above(errors, self.df);
         self.look.map_or(p, |look| look.overall(p))
     }
 
-    /// The mean itself with its 95 % interval, where it is an amount and no logarithm.
+    /// The mean itself with its 95 % interval, for an amount rather than a logarithm.
     pub fn amount(&self) -> Interval {
         Interval::around(self.mean, self.half_width(student::quantile(1.0 - TAIL, self.df)))
     }
@@ -136,8 +136,8 @@ impl Estimate {
         (self.mean.abs() - self.rounding).max(0.0)
     }
 
-    /// Two-sided p of no difference. Without spread it is 0, or 1 when the mean is 0 too: the limit
-    /// of a vanishing one.
+    /// Two-sided p of no difference. Without spread it is 0, or 1 if the mean is 0 too: the limit
+    /// of a vanishing spread.
     pub fn p_diff(&self) -> f64 {
         if self.has_no_spread() {
             return if self.beyond_rounding() < ROUNDING { 1.0 } else { 0.0 };
@@ -155,7 +155,7 @@ impl Estimate {
         self.above(room / self.standard_error)
     }
 
-    /// One-sided p of a mean of at most `limit`: small where the mean is shown to lie above.
+    /// One-sided p of a mean of at most `limit`: small if the mean is shown to lie above.
     pub fn p_above(&self, limit: f64) -> f64 {
         let beyond = self.mean - limit - self.rounding;
         if self.has_no_spread() {
@@ -164,7 +164,7 @@ impl Estimate {
         self.above(beyond / self.standard_error)
     }
 
-    /// One-sided p of a mean of at least `limit`: small where the mean is shown to lie below.
+    /// One-sided p of a mean of at least `limit`: small if the mean is shown to lie below.
     pub fn p_below(&self, limit: f64) -> f64 {
         Self { mean: -self.mean, ..*self }.p_above(-limit)
     }
@@ -177,22 +177,22 @@ impl Estimate {
         self.half_width(quantiles).exp_m1()
     }
 
-    /// Blocks in all that decide between difference and equivalence, wherever the effect lies, if
-    /// the spread stays what it is: the smallest K of at least 30 with
+    /// The total number of blocks that decide between difference and equivalence, wherever the
+    /// effect lies, if the spread stays what it is: the smallest K of at least 30 with
     ///
     /// ```text
     /// (t(1 - .025 / factor_diff) + t(1 - .025 / factor_eq)) e(K) < ln(1 + margin)
     /// ```
     ///
     /// e(K) is the standard error at K, s/sqrt(K); what rounding adds to both half-widths is taken
-    /// from the margin. Half the band of the margin holds the interval then, so that it leaves 0 or
-    /// stays within the margin. The mean has no part in it: that of few blocks is mostly noise.
-    /// None when a million blocks would not do.
+    /// from the margin. The interval is then at most half as wide as the band of the margin, so
+    /// that it leaves 0 or stays within the margin. The mean plays no part: that of few blocks is
+    /// mostly noise. None if a million blocks would not suffice.
     pub fn blocks_to_decide(&self, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
         self.units_to_decide(EQUIVALENT_FEWEST_BLOCKS, margin, factor_diff, factor_eq)
     }
 
-    /// The same of units that are no blocks, of which it takes at least `fewest`.
+    /// Like [`Self::blocks_to_decide`] for units other than blocks, at least `fewest` of them.
     pub fn units_to_decide(&self, fewest: u32, margin: f64, factor_diff: f64, factor_eq: f64) -> Option<u32> {
         let decides = |blocks: u32| {
             let (error, df) = self.at(blocks);
@@ -202,8 +202,8 @@ impl Estimate {
         smallest(fewest.max(self.n + 1), decides)
     }
 
-    /// Blocks in all that would likely show that the mean is not 0, were mean and spread to stay
-    /// what they are: the smallest K at which the test at the level .05 / `factor` has a power of
+    /// The total number of blocks that would likely show that the mean is not 0, if mean and spread
+    /// stay as they are: the smallest K whose test at the level .05 / `factor` has a power of
     /// 80 %, with the t distribution shifted in the usual approximation of the noncentral one
     /// (Chow, Shao and Wang, Sample Size Calculations in Clinical Research, one-sample test for
     /// equality): F(|m| / e(K) - t(1 - .025 / factor)) >= .80. None when a million would not do.
@@ -215,25 +215,25 @@ impl Estimate {
         smallest(self.n + 1, finds)
     }
 
-    /// Standard error and degrees of freedom with so many blocks.
+    /// Standard error and degrees of freedom with this number of blocks.
     fn at(&self, blocks: u32) -> (f64, f64) {
         let (now, then) = (f64::from(self.n), f64::from(blocks));
         (self.standard_error * (now / then).sqrt(), self.df * (then - 1.0) / (now - 1.0))
     }
 }
 
-/// The quantile of t that a two-sided test at the level .05 / `factor` asks for.
+/// The quantile of t for a two-sided test at the level .05 / `factor`.
 pub(crate) fn critical(factor: f64, df: f64) -> f64 {
     student::quantile(1.0 - TAIL / factor, df)
 }
 
-/// A distance in standard errors. Without any spread every distance is infinite, and what is
-/// rounding is none.
+/// A distance in standard errors. Without any spread every distance is infinite, except one that is
+/// only rounding, which is 0.
 fn in_errors(distance: f64, error: f64) -> f64 {
     if distance.abs() < ROUNDING { 0.0 } else { distance / error }
 }
 
-/// The smallest number from `from` on that fulfils a condition which, once fulfilled, stays so.
+/// The smallest number from `from` on for which `holds` is true. Once true, it must stay true.
 fn smallest(from: u32, holds: impl Fn(u32) -> bool) -> Option<u32> {
     let (mut fails, mut fits) = (from - 1, from);
     while !holds(fits) {
@@ -250,13 +250,13 @@ fn smallest(from: u32, holds: impl Fn(u32) -> bool) -> Option<u32> {
     Some(fits)
 }
 
-/// A number of values as it is reported.
+/// Converts a number of values to the type of the reports.
 pub(crate) fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// The bound on an unseen mode: with n blocks, a mode of this frequency stays unseen with
-/// probability .05. 1 - .05^(1/n).
+/// The bound on an unseen mode, 1 - .05^(1/n): with n blocks, a mode of this frequency stays unseen
+/// with probability .05.
 pub(crate) fn unseen_mode_bound(n: u32) -> Option<f64> {
     (n > 0).then(|| -(0.05_f64.ln() / f64::from(n)).exp_m1())
 }
@@ -269,7 +269,7 @@ mod tests {
         assert!((found / expected - 1.0).abs() < 1e-7, "{found} is not {expected}");
     }
 
-    /// Three blocks without any difference: as exact as a fake platform, or a metric that is a
+    /// Three blocks without any difference, as from a fake platform, or for a metric that is a
     /// count.
     #[test]
     fn without_spread_and_difference_equivalence_needs_its_fewest_blocks() {
@@ -352,8 +352,8 @@ mod tests {
         assert_eq!(Estimate::of(&[0.0; 30]).unwrap().p_eq(0.0), 1.0);
     }
 
-    /// Standard deviation, factor, blocks: by trying every K, with quantiles of t by numerical
-    /// integration of its density.
+    /// Standard deviation, factor, and the blocks found by trying every K, with quantiles of t by
+    /// numerical integration of its density.
     const BLOCKS_TO_DECIDE: [(f64, f64, Option<u32>); 6] = [
         (0.02, 1.0, Some(30)), // 19 by precision alone
         (0.03, 1.0, Some(38)),

@@ -9,17 +9,17 @@ use weigh_model::GateLimits;
 /// specification, "Gates of two builds").
 pub const GATE_FEWEST_BLOCKS: u32 = 15;
 
-/// A cell that the blocks which are left decide with less than this probability is not measured
-/// further.
+/// A cell is not measured further if the remaining blocks would decide it with less than this
+/// probability.
 const FUTILE: f64 = 0.10;
 
-/// What a gate says of one cell.
+/// The outcome of a gate for one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateOutcome {
     /// The average effect is shown to lie above the limit, adjusted for the family (Holm).
     Above,
-    /// The average effect is shown to lie below the limit. Not adjusted: it is a statement about
-    /// all cells that each of them has to allow.
+    /// The average effect is shown to lie below the limit. Not adjusted, because a gate opens only
+    /// if every cell is below.
     Below,
     /// Neither is shown.
     Undecided,
@@ -27,9 +27,9 @@ pub enum GateOutcome {
     NotJudged,
 }
 
-/// What a gate says of every cell of the family, in the order of the cells, but for metrics that
-/// their environment cannot have. `limit` is the largest effect allowed, a fraction above -1: .03
-/// for 3 %.
+/// Returns the outcome of a gate for every cell of the family, in the order of the cells, except
+/// for metrics that their environment cannot have. `limit` is the largest effect allowed, a
+/// fraction above -1: .03 for 3 %.
 ///
 /// With `proof`, [`GateOutcome::Below`] needs what [`crate::Verdict::Equivalent`] needs: at least
 /// [`EQUIVALENT_FEWEST_BLOCKS`] blocks, and no quick run.
@@ -38,7 +38,7 @@ pub fn gate(analysis: &Analysis, limit: f64, proof: bool) -> Vec<(&Cell, GateOut
     of_family(analysis, &GateLimits::all(limit), provable)
 }
 
-/// The same by the limits of a gate of two builds, where [`GateOutcome::Below`] needs
+/// Like [`gate()`], by the limits of a gate of two builds, where [`GateOutcome::Below`] needs
 /// [`GATE_FEWEST_BLOCKS`].
 pub fn gate_of_builds<'a>(analysis: &'a Analysis, limits: &GateLimits) -> Vec<(&'a Cell, GateOutcome)> {
     of_family(analysis, limits, |blocks| blocks >= GATE_FEWEST_BLOCKS)
@@ -50,74 +50,79 @@ fn of_family<'a>(
     provable: impl Fn(u32) -> bool,
 ) -> Vec<(&'a Cell, GateOutcome)> {
     let family: Vec<&Cell> = analysis.cells.iter().filter(|cell| cell.is_in_family()).collect();
-    let question = |cell: &&Cell| Question::of(cell, limits, cell.grounds(), &provable);
+    let question = |cell: &&Cell| Question::of(cell, limits, cell.verdict_estimates(), &provable);
     let outcomes = outcomes(&family.iter().map(question).collect::<Vec<_>>());
     family.into_iter().zip(outcomes).filter(|(cell, _)| !cell.is_absent()).collect()
 }
 
-/// The cells of a family that a gate of two builds decides at a look, where only those that `may`
-/// help the others.
+/// The cells of a family that a gate of two builds decides at a look. Holm's method counts only
+/// cells for which `may` is true.
 pub(crate) fn decided<'c>(
     family: &[&'c Cell],
     limits: &GateLimits,
     may: &dyn Fn(&Cell) -> bool,
 ) -> Vec<&'c Cell> {
     let question = |cell: &&Cell| {
-        let grounds = if may(cell) { cell.grounds() } else { Vec::new() };
-        Question::of(cell, limits, grounds, &|blocks| blocks >= GATE_FEWEST_BLOCKS)
+        let verdict_estimates = if may(cell) { cell.verdict_estimates() } else { Vec::new() };
+        Question::of(cell, limits, verdict_estimates, &|blocks| blocks >= GATE_FEWEST_BLOCKS)
     };
     let outcomes = outcomes(&family.iter().map(question).collect::<Vec<_>>());
     let is_decided = |outcome: &GateOutcome| matches!(outcome, GateOutcome::Above | GateOutcome::Below);
     family.iter().zip(outcomes).filter(|(_, outcome)| is_decided(outcome)).map(|(cell, _)| *cell).collect()
 }
 
-/// Whether the look at `last` blocks shows with less than [`FUTILE`] on which side of its limit a
-/// cell lies, given what was measured (predictive probability). The mean of the blocks to come has a
-/// t distribution about the present one; the last look is granted the whole level, unadjusted, so
-/// that rather too little is given up.
+/// Whether the look at `last` blocks would show on which side of its limit a cell lies with a
+/// probability below [`FUTILE`], given what was measured (predictive probability). The mean of the
+/// blocks to come has a t distribution about the present one. The last look gets the whole level,
+/// unadjusted, so this errs towards going on.
 pub(crate) fn is_futile(cell: &Cell, limits: &GateLimits, last: u32) -> bool {
     let limit = limits.of(&cell.workload, &cell.key, &cell.metric.name).ln_1p();
-    let Some(estimate) = cell.grounds().into_iter().next() else { return false };
+    let Some(estimate) = cell.verdict_estimates().into_iter().next() else { return false };
     if estimate.n < GATE_FEWEST_BLOCKS || estimate.n >= last || estimate.has_no_spread() {
         return false;
     }
     let (now, then) = (f64::from(estimate.n), f64::from(last));
     let sd = estimate.standard_error * now.sqrt();
     let critical = student::quantile(1.0 - TAIL, then - 1.0) * sd / then.sqrt();
-    // The mean of all blocks, given that of those which there are.
+    // The error of the mean of all blocks, given the mean of those so far.
     let error = sd * (then - now) / then * (1.0 / now + 1.0 / (then - now)).sqrt();
     let beyond = |distance: f64| student::above(distance / error, estimate.df);
     let (above, below) = (limit + critical - estimate.mean, estimate.mean - limit + critical);
     beyond(above) + beyond(below) < FUTILE
 }
 
-/// What a gate is asked of one cell.
+/// The question that a gate asks about one cell.
 pub(crate) struct Question {
-    grounds: Vec<Estimate>,
-    /// The limit of the log ratio.
+    verdict_estimates: Vec<Estimate>,
+    /// The limit on the scale of the log ratio.
     limit: f64,
-    /// Whether [`GateOutcome::Below`] may be said.
+    /// Whether [`GateOutcome::Below`] is allowed.
     provable: bool,
 }
 
 impl Question {
-    /// Whether the effect behind `grounds` lies above a limit, given as a fraction.
-    pub(crate) fn new(grounds: Vec<Estimate>, limit: f64, provable: bool) -> Self {
-        Self { grounds, limit: limit.ln_1p(), provable }
+    /// Asks whether the effect behind `verdict_estimates` lies above a limit, given as a fraction.
+    pub(crate) fn new(verdict_estimates: Vec<Estimate>, limit: f64, provable: bool) -> Self {
+        Self { verdict_estimates, limit: limit.ln_1p(), provable }
     }
 
-    fn of(cell: &Cell, limits: &GateLimits, grounds: Vec<Estimate>, provable: &dyn Fn(u32) -> bool) -> Self {
-        let provable = provable(grounds.first().map_or(0, |first| first.n));
-        Self::new(grounds, limits.of(&cell.workload, &cell.key, &cell.metric.name), provable)
+    fn of(
+        cell: &Cell,
+        limits: &GateLimits,
+        verdict_estimates: Vec<Estimate>,
+        provable: &dyn Fn(u32) -> bool,
+    ) -> Self {
+        let provable = provable(verdict_estimates.first().map_or(0, |first| first.n));
+        Self::new(verdict_estimates, limits.of(&cell.workload, &cell.key, &cell.metric.name), provable)
     }
 
-    /// The largest p of the grounds; none without any.
+    /// The largest p of the verdict_estimates; none without verdict_estimates.
     fn largest(&self, p: impl Fn(&Estimate) -> f64) -> Option<f64> {
-        self.grounds.iter().map(p).reduce(f64::max)
+        self.verdict_estimates.iter().map(p).reduce(f64::max)
     }
 }
 
-/// The outcomes for a family.
+/// Returns the outcomes for a family.
 pub(crate) fn outcomes(family: &[Question]) -> Vec<GateOutcome> {
     let above = |of: &Question| of.largest(|e| e.p_above(of.limit)).unwrap_or(1.0);
     let above = holm::adjust(&family.iter().map(above).collect::<Vec<_>>());

@@ -1,12 +1,11 @@
-//! What a comparison says of a statement about a ratio: that it holds, that it does not, or that
-//! neither is shown.
+//! Grades a statement about a ratio: it holds, it does not, or neither is shown.
 //!
-//! Two sides are compared by the blocks that both have: the location of their values by the mean of
-//! the log ratios of the blocks, as everywhere, their spread by the difference of the log standard
-//! deviations, whose interval is a studentised bootstrap. A statement bounds the ratio. It holds
-//! where the whole 95 % interval is within the bounds, and is contradicted where all of it is
-//! beyond. Statements that make up one claim are adjusted for their number ([`Among`]); claims are
-//! not, and who reads twenty grades has to expect one to be wrong.
+//! Two sides are compared by the blocks that both have. Locations are compared by the mean of the
+//! log ratios of the blocks, as everywhere, and spreads by the difference of the log standard
+//! deviations, whose interval is a studentised bootstrap. A statement bounds the ratio. It holds if
+//! the whole 95 % interval is within the bounds, and is contradicted if all of it is beyond.
+//! Statements that make up one claim are adjusted for their number ([`Among`]). Claims are not: a
+//! reader of twenty grades has to expect one to be wrong.
 
 use crate::estimate::{Estimate, TAIL, critical};
 use crate::interval::Interval;
@@ -15,20 +14,20 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::Observation;
 
-/// Fewest blocks for the ratio of two spreads: an estimate of an estimate's error wants more than
-/// that of a mean.
+/// Fewest blocks for the ratio of two spreads: the error of a spread takes more blocks to estimate
+/// than the error of a mean.
 pub const FEWEST_FOR_SPREAD: u32 = 12;
 
-/// How far the ratio of costs may be from a published one to be called alike, as a fraction.
-/// Studies call what is below it no difference, and it is more than the spread that they print for
-/// their own repetitions.
+/// How far the ratio of costs may be from a published one to count as alike, as a fraction. Studies
+/// call smaller differences no difference, and it exceeds the spread that they print for their own
+/// repetitions.
 pub const ALIKE: f64 = 0.05;
 
-/// What of the values of the blocks is compared.
+/// Which property of the blocks' values is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aspect {
-    /// Where they are: the geometric mean of the ratios of the blocks.
+    /// Their location: the geometric mean of the ratios of the blocks.
     Location,
     /// Their standard deviation.
     Deviation,
@@ -36,58 +35,58 @@ pub enum Aspect {
     Variation,
 }
 
-/// The ratio of two values, or one that was published, as far as it is known.
+/// The ratio of two values, measured or published, with its error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     log: Estimate,
 }
 
-/// What a statement asks of a ratio.
+/// The bound that a statement sets on a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// No less than this.
+    /// The ratio is at least this.
     AtLeast(f64),
-    /// No more than this.
+    /// The ratio is at most this.
     AtMost(f64),
-    /// From the first to the second.
+    /// The ratio lies between the first and the second.
     Between(f64, f64),
 }
 
-/// What can be said of a statement.
+/// The grade of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING-KEBAB-CASE", tag = "grade")]
 pub enum Grade {
-    /// The whole interval satisfies it.
+    /// The whole interval satisfies the statement.
     Holds,
-    /// The whole interval violates it.
+    /// The whole interval violates the statement.
     Differs,
-    /// Neither.
+    /// Neither is shown.
     Undecided {
-        /// Blocks in all that would likely decide it, were mean and spread to stay what they are,
-        /// where a practical number would.
+        /// The total number of blocks that would likely decide it, if mean and spread stay what
+        /// they are; none if that number is not practical.
         blocks: Option<u32>,
     },
 }
 
-/// Of how many statements that are graded together one alone can decide (Bonferroni).
+/// Of how many statements that are graded together a single one can decide (Bonferroni).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Among {
-    /// That the claim holds: the statements of which one must hold; 1 where all must.
+    /// The number of statements of which one must hold for the claim to hold; 1 if all must.
     pub holds: usize,
-    /// That it does not: the statements that must all hold.
+    /// The number of statements that must all hold, so that one can contradict the claim.
     pub differs: usize,
 }
 
 impl Default for Among {
-    /// A statement by itself.
+    /// A statement on its own.
     fn default() -> Self {
         Self { holds: 1, differs: 1 }
     }
 }
 
 impl Grade {
-    /// Of several statements that must all hold.
+    /// Returns the grade of several statements that must all hold.
     pub fn all(grades: impl IntoIterator<Item = Self>) -> Self {
         grades.into_iter().fold(Self::Holds, |all, next| match (all, next) {
             (Self::Differs, _) | (_, Self::Differs) => Self::Differs,
@@ -98,7 +97,7 @@ impl Grade {
         })
     }
 
-    /// Of several statements of which one must hold.
+    /// Returns the grade of several statements of which one must hold.
     pub fn any(grades: impl IntoIterator<Item = Self>) -> Self {
         grades.into_iter().fold(Self::Differs, |any, next| match (any, next) {
             (Self::Holds, _) | (_, Self::Holds) => Self::Holds,
@@ -111,10 +110,10 @@ impl Grade {
 }
 
 impl Ratio {
-    /// `one` over `other`, by the blocks that both have; where either has values without a block,
-    /// or they were taken in different runs (`paired` is false), by all values of each (Welch).
-    /// None with fewer than two values, and for spreads with fewer than [`FEWEST_FOR_SPREAD`] or
-    /// where one side has none, or hardly any. Values that are not above zero do not count.
+    /// The ratio of `one` to `other`, by the blocks that both have, or by all values (Welch) if
+    /// some have no block or the sides come from different runs (`paired` is false). None with
+    /// fewer than two values; for spreads, none with fewer than [`FEWEST_FOR_SPREAD`], or if one
+    /// side has hardly any spread. Values that are not above zero do not count.
     pub fn of(one: &[Observation], other: &[Observation], aspect: Aspect, paired: bool) -> Option<Self> {
         let (one, other) = (usable(one), usable(other));
         let in_blocks = paired && one.iter().chain(&other).all(|observation| observation.block.is_some());
@@ -139,13 +138,13 @@ impl Ratio {
         Some(Self { log: log? })
     }
 
-    /// Of two amounts that were estimated apart from each other, each over so many blocks. None
-    /// where either may be nothing or less.
+    /// The ratio of two amounts that were estimated separately, each with its number of blocks.
+    /// None if either may be 0 or less.
     pub fn of_amounts(one: (Interval, u32), other: (Interval, u32)) -> Option<Self> {
         Some(Self { log: of_amount(one)?.less(&of_amount(other)?) })
     }
 
-    /// What of the values is asked for by itself, where that is a ratio already: an efficiency, a
+    /// The aspect of the values by itself, if they are ratios already: an efficiency, or a
     /// coefficient of variation.
     pub fn of_values(values: &[Observation], aspect: Aspect) -> Option<Self> {
         let values: Vec<f64> = usable(values).iter().map(|o| o.value).collect();
@@ -153,8 +152,8 @@ impl Ratio {
         Some(Self { log: aspect.of_samples(&[values.len()], of)? })
     }
 
-    /// A published one: the log of the ratio, its standard error and the degrees of freedom of
-    /// that. Without a spread it is taken as exact.
+    /// A published ratio: its log, and the standard error of that with its degrees of freedom.
+    /// Without a spread it is taken as exact.
     pub fn published(log: f64, spread: Option<(f64, f64)>) -> Self {
         let (standard_error, df) = spread.unwrap_or((0.0, f64::from(u16::MAX)));
         Self {
@@ -169,13 +168,13 @@ impl Ratio {
         }
     }
 
-    /// The other way round.
+    /// The inverse ratio.
     #[must_use]
     pub fn inverse(self) -> Self {
         Self { log: Estimate { mean: -self.log.mean, ..self.log } }
     }
 
-    /// This ratio over another that has nothing to do with it, as a measured cost over a published
+    /// This ratio over another that is independent of it, such as a measured cost over a published
     /// one.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
@@ -192,7 +191,7 @@ impl Ratio {
         self.ends_among(1)
     }
 
-    /// The same at the level .05 over a number of statements.
+    /// Ends of the interval at the level .05 over a number of statements.
     fn ends_among(&self, statements: usize) -> (f64, f64) {
         let half = self.log.half_width(critical(statements as f64, self.log.df));
         ((self.log.mean - half).exp(), (self.log.mean + half).exp())
@@ -203,17 +202,17 @@ impl Ratio {
         self.log.interval()
     }
 
-    /// Blocks that it rests on; of two sides apart, those of the smaller.
+    /// Number of blocks behind the ratio; if the sides are not paired, that of the smaller.
     pub fn n(&self) -> u32 {
         self.log.n
     }
 
-    /// Whether it is within the bound, as a statement by itself.
+    /// Grades the bound as a statement on its own.
     pub fn grade(&self, bound: Bound) -> Grade {
         self.grade_among(bound, Among::default())
     }
 
-    /// Whether it is within the bound, as one of several statements.
+    /// Grades the bound as one of several statements.
     pub fn grade_among(&self, bound: Bound, among: Among) -> Grade {
         let (from, to) = match bound {
             Bound::AtLeast(least) => (Some(least), None),
@@ -228,7 +227,7 @@ impl Ratio {
         if from.is_some_and(|from| high < from) || to.is_some_and(|to| low > to) {
             return Grade::Differs;
         }
-        // Inside, the interval must come free of both ends; outside, of the one that was passed.
+        // Inside, the interval must clear both ends of the bound; outside, the end it passed.
         let estimate = self.estimate();
         let beyond: Vec<f64> = [from.filter(|from| estimate < *from), to.filter(|to| estimate > *to)]
             .into_iter()
@@ -245,15 +244,15 @@ impl Ratio {
         Grade::Undecided { blocks: needs.collect::<Option<Vec<u32>>>().and_then(|all| all.into_iter().max()) }
     }
 
-    /// Whether this ratio of costs is like another, to [`ALIKE`].
+    /// Whether this ratio of costs is like another, within [`ALIKE`].
     pub fn is_like(&self, published: &Self) -> Grade {
         self.over(published).grade(Bound::Between(1.0 / (1.0 + ALIKE), 1.0 + ALIKE))
     }
 }
 
 impl Aspect {
-    /// An estimate from samples of so many values: of a location by itself, of a spread with the
-    /// error that resampling finds.
+    /// Estimates from samples of these sizes: a location directly, a spread with the error that
+    /// resampling finds.
     fn of_samples(
         self,
         sizes: &[usize],
@@ -275,9 +274,9 @@ fn usable(observations: &[Observation]) -> Vec<Observation> {
     observations.iter().filter(|o| o.value.is_finite() && o.value > 0.0).copied().collect()
 }
 
-/// What each value adds to the log of the aspect: numbers whose mean is that log, and whose spread
-/// is about its error times the root of their number. For a spread these are its influence
-/// function, ((x - m)^2 / s^2 - 1) / 2, less (x - m) / m for the variation.
+/// The contribution of each value to the log of the aspect. The mean of the contributions is that
+/// log, and their spread is about its error times the root of their number. For a spread these are
+/// its influence function, ((x - m)^2 / s^2 - 1) / 2, less (x - m) / m for the variation.
 fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
     if aspect == Aspect::Location {
         return Some(values.iter().map(|value| value.ln()).collect());
@@ -288,8 +287,7 @@ fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
     }
     let mean = values.iter().sum::<f64>() / n as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    // Their mean square, so that the mean of the influences is nothing; the level has the usual n -
-    // 1.
+    // The influences use the mean square, so that their mean is 0; the level uses n - 1.
     let (mean_square, variance) = (squares / n as f64, squares / (n - 1) as f64);
     if variance <= 0.0 {
         return None;
@@ -303,8 +301,8 @@ fn contributions(values: &[f64], aspect: Aspect) -> Option<Vec<f64>> {
     Some(values.iter().map(|value| level + influence(*value)).collect())
 }
 
-/// The log of an amount by the delta method: its interval is one of t with one degree of freedom
-/// less than blocks.
+/// The log of an amount by the delta method. Its interval is taken for one of t with one degree of
+/// freedom less than blocks.
 fn of_amount((amount, n): (Interval, u32)) -> Option<Estimate> {
     if amount.low <= 0.0 || n < 2 {
         return None;
@@ -346,7 +344,7 @@ mod tests {
 
     #[test]
     fn the_whole_interval_decides() {
-        // 1.9 to 2.1 around 2, and an interval that is known by its ends.
+        // 1.9 to 2.1 around 2; the ends of the interval are taken as found.
         let ratio = of(&[1.9, 2.0, 2.1, 2.0], &[1.0; 4]);
         let (low, high) = ratio.ends();
         assert!(1.8 < low && low < 2.0 && 2.0 < high && high < 2.2, "{low} {high}");
@@ -391,7 +389,7 @@ mod tests {
             |estimate: f64, half: f64| Interval { estimate, low: estimate - half, high: estimate + half };
         let ratio = Ratio::of_amounts((amount(20.0, 1.0), 6), (amount(10.0, 0.5), 6)).unwrap();
         assert!((ratio.estimate() - 2.0).abs() < 1e-12);
-        // Two errors of five per cent, each 2.571 standard errors of five degrees of freedom;
+        // Two half-widths of five per cent, each 2.571 standard errors at five degrees of freedom;
         // together ten degrees and 2.228.
         let (low, high) = ratio.ends();
         let half = 0.05 / 2.570_581_835_6 * 2.0_f64.sqrt() * 2.228_138_852;

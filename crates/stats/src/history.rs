@@ -1,4 +1,4 @@
-//! Where an effect changed over a history of runs (method specification, "Histories").
+//! Changes of an effect over a history of runs (method specification, "Histories").
 
 use crate::estimate::Estimate;
 use crate::interval::Interval;
@@ -6,41 +6,40 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 
-/// Chance that a history without any change shows one in some series, each time that it is looked
-/// at.
+/// The chance that a history without any change shows one in some series, at each look.
 const LEVEL: f64 = 0.01;
-/// Most runs that are looked at: the time grows with the square of their number.
+/// Number of newest runs that are looked at: the time grows with the square of their number.
 const MOST_RUNS: usize = 200;
-/// Fewest runs on either side of a change: of one run nobody knows whether it is typical.
+/// Fewest runs on either side of a change: a single run may not be typical.
 const FEWEST_RUNS: usize = 2;
-/// How many times as small as the level of a series the smallest p is.
+/// The smallest possible p is the level of a series divided by this.
 const RESOLUTION: f64 = 4.0;
-/// Most orders that are tried. They tell levels of 2,000 series.
+/// Most orders that are tried: they resolve the levels of 2,000 series.
 const MOST_PERMUTATIONS: f64 = 200_000.0;
-/// The same numbers for every history, so that a report can be made again.
+/// The same seed for every history, so that a report can be reproduced.
 const SEED: u64 = 1;
 
 /// A place in a series of runs where the effect changed for good.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shift {
-    /// The first run after it.
+    /// The first run after the shift.
     pub at: usize,
     /// The ratio of costs after it to those before it, less 1, with its 95 % interval: means over
     /// the runs up to the next shift on either side, by Welch. The place was chosen by the same
     /// runs, so the interval is a little too narrow and the estimate a little too large.
     pub change: Interval,
-    /// `p` of the permutation test that found it.
+    /// The `p` of the permutation test that found the shift.
     pub p: f64,
 }
 
-/// The shifts of one of `series` series that are looked at together. `logs` holds a log ratio of
-/// each run, in order; the run is the unit. Only the newest 200 runs are looked at.
+/// Finds the shifts of one of `series` series that are looked at together. `logs` holds a log ratio
+/// of each run, in order; the run is the unit. Only the newest 200 runs are looked at.
 ///
 /// The part of the runs whose mean differs most from that of the others, at an end or in the
-/// middle, is apart if no more than a share of .01 / `series` of all orders of these runs have a
+/// middle, is split off if at most a share of .01 / `series` of all orders of these runs have a
 /// part that differs as much; each part is then looked at by itself. This is circular binary
 /// segmentation (Olshen, Venkatraman, Lucito and Wigler, Biostatistics 5, 2004) with a permutation
-/// test. No distribution is assumed, only that without a change the order of the runs means
+/// test. It assumes no distribution, only that without a change the order of the runs means
 /// nothing.
 ///
 /// # Example
@@ -81,19 +80,19 @@ pub fn shifts(logs: &[f64], series: usize) -> Vec<Shift> {
     bounds.windows(3).zip(&found).filter_map(shift).collect()
 }
 
-/// The first run that is looked at.
+/// The index of the first run that is looked at.
 fn oldest(logs: &[f64]) -> usize {
     logs.len().saturating_sub(MOST_RUNS)
 }
 
-/// The effect since the last of the shifts, with its 95 % interval over runs; none below two runs.
-/// Without a shift it is that of the newest 200 runs.
+/// The effect since the last shift, with its 95 % interval over runs; none below two runs. Without
+/// a shift it is that of the newest 200 runs.
 pub fn level_since(logs: &[f64], shifts: &[Shift]) -> Option<Interval> {
     let since = shifts.last().map_or_else(|| oldest(logs), |shift| shift.at);
     Some(Estimate::of(&logs[since..])?.interval())
 }
 
-/// The part that is apart from the rest, and the `p` of it.
+/// The part that is set apart from the rest, and the `p` of its test.
 fn split(values: &[f64], level: f64) -> Option<(Range<usize>, f64)> {
     let (apart, distance) = farthest(values)?;
     let orders = (RESOLUTION / level).ceil().min(MOST_PERMUTATIONS);
@@ -117,7 +116,7 @@ fn split(values: &[f64], level: f64) -> Option<(Range<usize>, f64)> {
 fn farthest(values: &[f64]) -> Option<(Range<usize>, f64)> {
     let n = values.len();
     let mean = values.iter().sum::<f64>() / n as f64;
-    // Sums of the deviations from the mean of all: those of a part and of the rest are opposite.
+    // Cumulative sums of the deviations from the mean: a part and the rest have opposite sums.
     let sums: Vec<f64> = std::iter::once(0.0)
         .chain(values.iter().scan(0.0, |sum, value| {
             *sum += value - mean;
@@ -125,7 +124,7 @@ fn farthest(values: &[f64]) -> Option<(Range<usize>, f64)> {
         }))
         .collect();
     let mut best: Option<(Range<usize>, f64)> = None;
-    // A part that ends at the end is what a part that begins at the beginning leaves.
+    // A part at the end has the same complement as one at the beginning, so it is not tried again.
     let starts = std::iter::once(0).chain(FEWEST_RUNS..n);
     for start in starts {
         for end in start + FEWEST_RUNS..=n.saturating_sub(FEWEST_RUNS) {
@@ -139,7 +138,7 @@ fn farthest(values: &[f64]) -> Option<(Range<usize>, f64)> {
     best
 }
 
-/// Puts values in random order (Fisher and Yates).
+/// Shuffles the values (Fisher and Yates).
 fn shuffle(values: &mut [f64], random: &mut Pcg64Mcg) {
     for at in (1..values.len()).rev() {
         // The upper half of the product is uniform, to within n in 2^64.
@@ -179,7 +178,7 @@ mod tests {
         assert!(shifts(&[0.0, 0.0, 0.5, 0.5], 1).is_empty(), "a third of all orders look like this");
         assert!(shifts(&[0.02; 40], 1).is_empty());
         assert_eq!(level_since(&[0.1], &[]), None);
-        // Rounded values.
+        // Rounded values are handled too.
         let step: Vec<f64> = (0..24).map(|at| if at < 12 { 0.0 } else { 0.1 }).collect();
         let found = shifts(&step, 1);
         assert_eq!(found.iter().map(|shift| shift.at).collect::<Vec<_>>(), [12]);
@@ -194,7 +193,6 @@ mod tests {
         assert!(now.high < 0.01, "{now:?}");
     }
 
-    /// One run that stands out is no change.
     #[test]
     fn a_single_outlier_is_no_change() {
         let mut random = Pcg64Mcg::seed_from_u64(5);

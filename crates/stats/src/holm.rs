@@ -1,6 +1,6 @@
 //! Holm's adjustment for several comparisons.
 
-/// P values adjusted by Holm (1979), in the order given.
+/// Returns the p values adjusted by Holm (1979), in the order given.
 ///
 /// With p sorted upwards, the i-th (from 0) of m becomes the largest of (m - j) p_j over j <= i, at
 /// most 1. Comparing the result with alpha bounds the chance of any false finding in the family by
@@ -15,9 +15,9 @@ pub(crate) fn adjust(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The factor that a small p in the place of each one would be multiplied with, in the order given:
-/// the number of values less those of the others that are below the level after adjustment. A value
-/// is below the level after adjustment if, and only if, its product with this factor is.
+/// Returns the factor by which Holm's method would multiply a small p in each place: the number of
+/// values less those of the others that are below the level after adjustment. A value is below the
+/// level after adjustment if, and only if, its product with this factor is.
 pub(crate) fn factors(p: &[f64], level: f64) -> Vec<f64> {
     let factor = |place: usize| {
         let mut others = p.to_vec();
@@ -46,7 +46,7 @@ mod tests {
         }
     }
 
-    /// By hand from the definition; the same as R's `p.adjust(p, "holm")`.
+    /// Computed by hand from the definition; the same as R's `p.adjust(p, "holm")`.
     #[test]
     fn examples() {
         // 4 * .005, then 3 * .01 = .03, then 2 * .03 = .06, then max(.06, 1 * .04) = .06.
@@ -57,8 +57,8 @@ mod tests {
         close(&adjust(&[0.02, 0.02, 0.02]), &[0.06, 0.06, 0.06]);
         // `p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm")` of R prints 0.05 0.08 0.09 0.09 0.09.
         close(&adjust(&[0.01, 0.02, 0.03, 0.04, 0.05]), &[0.05, 0.08, 0.09, 0.09, 0.09]);
-        // Without any finding among the others all of them count; of two findings each lifts the
-        // other by one, unless it rests on it.
+        // Without a finding among the others all of them count. Of two findings each lowers the
+        // other's factor by one, unless it depends on it.
         close(&factors(&[0.2, 0.04, 0.03, 0.6], 0.05), &[4.0; 4]);
         close(&factors(&[0.001, 0.04, 0.002, 0.6], 0.05), &[3.0, 2.0, 3.0, 2.0]);
         close(&factors(&[0.001, 0.04], 0.05), &[2.0, 1.0]);

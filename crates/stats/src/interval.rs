@@ -17,32 +17,32 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The interval of the effects whose logarithms are given.
+    /// Converts an estimate and ends on the log scale to effects.
     pub(crate) fn from_logs(estimate: f64, low: f64, high: f64) -> Self {
         Self { estimate: estimate.exp_m1(), low: low.exp_m1(), high: high.exp_m1() }
     }
 
-    /// So much on either side.
+    /// An interval that extends by `half` on either side.
     pub(crate) fn around(estimate: f64, half: f64) -> Self {
         Self { estimate, low: estimate - half, high: estimate + half }
     }
 
-    /// Each end and the estimate by a function that keeps their order.
+    /// Maps the estimate and both ends by a function that keeps their order.
     pub fn map(self, f: impl Fn(f64) -> f64) -> Self {
         Self { estimate: f(self.estimate), low: f(self.low), high: f(self.high) }
     }
 
-    /// Each end and the estimate by a function that turns their order round.
+    /// Maps the estimate and both ends by a function that reverses their order.
     pub fn map_reversed(self, f: impl Fn(f64) -> f64) -> Self {
         Self { estimate: f(self.estimate), low: f(self.high), high: f(self.low) }
     }
 
-    /// An effect whose interval is wider by so much at either end, on the log scale.
+    /// An effect whose interval is wider by `by` at either end, on the log scale.
     pub(crate) fn widened(self, by: f64) -> Self {
         Self { low: (self.low.ln_1p() - by).exp_m1(), high: (self.high.ln_1p() + by).exp_m1(), ..self }
     }
 
-    /// An effect whose interval is so many times as wide, on the log scale.
+    /// An effect whose interval is `times` times as wide, on the log scale.
     pub(crate) fn times_as_wide(self, times: f64) -> Self {
         let end = |end: f64| (self.estimate.ln_1p() + times * (end.ln_1p() - self.estimate.ln_1p())).exp_m1();
         Self { low: end(self.low), high: end(self.high), ..self }

@@ -1,11 +1,11 @@
-//! What one more guest takes: the slope of a total over the number of guests.
+//! The cost of one more guest: the slope of a total over the number of guests.
 //!
-//! A metric that is given per piece (memory per guest) falls with the number of pieces where
-//! something is shared: it is `(common + n * each) / n`. Its total is a straight line, whose slope
-//! is what a further piece takes, however many there are, and what the metric comes down to in the
-//! limit. Each block has a line of its own by least squares over all its numbers of pieces, and the
-//! block is the unit of replication, as everywhere: the mean of the slopes with a t interval on k -
-//! 1 degrees of freedom.
+//! A metric per piece (memory per guest) falls with the number of pieces if they share something:
+//! it is `(common + n * each) / n`. Its total is a straight line, whose slope is what a further
+//! piece takes, however many there are, and the limit of the metric for many pieces. Each block has
+//! a line of its own by least squares over all its numbers of pieces. The block is the unit of
+//! replication, as everywhere: the result is the mean of the slopes with a t interval on k - 1
+//! degrees of freedom.
 
 use crate::estimate::Estimate;
 use crate::interval::Interval;
@@ -14,42 +14,42 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Comparison, MetricSpec, WorkloadKey};
 
-/// What one more piece takes in one environment.
+/// The cost of one more piece in one environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// The workload, whatever the number of guests.
+    /// The workload, without the number of guests.
     #[serde(flatten)]
     pub key: WorkloadKey,
     /// The metric, per piece.
     pub metric: MetricSpec,
     /// Environment.
     pub environment: String,
-    /// How many pieces there were, ascending.
+    /// The numbers of pieces measured, ascending.
     pub counts: Vec<u32>,
-    /// Blocks that had all of them.
+    /// Number of blocks that had all of them.
     pub n: u32,
-    /// What one more takes.
+    /// The cost of one more piece.
     pub each: Interval,
-    /// What they have in common: the total of none, by the same lines. It may be less than nothing
-    /// by chance.
+    /// The part that all pieces share: the total for no pieces, by the same lines. It may be
+    /// negative by chance.
     pub common: Interval,
-    /// How far the mean of the totals is from the mean line at most, as a fraction of the total.
-    /// Where that is much, it is no line, and the slope is no limit.
+    /// The largest distance of the mean of the totals from the mean line, as a fraction of the
+    /// total. If it is large, the total is no line, and the slope is no limit.
     pub worst_misfit: f64,
 }
 
 impl Limit {
-    /// How many pieces fit into so much, by the interval of what each takes: fewest last. None
-    /// where even the sign of what each takes is not known.
+    /// How many pieces fit into `room`, with the interval that follows from the cost of each. None
+    /// if that cost may be 0 or less.
     pub fn fit_into(&self, room: f64) -> Option<Interval> {
         let each = self.each;
         (each.low > 0.0).then(|| each.map_reversed(|each| room / each))
     }
 }
 
-/// The limits of every primary metric that was taken at several numbers of guests, which are the
-/// pieces. An environment with fewer than two numbers of guests, or two blocks that have all of its
-/// numbers, has none.
+/// Computes the limits of every primary metric that was measured at several numbers of guests,
+/// which are the pieces. An environment with fewer than two numbers of guests, or fewer than two
+/// blocks that have all of its numbers, has none.
 pub fn limits(comparisons: &[Comparison]) -> Vec<Limit> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for comparison in comparisons.iter().filter(|comparison| comparison.metric.primary) {
@@ -126,7 +126,7 @@ struct Line {
 }
 
 impl Line {
-    /// By least squares; none without two places.
+    /// The line of least squares; none without two different places.
     fn through(points: &[(f64, f64)]) -> Option<Self> {
         let n = points.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Per guest, of what all have in common and what each has.
+    /// The amount per guest, from a common part and a part for each guest.
     fn per_guest(common: f64, each: f64, count: u32) -> f64 {
         common / f64::from(count) + each
     }

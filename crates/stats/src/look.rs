@@ -1,4 +1,4 @@
-//! What a look of a group-sequential run concludes (method specification, "Group-sequential runs").
+//! Conclusions at a look of a group-sequential run (method specification, "Group-sequential runs").
 
 use crate::analyse::analyse;
 use crate::analysis::{
@@ -11,33 +11,32 @@ use crate::{Interval, holm};
 use std::collections::BTreeSet;
 use weigh_model::{Comparison, ConclusionReason};
 
-/// A workload that has come to a look.
+/// A workload that is due for a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due<'a> {
     /// Workload id.
     pub workload: &'a str,
-    /// Its units that count.
+    /// The number of its units that count.
     pub blocks: u32,
 }
 
 /// A workload in an environment.
 type Arm<'a> = (&'a str, &'a str);
 
-/// The arms, as (workload, environment), that a look at these workloads concludes.
+/// Returns the arms, as (workload, environment), that a look at these workloads concludes.
 ///
 /// - An arm is decided when all its primary cells have a verdict to which no cell contributes that
 ///   may still change: only cells that are concluded count as found in Holm's method. Below
 ///   [`EQUIVALENT_FEWEST_BLOCKS`] blocks a difference counts only where the interval lies beyond
 ///   the margin: few blocks of a family with a rare slow mode look like a small effect.
-/// - From as many blocks on a workload ends when all its other arms are as precise as `target`.
+/// - From that many blocks on, a workload ends when all its other arms are as precise as `target`.
 ///   Cells that can get no verdict are not waited for.
 /// - The last look concludes every arm.
-/// - A gate of two builds decides by its limits in place of the verdicts and of the precision, and
-///   ends arms that it can hardly decide any more (method specification, "Gates of two
-///   builds").
-/// - A control is no arm: it is measured as long as one is.
+/// - A gate of two builds decides by its limits instead of verdicts and precision, and ends arms
+///   that it can hardly decide any more (method specification, "Gates of two builds").
+/// - A control does not count as an arm: it is measured as long as any arm is.
 ///
-/// `is_measured` tells of which arms further trials can come.
+/// `is_measured` says for which arms further trials may come.
 pub fn conclusions<'a>(
     comparisons: &'a [Comparison],
     options: &Options,
@@ -108,7 +107,7 @@ fn arm_of(cell: &Cell) -> Arm<'_> {
     (&cell.workload, &cell.environment)
 }
 
-/// An arm as if all its blocks so far were all that it gets.
+/// Treats an arm as if it got no further blocks.
 fn of_all_blocks(comparisons: &[Comparison], options: &Options, arm: Arm<'_>, blocks: u32) -> Concluded {
     let of_workload = comparisons.iter().filter(|comparison| comparison.workload == arm.0);
     let failed = |comparison: &Comparison| {
@@ -124,8 +123,8 @@ fn of_all_blocks(comparisons: &[Comparison], options: &Options, arm: Arm<'_>, bl
     }
 }
 
-/// The arms whose cells are all decided with the help of no others: an arm that is not decided
-/// itself helps nobody.
+/// The arms whose cells are all decided without help from other arms than these: an arm that is not
+/// decided itself helps no other.
 fn decided_arms<'a, 'c>(
     analysis: &'c Analysis,
     options: &Options,
@@ -147,7 +146,7 @@ fn decided_arms<'a, 'c>(
     }
 }
 
-/// The cells of these arms that are decided if no others help than those that are concluded.
+/// The cells of these arms that are decided if only these arms and concluded cells count as found.
 fn decided_cells<'c>(analysis: &'c Analysis, options: &Options, arms: &BTreeSet<Arm<'_>>) -> Vec<&'c Cell> {
     let family: Vec<&Cell> = analysis.cells.iter().filter(|cell| cell.is_in_family()).collect();
     let concluded = |cell: &Cell| options.concluded(&cell.workload, &cell.environment).is_some();
@@ -156,7 +155,7 @@ fn decided_cells<'c>(analysis: &'c Analysis, options: &Options, arms: &BTreeSet<
         let decided = gate::decided(&family, limits, &|cell| concluded(cell) || judged(cell));
         return decided.into_iter().filter(|cell| judged(cell)).collect();
     }
-    let has_blocks = |cell: &Cell| cell.grounds().iter().all(|of| of.n >= EQUIVALENT_FEWEST_BLOCKS);
+    let has_blocks = |cell: &Cell| cell.verdict_estimates().iter().all(|of| of.n >= EQUIVALENT_FEWEST_BLOCKS);
     let may_differ = |cell: &Cell| {
         concluded(cell) || judged(cell) && (has_blocks(cell) || is_beyond(cell, analysis.margin))
     };

@@ -1,10 +1,10 @@
-//! Guests with neighbours: which comparisons belong together.
+//! Guests with neighbours: finds the comparisons that belong together.
 //!
 //! A workload that is measured with neighbours has a plan entry per number of guests and kind of
 //! neighbours, which its [`WorkloadKey`] names; the same workload alone has one guest and no
-//! neighbours. Everything here compares an environment with itself, in the same block, and tests
-//! nothing: the comparisons between environments at one number of guests are ordinary cells, and
-//! have their verdicts there.
+//! neighbours. Everything here compares an environment with itself in the same block and tests
+//! nothing. Comparisons between environments at one number of guests are ordinary cells, and get
+//! their verdicts there.
 
 pub(crate) mod degradation;
 pub(crate) mod isolation;
@@ -18,25 +18,25 @@ use crate::rank;
 use crate::samples::{Sample, pair};
 use weigh_model::{Comparison, NeighbourKind, Plan, Series, WorkloadKey, neighbours};
 
-/// What the comparisons do not say.
+/// Facts about a run that its comparisons lack.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
-    /// CPUs that all guests of an environment share, where the number is known.
+    /// Number of CPUs that all guests of an environment share, if known.
     pub cpus: Option<u32>,
-    /// What the records say about cells: why a metric is absent.
+    /// The flags that the records give to cells: they say why a metric is absent.
     pub flags: &'a [CellFlag],
     /// Cells that are not measured, and failed trials.
     pub failures: &'a [Failure],
 }
 
 impl<'a> Known<'a> {
-    /// Of a run. The CPUs are those that its plan confines guests to.
+    /// The facts of a run. The CPUs are those that its plan confines guests to.
     pub fn of_run(plan: &Plan, collected: &'a Collected) -> Self {
         let cpus = u32::try_from(plan.guest.cpus.len()).ok().filter(|cpus| *cpus > 0);
         Self { cpus, flags: &collected.flags, failures: &collected.failures }
     }
 
-    /// Why an environment has no value there: the reason of the metric, or of the first failure.
+    /// Returns why an environment has no value: the reason of the metric, or of the first failure.
     fn missing_reason(&self, at: &Comparison, environment: &str) -> Option<String> {
         let absent = |flag: &&CellFlag| {
             flag.flag == Flag::Absent
@@ -51,14 +51,14 @@ impl<'a> Known<'a> {
     }
 }
 
-/// All comparisons of one workload with the same parameters of its own.
+/// All comparisons of one workload with the same parameters apart from the guests.
 struct Family<'a> {
     key: WorkloadKey,
     members: Vec<&'a Comparison>,
 }
 
 impl<'a> Family<'a> {
-    /// Every workload that was measured with neighbours, in the order of the comparisons.
+    /// Returns every workload that was measured with neighbours, in the order of the comparisons.
     fn all(comparisons: &'a [Comparison]) -> Vec<Self> {
         let mut families: Vec<Self> = Vec::new();
         for comparison in comparisons.iter().filter(|comparison| comparison.key.guests.is_some()) {
@@ -80,7 +80,7 @@ impl<'a> Family<'a> {
         })
     }
 
-    /// A guest that is alone.
+    /// The comparison of a metric for a guest alone.
     fn alone(&self, metric: &str) -> Option<&'a Comparison> {
         self.at(metric, 1, None)
     }
@@ -111,7 +111,7 @@ impl<'a> Family<'a> {
         counts
     }
 
-    /// Fewest guests that were up in any block, where that was recorded.
+    /// Fewest guests that were up in any block, if that was recorded.
     fn up(&self, environment: &str, guests: u32, kind: &NeighbourKind) -> Option<u32> {
         let values = values(self.at(neighbours::UP, guests, Some(kind))?, environment)?;
         let fewest = values.into_iter().fold(f64::INFINITY, f64::min);
@@ -119,7 +119,7 @@ impl<'a> Family<'a> {
     }
 }
 
-/// Each of them once, in their order.
+/// Returns each distinct item once, in order of first appearance.
 pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for one in all {
@@ -146,13 +146,13 @@ fn median(comparison: &Comparison, environment: &str) -> Option<f64> {
     rank::median_of(values(comparison, environment)?)
 }
 
-/// An environment in one comparison against itself in another, block by block.
+/// An environment in one comparison, paired block by block with itself in another.
 struct Paired {
     estimate: Option<Estimate>,
     /// Pairs of blocks.
     n: u32,
-    /// Whether trials failed or values were unusable on either side: what is left is no fair
-    /// sample, and certainty is not to be had.
+    /// Whether trials failed or values were unusable on either side. The rest is then no fair
+    /// sample, and nothing can be certain.
     impaired: bool,
 }
 
@@ -171,7 +171,7 @@ impl Paired {
         Self { estimate: Estimate::of(&logs), n: crate::estimate::count(logs.len()), impaired }
     }
 
-    /// How many times as fast, where the metric is a rate: the inverse of the ratio of costs.
+    /// The ratio of speeds, for a metric that is a rate: the inverse of the ratio of costs.
     fn times(&self) -> Option<Interval> {
         Some(self.estimate?.interval().map_reversed(|cost| 1.0 / (1.0 + cost)))
     }
@@ -179,7 +179,7 @@ impl Paired {
 
 #[cfg(test)]
 pub(crate) mod build {
-    //! Comparisons of guests with neighbours, for the tests of all three.
+    //! Builds comparisons of guests with neighbours, for the tests of all three modules.
 
     use weigh_model::{
         Better, Comparison, LoadKind, MetricSpec, NeighbourKind, Observation, Series, Shares, Unit,
@@ -190,8 +190,8 @@ pub(crate) mod build {
         NeighbourKind { load: LoadKind::from(load.to_string()), shares }
     }
 
-    /// A metric of the workload `spin` with so many guests; load `-` is alone. Environments `a`,
-    /// and `b` half as fast.
+    /// A metric of the workload `spin` with this number of guests; load `-` is a guest alone. In
+    /// `b` the values are twice those in `a`, except the number of guests that are up.
     pub fn comparison(metric: &str, guests: u32, load: &str, shares: Shares, values: &[f64]) -> Comparison {
         let series = |environment: &str, factor: f64| {
             let values: Vec<f64> = values.iter().map(|value| value * factor).collect();
@@ -216,7 +216,7 @@ pub(crate) mod build {
         }
     }
 
-    /// Around a value: a per cent less and more, in turn, over six blocks.
+    /// Six blocks around a value: one per cent less, the value, and one per cent more, in turn.
     pub fn around(value: f64) -> Vec<f64> {
         (0..6).map(|block| value * (1.0 + 0.01 * f64::from(block % 3 - 1))).collect()
     }

@@ -1,23 +1,23 @@
 //! Change points of a series: where its mean or its variance changes.
 //!
 //! PELT (Killick, Fearnhead and Eckley, "Optimal detection of changepoints with a linear
-//! computational cost", JASA 107, 2012): the segmentation with the least cost of all, found by
-//! dynamic programming that leaves out starts which can never win any more. Cost is that of R's
-//! `cpt.meanvar` for normal data, and the penalty 15 ln n that of Barrett et al. (OOPSLA 2017).
+//! computational cost", JASA 107, 2012) finds the segmentation with the least cost by dynamic
+//! programming, and leaves out starts that can no longer win. The cost is that of R's `cpt.meanvar`
+//! for normal data, and the penalty of 15 ln n is that of Barrett et al. (OOPSLA 2017).
 //!
-//! That takes the values of a segment for independent and for continuous. Neighbours that are alike
-//! wander, and PELT tells their wandering as steps; so the penalty grows with the long-run
-//! variance. Rounded values have runs of equal ones, which seem to have no variance; so no segment
-//! has less than the variance of the rounding.
+//! That assumes that the values of a segment are independent and continuous. Neighbours that are
+//! alike wander, and PELT reports their wandering as steps; so the penalty grows with the long-run
+//! variance. Rounded values have runs of equal values, which seem to have no variance; so no
+//! segment has less than the variance of the rounding.
 
 use crate::smooth;
 
-/// Fewest values of a segment: a variance needs two.
+/// Fewest values in a segment: a variance needs two.
 const FEWEST: usize = 2;
 
 /// Smallest standard deviation of a segment of values that are not rounded. The values are
-/// logarithms, so this is a thousandth of a per cent: what differs by less is the resolution of a
-/// clock, and two values that happen to be equal are no segment of their own.
+/// logarithms, so this is a thousandth of a per cent: smaller differences are the resolution of a
+/// clock, and two values that happen to be equal do not make a segment.
 const SMALLEST_SD: f64 = 1e-5;
 
 /// Penalty for a change point in a series of `n` independent values.
@@ -25,15 +25,15 @@ pub(crate) fn penalty(n: usize) -> f64 {
     15.0 * (n as f64).ln()
 }
 
-/// The change points of a series of logarithms in the order of time, where neighbours may be alike
-/// and values rounded to multiples of `quantum` (as a part of the value; 0 where they are not).
+/// Returns the change points of a series of logarithms in the order of time. Neighbours may be
+/// alike, and values rounded to multiples of `quantum` (a part of the value; 0 if not rounded).
 ///
 /// - No segment has a smaller variance than quantum^2 / 12, that of a rounding error.
 /// - The penalty is 15 ln n times the ratio of the long-run variance to the variance, which is how
 ///   much more the sum of the values wanders than that of independent ones. The ratio is taken from
 ///   the values about the means of their segments, so that a step does not count as wandering. Too
-///   many segments hide it; so the search is repeated with the greater penalty until the segments
-///   explain no more of it.
+///   many segments hide the wandering, so the search is repeated with the greater penalty until the
+///   ratio grows no more.
 pub(crate) fn changes(logs: &[f64], quantum: f64) -> Vec<usize> {
     let smallest_sd = SMALLEST_SD.max(quantum / 12f64.sqrt());
     let mut ratio = 1.0;
@@ -58,8 +58,8 @@ fn about_means(values: &[f64], points: &[usize]) -> Vec<f64> {
     segments.flat_map(centred).collect()
 }
 
-/// The long-run variance of values in the order of time over their variance, which is at least that
-/// of the smallest standard deviation; 1 for a series too short for it.
+/// The ratio of the long-run variance of values in the order of time to their variance, which is at
+/// least `smallest_sd` squared. The ratio is 1 for a series that is too short.
 fn long_run_ratio(residuals: &[f64], smallest_sd: f64) -> f64 {
     let n = residuals.len() as f64;
     let variance = (residuals.iter().map(|x| x * x).sum::<f64>() / n).max(smallest_sd * smallest_sd);
@@ -68,7 +68,7 @@ fn long_run_ratio(residuals: &[f64], smallest_sd: f64) -> f64 {
 
 /// Sums from which the cost of any segment follows.
 struct Costs {
-    /// Sum of the first i values, about their mean, and of their squares.
+    /// Sums of the first i values less the mean of all, and of their squares.
     sums: Vec<(f64, f64)>,
     smallest_variance: f64,
 }
@@ -88,11 +88,11 @@ impl Costs {
     }
 
     /// Twice the negative log likelihood of the values from `from` to before `to`, but for a
-    /// constant per value: n ln v + S / v, with S the squares about the segment's mean and v = S /
-    /// n, at least the smallest variance.
+    /// constant per value: n ln v + S / v. S is the sum of the squares about the segment's mean,
+    /// and v = S / n, at least the smallest variance.
     ///
-    /// As the least over all means and allowed variances it never grows when a segment is divided,
-    /// which the pruning rests on.
+    /// This is the least over all means and allowed variances, so it never grows when a segment is
+    /// divided, which the pruning relies on.
     fn of(&self, from: usize, to: usize) -> f64 {
         let n = (to - from) as f64;
         let sum = self.sums[to].0 - self.sums[from].0;
@@ -105,19 +105,19 @@ impl Costs {
 /// A start of the last segment that may still win.
 struct Candidate {
     start: usize,
-    /// From this end on it cannot.
+    /// From this end on, the start cannot win.
     beaten_from: usize,
 }
 
-/// The places (of the first value after it) of the change points of the segmentation with the least
-/// sum of costs and penalties; empty for a series that is too short for two segments.
+/// Returns the change points of the segmentation with the least sum of costs and penalties, each as
+/// the index of the first value after it; empty for a series that is too short for two segments.
 fn change_points(values: &[f64], penalty: f64, smallest_sd: f64) -> Vec<usize> {
     let n = values.len();
     if n < 2 * FEWEST {
         return Vec::new();
     }
     let costs = Costs::new(values, smallest_sd);
-    // least[t]: least cost of the first t values, each segment but the first paying the penalty.
+    // least[t]: least cost of the first t values. Each segment but the first pays the penalty.
     let mut least = vec![f64::INFINITY; n + 1];
     least[0] = -penalty;
     let mut last_start = vec![0; n + 1];
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The cost of a segment from its definition.
+    /// The cost of a segment, from its definition.
     fn cost(values: &[f64]) -> f64 {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
@@ -172,7 +172,7 @@ mod tests {
         segments.sum::<f64>() + penalty * points.len() as f64
     }
 
-    /// Every way to divide the series into segments of at least two.
+    /// The least cost over all divisions of the series into segments of at least two values.
     fn least_of_all(values: &[f64], penalty: f64) -> f64 {
         let n = values.len();
         let mut least = f64::INFINITY;
@@ -248,8 +248,8 @@ mod tests {
     ];
 
     /// The change of the Nile lies after 28 years, in 1898 (Cobb, Biometrika 65, 1978; R's
-    /// `strucchange::breakpoints` says so too). It lowers the cost by 57.5559 (by the definition,
-    /// computed apart), which is too little for a penalty of 15 ln n.
+    /// `strucchange::breakpoints` agrees). It lowers the cost by 57.5559 (computed separately, from
+    /// the definition), which is too little for a penalty of 15 ln n.
     #[test]
     fn the_nile_changes_in_1898() {
         assert_eq!(NILE.iter().sum::<f64>() / 100.0, 919.35, "the published mean");

@@ -1,8 +1,8 @@
-//! What a pilot says about the run to come: how many blocks a difference takes, and whether more
-//! iterations or more launches make them cheaper (method specification, "Planning a run").
+//! The number of blocks that find a difference, as a pilot predicts it, and whether more iterations
+//! or more launches make that cheaper (method specification, "Planning a run").
 //!
-//! A pilot is blind. Of its log ratios only the spread is taken; their means, which are the
-//! effects, have no part in any number here and are in none of these types.
+//! A pilot is blind. Only the spread of its log ratios is used; their means, the effects, enter no
+//! number here and are in none of these types.
 
 use crate::analysis::{Flag, Options};
 use crate::circumstances::{SpreadParts, SpreadSummary};
@@ -13,29 +13,29 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Looks, Plan, Record};
 
-/// Blocks of a pilot.
+/// Number of blocks of a pilot.
 pub const PILOT_BLOCKS: u32 = 6;
 /// Confidence of the upper bound on the spread.
 const BOUND_CONFIDENCE: f64 = 0.80;
-/// Another number of iterations is proposed where it saves more than this part of the time.
+/// Another number of iterations is proposed if it saves more than this part of the time.
 const WORTH_A_CHANGE: f64 = 0.10;
 
-/// The spread of the log ratios of a cell from block to block, as a pilot sees it.
+/// The spread of the log ratios of a cell from block to block, as a pilot estimates it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PilotSpread {
-    /// Pairs of blocks.
+    /// Number of pairs of blocks.
     pub n: u32,
     /// Standard deviation of the log ratio.
     pub sd: f64,
-    /// What the standard deviation lies below with 80 % confidence.
+    /// Upper bound on the standard deviation, with 80 % confidence.
     pub bound: f64,
 }
 
 impl PilotSpread {
-    /// From the log ratios of the blocks. None below two.
+    /// Estimates the spread from the log ratios of the blocks. None below two.
     ///
-    /// Of normal log ratios (k - 1) s^2 / sigma^2 has a chi-square distribution with k - 1 degrees
-    /// of freedom, so sigma <= s sqrt((k - 1) / chi2(.20, k - 1)) in 80 % of pilots. With six blocks
+    /// For normal log ratios (k - 1) s^2 / sigma^2 has a chi-square distribution with k - 1 degrees
+    /// of freedom: sigma <= s sqrt((k - 1) / chi2(.20, k - 1)) in 80 % of pilots. With six blocks
     /// the bound is 1.46 times the standard deviation that was seen.
     ///
     /// ```
@@ -53,15 +53,16 @@ impl PilotSpread {
         Some(Self { n: estimate.n, sd, bound: sd * factor })
     }
 
-    /// The same with units so many times as long, given the standard deviation that the parts of a
-    /// unit leave in its value. What the parts leave falls with their number; the rest stays:
+    /// The spread with units `times` times as long. `within` is the standard deviation that the
+    /// parts leave in a unit's value; this part of the variance falls with their number, the rest
+    /// stays:
     ///
     /// ```text
     /// sd(times)^2 = sd^2 - within^2 (1 - 1 / times), and at least within^2 / times; bound likewise
     /// ```
     ///
-    /// `within` rests on the parts of all units and is known much better than `sd`: if `bound` is
-    /// one, so is the new one.
+    /// `within` comes from the parts of all units and is known much better than `sd`: if `bound` is
+    /// an upper bound, so is the new one.
     ///
     /// ```
     /// use weigh_stats::PilotSpread;
@@ -77,16 +78,16 @@ impl PilotSpread {
         Self { sd: of(self.sd), bound: of(self.bound), ..self }
     }
 
-    /// The smallest number of blocks that finds an effect of `detect` (.01 is 1 %) among so many
-    /// comparisons with 80 % power, if the standard deviation is as large as [`Self::bound`]:
+    /// The smallest number of blocks that finds an effect of `detect` (.01 is 1 %) in a family of
+    /// `comparisons` with 80 % power, if the standard deviation is [`Self::bound`]:
     ///
     /// ```text
     /// F(ln(1 + detect) sqrt(K) / bound - t(1 - .025 / comparisons)) >= .80      t, F: K - 1 df
     /// ```
     ///
-    /// The level is that of Holm's method for a cell beside which no other is found different. At
-    /// least ten blocks, those of the first look of a group-sequential run; none where a million
-    /// would not do.
+    /// The level is that of Holm's method for a cell beside which no other is found different. The
+    /// number is at least ten blocks, those of the first look of a group-sequential run; none if a
+    /// million blocks would not suffice.
     ///
     /// ```
     /// use weigh_stats::PilotSpread;
@@ -109,7 +110,7 @@ impl PilotSpread {
     }
 }
 
-/// A run that finds a difference, by its pilot.
+/// The run that a pilot proposes to find a difference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedRun {
     /// The difference, as a fraction.
@@ -118,21 +119,21 @@ pub struct PlannedRun {
     pub comparisons: usize,
     /// Blocks of the pilot that count.
     pub pilot_blocks: u32,
-    /// What a block of all workloads takes, seconds: the median of the pilot; absent where it has
-    /// no two blocks.
+    /// Time of a block of all workloads, seconds: the median of the pilot; absent if it has fewer
+    /// than two blocks.
     pub block_s: Option<f64>,
-    /// Every cell that a verdict is due for.
+    /// Every cell that gets a verdict.
     pub cells: Vec<PlannedCell>,
-    /// As the pilot was.
+    /// The expense of a run as the pilot was.
     pub present: Expense,
-    /// With another number of iterations, where one saves a tenth of the time or more.
+    /// The run with another number of iterations, if one saves a tenth of the time or more.
     pub better: Option<Iterated>,
 }
 
-/// What a run takes until its hardest cell is done.
+/// The expense of a run until its hardest cell is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Expense {
-    /// Blocks; absent where no cell was measured, or no practical number would do for one of them.
+    /// Number of blocks; absent if no cell was measured, or if one would take too many.
     pub blocks: Option<u32>,
     /// Time, seconds.
     pub seconds: Option<f64>,
@@ -144,16 +145,16 @@ impl Expense {
     }
 }
 
-/// A run with so many iterations per trial.
+/// A run with another number of iterations per trial.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Iterated {
     /// Iterations of every workload.
     pub iterations: u32,
-    /// What it takes.
+    /// The expense of the run.
     pub expense: Expense,
 }
 
-/// A cell of the run to come.
+/// A cell of the planned run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedCell {
     /// Workload id.
@@ -162,30 +163,30 @@ pub struct PlannedCell {
     pub metric: String,
     /// Environment name.
     pub environment: String,
-    /// Its spread; absent where it has no two pairs of blocks.
+    /// Its spread; absent if it has fewer than two pairs of blocks.
     pub spread: Option<PilotSpread>,
-    /// What it takes.
+    /// The expense until the cell is done.
     pub expense: Expense,
-    /// What keeps it from any verdict, however many blocks there are.
+    /// Flags that prevent a verdict, however many blocks there are.
     pub obstacles: Vec<Flag>,
-    /// Launches and iterations; absent where units have one part, and for all metrics but the first
+    /// Launches and iterations; absent if units have one part, and for all metrics but the first
     /// primary one.
     pub parts: Option<PlannedParts>,
 }
 
-/// What launches and iterations have to do with the spread of a cell.
+/// How launches and iterations contribute to the spread of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedParts {
     /// The decomposition.
     pub summary: SpreadSummary,
-    /// How many times as long a unit would best be, were the spread as large as its bound.
+    /// The best length of a unit over the present one, if the spread were as large as its bound.
     pub times: f64,
-    /// What the cell takes with such units.
+    /// The expense of the cell with such units.
     pub expense: Expense,
 }
 
-/// What the records of a pilot say about a run that is to find a difference of `detect` (.01 is
-/// 1 %) in every cell.
+/// Plans a run that finds a difference of `detect` (.01 is 1 %) in every cell, from the records of
+/// a pilot.
 pub fn planned_run(plan: &Plan, records: &[Record], detect: f64) -> PlannedRun {
     let collected = collect(plan, records);
     let analysis = analyse(&collected.comparisons, &Options::for_run(plan, &collected));
@@ -232,11 +233,11 @@ pub fn planned_run(plan: &Plan, records: &[Record], detect: f64) -> PlannedRun {
     }
 }
 
-/// What no number of blocks mends.
+/// Flags that no number of blocks removes.
 const OBSTACLES: [Flag; 5] =
     [Flag::NotMeasured, Flag::Rounded, Flag::ClockUnproven, Flag::LoaderBound, Flag::OneInstance];
 
-/// What a run is to find.
+/// The difference that a run is to find.
 struct Question {
     detect: f64,
     comparisons: usize,
@@ -247,8 +248,8 @@ impl Question {
         spread.blocks_to_detect(self.detect, self.comparisons)
     }
 
-    /// What all cells take with units so many times as long. Of cells whose spread is not
-    /// decomposed nothing is taken to be gained.
+    /// The expense of all cells with units `times` times as long. Cells whose spread is not
+    /// decomposed are taken to gain nothing.
     fn whole(&self, cells: &[PlannedCell], block_s: Option<f64>, times: f64) -> Expense {
         let blocks = cells.iter().filter(|cell| cell.obstacles.is_empty()).map(|cell| {
             let within = cell.parts.as_ref().map_or(0.0, |parts| parts.summary.spread.within);
@@ -263,9 +264,9 @@ impl Question {
         Expense::of(blocks.and_then(|blocks| blocks.into_iter().max()), block_s.map(|each| each + longer_s))
     }
 
-    /// The number of iterations that saves the most time among those that are best for some cell.
-    /// Only whole trials have as many iterations as the plan says, and one number is for all
-    /// workloads; what is not decomposed says nothing of another number.
+    /// Of the numbers of iterations that are best for some cell, the one that saves the most time.
+    /// Only whole trials have as many iterations as the plan says, and all workloads share one
+    /// number. If a cell is not decomposed, nothing is known of other numbers.
     fn better(
         &self,
         plan: &Plan,
@@ -291,15 +292,15 @@ impl Question {
     }
 }
 
-/// The best length of a unit (Kalibera and Jones) where what is between units is as large as the
-/// bound on the whole spread leaves room for.
+/// The best length of a unit (Kalibera and Jones), if the spread between units is as large as the
+/// bound on the whole spread allows.
 fn best_times(spread: PilotSpread, summary: &SpreadSummary) -> f64 {
     let within = summary.spread.within.min(spread.bound);
     let between = (spread.bound.powi(2) - within.powi(2)).sqrt();
     summary.spread.best_length_at(between, summary.time)
 }
 
-/// What a block takes, from its first trial to that of the next, seconds: the median.
+/// Time from the first trial of a block to that of the next, seconds: the median.
 fn block_s(records: &[Record]) -> Option<f64> {
     let mut begins: BTreeMap<u32, u64> = BTreeMap::new();
     for record in records {

@@ -1,6 +1,6 @@
-//! Runs of one plan on several machines: what holds on average over machines like these, and on
-//! another one (method specification, "Several machines"); or what holds on these machines alone,
-//! which measured shares of one plan's blocks ("Shared blocks").
+//! Pools runs of one plan on several machines: the average over machines of this kind, and the
+//! effect on another one (method specification, "Several machines"); or the average over these
+//! machines alone, if they measured shares of one plan's blocks ("Shared blocks").
 
 mod price;
 mod scope;
@@ -20,10 +20,10 @@ use scope::parts;
 use std::collections::BTreeMap;
 use weigh_model::{Comparison, MetricSpec, WorkloadKey};
 
-/// Fewest machines with which more are worth proposing.
+/// The smallest number of machines that is proposed.
 const FEWEST_MACHINES: u32 = 2;
 
-/// What a pool takes from a run: the log ratio of every cell and its error, and no samples.
+/// The part of a run that a pool uses: the log ratio of every cell with its error, without samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunEstimates {
     baseline: String,
@@ -47,12 +47,12 @@ struct RunCell {
     flags: Vec<Flag>,
     absent: Option<String>,
     estimate: Option<Estimate>,
-    /// What a verdict has to hold for; see `Cell::grounds`.
-    grounds: Vec<Estimate>,
+    /// The estimates that a verdict has to hold for; see `Cell::verdict_estimates`.
+    verdict_estimates: Vec<Estimate>,
 }
 
 impl RunEstimates {
-    /// Of the samples of a run, with the options of that run.
+    /// Estimates the cells of a run from its samples, with the options of that run.
     pub fn of(comparisons: &[Comparison], options: &Options) -> Self {
         let (measured, _) = analyse::measure(comparisons, options);
         Self {
@@ -63,7 +63,7 @@ impl RunEstimates {
         }
     }
 
-    /// Whether both found exactly the same everywhere, as a run and its copy do.
+    /// Whether both runs have exactly the same estimates, as a run and its copy do.
     pub fn is_copy_of(&self, other: &Self) -> bool {
         let found = |run: &Self| run.cells.iter().filter_map(|cell| cell.estimate).collect::<Vec<_>>();
         let spreads = self.cells.iter().any(|cell| cell.estimate.is_some_and(|e| !e.has_no_spread()));
@@ -74,7 +74,8 @@ impl RunEstimates {
 impl RunCell {
     fn of(measured: Measured) -> Self {
         let Measured { cell, estimate, .. } = measured;
-        let grounds = if cell.is_impaired() { cell.grounds() } else { estimate.into_iter().collect() };
+        let verdict_estimates =
+            if cell.is_impaired() { cell.verdict_estimates() } else { estimate.into_iter().collect() };
         Self {
             is_baseline: cell.verdict == Some(Verdict::Baseline),
             is_control: cell.flags.contains(&Flag::Control),
@@ -88,7 +89,7 @@ impl RunCell {
             flags: cell.flags,
             absent: cell.absent,
             estimate,
-            grounds,
+            verdict_estimates,
         }
     }
 
@@ -102,21 +103,21 @@ impl RunCell {
     }
 }
 
-/// A run with the machine that it was made on.
+/// A run, and the machine it was made on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolRun {
-    /// Name of the machine. Runs with the same name are of the same machine.
+    /// Name of the machine. Runs with the same name come from the same machine.
     pub machine: String,
-    /// Name of the group that the machine belongs to; the same for all where there are none.
+    /// Name of the group that the machine belongs to; the same for all if there are no groups.
     pub group: String,
-    /// What it found.
+    /// The estimates of the run.
     pub estimates: RunEstimates,
 }
 
-/// What runs on several machines say together.
+/// The joint result of runs on several machines.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pooled {
-    /// What the intervals are about.
+    /// Which machines the intervals are about.
     pub scope: Scope,
     /// Name of the environment that the others are compared with.
     pub baseline: String,
@@ -138,7 +139,7 @@ pub struct Pooled {
 /// Machines that are alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PooledGroup {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// The names of its machines, in the order in which they first occur.
     pub machines: Vec<String>,
@@ -147,7 +148,7 @@ pub struct PooledGroup {
 /// One metric of one workload in one environment, over the machines of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PooledCell {
-    /// Which of [`Pooled::groups`].
+    /// Index into [`Pooled::groups`].
     pub group: usize,
     /// Workload id.
     pub workload: String,
@@ -157,26 +158,26 @@ pub struct PooledCell {
     pub metric: MetricSpec,
     /// Environment name.
     pub environment: String,
-    /// What each machine found.
+    /// The effect on each machine.
     pub machines: Vec<MachineEffect>,
     /// Machines of the group without an effect, each with the reason.
     pub lacking: Vec<(String, String)>,
-    /// Blocks of the machine that has the fewest; of shared blocks all of them.
+    /// Blocks of the machine with the fewest; if blocks are shared, all of them.
     pub n: u32,
-    /// Least and largest of the machines' medians of this environment, absolute.
+    /// Smallest and largest of the machines' medians of this environment, absolute.
     pub medians: Option<(f64, f64)>,
-    /// The effect on an average machine with its 95 % interval; of one machine, the effect there
-    /// with the interval of its own blocks; of shared blocks, the average over all of them.
+    /// The effect on an average machine with its 95 % interval; for one machine, the effect there
+    /// with the interval of its own blocks; for shared blocks, the average over all of them.
     pub overhead: Option<Interval>,
     /// Degrees of freedom of that interval.
     pub degrees_of_freedom: Option<f64>,
     /// How the machines differ; none below two.
     pub spread: Option<MachineSpread>,
     /// The interval that holds the effect on another machine of this kind in 95 % of cases; none
-    /// below three machines, which leave no degrees of freedom for it, and of shared blocks.
+    /// below three machines, which leave no degrees of freedom for it, and none for shared blocks.
     pub prediction: Option<Interval>,
-    /// What may be concluded about machines of this kind on average; none for descriptive metrics,
-    /// for one machine, and where a failure could change it.
+    /// The verdict about machines of this kind on average; none for descriptive metrics, for one
+    /// machine, and if a failure could change it.
     pub verdict: Option<Verdict>,
     /// `p` of no difference, adjusted for the family (Holm).
     pub p_diff_holm: Option<f64>,
@@ -187,39 +188,38 @@ pub struct PooledCell {
     pub smallest_detectable: Option<f64>,
     /// For [`Verdict::Inconclusive`]: as [`crate::Cell::bound`].
     pub bound: Option<f64>,
-    /// For [`Verdict::Inconclusive`]: machines in all that would decide it with this spread, where a
-    /// practical number would.
+    /// For [`Verdict::Inconclusive`]: the total number of machines that would decide it with this
+    /// spread; none if that number is not practical.
     pub machines_to_decide: Option<u32>,
-    /// The same in blocks on these machines, where blocks were shared.
+    /// If blocks were shared: the total number of blocks on these machines that would decide it.
     pub blocks_to_decide: Option<u32>,
-    /// What the runs say beside the numbers, each with the number of machines that say it.
+    /// The flags of the runs, each with the number of machines that have it.
     pub flags: BTreeMap<Flag, u32>,
     /// Trials that failed, on all machines.
     pub failed: u32,
-    /// Estimate over machines; of one, that of its blocks.
+    /// The estimate over machines; for one machine, over its blocks.
     estimate: Option<Estimate>,
-    /// What a verdict has to hold for.
-    grounds: Vec<Estimate>,
+    /// The estimates that a verdict has to hold for.
+    verdict_estimates: Vec<Estimate>,
     judged: bool,
     is_absent: bool,
     scope: Scope,
 }
 
-/// What one machine found in a cell.
+/// The effect that one machine found in a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineEffect {
-    /// Its name.
+    /// Name of the machine.
     pub machine: String,
-    /// Runs.
+    /// Number of its runs.
     pub runs: u32,
-    /// Blocks of the run that has the fewest; of shared blocks those of all its runs.
+    /// Blocks of the run with the fewest; if blocks are shared, those of all its runs.
     pub n: u32,
-    /// Median of the baseline and of the environment, absolute; of several runs those of the last.
+    /// Median of the baseline and of the environment, absolute; of several runs, those of the last.
     pub medians: (Option<f64>, Option<f64>),
-    /// The effect with its 95 % interval: of one run that of its blocks, of several the mean over
-    /// runs.
+    /// The effect with its 95 % interval: of one run, over its blocks; of several, over the runs.
     pub overhead: Interval,
-    /// Its part in the mean over machines.
+    /// Weight of the machine in the mean over machines.
     pub weight: f64,
 }
 
@@ -230,24 +230,24 @@ pub struct MachineSpread {
     pub tau: Interval,
     /// Cochran's Q.
     pub q: f64,
-    /// The part of the spread of what the machines found that their own errors do not explain, from
+    /// The share of the spread of the machines' effects that their own errors do not explain, from
     /// 0 to 1.
     pub i_squared: f64,
 }
 
-/// How a cell of a group differs from that of the first group.
+/// The difference of a cell of a group from the same cell of the first group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupDifference {
-    /// Which of [`Pooled::cells`], of the first group.
+    /// Index into [`Pooled::cells`] of the cell in the first group.
     pub first: usize,
-    /// The same cell of the other group.
+    /// Index of the same cell in the other group.
     pub other: usize,
     /// The ratio of costs in the other group over that in the first, less 1, with its 95 % interval
     /// (Welch); not adjusted.
     pub difference: Interval,
 }
 
-/// Pools runs by machine, in each group by itself.
+/// Pools runs by machine, each group on its own.
 ///
 /// The mean log ratio of a machine is one observation. Several runs of a machine are combined first,
 /// with the run as the unit, by the same model that then combines machines: the effects differ from
@@ -261,15 +261,15 @@ pub struct GroupDifference {
 ///
 /// tau^2 is that of Paule and Mandel, and the interval that of Hartung and Knapp, never narrower than
 /// without differences between machines. Verdicts follow from the intervals as within a run, adjusted
-/// by Holm over all groups. A machine by itself says nothing of others, so its cells have no verdict.
+/// by Holm over all groups. A single machine says nothing about others, so it has no verdict.
 ///
-/// Margin and baseline of the first run hold. Without a run there is nothing.
+/// Margin and baseline are those of the first run. Without a run the result is empty.
 pub fn pool(runs: &[PoolRun]) -> Pooled {
     of_scope(Scope::LikeThese, runs)
 }
 
-/// Joins runs that each measured a share of one plan's blocks. A block never spans runs, so the paired
-/// log ratios of each are a sample by themselves, and the run is a stratum:
+/// Joins runs that each measured a share of one plan's blocks. A block never spans runs, so the
+/// paired log ratios of each run are a sample of their own, and the run is a stratum:
 ///
 /// ```text
 /// mean = sum(n y) / N        y, v, n: log ratio of a run, its variance and blocks;  N = sum(n)
@@ -277,8 +277,8 @@ pub fn pool(runs: &[PoolRun]) -> Pooled {
 /// df   = e^4 / sum(((n / N)^2 v)^2 / (n - 1))                                      (Satterthwaite)
 /// ```
 ///
-/// It is the average over these machines, each counted by its blocks, and its interval says nothing of
-/// others: what machines differ in is no part of e. Several runs of a machine are strata, too.
+/// This averages over these machines by their blocks, and its interval says nothing about others:
+/// differences between machines are not part of e. Several runs of a machine are strata, too.
 pub fn join_shares(runs: &[PoolRun]) -> Pooled {
     of_scope(Scope::TheseAlone, runs)
 }
@@ -319,7 +319,7 @@ fn of_scope(scope: Scope, runs: &[PoolRun]) -> Pooled {
     pooled
 }
 
-/// The place of what fulfils a condition, which is made if it is not there.
+/// The index of the first item that fulfils a condition. If there is none, one is appended.
 fn position<T>(all: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> usize {
     all.iter().position(is).unwrap_or_else(|| {
         all.push(make());
@@ -333,11 +333,11 @@ struct Machine<'a> {
     runs: Vec<&'a RunEstimates>,
 }
 
-/// What a machine knows of a cell.
+/// The results of a machine for a cell.
 struct Known<'a> {
     effect: MachineEffect,
     estimate: Estimate,
-    /// Its estimates if every failed pair had been as fast, and as slow, as it can be; none where
+    /// Its estimates if every failed pair had been as fast, and as slow, as it can be; none if
     /// nothing can be concluded.
     worst: Option<[Estimate; 2]>,
     cells: Vec<&'a RunCell>,
@@ -383,7 +383,8 @@ fn pooled_cell(scope: Scope, group: usize, kind: &RunCell, machines: &[Machine<'
         Scope::TheseAlone => parts(&own).collect(),
     };
     known.iter_mut().zip(weights).for_each(|(one, weight)| one.effect.weight = weight);
-    let grounds = if is_absent_alone { grounds(scope, &known, estimate) } else { Vec::new() };
+    let verdict_estimates =
+        if is_absent_alone { verdict_estimates(scope, &known, estimate) } else { Vec::new() };
     let medians = known.iter().filter_map(|one| one.effect.medians.1);
     let medians = medians.fold(None, |ends: Option<(f64, f64)>, x| {
         Some(ends.map_or((x, x), |(low, high)| (low.min(x), high.max(x))))
@@ -423,11 +424,11 @@ fn pooled_cell(scope: Scope, group: usize, kind: &RunCell, machines: &[Machine<'
         machines: known.into_iter().map(|one| one.effect).collect(),
         lacking,
         estimate,
-        grounds,
+        verdict_estimates,
     }
 }
 
-/// What a machine knows of a cell, or why it knows nothing and whether it cannot.
+/// The results of a machine for a cell, or why there are none and whether there can be any.
 fn of_machine<'a>(
     scope: Scope,
     machine: &Machine<'_>,
@@ -438,7 +439,7 @@ fn of_machine<'a>(
         let absent = cells.iter().find_map(|cell| cell.absent.clone());
         let why = match cells.first() {
             _ if cells.iter().any(|cell| cell.failed > 0) => "trials failed".to_string(),
-            _ if cells.len() < machine.runs.len() => "not every run of it has it".into(),
+            _ if cells.len() < machine.runs.len() => "some of its runs lack it".into(),
             Some(cell) if cell.n == 1 => "a single block has no interval".into(),
             _ => "nothing was measured".into(),
         };
@@ -451,7 +452,8 @@ fn of_machine<'a>(
     });
     let estimate = scope.combined(&estimates).expect("there is an estimate");
     let worst = [0, 1].map(|side| {
-        let of_run = |cell: &&RunCell| cell.grounds.get(side).or(cell.grounds.first()).copied();
+        let of_run =
+            |cell: &&RunCell| cell.verdict_estimates.get(side).or(cell.verdict_estimates.first()).copied();
         scope.combined(&cells.iter().map(of_run).collect::<Option<Vec<_>>>()?)
     });
     Ok(Known {
@@ -469,10 +471,10 @@ fn of_machine<'a>(
     })
 }
 
-/// What a verdict has to hold for: the estimate over machines or, where pairs failed, those with
-/// the worst cases of every machine. None where nothing can be concluded, as of other machines by a
-/// single one.
-fn grounds(scope: Scope, known: &[Known<'_>], estimate: Option<Estimate>) -> Vec<Estimate> {
+/// The estimates that a verdict has to hold for: the estimate over machines or, if pairs failed,
+/// those with the worst cases of every machine. Empty if nothing can be concluded, as about other
+/// machines from a single one.
+fn verdict_estimates(scope: Scope, known: &[Known<'_>], estimate: Option<Estimate>) -> Vec<Estimate> {
     if known.len() < 2 && scope == Scope::LikeThese {
         return Vec::new();
     }
@@ -490,28 +492,31 @@ impl Pooled {
     /// Adjusts the p values of the family and gives the verdicts, as [`crate::analyse()`] does.
     fn conclude(&mut self) {
         let family: Vec<usize> = (0..self.cells.len()).filter(|&at| self.cells[at].judged).collect();
-        let grounds = |at: &usize| &self.cells[*at].grounds;
-        let p_diff: Vec<f64> = family.iter().map(|at| analyse::p_diff(grounds(at))).collect();
-        let p_eq: Vec<f64> = family.iter().map(|at| analyse::p_eq(grounds(at), self.margin)).collect();
+        let verdict_estimates = |at: &usize| &self.cells[*at].verdict_estimates;
+        let p_diff: Vec<f64> = family.iter().map(|at| analyse::p_diff(verdict_estimates(at))).collect();
+        let p_eq: Vec<f64> =
+            family.iter().map(|at| analyse::p_eq(verdict_estimates(at), self.margin)).collect();
         let adjusted = [holm::adjust(&p_diff), holm::adjust(&p_eq)];
         let factors = [holm::factors(&p_diff, LEVEL_DIFFERENCE), holm::factors(&p_eq, LEVEL_EQUIVALENCE)];
         self.comparisons = family.len();
         for (at, &place) in family.iter().enumerate() {
             let cell = &mut self.cells[place];
-            let Some(estimate) = cell.estimate.filter(|_| !cell.grounds.is_empty()) else { continue };
+            let Some(estimate) = cell.estimate.filter(|_| !cell.verdict_estimates.is_empty()) else {
+                continue;
+            };
             let [p_diff, p_eq] = [adjusted[0][at], adjusted[1][at]];
             let [of_diff, of_eq] = [factors[0][at], factors[1][at]];
             let enough = !self.exploratory && cell.n >= EQUIVALENT_FEWEST_BLOCKS;
             let shown =
                 |p_diff: f64, p_eq: f64| (p_diff < LEVEL_DIFFERENCE, enough && p_eq < LEVEL_EQUIVALENCE);
-            let alone = (cell.grounds.len() > 1)
+            let alone = (cell.verdict_estimates.len() > 1)
                 .then(|| shown(estimate.p_diff() * of_diff, estimate.p_eq(self.margin) * of_eq));
             cell.p_diff_holm = Some(p_diff);
             cell.p_eq_holm = Some(p_eq);
             cell.smallest_detectable = Some(estimate.smallest_detectable(of_diff));
             cell.verdict = analyse::shown_verdict(estimate.mean, shown(p_diff, p_eq), alone);
             if cell.verdict == Some(Verdict::Inconclusive) {
-                let intervals = cell.grounds.iter().map(Estimate::interval).chain(cell.overhead);
+                let intervals = cell.verdict_estimates.iter().map(Estimate::interval).chain(cell.overhead);
                 cell.bound = narrow_bound(intervals, self.margin);
                 match self.scope {
                     Scope::LikeThese => {
@@ -533,13 +538,13 @@ impl PooledCell {
         self.judged
     }
 
-    /// What its interval is about.
+    /// Which machines the interval is about.
     pub fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// Whether these machines differ by more than the errors of their blocks explain: the interval of
-    /// the spread lies above 0.
+    /// Whether these machines differ by more than the errors of their blocks explain: the interval
+    /// of tau lies above 0.
     pub fn machines_differ(&self) -> bool {
         self.spread.is_some_and(|spread| spread.tau.low > 0.0)
     }
@@ -550,7 +555,7 @@ impl PooledCell {
     }
 }
 
-/// Every cell of the other groups against that of the first, where both have several machines.
+/// Compares every cell of the other groups with that of the first, if both have several machines.
 fn differences(cells: &[PooledCell]) -> Vec<GroupDifference> {
     let known = |cell: &PooledCell| cell.estimate.filter(|_| cell.machines.len() > 1);
     let same = |one: &PooledCell, other: &PooledCell| {
@@ -568,12 +573,12 @@ fn differences(cells: &[PooledCell]) -> Vec<GroupDifference> {
     found
 }
 
-/// What a gate says of every cell of the family (method specification, "Gates"), as
-/// [`crate::gate()`] does of a run's.
+/// Returns the outcome of a gate for every cell of the family (method specification, "Gates"), as
+/// [`crate::gate()`] does for a run.
 pub fn gate_pooled(pooled: &Pooled, limit: f64, proof: bool) -> Vec<(&PooledCell, GateOutcome)> {
     let family: Vec<&PooledCell> = pooled.cells.iter().filter(|cell| cell.judged).collect();
     let provable = |cell: &PooledCell| !proof || !pooled.exploratory && cell.n >= EQUIVALENT_FEWEST_BLOCKS;
-    let question = |cell: &&PooledCell| Question::new(cell.grounds.clone(), limit, provable(cell));
+    let question = |cell: &&PooledCell| Question::new(cell.verdict_estimates.clone(), limit, provable(cell));
     let found = outcomes(&family.iter().map(question).collect::<Vec<_>>());
     family.into_iter().zip(found).filter(|(cell, _)| !cell.is_absent).collect()
 }

@@ -1,51 +1,51 @@
-//! Quantiles of latency: histograms are merged, quantiles never averaged.
+//! Quantiles of latency: histograms are merged, and quantiles are never averaged.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 
-/// Chance that all samples lie on one side of the quantile: each side of the order-statistic
-/// interval has this much.
+/// The chance that all samples lie on one side of the quantile: each side of the order-statistic
+/// interval has this probability.
 const TAIL: f64 = 0.025;
 
-/// The fewest samples that say something about a quantile q: as many as an order-statistic interval
-/// of it with 95 % confidence needs to exist at all.
+/// The fewest samples for a quantile q: as many as its order-statistic interval with 95 %
+/// confidence needs to exist.
 ///
-/// The interval ends at the largest sample at the latest, and all n samples lie below the quantile
-/// with probability q^n; likewise (1 - q)^n below. So n is the smallest with
+/// The interval ends at the largest sample at the latest. All n samples lie below the quantile with
+/// probability q^n, and above it with probability (1 - q)^n. So n is the smallest number with
 ///
 /// ```text
 /// max(q, 1 - q)^n <= .025        n = ceil(ln .025 / ln max(q, 1 - q))
 /// ```
 ///
 /// 6 for the median, 368 for p99, 3,688 for p99.9. With fewer, the quantile of the population may
-/// lie beyond every sample that was seen, and what is printed is the maximum under another name.
+/// lie beyond all samples, and the printed number would be the maximum under another name.
 pub(crate) fn fewest_samples(quantile: f64) -> u64 {
     let far = quantile.max(1.0 - quantile);
     let n = (TAIL.ln() / far.ln()).ceil();
     if n.is_finite() && n > 0.0 { n as u64 } else { u64::MAX }
 }
 
-/// What a histogram of the trial says about a quantile.
+/// The value of a quantile, or why there is none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Quantile {
-    /// Its value, seconds.
+    /// The value, seconds.
     Seconds(f64),
     /// Fewer samples than [`fewest_samples`].
     TooFew {
-        /// As many as there are.
+        /// The number of samples.
         samples: u64,
     },
 }
 
-/// A histogram as kernels print it: V2 encoding, base64, nanoseconds.
+/// Decodes a histogram as kernels print it: V2 encoding, base64, nanoseconds.
 fn decoded(text: &str) -> Option<Histogram<u64>> {
     let bytes = BASE64_STANDARD.decode(text).ok()?;
     Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
 }
 
-/// All samples of several histograms as one. None where one of them cannot be read, or where there
-/// are none.
+/// Merges all samples of several histograms into one. None if one of them cannot be read, or if
+/// there are no histograms.
 pub(crate) fn merged<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Histogram<u64>> {
     let mut whole: Option<Histogram<u64>> = None;
     for text in texts {
@@ -53,7 +53,7 @@ pub(crate) fn merged<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Histogr
         match &mut whole {
             None => {
                 let mut first = part;
-                // Those of later iterations may reach further.
+                // Histograms of later iterations may reach further.
                 first.auto(true);
                 whole = Some(first);
             }
@@ -63,7 +63,7 @@ pub(crate) fn merged<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Histogr
     whole
 }
 
-/// The quantile of the merged histograms. None where one of them cannot be read.
+/// The quantile of the merged histograms. None if they cannot be merged.
 pub(crate) fn of_merged<'a>(texts: impl Iterator<Item = &'a str>, quantile: f64) -> Option<Quantile> {
     let whole = merged(texts)?;
     Some(if whole.len() < fewest_samples(quantile) {
@@ -109,7 +109,7 @@ mod tests {
             (u64::MAX, u64::MAX),
             "nothing bounds the ends"
         );
-        // The same number that the interval of the median asks for.
+        // The interval of the median needs the same number.
         assert_eq!(fewest_samples(0.5), crate::rank::FEWEST_FOR_INTERVAL as u64);
     }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     proptest! {
-        /// Parts of any sizes, of which later ones may reach far beyond the first.
+        /// Histograms of any sizes, of which later ones may reach far beyond the first.
         #[test]
         fn the_merged_parts_are_the_whole(parts in proptest::collection::vec(proptest::collection::vec(1..u64::MAX / 4, 0..50), 1..8)) {
             let texts: Vec<String> = parts.iter().map(|part| encoded(part)).collect();

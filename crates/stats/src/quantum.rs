@@ -1,42 +1,42 @@
-//! The step in which rounded values are printed.
+//! The step to which values are rounded.
 //!
 //! A clock that ticks, a tool that prints whole milliseconds and a counter have values on a grid.
 //! The distance of neighbouring values there is the quantum. Continuous values hardly ever repeat,
-//! so a series of which some values repeat is taken for rounded, and the largest number that all of
-//! them are multiples of is its quantum, or a small multiple of it.
+//! so a series with repeated values is taken to be rounded. Its quantum, or a small multiple of it,
+//! is the largest number that all its values are multiples of.
 
 use crate::analysis::Summary;
 use crate::rank;
 
-/// Values that differ by less than this part of them are equal: a factor of a unit, or a logarithm
-/// and back, moves a value by a few parts in 10^16.
+/// Values that differ by less than this part of them are equal: conversion by a factor, or to a
+/// logarithm and back, moves a value by a few parts in 10^16.
 const SAME: f64 = 1e-12;
 
-/// A remainder of less than this part of the numbers that are divided is none.
+/// A remainder below this part of the numbers that are divided counts as none.
 const NO_REMAINDER: f64 = 1e-10;
 
-/// The least distance of rounded values is hardly ever more quanta than this. Inverses of rounded
-/// values have a common divisor, too, but a much smaller one.
+/// The smallest distance between rounded values is hardly ever more quanta than this. Inverses of
+/// rounded values have a common divisor, too, but a much smaller one.
 const MOST_QUANTA: f64 = 4.0;
 
-/// Digits that a number written in decimals is taken to have.
+/// Number of significant decimal digits that a value is taken to have.
 const DIGITS: usize = 12;
 
 /// Values that spread over this many quanta or more (standard deviation) are not biased by
-/// rounding: it adds a noise to them, which their spread contains. Values that lie on two
-/// neighbouring places of the grid spread over at most .71, and one of normal values beyond it
-/// moves their mean by less than a ten thousandth of a quantum.
+/// rounding: it adds noise to them, which their spread contains. Values on two neighbouring places
+/// of the grid spread over at most .71 quanta. Of normal values that spread further, rounding moves
+/// the mean by less than a ten thousandth of a quantum.
 const DITHERED: f64 = 0.75;
 
 /// How rounding may move the mean logarithm of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Rounding {
-    /// The quantum over the median of the values; 0 where rounding moves no mean.
+    /// The quantum over the median of the values; 0 if rounding moves no mean.
     pub relative_quantum: f64,
 }
 
 impl Rounding {
-    /// Of the positive values of a series, where `beside` are those that it is compared with.
+    /// The rounding of the positive values of a series, which is compared with `beside`.
     pub fn of(values: &[f64], beside: &[f64]) -> Self {
         let Some((quantum, summary)) = of(values, beside).zip(Summary::of(values)) else {
             return Self::default();
@@ -45,18 +45,18 @@ impl Rounding {
         Self { relative_quantum: if is_dithered { 0.0 } else { quantum / summary.median } }
     }
 
-    /// The most that it moves the mean logarithm: half of a quantum.
+    /// The largest shift of the mean logarithm: half of a quantum.
     pub fn largest_bias(self) -> f64 {
         self.relative_quantum / 2.0
     }
 }
 
-/// The quantum of positive values, in their unit. None where none of them repeats.
+/// The quantum of positive values, in their unit. None if no value repeats.
 ///
-/// Where all of them are equal, it is that of the values that they are compared with. Where those
-/// are all equal, too, it is the largest number that both are multiples of, and where the two are
-/// the same the last decimal place that the value needs: 1 for 10 and .01 for 10.25. Beside values
-/// that do not repeat, equal ones are taken as exact.
+/// If all values are equal, the quantum is that of the values that they are compared with. If those
+/// are all equal, too, it is the largest number that both are multiples of, and if the two are the
+/// same it is the last decimal place that the value needs: 1 for 10 and .01 for 10.25. Beside
+/// values that do not repeat, equal values are taken as exact.
 fn of(values: &[f64], beside: &[f64]) -> Option<f64> {
     let (own, other) = (levels(values), levels(beside));
     let repeats = |levels: &[f64], values: &[f64]| levels.len() < values.len();
@@ -73,15 +73,15 @@ fn of(values: &[f64], beside: &[f64]) -> Option<f64> {
     }
 }
 
-/// The largest number that all levels are multiples of. Where there is none, they are means of two
-/// rounded values, or inverses, and it is twice the least distance between two of them.
+/// The largest number that all levels are multiples of. If there is none, they are means of two
+/// rounded values, or inverses, and the result is twice the smallest distance between levels.
 fn step(ascending: &[f64]) -> Option<f64> {
     let least = ascending.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::min)?;
     let divisor = ascending.iter().copied().reduce(common_divisor)?;
     Some(if divisor < least / MOST_QUANTA { 2.0 * least } else { divisor })
 }
 
-/// The largest number that two positive ones are multiples of, to within rounding (Euclid).
+/// The largest number that two positive numbers are multiples of, to within rounding (Euclid).
 fn common_divisor(one: f64, other: f64) -> f64 {
     let nothing = one.max(other) * NO_REMAINDER;
     let (mut larger, mut smaller) = (one.max(other), one.min(other));
@@ -92,15 +92,15 @@ fn common_divisor(one: f64, other: f64) -> f64 {
     larger
 }
 
-/// The quantum of values whose logarithms are given, as a part of their median; 0 where they are
-/// not rounded.
+/// The quantum of values whose logarithms are given, as a part of their median; 0 if they are not
+/// rounded.
 pub(crate) fn of_logs(logs: &[f64]) -> f64 {
     let values: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
     let quantum = of(&values, &[]).zip(rank::median_of(values.iter().copied()));
     quantum.map_or(0.0, |(quantum, middle)| quantum / middle)
 }
 
-/// The different values, ascending.
+/// The distinct values, ascending.
 fn levels(values: &[f64]) -> Vec<f64> {
     let mut ascending = rank::sorted(values.iter().copied());
     ascending.dedup_by(|later, kept| is_same(*kept, *later));
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(of(&[], &[]), None);
     }
 
-    /// A block of two iterations counts by their geometric mean, and a rate is an inverse.
+    /// The value of a block of two iterations is their geometric mean, and a rate is an inverse.
     #[test]
     fn means_and_inverses_of_rounded_values_have_about_their_step() {
         let found = of(&[10.0, 10.0, 110f64.sqrt()], &[]).unwrap();
@@ -162,7 +162,7 @@ mod tests {
         for (value, place) in [(10.0, 1.0), (120.0, 1.0), (10.25, 0.01), (0.011, 0.001), (0.1 + 0.2, 0.1)] {
             close(of(&[value; 3], &[value; 3]), place);
         }
-        // The last of what a number of twelve digits shows.
+        // The last decimal place of a number of twelve digits.
         close(of(&[1.0 / 3.0; 2], &[]), 1e-12);
     }
 

@@ -7,38 +7,38 @@ use crate::estimate::{Estimate, TAIL, count};
 use crate::student;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
-/// A variance below this is rounding, and a unit without one still has a finite weight.
+/// A variance below this is rounding. It keeps the weight of a unit without variance finite.
 const LEAST_VARIANCE: f64 = 1e-24;
 
-/// Newton's steps double the number of right digits near the root, and the distance from 0 before.
+/// Newton's steps double the correct digits near the root, and before that the distance from 0.
 const STEPS: usize = 200;
 
-/// What units that differ have in common. All of it is on the log scale.
+/// The result of combining units that differ. All of it is on the log scale.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RandomEffects {
     /// The mean over units, with the error of Hartung and Knapp on k - 1 degrees of freedom.
     pub mean: Estimate,
     /// Standard deviation between units.
     pub tau: f64,
-    /// The ends of its 95 % interval.
+    /// The ends of the 95 % interval of tau.
     pub tau_ends: (f64, f64),
     /// Cochran's Q: the weighted sum of squares about the mean without tau.
     pub q: f64,
-    /// The part of the spread that the errors of the units do not explain.
+    /// The share of the spread that the errors of the units do not explain.
     pub i_squared: f64,
-    /// The part of each unit in the mean; they add up to 1.
+    /// The weight of each unit in the mean; the weights add up to 1.
     pub weights: Vec<f64>,
 }
 
 impl RandomEffects {
-    /// Of estimates that are independent of each other; none below two.
+    /// Combines independent estimates; none below two.
     ///
-    /// tau^2 is that of Paule and Mandel (1982): with it, the weighted sum of squares about the mean
-    /// is k - 1. So the factor by which Hartung and Knapp (2001) and Sidik and Jonkman (2002) correct
-    /// the variance of the mean, that sum over k - 1, is 1. Where tau^2 is 0 the sum is smaller than
-    /// k - 1, and the factor is 1, too: the interval must not be narrower than without differences
-    /// between units (Röver, Knapp and Friede 2015). So the standard error is `1 / sqrt(sum w_i)` in
-    /// both cases, with the t distribution on k - 1 degrees of freedom.
+    /// tau^2 is that of Paule and Mandel (1982), with which the weighted sum of squares about the
+    /// mean is k - 1. Hartung and Knapp (2001) and Sidik and Jonkman (2002) multiply the variance
+    /// of the mean by that sum over k - 1, which is then 1. If tau^2 is 0 the sum is smaller than
+    /// k - 1, and the factor is set to 1, too: the interval must not be narrower than without
+    /// differences between units (Röver, Knapp and Friede 2015). So the standard error is
+    /// `1 / sqrt(sum w_i)` in both cases, with the t distribution on k - 1 degrees of freedom.
     ///
     /// The interval of tau is that of the Q profile (Viechtbauer 2007), I^2 that of Higgins and
     /// Thompson (2002).
@@ -82,14 +82,14 @@ impl RandomEffects {
     }
 }
 
-/// Mean and errors for a variance between units.
+/// Mean and sums of squares for a given variance between units.
 struct Fit {
     mean: f64,
-    /// Of the mean.
+    /// Variance of the mean.
     variance: f64,
-    /// Weighted, about the mean.
+    /// Weighted sum of squares about the mean.
     sum_of_squares: f64,
-    /// How fast that falls with the variance between units.
+    /// How fast the sum of squares falls with the variance between units.
     slope: f64,
 }
 
@@ -108,8 +108,8 @@ impl Fit {
     }
 }
 
-/// The variance between units with which the weighted sum of squares is so large; 0 where it is
-/// smaller without any.
+/// The variance between units with which the weighted sum of squares equals `sum`; 0 if it is
+/// smaller even without any.
 ///
 /// The sum falls with the variance and is convex, because it is the least value over the mean of
 /// terms that are convex in both. So Newton's steps from 0 never pass the root (DerSimonian and
@@ -119,7 +119,7 @@ fn variance_with(units: &[(f64, f64)], sum: f64) -> f64 {
     for _ in 0..STEPS {
         let fit = Fit::of(units, between);
         let step = (fit.sum_of_squares - sum) / fit.slope;
-        // Also where all means are alike, and nothing falls.
+        // This also stops if all means are equal and nothing falls.
         if step.is_nan() || step <= between * 1e-12 {
             break;
         }

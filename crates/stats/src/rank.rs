@@ -1,4 +1,4 @@
-//! Order statistics: medians, quantiles, their intervals, and what lies far away.
+//! Order statistics: medians, quantiles, their intervals, and outliers.
 
 use crate::analysis::Summary;
 use statrs::distribution::{Binomial, DiscreteCDF};
@@ -7,7 +7,7 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 /// covers less.
 pub(crate) const FEWEST_FOR_INTERVAL: usize = 6;
 
-/// From this modified Z on a value is flagged as an outlier.
+/// A value beyond this modified Z is flagged as an outlier.
 ///
 /// The deviation from the median is counted in median absolute deviations (MAD). The standard
 /// deviation of a normal sample is 1.4826 MAD, so 14.8 MAD are ten robust standard deviations.
@@ -33,14 +33,14 @@ pub(crate) fn median(ascending: &[f64]) -> f64 {
     }
 }
 
-/// Median of values in any order; none without any.
+/// Median of values in any order; none without values.
 pub(crate) fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let ascending = sorted(values);
     (!ascending.is_empty()).then(|| median(&ascending))
 }
 
-/// Mean of the values between the quartiles, in any order: the quarter at either end, rounded down,
-/// does not count. NaN without values.
+/// Mean of the values between the quartiles, in any order: a quarter at either end, rounded down,
+/// is left out. NaN without values.
 pub(crate) fn midmean(values: impl IntoIterator<Item = f64>) -> f64 {
     let ascending = sorted(values);
     let middle = &ascending[ascending.len() / 4..ascending.len() - ascending.len() / 4];
@@ -58,7 +58,7 @@ pub(crate) fn quantile(ascending: &[f64], p: f64) -> f64 {
 
 /// Rank l (from 1) of the order-statistic interval \[x_(l), x_(k+1-l)\] of the median that leaves
 /// out at most `tail` (.025 for 95 % coverage) at either end: the largest j with BinomCDF(j - 1; k,
-/// .5) <= tail. None below six values, and where all values cover less.
+/// .5) <= tail. None below six values, and if even the whole range covers less.
 pub(crate) fn interval_rank(k: usize, tail: f64) -> Option<usize> {
     if k < FEWEST_FOR_INTERVAL {
         return None;
@@ -76,22 +76,22 @@ pub(crate) fn interval_rank(k: usize, tail: f64) -> Option<usize> {
     Some(fits)
 }
 
-/// Whether values are not spread alike on both sides of their median: the test of Cabilio and
+/// Whether values are spread differently on the two sides of their median: the test of Cabilio and
 /// Masaro (Canadian Journal of Statistics 24, 1996),
 ///
 /// ```text
 /// sqrt(n) |mean - median| / s  >  z sqrt(pi / 2 - 1)
 /// ```
 ///
-/// with the normal quantile z of the level. The variance pi / 2 - 1 is that of normal values. Of few
-/// values the test finds hardly any asymmetry.
+/// with the normal quantile z of the level. The variance pi / 2 - 1 is that of normal values. With
+/// few values the test finds hardly any asymmetry.
 pub(crate) fn is_asymmetric(values: &[f64], z: f64) -> bool {
     let Some(Summary { median, mean, sd: Some(sd), .. }) = Summary::of(values) else { return false };
     let usual = (std::f64::consts::FRAC_PI_2 - 1.0).sqrt();
     (values.len() as f64).sqrt() * (mean - median).abs() > z * usual * sd
 }
 
-/// The places of the values that lie so far from the median that a reader should look for a cause.
+/// The indices of the values so far from the median that a reader should look for a cause.
 pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
     let Some((middle, limit)) = outlier_limit(values) else { return Vec::new() };
     (0..values.len()).filter(|&i| (values[i] - middle).abs() > limit).collect()
@@ -99,9 +99,9 @@ pub(crate) fn outliers(values: &[f64]) -> Vec<usize> {
 
 /// The median, and how far from it a value may lie without being an outlier. None without values.
 ///
-/// Modified Z: |x - median| / MAD > 14.8. Where more than half of the values are alike the MAD is
-/// 0, and the mean absolute deviation takes its place (Iglewicz and Hoaglin 1993) with a threshold
-/// that stands for as many standard deviations.
+/// Modified Z: |x - median| / MAD > 14.8. If more than half of the values are equal the MAD is 0,
+/// and the mean absolute deviation takes its place (Iglewicz and Hoaglin 1993), with a threshold of
+/// as many standard deviations.
 pub(crate) fn outlier_limit(values: &[f64]) -> Option<(f64, f64)> {
     let middle = median_of(values.iter().copied())?;
     let absolute = sorted(values.iter().map(|x| (x - middle).abs()));
@@ -146,11 +146,11 @@ mod tests {
         }
     }
 
-    /// The formula itself, with exact integers, for every k that a run can have.
+    /// Checks the formula with exact integers, for every k that a run can have.
     #[test]
     fn interval_ranks_follow_the_formula() {
         for k in 6..=120u32 {
-            // Half of the binomial coefficients below j, exactly, against .025 * 2^k.
+            // The exact sum of the binomial coefficients up to j, compared with .025 * 2^k.
             let (mut sum, mut coefficient, mut rank) = (0u128, 1u128, 0u32);
             for j in 0..k {
                 sum += coefficient;

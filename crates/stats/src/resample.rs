@@ -1,31 +1,31 @@
 //! Intervals of logarithms of spreads, by a studentised bootstrap.
 //!
-//! The error of a log standard deviation is estimated from fourth powers. Where a few values hold
-//! most of the spread, that error is small in the very samples that lack those values and whose
-//! spread is too small; a t interval from it then misses up to six times as often as it says.
-//! Resampling shows how far estimate and error go astray together: the interval takes its quantile
-//! from |estimate - truth| / error of the resamples (symmetric bootstrap t; Hall, "On symmetric
-//! bootstrap confidence intervals", JRSS B 50, 1988) instead of Student's.
+//! The error of a log standard deviation is estimated from fourth powers. If a few values hold most
+//! of the spread, samples that lack those values have both too small a spread and too small an
+//! error; a t interval from that error then misses up to six times as often as it claims.
+//! Resampling shows how estimate and error go astray together: the interval takes its quantile from
+//! |estimate - truth| / error of the resamples (symmetric bootstrap t; Hall, "On symmetric
+//! bootstrap confidence intervals", JRSS B 50, 1988) instead of from Student's t.
 
 use crate::estimate::{Estimate, TAIL};
 use crate::student;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Resamples; the .95 quantile is then the 950th of them.
+/// Number of resamples; the .95 quantile is then the 950th of them.
 const RESAMPLES: usize = 999;
 
-/// From so many values on a t interval is used: resampling takes time, and gains little.
+/// From this number of values on a t interval is used: resampling takes time and gains little.
 const MOST_VALUES: usize = 1000;
 
-/// The same numbers for every sample, so that a report can be made again.
+/// The same seed for every sample, so that a report can be reproduced.
 const SEED: u64 = 1;
 
-/// An estimate with the error that makes its t interval the symmetric bootstrap t interval.
+/// Returns an estimate with the error that makes its t interval the symmetric bootstrap t interval.
 ///
-/// `estimate` is given the places of the values to take: of one sample, or of the pairs, or of each
-/// of several independent samples whose numbers of values are `sizes`. None where it gives none of
-/// all values, and where more than 5 % of the resamples have no spread, so that no interval is wide
+/// `estimate` gets the indices of the values to take: of one sample, of the pairs, or of each of
+/// several independent samples whose numbers of values are `sizes`. None if it returns none for all
+/// values, and if more than 5 % of the resamples have no spread, so that no interval is wide
 /// enough.
 pub(crate) fn studentised(
     sizes: &[usize],
@@ -50,13 +50,13 @@ pub(crate) fn studentised(
         .then(|| Estimate { standard_error: found.standard_error * quantile / usual, ..found })
 }
 
-/// How many of its own errors an estimate is away from another.
+/// The distance between the estimates, in errors of the first.
 fn distance(again: &Estimate, found: &Estimate) -> f64 {
     let apart = (again.mean - found.mean).abs();
     if apart == 0.0 { 0.0 } else { apart / again.standard_error }
 }
 
-/// As many places as there are, each drawn from all of them.
+/// Draws n indices, each of them uniformly from all n.
 fn places(n: usize, random: &mut Pcg64Mcg) -> Vec<usize> {
     // The upper half of the product is uniform, to within n in 2^64.
     let place = |random: &mut Pcg64Mcg| ((u128::from(random.next_u64()) * n as u128) >> 64) as usize;
@@ -73,7 +73,7 @@ mod tests {
         })
     }
 
-    /// For the mean of normal values Student's t is right, and the resamples find about the same.
+    /// For the mean of normal values Student's t is right, and resampling comes close to it.
     #[test]
     fn what_student_knows_is_found() {
         let values: Vec<f64> = (1..=40).map(|i| student::quantile(f64::from(i) / 41.0, 1e6)).collect();

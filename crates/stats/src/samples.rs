@@ -1,4 +1,4 @@
-//! From the observations of one series to one number per block, and from two series to pairs.
+//! Reduces the observations of a series to one number per block, and pairs two series by block.
 
 use crate::analysis::Summary;
 use crate::estimate::count;
@@ -14,18 +14,19 @@ pub(crate) enum Blocks {
     None,
 }
 
-/// One series, put in order.
+/// One series in order.
 #[derive(Debug)]
 pub(crate) struct Sample {
-    /// Finite values, one per block, in the order of the blocks; loose ones keep their order.
+    /// Finite values, one per block, in the order of the blocks; those without a block stay in
+    /// order.
     pub values: Vec<Observation>,
-    /// Log costs of those that are a cost, likewise.
+    /// Log costs of the values that can be a cost, in the same order.
     pub logs: Vec<(Option<u32>, f64)>,
-    /// Observations that are no cost.
+    /// Number of observations that cannot be a cost.
     pub unusable: u32,
-    /// The first of them.
+    /// The first unusable observation.
     pub first_unusable: Option<Observation>,
-    /// Blocks that had several observations.
+    /// Number of blocks with several observations.
     pub repeated_blocks: u32,
     /// Which observations name their block.
     pub blocks: Blocks,
@@ -33,7 +34,7 @@ pub(crate) struct Sample {
 
 impl Sample {
     /// Puts a series in order. Several values of one block become their median: they share the
-    /// state of one instance and are no independent samples.
+    /// state of one instance and are not independent samples.
     pub fn new(observations: &[Observation], better: Better) -> Self {
         let with_block = observations.iter().filter(|o| o.block.is_some()).count();
         let blocks = match with_block {
@@ -62,7 +63,7 @@ impl Sample {
         sample
     }
 
-    /// Takes the observations of one block, or one loose observation.
+    /// Takes the observations of one block, or one observation without a block.
     fn take(&mut self, group: &[Observation], better: Better) {
         let block = group[0].block;
         self.repeated_blocks += u32::from(group.len() > 1);
@@ -81,24 +82,24 @@ impl Sample {
         }
     }
 
-    /// The log costs alone.
+    /// The log costs without their blocks.
     pub fn log_costs(&self) -> Vec<f64> {
         self.logs.iter().map(|(_, log)| *log).collect()
     }
 
-    /// The values that are a cost, without their blocks.
+    /// The values that can be a cost, without their blocks.
     pub fn costs(&self) -> Vec<f64> {
         self.values.iter().map(|o| o.value).filter(|value| is_cost(*value)).collect()
     }
 
-    /// Absolute values; none without values.
+    /// Summary of the absolute values; none without values.
     pub fn summary(&self) -> Option<Summary> {
         Summary::of(&self.values.iter().map(|o| o.value).collect::<Vec<_>>())
     }
 }
 
 impl Summary {
-    /// Of numbers in any order; none without any.
+    /// Summarises numbers in any order; none without numbers.
     pub fn of(values: &[f64]) -> Option<Self> {
         let ascending = rank::sorted(values.iter().copied());
         let n = ascending.len() as f64;
@@ -117,15 +118,15 @@ impl Summary {
     }
 }
 
-/// Whether a value can be the cost of something.
+/// Whether a value can be a cost: finite and positive.
 pub(crate) fn is_cost(value: f64) -> bool {
     value.is_finite() && value > 0.0
 }
 
-/// The median iteration on the log scale: of an even number the geometric mean of the two in the
-/// middle, so that a rate gives the same as the duration it is made from, and that the median of
-/// few scattered iterations is no larger than that of as many alike. Where one of the two is not
-/// positive, their arithmetic mean.
+/// The median iteration on the log scale. For an even number it is the geometric mean of the two in
+/// the middle, so that a rate gives the same as the duration it is made from, and that the median
+/// of a few scattered iterations is no larger than that of steady ones. If one of the two is not
+/// positive, it is their arithmetic mean.
 pub(crate) fn median_iteration(values: impl Iterator<Item = f64>) -> Option<f64> {
     let ascending = rank::sorted(values);
     let upper = *ascending.get(ascending.len() / 2)?;

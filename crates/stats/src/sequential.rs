@@ -1,15 +1,15 @@
-//! How much of the error a look of a group-sequential run may spend (method specification,
+//! The share of the error that each look of a group-sequential run may spend (method specification,
 //! "Group-sequential runs").
 //!
 //! At n of N blocks the looks so far have spent the share (n / N)^2 of the level alpha (Lan and
 //! DeMets, Biometrika 70, 1983; Kim and DeMets 1987). The statistics of the looks are jointly
 //! normal with independent increments, so the boundary of each look follows from those before it by
-//! numerical integration (Armitage, McPherson and Rowe 1969). A boundary is kept as its nominal
-//! level, that of a test with this look alone, and applied to the t statistic by that level
+//! numerical integration (Armitage, McPherson and Rowe 1969). A boundary is stored as its nominal
+//! level, the level of a test at this look alone, and applied to the t statistic by that level
 //! (Jennison and Turnbull, Group Sequential Methods, 1999, chapter 4).
 //!
-//! One side is integrated. A test of two sides takes half of its level for each: that it might
-//! cross both is not taken advantage of.
+//! One side is integrated. A test of two sides takes half of its level for each, which ignores that
+//! it might cross both.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -22,41 +22,40 @@ use weigh_model::Looks;
 /// Power of the spending function.
 const POWER: i32 = 2;
 
-/// Levels for which boundaries are computed: .5, and so many times a half of a decade less. Those
-/// in between are interpolated, on logarithmic scales.
+/// Number of levels for which boundaries are computed: .5, and each following one half a decade
+/// lower. Levels in between are interpolated, on logarithmic scales.
 const LEVELS: i32 = 24;
 const LARGEST_LEVEL: f64 = 0.5;
 
-/// Nodes of the integral over what a look leaves undecided, and the statistic at which it begins.
+/// Nodes of the integral over the undecided statistics of a look, and its lower end.
 const NODES: usize = 64;
 const LOWEST: f64 = -8.0;
 
-/// The look by which a cell of a group-sequential run is judged.
+/// The look that judges a cell of a group-sequential run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SequentialLook {
     /// The looks of the run.
     pub looks: Looks,
-    /// Blocks at this one.
+    /// Number of blocks at this look.
     pub blocks: u32,
-    /// Whether it ends the run for a reason that no value had a part in, such as a budget, so that
-    /// what is left of the level may be spent.
+    /// Whether the look ends the run for a reason that does not depend on values, such as a budget,
+    /// so that it may spend what is left of the level.
     pub ends: bool,
 }
 
 impl SequentialLook {
-    /// The level of a one-sided test at this look that belongs to a level of all looks together.
+    /// The level of a one-sided test at this look that belongs to an overall level of all looks.
     pub(crate) fn nominal(self, level: f64) -> f64 {
         interpolated(&self.table(), level, |(level, nominal)| (level, nominal))
     }
 
-    /// The level of all looks together at which a one-sided p value of this look is on the
-    /// boundary: the inverse of [`Self::nominal`]. As a p value it is valid whatever look a cell
-    /// stops at.
+    /// The overall level of all looks at which a one-sided p value of this look is on the boundary:
+    /// the inverse of [`Self::nominal`]. It is a valid p value whatever look a cell stops at.
     pub(crate) fn overall(self, p: f64) -> f64 {
         interpolated(&self.table(), p, |(level, nominal)| (nominal, level))
     }
 
-    /// Levels of all looks together and nominal levels, descending.
+    /// Overall levels of all looks with the nominal levels of this one, both descending.
     fn table(self) -> Table {
         static TABLES: LazyLock<Mutex<BTreeMap<SequentialLook, Table>>> = LazyLock::new(Mutex::default);
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +67,7 @@ impl SequentialLook {
         Arc::clone(tables.entry(self).or_insert_with(make))
     }
 
-    /// The looks up to this one: the share of the information and that of the level.
+    /// The looks up to this one: the share of the information and the share of the level of each.
     fn plan(self) -> Vec<(f64, f64)> {
         let share = |blocks: u32| (f64::from(blocks) / f64::from(self.looks.last())).min(1.0);
         let before = self.looks.before(self.blocks);
@@ -81,7 +80,7 @@ impl SequentialLook {
 
 type Table = Arc<[(f64, f64)]>;
 
-/// The second of the pairs at `x` of the first; both descend, and reach 1 together.
+/// The second numbers of the pairs, interpolated at `x`; both columns fall, and extend to 1.
 fn interpolated(table: &[(f64, f64)], x: f64, pair: impl Fn((f64, f64)) -> (f64, f64)) -> f64 {
     let at = |i: usize| pair(table[i]);
     let (first, last) = (at(0), at(table.len() - 1));
@@ -98,7 +97,7 @@ fn interpolated(table: &[(f64, f64)], x: f64, pair: impl Fn((f64, f64)) -> (f64,
 }
 
 /// The nominal level of every look of a one-sided test at `level`, given the share of the
-/// information and the share of the level that is spent by then.
+/// information and the share of the level that is spent up to each look.
 fn boundary(plan: &[(f64, f64)], level: f64) -> Vec<f64> {
     let mut walk = Walk::default();
     let mut spent = 0.0;
@@ -113,16 +112,16 @@ fn boundary(plan: &[(f64, f64)], level: f64) -> Vec<f64> {
     nominal
 }
 
-/// The statistic of the looks so far, where none was beyond its boundary.
+/// The distribution of the statistic over the looks so far, while within all boundaries.
 #[derive(Default)]
 struct Walk {
     information: f64,
-    /// Values of the statistic at the last look, with the mass about each; none before the first.
+    /// Values of the statistic at the last look, each with its mass; empty before the first.
     mass: Vec<(f64, f64)>,
 }
 
 impl Walk {
-    /// The next look's probability beyond a value, and its density there.
+    /// The probability that the next look lies beyond a value, and its density there.
     fn beyond(&self, information: f64, value: f64) -> (f64, f64) {
         if self.mass.is_empty() {
             return (above(value), density(value));
@@ -136,7 +135,7 @@ impl Walk {
         self.mass.iter().fold((0.0, 0.0), add)
     }
 
-    /// The value that the next look is beyond with probability `p`, by Newton's method on the
+    /// The value that the next look exceeds with probability `p`, by Newton's method on the
     /// logarithm, which is concave.
     fn critical(&self, information: f64, p: f64) -> f64 {
         let mut value = -Normal::standard().inverse_cdf(p.clamp(f64::MIN_POSITIVE, 0.5));
@@ -154,7 +153,7 @@ impl Walk {
         value
     }
 
-    /// Goes on with what is not beyond the boundary of the next look.
+    /// Advances to the next look, with the mass that is not beyond its boundary.
     fn look(&mut self, information: f64, critical: f64) {
         let (middle, half) = (f64::midpoint(LOWEST, critical), (critical - LOWEST) / 2.0);
         let node = |&(node, weight): &(f64, f64)| {
@@ -203,8 +202,8 @@ mod tests {
         assert!((found - expected).abs() < tolerance, "{found} is not {expected}");
     }
 
-    /// The probability that a one-sided test crosses at all, with these boundaries at equally
-    /// spaced looks.
+    /// The probability that a one-sided test crosses one of these boundaries at equally spaced
+    /// looks.
     fn crosses(boundaries: &[f64]) -> f64 {
         let mut walk = Walk::default();
         let mut crossed = 0.0;
@@ -242,7 +241,7 @@ mod tests {
     }
 
     /// The boundaries of Lan and DeMets' spending function 2 - 2 Phi(z / sqrt(t)) at five equally
-    /// spaced looks, level .05 of two sides, as they are published.
+    /// spaced looks, level .05 of two sides, as published.
     #[test]
     fn spending_gives_the_published_boundaries() {
         let shares: Vec<(f64, f64)> = (1..=5)

@@ -1,15 +1,14 @@
-//! Whether neighbouring blocks are alike, and what their mean is worth then (method specification,
-//! "Neighbouring blocks").
+//! Whether neighbouring blocks are alike, and how much wider that makes the interval of their mean
+//! (method specification, "Neighbouring blocks").
 
 use crate::estimate::{Estimate, TAIL};
 use crate::{smooth, student};
 
-/// The quantile of the standard normal distribution beyond which a correlation is certain: level
-/// .01, one-sided.
+/// The normal quantile beyond which a correlation is certain: level .01, one-sided.
 const CERTAIN: f64 = 2.326;
 
-/// The correlation of neighbours in a series. None below [`smooth::FEWEST`] values, and without any
-/// spread.
+/// The correlation of neighbours in a series. None below [`smooth::FEWEST`] values, and none
+/// without any spread.
 pub(crate) fn lag_1(values: &[f64]) -> Option<f64> {
     let estimate = Estimate::of(values).filter(|_| values.len() >= smooth::FEWEST)?;
     let products = values.windows(2).map(|pair| (pair[0] - estimate.mean) * (pair[1] - estimate.mean));
@@ -17,17 +16,17 @@ pub(crate) fn lag_1(values: &[f64]) -> Option<f64> {
     (!estimate.has_no_spread()).then(|| products.sum::<f64>() / squares)
 }
 
-/// Whether so high a correlation of n values shows that neighbours are alike. Of independent normal
-/// values it has the mean -1 / n and the standard deviation (n - 2) / (n sqrt(n - 1)) (Moran,
-/// Biometrika 35, 1948).
+/// Whether a correlation of n values is high enough to show that neighbours are alike. For
+/// independent normal values it has the mean -1 / n and the standard deviation
+/// (n - 2) / (n sqrt(n - 1)) (Moran, Biometrika 35, 1948).
 pub(crate) fn is_certain(correlation: f64, n: usize) -> bool {
     let n = n as f64;
     correlation + 1.0 / n > CERTAIN * (n - 2.0) / (n * (n - 1.0).sqrt())
 }
 
-/// By how much the interval of the mean of such a series is to be widened: 1 or more. Where the
-/// neighbours are certainly alike, it is at least as wide as that from the slow movements of the
-/// series.
+/// The factor, at least 1, by which the interval of the mean of a series is to be widened. If
+/// neighbours are certainly alike, the interval is at least as wide as that from the slow movements
+/// of the series.
 pub(crate) fn widening(values: &[f64]) -> f64 {
     let certain = lag_1(values).is_some_and(|correlation| is_certain(correlation, values.len()));
     let both = Estimate::of(values).zip(smooth::mean(values)).filter(|_| certain);

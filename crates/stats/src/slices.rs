@@ -1,46 +1,46 @@
-//! From slices to the time that a piece of work takes (method specification, "Slices").
+//! Derives the time of a piece of work from slices (method specification, "Slices").
 //!
 //! Every arm of a unit is thawed once in every round, in random order. Marks say how much work was
-//! done by which moment of the arm's own thawed time; between two marks the work is taken to go on
-//! evenly. All arms are compared over the same rounds: from the first in which all of them are at
-//! work to the last in which none has made its last mark yet. So a slice of one arm always has
-//! neighbours in all others, and what is slow for a while is slow for all of them.
+//! finished by which moment of the arm's own thawed time; between two marks the work counts as
+//! even. All arms are compared over the same rounds: from the first in which all of them have made
+//! a mark to the last in which none has made its last mark. So a slice of one arm always has
+//! neighbours in all others, and what slows the host for a while slows all of them.
 
 use crate::rank;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use weigh_model::{PieceStatistic, Slices};
 
-/// The name of the amounts of work of which every run is a piece.
+/// The name of the amount of work for commands, of which every run is a piece.
 pub const ITERATION: &str = "iteration";
 
-/// Thawed time of an arm in a window, microseconds: some slices of the length that the pilot
-/// chooses first, and the time between two marks.
+/// Thawed time of an arm in a window, microseconds: several slices of the length that the pilot
+/// prefers, and longer than the time between two marks.
 const WINDOW_US: u64 = 15_000;
 
-/// With fewer windows than this nothing is trimmed.
+/// With fewer windows than this, no value is trimmed.
 const FEWEST_WINDOWS: usize = 4;
 
 /// Work and the thawed time that it took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Work {
-    /// Seconds.
+    /// Thawed time, seconds.
     pub seconds: f64,
-    /// Amount, in the unit of the metric's marks.
+    /// Amount of work, in the unit of the metric's marks.
     pub amount: f64,
 }
 
 impl Work {
-    /// Seconds for one of what is counted; none where nothing was done.
+    /// Seconds per unit of work; none if no work was done.
     pub fn cost(&self) -> Option<f64> {
         (self.amount > 0.0 && self.seconds > 0.0).then(|| self.seconds / self.amount)
     }
 }
 
-/// How far an arm was with the work of a metric, by its thawed time.
+/// The progress of an arm with the work of a metric, over its thawed time.
 pub(crate) struct Progress {
     boundaries: Vec<u64>,
-    /// The moment of each mark, microseconds, and the work that was finished by then.
+    /// The moment of each mark, microseconds, and the work finished up to it.
     marks: Vec<(u64, Work)>,
 }
 
@@ -60,7 +60,7 @@ impl Progress {
         Self { boundaries: boundaries(arm), marks }
     }
 
-    /// What was finished when a round began: of the piece that was under way, its share of time.
+    /// The work finished when a round began. The piece under way counts by its share of time.
     fn until(&self, round: usize) -> Work {
         let at_us = self.boundaries.get(round).copied().unwrap_or(u64::MAX);
         let next = self.marks.partition_point(|(mark_us, _)| *mark_us <= at_us);
@@ -73,14 +73,14 @@ impl Progress {
         Work { seconds: between(done.seconds, after.seconds), amount: between(done.amount, after.amount) }
     }
 
-    /// What was done in some rounds.
+    /// The work done in some rounds.
     pub(crate) fn within(&self, rounds: &Range<usize>) -> Work {
         let (begin, end) = (self.until(rounds.start), self.until(rounds.end));
         Work { seconds: end.seconds - begin.seconds, amount: end.amount - begin.amount }
     }
 }
 
-/// Thawed time at the end of every round, microseconds, with 0 before the first.
+/// Thawed time at the end of every round, microseconds; the first item is 0.
 pub(crate) fn boundaries(slices: &Slices) -> Vec<u64> {
     let mut at = vec![0];
     for us in &slices.thawed_us {
@@ -89,21 +89,21 @@ pub(crate) fn boundaries(slices: &Slices) -> Vec<u64> {
     at
 }
 
-/// The rounds, with slices of the nominal length, in which every arm was at work from begin to end;
-/// none where there are no such rounds.
+/// Returns the rounds with slices of the nominal length in which every arm was at work from begin
+/// to end; none if there are no such rounds.
 pub fn common_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
     let end = arms.iter().filter_map(|arm| arm.longer_from).min();
     rounds_at_work(arms, 0..end.map_or(usize::MAX, |end| end as usize))
 }
 
-/// The same of the rounds with longer slices. A piece of work that was begun before them does not
-/// count.
+/// Returns the same for the rounds with longer slices. A piece of work that was begun before them
+/// does not count.
 pub fn longer_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
     let start = arms.iter().map(|arm| arm.longer_from).collect::<Option<Vec<_>>>()?.into_iter().max()?;
     rounds_at_work(arms, start as usize..usize::MAX)
 }
 
-/// Of `within`, the rounds from the first in which every arm has made a mark to the last in which
+/// The rounds in `within` from the first in which every arm has made a mark to the last in which
 /// none has made its last mark.
 fn rounds_at_work(arms: &[&Slices], within: Range<usize>) -> Option<Range<usize>> {
     let mut common = within;
@@ -119,24 +119,25 @@ fn rounds_at_work(arms: &[&Slices], within: Range<usize>) -> Option<Range<usize>
     (common.start < common.end).then_some(common)
 }
 
-/// What an arm did in some rounds for a metric: the sum over its marks, those at the edges in
-/// proportion. Marks of one moment are work of no time, which belongs to the rounds of that moment.
+/// Returns the work of an arm for a metric in some rounds: the sum over its marks, with a share of
+/// those at the edges. Marks of the same moment are work without time, in the rounds of that
+/// moment.
 pub fn work_in(arm: &Slices, rounds: Range<usize>, metric: &str) -> Work {
     Progress::of(arm, metric).within(&rounds)
 }
 
-/// Rounds in so many windows.
+/// Divides rounds into `number` windows.
 pub(crate) fn cut(rounds: &Range<usize>, number: usize) -> Vec<Range<usize>> {
     let edge = |at: usize| rounds.start + at * rounds.len() / number;
     (0..number).map(|at| edge(at)..edge(at + 1)).collect()
 }
 
-/// Seconds that one of what is counted costs each arm in some rounds, by metric.
+/// Returns the seconds per unit of work for each arm in some rounds, by metric.
 ///
-/// By [`PieceStatistic::Mean`] that is all thawed time over all work. By [`PieceStatistic::Median`]
-/// the rounds are cut into windows, and what counts is how much an arm differs from the others in
-/// the windows between the quartiles of that difference: what disturbs one arm alone, for less than
-/// a quarter of the time, moves little, and what disturbs all of them moves none of their ratios.
+/// For [`PieceStatistic::Mean`] that is all thawed time over all work. For
+/// [`PieceStatistic::Median`] the rounds are cut into windows, and what counts is the difference of
+/// an arm from the others, between the quartiles of the windows. So a disturbance of one arm for
+/// less than a quarter of the time moves little, and one of all arms moves no ratio.
 pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64>> {
     let marks = arms.iter().flat_map(|arm| &arm.marks);
     let metrics: BTreeSet<&String> = marks.flat_map(|mark| mark.amounts.keys()).collect();
@@ -157,12 +158,12 @@ pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64
     costs
 }
 
-/// The costs of arms by windows; none where there are too few windows in which all arms worked.
+/// The costs of arms by windows; none if there are too few windows in which all arms worked.
 fn typical_costs(arms: &[&Progress], rounds: &Range<usize>) -> Option<Vec<f64>> {
     let logs = window_logs(arms, rounds)?;
     let windows = logs.first()?.len();
-    // The usual cost in a window, the same for all arms: how much each arm differs from it is what
-    // the arms do to the work, and the rest is what the host does to it.
+    // The usual cost in a window, the same for all arms. The difference of an arm from it is due to
+    // the arm, and the rest to the host.
     let usual = |window: usize| logs.iter().map(|arm| arm[window]).sum::<f64>() / logs.len() as f64;
     let usual: Vec<f64> = (0..windows).map(usual).collect();
     let level = rank::midmean(usual.iter().copied());
@@ -170,7 +171,7 @@ fn typical_costs(arms: &[&Progress], rounds: &Range<usize>) -> Option<Vec<f64>> 
     Some(logs.iter().map(|arm| (level + differences(arm)).exp()).collect())
 }
 
-/// The log costs of arms, window by window, in as many windows as have work of every arm in each.
+/// The log costs of arms, window by window, in as many windows as have enough work of every arm.
 fn window_logs(arms: &[&Progress], rounds: &Range<usize>) -> Option<Vec<Vec<f64>>> {
     let thawed_us = |arm: &&Progress| arm.boundaries[rounds.end] - arm.boundaries[rounds.start];
     let most = (arms.iter().map(thawed_us).min()? / WINDOW_US).min(rounds.len() as u64) as usize;
@@ -187,11 +188,11 @@ fn window_logs(arms: &[&Progress], rounds: &Range<usize>) -> Option<Vec<Vec<f64>
     })
 }
 
-/// What trials would have said that are whole and come one after the other: the log ratio of the
-/// cost of `arm` to that of `baseline`, one taken from the first half of the rounds and the other
-/// from the second. The order is the caller's, who draws it at random. A whole trial of all the
-/// rounds lies in the same way beside its neighbour, so the spread of this over blocks is that of
-/// whole trials of half the length.
+/// The result that whole trials, one after the other, would have given: the log ratio of the cost
+/// of `arm` to that of `baseline`, one taken from the first half of the rounds and the other from
+/// the second. The caller draws the order at random. Whole trials over all the rounds would follow
+/// each other in the same way, so the spread of this over blocks is that of whole trials of half
+/// the length.
 pub fn back_to_back(arm: &Slices, baseline: &Slices, metric: &str, arm_first: bool) -> Option<f64> {
     let rounds = common_rounds(&[arm, baseline])?;
     let middle = rounds.start + rounds.len() / 2;
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
     use weigh_model::SliceMark;
 
-    /// An arm thawed for so long in each round, with marks at some moments.
+    /// An arm that is thawed for these times, one per round, with marks at some moments.
     fn arm(thawed_us: &[u32], marks: &[(u64, &[(&str, f64)])]) -> Slices {
         let mark = |(at_us, amounts): &(u64, &[(&str, f64)])| SliceMark {
             at_us: *at_us,
@@ -235,7 +236,7 @@ mod tests {
             vec![(0, &[]), (50, &[("rate", 5.0)]), (110, &[("rate", 9.0)]), (170, &[("rate", 6.0)])];
         let steady = Slices { longer_from: Some(6), ..arm(&[10, 10, 10, 10, 10, 10, 40, 40, 40], &marks) };
         assert_eq!(common_rounds(&[&steady]), Some(0..6));
-        // The mark at 110 finishes what was begun in short slices, and the last round has no end.
+        // The mark at 110 ends work that began in short slices, and the last round has no end.
         assert_eq!(longer_rounds(&[&steady]), None);
         let marks = [marks.as_slice(), &[(180, &[("rate", 1.0)])]].concat();
         let longer = Slices { longer_from: Some(6), ..arm(&[10, 10, 10, 10, 10, 10, 40, 40, 40], &marks) };
@@ -267,7 +268,7 @@ mod tests {
         assert_eq!(Work { seconds: 1.0, amount: 0.0 }.cost(), None);
     }
 
-    /// Ten rounds of 20 ms, in each of which every arm makes one mark.
+    /// Two arms in ten rounds of 20 ms, each with one mark per round.
     fn arms_with(statistic: PieceStatistic, amounts: [[f64; 10]; 2]) -> [Slices; 2] {
         amounts.map(|amounts| {
             let amounts: Vec<[(&str, f64); 1]> = amounts.iter().map(|amount| [("rate", *amount)]).collect();
@@ -278,8 +279,8 @@ mod tests {
         })
     }
 
-    /// The host halves the speed of both arms in half of the rounds, and something else that of the
-    /// first arm in two of them.
+    /// The host halves the speed of both arms in half of the rounds, and something else quarters
+    /// that of the first arm in two of them.
     #[test]
     fn what_disturbs_one_arm_for_a_while_does_not_move_the_median() {
         const BASE: [f64; 10] = [10.0, 10.0, 5.0, 5.0, 10.0, 5.0, 10.0, 5.0, 5.0, 10.0];
@@ -293,7 +294,7 @@ mod tests {
         };
         let (one, other) = costs_by(PieceStatistic::Median);
         assert!((one / other - 1.25).abs() < 1e-9, "{one} {other}");
-        // Between that of 10 and that of 5 a round.
+        // Between the costs of 10 and of 5 per round.
         assert!((2e-3..4e-3).contains(&other), "{other}");
         let (one, other) = costs_by(PieceStatistic::Mean);
         assert!((other - 0.2 / 75.0).abs() < 1e-12, "{other}");
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(work_in(&arm, 0..2, "rate").amount + work_in(&arm, 2..3, "rate").amount, 4.0);
     }
 
-    /// An arm that slows down by a half in the second half of the rounds.
+    /// An arm whose speed halves in the second half of the rounds.
     #[test]
     fn back_to_back_sees_what_slices_do_not() {
         let slowing = arm(&[10; 10], &[(0, &[]), (50, &[("rate", 20.0)]), (100, &[("rate", 10.0)])]);

@@ -1,14 +1,13 @@
-//! How well the mean or the trend of a series in time is known, where neighbours in time are alike.
+//! The error of the mean or the trend of a series in time whose neighbours are alike.
 //!
-//! The usual standard error takes the values for independent; under an AR(.5) noise its 95 %
-//! interval of a trend covers about 74 %. The variance that matters is that of the slow movements
-//! of the series, and that is seen in the series itself: its coordinates along a few slow cosines
-//! are nearly independent, with nearly that variance, whatever the noise is like from one value to
-//! the next. With B of them the estimate over its error has a t distribution on B degrees of
-//! freedom (Sun, "Robust trend inference with series variance estimator and testing-optimal
-//! smoothing parameter", Journal of Econometrics 164, 2011; for means Lazarus, Lewis, Stock and
-//! Watson, "HAR Inference: Recommendations for Practice", JBES 36, 2018, whose B = .4 n^(2/3) is
-//! taken).
+//! The usual standard error assumes independent values; under AR(.5) noise its 95 % interval of a
+//! trend covers about 74 %. The variance that matters is that of the slow movements of the series.
+//! It is estimated from the series itself: its coordinates along a few slow cosines are nearly
+//! independent, with nearly that variance, whatever the noise is like from one value to the next.
+//! With B of them the estimate over its error has a t distribution on B degrees of freedom (Sun,
+//! "Robust trend inference with series variance estimator and testing-optimal smoothing parameter",
+//! Journal of Econometrics 164, 2011; for means Lazarus, Lewis, Stock and Watson, "HAR Inference:
+//! Recommendations for Practice", JBES 36, 2018, whose B = .4 n^(2/3) is used).
 
 use crate::estimate::{Estimate, count};
 use std::f64::consts::{PI, SQRT_2};
@@ -47,12 +46,12 @@ pub(crate) fn mean(values: &[f64]) -> Option<Estimate> {
     })
 }
 
-/// The slope of a series over its times, by least squares. None below [`FEWEST`], and where no time
+/// The slope of a series over its times, by least squares. None below [`FEWEST`], and if no time
 /// passes.
 ///
-/// The cosines are taken less their own trends, and the energy of the values along the space that
-/// they span is found by the inverse of its Gram matrix I - g g', g the coordinates of the trend of
-/// unit length along the cosines.
+/// The cosines are detrended. The energy of the values in the space that they span follows from the
+/// inverse of their Gram matrix I - g g', where g has the coordinates of the trend of unit length
+/// along the cosines.
 pub(crate) fn trend(times: &[f64], values: &[f64]) -> Option<Estimate> {
     let n = values.len();
     if n < FEWEST || times.len() != n {
@@ -102,7 +101,7 @@ mod tests {
         assert_eq!(mean(&line[..11]), None);
     }
 
-    /// The cosines have unit length and no sum, so that of unit variance is estimated as such.
+    /// The cosines have unit length and sum to 0, so unit variance along them is estimated as such.
     #[test]
     fn the_variance_is_that_of_the_slow_movements() {
         let n = 100;
@@ -110,7 +109,7 @@ mod tests {
             (0..n).map(|i| (PI * k as f64 * (i as f64 + 0.5) / n as f64).cos()).collect()
         };
         let slow = mean(&cosine(3)).unwrap();
-        // Energy 50 along one of 9 cosines: variance 50 / 9, of the mean of 100 a hundredth.
+        // Energy 50 along one of 9 cosines: variance 50 / 9, and a hundredth for the mean of 100.
         assert!((slow.standard_error - (50.0 / 9.0 / 100.0f64).sqrt()).abs() < 1e-9, "{slow:?}");
         assert!(mean(&cosine(60)).unwrap().standard_error < 1e-9, "what is quick averages out");
     }

@@ -1,60 +1,60 @@
-//! Where the spread of an effect comes from: within units, and between them (method specification,
+//! The sources of the spread of an effect: within units, and between them (method specification,
 //! "Where the spread comes from").
 //!
 //! Every unit gives several parts: windows of its slices, or iterations of its trials. The unit's
-//! value is their mean, so it differs from block to block by what differs from part to part, and by
-//! what is drawn once for a block: the layout of its instances. More parts help against the first
-//! alone, more blocks against both.
+//! value is their mean. So it differs from block to block for two reasons: parts differ among each
+//! other, and the layout of the instances is drawn once for a block. More parts help against the
+//! first alone, more blocks against both.
 
 use crate::estimate::{Estimate, TAIL};
 use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ChiSquared, ContinuousCDF, FisherSnedecor};
 
-/// Fewest units of which anything is said.
+/// Fewest units for a decomposition.
 pub const FEWEST_UNITS: usize = 4;
-/// The parts of a unit are gathered into so many batches, unless they are fewer than two for each.
-/// The means of long batches depend little on each other even where successive parts do, and the
-/// degrees of freedom of all units add up, so that few batches suffice.
+/// The parts of a unit are gathered into this many batches, unless there are fewer than two for
+/// each. The means of long batches depend little on each other even where successive parts do, and
+/// the degrees of freedom of all units add up, so that few batches suffice.
 const BATCHES: usize = 4;
-/// No length is proposed that is more times as long as this, or shorter than its reciprocal.
+/// The longest length that is proposed, over the present one; the shortest is the reciprocal.
 pub const MOST_TIMES: f64 = 100.0;
 
 /// The spread of the value of a unit, as standard deviations of its logarithm.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Units behind it.
+    /// Number of units.
     pub units: u32,
-    /// What the parts of a unit leave in its value.
+    /// The standard deviation that the parts of a unit leave in its value.
     pub within: f64,
-    /// What is different from unit to unit beyond that, with its 95 % interval; never negative.
+    /// The standard deviation between units beyond that, with its 95 % interval; never negative.
     pub between: Interval,
 }
 
-/// What a unit of all environments takes, seconds.
+/// The time of a unit of all environments, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct UnitTime {
-    /// While it measures: grows with the length of the unit.
+    /// Time of the measurement, which grows with the length of the unit.
     pub measured_s: f64,
-    /// Launches, warm-ups and whatever else there is once in a unit, however long it is.
+    /// Time of launches, warm-ups and whatever else occurs once in a unit, however long it is.
     pub other_s: f64,
 }
 
-/// What makes the interval narrower at the same expense of time.
+/// The choice that makes the interval narrower at the same expense of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pays {
-    /// Longer units, and fewer of them.
+    /// Longer units, and fewer of them, pay more.
     LongerUnits,
-    /// More blocks, if need be of shorter units.
+    /// More blocks, if need be of shorter units, pay more.
     MoreBlocks,
     /// The length is near the best, or the spread is not known well enough to tell.
     Either,
 }
 
 impl Spread {
-    /// From units whose parts are comparisons themselves: the log ratios of windows of slices, in
-    /// order. None with fewer than [`FEWEST_UNITS`] units of at least two parts.
+    /// Decomposes units whose parts are comparisons themselves: the log ratios of windows of
+    /// slices, in order. None with fewer than [`FEWEST_UNITS`] units of at least two parts.
     ///
     /// ```
     /// use weigh_stats::Spread;
@@ -70,19 +70,19 @@ impl Spread {
         Self::of(units.iter().filter_map(|parts| of_parts(parts)))
     }
 
-    /// From units whose parts are not paired: the log costs of the iterations of an environment and
-    /// of the baseline. What the iterations of both leave in the ratio adds up (Kalibera and Jones,
-    /// Rigorous benchmarking in reasonable time, ISMM 2013, whose two upper levels these are).
+    /// Decomposes units whose parts are not paired: log costs of iterations of an environment and
+    /// of the baseline. Their variances in the ratio add up (Kalibera and Jones, Rigorous
+    /// benchmarking in reasonable time, ISMM 2013, whose two upper levels these are).
     pub fn of_two(units: &[(Vec<f64>, Vec<f64>)]) -> Option<Self> {
         let unit = |(arm, baseline): &(Vec<f64>, Vec<f64>)| Some(of_parts(arm)?.less(&of_parts(baseline)?));
         Self::of(units.iter().filter_map(unit))
     }
 
-    /// The variance of the units' means is that between them and that within: the mean of the
-    /// squared standard errors that the batches of each unit give. The difference of the two is the
-    /// estimate of what is between, set to 0 where it is negative; its interval is that of Graybill
-    /// and Wang for differences as Ting et al. gave it (J. Stat. Comput. Simul. 35, 1990), with
-    /// Satterthwaite's degrees of freedom for the part within.
+    /// The variance of the units' means is the sum of the variances between and within units. The
+    /// part within is the mean of the squared standard errors that the batches of each unit give.
+    /// The difference estimates the part between, set to 0 if it is negative. Its interval is that
+    /// of Graybill and Wang for differences as Ting et al. gave it (J. Stat. Comput. Simul. 35,
+    /// 1990), with Satterthwaite's degrees of freedom for the part within.
     fn of(units: impl Iterator<Item = Estimate>) -> Option<Self> {
         let units: Vec<Estimate> = units.collect();
         if units.len() < FEWEST_UNITS {
@@ -102,29 +102,29 @@ impl Spread {
         Some(Self { units: all.n, within: within.sqrt(), between: between.map(root) })
     }
 
-    /// How many times as long a unit would best be, with the interval that follows from that of
-    /// [`Self::between`].
+    /// The best length of a unit as a multiple of the present one, with the interval that follows
+    /// from that of [`Self::between`].
     ///
     /// A block of n parts costs c2 + c1 n and has the variance sb^2 + sw^2 / n. For a given expense
-    /// of time the variance of the mean over blocks is least for n = sqrt(c2 / c1) sw / sb; against
-    /// the present length that is sqrt(other / measured) within / between. At most 100 times are
-    /// ever proposed.
+    /// of time the variance of the mean over blocks is least for n = sqrt(c2 / c1) sw / sb. As a
+    /// multiple of the present length that is sqrt(other / measured) within / between. At most 100
+    /// is ever proposed.
     pub fn best_length(&self, time: UnitTime) -> Interval {
         self.between.map_reversed(|between| self.best_length_at(between, time))
     }
 
-    /// The same for a standard deviation between units that is given.
+    /// Like [`Self::best_length`], for a given standard deviation between units.
     pub(crate) fn best_length_at(&self, between: f64, time: UnitTime) -> f64 {
         let reach = (time.other_s.max(0.0) / time.measured_s.max(f64::MIN_POSITIVE)).sqrt() * self.within;
         match reach > 0.0 {
             true => (reach / between).clamp(1.0 / MOST_TIMES, MOST_TIMES),
-            // Nothing is gained by parts that are all alike.
+            // More parts gain nothing if all parts are equal.
             false => 1.0 / MOST_TIMES,
         }
     }
 
-    /// What the best length says, where its interval does not hold the present one. Units that are
-    /// more alike than their parts can explain say nothing.
+    /// What pays, if the interval of the best length does not hold the present one. Units that are
+    /// more alike than their parts can explain decide nothing.
     pub fn pays(&self, time: UnitTime) -> Pays {
         let best = self.best_length(time);
         match () {
@@ -136,7 +136,7 @@ impl Spread {
     }
 }
 
-/// The mean of the batches of a unit's parts, and how well the parts determine it.
+/// The mean of the batches of a unit's parts, with its error.
 fn of_parts(parts: &[f64]) -> Option<Estimate> {
     let batches = if parts.len() < 2 * BATCHES { parts.len() } else { BATCHES };
     let edge = |batch: usize| batch * parts.len() / batches;
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(spread.pays(time), Pays::LongerUnits);
         assert_eq!(spread.pays(UnitTime { measured_s: 10.0, other_s: 0.1 }), Pays::MoreBlocks);
         assert_eq!(spread.pays(UnitTime { measured_s: 10.0, other_s: 1.0 }), Pays::Either);
-        // The variance for a given expense is no less at either side.
+        // For a given expense, the variance is no smaller on either side.
         let cost = |times: f64| {
             let variance = between.estimate.powi(2) + spread.within.powi(2) / times;
             variance * (time.other_s + time.measured_s * times)

@@ -1,4 +1,4 @@
-//! Whether the iterations of a trial come to a steady state.
+//! Whether the iterations of a trial reach a steady state.
 //!
 //! The method follows Barrett, Bolz-Tereick, Killick, Mount and Tratt ("Virtual machine warmup
 //! blows hot and cold", OOPSLA 2017). It leaves out outliers, divides the iterations into segments
@@ -54,11 +54,11 @@ pub(crate) enum Steadiness {
 pub(crate) struct Classified {
     /// Trials with enough iterations.
     trials: usize,
-    /// Those of them without a steady state.
+    /// Trials of these without a steady state.
     unsteady: usize,
     /// Iterations before the steady state, of each trial that warms up.
     warm_ups: Vec<usize>,
-    /// The same of each trial that slows down.
+    /// Iterations before the steady state, of each trial that slows down.
     slow_downs: Vec<usize>,
 }
 
@@ -81,7 +81,7 @@ impl Classified {
     pub fn warnings(mut self) -> Vec<WarningKind> {
         let trials = count(self.trials);
         let is_many = |some: usize| some * 10 > self.trials;
-        // How many trials, and the median of their iterations.
+        // The number of trials, and the median of their iterations.
         let told = |all: &mut Vec<usize>| {
             all.sort_unstable();
             is_many(all.len()).then(|| (count(all.len()), count(all[all.len() / 2])))
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(Classified::default().warnings(), []);
     }
 
-    /// Of steady iterations with eight kinds of noise, few trials may be classified as anything
+    /// Few trials of steady iterations, with eight kinds of noise, may be classified as anything
     /// else.
     #[test]
     fn noise_is_steady() {

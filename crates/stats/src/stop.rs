@@ -5,9 +5,10 @@ use crate::analysis::{Cell, Flag, Verdict};
 /// Whether the half-width of the interval of every primary cell among these is at most
 /// ln(1 + target) on the log scale.
 ///
-/// Only widths are looked at, never p values, verdicts or the sign of an effect. The baseline has
-/// no interval, a control gets no verdict, and a cell without any value (its environment cannot run
-/// the workload) could not be waited for. Without any interval nothing is precise.
+/// The rule looks at widths only, never at p values, verdicts or the sign of an effect. The
+/// baseline has no interval, a control gets no verdict, and a cell without any value (its
+/// environment cannot run the workload) would never get one. Without other cells the result is
+/// false.
 ///
 /// The coverage of the intervals holds for a rule that looks at few numbers of blocks fixed
 /// beforehand (30, 35, ... 60), not for a look after every block.

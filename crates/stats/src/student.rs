@@ -6,7 +6,7 @@ fn distribution(df: f64) -> StudentsT {
     StudentsT::new(0.0, 1.0, df).expect("degrees of freedom are positive: n >= 2 everywhere")
 }
 
-/// From as many degrees of freedom on the library's quantile loses digits (1e-9 at 1,000, 1e-2 at
+/// From this many degrees of freedom on the library's quantile loses digits (1e-9 at 1,000, 1e-2 at
 /// 1,000,000; its distribution function stays exact to 1e-8).
 const MANY: f64 = 500.0;
 

@@ -1,4 +1,4 @@
-//! Warnings as values: what was seen, where, and what to do next.
+//! Warnings as values: what was found, where, and what to do next.
 
 use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
@@ -7,40 +7,40 @@ use std::fmt;
 /// Something the reader should know, and where.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Warning {
-    /// Workload id, where it concerns one.
+    /// Workload id, if the warning concerns one.
     pub workload: Option<String>,
-    /// Metric name, where it concerns one.
+    /// Metric name, if the warning concerns one.
     pub metric: Option<String>,
-    /// Environment name, where it concerns one.
+    /// Environment name, if the warning concerns one.
     pub environment: Option<String>,
-    /// What was seen.
+    /// What was found.
     #[serde(flatten)]
     pub kind: WarningKind,
 }
 
 impl Warning {
-    /// Of a workload, or of an environment, or of a workload in an environment.
+    /// A warning about the run, a workload, an environment, or a workload in an environment.
     pub(crate) fn of(workload: Option<&str>, environment: Option<&str>, kind: WarningKind) -> Self {
         let (workload, environment) = (workload.map(Into::into), environment.map(Into::into));
         Self { workload, metric: None, environment, kind }
     }
 
-    /// Of a metric of the workload.
+    /// Narrows the warning to a metric of the workload.
     pub(crate) fn about_metric(self, metric: &str) -> Self {
         Self { metric: Some(metric.into()), ..self }
     }
 }
 
-/// What a warning is about; as a text, what was seen.
+/// The subject of a warning. Its text says what was found.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "warning")]
 pub enum WarningKind {
     /// No sample belongs to the baseline.
     #[error("there is no sample of the baseline `{baseline}`")]
     NoBaseline {
-        /// The name that was looked for.
+        /// The name of the missing baseline.
         baseline: String,
-        /// The names that there are.
+        /// The names of the environments that have samples.
         environments: Vec<String>,
     },
     /// Fewer blocks than planned.
@@ -48,24 +48,24 @@ pub enum WarningKind {
     RunIncomplete {
         /// Complete blocks.
         done: u32,
-        /// Blocks planned at least.
+        /// The fewest blocks that were planned.
         planned: u32,
     },
-    /// Fewer than two pairs (or values of one side): no interval.
-    #[error("{n} of the at least 2 pairs that an interval needs")]
+    /// Fewer than two pairs (or values of one side), so there is no interval.
+    #[error("too few pairs for an interval: {n}, but at least 2 are needed")]
     TooFewBlocks {
         /// Pairs, or values of the smaller side.
         n: u32,
     },
-    /// Blocks with a value on one side only, beside those that a failure explains.
+    /// Blocks with a value on one side only, beyond those that a failure explains.
     #[error("{blocks} blocks have a value on one side only and are not compared")]
     BlocksWithoutPartner {
-        /// How many.
+        /// How many blocks.
         blocks: u32,
     },
-    /// Several values of one block, summarised to one because they are no independent samples.
+    /// Several values of one block, summarised to one because they are not independent samples.
     #[error(
-        "{blocks} blocks have several values; each was summarised to its median, because iterations of a block are no independent samples"
+        "{blocks} blocks have several values; each was summarised to its median, because iterations of a block are not independent samples"
     )]
     SeveralValuesPerBlock {
         /// How many blocks.
@@ -74,22 +74,22 @@ pub enum WarningKind {
     /// Some values name a block and others do not, so nothing was paired.
     #[error("some values name their block and others do not, so nothing was paired")]
     PartlyPaired,
-    /// Values that are no cost: zero, negative, not a number.
-    #[error("{count} values are no cost, the first is {first}{}; this is an error of the measurement: their pairs are left out and there is no verdict", in_block(.block))]
+    /// Values that cannot be a cost: zero, negative, not a number.
+    #[error("{count} values cannot be costs, the first is {first}{}; this is a measurement error: their pairs are left out and there is no verdict", in_block(.block))]
     UnusableValues {
-        /// How many.
+        /// How many values.
         count: u32,
-        /// The first, as text.
+        /// The first value, as text.
         first: String,
         /// The block of the first.
         block: Option<u32>,
     },
-    /// Values far from the others, kept.
+    /// Outliers: values far from the others, which are kept.
     #[error("{}", outliers(.blocks, *.count))]
     Outliers {
-        /// Their blocks; empty where there are none.
+        /// Their blocks; empty if the values have no blocks.
         blocks: Vec<u32>,
-        /// How many.
+        /// How many values.
         count: u32,
     },
     /// The standard deviation is at least 10 % of the mean.
@@ -103,48 +103,48 @@ pub enum WarningKind {
     NoSpread,
     /// Values are rounded to steps that matter.
     #[error(
-        "values are rounded to steps of {}, more than a quarter of the margin, and hardly spread over more than a step: a difference may be hidden by rounding or made by it, so there is no verdict", percent(.step)
+        "values are rounded to steps of {}, more than a quarter of the margin, and hardly spread over more than a step: rounding may hide a difference or create one, so there is no verdict", percent(.step)
     )]
     Rounded {
-        /// The quantum over the median value, of the side where that is more.
+        /// The quantum over the median value, of the side for which it is larger.
         step: f64,
     },
     /// Slices of another length find another effect.
-    #[error("slices four times as long find {:+.1} % [{:+.1}, {:+.1}] beyond the others, more than a quarter of the margin", .longer.estimate * 100.0, .longer.low * 100.0, .longer.high * 100.0)]
+    #[error("slices four times as long differ from the others by {:+.1} % [{:+.1}, {:+.1}], more than a quarter of the margin", .longer.estimate * 100.0, .longer.low * 100.0, .longer.high * 100.0)]
     SlicesDiffer {
-        /// The difference as an effect.
+        /// The difference, as an effect.
         longer: Interval,
     },
     /// The control, which equals the baseline, is found different from it.
-    #[error("the control equals the baseline and is found {:+.1} % [{:+.1}, {:+.1}] different", .effect.estimate * 100.0, .effect.low * 100.0, .effect.high * 100.0)]
+    #[error("the control equals the baseline, but was found to differ by {:+.1} % [{:+.1}, {:+.1}]", .effect.estimate * 100.0, .effect.low * 100.0, .effect.high * 100.0)]
     ControlDiffers {
-        /// What it is found to cost more.
+        /// The effect that was found.
         effect: Interval,
     },
     /// A timed interval below 1 ms.
-    #[error("an interval of {:.3} ms was timed, and below 1 ms starting and timing weigh in", *.shortest_s * 1e3)]
+    #[error("an interval of {:.3} ms was timed, and below 1 ms the overhead of starting and timing matters", *.shortest_s * 1e3)]
     ShortMeasurement {
-        /// The shortest, seconds.
+        /// The shortest interval, seconds.
         shortest_s: f64,
     },
-    /// Measured on one side only, so not compared.
+    /// Measured on one side only, so it is not compared.
     #[error("it was measured only {}, so there is nothing to compare", if *.after { "after" } else { "before" })]
     InOneRunOnly {
-        /// Whether the side after is the one that has it.
+        /// Whether it was measured in the runs after.
         after: bool,
     },
-    /// Some run of a side lacks it, so it is not compared.
+    /// Some run of a side lacks the cell, so it is not compared.
     #[error("some runs lack it, so it is not compared")]
     NotInEveryRun,
-    /// Unit or direction differ between the runs, so not compared.
-    #[error("unit or direction of the metric differ between the runs, so it is not compared")]
+    /// Unit or direction differ between the runs, so the metric is not compared.
+    #[error("the unit or direction of the metric differs between the runs, so it is not compared")]
     MetricChanged,
     /// Runs that are compared have different baselines.
     #[error("one run is relative to `{before}`, another to `{after}`")]
     BaselinesDiffer {
-        /// That of an earlier run.
+        /// The baseline of an earlier run.
         before: String,
-        /// That of the last run.
+        /// The baseline of the last run.
         after: String,
     },
     /// A unit was run again although nothing declared it void; the last attempt counts.
@@ -159,16 +159,16 @@ pub enum WarningKind {
         /// Block.
         block: u32,
     },
-    /// Trials of an environment or workload that the plan does not know.
+    /// Trials of an environment or workload that is not in the plan.
     #[error("{count} trials belong to an environment or workload that is not in the plan and are left out")]
     UnknownTrials {
-        /// How many.
+        /// How many trials.
         count: u32,
     },
     /// Units left out because some environment has no trial.
     #[error("{} units are left out because some environment has no trial", .blocks.len())]
     IncompleteUnits {
-        /// Their blocks.
+        /// The blocks of the units.
         blocks: Vec<u32>,
     },
     /// Voiding was given up because most units would have been void.
@@ -178,16 +178,16 @@ pub enum WarningKind {
     NoisyHost {
         /// First block without voiding.
         from_block: u32,
-        /// Void units up to then.
+        /// Void units up to that block.
         void_units: u32,
-        /// Units up to then.
+        /// All units up to that block.
         units: u32,
     },
     /// Steal or foreign CPU beyond the warning share in trials that count.
     #[error("{disturbed} of {trials} trials were disturbed, at worst by {} steal and {} foreign CPU", percent(.steal_share),
                 percent(.foreign_share))]
     Disturbed {
-        /// Such trials.
+        /// Disturbed trials.
         disturbed: u32,
         /// Trials observed.
         trials: u32,
@@ -197,32 +197,32 @@ pub enum WarningKind {
         foreign_share: f64,
     },
     /// Unknown processes used more CPU time than the limit.
-    #[error("{} of a CPU was busy for nobody known, so that CPU per operation may miss a helper", percent(.share))]
+    #[error("{} of a CPU was used by unknown processes, so CPU per operation may miss a helper", percent(.share))]
     Unattributed {
-        /// Of one CPU.
+        /// Share of one CPU.
         share: f64,
     },
     /// A frequency governor other than `performance`.
     #[error("the frequency governor is {}", .governors.join(", "))]
     Governor {
-        /// Those of the CPUs in use.
+        /// The governors of the CPUs in use.
         governors: Vec<String>,
     },
     /// Frequencies beyond the nominal one are allowed.
-    #[error("frequencies beyond the nominal one are on, and heat decides how long they last")]
+    #[error("turbo frequencies are enabled, and heat decides how long they last")]
     Turbo,
     /// Settings of the host changed during the run.
     #[error("settings of the host changed during the run ({})", .changes.join("; "))]
     SettingsChanged {
-        /// Each change, in words.
+        /// A description of each change.
         changes: Vec<String>,
     },
     /// The kernel logged warnings while trials ran.
     #[error("the kernel logged {count} warnings while trials ran, the first is `{first}`")]
     KernelLog {
-        /// Different lines, as far as they are kept.
+        /// Number of distinct lines, as far as they are kept.
         count: u32,
-        /// The first.
+        /// The first line.
         first: String,
     },
     /// The guest's clock is proven to be off, but not so much that it is void.
@@ -248,18 +248,18 @@ pub enum WarningKind {
     /// The host charged a guest on its kernel more CPU time than its stated durations have room
     /// for, or the guest states more.
     #[error(
-        "in {impossible} of {trials} trials more CPU time was used than the durations that the guest states have room for"
+        "in {impossible} of {trials} trials more CPU time was used than fits into the durations that the guest states"
     )]
     ImpossibleTimes {
-        /// Such trials.
+        /// Trials with impossible times.
         impossible: u32,
-        /// Trials that can be told of.
+        /// Trials whose times could be checked.
         trials: u32,
     },
-    /// What a guest on the host's kernel states is much shorter than the time between request and
-    /// answer.
+    /// The durations that a guest on the host's kernel states are much shorter than the time
+    /// between request and answer.
     #[error(
-        "the durations that the guest states lack {} of the time between request and answer (median of {trials} trials)", percent(.missing_share)
+        "the durations that the guest states leave {} of the time between request and answer unexplained (median of {trials} trials)", percent(.missing_share)
     )]
     TimeMissing {
         /// Median share of the time that is missing.
@@ -267,7 +267,7 @@ pub enum WarningKind {
         /// Trials behind the median.
         trials: u32,
     },
-    /// The same as [`WarningKind::ClockOff`] of the machine of the load generators.
+    /// Like [`WarningKind::ClockOff`], for the machine of the load generators.
     #[error(
         "the clock of the load generator's machine is off by {rate_ppm:+.0} ppm in {off} of {trials} trials"
     )]
@@ -279,7 +279,7 @@ pub enum WarningKind {
         /// Median rate less 1, parts per million.
         rate_ppm: f64,
     },
-    /// The same as [`WarningKind::ClockUnproven`] of the machine of the load generators.
+    /// Like [`WarningKind::ClockUnproven`], for the machine of the load generators.
     #[error(
         "the clock of the load generator's machine could not be proven in {unproven} of {trials} trials: durations are the host's bracket there, and what the tool timed itself gets no verdict"
     )]
@@ -290,7 +290,7 @@ pub enum WarningKind {
         trials: u32,
     },
     /// A CPU of the load generator had no time left.
-    #[error("the busiest CPU of the load generator was busy for {} of the time (median of {trials} trials), beyond the {} up to which throughput is the server's: it gets no verdict, and latencies hold the loader's own waiting", percent(.share),
+    #[error("the busiest CPU of the load generator was busy for {} of the time (median of {trials} trials), beyond the {} up to which throughput is the server's: it gets no verdict, and latencies include the loader's own waiting", percent(.share),
                 percent(&crate::LOADER_BOUND_SHARE))]
     LoaderBound {
         /// Median share of the time that its busiest CPU was busy.
@@ -298,44 +298,46 @@ pub enum WarningKind {
         /// Trials behind the median.
         trials: u32,
     },
-    /// A server did not serve what left for it by the schedule of an open loop.
+    /// A server did not keep up with the schedule of an open loop.
     #[error(
-        "{served_per_s:.0} of {offered_per_s:.0} operations a second were served: a queue grew for as long as the load lasted, and latency tells its length"
+        "{served_per_s:.0} of {offered_per_s:.0} operations a second were served: a queue grew for as long as the load lasted, and latency reflects its length"
     )]
     FellBehind {
-        /// Operations a second that left.
+        /// Operations sent per second.
         offered_per_s: f64,
-        /// Operations a second that were served, median over trials.
+        /// Operations served per second, median over trials.
         served_per_s: f64,
     },
-    /// The iterations of some trials come to no steady state.
+    /// The iterations of some trials reach no steady state.
     #[error(
-        "iterations come to no steady state in {unsteady} of {trials} trials, so a number of a block depends on how long it ran"
+        "iterations reach no steady state in {unsteady} of {trials} trials, so the number for a block depends on how long it ran"
     )]
     NotSteady {
-        /// Such trials.
+        /// Trials without a steady state.
         unsteady: u32,
-        /// Trials with enough iterations to tell.
+        /// Trials with enough iterations to be classified.
         trials: u32,
     },
-    /// The first iterations of some trials are dearer than the others.
-    #[error("about the first {iterations} iterations are dearer in {warming} of {trials} trials")]
+    /// The first iterations of some trials cost more than the others.
+    #[error("about the first {iterations} iterations cost more in {warming} of {trials} trials")]
     StillWarmingUp {
-        /// Such trials.
+        /// Trials that warm up.
         warming: u32,
-        /// Trials with enough iterations to tell.
+        /// Trials with enough iterations to be classified.
         trials: u32,
-        /// How many iterations are, at the median.
+        /// Number of such iterations, median.
         iterations: u32,
     },
-    /// Iterations of some trials become dearer and stay so.
-    #[error("iterations become dearer for good after about {iterations} in {slowing} of {trials} trials")]
+    /// Iterations of some trials become more expensive and stay so.
+    #[error(
+        "iterations become permanently more expensive after about {iterations} in {slowing} of {trials} trials"
+    )]
     SlowsDown {
-        /// Such trials.
+        /// Trials that slow down.
         slowing: u32,
-        /// Trials with enough iterations to tell.
+        /// Trials with enough iterations to be classified.
         trials: u32,
-        /// After how many iterations, at the median.
+        /// Number of iterations before that, median.
         iterations: u32,
     },
     /// Some block has too few samples for the quantile.
@@ -343,21 +345,21 @@ pub enum WarningKind {
         "{samples} samples in a block are fewer than the {needed} that this quantile needs, so it has no value"
     )]
     TooFewForQuantile {
-        /// Those of the block with the fewest.
+        /// Number of samples in the block with the fewest.
         samples: u64,
-        /// As many as it takes.
+        /// Number of samples that the quantile needs.
         needed: u64,
     },
-    /// The environment differs from the baseline in what was allowed by name.
+    /// The environment differs from the baseline in something that was allowed by name.
     #[error("differs from the baseline in {}, which --allow-unequal names", .keys.join(", "))]
     Unequal {
-        /// The keys.
+        /// The keys of the differences.
         keys: Vec<String>,
     },
 }
 
 impl WarningKind {
-    /// What to do next.
+    /// Returns what to do next.
     pub fn action(&self) -> String {
         let action = match self {
             Self::NoBaseline { environments, .. } => {
@@ -367,10 +369,10 @@ impl WarningKind {
             Self::RunIncomplete { .. } => "intervals are wider than planned; `weigh resume` goes on",
             Self::TooFewBlocks { .. } => "measure more blocks (6 for a typical effect, 30 for equivalence)",
             Self::BlocksWithoutPartner { .. } => "see why the other side is missing",
-            Self::SeveralValuesPerBlock { .. } => "number the blocks apart if they are",
+            Self::SeveralValuesPerBlock { .. } => "give each its own block number if they are independent",
             Self::PartlyPaired => "name the block of every value, or of none",
             Self::UnusableValues { .. } => {
-                "mend how the value is read (a metric that can rightly be 0 has no ratio)"
+                "fix how the value is read (a metric that can rightly be 0 has no ratio)"
             }
             Self::Outliers { .. } => {
                 "they are kept, look for their cause on the host and trust the typical effect meanwhile"
@@ -380,13 +382,13 @@ impl WarningKind {
             }
             Self::NoSpread => "do not read the interval as precision unless the value is a count",
             Self::Rounded { .. } => {
-                "have the tool print more digits, or give every iteration more work, so that a step is a smaller part"
+                "have the tool print more digits, or give every iteration more work, so that a step is a smaller part of it"
             }
             Self::SlicesDiffer { .. } => {
-                "measure it in longer slices, as in --slices 50ms, or whole by --slices off"
+                "measure it in longer slices, as in --slices 50ms, or whole with --slices off"
             }
             Self::ControlDiffers { .. } => {
-                "do not trust other effects of this size here: chance does so in at most one of twenty runs, so measure again, and run `weigh selftest`"
+                "do not trust other effects of this size here: chance alone does this in at most one run in twenty, so measure again, and run `weigh selftest`"
             }
             Self::ShortMeasurement { .. } => "give every iteration more work",
             Self::InOneRunOnly { .. } => "measure it in both",
@@ -411,14 +413,14 @@ impl WarningKind {
             }
             Self::Turbo => "switch turbo off in the firmware or in /sys/devices/system/cpu",
             Self::SettingsChanged { .. } => "find what changed them and measure again",
-            Self::KernelLog { .. } => "read the others in `dmesg` and mend the cause",
+            Self::KernelLog { .. } => "read the others in `dmesg` and fix the cause",
             Self::ClockOff { .. } => "choose another clock source for the guest, or synchronise it",
-            Self::ClockUnproven { .. } => "give every trial more work, so that its clock can be told",
+            Self::ClockUnproven { .. } => "give every trial more work, so that its clock can be checked",
             Self::ImpossibleTimes { .. } => {
-                "do not believe the guest: what it states of time gets no verdict, see what answers in place of the probe"
+                "do not trust the guest: the times that it states get no verdict, find out what answers in place of the probe"
             }
             Self::TimeMissing { .. } => {
-                "find what keeps the guest from answering, such as an overloaded host, or do not believe it"
+                "find what keeps the guest from answering, such as an overloaded host, or do not trust its times"
             }
             Self::LoaderClockOff { .. } => "choose another clock source there, or synchronise it",
             Self::LoaderClockUnproven { .. } => "load for longer, or from a machine that is nearer",
@@ -431,30 +433,34 @@ impl WarningKind {
             }
             Self::StillWarmingUp { iterations, .. } => {
                 return format!(
-                    "warm up with as many (`--warmup {iterations}`) if it is the steady state that is asked for"
+                    "warm up with that many (`--warmup {iterations}`) if the steady state is what you want to measure"
                 );
             }
-            Self::SlowsDown { .. } => "look for what fills up or heats up, and say how long a run is meant",
+            Self::SlowsDown { .. } => {
+                "look for what fills up or heats up, and decide how long a run is meant to be"
+            }
             Self::TooFewForQuantile { .. } => {
                 "ask for more operations, or for a quantile nearer to the median"
             }
-            Self::Unequal { .. } => "every ratio holds this difference too, make both alike to be rid of it",
+            Self::Unequal { .. } => {
+                "every ratio includes this difference too, make both alike to get rid of it"
+            }
         };
         action.into()
     }
 }
 
-/// Something that the reader of a report should know: a warning, or what the caller found.
+/// A message to the reader of a report: a warning, or a finding of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// What was seen, and where.
+    /// What was found, and where.
     pub seen: String,
-    /// What to do next; empty where nothing is to be done.
+    /// What to do next; empty if there is nothing to do.
     pub action: String,
 }
 
 impl Notice {
-    /// What was seen, and what to do next.
+    /// A notice of what was found and what to do next.
     pub fn new(seen: impl Into<String>, action: impl Into<String>) -> Self {
         Self { seen: seen.into(), action: action.into() }
     }
@@ -481,7 +487,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A sentence: where, what, and after the semicolon what to do next.
+/// Writes a sentence: where, what, and after the semicolon what to do next.
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Notice::from(self).fmt(f)

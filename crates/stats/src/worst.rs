@@ -1,4 +1,4 @@
-//! What failed pairs could have changed (method specification, "Failures").
+//! The effects that failed pairs could have caused (method specification, "Failures").
 
 use crate::analysis::{Cell, Flag};
 use crate::estimate::{Estimate, count};
@@ -7,7 +7,7 @@ use crate::rank;
 use crate::sequential::SequentialLook;
 use serde::{Deserialize, Serialize};
 
-/// Of so many pairs at most one may be missing.
+/// At most one of this many pairs may be missing.
 const PAIRS_PER_MISSING: usize = 10;
 
 /// The effect if every missing pair had been as fast, and as slow, as it can be.
@@ -15,15 +15,15 @@ const PAIRS_PER_MISSING: usize = 10;
 pub struct WorstCases {
     /// Pairs that are missing because a trial failed.
     pub missing: u32,
-    /// The average effect with all of them as fast as can be.
+    /// The average effect with all of them as fast as possible.
     pub fast: Interval,
-    /// The average effect with all of them as slow as can be.
+    /// The average effect with all of them as slow as possible.
     pub slow: Interval,
 }
 
 impl WorstCases {
-    /// Of the log ratios that there are. None where more than a tenth of the pairs are missing, or
-    /// where the others are too much alike to say how far a pair may lie.
+    /// The worst cases beside the given log ratios. None if no pair is missing, if more than a
+    /// tenth of the pairs are, or if the others are too much alike to say how far a pair may lie.
     pub(crate) fn of(logs: &[f64], missing: usize) -> Option<Self> {
         if missing == 0 || missing * PAIRS_PER_MISSING > logs.len() + missing {
             return None;
@@ -38,7 +38,7 @@ impl WorstCases {
         (far > 0.0).then_some(Self { missing: count(missing), fast, slow })
     }
 
-    /// The same for looks at any moment, with so many pairs that did not fail; see
+    /// The worst cases for looks at any moment, with the number of pairs that did not fail; see
     /// [`Estimate::at_any_moment`].
     pub(crate) fn at_any_moment(&self, pairs: u32) -> Option<Self> {
         let [fast, slow] =
@@ -46,7 +46,7 @@ impl WorstCases {
         Some(Self { fast: fast?, slow: slow?, ..*self })
     }
 
-    /// The same for a look of a group-sequential run.
+    /// The worst cases for a look of a group-sequential run.
     pub(crate) fn at_look(&self, pairs: u32, look: SequentialLook) -> Self {
         let [fast, slow] =
             self.estimates(pairs, None).map(|case| Estimate { look: Some(look), ..case }.interval());
@@ -63,13 +63,13 @@ impl Cell {
     /// Whether a verdict can be given: the cell is not impaired, or the worst cases of its failed
     /// pairs are known.
     pub fn can_be_judged(&self) -> bool {
-        !self.grounds().is_empty()
+        !self.verdict_estimates().is_empty()
     }
 
-    /// The estimates that a statement about the cell has to hold for: its own, or, where pairs
-    /// failed, those of their worst cases. None where nothing can be concluded.
-    pub(crate) fn grounds(&self) -> Vec<Estimate> {
-        const HOPELESS: [Flag; 6] = [
+    /// The estimates that a statement about the cell has to hold for: its own, or, if pairs failed,
+    /// those of their worst cases. Empty if nothing can be concluded.
+    pub(crate) fn verdict_estimates(&self) -> Vec<Estimate> {
+        const NO_VERDICT_FLAGS: [Flag; 6] = [
             Flag::UnusableValues,
             Flag::Rounded,
             Flag::OneInstance,
@@ -77,7 +77,7 @@ impl Cell {
             Flag::ClockUnproven,
             Flag::LoaderBound,
         ];
-        if self.flags.iter().any(|flag| HOPELESS.contains(flag)) {
+        if self.flags.iter().any(|flag| NO_VERDICT_FLAGS.contains(flag)) {
             return Vec::new();
         }
         if self.is_impaired() {

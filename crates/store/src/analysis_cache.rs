@@ -14,14 +14,14 @@ use twox_hash::XxHash3_128;
 /// Name of the file.
 pub(crate) const FILE: &str = "collected.json";
 
-/// Fewer bytes of samples are read in less than 10 ms, and are not worth a cache.
+/// Samples shorter than this are read in less than 10 ms, and are not worth a cache.
 const WORTH_CACHING_BYTES: usize = 1 << 20;
 
-/// For people who open the file.
+/// A note for people who open the file.
 const ABOUT: &str = "made from samples.jsonl, which alone counts; without this file it is made again";
 
-/// Tells one text from another. It guards against accidents, not against forgery: whoever could
-/// forge the cache could forge the samples, too.
+/// Returns a digest that tells one text from another. It guards against accidents, not against
+/// forgery: whoever could forge the cache could forge the samples, too.
 pub(crate) fn digest(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }
@@ -37,7 +37,7 @@ pub(crate) struct CacheKey<'a> {
     pub(crate) reader: &'a str,
 }
 
-/// The first line. [`digest`]s in hexadecimal.
+/// The first line of the file. It holds [`digest`]s in hexadecimal.
 #[derive(Serialize)]
 struct Label<'a> {
     about: &'static str,
@@ -48,7 +48,7 @@ struct Label<'a> {
 }
 
 impl CacheKey<'_> {
-    /// The first line of the file.
+    /// Returns the first line of the file.
     fn label(&self, made: &[u8]) -> serde_json::Result<String> {
         let hexadecimal = |digest: u128| format!("{digest:032x}");
         let label = Label {
@@ -62,11 +62,11 @@ impl CacheKey<'_> {
     }
 }
 
-/// End of the file, after the derived value.
+/// The end of the file, after the derived value.
 const END: &[u8] = b"}\n";
 
-/// The cached value of a run directory, if it has this key. A file longer than the samples is not
-/// read.
+/// Reads the cached value of a run directory, if it has this key. A file longer than the samples is
+/// not read.
 pub(crate) fn load<T: DeserializeOwned>(
     directory: &Path,
     key: &CacheKey<'_>,
@@ -83,8 +83,8 @@ pub(crate) fn load<T: DeserializeOwned>(
     if is_ours { serde_json::from_slice(made).ok() } else { None }
 }
 
-/// Caches a value, if that saves time and the value reads back exactly. Errors are ignored, be it a
-/// full disk or a read-only directory: the cache decides only how long the next report takes.
+/// Caches a value if that saves time and the value reads back exactly. Errors, such as a full disk
+/// or a read-only directory, are ignored: the cache decides only how long the next report takes.
 pub(crate) fn save<T>(directory: &Path, key: &CacheKey<'_>, samples_bytes: usize, value: &T)
 where
     T: Serialize + DeserializeOwned + PartialEq,
@@ -97,7 +97,8 @@ where
     }
 }
 
-/// None where JSON cannot hold the value, such as a number that is not finite.
+/// Returns the text of the file, or none where JSON cannot hold the value, such as a number that is
+/// not finite.
 fn text_of<T>(key: &CacheKey<'_>, value: &T) -> Option<Vec<u8>>
 where
     T: Serialize + DeserializeOwned + PartialEq,

@@ -34,19 +34,19 @@ const LOGS: &str = "logs";
 pub struct RunDirectory {
     path: PathBuf,
     plan: Plan,
-    /// Of the bytes of its file.
+    /// Digest of the bytes of the plan's file.
     plan_digest: u128,
     host: HostFacts,
     recovered: Option<String>,
     writer: Option<Writer>,
-    /// Whoever writes has it.
+    /// Held while this value may write to the directory.
     lock: Option<DirectoryLock>,
 }
 
 /// The records of a run.
 #[derive(Debug)]
 pub struct Records {
-    /// In the order in which they were written, without the header.
+    /// The records in the order in which they were written, without the header.
     pub records: Vec<Record>,
     /// A sentence about a last line that a crash cut short and that is not among the records.
     pub recovered: Option<String>,
@@ -57,14 +57,14 @@ pub struct Records {
 pub struct Derived<T> {
     /// The same whether it was derived now or read from the cache.
     pub value: T,
-    /// As [`Records::recovered`].
+    /// A cut last line, as in [`Records::recovered`].
     pub recovered: Option<String>,
 }
 
 /// The events of a run.
 #[derive(Debug)]
 pub struct Events {
-    /// In the order in which they were written.
+    /// The events in the order in which they were written.
     pub events: Vec<Timestamped>,
     /// Lines that could not be read: cut short by a crash, or of a kind that this version does not
     /// know.
@@ -82,13 +82,13 @@ struct Writer {
 }
 
 impl RunDirectory {
-    /// Makes `<parent>/<UTC time>-<name>/`, with a number behind it when that is taken, and
-    /// everything in it but samples.
+    /// Makes `<parent>/<UTC time>-<name>/` and everything in it but samples. Adds a number to the
+    /// name if it is taken.
     ///
     /// `started_utc` is RFC 3339 in UTC, as in `2026-11-21T05:00:00Z`.
     ///
     /// # Errors
-    /// [`StoreError::Full`] and what else the file system refuses.
+    /// [`StoreError::Full`] and other errors of the file system.
     pub fn create(
         parent: &Path,
         plan: &Plan,
@@ -100,12 +100,12 @@ impl RunDirectory {
         Self::fill_or_remove(&path, true, plan, host)
     }
 
-    /// Makes the run directory at exactly `path`, which must not exist yet or be an empty directory
-    /// of this user's, or of the owner of the directory that it is in. Anybody could have put
-    /// another one there, in a directory such as `/tmp`.
+    /// Makes the run directory at exactly `path`, which must not exist yet, or be an empty
+    /// directory that belongs to this user or to the owner of its parent directory. In a directory
+    /// such as `/tmp`, anybody could have put another one there.
     ///
     /// # Errors
-    /// [`StoreError::Exists`], [`StoreError::Full`] and what else the file system refuses.
+    /// [`StoreError::Exists`], [`StoreError::Full`] and other errors of the file system.
     pub fn create_at(path: &Path, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
         let parent = parent_of(path);
         make_directories(parent)?;
@@ -120,8 +120,8 @@ impl RunDirectory {
         Self::fill_or_remove(path, is_new, plan, host)
     }
 
-    /// Fills an empty directory. What a failure leaves half made, as on a full disk, is removed,
-    /// also the directory if it is new.
+    /// Fills an empty directory. On failure, as on a full disk, removes what was half made, and the
+    /// directory itself if it is new.
     fn fill_or_remove(path: &Path, is_new: bool, plan: &Plan, host: &HostFacts) -> Result<Self, StoreError> {
         let filled = DirectoryLock::take(path).and_then(|lock| {
             // Another run may have been made here since the caller looked.
@@ -164,12 +164,12 @@ impl RunDirectory {
         Ok(writer)
     }
 
-    /// Opens an existing run for reading. Nothing in it is changed, so a live run may be looked at.
+    /// Opens an existing run for reading. It changes nothing, so a live run may be read.
     ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::Foreign`], [`StoreError::Missing`],
-    /// [`StoreError::NewerFormat`], [`StoreError::Damaged`] of the plan or the host file. The
-    /// samples are read by [`Self::records`].
+    /// [`StoreError::NewerFormat`], and [`StoreError::Damaged`] for the plan or the host file.
+    /// [`Self::records`] reads the samples.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         require_run_directory(path)?;
         let (plan, plan_digest) = read_versioned(path, PLAN, Some(PLAN_FORMAT))?;
@@ -177,7 +177,7 @@ impl RunDirectory {
         Ok(Self { path: path.into(), plan, plan_digest, host, recovered: None, writer: None, lock: None })
     }
 
-    /// Opens an existing run to go on with it. A last line that a crash cut short is moved to
+    /// Opens an existing run to resume it. A last line that a crash cut short is moved to
     /// `logs/`, see [`Records::recovered`].
     ///
     /// # Errors
@@ -199,8 +199,8 @@ impl RunDirectory {
         Ok(run)
     }
 
-    /// Whether another process of this user, or another value in this one, writes to it: then the
-    /// run is still going on.
+    /// Whether the run is still going on: another process of this user, or another value in this
+    /// process, holds the lock to write to it.
     pub fn is_going_on(&self) -> bool {
         let lock = files::open(&self.path, LOCK, OFlags::RDONLY);
         self.lock.is_none()
@@ -212,7 +212,7 @@ impl RunDirectory {
         &self.plan
     }
 
-    /// The machine that the run was made on.
+    /// The machine that the run was measured on.
     pub fn host(&self) -> &HostFacts {
         &self.host
     }
@@ -236,13 +236,13 @@ impl RunDirectory {
         files::open(&self.path, name, OFlags::RDONLY)
     }
 
-    /// Where raw output goes.
+    /// The directory of raw output.
     pub fn logs(&self) -> PathBuf {
         self.path.join(LOGS)
     }
 
-    /// Where the log called `name` goes: the absolute path, and the path relative to the run
-    /// directory as records carry it. What is unsafe in a file name is replaced; two calls with one
+    /// The path of the log called `name`, both absolute and, as records carry it, relative to the
+    /// run directory. Characters that are unsafe in a file name are replaced. Two calls with one
     /// name give one file.
     pub fn log_path(&self, name: &str) -> (PathBuf, String) {
         let relative = format!("{LOGS}/{}", safe_file_name(name));
@@ -272,8 +272,8 @@ impl RunDirectory {
         }
     }
 
-    /// Appends an event. It is buffered: [`Self::flush_events`] or the end of this value hands it
-    /// to the system, nothing syncs it.
+    /// Appends an event to a buffer. [`Self::flush_events`] or the end of this value hands the
+    /// buffer to the system; nothing syncs it.
     ///
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::ReadOnly`].
@@ -297,7 +297,7 @@ impl RunDirectory {
             .map_err(|error| StoreError::io("append to", &path, error))
     }
 
-    /// Every record on disk.
+    /// Reads every record on disk.
     ///
     /// # Errors
     /// [`StoreError::EmptySamples`], [`StoreError::MissingHeader`], [`StoreError::NewerFormat`],
@@ -306,16 +306,17 @@ impl RunDirectory {
         self.records_of(&self.samples()?)
     }
 
-    /// What `derive` makes of every record on disk, read from the analysis cache where that has it.
+    /// Derives a value from every record on disk, or reads it from the analysis cache if it is
+    /// there.
     ///
     /// The cache is `collected.json`. A directory that is open for writing writes it when there is
-    /// at least 1 MiB of samples. It is valid as long as samples and plan are to the byte what they
-    /// were and the `reader` is the same: a digest of the code that derives the value, in
-    /// hexadecimal. `derive` may use the plan and the records, and nothing else. A cache that
-    /// cannot be written is no error.
+    /// at least 1 MiB of samples. It is valid while samples and plan have the same bytes and the
+    /// `reader` is the same: a digest, in hexadecimal, of the code that derives the value. `derive`
+    /// may use the plan and the records, and nothing else. A cache that cannot be written is no
+    /// error.
     ///
     /// # Errors
-    /// As [`Self::records`], where the cache has no value.
+    /// As [`Self::records`], if the cache has no value.
     pub fn derived<T>(
         &self,
         reader: &str,
@@ -355,10 +356,10 @@ impl RunDirectory {
         Ok(Records { records: parsed.records, recovered })
     }
 
-    /// Every event handed to the system so far.
+    /// Reads every event handed to the system so far.
     ///
     /// # Errors
-    /// What the file system refuses; a missing file is no event.
+    /// Errors of the file system. A missing file counts as no events.
     pub fn events(&self) -> Result<Events, StoreError> {
         let file = self.path.join(EVENTS);
         let bytes = match files::read(&self.path, EVENTS, files::LONGEST_SAMPLES_BYTES) {
@@ -376,9 +377,9 @@ impl RunDirectory {
         Ok(read)
     }
 
-    /// Puts on disk what is reported from here on. Whoever wrote here may have been killed before
-    /// the sync, or the sync failed: then the last line is in memory and may not be on disk, and
-    /// only what is written again is synced again (fsync(2)).
+    /// Makes sure that what this process is about to read is on disk. An earlier writer may have
+    /// been killed before its sync, or the sync may have failed. The last line may then be in
+    /// memory but not on disk, and only a line that is written again is synced again (fsync(2)).
     fn sync_again(&self, samples: &[u8]) -> Result<(), StoreError> {
         let last = samples[..samples.len().saturating_sub(1)].iter().rposition(|byte| *byte == b'\n');
         let last = last.map_or(0, |at| at + 1);
@@ -387,7 +388,7 @@ impl RunDirectory {
             file.write_all(&samples[last..])?;
             file.sync_all()
         };
-        // pwrite(2) would append to a file that is open for appending.
+        // With `O_APPEND`, the write would go to the end of the file.
         write(open_file(&self.path, SAMPLES, OFlags::WRONLY)?)
             .map_err(|error| StoreError::io("sync", &self.path.join(SAMPLES), error))?;
         sync_directory(&self.path)?;
@@ -405,8 +406,8 @@ impl RunDirectory {
             return Ok(None);
         }
         let logs = self.logs();
-        // The offset makes the name unique: no two crashes cut at the same place without a record
-        // between them being lost.
+        // The offset makes the name unique: two crashes cut a line at the same place only if no
+        // record was written between them.
         let name = format!("cut-line-at-{whole_bytes}.txt");
         write_whole(&logs, &name, cut)?;
         let file = self.path.join(SAMPLES);
@@ -421,8 +422,9 @@ impl RunDirectory {
     }
 }
 
-/// How long a file of a run directory may be, bytes, by its path relative to the directory; none for
-/// what is no file of a run, and for what only the machine that writes to it needs.
+/// The greatest length of a file of a run directory, in bytes, by its path relative to the
+/// directory. None for files that do not belong to a run, and for those that only the writing
+/// machine needs.
 pub fn longest_bytes(file: &Path) -> Option<u64> {
     let mut parts = file.to_str()?.split('/');
     match (parts.next()?, parts.next(), parts.next()) {
@@ -435,7 +437,7 @@ pub fn longest_bytes(file: &Path) -> Option<u64> {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        // Events are for people, and nobody is left to report a failure to.
+        // Events are for people, and nobody is left to receive an error.
         let _ = self.flush_events();
     }
 }
@@ -459,8 +461,8 @@ impl Writer {
                 Ok(took)
             }
             Err(error) => {
-                // Part of the line may be there, or all of it without being durable: take it back,
-                // so that the file holds what was promised.
+                // Part of the line may be in the file, or all of it without being durable. Take it
+                // back, so that the file holds what was promised.
                 let taken_back =
                     self.samples.set_len(self.whole_bytes).and_then(|()| self.samples.sync_data());
                 self.broken = taken_back.is_err();
@@ -469,8 +471,8 @@ impl Writer {
         }
     }
 
-    /// One write, so that a reader never sees half a line; the rest follows only when the system
-    /// took less than the whole.
+    /// Writes a line at once, so that a reader never sees half of it. Writes again only if the
+    /// system took less than the whole line.
     fn write_once(&mut self, line: &[u8]) -> std::io::Result<()> {
         loop {
             match self.samples.write(line) {
@@ -483,11 +485,11 @@ impl Writer {
     }
 }
 
-/// Makes an empty directory `<parent>/<UTC time>-<name>/`, with a number behind it when that is
+/// Makes an empty directory `<parent>/<UTC time>-<name>/`. Adds a number to the name if it is
 /// taken.
 ///
 /// # Errors
-/// [`StoreError::Full`] and what else the file system refuses.
+/// [`StoreError::Full`] and other errors of the file system.
 pub fn make_directory(parent: &Path, started_utc: &str, name: &str) -> Result<PathBuf, StoreError> {
     make_directories(parent)?;
     let path = make_unique(parent, &directory_name(started_utc, name))?;
@@ -495,7 +497,8 @@ pub fn make_directory(parent: &Path, started_utc: &str, name: &str) -> Result<Pa
     Ok(path)
 }
 
-/// `mkdir` refuses an existing name, so it both tests for the name and claims it.
+/// Makes a directory with a name that is free. `mkdir` refuses an existing name, so it both tests
+/// for the name and claims it.
 fn make_unique(parent: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let mut path = parent.join(name);
     for number in 2.. {
@@ -515,7 +518,7 @@ fn open_file(directory: &Path, name: &str, flags: OFlags) -> Result<File, StoreE
     opened.map_err(|error| StoreError::io("open", &directory.join(name), error))
 }
 
-/// Refuses to write logs to wherever a link leads; missing ones are made.
+/// Makes sure that the directory of logs exists, and refuses one that is a link or a file.
 fn require_own_logs(logs: &Path) -> Result<(), StoreError> {
     match logs.symlink_metadata() {
         Ok(found) if found.is_dir() => Ok(()),
@@ -534,7 +537,8 @@ pub(crate) fn pretty<T: serde::Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// A file and the digest of its bytes.
+/// Reads a JSON file of at most the supported format. Returns its value and the digest of its
+/// bytes.
 pub(crate) fn read_versioned<T: DeserializeOwned>(
     directory: &Path,
     name: &str,
@@ -556,7 +560,7 @@ pub(crate) fn read_versioned<T: DeserializeOwned>(
     Ok((serde_json::from_slice(&bytes).map_err(damaged)?, analysis_cache::digest(&bytes)))
 }
 
-/// A cut event would glue itself to the next one.
+/// Removes an event that was cut short, which the next event would be appended to.
 fn drop_cut_event(directory: &Path) -> Result<(), StoreError> {
     let path = &directory.join(EVENTS);
     let flags = OFlags::RDWR | OFlags::APPEND;

@@ -6,15 +6,15 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use weigh_disk::File;
 
-/// Writes a whole file so that after a crash either all of it is there or none: temporary name,
-/// sync, rename, sync of the directory.
+/// Writes a whole file so that after a crash either all of it is there or nothing: it writes under
+/// a temporary name, syncs, renames, and syncs the directory.
 ///
 /// # Errors
-/// What the file system refuses; the file is then what it was.
+/// Errors of the file system; the file is then unchanged.
 pub fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = directory.join(format!(".{name}.new"));
     let path = directory.join(name);
-    // A file of that name was left by a crash. A new one is certainly no link that leads elsewhere.
+    // A crash may have left a file of that name. A new file is certainly not a link to elsewhere.
     let left = match weigh_disk::remove_file(&temporary) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -24,15 +24,15 @@ pub fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Sto
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| weigh_disk::rename(&temporary, &path));
     if let Err(error) = written {
-        // The error of the write is what the user needs; a temporary file that stays is removed by
-        // the next try.
+        // The user needs the error of the write. If the temporary file stays, the next try removes
+        // it.
         let _ = weigh_disk::remove_file(&temporary);
         return Err(StoreError::io("write", &path, error));
     }
     sync_directory(directory)
 }
 
-/// Makes a directory with those above it. Their names need not be durable.
+/// Makes a directory and its missing ancestors. Their names need not be durable.
 pub(crate) fn make_directories(path: &Path) -> Result<(), StoreError> {
     let missing: Vec<&Path> =
         path.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
@@ -42,7 +42,7 @@ pub(crate) fn make_directories(path: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// The directory that a path is in.
+/// The directory that holds a path.
 pub(crate) fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -53,7 +53,7 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
         .map_err(|error| StoreError::io("sync the directory", directory, error))
 }
 
-/// Makes the name of a directory durable, and those of all above it, whoever made them.
+/// Makes the name of a directory durable, and the names of all its ancestors, whoever made them.
 pub(crate) fn sync_name(directory: &Path) -> Result<(), StoreError> {
     weigh_disk::sync_name(directory).map_err(|error| StoreError::io("sync the name of", directory, error))
 }

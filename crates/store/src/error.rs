@@ -24,19 +24,21 @@ pub enum StoreError {
     NotFound(PathBuf),
     /// This path for a new run is taken.
     #[error(
-        "{0} exists and is not an empty directory of yours; name another place for the run, or go on with an earlier one by `weigh resume`"
+        "{0} exists and is not an empty directory of yours; name another place for the run, or continue an earlier one with `weigh resume`"
     )]
     Exists(PathBuf),
-    /// No run has been made below this parent directory.
+    /// There are no runs in this parent directory.
     #[error("there are no runs in {0} yet; `weigh run` makes one")]
     NoRuns(PathBuf),
-    /// This path is no run directory.
+    /// This path is not a run directory.
     #[error(
         "{0} is not a run directory: it has neither plan.json nor samples.jsonl; give a directory that `weigh run` made"
     )]
     Foreign(PathBuf),
-    /// This run directory is not one of its fleet's plan.
-    #[error("{0} is no run of the fleet's plan; move it away, and `weigh fleet --resume` measures it again")]
+    /// This run directory does not have the plan of its fleet.
+    #[error(
+        "{0} is not a run of the fleet's plan; move it away, and `weigh fleet --resume` measures it again"
+    )]
     OtherPlan(PathBuf),
     /// A file that every run directory has is missing.
     #[error("{path} has no {file}: {consequence}")]
@@ -70,19 +72,19 @@ pub enum StoreError {
         /// The newest version that this program reads.
         supported: u32,
     },
-    /// A whole line, or a whole file, that cannot be read.
+    /// A whole line, or a whole file, cannot be read.
     #[error("{path}, line {line} is damaged: {problem}; {remedy}")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Line, from 1.
+        /// The line, counted from 1.
         line: u64,
-        /// What the reader says.
+        /// The reader's message.
         problem: String,
         /// What to do, which depends on the file.
         remedy: &'static str,
     },
-    /// A record that could not be read back.
+    /// A record has a value that could not be read back.
     #[error(
         "the value of {metric} in a record of {environment} is {value}, which no file can hold; this is a defect of the workload's reader"
     )]
@@ -103,12 +105,12 @@ pub enum StoreError {
         "{0} cannot be written any more since an earlier write failed; everything recorded before is safe, go on with `weigh resume`"
     )]
     Broken(PathBuf),
-    /// Everything else that the operating system refuses.
+    /// Another error of the operating system.
     #[error("cannot {doing} {path}")]
     Io {
         /// What was tried, as a verb.
         doing: &'static str,
-        /// On what.
+        /// The path that it was tried on.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
@@ -121,7 +123,8 @@ impl StoreError {
         matches!(self, Self::Full { .. })
     }
 
-    /// A line of a file that the JSON reader refuses, by the reader's own place where that is one.
+    /// The error for a line that the JSON reader refuses, with the reader's column where its
+    /// message has a place.
     pub(crate) fn damaged(path: &Path, line: u64, error: &serde_json::Error, remedy: &'static str) -> Self {
         let said = error.to_string();
         // The reader counts the lines of what it was given, which may be one line of the file.
@@ -140,7 +143,7 @@ impl StoreError {
     }
 }
 
-/// ENOSPC, or EDQUOT where a quota is the smaller room.
+/// Whether an error is ENOSPC, or EDQUOT where a quota leaves less room than the disk.
 pub(crate) fn no_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,4 +1,4 @@
-//! Samples for use elsewhere.
+//! Writes samples for use in other programs.
 
 use std::io::{self, Write};
 use weigh_model::{Better, Comparison};
@@ -10,7 +10,7 @@ use weigh_model::{Better, Comparison};
 /// Numbers are written with as many digits as it takes to read the same number back.
 ///
 /// # Errors
-/// What the writer refuses; [`io::ErrorKind::InvalidInput`] when some observations have a block and
+/// Errors of the writer; [`io::ErrorKind::InvalidInput`] when some observations have a block and
 /// others have none.
 pub fn samples_csv(comparisons: &[Comparison], out: impl Write) -> io::Result<()> {
     let observations = || comparisons.iter().flat_map(|c| &c.series).flat_map(|s| &s.observations);

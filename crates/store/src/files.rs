@@ -1,9 +1,9 @@
-//! Files of a directory that somebody else may have made.
+//! Reads files of a directory that somebody else may have made.
 //!
 //! A run directory may come from another machine or another user. No name in it leads out of it:
-//! neither the directories below it nor the file itself may be symbolic links. What is no regular
-//! file, which could block, is not opened, and nothing is read that the memory of this host does
-//! not hold.
+//! neither the directories below it nor the file itself may be symbolic links. Only regular files
+//! are opened, as others could block, and a file that does not fit into the memory of this host is
+//! not read.
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs::File;
@@ -15,18 +15,20 @@ use std::path::{Component, Path};
 pub(crate) const LONGEST_SAMPLES_BYTES: u64 = 4 << 30;
 /// The longest other file, bytes.
 pub(crate) const LONGEST_BYTES: u64 = 64 << 20;
-/// The rights of a new file, which everybody may read.
+/// The permissions of a new file, which everybody may read.
 pub(crate) const NEW: Mode = Mode::from_raw_mode(0o644);
-/// The share of the free memory that a file may take: what is made of its text takes more.
+/// A file may take at most the free memory divided by this, because the values read from its text
+/// take more.
 const MEMORY_SHARE: u64 = 4;
 
-/// Opens a file of a directory by its path relative to it. Refused are paths that are not plain,
-/// lead through symbolic links, or name no regular file.
+/// Opens a file of a directory by its path relative to it. Refuses paths that are absolute, contain
+/// `..`, lead through symbolic links, or name anything but a regular file.
 pub(crate) fn open(directory: &Path, name: &str, flags: OFlags) -> io::Result<File> {
     open_or_make(directory, name, flags, NEW)
 }
 
-/// The same of a file that is written so that it outlasts a crash, with the rights of a new one.
+/// Opens a file as [`open`] does, for writes that survive a crash. A new file gets the permissions
+/// `mode`.
 pub(crate) fn open_durable(
     directory: &Path,
     name: &str,
@@ -56,21 +58,21 @@ fn open_or_make(directory: &Path, name: &str, flags: OFlags, mode: Mode) -> io::
     if file.metadata()?.is_file() { Ok(file) } else { Err(outside()) }
 }
 
-/// Reads a file of a directory that has at most so many bytes.
+/// Reads a file of a directory that has at most `most` bytes.
 ///
 /// # Errors
-/// Those of the file system; the path is not plain, leads through a symbolic link, or names no
-/// regular file; the file is longer, or longer than a quarter of the free memory.
+/// Errors of the file system; the path is absolute, contains `..`, leads through a symbolic link,
+/// or does not name a regular file; the file is longer than `most` or a quarter of the free memory.
 pub fn read(directory: &Path, name: &str, most: u64) -> io::Result<Vec<u8>> {
     let file = open(directory, name, OFlags::RDONLY)?;
     check_length(file.metadata()?.len(), most)?;
     read_all(file, most)
 }
 
-/// Reads a file that the user named, of any kind, that has at most so many bytes.
+/// Reads a file of any kind that the user named and that has at most `most` bytes.
 ///
 /// # Errors
-/// Those of the file system; it is longer.
+/// Errors of the file system; the file is longer than `most` or a quarter of the free memory.
 pub fn read_named(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_all(File::open(path)?, most)
 }
@@ -81,7 +83,7 @@ fn read_all(file: File, most: u64) -> io::Result<Vec<u8>> {
     check_length(bytes.len() as u64, most).map(|()| bytes)
 }
 
-/// Refuses what is too long to be read.
+/// Refuses a file that is too long to be read.
 pub(crate) fn check_length(bytes: u64, most: u64) -> io::Result<()> {
     let free = available_bytes().map_or(u64::MAX, |available| available / MEMORY_SHARE);
     if bytes <= most.min(free) {
@@ -101,10 +103,10 @@ fn available_bytes() -> Option<u64> {
 }
 
 fn outside() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file of this directory")
+    io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file in this directory")
 }
 
-/// ELOOP and ENOTDIR are what the kernel says of links that are not followed.
+/// Maps the error of an open. The kernel returns ELOOP and ENOTDIR for links that are not followed.
 fn of_link(errno: rustix::io::Errno) -> io::Error {
     match errno {
         rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR | rustix::io::Errno::NXIO => outside(),
@@ -132,7 +134,7 @@ mod tests {
         symlink("own", run.join("logs/inside")).unwrap();
         mknodat(CWD, run.join("logs/fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert_eq!(read(&run, "logs/own", 3).unwrap(), b"own");
-        // The directory itself is the user's word, and may be reached by a link.
+        // The user named the directory itself, which may be reached by a link.
         symlink(&run, base.path().join("run-link")).unwrap();
         assert_eq!(read(&base.path().join("run-link"), "logs/own", 3).unwrap(), b"own");
         let absolute = outside.join("secret").display().to_string();
@@ -147,7 +149,7 @@ mod tests {
             "",
         ] {
             let error = read(&run, name, 100).unwrap_err();
-            assert!(error.to_string().contains("no regular file of this directory"), "{name}: {error}");
+            assert!(error.to_string().contains("not a regular file in this directory"), "{name}: {error}");
             assert!(open(&run, name, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE).is_err(), "{name}");
         }
         assert_eq!(std::fs::read_to_string(outside.join("secret")).unwrap(), "secret");

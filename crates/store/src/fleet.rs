@@ -1,5 +1,5 @@
-//! The directory of a fleet: one plan, its machines and how far each has come, and a run directory
-//! for each.
+//! The directory of a fleet: one plan, its machines and their progress, and a run directory for
+//! each machine.
 //!
 //! ```text
 //! weigh-runs/20261121T050000Z-stream-fleet/
@@ -11,7 +11,7 @@
 //!   lock             while somebody works on it
 //! ```
 //!
-//! A state on disk is never ahead of what it states: a run has its name before its machine is done,
+//! A state on disk never claims more than is there: a run has its name before its machine is done,
 //! and a directory on another machine is named here before it is made.
 
 use crate::directory::{DirectoryLock, pretty, read_versioned};
@@ -28,31 +28,32 @@ pub const FLEET_FORMAT: u32 = 2;
 /// The plan of a fleet, in its directory.
 pub const FLEET_PLAN: &str = "fleet-plan.json";
 const STATE: &str = "fleet.json";
-/// Where a run directory is put together: a hidden name, so that `DIR/*/` are the runs.
+/// The prefix of a directory that receives a run. The name is hidden, so that `DIR/*/` are the
+/// runs.
 const RECEIVED: &str = ".received";
-/// Where a half run is that a longer one is about to replace.
+/// The prefix of an incomplete run that a longer one is about to replace.
 const REPLACED: &str = ".replaced";
 
-/// What was asked for, and how far it came.
+/// The machines of a fleet and their progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fleet {
     /// [`FLEET_FORMAT`].
     pub format: u32,
     /// Version of weigh that began the fleet.
     pub tool_version: String,
-    /// Tells this fleet from every other one, on any machine.
+    /// An id that no other fleet has, on any machine.
     pub id: String,
     /// The machines, in the order in which they were named.
     pub machines: Vec<Machine>,
 }
 
 impl Fleet {
-    /// How many shares the blocks are divided into; 0 where every machine measures the whole plan.
+    /// How many shares the blocks are divided into; 0 if every machine measures the whole plan.
     pub fn shares(&self) -> u32 {
         self.machines.iter().filter_map(|machine| machine.share).max().map_or(0, |last| last + 1)
     }
 
-    /// The machine whose share the one of a name measures in its place.
+    /// The machine whose share the machine called `name` measures in its place.
     pub fn replaces(&self, name: &str) -> Option<&Machine> {
         self.machines.iter().find(|machine| machine.replaced_by.as_deref() == Some(name))
     }
@@ -65,18 +66,18 @@ pub struct Machine {
     pub name: String,
     /// How it is reached, as an environment string.
     pub via: String,
-    /// How far it came.
+    /// Its progress.
     pub state: MachineState,
-    /// The directory there, from before it is made until it is gone.
+    /// Its directory on that machine, named here from before it is made until it is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
-    /// What a scheduler calls the machine that was given, once it is known.
+    /// The node that a scheduler assigned, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Which share of the plan's blocks it measures; absent where it measures the whole plan.
+    /// The share of the plan's blocks that it measures; absent if it measures the whole plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<u32>,
-    /// The machine that measures its share in its place; this one is not tried again.
+    /// The machine that measures its share in its place. This one is not tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_by: Option<String>,
 }
@@ -96,27 +97,27 @@ impl Machine {
     }
 }
 
-/// How far a machine came.
+/// The progress of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum MachineState {
-    /// Its run is to begin, or to go on.
+    /// Its run is to begin, or to be resumed.
     Waiting {
-        /// Why it ended early, if it began.
+        /// Why the run ended early, if it began.
         reason: Option<String>,
     },
     /// It is measuring, as far as this fleet knows.
     Running,
-    /// Its run is complete and here.
+    /// Its run is complete and has been received.
     Done,
-    /// It cannot go on by itself.
+    /// It cannot continue without the user.
     Failed {
         /// Why, and what to do.
         reason: String,
     },
 }
 
-/// A name for each machine that is safe for a file and taken by no other.
+/// Returns a distinct name for each machine that is safe as a file name.
 pub fn machine_names<'a>(wanted: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for wanted in wanted {
@@ -136,21 +137,21 @@ pub struct FleetDirectory {
     path: PathBuf,
     plan: Plan,
     fleet: Fleet,
-    /// Whoever changes it has it.
+    /// Held while this value may change the fleet.
     lock: Option<DirectoryLock>,
 }
 
 impl FleetDirectory {
-    /// Whether a directory is one of a fleet.
+    /// Whether a directory is a fleet's.
     pub fn is_one(path: &Path) -> bool {
         path.join(STATE).is_file()
     }
 
-    /// Fills an empty directory, or one that does not exist yet.
+    /// Makes a fleet in a directory that is empty or does not exist yet.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] when there is something in it, [`StoreError::Busy`], and what the file
-    /// system refuses.
+    /// [`StoreError::Exists`] when the directory is not empty, [`StoreError::Busy`], and errors of
+    /// the file system.
     pub fn create(path: &Path, plan: &Plan, fleet: Fleet) -> Result<Self, StoreError> {
         crate::durable::make_directories(path)?;
         let lock = DirectoryLock::take(path)?;
@@ -160,7 +161,7 @@ impl FleetDirectory {
             return Err(StoreError::Exists(path.into()));
         }
         write_whole(path, FLEET_PLAN, &pretty(plan))?;
-        // As it is read everywhere: environments are written in canonical form.
+        // Read it back, as others will: environments are written in canonical form.
         let (plan, _) = read_versioned(path, FLEET_PLAN, Some(PLAN_FORMAT))?;
         let made = Self { path: path.into(), plan, fleet, lock: Some(lock) };
         made.save()?;
@@ -171,7 +172,7 @@ impl FleetDirectory {
     /// Opens a fleet for reading. Nothing in it is changed.
     ///
     /// # Errors
-    /// [`StoreError::NewerFormat`], [`StoreError::Damaged`], and what the file system refuses.
+    /// [`StoreError::NewerFormat`], [`StoreError::Damaged`], and errors of the file system.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let (fleet, _): (Fleet, _) = read_versioned(path, STATE, Some(FLEET_FORMAT))?;
         let (plan, _) = read_versioned(path, FLEET_PLAN, Some(PLAN_FORMAT))?;
@@ -180,14 +181,14 @@ impl FleetDirectory {
             let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
             if !is_plain || safe_file_name(&machine.name) != machine.name {
                 let remedy = "restore the file from a copy of the fleet, or begin the fleet again";
-                let problem = format!("`{}` is no name of a machine", machine.name);
+                let problem = format!("`{}` is not the name of a machine", machine.name);
                 return Err(StoreError::Damaged { path: path.join(STATE), line: 1, problem, remedy });
             }
         }
         Ok(Self { path: path.into(), plan, fleet, lock: None })
     }
 
-    /// Opens a fleet to go on with it, and mends what a crash left half done.
+    /// Opens a fleet to resume it, and repairs what a crash left half done.
     ///
     /// # Errors
     /// As [`Self::open`], and [`StoreError::Busy`] when another process works on it.
@@ -196,7 +197,7 @@ impl FleetDirectory {
         let mut opened = Self::open(path)?;
         opened.lock = Some(lock);
         for at in 0..opened.fleet.machines.len() {
-            opened.mend(at)?;
+            opened.repair_after_crash(at)?;
         }
         Ok(opened)
     }
@@ -206,12 +207,12 @@ impl FleetDirectory {
         &self.path
     }
 
-    /// What the machines measure, each all of it or each a share.
+    /// The plan that every machine measures, either all of it or a share.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What one machine measures.
+    /// The plan of one machine.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when the plan has no such share.
@@ -226,7 +227,7 @@ impl FleetDirectory {
         })
     }
 
-    /// The plan of a machine as it travels.
+    /// The plan of a machine, as the text that is sent to it.
     ///
     /// # Errors
     /// As [`Self::plan_of`].
@@ -234,11 +235,11 @@ impl FleetDirectory {
         Ok(pretty(&self.plan_of(at)?))
     }
 
-    /// Adds a machine that measures the share of the one at a place, which has failed. Returns when
+    /// Adds a machine that measures the share of the failed machine at index `at`. Returns when
     /// both are on disk.
     ///
     /// # Errors
-    /// What the file system refuses.
+    /// Errors of the file system.
     pub fn replace(&mut self, at: usize, by: Machine) -> Result<(), StoreError> {
         let failed = &mut self.fleet.machines[at];
         failed.replaced_by = Some(by.name.clone());
@@ -247,17 +248,17 @@ impl FleetDirectory {
         self.save()
     }
 
-    /// The machines and how far they came.
+    /// The machines and their progress.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
 
-    /// Where the run directory of a machine is, or will be.
+    /// The path of a machine's run directory, which need not exist yet.
     pub fn run_path(&self, at: usize) -> PathBuf {
         self.path.join(&self.fleet.machines[at].name)
     }
 
-    /// Where what is said about a machine is kept.
+    /// The path of a machine's log.
     pub fn log_path(&self, at: usize) -> PathBuf {
         self.path.join(format!("{}.log", self.fleet.machines[at].name))
     }
@@ -265,7 +266,7 @@ impl FleetDirectory {
     /// The run of a machine, if it is here.
     ///
     /// # Errors
-    /// Its directory is damaged, or is of another plan.
+    /// Its directory is damaged, or has another plan.
     pub fn run(&self, at: usize) -> Result<Option<RunDirectory>, StoreError> {
         let path = self.run_path(at);
         match path.symlink_metadata() {
@@ -275,20 +276,20 @@ impl FleetDirectory {
         }
     }
 
-    /// Changes what is known of a machine, and returns when that is on disk.
+    /// Changes the record of a machine, and returns when it is on disk.
     ///
     /// # Errors
-    /// What the file system refuses.
+    /// Errors of the file system.
     pub fn update(&mut self, at: usize, change: impl FnOnce(&mut Machine)) -> Result<(), StoreError> {
         let before = self.fleet.machines[at].clone();
         change(&mut self.fleet.machines[at]);
         if self.fleet.machines[at] == before { Ok(()) } else { self.save() }
     }
 
-    /// Where the run directory of a machine can be put together: a new and empty directory.
+    /// Makes a new, empty directory that receives the run directory of a machine.
     ///
     /// # Errors
-    /// What the file system refuses.
+    /// Errors of the file system.
     pub fn make_room(&self, at: usize) -> Result<PathBuf, StoreError> {
         let path = self.hidden(RECEIVED, at);
         remove(&path)?;
@@ -296,11 +297,11 @@ impl FleetDirectory {
         Ok(path)
     }
 
-    /// Gives the run directory that is whole at [`Self::make_room`] its name, in the place of a half
-    /// one. Its files have to be on disk.
+    /// Moves the complete run directory at [`Self::make_room`] to its final name, in place of an
+    /// incomplete one. Its files have to be on disk.
     ///
     /// # Errors
-    /// It is no run of the fleet's plan; what the file system refuses.
+    /// It is not a run of the fleet's plan; errors of the file system.
     pub fn accept(&self, at: usize) -> Result<RunDirectory, StoreError> {
         let (received, run) = (self.hidden(RECEIVED, at), self.run_path(at));
         self.check(at, &received)?;
@@ -320,8 +321,8 @@ impl FleetDirectory {
         self.path.join(format!("{what}-{}", self.fleet.machines[at].name))
     }
 
-    /// Ends what [`Self::accept`] had begun when its process ended.
-    fn mend(&self, at: usize) -> Result<(), StoreError> {
+    /// Undoes or completes an [`Self::accept`] whose process ended in the middle.
+    fn repair_after_crash(&self, at: usize) -> Result<(), StoreError> {
         let (run, replaced) = (self.run_path(at), self.hidden(REPLACED, at));
         if run.symlink_metadata().is_err() && replaced.symlink_metadata().is_ok() {
             weigh_disk::rename(&replaced, &run)
@@ -332,7 +333,7 @@ impl FleetDirectory {
         remove(&self.hidden(RECEIVED, at))
     }
 
-    /// The run directory at a path, if it is one of the plan of a machine.
+    /// Opens the run directory at a path, and checks that it has the plan of a machine.
     fn check(&self, at: usize, path: &Path) -> Result<RunDirectory, StoreError> {
         let is_own = path.symlink_metadata().is_ok_and(|found| found.is_dir());
         let run = RunDirectory::open(path)?;
@@ -350,7 +351,7 @@ impl FleetDirectory {
     }
 }
 
-/// Removes a tree of files, which need not be there.
+/// Removes a tree of files, if it exists.
 fn remove(path: &Path) -> Result<(), StoreError> {
     let failed = |error| StoreError::io("remove", path, error);
     let found = match path.symlink_metadata() {

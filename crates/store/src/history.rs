@@ -58,26 +58,26 @@ pub struct HistoryCell {
     pub metric: MetricSpec,
     /// Environment name.
     pub environment: String,
-    /// Digest of everything else that decides the effect: the work, the guest, the programs in it.
-    /// Effects under other conditions are of another series.
+    /// Digest of all other conditions that decide the effect: the work, the guest, the programs in
+    /// it. Effects under other conditions belong to another series.
     pub conditions: String,
-    /// Blocks.
+    /// Number of blocks.
     pub n: u32,
     /// Median of the environment, in the base unit of the metric.
     pub median: f64,
     /// The ratio of its cost to that of the baseline, less 1.
     pub effect: f64,
-    /// The ends of its 95 % interval over the blocks of the run.
+    /// The lower end of its 95 % interval over the blocks of the run.
     pub low: f64,
-    /// The upper one.
+    /// The upper end.
     pub high: f64,
 }
 
-/// Adds a run to the history in a directory, which is made if it does not exist. Returns false
-/// where the same run is in it already, under whatever version.
+/// Adds a run to the history in a directory, which is made if it does not exist. Returns false if
+/// the same run is in it already, under whatever version.
 ///
 /// # Errors
-/// As [`read`]; what the file system refuses.
+/// As [`read`]; errors of the file system.
 pub fn add(directory: &Path, run: &HistoryRun) -> Result<bool, StoreError> {
     let known = read(directory)?;
     let anonymous = |run: &HistoryRun| HistoryRun { version: String::new(), ..run.clone() };
@@ -92,11 +92,11 @@ pub fn add(directory: &Path, run: &HistoryRun) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// The runs of the history in a directory, in the order in which they began; none where there is no
-/// such directory.
+/// Reads the runs of the history in a directory, in the order in which they began. Returns none if
+/// there is no such directory.
 ///
 /// # Errors
-/// [`StoreError::NewerFormat`], [`StoreError::Damaged`], and what the file system refuses.
+/// [`StoreError::NewerFormat`], [`StoreError::Damaged`], and errors of the file system.
 pub fn read(directory: &Path) -> Result<Vec<HistoryRun>, StoreError> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -128,20 +128,20 @@ pub fn read(directory: &Path) -> Result<Vec<HistoryRun>, StoreError> {
     Ok(runs)
 }
 
-/// A name that begins with a point is that of a file that is being written.
+/// Whether a name is that of a run's file. A leading dot marks a file that is being written.
 fn is_run(name: &str) -> bool {
     name.ends_with(ENDING) && !name.starts_with('.')
 }
 
-/// What no run can be.
+/// Says what is impossible in a run, if anything is.
 fn problem_of(run: &HistoryRun) -> Option<String> {
     if run.began.parse::<jiff::Timestamp>().is_err() {
-        return Some(format!("`{}` is no time", run.began));
+        return Some(format!("`{}` is not a time", run.began));
     }
     let is_effect =
         |cell: &HistoryCell| -1.0 < cell.low && cell.low <= cell.effect && cell.effect <= cell.high;
     let odd = run.cells.iter().find(|cell| !is_effect(cell))?;
-    Some(format!("{} {} has no interval that holds its effect", odd.workload, odd.metric.name))
+    Some(format!("{} {} has no interval that contains its effect", odd.workload, odd.metric.name))
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
         for (bytes, words) in [
             (b"{\"format\": 1".to_vec(), "bad.json"),
             (pretty(&HistoryRun { format: 9, ..run("a", "2026-11-21T05:00:00Z", 0.1) }), "9"),
-            (pretty(&run("a", "yesterday", 0.1)), "`yesterday` is no time"),
+            (pretty(&run("a", "yesterday", 0.1)), "`yesterday` is not a time"),
             (pretty(&run("a", "2026-11-21T05:00:00Z", -1.5)), "has no interval"),
         ] {
             std::fs::write(history.join("bad.json"), bytes).unwrap();

@@ -1,7 +1,7 @@
-//! Samples that were measured elsewhere.
+//! Reads samples that were measured elsewhere.
 //!
-//! One row per number, with the columns (CSV, first line names them, any order) or keys (JSON
-//! lines)
+//! A file has one row per number. CSV has these columns, in any order, named by the first line;
+//! JSON lines have them as keys:
 //!
 //! | name | content |
 //! |---|---|
@@ -44,7 +44,7 @@ pub struct Imported {
 pub struct ImportError {
     /// The file.
     pub file: PathBuf,
-    /// Where in the file; absent when the fault is the file's.
+    /// Where in the file; absent when the fault concerns the whole file.
     pub place: Option<Box<Place>>,
     /// What is wrong.
     pub message: String,
@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-/// What some spreadsheets put before UTF-8.
+/// The byte order mark that some spreadsheets put before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads samples, as [`read_with_notes`] does, and drops the notes.
@@ -124,28 +124,28 @@ pub fn read(path: &Path) -> Result<Vec<Comparison>, ImportError> {
     read_with_notes(path).map(|imported| imported.comparisons)
 }
 
-/// Reads samples from CSV or JSON lines: by the name's ending (`.csv`; `.jsonl`, `.ndjson`,
-/// `.json`), else by the first character.
+/// Reads samples from CSV or JSON lines. The ending of the name decides (`.csv`; `.jsonl`,
+/// `.ndjson`, `.json`), or else the first character.
 ///
 /// # Errors
-/// The first fault, with its place: a missing column, a value that is no positive number, the same
-/// (environment, workload, metric, block) twice, a block for some rows and none for others, units
-/// of one metric that do not convert into each other, directions of one metric that disagree.
+/// The first fault, with its place: a missing column, a value that is not a positive number, the
+/// same (environment, workload, metric, block) twice, a block for some rows and none for others,
+/// units of one metric that do not convert into each other, directions of one metric that disagree.
 pub fn read_with_notes(path: &Path) -> Result<Imported, ImportError> {
     parse(path, &load(path)?)
 }
 
-/// The bytes of a file of samples.
+/// Reads the bytes of a file of samples.
 ///
 /// # Errors
-/// It cannot be read, or is too long for the memory of this host.
+/// The file cannot be read, or is too long for the memory of this host.
 pub fn load(path: &Path) -> Result<Vec<u8>, ImportError> {
     crate::files::read_named(path, crate::files::LONGEST_SAMPLES_BYTES)
         .map_err(|error| ImportError::of_file(path, format!("cannot read it: {error}"), ""))
 }
 
-/// As [`read_with_notes`], for bytes that are already here; `path` is for errors and for its
-/// ending.
+/// Parses samples as [`read_with_notes`] does, from bytes that are already read. `path` is used for
+/// errors and for its ending.
 ///
 /// # Errors
 /// As [`read_with_notes`].
@@ -163,7 +163,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
     if is_json { lines::parse(path, bytes) } else { delimited::parse(path, bytes) }
 }
 
-/// As [`parse`], for bytes that are CSV whatever the ending of the name is.
+/// Parses bytes as CSV, whatever the ending of the name.
 ///
 /// # Errors
 /// As [`read_with_notes`].
@@ -172,7 +172,7 @@ pub fn parse_csv(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> {
     delimited::parse(path, bytes)
 }
 
-/// As [`parse`], for bytes that are JSON lines whatever the ending of the name is.
+/// Parses bytes as JSON lines, whatever the ending of the name.
 ///
 /// # Errors
 /// As [`read_with_notes`].

@@ -1,4 +1,4 @@
-//! Run directories.
+//! Stores runs in run directories.
 //!
 //! ```text
 //! weigh-runs/20261121T050000Z-stream/
@@ -14,8 +14,8 @@
 //! A sample is never rewritten. The only bytes that ever leave `samples.jsonl` are those of a last
 //! line that a crash cut short; they are kept in `logs/`, and [`Records::recovered`] says so.
 //!
-//! [`fleet`] keeps the runs of one plan on several machines, [`history`] what runs of many versions
-//! found.
+//! [`fleet`] keeps the runs of one plan on several machines, and [`history`] keeps the results of
+//! runs of many versions.
 //!
 //! [`import`] reads samples that were measured elsewhere, [`export`] writes them for use elsewhere.
 //!

@@ -3,15 +3,15 @@
 use crate::StoreError;
 use std::path::{Path, PathBuf};
 
-/// Longest name within a run directory's name; the file system's own limit of 255 bytes has room
-/// for the time and a number.
+/// The longest name of a plan within a run directory's name. The file system's limit of 255 bytes
+/// leaves room for the time and a number.
 const LONGEST_NAME: usize = 80;
 
-/// The directory that the user means: `last` is the newest run below `parent` by name, a name
-/// without a slash may be one of the runs there, everything else is a path.
+/// Finds the directory that the user means. `last` is the newest run below `parent` by name; a name
+/// without a slash may be one of the runs there; everything else is a path.
 ///
 /// # Errors
-/// [`StoreError::NoRuns`] for `last` when there is none, [`StoreError::NotFound`] when the path
+/// [`StoreError::NoRuns`] for `last` when there are no runs, [`StoreError::NotFound`] when the path
 /// does not exist.
 pub fn resolve(parent: &Path, run: &str) -> Result<PathBuf, StoreError> {
     if run == "last" {
@@ -19,7 +19,7 @@ pub fn resolve(parent: &Path, run: &str) -> Result<PathBuf, StoreError> {
     }
     let path = PathBuf::from(run);
     let below = parent.join(run);
-    // A path that may not be looked at is taken to exist; opening it will give the error.
+    // A path that may not be read is taken to exist; opening it gives the error.
     let is_there = |path: &Path| path.try_exists().unwrap_or(true);
     if is_there(&path) {
         Ok(path)
@@ -66,8 +66,8 @@ fn stamp_of(name: &str) -> Option<&str> {
     shape_is_right.then_some(stamp)
 }
 
-/// The directory's name without a number: RFC 3339 time in its basic form, and what is safe of the
-/// plan's name.
+/// The directory's name without a number: the RFC 3339 time in its basic form, and the safe
+/// characters of the plan's name.
 pub(crate) fn directory_name(started_utc: &str, name: &str) -> String {
     let whole_seconds = started_utc.split(['.', 'Z']).next().unwrap_or_default();
     let stamp: String = whole_seconds.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
@@ -79,7 +79,8 @@ pub(crate) fn directory_name(started_utc: &str, name: &str) -> String {
     format!("{stamp}Z-{safe}")
 }
 
-/// Keeps what needs no quoting in a shell; ASCII, no slash, no leading dot.
+/// Replaces every character that needs quoting in a shell. The result is ASCII, without a slash or
+/// a leading dot.
 pub fn safe_file_name(name: &str) -> String {
     let safe: String = name
         .chars()

@@ -1,4 +1,4 @@
-//! Reading `samples.jsonl` back, whatever a crash left of it.
+//! Reads `samples.jsonl` back, whatever a crash left of it.
 
 use crate::{StoreError, files};
 use rustix::fs::OFlags;
@@ -9,23 +9,24 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use weigh_model::{Record, SAMPLES_FORMAT};
 
-/// What to do about a line that cannot be read. What stands behind it cannot be trusted to belong
-/// to what stands before.
+/// The remedy for a line that cannot be read. The lines after it cannot be trusted to belong to
+/// those before it.
 const REMEDY: &str = "restore the file from a copy, or keep only the lines before this one, and `weigh resume` measures the rest again";
 
-/// What the bytes of a samples file hold.
+/// What a samples file holds.
 #[derive(Debug)]
 pub(crate) struct Parsed {
-    /// Every whole line but the header.
+    /// The records of every whole line but the header.
     pub(crate) records: Vec<Record>,
-    /// Where the last whole line ends; what is beyond was cut short.
+    /// Where the last whole line ends; bytes after it were cut short.
     pub(crate) whole_bytes: usize,
 }
 
-/// The bytes of a samples file; of a long one each CPU reads a part.
+/// Reads the bytes of a samples file. Each CPU reads a part of a long one.
 ///
 /// # Errors
-/// Whatever the file system says; it is longer than files of samples are, or no file of its own.
+/// Errors of the file system; the file is longer than a samples file may be, or is not a regular
+/// file of the directory.
 pub(crate) fn bytes_of(directory: &Path, name: &str) -> std::io::Result<Vec<u8>> {
     let file = files::open(directory, name, OFlags::RDONLY)?;
     let length = file.metadata()?.len();
@@ -48,7 +49,7 @@ pub(crate) fn bytes_of(directory: &Path, name: &str) -> std::io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// How many threads are worth their start for so many bytes.
+/// How many threads are worth their start for `bytes` bytes.
 fn workers_for(bytes: usize) -> usize {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     cpus.min(bytes / WORTH_A_THREAD_BYTES + 1)
@@ -57,8 +58,9 @@ fn workers_for(bytes: usize) -> usize {
 /// Reads every whole line.
 ///
 /// A line is whole when it ends in a newline: the newline is the last byte of its write, and
-/// `append` has not returned before all of it was on disk, so a line without one was never promised
-/// to anybody, nor was a last line with a hole. Long files are read by all CPUs, each a part.
+/// `append` does not return before all of the line is on disk. So a line without a newline was
+/// never promised to anybody, nor was a last line with a hole. All CPUs read long files, each a
+/// part.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, StoreError> {
     if bytes.is_empty() {
         return Err(StoreError::EmptySamples(path.into()));
@@ -92,8 +94,8 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Parsed, StoreError> {
     Ok(Parsed { records, whole_bytes })
 }
 
-/// Where the last whole line ends. A loss of power may leave the end of a line and not what stands
-/// before it, which then reads as zeros: JSON has none.
+/// Where the last whole line ends. A loss of power may leave the end of a line but not its
+/// beginning, which then reads as zeros: JSON has none.
 fn end_of_whole_lines(bytes: &[u8]) -> usize {
     let end_of = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let end = end_of(bytes);
@@ -105,10 +107,10 @@ fn lines_in(text: &[u8]) -> usize {
     text.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Less than this is read before a thread has begun.
+/// A part shorter than this is read before a thread has begun.
 const WORTH_A_THREAD_BYTES: usize = 1 << 20;
 
-/// Cuts whole lines into at most so many parts of whole lines, of about the same length.
+/// Cuts whole lines into at most `count` parts of whole lines, of about the same length.
 fn parts_of(lines: &[u8], count: usize) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), lines);
     for left in (1..=count).rev() {
@@ -124,11 +126,11 @@ fn parts_of(lines: &[u8], count: usize) -> Vec<&[u8]> {
     parts
 }
 
-/// A line that cannot be read, by its place among those of a part, from 0.
+/// A line that cannot be read, by its index within a part, from 0.
 #[derive(Debug)]
 struct Fault {
     index: usize,
-    /// Absent of a second header.
+    /// The reader's error; absent for a second header.
     error: Option<serde_json::Error>,
 }
 
@@ -155,8 +157,8 @@ fn records_of(lines: &[u8]) -> Result<Vec<Record>, Fault> {
         .collect()
 }
 
-/// Reads a line. Nearly all are trials, and begin as [`line_of`] writes them: read as what they
-/// are, they need not be held in memory until their kind is known.
+/// Reads a line. Nearly all lines are trials, and begin as [`line_of`] writes them. Read as trials
+/// directly, they need not be held in memory until their kind is known.
 fn record_of(line: &[u8]) -> serde_json::Result<Record> {
     const TRIAL: &[u8] = br#"{"record":"trial","#;
     match line.starts_with(TRIAL) {
@@ -165,7 +167,8 @@ fn record_of(line: &[u8]) -> serde_json::Result<Record> {
     }
 }
 
-/// The header is read loosely first, so that a newer format is named as that and not as damage.
+/// Checks the header. It is read loosely first, so that a newer format is reported as such and not
+/// as damage.
 fn check_header(path: &Path, line: Option<&[u8]>) -> Result<(), StoreError> {
     let missing = || StoreError::MissingHeader(path.into());
     let header: Value = serde_json::from_slice(line.ok_or_else(missing)?).map_err(|_| missing())?;
@@ -181,7 +184,7 @@ fn check_header(path: &Path, line: Option<&[u8]>) -> Result<(), StoreError> {
     }
 }
 
-/// A record as its line, newline included.
+/// Returns a record as its line, newline included.
 pub(crate) fn line_of(record: &Record) -> Result<Vec<u8>, StoreError> {
     check_finite(record)?;
     let mut line =
@@ -190,8 +193,8 @@ pub(crate) fn line_of(record: &Record) -> Result<Vec<u8>, StoreError> {
     Ok(line)
 }
 
-/// JSON has no NaN and no infinity: such a value would be written as `null`, and the line could not
-/// be read again.
+/// Refuses values that are not finite. JSON has no NaN and no infinity: such a value would be
+/// written as `null`, and the line could not be read again.
 fn check_finite(record: &Record) -> Result<(), StoreError> {
     let Record::Trial(trial) = record else { return Ok(()) };
     let weigh_model::Outcome::Measured { iterations } = &trial.outcome else { return Ok(()) };
@@ -253,8 +256,8 @@ mod tests {
         };
         assert!(read.records.iter().map(of).eq(0..sequence));
 
-        // The record of that sequence stands two lines below: lines count from 1, and the header is
-        // the first.
+        // The record of that sequence is two lines further down: lines count from 1, and the header
+        // is the first.
         for damaged in [0, sequence / 2, sequence - 1] {
             let place = format!("\"sequence\":{damaged},");
             let mut text = String::from_utf8(text.clone()).unwrap();

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use weigh_model::{Effort, HostFacts, Plan, Record, VoidCause, VoidUnit};
 use weigh_store::RunDirectory;
 
-/// Names the run directory to the child.
+/// The environment variable that names the run directory to the child.
 const CHILD: &str = "WEIGH_STORE_TEST_APPENDS_TO";
-/// A child that nobody kills ends by itself.
+/// How long a child lives if nobody kills it.
 const CHILD_LIVES: Duration = Duration::from_secs(30);
 
 fn record(number: u32) -> Record {
@@ -42,7 +42,7 @@ fn nothing_acknowledged_is_lost_when_the_writer_is_killed() {
             }
         }
         child.kill().unwrap();
-        // What the child said before it died counts too.
+        // Records that the child acknowledged before it died count too.
         let acknowledged = lines.last().or(acknowledged).expect("the child appended");
         child.wait().unwrap();
 
@@ -57,7 +57,7 @@ fn nothing_acknowledged_is_lost_when_the_writer_is_killed() {
         );
         on_disk = found;
     }
-    // The lock of the last child went with it.
+    // The lock of the last child ended with it.
     RunDirectory::open_for_append(&path).unwrap();
 }
 

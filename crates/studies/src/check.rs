@@ -21,10 +21,11 @@ pub(crate) use parse::{Placed, PlacedCondition, RESERVED, is_identifier, is_numb
 /// A Q > 98 %              a value itself, only where the quantity is a share
 /// ```
 ///
-/// `and` joins several. A swept quantity is asked for at a point, as in `Q@100`; see [`Point`]. No
-/// other value can be asked for itself, because absolute values of two machines cannot be compared.
+/// `and` joins several. A swept quantity needs a point, as in `Q@100`; see [`Point`]. Apart from
+/// shares, no value can be checked by itself, because absolute values of two machines cannot be
+/// compared.
 ///
-/// A check is printed as it is read.
+/// A check is printed in the form in which it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
     conditions: Vec<Condition>,
@@ -35,43 +36,43 @@ pub struct Check {
 pub enum Condition {
     /// `left` in relation to `factor` times `right`.
     Ratio {
-        /// What is compared.
+        /// The left side.
         left: Term,
         /// The relation.
         relation: Relation,
         /// The factor, above 0.
         factor: f64,
-        /// What it is compared with.
+        /// The right side.
         right: Term,
     },
-    /// The cost of `of` in relation to the baseline arm's.
+    /// The cost of `of` relative to the baseline arm's.
     Overhead {
-        /// Whose cost.
+        /// The arm and quantity.
         of: Term,
         /// The relation.
         relation: Relation,
         /// The limit in per cent: more is worse.
         percent: f64,
     },
-    /// `left` is `right` up to some per cent.
+    /// `left` equals `right` within some per cent.
     Within {
-        /// What is compared.
+        /// The left side.
         left: Term,
         /// How far the ratio may be from 1, per cent, above 0.
         percent: f64,
-        /// What it is compared with.
+        /// The right side.
         right: Term,
     },
     /// An order of the values of one quantity, all in one direction.
     Order {
-        /// The first.
+        /// The first term.
         first: Term,
         /// The arms that follow, each with its relation to the one before; at least one.
         rest: Vec<(Relation, String)>,
     },
     /// The value of a share.
     Absolute {
-        /// Whose value.
+        /// The arm and quantity.
         of: Term,
         /// The relation.
         relation: Relation,
@@ -83,9 +84,9 @@ pub enum Condition {
 /// The value of a quantity on an arm.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term {
-    /// Identifier of the arm.
+    /// The identifier of the arm.
     pub arm: String,
-    /// Identifier of the quantity.
+    /// The identifier of the quantity.
     pub quantity: String,
     /// The point, if the quantity is swept.
     pub point: Option<Point>,
@@ -94,17 +95,17 @@ pub struct Term {
 /// A point of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
-    /// The one with this value of the parameter: `Q@100`.
+    /// The point with this value of the parameter: `Q@100`.
     At(String),
-    /// The smallest that was measured: `Q@first`.
+    /// The smallest measured point: `Q@first`.
     First,
-    /// The largest that was measured: `Q@last`.
+    /// The largest measured point: `Q@last`.
     Last,
-    /// Each of them: the condition must hold at every point. Other terms of the condition that say
-    /// `@all` are taken at the same point.
+    /// Every point: the condition must hold at each. Other terms of the condition that say `@all`
+    /// are taken at the same point.
     All,
-    /// Any of them: the condition must hold at one point at least. Other terms of the condition
-    /// that say `@some` are taken at the same point.
+    /// Any point: the condition must hold at one at least. Other terms of the condition that say
+    /// `@some` are taken at the same point.
     Some,
 }
 
@@ -122,7 +123,7 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// How it is written.
+    /// The sign in a check.
     pub fn sign(self) -> &'static str {
         match self {
             Self::AtLeast => ">=",
@@ -169,7 +170,7 @@ impl Check {
     }
 
     /// The values that the check needs, without repetitions and in its order. `baseline` is the arm
-    /// that overheads are in relation to.
+    /// that overheads are relative to.
     pub fn terms(&self, baseline: &str) -> Vec<Term> {
         let mut terms = Vec::new();
         for term in self.conditions.iter().flat_map(|condition| condition.terms(baseline)) {
@@ -183,7 +184,7 @@ impl Check {
 
 impl Condition {
     /// The values that the condition compares, from left to right. `baseline` is the arm that
-    /// overheads are in relation to.
+    /// overheads are relative to.
     pub fn terms(&self, baseline: &str) -> Vec<Term> {
         match self {
             Self::Ratio { left, right, .. } | Self::Within { left, right, .. } => {
@@ -236,7 +237,7 @@ impl Term {
         Self { arm: arm.into(), ..self.clone() }
     }
 
-    /// The quantity with its point, as a check has it.
+    /// The quantity with its point, as a check spells it.
     fn asked(&self) -> String {
         match &self.point {
             None => self.quantity.clone(),
@@ -244,7 +245,7 @@ impl Term {
         }
     }
 
-    /// How it is written on the right of `left`, without a quantity that is the same.
+    /// The text to the right of `left`, which omits an equal quantity.
     fn behind(&self, left: &Self) -> String {
         match (&self.quantity, &self.point) == (&left.quantity, &left.point) {
             true => self.arm.clone(),

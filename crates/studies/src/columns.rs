@@ -4,7 +4,7 @@ use crate::study::{Arm, Experiment, Place};
 use std::collections::BTreeMap;
 use weigh_model::{EnvironmentSpec, SpecError, nearest, parse_environment_list};
 
-/// A column of an experiment, as it is to be measured.
+/// A column of an experiment to be measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// Identifier of the arm; for a column that the user adds, its environment in lower-case
@@ -22,7 +22,7 @@ pub struct Column {
     pub missing: Option<String>,
 }
 
-/// Which environments the user wants as columns, beside what the study says.
+/// The environments that the user wants as columns, in addition to those of the study.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnChoice {
     /// Environments that replace those of arms, by the identifier of the arm.
@@ -41,7 +41,7 @@ pub struct ColumnError {
     pub error: SpecError,
 }
 
-/// The acceleration that boots to prove itself.
+/// The name of hardware acceleration. Any other acceleration may emulate.
 const KVM: &str = "kvm";
 
 impl ColumnChoice {
@@ -50,7 +50,7 @@ impl ColumnChoice {
     /// its platform has such a key.
     ///
     /// # Errors
-    /// What is no environment, arms that do not exist, and emulation in the place of KVM.
+    /// Text that is not an environment, arms that do not exist, and emulation in place of KVM.
     pub fn parse(
         arms: &[String],
         on: &[String],
@@ -129,7 +129,7 @@ fn parse_arm(
     if emulates && arms.iter().any(needs_kvm) {
         return Err(fault(
             id.len() + 1..text.len(),
-            format!("`{spec}` may emulate, and emulation stands for no KVM"),
+            format!("`{spec}` may emulate, and emulation cannot stand in for KVM"),
             format!("add it as a column of its own: --on '{spec}'"),
         ));
     }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::library;
 
-    /// As the platforms have it: a VM emulates unless it is told to use KVM.
+    /// The rule of the platforms: a VM emulates unless it is told to use KVM.
     fn acceleration(spec: &EnvironmentSpec) -> Option<String> {
         match spec.platform.as_str() {
             "kvm" | "kvm-tuned" => Some("kvm".into()),
@@ -194,7 +194,7 @@ mod tests {
         let pxz = "felter-2014/table-1/pxz";
         for emulated in ["kvm=qemu:accel=tcg", "kvm=tcg", "kvm=qemu", "kvm-tuned=libvirt:accel=tcg"] {
             let refused = choice(&[emulated], &[], pxz).unwrap_err().to_string();
-            assert!(refused.contains("emulation stands for no KVM"), "{emulated}: {refused}");
+            assert!(refused.contains("emulation cannot stand in for KVM"), "{emulated}: {refused}");
         }
         for proven in ["kvm=kvm:cpu=host", "kvm=libvirt:accel=kvm", "kvm=ssh:host=192.0.2.7", "docker=podman"]
         {

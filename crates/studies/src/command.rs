@@ -5,11 +5,11 @@ use crate::study::{Command, Experiment, Quantity, Statistic};
 use std::collections::BTreeMap;
 use weigh_model::Plan;
 
-/// Options that a soak does not take, because it lasts for its time.
+/// Options that a soak does not take, because it has a fixed duration.
 const NOT_FOR_SOAK: [&str; 3] = ["--blocks", "--precision", "--budget"];
 
-/// The command that measures an experiment in these columns, as words without `weigh`. What the
-/// study says comes after what is added. None if no column can be measured.
+/// The command that measures an experiment in these columns, as words without `weigh`. The study's
+/// own arguments follow the added ones. `None` if no column can be measured.
 pub fn experiment_command(
     experiment: &Experiment,
     columns: &[Column],
@@ -37,14 +37,14 @@ pub fn experiment_command(
     if measure.command == Command::Run && experiment.quantities.iter().any(is_of_a_distribution) {
         words.extend(["--slices".into(), "off".into()]);
     }
-    // In this order, because a command for the guest ends the words.
+    // The order matters, because a command for the guest ends the words.
     words.extend(of_size.iter().cloned());
     words.extend(measure.arguments.iter().cloned());
     Some(words)
 }
 
-/// The environment that the plan of an experiment has for each column that was measured, by the
-/// identifier of the column. The plan has them in the order in which they were given.
+/// The environment in the plan of an experiment for each measured column, by the identifier of the
+/// column. The plan has them in the order in which they were given.
 pub fn environment_names(
     columns: &[Column],
     without: &BTreeMap<String, String>,
@@ -60,8 +60,8 @@ pub fn environment_names(
     measured().filter_map(name).collect()
 }
 
-/// Whether a quantity says how the values of the blocks are distributed. In slices, which share the
-/// noise of the host, they spread otherwise than the whole trials of a paper.
+/// Whether a quantity describes the distribution of the blocks' values. Slices share the noise of
+/// the host, so they spread differently from the whole trials of a paper.
 fn is_of_a_distribution(quantity: &Quantity) -> bool {
     let statistic = quantity.from.measurand().map(|measurand| measurand.statistic);
     !matches!(statistic, None | Some(Statistic::Mean | Statistic::Median))
@@ -97,7 +97,7 @@ fn effort(command: Command, size: &str, options: &[String]) -> Vec<String> {
     taken
 }
 
-/// Words as a shell takes them.
+/// Words, quoted for a shell.
 pub fn shell_quoted(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     let quote = |word: &String| {

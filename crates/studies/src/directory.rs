@@ -24,7 +24,7 @@ const STATE: &str = "study.json";
 /// The longest state, bytes.
 const LONGEST_BYTES: u64 = 64 << 20;
 
-/// What was asked for, and how far it came.
+/// The request for a study, and its progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StudyState {
     /// Version of the file.
@@ -45,7 +45,7 @@ pub struct StudyState {
     pub experiments: Vec<ExperimentState>,
 }
 
-/// How far an experiment came.
+/// The progress of an experiment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentState {
     /// Its name in the study.
@@ -76,7 +76,7 @@ pub enum DirectoryError {
     /// There are files in it already.
     #[error("{} exists and is not empty", .0.display())]
     NotEmpty(PathBuf),
-    /// The file system's own.
+    /// The file system reported an error.
     #[error("cannot {action} {}", path.display())]
     Io {
         /// What failed, as a verb with its object.
@@ -111,11 +111,11 @@ pub enum DirectoryError {
         name: String,
     },
     /// The state names a run that is not in the directory.
-    #[error("{}: `{run}` is no run directory in the study's own", file.display())]
+    #[error("{}: `{run}` is not a run directory inside the study's", file.display())]
     Outside {
         /// The file.
         file: PathBuf,
-        /// As it is named.
+        /// Its name in the state.
         run: String,
     },
     /// The study in the state is wrong.
@@ -137,7 +137,7 @@ impl DirectoryError {
                 Some("give --out another directory, or continue this study: `weigh resume DIR`")
             }
             Self::Damaged { .. } => {
-                Some("the runs of its experiments are whole: `weigh show DIR/EXPERIMENT` shows each")
+                Some("the runs of its experiments are intact: `weigh show DIR/EXPERIMENT` shows each")
             }
             Self::Newer { .. } => Some("use the version of weigh that made it, or a newer one"),
             Self::NoExperiment { .. } | Self::Outside { .. } => {
@@ -157,7 +157,7 @@ pub struct StudyDirectory {
 }
 
 impl StudyDirectory {
-    /// Whether a directory is one of a study.
+    /// Whether a directory belongs to a study.
     pub fn is_one(path: &Path) -> bool {
         path.join(STATE).is_file()
     }
@@ -165,7 +165,7 @@ impl StudyDirectory {
     /// Creates the directory.
     ///
     /// # Errors
-    /// It exists and is not empty; the file system's own.
+    /// It exists and is not empty; errors of the file system.
     pub fn create(path: &Path, study: &Study, state: StudyState) -> Result<Self, DirectoryError> {
         if std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(DirectoryError::NotEmpty(path.into()));
@@ -188,7 +188,7 @@ impl StudyDirectory {
             .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
             .map_err(failed)?;
         let damaged = |source| DirectoryError::Damaged { file: file.clone(), source };
-        // A newer format may have another shape, which is no damage.
+        // A newer format may have another shape, which is not damage.
         let loose: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
         if let Some(found) = loose["format"].as_u64().filter(|format| *format > u64::from(FORMAT)) {
             return Err(DirectoryError::Newer { file, found });
@@ -204,17 +204,17 @@ impl StudyDirectory {
         Ok(Self { path: path.into(), state, study })
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was asked for, and how far it came.
+    /// The request for the study, and its progress.
     pub fn state(&self) -> &StudyState {
         &self.state
     }
 
-    /// The study as it was when it was asked for.
+    /// The study as it was when it was requested.
     pub fn study(&self) -> &Study {
         &self.study
     }
@@ -245,7 +245,7 @@ impl StudyDirectory {
     /// Changes the state of an experiment and saves it.
     ///
     /// # Errors
-    /// The file system's own.
+    /// Errors of the file system.
     pub fn update(
         &mut self,
         at: usize,
@@ -262,7 +262,7 @@ impl StudyDirectory {
 }
 
 impl StudyState {
-    /// A study that was just asked for.
+    /// The state of a study that was just requested.
     pub fn new(study: &Study, size: &str) -> Self {
         Self {
             format: FORMAT,
@@ -277,7 +277,7 @@ impl StudyState {
     }
 }
 
-/// Whether a name is one of an entry of the directory, and no link if it is there.
+/// Whether a name is that of an entry of the directory, and the entry is not a symbolic link.
 fn is_below(directory: &Path, name: &str) -> bool {
     let mut parts = Path::new(name).components();
     let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));

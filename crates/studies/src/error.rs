@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A study that cannot be used, and where it is wrong.
+/// A study that cannot be used, and the place of the fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", file.display())]
 pub struct StudyError {

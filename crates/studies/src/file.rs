@@ -178,7 +178,8 @@ struct ReanalyseFile {
     note: Option<Text>,
 }
 
-/// An experiment that was read, with the places of its names, which other experiments may have too.
+/// An experiment that was read, with the places of its names, because another experiment may have
+/// them too.
 struct Read {
     experiment: Experiment,
     name: Range<usize>,
@@ -205,7 +206,7 @@ pub fn read_study(file: &Path, text: &str) -> Result<Study, StudyError> {
     Ok(study)
 }
 
-/// Reads a study from a file for itself and one for each of its experiments.
+/// Reads a study from one file for its head and one for each of its experiments.
 pub(crate) fn read_folder(study: (&Path, &str), experiments: &[(&Path, &str)]) -> Result<Study, StudyError> {
     let (file, text) = study;
     let in_file = |fault: Fault| fault.in_file(file, text);
@@ -248,7 +249,7 @@ fn add(study: &mut Study, read: Read) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A fault at the name of a study that is right otherwise.
+/// A fault at the name of a study that is otherwise correct.
 pub(crate) fn at_name(text: &str, message: String, help: &str) -> Fault {
     let document = DeTable::parse(text).ok();
     let name = document.as_ref().and_then(|document| document.get_ref().get("name"));
@@ -274,7 +275,7 @@ fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fault> {
     })
 }
 
-/// A key that does not exist and those that do, from serde's message: the error type does not tell.
+/// An unknown key and the known ones, from serde's message: the error type does not have them.
 fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2);
     Some((quoted.next()?, quoted.collect()))
@@ -289,7 +290,7 @@ fn single_brackets<'t>(text: &'t str, span: Range<usize>, message: &str) -> Opti
     Some((end - key.len()..end, key))
 }
 
-/// The key that is missing, from serde's message: the error type does not tell.
+/// The missing key, from serde's message: the error type does not have it.
 fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.split_once('`').map(|(key, _)| key)
 }

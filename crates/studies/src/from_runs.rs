@@ -15,14 +15,14 @@ use std::path::Path;
 use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, HostFacts, Plan};
 use weigh_report::Report;
 
-/// What the user says of the study.
+/// The user's description of the study.
 #[derive(Debug, Clone, Default)]
 pub struct Header {
-    /// Name by which it is asked for; default: what was measured.
+    /// The name of the study; by default that of the plan.
     pub name: Option<String>,
     /// Its title.
     pub title: Option<String>,
-    /// Who measured it.
+    /// The authors.
     pub authors: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct RunSource<'a> {
     pub plan: &'a Plan,
     /// The host that it was measured on.
     pub host: &'a HostFacts,
-    /// What it measured.
+    /// The report of the run.
     pub report: Report,
     /// The command that measures it again.
     pub measure: Measure,
@@ -50,32 +50,32 @@ pub enum FromRunsError {
     Name {
         /// The name.
         name: String,
-        /// One that is like it.
+        /// A similar name that is allowed.
         like: String,
     },
-    /// There is no value.
+    /// The run has no value.
     #[error("nothing was measured in {run}")]
     NothingMeasured {
         /// The run.
         run: String,
     },
-    /// What was written is no study: a defect.
+    /// The written text is not a study: a defect.
     #[error(transparent)]
     Study(#[from] StudyError),
 }
 
 /// The text of a study's file. Its first lines have the command that repeats the runs; `file` is
-/// where the study will be.
+/// the path that the study will have.
 ///
 /// # Errors
 /// A run without values; a name that no study can have.
 ///
 /// # Panics
-/// Without a run.
+/// If there is no run.
 pub fn study_file(runs: &[RunSource<'_>], header: &Header, file: &str) -> Result<String, FromRunsError> {
     let study = study(runs, header)?;
     let text = study.to_toml();
-    // A fault would otherwise be found by somebody who has only the file.
+    // Otherwise, a fault would be found by somebody who has only the file.
     let read = read_study(Path::new(file), &text)?;
     debug_assert_eq!(read, study, "what is written is read as the same");
     let mut repeat = vec!["study".to_string(), "--file".into(), file.into()];
@@ -91,7 +91,7 @@ fn names(runs: &[RunSource<'_>]) -> String {
     runs.iter().map(|run| run.run.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The options of `weigh study` that repeat a run as it was.
+/// The options of `weigh study` that repeat a run with the same effort.
 fn effort(plan: &Plan) -> Vec<String> {
     let size = plan.workloads.first().map_or("standard", |workload| workload.size.as_str());
     let mut words = Vec::new();
@@ -127,7 +127,7 @@ fn study(runs: &[RunSource<'_>], header: &Header) -> Result<Study, FromRunsError
     })
 }
 
-/// The name that the user gives, or else the plan's, spelled as names of studies are.
+/// The name that the user gives, or else that of the plan, spelled like names of studies.
 fn name(header: &Header, plan: &Plan) -> Result<String, FromRunsError> {
     let Some(name) = &header.name else { return Ok(slug(&plan.name)) };
     let like = slug(name);
@@ -185,7 +185,7 @@ fn arms(plan: &Plan) -> Vec<Arm> {
     let arm = |environment: &EnvironmentPlan| Arm {
         id: fresh(&mut taken, &short(environment)),
         label: environment.name.clone(),
-        // The name has what the user typed, and makes explicit what must not be hidden.
+        // The name contains what the user typed, and states explicitly what must not be hidden.
         place: Place::On(canonical(&environment.name).unwrap_or_else(|| environment.spec.clone())),
         note: None,
         today: false,
@@ -193,7 +193,7 @@ fn arms(plan: &Plan) -> Vec<Arm> {
     plan.environments.iter().map(arm).collect()
 }
 
-/// A short name that tells an environment from others: its label if the user gave one.
+/// A short name that distinguishes an environment from others: its label if the user gave one.
 fn short(environment: &EnvironmentPlan) -> String {
     match environment.spec.get("label") {
         Some(label) => format!("{}-{label}", environment.spec.platform),
@@ -201,7 +201,7 @@ fn short(environment: &EnvironmentPlan) -> String {
     }
 }
 
-/// The environment as the file of a study is read.
+/// The environment in the form in which the file of a study is read.
 fn canonical(name: &str) -> Option<EnvironmentSpec> {
     let spec = EnvironmentSpec::parse(name).ok()?;
     EnvironmentSpec::parse(&spec.to_string()).ok()
@@ -262,7 +262,7 @@ fn fresh(taken: &mut BTreeSet<String>, text: &str) -> String {
     id
 }
 
-/// A text spelled as names of studies and identifiers in checks are: lower-case letters, digits and
+/// A text spelled like names of studies and identifiers in checks: lower-case letters, digits and
 /// single hyphens.
 fn slug(text: &str) -> String {
     /// Words with a meaning of their own in a check.

@@ -21,7 +21,7 @@ pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
         let mut grades = conditions().filter_map(graded);
         grades.any(|grade| grade == Grade::Differs)
     };
-    // Two bounds of one ratio look at it twice.
+    // Two bounds of one ratio would list it twice.
     let mut known = BTreeSet::new();
     seen.retain(|one: &Seen| known.insert(one.what.clone()));
     let grade = match graded {
@@ -39,7 +39,7 @@ pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     }
 }
 
-/// Statements of a condition that must all hold, each at one point.
+/// The number of statements of a condition that must all hold, each at one point.
 fn together(measured: &Measured<'_>, condition: &Condition) -> usize {
     let links = if let Condition::Order { rest, .. } = condition { rest.len() } else { 1 };
     match condition.every() {
@@ -48,7 +48,7 @@ fn together(measured: &Measured<'_>, condition: &Condition) -> usize {
     }
 }
 
-/// The points of the quantity that a condition asks for at several.
+/// The points of the quantity that a condition checks at several points.
 fn points_of(measured: &Measured<'_>, condition: &Condition) -> Vec<String> {
     let terms = condition.terms(&measured.experiment.baseline);
     let swept = terms.iter().find(|term| term.point.as_ref() == condition.every());
@@ -56,8 +56,8 @@ fn points_of(measured: &Measured<'_>, condition: &Condition) -> Vec<String> {
     quantity.map(|quantity| measured.points(quantity)).unwrap_or_default()
 }
 
-/// Grades a condition at every point that it asks for, as one of so many statements that must all
-/// hold.
+/// Grades a condition at every point that it names. `together` is the number of statements of the
+/// claim that must all hold.
 fn grade_condition(
     measured: &Measured<'_>,
     condition: &Condition,
@@ -68,7 +68,7 @@ fn grade_condition(
     let Some(every) = condition.every() else { return grade_at_point(measured, condition, among, seen) };
     let points = points_of(measured, condition);
     if points.is_empty() {
-        // A point that does not exist, for the reason why there is none.
+        // Grade at a point that does not exist, to get the reason why there is none.
         return grade_at_point(measured, &condition.at(""), among, seen);
     }
     let among = Among { holds: if *every == Point::All { 1 } else { points.len() }, ..among };
@@ -180,7 +180,7 @@ fn between(measured: &Measured<'_>, left: &Term, right: &Term) -> Result<Ratio, 
     ratio((&one.0, one.1), (&other.0, other.1))
 }
 
-/// The point of a sweep that a term asks for; none if its quantity is not swept.
+/// The point of a sweep that a term names; `None` if its quantity is not swept.
 fn point(measured: &Measured<'_>, quantity: &Quantity, term: &Term) -> Result<Option<String>, Unavailable> {
     let Some(asked) = &term.point else { return Ok(None) };
     let points = measured.points(quantity);
@@ -214,7 +214,7 @@ fn of_overhead(of: &Term, ratio: &Ratio) -> Seen {
     }
 }
 
-/// As a check says it.
+/// The overhead in the words of a check.
 fn overhead_term(of: &Term) -> String {
     let point = of.point.as_ref().map(|point| format!("@{point}")).unwrap_or_default();
     format!("{} overhead of {}{point}", of.arm, of.quantity)
@@ -271,7 +271,7 @@ mod tests {
     fn a_cell_with_failed_trials_is_not_graded() {
         assert_eq!(graded(30, 0), ClaimGrade::Checked(Grade::Holds));
         let ClaimGrade::NotRun { not_run } = graded(30, 1) else { panic!("a trial failed") };
-        assert!(not_run.contains("nothing is concluded of xz in docker:net=host: FAILED"), "{not_run}");
+        assert!(not_run.contains("nothing is concluded about xz in docker:net=host: FAILED"), "{not_run}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Published studies: their data, and what a measurement of this host says of them.
+//! Published studies: their data, and how a measurement on this host compares.
 //!
 //! A study is what somebody measured and published: platforms, quantities, printed numbers, and
 //! claims of the text. Each of its experiments also says how weigh measures the same, so that both
-//! can be shown side by side. The built-in studies are the files of `studies/`; users bring their
+//! can be shown side by side. The built-in studies are the files of `studies/`; users can add their
 //! own in the same form, without compiling anything.
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //!                         \--- published numbers, claims ---> grades, StudyReport <---/
 //! ```
 //!
-//! Nothing is measured, printed or rendered here. [`Library`] describes the files, [`Check`] how
-//! claims are written. Where the study's own logs are at hand, [`reanalyse()`] puts their values in
-//! the place of a run's.
+//! Nothing is measured, printed or rendered here. [`Library`] describes the files, [`Check`] the
+//! form of claims. If the study's own logs are available, [`reanalyse()`] takes their values
+//! instead of a run's.
 
 mod check;
 mod columns;

@@ -97,7 +97,7 @@ const EMBEDDED: &[Embedded] = embedded![
     ],
 ];
 
-/// All studies that users can ask for.
+/// All studies that a user can name.
 ///
 /// # A study
 /// A study is one TOML file. A built-in study is a folder instead: `study.toml` has the first part,
@@ -212,7 +212,7 @@ pub struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// The name that stands for exactly this experiment, such as `felter-2014/table-1/pxz`.
+    /// The full name of exactly this experiment, such as `felter-2014/table-1/pxz`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.study.name, self.experiment.name)
     }
@@ -282,7 +282,7 @@ impl Library {
         self.studies.iter().find(|study| study.name == name)
     }
 
-    /// The experiments that a name stands for, in the order of the study: all of a study
+    /// The experiments that a name refers to, in the order of the study: all of a study
     /// (`felter-2014`), the one with that name (`felter-2014/table-1/pxz`), or else those of the
     /// group with that name (`felter-2014/table-1`) and those that have it as a further name.
     ///
@@ -328,7 +328,7 @@ impl Library {
     }
 }
 
-/// The experiments of a study that a name stands for.
+/// The experiments of a study that a name refers to.
 fn named<'a>(study: &'a Study, wanted: Option<&str>) -> Vec<&'a Experiment> {
     let Some(wanted) = wanted else { return study.experiments.iter().collect() };
     if let Some(exact) = study.experiment(wanted) {

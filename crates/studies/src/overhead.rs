@@ -3,14 +3,14 @@
 use crate::study::{Experiment, PublishedValue, Spread, Study};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// The published cost of an arm in relation to the baseline arm, per operation: 0.04 is 4 % more.
-/// More is worse for every quantity, so rates are inverted.
+/// The published cost of an arm relative to the baseline arm, per operation: 0.04 is 4 % more. More
+/// is worse for every quantity, so rates are inverted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PublishedOverhead {
     /// The overhead of the printed values, or of the medians if boxes are printed.
     pub overhead: f64,
-    /// Lower and upper end of its 95 % confidence interval, if spread and number of runs are
-    /// printed for both arms.
+    /// Lower and upper end of its 95 % confidence interval, if the spread and the number of runs
+    /// are printed for both arms.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -28,8 +28,8 @@ impl Study {
 }
 
 impl Experiment {
-    /// The published overhead of an arm, at a point if the quantity is swept. None if the arm or
-    /// the baseline has no published value, and none for the baseline itself.
+    /// The published overhead of an arm, at a point if the quantity is swept. `None` for the
+    /// baseline itself, and if the arm or the baseline has no published value.
     ///
     /// The interval is that of the difference of two independent log means: standard errors by the
     /// delta method, degrees of freedom by Welch and Satterthwaite. Studies measured one platform

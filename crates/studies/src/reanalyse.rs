@@ -1,7 +1,7 @@
 //! The raw logs of a study, analysed by our statistics.
 //!
-//! Nothing is measured. The values of the logs stand in for those of a run, without blocks, and
-//! everything else is as in a study that was measured here: the same tables, the same grades.
+//! Nothing is measured. The values of the logs replace those of a run, without blocks. Everything
+//! else is as in a study that was measured here: the same tables, the same grades.
 
 use crate::columns::{Column, ColumnChoice};
 use crate::directory::ExperimentState;
@@ -20,11 +20,11 @@ use weigh_workloads::parsers::{LogFault, LoggedRun, is_in, log_unit, logged_runs
 /// The largest file that is read. The logs of the studies are below one megabyte.
 const LARGEST_BYTES: u64 = 256 << 20;
 
-/// A study from its logs.
+/// The result of reanalysing the logs of a study.
 pub struct Reanalysed {
-    /// The report, as of a study that was measured.
+    /// The report, in the form of a measured study's.
     pub report: StudyReport,
-    /// Logs that cannot be used. Their values are missing from the report, and nothing else.
+    /// Logs that cannot be used. The report lacks their values and nothing else.
     pub damaged: Vec<LogError>,
 }
 
@@ -32,13 +32,13 @@ pub struct Reanalysed {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct LogError {
-    /// What is wrong with which file.
+    /// What is wrong, and with which file.
     pub message: String,
     /// What to do about it.
     pub help: String,
     /// Why the file cannot be read.
     pub source: Option<io::Error>,
-    /// The file, and its line that is wrong.
+    /// The file, and the line that is wrong.
     pub line: Option<(String, String)>,
 }
 
@@ -67,13 +67,13 @@ pub fn reanalyse(study: &Study, names: &[&str], directory: &Path) -> Reanalysed 
 }
 
 fn warnings(damaged: &[LogError]) -> Vec<String> {
-    let unpaired = "UNPAIRED: the platforms were measured one after the other; whatever the machine drifted meanwhile is part of every \
+    let unpaired = "UNPAIRED: the platforms were measured one after the other; any drift of the machine in the meantime is part of every \
                     difference, and no statistic can take it out; weigh study measures in blocks";
     let of_log = |error: &LogError| format!("not used: {error}; {}", error.help);
     std::iter::once(unpaired.to_string()).chain(damaged.iter().map(of_log)).collect()
 }
 
-/// Why there are no values of an arm.
+/// Why an arm has no values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum NoValues {
     /// The study has no such log.
@@ -87,15 +87,15 @@ enum NoValues {
     Damaged(String),
 }
 
-/// Values of an arm by point.
+/// The values of an arm by point.
 type Values = Result<BTreeMap<Option<String>, Vec<f64>>, NoValues>;
 
-/// What the logs of an experiment hold.
+/// The contents of the logs of an experiment.
 struct Logs<'a> {
     experiment: &'a Experiment,
-    /// By quantity and arm, for those whose logs the study names.
+    /// The values by quantity and arm, for those whose logs the study names.
     values: BTreeMap<(String, String), Values>,
-    /// Which files were read, and what a reader should know of them.
+    /// Which files were read, and what a reader should know about them.
     remarks: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Logs<'a> {
         logs
     }
 
-    /// The report, as of an experiment that was measured.
+    /// The report, in the form of a measured experiment's.
     fn report(self) -> ExperimentReport {
         let experiment = self.as_measured();
         let analysis = self.analysis(&experiment);
@@ -157,15 +157,15 @@ impl<'a> Logs<'a> {
         };
         let mut drawn = run.report("");
         drawn.command = String::new();
-        // These say how the arm is measured here, which it is not.
+        // These describe how the arm is measured here, which it was not.
         drawn.arms.iter_mut().for_each(|arm| (arm.on, arm.note) = (None, None));
         drawn.remarks = self.remarks.iter().cloned().chain(of_analysis(&report.analysis)).collect();
         drawn
     }
 
-    /// The experiment with its logs in the place of workloads. The programs are the study's own, so
-    /// nothing replaces them. Each quantity is a workload, since several may come from one workload
-    /// here.
+    /// The experiment with its logs instead of workloads. The programs are the study's own, so
+    /// nothing replaces them. Each quantity is a workload, since several quantities may come from
+    /// one workload here.
     fn as_measured(&self) -> Experiment {
         let from = |quantity: &Quantity| match quantity.from.measurand() {
             Some(measurand) if self.names(&quantity.id) => Origin::Cells(Measurand {
@@ -192,7 +192,7 @@ impl<'a> Logs<'a> {
         self.experiment.reanalyse.iter().any(|named| named.quantity == quantity)
     }
 
-    /// Why there are no values of an arm; none if there are some.
+    /// Why an arm has no values; `None` if it has some.
     fn no_values(&self, arm: &str) -> Option<NoValues> {
         let mut of_arm = self.values.iter().filter(|((_, of), _)| of == arm).map(|(_, values)| values);
         if of_arm.clone().any(Result::is_ok) {
@@ -201,7 +201,7 @@ impl<'a> Logs<'a> {
         Some(of_arm.find_map(|values| values.clone().err()).unwrap_or(NoValues::NoLogNamed))
     }
 
-    /// Why there are no values at all: first of the baseline.
+    /// Why there are no values at all. The reason of the baseline comes first.
     fn not_run(&self) -> String {
         if self.experiment.reanalyse.is_empty() {
             return "the study names no raw logs of this experiment".into();
@@ -246,7 +246,7 @@ impl<'a> Logs<'a> {
         analyse(&comparisons, &options)
     }
 
-    /// The points at which any arm has values; a single one without a name if no arm has.
+    /// The points at which any arm has values; a single unnamed one if none has.
     fn points(&self, quantity: &Quantity) -> Vec<Option<String>> {
         let of_quantity = self.values.iter().filter(|((id, _), _)| *id == quantity.id);
         let points: BTreeSet<Option<String>> = of_quantity
@@ -302,7 +302,7 @@ enum FileError {
     Damaged(Box<LogError>),
 }
 
-/// The runs of one file that count.
+/// The counted runs of one file.
 fn of_file(
     named: &Reanalyse,
     quantity: &Quantity,
@@ -345,7 +345,7 @@ fn fault_of(path: &Path, text: &str, message: String) -> FileError {
     FileError::Damaged(Box::new(at(path, text, LogFault { line: None, message, help })))
 }
 
-/// A fault at its place.
+/// A fault with its place in the file.
 fn at(path: &Path, text: &str, fault: LogFault) -> LogError {
     let name = path.display().to_string();
     let place = fault.line.map(|line| format!(", line {line}")).unwrap_or_default();
@@ -358,8 +358,8 @@ fn at(path: &Path, text: &str, fault: LogFault) -> LogError {
     }
 }
 
-/// The text of a file of the directory that is no larger than a log. Logs are others' files:
-/// neither they nor the study that names them lead elsewhere.
+/// The text of a file of the directory, up to the size limit of logs. Logs come from others, so
+/// neither they nor the study that names them may lead outside the directory.
 fn read_log(directory: &Path, log: &Path) -> Result<String, LogError> {
     let bytes = weigh_store::files::read(directory, &log.to_string_lossy(), LARGEST_BYTES);
     let unreadable = |source: io::Error| LogError {
@@ -383,7 +383,7 @@ fn by_point(
     values
 }
 
-/// Where the values of an arm come from, and how many there are if the study says another number.
+/// The source of an arm's values, and their number if the study states another.
 fn of_runs(named: &Reanalyse, arm: &str, values: &Values) -> Vec<String> {
     let Ok(values) = values else { return Vec::new() };
     let counts: BTreeSet<usize> = values.values().map(Vec::len).collect();
@@ -404,7 +404,7 @@ fn of_runs(named: &Reanalyse, arm: &str, values: &Values) -> Vec<String> {
     remarks
 }
 
-/// What the statistics say that the paper could not have concluded.
+/// Limits of the conclusions that the statistics find, and that the paper does not mention.
 fn of_analysis(analysis: &Analysis) -> Vec<String> {
     let mut remarks = Vec::new();
     let once = |cell: &&Cell| cell.n == 1 && cell.environment != analysis.baseline;

@@ -1,4 +1,4 @@
-//! The report of a study: what was published beside what was measured here.
+//! The report of a study: published numbers beside those measured here.
 
 use crate::columns::Column;
 use crate::command::{experiment_command, shell_quoted};
@@ -17,8 +17,8 @@ use weigh_report::study::{
 use weigh_stats::{Interval, Ratio, Summary};
 use weigh_store::RunDirectory;
 
-/// The report of what a study has measured so far. `report` makes that of a run; `this_host` is
-/// shown if nothing has been measured yet.
+/// The report of what a study has measured so far. `report` makes the report of a run; `this_host`
+/// is shown if nothing has been measured yet.
 ///
 /// # Errors
 /// A run cannot be read; the state is damaged.
@@ -153,7 +153,7 @@ impl ExperimentRun<'_> {
         }
     }
 
-    /// What a reader should know of the run.
+    /// What a reader should know about the run.
     fn remarks(&self) -> Vec<String> {
         let Some(report) = self.report else { return Vec::new() };
         let mut remarks = Vec::new();
@@ -284,15 +284,15 @@ impl ExperimentRun<'_> {
                 Ok(Values::Cell(cell, _)) => cell.flags.iter().map(ToString::to_string).collect(),
                 _ => Vec::new(),
             },
-            // The reason stands with the arm if that was not run, and with the row if nothing
-            // measures the quantity.
+            // If the arm was not run, the arm has the reason; if nothing measures the quantity, the
+            // row has it.
             missing: values.err().map(|reason| reason.to_string()).filter(|_| {
                 !self.state.without.contains_key(&column.id) && !matches!(quantity.from, Origin::Text { .. })
             }),
         }
     }
 
-    /// The cost in a column in relation to the baseline's.
+    /// The cost in a column relative to the baseline's.
     fn costs(
         &self,
         measured: &Measured<'_>,
@@ -305,7 +305,7 @@ impl ExperimentRun<'_> {
             return None;
         }
         let statistic = statistic_of(quantity);
-        // A spread or a quantile is no cost.
+        // A spread or a quantile is not a cost.
         if !matches!(statistic, Some(Statistic::Mean | Statistic::Median)) {
             return None;
         }
@@ -315,14 +315,14 @@ impl ExperimentRun<'_> {
     }
 }
 
-/// A published overhead as a ratio of costs, with an interval as wide as the printed numbers give.
+/// A published overhead as a ratio of costs, with the interval that the printed numbers give.
 fn published_ratio(published: PublishedOverhead) -> Ratio {
     let spread = published.interval.map(|(low, high)| (high.ln_1p() - low.ln_1p()) / 2.0 / NORMAL);
     Ratio::published(published.overhead.ln_1p(), spread.map(|error| (error, MANY)))
 }
 
-/// The 97.5 % quantile of the normal distribution, and degrees of freedom at which Student's t has
-/// the same.
+/// The 97.5 % quantile of the normal distribution, and a number of degrees of freedom at which
+/// Student's t has the same.
 const NORMAL: f64 = 1.959_963_984_540_054;
 const MANY: f64 = 1e6;
 
@@ -345,7 +345,7 @@ fn printed(block: &study::Published, value: &PublishedValue) -> PublishedNumber 
     }
 }
 
-/// A measured number in the unit of the quantity, or in its own if that is another.
+/// A measured number in the unit of the quantity, or in its own unit if that is of another kind.
 fn number_of(quantity: &Quantity, values: &Values<'_>) -> Option<MeasuredNumber> {
     let statistic = statistic_of(quantity).unwrap_or_default();
     let (unit, factor) = Unit::normalise(&quantity.unit);

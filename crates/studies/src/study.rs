@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{Better, EnvironmentSpec};
 
-/// One paper or report, or a comparison of a user's own.
+/// One paper or report, or a user's own comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
     /// Its name, such as `felter-2014`.
@@ -16,11 +16,11 @@ pub struct Study {
     pub authors: String,
     /// Where and when it was published.
     pub published: String,
-    /// Hardware and software on which it was measured.
+    /// The hardware and software on which it was measured.
     pub host: String,
     /// How it was measured: order, repetitions, spread.
     pub method: String,
-    /// Its experiments, in its order.
+    /// Its experiments, in the study's order.
     pub experiments: Vec<Experiment>,
 }
 
@@ -29,7 +29,7 @@ pub struct Study {
 pub struct Experiment {
     /// Name within the study, such as `table-1/pxz`.
     pub name: String,
-    /// Further names that stand for it.
+    /// Further names by which it can be requested.
     pub also: Vec<String>,
     /// What is compared.
     pub title: String,
@@ -37,7 +37,7 @@ pub struct Experiment {
     pub source: String,
     /// What kind of numbers are printed, as in `mean of 10 runs; standard deviation`.
     pub statistic: String,
-    /// Identifier of the arm that overheads are in relation to.
+    /// The identifier of the arm that overheads are relative to.
     pub baseline: String,
     /// The command that measures it here.
     pub measure: Measure,
@@ -49,7 +49,7 @@ pub struct Experiment {
     pub quantities: Vec<Quantity>,
     /// The printed numbers.
     pub published: Vec<Published>,
-    /// What the text claims.
+    /// The claims of the text.
     pub claims: Vec<Claim>,
     /// Its tables and figures.
     pub views: Vec<View>,
@@ -67,32 +67,32 @@ pub struct Measure {
     pub arguments: Vec<String>,
     /// Further arguments at the size `quick`.
     pub quick: Vec<String>,
-    /// The same at the size `standard`.
+    /// Further arguments at the size `standard`.
     pub standard: Vec<String>,
-    /// The same at the size `paper`.
+    /// Further arguments at the size `paper`.
     pub paper: Vec<String>,
     /// A program that users must have or install.
     pub needs: Option<String>,
 }
 
-/// A command of `weigh` that measures.
+/// A measuring command of `weigh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Command {
-    /// Workloads.
+    /// Measures workloads.
     Run,
-    /// Starts of guests.
+    /// Measures starts of guests.
     Start,
-    /// Memory that guests take.
+    /// Measures the memory that guests take.
     Footprint,
-    /// A guest beside others.
+    /// Measures a guest beside others.
     Density,
-    /// Hours beside guests that serve.
+    /// Measures for hours beside guests that serve.
     Soak,
 }
 
 impl Command {
-    /// All of them.
+    /// All commands.
     pub const ALL: [Self; 5] = [Self::Run, Self::Start, Self::Footprint, Self::Density, Self::Soak];
 
     /// The command of that name.
@@ -115,9 +115,9 @@ impl Command {
 /// A program of the study, and the one that weigh uses instead.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Instead {
-    /// What the study used.
+    /// The program of the study.
     pub original: String,
-    /// What is used here.
+    /// The program used here.
     pub here: String,
 }
 
@@ -153,10 +153,10 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Every name.
+    /// The names of all variants.
     pub const NAMES: [&'static str; 1] = ["ssh"];
 
-    /// The one with this name.
+    /// The variant with this name.
     pub fn parse(name: &str) -> Option<Self> {
         (name == "ssh").then_some(Self::Ssh)
     }
@@ -182,22 +182,22 @@ pub struct Quantity {
     pub sweep: Option<String>,
     /// The unit of the published values.
     pub unit: String,
-    /// Direction of the paper's number.
+    /// The direction in which the paper's number is better.
     pub better: Better,
-    /// Whether a program other than the paper's measures it.
+    /// Whether another program than the paper's measures it.
     pub stands_in: bool,
     /// For a percentile of a distribution, which one: 99 for the 99th.
     pub percentile: Option<f64>,
 }
 
 impl Quantity {
-    /// Whether its values are shares. Those mean the same on every machine, so a check may ask for
+    /// Whether its values are shares. Shares mean the same on every machine, so a check may ask for
     /// the value itself.
     pub fn is_share(&self) -> bool {
         SHARES.iter().any(|(unit, _)| *unit == self.unit)
     }
 
-    /// The factor from its unit to per cent; none if it is no share.
+    /// The factor from its unit to per cent; `None` if it is not a share.
     pub fn to_percent(&self) -> Option<f64> {
         SHARES.iter().find(|(unit, _)| *unit == self.unit).map(|(_, factor)| *factor)
     }
@@ -211,11 +211,11 @@ const SHARES: [(&str, f64); 2] = [("%", 1.0), ("ratio", 100.0)];
 pub enum Origin {
     /// A metric of the cells of a run.
     Cells(Measurand),
-    /// What one more guest takes, of footprints.
+    /// What one more guest takes, from a footprint run.
     Limits(Measurand),
-    /// Pages with equal contents, of footprints.
+    /// Pages with equal contents, from a footprint run.
     Duplicates(Measurand),
-    /// It is published only.
+    /// It is only published.
     Text {
         /// Why it is not measured.
         why: String,
@@ -223,7 +223,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// What is measured, if anything is.
+    /// The measurand, if anything is measured.
     pub fn measurand(&self) -> Option<&Measurand> {
         match self {
             Self::Cells(measurand) | Self::Limits(measurand) | Self::Duplicates(measurand) => Some(measurand),
@@ -239,11 +239,11 @@ pub struct Measurand {
     pub workload: String,
     /// Metric of the workload.
     pub metric: String,
-    /// Parameters that the cell must have, with their values as they are written.
+    /// Parameters that the cell must have, with the spelling of their values.
     pub params: BTreeMap<String, String>,
     /// The statistic of the values of the blocks.
     pub statistic: Statistic,
-    /// A parameter of whose values the one that is best on average counts, as for the peak over a
+    /// A parameter of which only the value that is best on average counts, as for the peak over a
     /// number of clients.
     pub best_over: Option<String>,
 }
@@ -267,7 +267,7 @@ pub enum Statistic {
     Max,
     /// Standard deviation.
     Sd,
-    /// Coefficient of variation: standard deviation in relation to the mean.
+    /// Coefficient of variation: standard deviation over mean.
     Cv,
 }
 
@@ -310,7 +310,7 @@ pub enum PublishedValue {
     Single {
         /// The number.
         value: f64,
-        /// Its spread, of the kind that [`Published::spread`] says.
+        /// Its spread, of the kind in [`Published::spread`].
         spread: Option<f64>,
     },
     /// The five numbers of a box plot.
@@ -351,15 +351,15 @@ impl PublishedValue {
 pub struct Claim {
     /// Identifier within the experiment.
     pub id: String,
-    /// What the text says, in short.
+    /// The claim of the text, in short.
     pub says: String,
     /// Where it is printed: page and table, figure or section, or log.
     pub source: String,
-    /// What must hold for it.
+    /// The condition of the claim.
     pub check: Check,
 }
 
-/// Where the raw numbers of one quantity are in the logs of the study. Users have the logs, this
+/// The place of the raw numbers of one quantity in the logs of the study. Users have the logs; this
 /// project does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reanalyse {
@@ -369,24 +369,24 @@ pub struct Reanalyse {
     pub parser: String,
     /// The field of the parser that has the values.
     pub value: String,
-    /// The name of the runs that count in the log, or the line that a script wrote above each.
+    /// The name in the log of the runs that count, or the line that a script wrote above each.
     pub section: Option<String>,
-    /// The same of single arms, by the identifier of the arm: where one log has the runs of several.
+    /// The same for single arms, by the identifier of the arm, if one log has the runs of several.
     pub sections: BTreeMap<String, String>,
-    /// The first and the last run of the section that count, from 1; all if absent.
+    /// The first and the last run of the section that count, from 1; all runs if absent.
     pub runs: Option<(u32, u32)>,
     /// Folders below the directory of the logs; a file is read from the first folder that has it.
     pub folders: Vec<String>,
     /// Names of files within a folder, by the identifier of the arm.
     pub files: BTreeMap<String, Vec<String>>,
-    /// Runs of each arm, at each point if the quantity is swept.
+    /// The number of runs of each arm, at each point if the quantity is swept.
     pub n: Option<u32>,
     /// A remark for the reader.
     pub note: Option<String>,
 }
 
 impl Reanalyse {
-    /// The name of the runs of an arm that count.
+    /// The name in the log of the runs of an arm that count.
     pub fn section_of(&self, arm: &str) -> Option<&str> {
         self.sections.get(arm).or(self.section.as_ref()).map(String::as_str)
     }
@@ -395,7 +395,7 @@ impl Reanalyse {
 /// A table or chart of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Identifier within the experiment, as the paper calls it.
+    /// Identifier within the experiment, which is the paper's name for it.
     pub id: String,
     /// Title.
     pub title: String,
@@ -413,7 +413,7 @@ pub struct View {
     pub y_label: Option<String>,
 }
 
-/// How numbers are shown.
+/// The form in which numbers are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
@@ -447,8 +447,8 @@ impl Experiment {
         self.quantities.iter().find(|quantity| quantity.id == id)
     }
 
-    /// The published value of a quantity on an arm, at a point if it is swept, with the first list
-    /// that has it.
+    /// The published value of a quantity on an arm, at a point if it is swept, together with the
+    /// first list that has it.
     pub fn published_value(
         &self,
         quantity: &str,
@@ -460,7 +460,7 @@ impl Experiment {
         blocks.find_map(|block| Some((block, block.values.get(arm)?)))
     }
 
-    /// The points at which a quantity has published values, in the order of the files; none if it
+    /// The points at which a quantity has published values, in the order of the files; empty if it
     /// is not swept.
     pub fn published_points(&self, quantity: &str) -> Vec<&str> {
         let mut points = Vec::new();

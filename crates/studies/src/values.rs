@@ -1,4 +1,4 @@
-//! The values that a run measured of the quantities of an experiment.
+//! The values that a run measured for the quantities of an experiment.
 
 use crate::study::{Experiment, Measurand, Origin, Quantity, Statistic};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use weigh_model::{Better, Observation, Unit};
 use weigh_report::Report;
 use weigh_stats::{Aspect, Cell, Failure, Interval, Ratio};
 
-/// The run of an experiment, asked in the terms of the study.
+/// The run of an experiment, accessible in the terms of the study.
 pub(crate) struct Measured<'a> {
     pub(crate) experiment: &'a Experiment,
     /// The report of its run, if there is one.
@@ -25,13 +25,13 @@ pub(crate) enum Unavailable {
     /// Nothing measures the quantity.
     #[error("published only: {0}")]
     PublishedOnly(String),
-    /// What the run or the state says of it.
+    /// The reason that the run or the state gives.
     #[error("{0}")]
     Reported(String),
-    /// The reason stands with the arm.
+    /// The arm was not run, and has the reason.
     #[error("{0} was not run here")]
     ArmNotRun(String),
-    /// The run has not come so far.
+    /// The run has not got that far.
     #[error("{0} was not measured yet")]
     ArmNotYet(String),
     /// There is no run.
@@ -49,22 +49,22 @@ pub(crate) enum Unavailable {
     /// The cell is empty, and no failure says why.
     #[error("not measured")]
     NotMeasured,
-    /// The run concludes nothing of the cell.
-    #[error("nothing is concluded of {workload} in {environment}: {flags}")]
+    /// The run concludes nothing about the cell.
+    #[error("nothing is concluded about {workload} in {environment}: {flags}")]
     Impaired { workload: String, environment: String, flags: String },
-    /// What one more guest takes has one value for the whole run.
-    #[error("what one more guest takes has no value in a block to compare with")]
+    /// What one more guest takes is one value for the whole run.
+    #[error("what one more guest takes has no value per block to compare with")]
     NotPerBlock,
-    /// An amount where a share is asked for.
-    #[error("an amount is no share")]
+    /// An amount was given where a share is needed.
+    #[error("an amount is not a share")]
     NoShare,
     /// Extremes and quantiles have no interval.
     #[error("the {0} of the blocks has no interval")]
     NoInterval(&'static str),
-    /// The claim compares two units.
+    /// The claim compares values in two units.
     #[error("{left} is in {unit} here, and {right} in {other}")]
     OtherUnit { left: String, unit: Unit, right: String, other: Unit },
-    /// The claim asks at a point that was not measured.
+    /// The claim names a point that was not measured.
     #[error("{term} was not measured at this size, which has {points}")]
     NoPoint { term: String, points: String },
     /// The claim names a quantity that does not exist.
@@ -77,11 +77,11 @@ pub(crate) enum Unavailable {
 
 /// The values of a quantity on an arm, in the direction of the paper's number.
 pub(crate) enum Values<'a> {
-    /// Those of a cell.
+    /// The values of a cell.
     Cell(&'a Cell, Vec<Observation>),
     /// What one more guest takes, and the number of blocks.
     Limit(Interval, u32, Unit),
-    /// Amounts of equal pages, bytes.
+    /// The amounts of equal pages, bytes.
     Pages(Vec<Observation>),
 }
 
@@ -174,8 +174,8 @@ impl<'a> Measured<'a> {
         found.next()
     }
 
-    /// The values at the best point over all values of a parameter, in the blocks that have them
-    /// all.
+    /// The values at the best point over all values of a parameter, in the blocks that have all of
+    /// them.
     fn best(
         &self,
         quantity: &Quantity,
@@ -242,7 +242,7 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// The number that a parameter's value is, for its order; the largest for what is no number.
+/// The value of a parameter as a number, for sorting; the largest number if it is not one.
 pub(crate) fn number(text: &str) -> f64 {
     text.parse()
         .ok()
@@ -262,7 +262,7 @@ fn is_of(cell: &Cell, measurand: &Measurand) -> bool {
         && measurand.params.iter().all(same)
 }
 
-/// Values in the direction of the paper's number: a rate becomes a time where the paper has a time.
+/// Values in the direction of the paper's number: a rate becomes a time if the paper has a time.
 fn directed(cell: &Cell, quantity: &Quantity) -> Vec<Observation> {
     let of_spread = matches!(statistic_of(quantity), Some(Statistic::Sd | Statistic::Cv));
     if cell.metric.better == quantity.better || of_spread || !is_inverse(cell) {
@@ -271,14 +271,14 @@ fn directed(cell: &Cell, quantity: &Quantity) -> Vec<Observation> {
     cell.values.iter().map(|o| Observation { value: 1.0 / o.value, ..*o }).collect()
 }
 
-/// Whether the inverse of a value has the other direction, as of a rate or a time.
+/// Whether the inverse of a value has the other direction, as for a rate or a time.
 fn is_inverse(cell: &Cell) -> bool {
     cell.metric.unit.symbol().ends_with("/s") || cell.metric.unit.symbol() == "s"
 }
 
-/// The scans of the matrix cells that the parameters name, summed over what they leave open.
+/// The scans of the matrix cells that the parameters select, summed over those left open.
 fn pages(measurand: &Measurand, scans: &BTreeMap<String, Vec<Observation>>) -> Option<Vec<Observation>> {
-    /// The metric that stands for the matrix; any other is the name of an amount.
+    /// The name of the matrix as a metric; any other name is that of an amount.
     const MATRIX: &str = "duplicates";
     if measurand.metric != MATRIX {
         return scans.get(&measurand.metric).cloned();
@@ -324,7 +324,7 @@ pub(crate) fn ratio(
     }
 }
 
-/// Refuses values of which a run concludes nothing: trials failed, or the clock or the load
+/// Refuses values about which a run concludes nothing: trials failed, or the clock or the load
 /// generator is in doubt.
 fn check_conclusive(values: &Values<'_>) -> Result<(), Unavailable> {
     match values {
@@ -355,7 +355,7 @@ pub(crate) fn share(values: &Values<'_>, statistic: Option<Statistic>) -> Result
     Ratio::of_values(values, aspect(statistic)?).ok_or(Unavailable::TooFewBlocks)
 }
 
-/// The aspect of a distribution that a statistic is.
+/// The aspect of a distribution that a statistic describes.
 fn aspect(statistic: Option<Statistic>) -> Result<Aspect, Unavailable> {
     match statistic.unwrap_or_default() {
         Statistic::Mean | Statistic::Median => Ok(Aspect::Location),
@@ -379,20 +379,22 @@ pub(crate) fn statistic_name(statistic: Statistic) -> &'static str {
     }
 }
 
-/// The statistic that a quantity takes of the values of the blocks.
+/// The statistic that a quantity takes of the blocks' values.
 pub(crate) fn statistic_of(quantity: &Quantity) -> Option<Statistic> {
     quantity.from.measurand().map(|measurand| measurand.statistic)
 }
 
 /// The point whose values are best on average over the blocks that all points have, and its values
-/// in these. The best value of each block would favour what differs most from block to block.
+/// in these blocks. Taking the best value of each block would favour points that vary more between
+/// blocks.
 fn best_point(points: Vec<Vec<Observation>>, better: Better) -> Option<(usize, Vec<Observation>)> {
     let mut blocks: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     points.iter().flatten().for_each(|observation| *blocks.entry(observation.block).or_default() += 1);
     let whole = |observation: &Observation| blocks[&observation.block] == points.len();
     let common: Vec<Vec<Observation>> =
         points.iter().map(|values| values.iter().copied().filter(whole).collect()).collect();
-    // The sum of logarithms is the order of geometric means, because all have as many blocks.
+    // Sums of logarithms sort like geometric means, because all points have the same number of
+    // blocks.
     let cost = |values: &[Observation]| values.iter().map(|o| better.log_cost(o.value)).sum::<f64>();
     let costs = common.iter().map(|values| cost(values));
     let (best, _) = costs.enumerate().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
@@ -415,14 +417,14 @@ mod tests {
             let (best, values) = best_point(points(), better).unwrap();
             (best, values.iter().map(|o| o.value).collect::<Vec<f64>>())
         };
-        // The last block lacks a point and counts for nothing.
+        // The last block lacks a point, so it does not count.
         assert_eq!(of(Better::Higher), (1, vec![11.0; 3]));
         assert_eq!(of(Better::Lower), (2, vec![9.0, 9.0, 12.0]));
         assert!(best_point(Vec::new(), Better::Lower).is_none());
     }
 
-    /// Five equal points on two arms, of which one spreads four times as much from block to block:
-    /// the best of each block would make it 3.5 % better.
+    /// Five equal points on two arms, one of which varies four times as much from block to block:
+    /// taking the best of each block would make it 3.5 % better.
     #[test]
     fn a_spread_between_blocks_is_no_better_peak() {
         // A fixed sequence of normal scores, the same for every run.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 impl Study {
-    /// The text of a file that is read as the same study. Defaults and comments are left out.
+    /// The text of a file that reads back as the same study. Defaults and comments are left out.
     pub fn to_toml(&self) -> String {
         let mut out = Writer::default();
         out.line("name", &self.name);

@@ -1,13 +1,13 @@
 //! The built-in studies against the list of what they must be able to repeat,
-//! `../design/STUDIES.md` of the directory that `WEIGH_REFERENCE` names. It is no part of this
-//! project.
+//! `../design/STUDIES.md` relative to the directory in `WEIGH_REFERENCE`. The list is not part of
+//! this project.
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use weigh_studies::{Library, Study, library};
 
-/// The list; without it the test is skipped, or fails where the data are required.
+/// The list. Without it the test is skipped, or fails if `WEIGH_REQUIRE` asks for it.
 #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
 fn list(test: &str) -> Option<String> {
     let path = std::env::var_os("WEIGH_REFERENCE").map(|d| PathBuf::from(d).join("../design/STUDIES.md"));
@@ -33,12 +33,12 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a regular expression of this file")
 }
 
-/// What a pattern of digits has found.
+/// Parses digits that a pattern has matched.
 fn digits<T: std::str::FromStr>(text: &str) -> T {
     text.parse().ok().expect("the pattern has found a number")
 }
 
-/// A number as it is written, and every value that it may have.
+/// A number as it is written, and every value that it may mean.
 #[derive(Debug)]
 struct Number {
     written: String,
@@ -46,8 +46,8 @@ struct Number {
     percent: bool,
 }
 
-/// The numbers of a text of the list. A word that begins with a letter is a name (`fig-2`,
-/// `E5-2665`), and no number.
+/// The numbers in a text of the list. A word that begins with a letter is a name (`fig-2`,
+/// `E5-2665`), not a number.
 fn numbers(text: &str) -> Vec<Number> {
     let thousands = pattern(r"\b\d{1,3}(,\d{3})+\b");
     let text = thousands.replace_all(text, |found: &regex::Captures<'_>| found[0].replace(',', ""));
@@ -78,8 +78,8 @@ fn numbers(text: &str) -> Vec<Number> {
     found
 }
 
-/// All values in the files of experiments: with commas as they stand in large numbers and in lists,
-/// and within words.
+/// All values in the files of experiments, including those with thousands separators, in lists and
+/// within words.
 fn values(data: &str) -> Vec<f64> {
     let grouped = numbers(data).into_iter().flat_map(|number| number.values);
     let plain = pattern(r"\d+(\.\d+)?(e\d+)?");
@@ -92,8 +92,8 @@ fn has(values: &[f64], number: &Number) -> bool {
     number.values.iter().copied().any(near)
 }
 
-/// Whole per cent by which published values differ from the baseline's: papers print them beside
-/// the values.
+/// The differences of published values from the baseline's, in whole per cent: papers print them
+/// beside the values.
 fn differences(study: &Study) -> Vec<f64> {
     let mut differences = Vec::new();
     for experiment in &study.experiments {
@@ -106,7 +106,7 @@ fn differences(study: &Study) -> Vec<f64> {
     differences
 }
 
-/// The study with those of its experiments alone that a row of the list names; all where it names
+/// The study reduced to the experiments that a row of the list names; all of it if the row names
 /// none.
 fn named(library: &Library, study: &Study, names: &str) -> Study {
     let mut only = study.clone();
@@ -133,7 +133,7 @@ fn named(library: &Library, study: &Study, names: &str) -> Study {
     only
 }
 
-/// The sections of the list that are of a study, by its name.
+/// The sections of the list about each study, by its name.
 fn sections(list: &str) -> BTreeMap<String, Vec<&str>> {
     let heading = pattern(r"^## \d+\. (\S+)");
     let mut sections: BTreeMap<String, Vec<&str>> = BTreeMap::new();

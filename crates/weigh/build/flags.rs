@@ -1,10 +1,11 @@
-//! How guest programs are compiled. The tests of `weigh-platforms` compile the probe the same way, and
-//! so find it built.
+//! The flags with which guest programs are compiled. The tests of `weigh-platforms` compile the
+//! probe with the same flags, and so find it already built.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The programs hold no path of the machine that built them: they are the same from everywhere.
+/// Returns the flags. The programs hold no path of the machine that built them, so that they are
+/// the same wherever they are built.
 pub fn flags(workspace: &Path, target: &Path) -> Vec<String> {
     let mut flags = vec!["-Ctarget-feature=+crt-static".to_string()];
     let home = env::var("CARGO_HOME").map(PathBuf::from);
@@ -12,7 +13,7 @@ pub fn flags(workspace: &Path, target: &Path) -> Vec<String> {
     let mut remap = |from: &Path, to: &str| {
         flags.push(format!("--remap-path-prefix={}={to}", from.display()));
     };
-    // The last that fits is taken.
+    // The last prefix that fits is used.
     if let Ok(home) = home {
         remap(&home, "/cargo");
     }

@@ -11,11 +11,11 @@ pub struct Prebuilt {
     pub readers: String,
 }
 
-/// What `build/prebuilt/<architecture>/` beside the manifest holds. `None` where there is no such
-/// directory.
+/// Finds the programs in `build/prebuilt/<architecture>/` beside the manifest. Returns `None` if
+/// there is no such directory.
 ///
 /// # Errors
-/// The directory lacks a file, or the digest is none.
+/// The directory lacks a file, or `readers` holds no digest.
 pub fn find(manifest: &Path, architecture: &str) -> io::Result<Option<Prebuilt>> {
     let directory = manifest.join("build/prebuilt").join(architecture);
     if !directory.is_dir() {

@@ -70,30 +70,30 @@ gate, 4 nothing could be measured, or a comparison cannot be judged by the gate.
 pub enum Command {
     /// Compare environments on workloads, or on a command of your own after `--`
     Run(Box<RunArgs>),
-    /// Measure a short blind pilot, and say how many blocks a run takes to find a difference
+    /// Measure a short blind pilot, and say how many blocks a run needs to find a difference
     ///
-    /// The pilot has six blocks of what `weigh run` would measure. Only the spread of its ratios is
-    /// looked at: the effects are neither shown nor used, and the samples are deleted. The command
-    /// that it prints detects the difference in every comparison with 80 % power.
+    /// The pilot measures six blocks of what `weigh run` would measure. Only the spread of the
+    /// ratios is used: the effects are neither shown nor used, and the samples are deleted. The
+    /// command that it prints detects the difference in every comparison with 80 % power.
     #[command(mut_args(PlanArgs::hide))]
     Plan(Box<PlanArgs>),
     /// Decide whether a new build of a runtime, a monitor or a kernel is slower than the old one
     ///
-    /// Both are measured in every block, back to back. At looks at 10, 15, 20... blocks what is
-    /// decided is not measured further: a change above its limit is shown, one below its limit is
-    /// shown, or no number of blocks up to the last look would show either.
+    /// Both are measured in every block, back to back. After 10, 15, 20... blocks the gate looks at
+    /// the results and stops measuring what is decided: the change is shown to lie above its limit,
+    /// or below it, or no number of blocks up to the last look would show either.
     #[command(mut_args(BuildGateArgs::fit))]
     Gate(Box<BuildGateArgs>),
-    /// Measure one plan on many machines, by ssh or Slurm, and bring their runs back
+    /// Measure one plan on many machines, over ssh or through Slurm, and bring their runs back
     ///
-    /// The plan is made here. weigh itself and the plan travel to every machine, each measures by
-    /// itself, and its run directory comes back into the directory of the fleet.
+    /// The plan is made here. weigh itself and the plan are copied to every machine, each machine
+    /// measures on its own, and its run directory is copied back into the directory of the fleet.
     #[command(mut_args(FleetArgs::hide))]
     Fleet(Box<FleetArgs>),
     /// Measure how long guests take to start, from the platform's first program to the first
     /// response
     Start(Box<StartArgs>),
-    /// Measure the memory of guests, by their number, and what one more guest takes
+    /// Measure how much memory guests take, by their number, and how much one more takes
     Footprint(Box<FootprintArgs>),
     /// Measure a guest beside others: what its neighbours cost it, and the throughput of all
     /// together
@@ -125,8 +125,8 @@ pub enum Command {
     /// Compare runs with other runs, before and after; they were measured at different times, so no
     /// blocks are paired
     ///
-    /// Runs of the same thing differ, so each run is one observation and a verdict takes several on
-    /// each side. Of one run each, no more is said than whether these two differ.
+    /// Runs of the same thing differ, so each run is one observation and a verdict needs several on
+    /// each side. With one run on each side, the report says only whether these two differ.
     #[command(mut_arg("gate", |arg| arg.help(
         "Exit 3 when a difference is shown to lie above this many per cent, 4 when one cannot be judged"
     )))]
@@ -142,11 +142,11 @@ pub enum Command {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Pool runs of one plan on several machines: the overhead on average over machines, how much
-    /// machines differ, and where it lies on another one
+    /// Pool runs of one plan on several machines: the average overhead over machines, how much
+    /// machines differ, and where the overhead of another machine would lie
     ///
-    /// Each machine is one observation, and several runs of one are combined first. From one machine
-    /// nothing follows for others; the interval for another machine takes three.
+    /// Each machine is one observation, and several runs of one machine are combined first. One
+    /// machine says nothing about others; the interval for another machine needs three.
     #[command(
         mut_arg("gate", |arg| arg.help(
             "Exit 3 when an overhead is shown to lie above this many per cent on average over machines, 4 when one \
@@ -169,7 +169,7 @@ pub enum Command {
     /// Columns of samples: environment, workload, metric, unit, better (lower|higher), value, and
     /// block if trials were paired. Tools: hyperfine, Go, Google Benchmark, pytest-benchmark, fio,
     /// Firecracker and Cloud Hypervisor. Runs of a tool differ, so each of their files is one
-    /// observation and a verdict takes several of each environment.
+    /// observation and a verdict needs several of each environment.
     Analyse(AnalyseArgs),
     /// Continue a run, a study or a fleet after a crash or Ctrl-C; nothing measured is lost or repeated
     Resume {
@@ -212,10 +212,10 @@ pub enum Command {
 /// The commands of `image`.
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// Build or pull an image unless it is there
+    /// Build or pull an image unless it is here already
     ///
     /// `debian` is a small system with systemd; building it needs root, mmdebstrap, a network and
-    /// some minutes. `oci:REF` is an image of a registry, as in `oci:localhost:5000/name:tag`.
+    /// some minutes. `oci:REF` is an image from a registry, as in `oci:localhost:5000/name:tag`.
     Build {
         /// The image, as `--image` takes it
         name: String,
@@ -228,7 +228,7 @@ pub enum ImageCommand {
         /// The image: `debian` or `oci:REF` as it was built, a directory, a tar archive, or `probe`,
         /// which is nothing but the programs
         name: String,
-        /// The archive; it is written anew
+        /// The archive to write; an existing file is replaced
         file: PathBuf,
         /// The name that the image gets, with a tag; default for `debian` and `probe`:
         /// localhost/weighbridge/NAME:latest
@@ -372,14 +372,14 @@ pub struct WorkArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// A command of your own, or several with `---` between them: in one environment they are
-    /// compared with each other, in several each is a workload
+    /// compared with each other, in several environments each command is a workload
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
     /// Workload size; default: `quick` with --quick, else `standard`
     #[arg(long)]
     pub size: Option<Size>,
     /// Workload parameter, `key=value` or `workload.key=value`; a list `a,b,c` measures each value;
-    /// in a command of your own the value takes the place of `{key}`
+    /// in a command of your own the value replaces `{key}`
     #[arg(long, value_name = "KEY=VALUE")]
     pub param: Vec<String>,
     /// Measured runs per block; the block's value is their median
@@ -422,8 +422,8 @@ pub struct MeasureArgs {
     /// `native`
     #[arg(long, value_name = "ENV")]
     pub baseline: Option<String>,
-    /// 6 blocks and small workloads, voiding nothing for noise; exploratory, never EQUIVALENT;
-    /// without --on it leaves out what does not fit 160 s
+    /// 6 blocks and small workloads; noise voids nothing; exploratory, never EQUIVALENT; without
+    /// --on, what does not fit into 160 s is left out
     #[arg(long, conflicts_with_all = ["blocks", "precision"])]
     pub quick: bool,
     /// How long it goes on, and from which seed

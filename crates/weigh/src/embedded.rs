@@ -11,7 +11,7 @@ use weigh_images::Programs;
 static PROBE: &[u8] = include_bytes!(env!("WEIGH_PROBE_XZ"));
 static KERNELS: &[u8] = include_bytes!(env!("WEIGH_KERNELS_XZ"));
 
-/// SHA-256 of each program, hexadecimal: part of every plan.
+/// SHA-256 of each program, in hexadecimal. Every plan records them.
 pub fn digests() -> BTreeMap<String, String> {
     let digests = [("probe", env!("WEIGH_PROBE_DIGEST")), ("kernels", env!("WEIGH_KERNELS_DIGEST"))];
     digests.map(|(name, digest)| (name.to_string(), digest.to_string())).into()
@@ -19,10 +19,10 @@ pub fn digests() -> BTreeMap<String, String> {
 
 /// Decompresses the programs into a directory that is already in the ledger.
 ///
-/// Natively they run from there, in guests from copies of these files. So each of these files is a
-/// copy, too: the page cache holds a file in larger folios the larger the pieces were in which it
-/// was written (ext4, XFS), and a program of 5 MB that was written by 8 KiB took a tenth longer to
-/// fork and execute than its copy.
+/// Native environments run the programs from there, and guests run copies of these files. So each
+/// of these files is a copy, too: the larger the writes to a file are, the larger are the folios in
+/// which the page cache holds it (ext4, XFS), and a program of 5 MB that was written by 8 KiB took
+/// a tenth longer to fork and execute than its copy.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -67,8 +67,8 @@ mod tests {
         assert_eq!(digest(&programs.kernels), digests["kernels"]);
     }
 
-    /// Pages at which a folio of several pages begins, among those that the cache holds of a file;
-    /// `None` where the kernel does not say (Documentation/admin-guide/mm/pagemap.rst).
+    /// The number of cached pages of a file at which a folio of several pages begins; `None` if the
+    /// kernel does not report it (Documentation/admin-guide/mm/pagemap.rst).
     fn large_folios(path: &Path) -> Option<usize> {
         const COMPOUND_HEAD: u64 = 1 << 15;
         let file = fs::File::open(path).unwrap();

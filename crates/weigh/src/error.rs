@@ -13,15 +13,15 @@ use weigh_model::{harmless_lines, is_harmful, nearest};
 pub enum Kind {
     /// Something failed: exit 1.
     Failed,
-    /// Another run holds the host: exit 1. It concerns every further run, too.
+    /// Another run holds the host: exit 1. It concerns every later run, too.
     HostBusy,
     /// Usage or bad input: exit 2.
     Input,
     /// A CPU that this host does not have or that weigh may not use: exit 2.
     NoSuchCpu,
-    /// A comparison does not pass the gate that the user set: exit 3.
+    /// A comparison fails the gate that the user set: exit 3.
     Gate,
-    /// A comparison cannot be judged by the gate that the user set: exit 4.
+    /// The gate that the user set cannot judge a comparison: exit 4.
     NotJudged,
     /// Nothing could be measured: exit 4.
     NothingMeasured,
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What went wrong, where, why, and what to do.
+/// An error message with its place, cause and hint.
 #[derive(Debug)]
 pub struct Failure {
     kind: Kind,
@@ -49,14 +49,14 @@ pub struct Failure {
     place: Option<Box<Place>>,
 }
 
-/// A text, and the part of it to underline.
+/// A text, and the span in it to underline.
 #[derive(Debug)]
 struct Place {
     source: NamedSource<String>,
     span: Range<usize>,
 }
 
-/// A cause as text, and its own cause.
+/// A cause, as text, and the cause of that one.
 #[derive(Debug)]
 struct Cause {
     text: String,
@@ -64,7 +64,7 @@ struct Cause {
 }
 
 impl Cause {
-    /// A chain of causes, without those that the sentence above contains already.
+    /// The chain of causes, without those that the sentence above already contains.
     fn chain(above: &str, mut cause: Option<&(dyn Error + 'static)>) -> Option<Box<Self>> {
         let mut texts = vec![above.to_string()];
         while let Some(error) = cause {
@@ -91,17 +91,17 @@ impl Error for Cause {
 }
 
 impl Failure {
-    /// A failure of a kind with a message.
+    /// Makes a failure of a kind with a message.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), cause: None, hint: None, place: None }
     }
 
-    /// Bad input.
+    /// Makes a failure of bad input.
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(Kind::Input, message)
     }
 
-    /// A failure with the message and the causes of an error.
+    /// Makes a failure with the message and the causes of an error.
     pub fn of_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
         let message = error.to_string();
         let cause = Cause::chain(&message, error.source());
@@ -114,32 +114,32 @@ impl Failure {
         self
     }
 
-    /// Adds what to do.
+    /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds what to do, if there is something.
+    /// Adds a hint, if there is one.
     pub fn maybe_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint.or(self.hint);
         self
     }
 
-    /// An environment that is wrong in the text of an option.
+    /// Makes a failure for a wrong environment in the text of an option.
     pub fn of_spec(option: &str, error: &weigh_model::SpecError) -> Self {
         let failure = Self::input(error.message.clone()).maybe_hint(error.help.clone());
         failure.at(option, &error.text, error.span.clone())
     }
 
-    /// A size, a duration or a list of CPUs that is wrong in the text of an option.
+    /// Makes a failure for a wrong size, duration or list of CPUs in the text of an option.
     pub fn of_size(option: &str, error: &weigh_model::SizeError) -> Self {
         // Without a text to underline only the sentence can name the option.
         let named = if error.text.is_empty() { format!("{option}: ") } else { String::new() };
         Self::input(format!("{named}{error}")).at(option, &error.text, 0..error.text.len())
     }
 
-    /// Adds a word of an option as the place, and the words that the option takes as what to do.
+    /// Adds a word of an option as the place, and the words that the option takes as the hint.
     pub fn at_word(self, option: &str, word: &str, known: &[&str]) -> Self {
         let hint = match nearest(word, known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
@@ -148,7 +148,7 @@ impl Failure {
         self.at(option, word, 0..word.len()).hint(hint)
     }
 
-    /// A fault in a file, which is underlined if its place is known.
+    /// Makes a failure for a fault in a file, which is underlined if its place is known.
     fn in_file(file: &Path, text: &str, span: Option<Range<usize>>, message: String) -> Self {
         let name = file.display().to_string();
         match span {
@@ -157,7 +157,7 @@ impl Failure {
         }
     }
 
-    /// Adds the text and the place in it to underline.
+    /// Adds a text as the place, and the span in it to underline.
     pub fn at(mut self, name: &str, text: &str, span: Range<usize>) -> Self {
         // An empty text cannot be underlined, and the renderer would then show nothing at all.
         let span = span.start.min(text.len())..span.end.min(text.len());
@@ -166,7 +166,7 @@ impl Failure {
         self
     }
 
-    /// What it means for the exit code.
+    /// The kind, which decides the exit code.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -326,7 +326,7 @@ impl From<weigh_runner::RunnerError> for Failure {
     }
 }
 
-/// A text without characters that could move a cursor, of the same length.
+/// Replaces characters that could move a cursor, without changing the text's length in bytes.
 fn blanked(text: &str) -> String {
     let blank = |c: char| is_harmful(c) && !matches!(c, '\n' | '\t');
     let shown = text.chars().flat_map(|c| match blank(c) {
@@ -337,7 +337,7 @@ fn blanked(text: &str) -> String {
     shown.collect()
 }
 
-/// A file that cannot be read or written.
+/// Makes a failure for a file that cannot be read or written.
 pub fn file_failure(doing: &str, path: &Path, error: std::io::Error) -> Failure {
     let kind = if error.kind() == std::io::ErrorKind::NotFound { Kind::Input } else { Kind::Failed };
     Failure::new(kind, format!("cannot {doing} {}", path.display())).because(error)
@@ -348,7 +348,8 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// One error that contains its cause, and one that leaves it to its source.
+    /// Two errors: one that contains its cause in its message, and one that leaves the cause to
+    /// `source`.
     #[derive(Debug)]
     enum Layer {
         Says(io::Error),

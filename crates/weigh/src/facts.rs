@@ -9,16 +9,16 @@ use weigh_report::EnvironmentFacts;
 
 /// The facts about environments that a run recorded.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct OnRecord {
+pub struct RecordedFacts {
     /// Whether facts of any guest were recorded.
     any: bool,
-    /// One for each environment of the plan, in its order.
+    /// The facts for each environment of the plan, in its order.
     seen: Vec<Option<InstanceFacts>>,
 }
 
-impl OnRecord {
-    /// The facts with which the trials of every environment began. There are earlier ones if the
-    /// run was refused and resumed, and later ones if an instance came to differ.
+impl RecordedFacts {
+    /// Returns the facts with which the trials of every environment began. There are earlier facts
+    /// if the run was refused and resumed, and later ones if an instance came to differ.
     pub fn of(plan: &Plan, records: &[Record]) -> Self {
         let is_trial = |record: &Record| matches!(record, Record::Trial(_));
         let first_trial = records.iter().position(is_trial).unwrap_or(records.len());
@@ -40,9 +40,10 @@ fn facts_among<'a>(records: &'a [Record]) -> Vec<&'a InstanceFacts> {
     records.iter().filter_map(facts).collect()
 }
 
-/// What the guests of every environment looked like from inside. An environment that never ran has
-/// no facts. Earlier versions recorded none, so for their runs the facts come from the plan.
-pub fn of_environments(plan: &Plan, host: &HostFacts, on_record: &OnRecord) -> Vec<EnvironmentFacts> {
+/// Returns what the guests of every environment looked like from inside. An environment that never
+/// ran has no facts. Earlier versions recorded none, so for their runs the facts come from the
+/// plan.
+pub fn of_environments(plan: &Plan, host: &HostFacts, on_record: &RecordedFacts) -> Vec<EnvironmentFacts> {
     let of = |(environment, seen): (&EnvironmentPlan, &Option<InstanceFacts>)| match seen {
         Some(seen) => from_inside(seen, plan),
         None if on_record.any => EnvironmentFacts {
@@ -55,10 +56,11 @@ pub fn of_environments(plan: &Plan, host: &HostFacts, on_record: &OnRecord) -> V
     plan.environments.iter().zip(&on_record.seen).map(of).collect()
 }
 
-/// Facts as JSON values: numbers are numbers, and `memory` gets a name with its unit.
+/// Turns recorded facts into JSON values: numbers are numbers, and `memory` gets a name with its
+/// unit.
 fn from_inside(seen: &InstanceFacts, plan: &Plan) -> EnvironmentFacts {
     let mut facts: BTreeMap<String, Value> = BTreeMap::new();
-    // Null unless the guest reports one.
+    // It stays null unless the guest reports one.
     facts.insert("acceleration".into(), Value::Null);
     facts.insert("image".into(), json!(plan.guest.image.to_string()));
     for (key, value) in &seen.facts {
@@ -72,12 +74,12 @@ fn from_inside(seen: &InstanceFacts, plan: &Plan) -> EnvironmentFacts {
     EnvironmentFacts { name: seen.environment.clone(), facts, intended }
 }
 
-/// The name of a parity key in reports.
+/// Returns the name of a parity key in reports.
 fn reported(key: &str) -> String {
     if key == "memory" { "memory_bytes".into() } else { key.into() }
 }
 
-/// The facts that follow from the plan and the platform.
+/// Returns the facts that follow from the plan and the platform.
 fn planned(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> EnvironmentFacts {
     let mut facts: BTreeMap<String, Value> = BTreeMap::new();
     if let Some(platform) = platforms::find(&environment.spec.platform) {
@@ -104,7 +106,7 @@ fn planned(environment: &EnvironmentPlan, plan: &Plan, host: &HostFacts) -> Envi
     EnvironmentFacts { name: environment.name.clone(), facts, intended }
 }
 
-/// Why a platform's guests differ from others in a key, if they do.
+/// Returns why the platform's guests differ from others in a key, if they do.
 fn implied(environment: &EnvironmentPlan, key: &str) -> Option<&'static str> {
     let platform = platforms::find(&environment.spec.platform)?;
     let mut implies = platform.capabilities(&environment.spec).implies.iter();
@@ -138,7 +140,7 @@ mod tests {
 
     fn facts(environments: &[&str], records: &[Record]) -> Vec<EnvironmentFacts> {
         let plan = plan(environments);
-        of_environments(&plan, &host(), &OnRecord::of(&plan, records))
+        of_environments(&plan, &host(), &RecordedFacts::of(&plan, records))
     }
 
     fn seen(environment: &str, instance: u64, memory: &str) -> Record {

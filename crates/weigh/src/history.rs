@@ -1,4 +1,4 @@
-//! From run directories to what a history keeps of them, and from that to a report.
+//! Reduces run directories to the entries of a history, and makes a report from those.
 
 use crate::error::Failure;
 use crate::outcome;
@@ -10,13 +10,13 @@ use weigh_stats::{Cell, Flag, Interval, Notice, level_since, shifts};
 use weigh_store::RunDirectory;
 use weigh_store::history::{HISTORY_FORMAT, HistoryCell, HistoryRun};
 
-/// What a run's digests say of weigh's own programs that decides no effect.
+/// The name of weigh's own program that decides no effect, so that its digest is not a condition.
 const NO_CONDITION: &str = "probe";
 
-/// What the history keeps of a run.
+/// Returns the entry of a run for the history.
 ///
 /// # Errors
-/// The run goes on, is not complete, is damaged, or compares nothing.
+/// The run is still going on, is not complete, is damaged, or compares nothing.
 pub fn entry(directory: &RunDirectory, version: &str) -> Result<HistoryRun, Failure> {
     let (plan, host, name) = (directory.plan(), directory.host(), directory.name());
     if directory.is_going_on() {
@@ -27,7 +27,7 @@ pub fn entry(directory: &RunDirectory, version: &str) -> Result<HistoryRun, Fail
     let report = outcome::from_run(directory)?;
     if !outcome::is_complete(directory, report.blocks_done.unwrap_or(0)) {
         let message =
-            format!("the run {name} is not complete, and who ended it may have seen what it showed");
+            format!("the run {name} is not complete, and whoever ended it may have seen what it showed");
         return Err(Failure::input(message).hint(format!("`weigh resume {name}` continues it")));
     }
     let cells: Vec<HistoryCell> = report.analysis.cells.iter().filter_map(|one| cell(plan, one)).collect();
@@ -55,7 +55,7 @@ pub fn entry(directory: &RunDirectory, version: &str) -> Result<HistoryRun, Fail
     })
 }
 
-/// A cell with a verdict of its own.
+/// Returns the entry of a cell, if it has a verdict of its own.
 fn cell(plan: &Plan, cell: &Cell) -> Option<HistoryCell> {
     let Interval { estimate, low, high } = cell.overhead.filter(|_| cell.verdict.is_some())?;
     let is_kept = cell.primary && !cell.flags.contains(&Flag::Control);
@@ -73,13 +73,13 @@ fn cell(plan: &Plan, cell: &Cell) -> Option<HistoryCell> {
     })
 }
 
-/// A digest of what decides the effects on a workload beside the environments: the work, the guest,
-/// and the programs in it.
+/// Digests the conditions that decide the effects on a workload, other than the environments: the
+/// work, the guest, and the programs in it.
 fn conditions(plan: &Plan, workload: &str) -> String {
     let json = |value: serde_json::Result<Vec<u8>>| value.expect("plans become JSON");
     let mut hash = Sha256::new();
     for work in plan.workloads.iter().filter(|work| work.id == workload) {
-        // How long it took once, and how it is cut up, are of the run.
+        // The time that it took and the way it is cut into slices belong to the run.
         let work = WorkloadPlan { expected_s: None, sliced: None, ..work.clone() };
         hash.update(json(serde_json::to_vec(&work)));
     }
@@ -90,7 +90,7 @@ fn conditions(plan: &Plan, workload: &str) -> String {
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The report of runs in their order.
+/// Reports runs in their order.
 pub fn report(kept: &[HistoryRun]) -> HistoryReport {
     let mut all = series(kept);
     let together = all.len();
@@ -109,7 +109,8 @@ pub fn report(kept: &[HistoryRun]) -> HistoryReport {
     HistoryReport { runs: kept.iter().map(point).collect(), notices: notices(kept, &all), series: all }
 }
 
-/// A series for each effect of the newest run that has it, under the conditions of that run.
+/// Returns a series for each effect of the newest run that has it, under the conditions of that
+/// run.
 fn series(kept: &[HistoryRun]) -> Vec<HistorySeries> {
     type Subject<'a> = (&'a str, &'a WorkloadKey, &'a str, &'a str, &'a str);
     fn subject<'a>(run: &'a HistoryRun, cell: &'a HistoryCell) -> Subject<'a> {
@@ -165,12 +166,12 @@ fn notices(kept: &[HistoryRun], all: &[HistorySeries]) -> Vec<Notice> {
     if let Some(few) = all.iter().map(|series| series.points.len()).min().filter(|few| *few < FEWEST_RUNS) {
         let runs = if few == 1 { "one run".into() } else { format!("{few} runs") };
         notices.push(Notice::new(
-            format!("an effect has {runs}: too few to tell a change from what runs differ by"),
+            format!("an effect has {runs}: too few to tell a change from the differences between runs"),
             format!("add more; changes are found from about {FEWEST_RUNS} on"),
         ));
     }
     notices
 }
 
-/// Below this, no order of the runs of a single series is rare enough to show a change.
+/// With fewer runs, no order of a single series' runs is rare enough to show a change.
 const FEWEST_RUNS: usize = 12;

@@ -1,4 +1,4 @@
-//! The host as weigh uses it: a session that may change it, and what planning asks of it.
+//! Access to the host: a session that may change it, and the questions that planning asks.
 
 use crate::embedded;
 use crate::error::{Failure, Kind, file_failure};
@@ -14,12 +14,12 @@ use weigh_host::{clock, facts};
 use weigh_images::store::Store;
 use weigh_images::{ImageError, Programs};
 use weigh_model::{EnvironmentSpec, ImageSpec};
-use weigh_platforms::loader::Elsewhere;
+use weigh_platforms::loader::RemoteMachine;
 use weigh_platforms::{self as platforms, Availability, Host, Platform, PlatformError, Undoers};
 
 /// The right to change this host, until dropped or closed.
 pub struct HostSession {
-    /// What platforms work with.
+    /// The host as platforms use it.
     pub host: Host,
     /// Runs that ended without undoing their changes, with the number of changes left.
     pub leftovers: Vec<(String, usize)>,
@@ -28,7 +28,7 @@ pub struct HostSession {
 
 impl HostSession {
     /// Takes the lock, opens a ledger and creates the scratch directory. `purpose` is a run's path
-    /// or a few words, for whoever finds the lock taken.
+    /// or a few words, shown to others who find the lock taken.
     ///
     /// # Errors
     /// Another run holds the lock ([`Kind::HostBusy`]); the state directory cannot be written.
@@ -62,7 +62,7 @@ impl HostSession {
                 Ok(Self { host, leftovers, lock })
             }
             Err(failure) => {
-                // What cannot be undone stays in the ledger; the first failure is the one to
+                // Changes that cannot be undone stay in the ledger. The first failure is the one to
                 // report.
                 let _ = ledger.close(&Undoers);
                 Err(failure)
@@ -81,7 +81,7 @@ impl HostSession {
     }
 }
 
-/// Undoes the remaining changes of a ledger, newest first, and tells the user which were left.
+/// Undoes the remaining changes of a ledger, newest first, and tells the user which ones stay.
 ///
 /// # Errors
 /// As [`HostSession::close`].
@@ -93,15 +93,16 @@ pub fn close_ledger(ledger: &Ledger) -> Result<(), Failure> {
     closed
 }
 
-/// A name for a run, unique on this host.
+/// Returns a name for a run that is unique on this host.
 pub fn run_id() -> String {
     format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id())
 }
 
-/// Makes the scratch directory of a run and that of its logs, and writes out the guest programs.
+/// Makes the scratch directory of a run and the directory of its logs, and writes out the guest
+/// programs.
 ///
 /// # Errors
-/// The directories cannot be made, or the programs not be written.
+/// The directories cannot be made, or the programs cannot be written.
 pub fn scratch(
     state: &StateDirectory,
     ledger: &Ledger,
@@ -110,7 +111,7 @@ pub fn scratch(
     let work = state.path().join(format!("work-{}", ledger.run()));
     ledger.record(Change::Directory { path: work.clone() }).map_err(ledger_failure)?;
     private::close(&work).map_err(unsafe_state)?;
-    // Absolute, because some tools change directory before they open their log.
+    // The path is absolute, because some tools change directory before they open their log.
     let logs = logs.and_then(|logs| std::path::absolute(logs).ok()).unwrap_or_else(|| work.join("logs"));
     fs::create_dir_all(&logs).map_err(|error| file_failure("make the directory", &logs, error))?;
     let programs = embedded::write_out(&work)?;
@@ -152,7 +153,7 @@ pub fn check_cache() -> Result<(), Failure> {
     })
 }
 
-/// A failure of the ledger.
+/// Makes a failure of an error of the ledger.
 pub fn ledger_failure(error: ledger::LedgerError) -> Failure {
     let error = match error {
         ledger::LedgerError::Unsafe(error) => return unsafe_state(error),
@@ -165,16 +166,16 @@ pub fn ledger_failure(error: ledger::LedgerError) -> Failure {
     Failure::new(Kind::Failed, "the record of host changes failed").because(error).hint(hint)
 }
 
-/// What planning asks of the host. Bad input is refused before the first question, so that a
-/// mistyped command never touches the host.
+/// The questions that planning asks about the host. Bad input is refused before the first question,
+/// so that a mistyped command never touches the host.
 pub trait HostView {
-    /// Platforms to compare when the user names none.
+    /// Returns the platforms to compare when the user names none.
     ///
     /// # Errors
     /// The host cannot be used.
     fn ready_platforms(&mut self) -> Result<Vec<String>, Failure>;
 
-    /// [`Platform::settle`].
+    /// Settles an environment, as [`Platform::settle`] does.
     ///
     /// # Errors
     /// The host cannot be used; the inner error is the platform's own.
@@ -184,16 +185,16 @@ pub trait HostView {
         environment: &EnvironmentSpec,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
 
-    /// [`Elsewhere::settle`].
+    /// Settles the machine of a load generator, as [`RemoteMachine::settle`] does.
     ///
     /// # Errors
-    /// The host cannot be used; the inner error says why the other machine cannot.
+    /// The host cannot be used; the inner error says why the other machine cannot be used.
     fn settle_loader(
         &mut self,
-        machine: &Elsewhere,
+        machine: &RemoteMachine,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
 
-    /// Refuses an image that guests cannot have here.
+    /// Refuses an image that guests cannot use here.
     ///
     /// # Errors
     /// The image does not exist or was not built.
@@ -201,15 +202,15 @@ pub trait HostView {
         Store::check(image)
     }
 
-    /// Tells the user what was decided for them.
+    /// Tells the user about a decision that was made for them.
     fn note(&mut self, text: &str);
 }
 
 /// Plans without touching the host: every platform counts as ready, and nothing is settled.
 pub enum NoHost {
-    /// For the user to see: notes are shown, and images have to exist.
+    /// Plans for the user to read: notes are shown, and images have to exist.
     DryRun,
-    /// For any host: every image counts as built, and nothing is shown.
+    /// Plans for any host: every image counts as built, and nothing is shown.
     Anywhere,
 }
 
@@ -228,7 +229,7 @@ impl HostView for NoHost {
 
     fn settle_loader(
         &mut self,
-        machine: &Elsewhere,
+        machine: &RemoteMachine,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
         Ok(Ok(machine.environment()))
     }
@@ -247,14 +248,14 @@ impl HostView for NoHost {
     }
 }
 
-/// This host. Its session opens at the first question that needs one.
+/// This host. Its session opens at the first question that needs it.
 #[derive(Default)]
 pub struct LocalHost {
     session: Option<HostSession>,
 }
 
 impl LocalHost {
-    /// The host, in a session that [`Self::close`] ends.
+    /// Returns the host, in a session that [`Self::close`] ends.
     ///
     /// # Errors
     /// As [`HostSession::open`].
@@ -266,7 +267,7 @@ impl LocalHost {
         Ok(&self.session.insert(session).host)
     }
 
-    /// Undoes what was done to answer.
+    /// Undoes the changes that were made to answer questions.
     ///
     /// # Errors
     /// A change cannot be undone.
@@ -274,10 +275,10 @@ impl LocalHost {
         self.session.map_or(Ok(()), HostSession::close)
     }
 
-    /// Asks questions, then closes the session whatever came of them.
+    /// Asks questions, then closes the session whatever the answers were.
     ///
     /// # Errors
-    /// Those of the questions, or else of closing.
+    /// Errors of the questions, or else of closing.
     pub fn ask<T>(questions: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
         let mut host = Self::default();
         let answer = questions(&mut host);
@@ -311,7 +312,7 @@ impl HostView for LocalHost {
 
     fn settle_loader(
         &mut self,
-        machine: &Elsewhere,
+        machine: &RemoteMachine,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
         Ok(machine.settle(self.host()?))
     }

@@ -1,4 +1,4 @@
-//! From samples to a report, and from a report to an exit code.
+//! Makes reports from samples, and exit codes from reports.
 
 mod read;
 mod samples;
@@ -18,14 +18,14 @@ use weigh_stats::{
 };
 use weigh_store::RunDirectory;
 
-/// The report of a run, made from the samples on disk.
+/// Makes the report of a run from the samples on disk.
 ///
 /// # Errors
-/// A damaged run directory.
+/// The run directory is damaged.
 pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let plan = directory.plan();
     let Read { collected, on_record, courses, recovered } = Read::of(directory)?;
-    let mut warnings: Vec<Notice> = recovered.into_iter().map(told).collect();
+    let mut warnings: Vec<Notice> = recovered.into_iter().map(repair_notice).collect();
     let mut options = Options::for_run(plan, &collected);
     if nothing_can_run(plan, &collected) {
         // Resuming the run would not help, so no warning should advise it.
@@ -46,7 +46,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         compared: None,
         plan: Some(plan.clone()),
         host: Some(directory.host().clone()),
-        limits: of_one_more(plan, &collected.comparisons),
+        limits: cost_per_guest(plan, &collected.comparisons),
         degradations: if lasts { Vec::new() } else { degradations(&collected.comparisons, &known) },
         isolations: if lasts { Vec::new() } else { isolations(&collected.comparisons) },
         sums: sums(&collected.comparisons, &collected.alone, &known),
@@ -65,12 +65,12 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     })
 }
 
-/// What was set right, which asks for nothing.
-fn told(recovered: String) -> Notice {
+/// A notice about something that was repaired, with nothing for the user to do.
+fn repair_notice(recovered: String) -> Notice {
     Notice::new(recovered, "")
 }
 
-/// The number of CPUs of the guests, if it is the same in all environments.
+/// Returns the number of CPUs of the guests, if it is the same in all environments.
 fn cpus(environments: &[EnvironmentFacts]) -> Option<u32> {
     let told = |facts: &EnvironmentFacts| {
         let fact = facts.facts.get("cpus")?;
@@ -81,8 +81,8 @@ fn cpus(environments: &[EnvironmentFacts]) -> Option<u32> {
     all.all(|other| other == first).then_some(first)
 }
 
-/// What one more guest takes, if memory was measured at several numbers of guests.
-fn of_one_more(plan: &Plan, comparisons: &[Comparison]) -> Vec<Limit> {
+/// Returns the cost of one more guest, if memory was measured at several numbers of guests.
+fn cost_per_guest(plan: &Plan, comparisons: &[Comparison]) -> Vec<Limit> {
     let is_footprint = |workload: &WorkloadPlan| {
         workload.start.is_some_and(|start| matches!(start.what, Started::Footprint { .. }))
     };
@@ -92,9 +92,9 @@ fn of_one_more(plan: &Plan, comparisons: &[Comparison]) -> Vec<Limit> {
     limits(&comparisons.iter().filter(of_memory).cloned().collect::<Vec<_>>())
 }
 
-/// The ends of the logs that failures name. The report names a log even if it cannot be read.
+/// Reads the ends of the logs that failures name. The report names a log even if it cannot be read.
 fn logs(directory: &RunDirectory, failures: &[Failed]) -> BTreeMap<String, LogEnd> {
-    /// Nobody reads more logs than these on a page.
+    /// The number of logs on a page; nobody reads more.
     const MOST: usize = 40;
     let names = failures.iter().filter_map(|failure| failure.log.as_deref()).take(MOST);
     // Samples may come from somebody else, so only files of the run's own directory are opened.
@@ -105,8 +105,8 @@ fn logs(directory: &RunDirectory, failures: &[Failed]) -> BTreeMap<String, LogEn
     names.filter_map(read).collect()
 }
 
-/// Whether the run ended by itself, by its budget for example. One that goes on, was interrupted or
-/// killed may have been ended for what it showed.
+/// Whether the run ended by itself, for example by its budget. A run that is going on, or was
+/// interrupted or killed, may have been ended because of its results.
 pub fn ended_by_rule(directory: &RunDirectory) -> bool {
     let events = directory.events().map(|read| read.events).unwrap_or_default();
     matches!(
@@ -120,7 +120,8 @@ pub fn is_complete(directory: &RunDirectory, blocks_done: u32) -> bool {
     blocks_done >= planned_blocks(&directory.plan().effort) || ended_by_rule(directory)
 }
 
-/// Blocks after which a run may end: all looks of one that has looks.
+/// Returns the number of blocks after which a run may end; with looks, their number at the
+/// last look.
 fn planned_blocks(effort: &Effort) -> u32 {
     match effort {
         Effort::Sequential { looks, .. } => looks.last(),
@@ -139,10 +140,10 @@ fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {
         .all(|workload| plan.environments.iter().all(|environment| excluded(environment, workload)))
 }
 
-/// The report of runs compared with other runs, before and after.
+/// Makes the report of runs compared with other runs, before and after.
 ///
 /// # Errors
-/// A damaged run directory; runs without a cell in common.
+/// A run directory is damaged; the runs have no cell in common.
 pub fn from_runs(before: &[RunDirectory], after: &[RunDirectory]) -> Result<Report, Failure> {
     let read = |runs: &[RunDirectory]| runs.iter().map(Opened::read).collect::<Result<Vec<_>, Failure>>();
     let (first, second) = (read(before)?, read(after)?);
@@ -178,7 +179,7 @@ pub fn from_runs(before: &[RunDirectory], after: &[RunDirectory]) -> Result<Repo
     for run in first.into_iter().chain(second) {
         report.failures.extend(run.collected.failures);
         report.voids.extend(run.collected.voids);
-        report.warnings.extend(run.recovered.map(told));
+        report.warnings.extend(run.recovered.map(repair_notice));
     }
     report.compared = Some(compared);
     report.warnings.extend(warnings);
@@ -204,10 +205,10 @@ impl Opened {
     }
 }
 
-/// The report in a format, as the options say.
+/// Renders the report in a format, with the given options.
 ///
 /// # Errors
-/// A format that the report does not fit into; a defect of the renderer.
+/// The report does not fit into the format; the renderer has a defect.
 pub fn render(
     report: &Report,
     format: OutputFormat,
@@ -215,16 +216,16 @@ pub fn render(
 ) -> Result<String, Failure> {
     weigh_report::render(report, format.into(), options).map_err(|error| match error {
         ReportError::NoSamples { .. } | ReportError::NoMetric { .. } => {
-            Failure::input(error.to_string()).hint("`--format json` and `--format csv` take every report")
+            Failure::input(error.to_string()).hint("`--format json` and `--format csv` can show every report")
         }
         error => Failure::new(Kind::Failed, "the report cannot be written").because(error),
     })
 }
 
-/// Whether a finished run measured anything and passes the gate.
+/// Checks that a finished run measured something and passes the gate.
 ///
 /// # Errors
-/// Nothing was measured; those of [`gate`].
+/// Nothing was measured; the errors of [`gate`].
 pub fn verdict(report: &Report, limit: Option<Gate>, run: &Path) -> Result<(), Failure> {
     if measured_nothing(report) {
         return Err(nothing_measured(run));
@@ -232,12 +233,12 @@ pub fn verdict(report: &Report, limit: Option<Gate>, run: &Path) -> Result<(), F
     gate(report, limit)
 }
 
-/// Whether a report has no value.
+/// Whether a report has no values.
 pub fn measured_nothing(report: &Report) -> bool {
     report.analysis.cells.iter().all(|cell| cell.summary.is_none())
 }
 
-/// The failure of a run that measured nothing.
+/// Makes the failure of a run that measured nothing.
 pub fn nothing_measured(run: &Path) -> Failure {
     Failure::new(Kind::NothingMeasured, "nothing could be measured").hint(format!(
         "the reasons are above, the whole output in {}; `weigh doctor` looks at every platform",
@@ -245,17 +246,17 @@ pub fn nothing_measured(run: &Path) -> Failure {
     ))
 }
 
-/// The failure of a run that was interrupted before it measured anything that counts.
+/// Makes the failure of a run that was interrupted before it measured anything that counts.
 pub fn interrupted_early(run: &Path) -> Failure {
     Failure::new(Kind::NothingMeasured, "the run was interrupted before anything that counts was measured")
-        .hint(format!("`weigh resume {}` goes on", run.display()))
+        .hint(format!("`weigh resume {}` continues it", run.display()))
 }
 
-/// Checks the comparisons against a gate (method specification, "Gates"), or against that of the
-/// plan where two builds were compared and no other is given.
+/// Checks the comparisons against a gate (method specification, "Gates"). If two builds were
+/// compared and no gate is given, checks them against the gate of the plan.
 ///
 /// # Errors
-/// Comparisons that do not pass, or, where there are none, those that cannot be judged.
+/// A comparison fails the gate; or none fails, but some cannot be judged.
 pub fn gate(report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
     match gate {
         Some(gate) => judged(gate.judge(report), gate),
@@ -263,7 +264,7 @@ pub fn gate(report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
     }
 }
 
-/// Checks what the gate of two builds says of their comparisons.
+/// Returns the failure that the judgement of two builds by their gate calls for, if any.
 fn of_builds(judgement: Judgement) -> Result<(), Failure> {
     let decision = judgement.decision();
     let Judgement { above, undecided, not_judged, .. } = judgement;
@@ -288,7 +289,7 @@ fn of_builds(judgement: Judgement) -> Result<(), Failure> {
     }
 }
 
-/// Checks what a gate says of comparisons.
+/// Returns the failure that the judgement of comparisons by a gate calls for, if any.
 ///
 /// # Errors
 /// As [`gate`].
@@ -316,7 +317,7 @@ pub fn judged(judgement: Judgement, gate: Gate) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was measured where.
+/// Returns the title of a run: what was measured where.
 pub fn title(plan: &Plan) -> String {
     let environments: Vec<&str> =
         plan.environments.iter().map(|environment| environment.name.as_str()).collect();
@@ -329,8 +330,8 @@ pub fn title(plan: &Plan) -> String {
     format!("{} in {}", workloads.join(", "), environments.join(", "))
 }
 
-/// The name of a workload in titles. One that was measured at several numbers of guests appears
-/// once, with the largest.
+/// Returns the name of a workload in titles. A workload that was measured at several numbers of
+/// guests appears once, with the largest number.
 fn shown_workload(plan: &Plan, workload: &WorkloadPlan) -> String {
     if workload.neighbours.is_none() {
         return workload.id.clone();

@@ -1,18 +1,18 @@
-//! Where weigh writes for the user: run directories, reports, other files.
+//! Writes what users ask for: run directories, reports, other files.
 //!
-//! Root may work in a directory of somebody else's, who could replace a part of the path by a link
-//! while root writes: then root would overwrite a file of root's. So root writes only where nobody
-//! else can do that. The user who became root by sudo(8) is no other.
+//! Root may work in a directory of another user, who could replace a part of the path by a link
+//! while root writes. Root would then overwrite one of its own files. So root writes only where no
+//! other user can do that. The user who became root by sudo(8) does not count as another.
 
 use crate::error::{Failure, Kind, file_failure};
 use std::path::Path;
 use weigh_host::facts::is_root;
 use weigh_host::private::{self, UnsafePath, invoking_user};
 
-/// Checks a place before anything is written there, a file or a directory.
+/// Checks a path before a file or a directory is written there.
 ///
 /// # Errors
-/// Another user could lead root elsewhere.
+/// Another user could redirect the write.
 pub fn check(path: &Path) -> Result<(), Failure> {
     if is_root() && !is_device(path) {
         private::check_output(path, invoking_user()).map_err(|error| refused(path, error))?;
@@ -23,7 +23,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
 /// Makes a directory, or checks it.
 ///
 /// # Errors
-/// As [`check`]; it cannot be made.
+/// As [`check`]; the directory cannot be made.
 pub fn make_directory(path: &Path) -> Result<(), Failure> {
     if is_root() {
         return private::prepare_output(path, invoking_user()).map_err(|error| refused(path, error));
@@ -31,7 +31,7 @@ pub fn make_directory(path: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(path).map_err(|error| file_failure("make the directory", path, error))
 }
 
-/// Checks a place for a new directory, and makes those above.
+/// Checks the path of a new directory, and makes its parents.
 ///
 /// # Errors
 /// As [`make_directory`].
@@ -46,7 +46,7 @@ pub fn make_room(path: &Path) -> Result<(), Failure> {
 /// Writes a file.
 ///
 /// # Errors
-/// As [`check`]; it cannot be written.
+/// As [`check`]; the file cannot be written.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     if is_root() && !is_device(path) {
         return private::write_output(path, bytes.as_ref(), invoking_user())
@@ -55,7 +55,7 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|error| file_failure("write", path, error))
 }
 
-/// Whether a path is one of a device or of a stream that is open, which only root can have made.
+/// Whether a path belongs to a device or to an open stream, which only root can have made.
 fn is_device(path: &Path) -> bool {
     ["/dev", "/proc"].iter().any(|top| path.starts_with(top)) && !path.starts_with("/dev/shm")
 }

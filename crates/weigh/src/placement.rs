@@ -1,4 +1,4 @@
-//! The CPUs and the memory of guests, unless the user says which.
+//! Decides the CPUs and the memory of guests where the user does not.
 
 use weigh_model::{HostFacts, format_bytes};
 use weigh_platforms::Capabilities;
@@ -6,18 +6,18 @@ use weigh_platforms::Capabilities;
 /// Memory of every guest if one of them is a VM, bytes: enough for every built-in workload, and
 /// little enough for most hosts.
 const MACHINE_BYTES: u64 = 2 << 30;
-/// But at most one part in this many of the host's memory, because the guests of all environments
+/// A guest gets at most the host's memory divided by this, because the guests of all environments
 /// exist at once.
 const PART_OF_HOST: u64 = 4;
 
-/// What every guest gets.
+/// The resources of every guest.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Placement {
     /// CPUs; empty means all.
     pub cpus: Vec<u32>,
     /// Memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// What was decided for the user, in sentences to show.
+    /// Decisions that were made for the user, in sentences to show.
     pub notes: Vec<String>,
 }
 
@@ -25,12 +25,13 @@ impl Placement {
     /// Decides what the user's `cpus` and `memory_bytes` leave open. Environments are given by
     /// name.
     ///
-    /// If one environment can only have a certain number of CPUs, all get as many (method
-    /// specification, "Placement"): the last ones, so that CPU 0, which serves most interrupts, is
-    /// left to weigh. A VM must have a memory size, so the others get that as their limit.
+    /// If one environment can only have a certain number of CPUs, all get that number (method
+    /// specification, "Placement"). They get the last CPUs, so that CPU 0, which serves most
+    /// interrupts, is left to weigh. A VM must have a memory size, so the other environments get
+    /// that as their limit.
     ///
-    /// If a server is measured, `cores` are those of the host, each with its threads: guests get
-    /// the latter half of them, and the load generator the rest.
+    /// If a server is measured, `cores` holds the cores of the host, each with its threads. Guests
+    /// get the latter half of them, and the load generator the rest.
     pub fn new(
         environments: &[(String, Capabilities)],
         cpus: Vec<u32>,
@@ -51,7 +52,7 @@ impl Placement {
         if host.cpus.len() < 2 {
             self.notes.push(
                 "a server is measured, and this host has one CPU for it and its load generator: its throughput is that of both together, and \
-                 gets no verdict when it is LOADER-BOUND"
+                 gets no verdict when it is LOADER BOUND"
                     .into(),
             );
             return;
@@ -93,13 +94,13 @@ impl Placement {
         if self.memory_bytes.is_some() {
             return;
         }
-        // The memory of another machine cannot be limited, and that is expected.
+        // It is expected that the memory of another machine cannot be limited.
         let unlimited = environments
             .iter()
             .find(|(_, can)| !can.sized_memory && !can.memory_limit && !can.fake && !can.elsewhere);
         if let Some((name, _)) = unlimited {
             self.notes.push(format!(
-                "{machine} is a machine with a size of memory, and {name} cannot be limited to it here; run as root to compare them on equal memory"
+                "{machine} is a machine with a fixed amount of memory, and {name} cannot be limited to it here; run as root to compare them on equal memory"
             ));
             return;
         }
@@ -107,12 +108,12 @@ impl Placement {
         let bytes = MACHINE_BYTES.min(host.memory_bytes / PART_OF_HOST) / mebibyte * mebibyte;
         self.memory_bytes = Some(bytes);
         self.notes.push(format!(
-            "{machine} is a machine with a size of memory, so every environment gets {}; --memory says otherwise",
+            "{machine} is a machine with a fixed amount of memory, so every environment gets {}; --memory says otherwise",
             format_bytes(bytes)
         ));
     }
 
-    /// The host as guests see it, for the default parameters of workloads.
+    /// Returns the host as guests see it, for the default parameters of workloads.
     pub fn of_host(&self, host: &HostFacts) -> HostFacts {
         let mut seen = host.clone();
         if !self.cpus.is_empty() {
@@ -123,13 +124,14 @@ impl Placement {
     }
 }
 
-/// The CPUs of a load generator: those that no guest may use, or all if there are no others.
+/// Returns the CPUs of a load generator: those that no guest may use, or all if there are no
+/// others.
 pub fn loader_cpus(guests: &[u32], host: &HostFacts) -> Vec<u32> {
     let rest: Vec<u32> = host.cpus.iter().copied().filter(|cpu| !guests.contains(cpu)).collect();
     if guests.is_empty() || rest.is_empty() { host.cpus.clone() } else { rest }
 }
 
-/// `CPU 1`, `CPUs 1,3`.
+/// Formats CPUs as `CPU 1` or `CPUs 1,3`.
 pub fn cpu_words(cpus: &[u32]) -> String {
     let listed: Vec<String> = cpus.iter().map(u32::to_string).collect();
     format!("CPU{} {}", if cpus.len() == 1 { "" } else { "s" }, listed.join(","))
@@ -166,7 +168,7 @@ mod tests {
         Placement::new(&named, cpus.to_vec(), memory, host, None)
     }
 
-    /// The guests' CPUs and the note, with a server.
+    /// Returns the guests' CPUs and the note, if a server is measured.
     fn serve(
         can: &[Capabilities],
         cpus: &[u32],
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!(cpus, [1]);
         assert!(note.contains("guests get CPU 1, the load generator CPU 0;"), "{note}");
         assert_eq!(serve(&container, &[], &[0, 1, 2], &single(&[0, 1, 2])).0, [2]);
-        // Threads of a core stay on one side.
+        // The threads of a core stay on the same side.
         let threads = [vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]];
         let (cpus, note) = serve(&container, &[], &[0, 1, 2, 3, 4, 5, 6, 7], &threads);
         assert_eq!(cpus, [2, 3, 6, 7]);

@@ -1,4 +1,4 @@
-//! Runs of one plan on several machines, from their directories to a report.
+//! Makes one report from the directories of runs of one plan on several machines.
 
 mod groups;
 mod prices;
@@ -22,7 +22,7 @@ use weigh_store::fleet::{FleetDirectory, MachineState};
 
 /// A run that is pooled with others, without its samples.
 struct PoolRun {
-    /// As the user names it, without the slash that a shell's `*/` leaves.
+    /// The run as the user names it, without the slash that a shell's `*/` leaves.
     named: String,
     /// The last part of its path.
     name: String,
@@ -32,17 +32,18 @@ struct PoolRun {
     environments: Vec<EnvironmentFacts>,
     estimates: RunEstimates,
     group: String,
-    /// Blocks that are done and planned, where somebody may have ended it for what it showed.
+    /// The numbers of blocks done and planned, if the run may have been ended because of its
+    /// results.
     incomplete: Option<(u32, u32)>,
     recovered: Option<String>,
 }
 
-/// The report of runs that are pooled.
+/// Makes the report of pooled runs.
 ///
 /// # Errors
-/// A run does not exist, is damaged, goes on, or is named twice; the runs are not of one plan; a
-/// label fits no run, or a run has none; a price fits no kind, or a kind has none; nothing was
-/// measured.
+/// A run does not exist, is damaged, is still going on, or is named twice; the runs are not of one
+/// plan; a label fits no run, or a run has none; a price fits no kind, or a kind has none; nothing
+/// was measured.
 pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
     let labels = Labels::parse(&args.label)?;
     let prices = Prices::read(&args.price, args.prices.as_deref())?;
@@ -77,8 +78,8 @@ pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
     warnings.extend(clones(&machines, &runs));
     if !unlike.between_groups.is_empty() {
         let what = unlike.between_groups.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let seen = format!("the groups differ in {what} as their kinds do");
-        warnings.push(Notice::new(seen, "differences between groups hold that, too"));
+        let seen = format!("the groups differ in {what}, because their kinds do");
+        warnings.push(Notice::new(seen, "differences between groups include that, too"));
     }
     warnings.extend(share.and_then(|share| shares::missing(share, &runs)));
     let title = outcome::title(&first.plan.whole());
@@ -108,7 +109,7 @@ pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
 
 impl PoolRun {
     /// # Errors
-    /// It does not exist, is damaged or goes on.
+    /// The run does not exist, is damaged or is still going on.
     fn read(named: &Path) -> Result<Self, Failure> {
         let directory = RunDirectory::open(&find(named)?)?;
         if directory.is_going_on() {
@@ -120,7 +121,7 @@ impl PoolRun {
                 "the run {} does not say which machine made it",
                 named.display()
             ))
-            .hint("leave it out: whether its machine is another one is unknown"));
+            .hint("leave it out: it is not known whether its machine is a different one"));
         }
         let Read { collected, on_record, recovered, .. } = Read::of(&directory)?;
         let plan = directory.plan();
@@ -145,11 +146,11 @@ impl PoolRun {
         [&self.named, &self.name]
     }
 
-    /// That it is left out, where it is.
+    /// Returns a notice if the run is left out.
     fn notice(&self) -> Option<Notice> {
         let (done, planned) = self.incomplete?;
         let seen = format!(
-            "{} is left out: {done} of {planned} planned blocks are done, and who ended it may have seen what it showed",
+            "{} is left out: {done} of {planned} planned blocks are done, and whoever ended it may have seen what it showed",
             self.named
         );
         Some(Notice::new(
@@ -159,7 +160,8 @@ impl PoolRun {
     }
 }
 
-/// The runs that the user names, where a fleet stands for those of its machines that are done.
+/// Returns the runs that the user names. A fleet is replaced by the runs of its machines that are
+/// done.
 fn runs_of(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut runs = Vec::new();
     for named in named {
@@ -176,13 +178,13 @@ fn runs_of(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         if runs.len() == before {
             let message = format!("no machine of the fleet {} is done", named.display());
             return Err(Failure::input(message)
-                .hint(format!("`weigh fleet --resume {}` goes on with it", named.display())));
+                .hint(format!("`weigh fleet --resume {}` continues it", named.display())));
         }
     }
     Ok(runs)
 }
 
-/// Reads runs on all CPUs, in their order.
+/// Reads runs on all CPUs, and keeps their order.
 fn read_all(named: &[PathBuf]) -> Result<Vec<PoolRun>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = named.len().div_ceil(threads).max(1);
@@ -206,7 +208,7 @@ fn require_distinct(runs: &[PoolRun]) -> Result<(), Failure> {
             if let Some(other) = of_machine[..at].iter().find(is_copy) {
                 let message = format!("the run {} is a copy of {}", run.named, other.named);
                 return Err(Failure::input(message).hint(
-                    "both are of one machine and found exactly the same; every run is one observation",
+                    "both come from one machine and have exactly the same results; every run is one observation",
                 ));
             }
         }
@@ -214,7 +216,7 @@ fn require_distinct(runs: &[PoolRun]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The runs of each machine, by its identity.
+/// Groups the runs by the identity of their machine.
 fn by_machine(runs: &[PoolRun]) -> BTreeMap<&str, Vec<&PoolRun>> {
     let mut machines: BTreeMap<&str, Vec<&PoolRun>> = BTreeMap::new();
     for run in runs {
@@ -223,7 +225,7 @@ fn by_machine(runs: &[PoolRun]) -> BTreeMap<&str, Vec<&PoolRun>> {
     machines
 }
 
-/// The machines in the order of their first runs, each named by it.
+/// Returns the machines in the order of their first runs, each named by its first run.
 ///
 /// # Errors
 /// A machine is in two groups.
@@ -257,7 +259,7 @@ fn machines(runs: &[PoolRun]) -> Result<Vec<PooledMachine>, Failure> {
     Ok(machines)
 }
 
-/// Machines whose runs tell of two CPU models: two machines with one identity.
+/// Warns of machines whose runs report two CPU models: those are two machines with one identity.
 fn clones(machines: &[PooledMachine], runs: &[PoolRun]) -> Vec<Notice> {
     let models = |machine: &&PooledMachine| {
         let of = |run: &&PoolRun| run.host.identity == machine.host.identity;
@@ -265,12 +267,12 @@ fn clones(machines: &[PooledMachine], runs: &[PoolRun]) -> Vec<Notice> {
     };
     let notice = |machine: &PooledMachine| {
         let seen = format!(
-            "the runs {} have one machine id and several CPU models, and count as one machine",
+            "the runs {} have the same machine id but several CPU models, and count as one machine",
             machine.runs.join(", ")
         );
         Notice::new(
             seen,
-            "machines from one image can have one /etc/machine-id: give each its own (systemd-machine-id-setup) and measure again",
+            "machines from one image can have the same /etc/machine-id: give each its own (systemd-machine-id-setup) and measure again",
         )
     };
     machines.iter().filter(models).map(notice).collect()

@@ -1,4 +1,4 @@
-//! From the command line to a plan.
+//! Makes a plan from the command line.
 
 mod choice;
 pub mod commands;
@@ -18,7 +18,7 @@ use weigh_model::{
     Effort, GuestPlan, HostFacts, ImageSpec, Load, Looks, NoiseLimits, PARITY_KEYS, Plan, WorkloadPlan,
     check_parity_word, parse_bytes, parse_cpu_list, parse_duration,
 };
-use weigh_platforms::loader::Elsewhere;
+use weigh_platforms::loader::RemoteMachine;
 
 pub use environments::{settle, with_control};
 pub use file::{check_host, read_plan};
@@ -27,21 +27,22 @@ pub use workloads::{first_repeated, library, workloads};
 
 /// Blocks of a quick run (method specification, "Effort").
 const QUICK_BLOCKS: u32 = 6;
-/// Time of a quick run whose environments the user does not name, seconds: with planning and the
-/// report it ends within three minutes.
+/// Time budget of a quick run whose environments the user does not name, seconds. With planning and
+/// the report, such a run ends within three minutes.
 const QUICK_BUDGET_S: f64 = 160.0;
-/// Fewest, most and step of a run that stops on precision (method specification, "Effort").
+/// The fewest blocks, the most blocks and the step of a run that stops on precision (method
+/// specification, "Effort").
 const PRECISION_BLOCKS: (u32, u32, u32) = (30, 60, 5);
-/// Default half-width at which a run that stops on precision stops, per cent.
+/// Default half-width at which a run that stops on precision ends, per cent.
 const PRECISION_PERCENT: f64 = 1.0;
 /// The smallest memory limit, bytes.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 
-/// Makes a plan with the answers of a host.
+/// A function that makes a plan with the answers of a host.
 type Planner = dyn Fn(&HostFacts, &mut dyn HostView) -> Result<Plan, Failure>;
 
-/// A command that measures, read but not planned yet. Whoever has it decides which host to plan for
-/// and what to do with the plan.
+/// A command that measures, read but not planned yet. Its holder decides which host to plan for and
+/// what to do with the plan.
 pub struct PlanRequest {
     /// The options that every measuring command has.
     pub common: MeasureArgs,
@@ -49,7 +50,8 @@ pub struct PlanRequest {
     pub names_environments: bool,
     /// This host.
     pub facts: HostFacts,
-    /// What the plan records of the command, unless it is read from a file and has its own record.
+    /// The words of the command that the plan records, unless the plan is read from a file and has
+    /// its own record.
     recorded: Option<Vec<String>>,
     /// Whether the run may be group-sequential.
     looks: bool,
@@ -57,7 +59,7 @@ pub struct PlanRequest {
 }
 
 impl PlanRequest {
-    /// A request whose plan `planner` makes.
+    /// Makes a request whose plan `planner` makes.
     pub fn new(
         common: MeasureArgs,
         planner: impl Fn(&HostFacts, &mut dyn HostView) -> Result<Plan, Failure> + 'static,
@@ -72,17 +74,17 @@ impl PlanRequest {
         }
     }
 
-    /// The same, whose plan records these words.
+    /// Sets the words that the plan records.
     pub fn recording(self, recorded: Option<Vec<String>>) -> Self {
         Self { recorded, ..self }
     }
 
-    /// The same without looks: a run that would be group-sequential stops on precision.
+    /// Turns looks off: a run that would be group-sequential stops on precision.
     pub fn without_looks(self) -> Self {
         Self { looks: false, ..self }
     }
 
-    /// The same, for environments that a plan file names.
+    /// Marks the environments as named, because a plan file names them.
     pub fn of_plan_file(self) -> Self {
         Self { names_environments: true, ..self }
     }
@@ -90,7 +92,7 @@ impl PlanRequest {
     /// Makes the plan.
     ///
     /// # Errors
-    /// Bad input, each with its place and remedy; a host that cannot be used.
+    /// Bad input, with its place and remedy; the host cannot be used.
     pub fn plan(&self, host: &mut dyn HostView) -> Result<Plan, Failure> {
         let plan = (self.planner)(&self.facts, host)?;
         let effort = match plan.effort {
@@ -101,25 +103,25 @@ impl PlanRequest {
     }
 }
 
-/// Makes the plan of these workloads. `workloads` is called again once it is known which CPUs and
-/// how much memory guests get, because default parameters depend on them.
+/// Makes the plan of these workloads. `workloads` is called again once the CPUs and the memory of
+/// guests are known, because default parameters depend on them.
 ///
 /// # Errors
-/// Bad input, each with its place and remedy; a host that cannot be used.
+/// Bad input, with its place and remedy; the host cannot be used.
 pub fn plan(
     args: &MeasureArgs,
-    loader: Option<Elsewhere>,
+    loader: Option<RemoteMachine>,
     facts: &HostFacts,
     host: &mut dyn HostView,
     workloads: &dyn Fn(&HostFacts) -> Result<Vec<WorkloadPlan>, Failure>,
 ) -> Result<Plan, Failure> {
-    // Everything that needs no answer of the host is checked before the first question.
+    // Check everything that needs no answer of the host before the first question.
     let first = workloads(facts)?;
     let serves = first.iter().any(|workload| workload.staging.server.is_some());
     let (allow_unequal, noise, budget_s) = (allow_unequal(args)?, noise(args)?, budget(args)?);
     let cpus = args.cpus.as_deref().map(|list| cpus(list, facts)).transpose()?.unwrap_or_default();
     loader::check(loader.as_ref(), serves)?;
-    // The clients of serving neighbours run on this host in any case.
+    // The clients of serving neighbours always run on this host.
     let has_serving_neighbours = |workload: &WorkloadPlan| {
         workload.neighbours.as_ref().is_some_and(|all| matches!(all.load, Load::Serve { .. }))
     };
@@ -173,13 +175,12 @@ fn precision(target: f64) -> Effort {
     Effort::Precision { minimum, maximum, step, target }
 }
 
-/// The plan of `weigh run`: group-sequential where the user says neither how long it goes on nor
-/// how precise it is to be, and where it gives verdicts without a gate (method specification,
-/// "Effort").
+/// Returns the plan of `weigh run`. It is group-sequential if the user sets neither its length nor
+/// its precision, and if it gives verdicts without a gate (method specification, "Effort").
 pub fn with_looks(plan: Plan, args: &MeasureArgs) -> Plan {
     let Effort::Precision { target, .. } = plan.effort else { return plan };
     let is_plain = args.effort.precision.is_none() && args.gate.gate.is_none() && !plan.guest.reuse;
-    // The baseline and its control are compared with each other alone.
+    // The baseline and its control are compared only with each other.
     let arms = plan.environments.len().saturating_sub(1 + usize::from(plan.control.is_some()));
     if !is_plain || arms == 0 {
         return plan;
@@ -187,7 +188,7 @@ pub fn with_looks(plan: Plan, args: &MeasureArgs) -> Plan {
     Plan { effort: Effort::Sequential { looks: Looks::STANDARD, target }, ..plan }
 }
 
-/// The shares of noise above which a unit is warned about and void.
+/// Returns the shares of noise above which a unit gets a warning, and above which it is void.
 fn noise(args: &MeasureArgs) -> Result<NoiseLimits, Failure> {
     if args.warn_above > args.void_above && !args.effort.no_void {
         let (warn, void) = (args.warn_above, args.void_above);
@@ -199,7 +200,7 @@ fn noise(args: &MeasureArgs) -> Result<NoiseLimits, Failure> {
     Ok(NoiseLimits {
         warn_share: args.warn_above / 100.0,
         void_share: args.void_above / 100.0,
-        // A quick run has no time to wait for a quiet moment: its rows say what was noisy.
+        // A quick run has no time to wait for a quiet moment: its rows show what was noisy.
         voiding: !args.effort.no_void && !args.quick,
         ..NoiseLimits::default()
     })
@@ -234,7 +235,7 @@ fn cpus(list: &str, facts: &HostFacts) -> Result<Vec<u32>, Failure> {
     }
 }
 
-/// Parity keys that may differ, without repetitions.
+/// Returns the parity keys that may differ, without repetitions.
 fn allow_unequal(args: &MeasureArgs) -> Result<Vec<String>, Failure> {
     let mut words: Vec<String> = Vec::new();
     for word in &args.allow_unequal {
@@ -269,7 +270,7 @@ fn name(workloads: &[WorkloadPlan]) -> String {
     format!("{}{more}", shown.join("-"))
 }
 
-/// A seed that is short enough to type again and exact in every JSON reader.
+/// Returns a random seed that is short enough to type again and exact in every JSON reader.
 pub fn random_seed() -> u64 {
     let mut bytes = [0; 4];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
@@ -278,7 +279,7 @@ pub fn random_seed() -> u64 {
     }
 }
 
-/// Items in a list for people.
+/// Joins items into a list for people.
 fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -289,7 +290,7 @@ mod tests {
     use crate::cli::CommandLine;
     use crate::host::NoHost;
 
-    /// The plan of a command line, and whether it leaves out what does not fit its time.
+    /// Returns the plan of a command line, and whether it leaves out what does not fit its time.
     fn planned(line: &str) -> (Plan, bool) {
         let line = CommandLine::parse(line.split(' ')).unwrap();
         let request = crate::commands::request(line.cli.command.unwrap(), line.recorded).unwrap();

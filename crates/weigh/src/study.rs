@@ -1,11 +1,12 @@
-//! Studies on this host: which of their columns can be measured, their runs, their reports.
+//! Runs studies on this host: which of their columns can be measured, their runs, and their
+//! reports.
 //!
 //! ```text
 //! study data --availability--> columns that can run here --measure--> a run directory per experiment --> StudyReport
 //! ```
 //!
 //! An experiment is a command of weigh with the environments of its columns, and is measured
-//! exactly as that command. What a study is, and what its runs say of it, is in `weigh_studies`.
+//! exactly as that command. `weigh_studies` defines what a study is and evaluates its runs.
 
 mod availability;
 mod measure;
@@ -21,18 +22,18 @@ use crate::{outcome, ui};
 use weigh_report::study::StudyReport;
 use weigh_studies::StudyDirectory;
 
-/// The report of what a study has measured so far.
+/// Makes the report of what a study has measured so far.
 ///
 /// # Errors
-/// A damaged directory; a run that cannot be read.
+/// The directory is damaged; a run cannot be read.
 pub fn report(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
     weigh_studies::report_of_directory(directory, &weigh_host::facts::host_facts(), outcome::from_run)
 }
 
-/// The report of a study in a format, as wide and colourful as the terminal allows.
+/// Renders the report of a study in a format, as wide and colourful as the terminal allows.
 ///
 /// # Errors
-/// Only a defect of the renderer.
+/// The renderer has a defect.
 pub fn render(report: &StudyReport, format: OutputFormat) -> Result<String, Failure> {
     weigh_report::render_study(report, format.into(), &ui::report_options(true, None))
         .map_err(|error| Failure::new(Kind::Failed, "the study cannot be written").because(error))

@@ -1,4 +1,4 @@
-//! A command of the user's own as a workload.
+//! A user's command as a workload.
 
 use crate::planning::{ParamError, check_values, combinations};
 use std::collections::BTreeMap;
@@ -9,19 +9,19 @@ use weigh_model::{
 
 /// Unmeasured runs in a fresh instance (method specification, "Warm-up").
 const WARMUP: u32 = 1;
-/// Measured runs per block. A kernel repeats its work within one run and
-/// takes the best or the median; a user's command does not, so three runs give the block a median
-/// that one disturbance cannot move.
+/// Measured runs per block. A kernel repeats its work within one run and takes the best or the
+/// median. A user's command does not, so three runs give the block a median that one disturbance
+/// cannot move.
 const ITERATIONS: u32 = 3;
-/// Seconds after which a command is ended.
+/// Deadline of a command, seconds.
 const DEADLINE_S: f64 = 600.0;
-/// Longest id made of a command line, characters.
+/// Longest id derived from a command line, characters.
 const LONGEST_ID: usize = 48;
 
-/// A workload that runs `argv` as it stands, once unmeasured in a fresh instance and three times a
-/// block. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
-/// `maximum_resident_set` (B). It counts when it exits with 0. Without words in `argv` nothing can
-/// be run: the caller sees to that.
+/// Makes a workload that runs `argv` unchanged, once unmeasured in a fresh instance and three times
+/// per block. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
+/// `maximum_resident_set` (B). A run counts if it exits with 0. The caller has to ensure that
+/// `argv` is not empty.
 pub fn command_workload(argv: &[String]) -> WorkloadPlan {
     let metric = |name: &str, unit: &str, from: Extraction| MetricSource {
         spec: MetricSpec {
@@ -48,8 +48,8 @@ pub fn command_workload(argv: &[String]) -> WorkloadPlan {
     }
 }
 
-/// The workload with each combination of values in the place of their names, which stand in braces
-/// in its commands, in what is run around them and in the path of its input.
+/// Makes one workload per combination of values. The values replace their names in braces in the
+/// workload's commands, in those around them and in the path of its input.
 ///
 /// # Errors
 /// A value that is given twice, and too many combinations.
@@ -78,13 +78,13 @@ pub fn sweep(
     Ok(combinations(params)?.into_iter().map(one).collect())
 }
 
-/// Whether a parameter of this name stands in the workload's words.
+/// Whether the workload's words contain a parameter of this name.
 pub fn has_parameter(plan: &WorkloadPlan, name: &str) -> bool {
     let word = format!("{{{name}}}");
     words(&mut plan.clone()).any(|text| text.contains(&word))
 }
 
-/// Every word that a parameter may stand in.
+/// Every word that may contain a parameter.
 fn words(plan: &mut WorkloadPlan) -> impl Iterator<Item = &mut String> {
     let Staging { setup, teardown, .. } = &mut plan.staging;
     let around = [&mut plan.prepare, &mut plan.cleanup, setup, teardown];
@@ -98,8 +98,8 @@ fn program(argv: &[String]) -> String {
     Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// A command in one line that is not too long, for people: the program without its directory, and
-/// its arguments.
+/// A short form of a command for people, in one line: the program without its directory, and its
+/// arguments.
 ///
 /// ```
 /// let argv = ["/usr/bin/sleep", "0.1"].map(String::from);
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(last.prepare, Some(argv("rm a.gz")));
         assert_eq!(last.staging.setup, Some(argv("make a")));
         assert_eq!(last.input.as_deref(), Some("a"));
-        // What has one value is the same everywhere and needs no mention.
+        // A parameter with one value is the same everywhere and need not be shown.
         assert_eq!(last.id, "gzip -{level} {file} {other}{level=9}");
         assert_eq!(WorkloadKey::of(last).to_string(), "gzip -{level} {file} {other}{file=a,level=9}");
     }

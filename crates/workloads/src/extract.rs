@@ -1,4 +1,4 @@
-//! From what a command printed to values in base units.
+//! Extracts values in base units from the output of a command.
 
 use crate::parsers;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use weigh_model::{Extraction, FailureKind, MetricSource, WorkloadPlan};
 
-/// Longest histogram that is kept of a run, bytes in base64. One of three digits has a tenth of it,
-/// and each is stored with its sample.
+/// Longest histogram that is kept of a run, bytes in base64. A histogram of three digits takes a
+/// tenth of it, and each is stored with its sample.
 const LONGEST_HISTOGRAM: usize = 256 << 10;
 
 /// How a command ended.
@@ -33,7 +33,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What a command and its children used.
+/// Resources that a command and its children used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Resources {
     /// CPU time in user mode, nanoseconds.
@@ -44,7 +44,7 @@ pub struct Resources {
     pub maximum_resident_set_bytes: u64,
 }
 
-/// All that is known of a command that has ended.
+/// Everything known about a command that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct RawResult<'a> {
     /// How it ended.
@@ -53,45 +53,45 @@ pub struct RawResult<'a> {
     pub output: &'a [u8],
     /// Standard error.
     pub error: &'a [u8],
-    /// From before its start to its end, nanoseconds.
+    /// Time from before its start to its end, nanoseconds.
     pub duration_ns: u64,
-    /// What it used.
+    /// The resources that it used.
     pub resources: Resources,
 }
 
-/// What a command that ran says.
+/// The values extracted from a command that ran.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extracted {
     /// Value of each metric in its base unit.
     pub values: BTreeMap<String, f64>,
-    /// Operations of the run, where the workload counts them.
+    /// Operations of the run, if the workload counts them.
     pub operations: Option<f64>,
-    /// Duration by the command's own clock, nanoseconds, where it tells.
+    /// Duration by the command's own clock, nanoseconds, if it reports one.
     pub tool_duration_ns: Option<u64>,
-    /// Bytes that it says it read at random places of a disk.
+    /// Bytes that it reports to have read at random places of a disk.
     pub random_read_bytes: Option<u64>,
     /// Latency histograms by JSON pointer, as they were printed. A metric that is a quantile has
-    /// its histogram here and no value: the statistics merge histograms first.
+    /// its histogram here and no value, because the statistics merge histograms first.
     pub histograms: BTreeMap<String, String>,
-    /// Metrics of which the command says something that is no measurement, and why.
+    /// Metrics for which the output has a value that is not a measurement, and why.
     pub refused: BTreeMap<String, String>,
 }
 
-/// Why a command that ran gives no numbers.
+/// Why the output of a command gives no numbers.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ExtractError {
     /// The command ended badly.
     #[error("the command {ended}{}", said(tail))]
     Status {
-        /// How.
+        /// How it ended.
         ended: Ended,
-        /// End of what it wrote to standard error, or to standard output if that is empty.
+        /// End of its output on standard error, or on standard output if that is empty.
         tail: String,
     },
     /// The workload's own check failed.
     #[error("the check failed: {statement}{}", said(tail))]
     CheckFailed {
-        /// What the workload says about it, or what was looked for.
+        /// The workload's statement about the check, or what was looked for.
         statement: String,
         /// End of the output.
         tail: String,
@@ -101,12 +101,12 @@ pub enum ExtractError {
     Missing {
         /// Name of the metric.
         metric: String,
-        /// Where.
+        /// Where it was looked for.
         looked_for: String,
         /// End of the output.
         tail: String,
     },
-    /// A histogram is there and cannot be merged with others.
+    /// A histogram exists but cannot be merged with others.
     #[error(
         "the histogram at `{pointer}` {fault}; print the V2 encoding of HdrHistogram in base64, in nanoseconds"
     )]
@@ -116,12 +116,12 @@ pub enum ExtractError {
         /// What is wrong.
         fault: String,
     },
-    /// A metric is there and no measurement.
+    /// A metric exists but is not a measurement.
     #[error("the value of {metric} is {found}, which is not a positive number{}", said(tail))]
     Unusable {
         /// Name of the metric.
         metric: String,
-        /// What stands there.
+        /// The value found.
         found: String,
         /// End of the output.
         tail: String,
@@ -129,7 +129,7 @@ pub enum ExtractError {
 }
 
 impl ExtractError {
-    /// The class under which the trial is filed.
+    /// The class of failure of the trial.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Status { .. } => FailureKind::ExitStatus,
@@ -143,18 +143,18 @@ impl ExtractError {
 
 /// Runs the check and reads every metric, in base units.
 ///
-/// A value must be a positive number: an overhead is a ratio. Only user and system time and the
-/// resident set may be 0 where they describe: the kernel's own accounting honestly counts nothing
-/// for a very short command.
+/// A value must be a positive number, because an overhead is a ratio. Only descriptive user and
+/// system times and resident sets may be 0: the kernel's own accounting counts nothing for a very
+/// short command.
 ///
 /// # Errors
-/// [`ExtractError`], with the end of what the command said.
+/// [`ExtractError`], with the end of the command's output.
 pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<Extracted, ExtractError> {
     let output = Output::new(result.output);
     let check = plan.check.as_ref().map(|check| output.check(check));
     let ignored = plan.ignore_failure && matches!(result.status, Ended::Exited(_));
     if result.status != Ended::Exited(0) && !ignored {
-        // A kernel whose check failed exits with 3 and says why in its result.
+        // A kernel whose check failed exits with 3 and explains this in its result.
         if let Some(Err(failed @ ExtractError::CheckFailed { .. })) = check
             && output.statement().is_some()
         {
@@ -167,7 +167,7 @@ pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<Extracted,
     let mut extracted = Extracted::default();
     for metric in &plan.metrics {
         if metric.from == Extraction::Stamp {
-            // It is the run that knows it, and no output.
+            // The runner knows this value; it is not in the output.
         } else if let Extraction::Quantile { histogram, .. } = &metric.from {
             extracted.histograms.insert(histogram.clone(), output.histogram(metric, histogram)?);
         } else if let Some(reason) = output.refused(&metric.from) {
@@ -184,7 +184,7 @@ pub fn extract(plan: &WorkloadPlan, result: &RawResult<'_>) -> Result<Extracted,
     let duration_s = amount(plan.tool_duration.as_ref(), "the tool's own duration")?;
     extracted.tool_duration_ns = duration_s.map(|seconds| (seconds * 1e9).round() as u64);
     if let Some(from) = &plan.random_read_bytes {
-        // A job that only wrote claims nothing that a device has to have seen.
+        // A job that only wrote reports no reads for a device to have seen.
         let what = "bytes read at random places";
         let bytes = output.number(from, what, result)?;
         if !(bytes.is_finite() && bytes >= 0.0) {
@@ -214,7 +214,7 @@ impl<'a> Output<'a> {
         tail(self.bytes)
     }
 
-    /// The sentence of a kernel's own check.
+    /// The statement of a kernel's own check.
     fn statement(&self) -> Option<&str> {
         self.json.as_ref()?.pointer("/check/statement")?.as_str()
     }
@@ -225,8 +225,8 @@ impl<'a> Output<'a> {
                 self.json.as_ref().and_then(|json| json.pointer(pointer)) == Some(&Value::Bool(true))
             }
             Extraction::Regex { pattern } => {
-                // The pattern was compiled when its manifest was read; a plan of another version
-                // may hold one that is not valid here.
+                // The pattern was compiled when its manifest was read. A plan of another version
+                // may contain one that is not valid here.
                 multi_line(pattern).is_some_and(|regex| regex.is_match(&self.text))
             }
             Extraction::Parser { parser, field } => {
@@ -262,7 +262,7 @@ impl<'a> Output<'a> {
         ExtractError::Unusable { metric: what.into(), found, tail: self.tail() }
     }
 
-    /// The number as it is written.
+    /// The number as written.
     fn number(&self, from: &Extraction, what: &str, result: &RawResult<'_>) -> Result<f64, ExtractError> {
         let missing = || self.missing(what, from);
         let unusable = |found: String| self.unusable(what, found);
@@ -282,7 +282,7 @@ impl<'a> Output<'a> {
                 let found = groups.get(1).ok_or_else(missing)?.as_str().trim();
                 found.parse().map_err(|_| unusable(format!("`{found}`")))?
             }
-            // The first is made of histograms, the second is never in the output of a command.
+            // Quantiles are made of histograms, and stamps are never in the output of a command.
             Extraction::Quantile { .. } | Extraction::Stamp => return Err(missing()),
             Extraction::Parser { parser, field } => parsers::find(parser)
                 .and_then(|parser| parser.value(&self.text, field))
@@ -290,13 +290,13 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// Why a parser does not take what it finds for a measurement.
+    /// Why the parser does not accept a value as a measurement.
     fn refused(&self, from: &Extraction) -> Option<String> {
         let Extraction::Parser { parser, field } = from else { return None };
         (parsers::find(parser)?.refused)(&self.text, field)
     }
 
-    /// A number that is no metric: what a run did.
+    /// A number that is not a metric: the amount of work of a run.
     fn amount(&self, from: &Extraction, what: &str, result: &RawResult<'_>) -> Result<f64, ExtractError> {
         let amount = self.number(from, what, result)?;
         if amount.is_finite() && amount > 0.0 {
@@ -306,7 +306,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The text of a histogram that others can be added to and that holds something.
+    /// The text of a histogram that is not empty and can be merged with others.
     fn histogram(&self, metric: &MetricSource, pointer: &str) -> Result<String, ExtractError> {
         let missing = || self.missing(&metric.spec.name, &metric.from);
         if let Some((parser, field)) = parsers::parsed_histogram(pointer) {
@@ -322,11 +322,11 @@ impl<'a> Output<'a> {
         }
         let text = self.json.as_ref().and_then(|json| json.pointer(pointer)).ok_or_else(missing)?;
         let fault = |fault: String| ExtractError::Histogram { pointer: pointer.into(), fault };
-        let text = text.as_str().ok_or_else(|| fault("is no text".into()))?;
+        let text = text.as_str().ok_or_else(|| fault("is not text".into()))?;
         if text.len() > LONGEST_HISTOGRAM {
             return Err(fault(format!("has {} bytes, more than {LONGEST_HISTOGRAM}", text.len())));
         }
-        let bytes = BASE64_STANDARD.decode(text).map_err(|error| fault(format!("is no base64: {error}")))?;
+        let bytes = BASE64_STANDARD.decode(text).map_err(|error| fault(format!("is not base64: {error}")))?;
         let histogram: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| fault(format!("cannot be read: {error}")))?;
@@ -356,7 +356,7 @@ fn multi_line(pattern: &str) -> Option<regex::Regex> {
     RegexBuilder::new(pattern).multi_line(true).build().ok()
 }
 
-/// What an extraction looks for.
+/// Describes what an extraction looks for.
 fn words(extraction: &Extraction) -> String {
     match extraction {
         Extraction::Duration => "the duration of the command".into(),
@@ -377,7 +377,7 @@ fn words(extraction: &Extraction) -> String {
 const TAIL_LINES: usize = 6;
 const TAIL_BYTES: usize = 800;
 
-/// The last lines, so that the reason is read where the failure is.
+/// The last lines of an output, which explain a failure where it is reported.
 fn tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();

@@ -1,14 +1,14 @@
 //! Workloads as data.
 //!
-//! A workload is a command, its parameters at three sizes, and where its numbers stand in what it
-//! prints. The built-in ones are the files of `manifests/`; users bring their own in the same form,
+//! A workload is a command, its parameters at three sizes, and where its numbers are in its output.
+//! The built-in workloads are the files of `manifests/`; users add their own in the same form,
 //! without compiling anything. No workload knows on which platform it runs.
 //!
 //! ```text
 //! manifest -> Library -> Workload::plan -> WorkloadPlan -> (the runner) -> extract -> values in base units
 //! ```
 //!
-//! How a manifest is written is said at [`Library`].
+//! [`Library`] documents the format of a manifest.
 
 mod command;
 mod extract;

@@ -10,7 +10,7 @@ use weigh_model::nearest;
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/manifests.xz"));
 
 /// The built-in manifests, in the order in which they are listed and a bare `weigh` runs them: the
-/// machine first, then the kernel's doors, memory, work, network.
+/// CPU first, then system calls, memory, work, network.
 const EMBEDDED: &[&str] = &[
     "noploop",
     "syscall",
@@ -128,8 +128,8 @@ const EMBEDDED: &[&str] = &[
 /// ```
 ///
 /// In every command the run fills in `{scratch}`, a directory in the guest for files, empty at the
-/// set-up and removed with the guest, on whatever the environment's `storage` is; and `{seed}`, a
-/// number that all environments of a block share and no other block has.
+/// set-up and removed with the guest, on the environment's `storage`; and `{seed}`, a number that
+/// all environments of a block share and no other block has.
 ///
 /// # A server
 /// ```toml
@@ -147,10 +147,10 @@ const EMBEDDED: &[&str] = &[
 /// #                                               # share (`50%`) of what the slowest environment reaches so, filled in as {rate}
 /// ```
 ///
-/// A name of a built-in workload is reserved: samples filed under it must mean the same everywhere,
-/// so a user's manifest with such a name is an error that says to rename it. A file named
-/// explicitly (`--workload FILE`) replaces a manifest of the user's directories that has the same
-/// name.
+/// The names of built-in workloads are reserved, because samples filed under them must mean the
+/// same everywhere: a user's manifest with such a name is an error that asks for another name. A
+/// file named explicitly (`--workload FILE`) replaces a manifest of the same name in the user's
+/// directories.
 #[derive(Debug, Clone)]
 pub struct Library {
     workloads: Vec<Workload>,
@@ -162,7 +162,7 @@ pub struct Library {
 pub struct UnknownWorkload {
     /// The name as given.
     pub name: String,
-    /// The name that was probably meant.
+    /// The name that was probably intended.
     pub nearest: Option<String>,
 }
 
@@ -248,7 +248,7 @@ impl Library {
         &self.workloads
     }
 
-    /// The workload of that name.
+    /// Returns the workload of this name.
     ///
     /// # Errors
     /// [`UnknownWorkload`] with the nearest name.

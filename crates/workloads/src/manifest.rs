@@ -1,4 +1,4 @@
-//! Reading a manifest: first its keys, then its types, then what they mean together.
+//! Reads a manifest: first its keys, then its types, then how its parts fit together.
 
 mod keys;
 mod staging;
@@ -20,7 +20,7 @@ pub struct ManifestError {
     pub file: PathBuf,
     /// Its whole text; empty when it could not be read.
     pub text: String,
-    /// Byte range of the fault within `text`; absent when the fault is the file's.
+    /// Byte range of the fault within `text`; absent when the whole file is at fault.
     pub span: Option<Range<usize>>,
     /// What is wrong.
     pub message: String,
@@ -35,7 +35,7 @@ impl ManifestError {
     }
 }
 
-/// A fault within a text that the reader has at hand.
+/// A fault within a text that the caller has.
 #[derive(Debug)]
 struct Fault {
     span: Option<Range<usize>>,
@@ -59,7 +59,7 @@ impl Fault {
     }
 }
 
-/// The file as it is written.
+/// The file as written.
 #[derive(Debug, Deserialize)]
 struct Manifest {
     name: Spanned<String>,
@@ -158,7 +158,7 @@ struct ManifestCheck {
     field: Option<Spanned<String>>,
 }
 
-/// What is counted, and where the number of them stands.
+/// The counted operation, and where its number is.
 #[derive(Debug, Deserialize)]
 struct ManifestOperations {
     name: Spanned<String>,
@@ -168,7 +168,7 @@ struct ManifestOperations {
     field: Option<Spanned<String>>,
 }
 
-/// Where a number stands in the output.
+/// Where a number is in the output.
 #[derive(Debug, Deserialize)]
 struct ManifestNumber {
     json: Option<Spanned<String>>,
@@ -214,7 +214,7 @@ pub fn fuzz(text: &str, host: &weigh_model::HostFacts) {
     }
 }
 
-/// An error about the value of a top-level key of a manifest that was read well.
+/// An error about the value of a top-level key of a manifest that was read successfully.
 pub(crate) fn at_key(
     file: &Path,
     text: &str,
@@ -231,12 +231,12 @@ fn of_toml(error: &toml::de::Error) -> Fault {
     Fault { span: error.span(), message, help }
 }
 
-/// The key that serde misses, by the words of its message.
+/// The key that serde reports as missing, from its message.
 fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.split_once('`').map(|(key, _)| key)
 }
 
-/// How a key is written that something has to have.
+/// An example of a required key.
 fn example(key: &str) -> Option<&'static str> {
     Some(match key {
         "name" => "name = \"my-work\"",

@@ -1,5 +1,4 @@
-//! Workloads in a guest with neighbours: what `weigh density` plans, and the loads that neighbours
-//! can have.
+//! Workloads in a guest with neighbours: the plans of `weigh density`, and the loads of neighbours.
 
 use std::collections::BTreeMap;
 use weigh_model::{
@@ -13,20 +12,19 @@ pub const LOADS: [&str; 5] = ["idle", "cpu", "io", "http", "same"];
 /// Steps of one run of the load `cpu`: a fifth of a second of one thread on an ordinary machine, so
 /// that runs are counted finely and the time between two of them is a few per cent at most.
 const STEPS: &str = "100000000";
-/// Files of the load `io`, bytes of each on average, and operations of one run: 4 MiB that are
-/// written and read again and again.
+/// The load `io`: number of files, their average size in bytes, and operations of one run. 4 MiB
+/// are written and read repeatedly.
 const FILES: (&str, &str, &str) = ("64", "65536", "2000");
-/// Bytes of a body of the load `http`: the usual size of the workload nginx.
+/// Bytes of a response body of the load `http`: the default size of the workload nginx.
 const BODY_BYTES: &str = "1024";
-/// Connections of each client of the load `http`, enough that its server always has something to
-/// answer.
+/// Connections of each client of the load `http`, enough that its server is never idle.
 const CLIENTS: &str = "4";
-/// Seconds after which a client of the load `http` says how far it came, and begins anew.
+/// Seconds of one run of a client of the load `http`, after which it reports and starts over.
 const CLIENT_S: &str = "0.5";
-/// What the launch of one neighbour takes, roughly, seconds: a container's.
+/// Rough time to launch one neighbour, seconds: that of a container.
 const LAUNCH_S: f64 = 0.1;
 
-/// The load of that name; none where there is none.
+/// Returns the load of this name, if there is one.
 pub fn load(word: &str) -> Option<Load> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
     let again = |command: &[&str]| Load::Again { name: word.into(), command: words(command) };
@@ -84,9 +82,9 @@ pub fn load(word: &str) -> Option<Load> {
     }
 }
 
-/// The workload in a guest with such neighbours, or alone where there is one guest. Its id says how
-/// many guests there are and what the neighbours do, as in `spin{guests=8,neighbours=cpu}`; beside
-/// its own metrics it has those of [`weigh_model::neighbours`] that apply.
+/// Makes the workload in a guest with these neighbours, or alone if there is one guest. Its id says
+/// how many guests there are and what the neighbours do, as in `spin{guests=8,neighbours=cpu}`. In
+/// addition to its own metrics it has those of [`weigh_model::neighbours`] that apply.
 pub fn with_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> WorkloadPlan {
     let Neighbours { guests, load, shares, .. } = &neighbours;
     let (guests, alone) = (*guests, *guests <= 1);
@@ -114,7 +112,7 @@ pub fn with_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> Worklo
     plan
 }
 
-/// The workload as a neighbour runs it: without the metrics that only a trial with neighbours has.
+/// The workload as a neighbour runs it: without the metrics that exist only with neighbours.
 pub fn without_neighbours(plan: &WorkloadPlan) -> WorkloadPlan {
     let mut own = WorkloadPlan { neighbours: None, ..plan.clone() };
     own.metrics.retain(|metric| metric.from != Extraction::Stamp);
@@ -132,7 +130,7 @@ fn id_with(plan: &WorkloadPlan, added: &BTreeMap<&str, String>) -> String {
     format!("{name}{{{}}}", shown.join(","))
 }
 
-/// Metrics of a trial with neighbours beside the workload's own.
+/// Metrics that a trial with neighbours has in addition to the workload's own.
 fn metrics(load: &Load) -> Vec<MetricSource> {
     let rate = || Unit::normalise("op/s").0;
     let ratio = || Unit::normalise("1").0;

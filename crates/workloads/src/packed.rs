@@ -4,11 +4,11 @@ use liblzma::read::XzDecoder;
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
-/// The texts by the names of their files. Build scripts of this workspace pack them: each name and
-/// each text with a zero byte behind it, compressed by xz.
+/// Unpacks texts by the names of their files. Build scripts of this workspace pack them: each name
+/// and each text is followed by a zero byte, and all are compressed by xz.
 ///
 /// # Panics
-/// No build script made `packed`.
+/// If `packed` was not made by such a build script.
 pub fn unpack(packed: &[u8]) -> BTreeMap<String, String> {
     let mut texts = String::new();
     XzDecoder::new(packed).read_to_string(&mut texts).expect("a build script packed text");

@@ -1,5 +1,4 @@
-//! Parsers for the output of real tools, for what a JSON pointer and a regular expression cannot
-//! say.
+//! Parsers for the output of tools that is too complex for a JSON pointer or a regular expression.
 
 /// A regular expression that is compiled once.
 macro_rules! pattern {
@@ -55,12 +54,12 @@ pub(crate) struct Parser {
     pub(crate) checks: &'static [Read<bool>],
     /// Fields that are histograms of latency, nanoseconds.
     pub(crate) histograms: &'static [Read<Histogram<u64>>],
-    /// Why the value that the output has for a field is no measurement of it.
+    /// Why the value of a field in the output is not a measurement of it.
     pub(crate) refused: fn(text: &str, field: &str) -> Option<String>,
 }
 
 impl Parser {
-    /// A parser without histograms whose every number is a measurement.
+    /// A parser without histograms, all of whose numbers are measurements.
     const PLAIN: Self = Self { name: "", fields: &[], checks: &[], histograms: &[], refused: |_, _| None };
 
     /// The value of a field in its base unit.
@@ -88,23 +87,23 @@ fn first_number(pattern: &Regex, text: &str) -> Option<f64> {
     pattern.captures(text)?[1].parse().ok()
 }
 
-/// The number in the first group of the last match: earlier output is that of an earlier run.
+/// The number in the first group of the last match, because earlier output is from an earlier run.
 fn last_number(pattern: &Regex, text: &str) -> Option<f64> {
     pattern.captures_iter(text).last()?[1].parse().ok()
 }
 
-/// Observations that the 99th percentile needs, so that with .975 confidence its place is not
-/// beyond the largest observation (method specification, "Latency").
+/// Observations that the 99th percentile needs: with .975 confidence it is then not beyond the
+/// largest observation (method specification, "Latency").
 pub(crate) const LEAST_FOR_P99: f64 = 368.0;
 
-/// Why a quantile of so many observations is no measurement.
+/// Why a quantile of this many observations is not a measurement.
 pub(crate) fn too_few(observations: Option<f64>, least: f64) -> Option<String> {
     let seen = observations.filter(|seen| *seen < least)?;
-    Some(format!("of {seen} observations, and this quantile takes {least}: load for longer"))
+    Some(format!("of {seen} observations, and this quantile needs {least}: load for longer"))
 }
 
-/// The separator of parser and field in the name of a histogram. A histogram in the output itself
-/// is named by a JSON pointer, which begins with a slash.
+/// The separator of parser and field in the name of a histogram. The name of a histogram in the
+/// output itself is a JSON pointer, which begins with a slash.
 const OF_PARSER: char = ':';
 
 /// The name under which a parser's histogram is kept.
@@ -112,7 +111,7 @@ pub(crate) fn histogram_name(parser: &str, field: &str) -> String {
     format!("{parser}{OF_PARSER}{field}")
 }
 
-/// The parser and the field of a histogram's name; nothing where it is a JSON pointer.
+/// The parser and the field in a histogram's name; none if it is a JSON pointer.
 pub(crate) fn parsed_histogram(name: &str) -> Option<(&'static Parser, &str)> {
     let (parser, field) = name.split_once(OF_PARSER).filter(|_| !name.starts_with('/'))?;
     Some((find(parser)?, field))

@@ -1,4 +1,4 @@
-//! From a workload, a size and the user's parameters to plans.
+//! Makes plans from a workload, a size and the user's parameters.
 
 use crate::template::fill;
 use crate::workload::{ParamKind, ParamSpec, Size, Workload};
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use weigh_model::{HostFacts, Pace, ServerPlan, Staging, WorkloadKey, WorkloadPlan, nearest, parse_bytes};
 
-/// Assumed size of the last-level cache where the kernel does not tell: that of a large server, so
-/// that arrays sized by it are rather too large than cached.
+/// Assumed size of the last-level cache if the kernel does not report it: that of a large server,
+/// so that arrays sized by it are too large rather than cached.
 const ASSUMED_CACHE_BYTES: u64 = 32 << 20;
-/// Most combinations of swept parameters.
+/// The most combinations of swept parameters.
 const MOST_COMBINATIONS: usize = 256;
-/// Seconds after which an iteration is ended when neither the manifest's deadline nor its expected
-/// time is given.
+/// Deadline of an iteration, seconds, if the manifest gives neither a deadline nor an expected
+/// time.
 const DEADLINE_S: f64 = 600.0;
 
 /// A parameter that cannot be used.
@@ -25,21 +25,21 @@ pub struct ParamError {
     pub value: String,
     /// What is wrong and what to do.
     pub message: String,
-    /// The name or word that was probably meant.
+    /// The name or word that was probably intended.
     pub nearest: Option<String>,
     /// Whether the name is at fault, not the value.
     pub name_is_wrong: bool,
 }
 
 impl ParamError {
-    /// The fault within `param=value`, bytes.
+    /// The byte range of the fault within `param=value`.
     pub fn span(&self) -> Range<usize> {
         let name = self.param.len();
         if self.name_is_wrong { 0..name } else { name + 1..name + 1 + self.value.len().max(1) }
     }
 }
 
-/// Checks that a parameter has values, and none twice.
+/// Checks that a parameter has values, all different.
 pub(crate) fn check_values(name: &str, values: &[String]) -> Result<(), ParamError> {
     let error = |message: String, name_is_wrong| ParamError {
         param: name.into(),
@@ -58,15 +58,15 @@ pub(crate) fn check_values(name: &str, values: &[String]) -> Result<(), ParamErr
 }
 
 impl Workload {
-    /// One plan, or one per combination when a parameter has several values.
+    /// Makes one plan, or one per combination if a parameter has several values.
     ///
-    /// `size` is `quick`, `standard` or `paper`. Values in bytes may say `llc*4`: the plan holds
-    /// the number for this host, so that every guest, and every host that runs the plan later, does
-    /// the same work.
+    /// `size` is `quick`, `standard` or `paper`. Values in bytes may be given as `llc*4`: the plan
+    /// holds the number for this host, so that every guest, and every host that runs the plan
+    /// later, does the same work.
     ///
     /// # Errors
     /// A parameter that the workload does not have or that follows from the size, a value that is
-    /// not of the parameter's kind, a value given twice, a size that does not exist.
+    /// not of the parameter's kind, a value given twice, or a size that does not exist.
     pub fn plan(
         &self,
         size: &str,
@@ -134,7 +134,7 @@ impl Workload {
         let swept = given.iter().filter(|(_, values)| values.len() > 1);
         let swept = swept.map(|(name, _)| (name.clone(), chosen[name.as_str()].to_string())).collect();
         let shown = WorkloadKey { params: swept, ..WorkloadKey::named(&self.name) };
-        // The manifest knows how long its own values take, not how long the user's do.
+        // The manifest knows the time of its own values, not of the user's.
         let expected_s = if given.is_empty() { self.expected_s(size) } else { None };
         Ok(WorkloadPlan {
             id: shown.to_string(),
@@ -163,7 +163,7 @@ impl Workload {
         })
     }
 
-    /// The value of a parameter that the user has not given.
+    /// The value of a parameter that the user did not give.
     fn default_of<'s>(&self, spec: &'s ParamSpec, size: Size) -> Result<&'s str, ParamError> {
         let Some(required) = &spec.required else { return Ok(&spec.defaults[size as usize]) };
         let free = self
@@ -181,7 +181,7 @@ impl Workload {
         Err(ParamError { param, value, message, nearest, name_is_wrong: true })
     }
 
-    /// What is put around the command, with every parameter decided.
+    /// What surrounds the command, with every parameter decided.
     fn staging_of(&self, fill_all: &impl Fn(&[String]) -> Vec<String>, share: Option<f64>) -> Staging {
         let Staging { setup, teardown, setup_deadline_s, packages, server } = &self.staging;
         let fill = |command: &Option<Vec<String>>| command.as_deref().map(fill_all);
@@ -204,8 +204,8 @@ impl Workload {
         }
     }
 
-    /// The manifest's deadline; else thirty times what is expected, which an emulated machine
-    /// needs, and a minute at least.
+    /// The manifest's deadline; otherwise thirty times the expected time, which an emulated machine
+    /// needs, and at least a minute.
     fn deadline_s(&self, size: Size) -> f64 {
         let from_expected = self.expected_s(size).map(|expected| (30.0 * expected).max(60.0));
         self.deadline_s.or(from_expected).unwrap_or(DEADLINE_S)
@@ -213,7 +213,7 @@ impl Workload {
 }
 
 impl ParamSpec {
-    /// The text that stands in the command for `value`.
+    /// The text that replaces the parameter in the command for `value`.
     pub(crate) fn substitute(&self, value: &str, cache: u64) -> Result<String, ParamError> {
         let wrong = |message: String| ParamError {
             param: self.name.clone(),
@@ -259,7 +259,7 @@ impl ParamSpec {
                     .map(|bytes| bytes.to_string())
                     .ok_or_else(|| {
                         wrong(format!(
-                            "`{value}` is no multiple of the last-level cache; write it as in llc*4"
+                            "`{value}` is not a multiple of the last-level cache; write it as in llc*4"
                         ))
                     }),
                 None => match parse_bytes(value) {

@@ -1,4 +1,4 @@
-//! Starts as workloads: what `weigh start` plans.
+//! Starts as workloads: the plans of `weigh start`.
 
 use std::collections::BTreeMap;
 use weigh_model::{
@@ -6,11 +6,11 @@ use weigh_model::{
     WorkloadPlan, stamps, weights,
 };
 
-/// How long a service of a guest, or the init of a whole system, may take, seconds.
+/// Deadline of a guest's service, or of the init of a whole system, seconds.
 const DEADLINE_S: f64 = 120.0;
 
-/// The workload that starts guests so. Its id tells what is started, as in `start`,
-/// `start{caches=cold}`, `start{guests=200}`, `start-rate{concurrency=4}` and `start-restore`.
+/// Makes the workload for a start. Its id describes it, as in `start`, `start{caches=cold}`,
+/// `start{guests=200}`, `start-rate{concurrency=4}` and `start-restore`.
 pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     let mut params = BTreeMap::new();
     if start.caches == Caches::Cold {
@@ -55,7 +55,7 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     WorkloadPlan {
         id: key.to_string(),
         params: key.params,
-        // Every guest is fresh; what is warm is the host, by the pilot and the blocks before.
+        // Every guest is fresh; only the host is warm, from the pilot and earlier blocks.
         warmup: 1,
         deadline_s: DEADLINE_S,
         operations: (!is_footprint(start))
@@ -69,8 +69,7 @@ fn is_footprint(start: StartPlan) -> bool {
     matches!(start.what, Started::Footprint { .. })
 }
 
-/// Memory per guest, and what else is known of it. The footprint gets the verdict; its parts say
-/// where it comes from.
+/// Memory per guest and related metrics. The footprint gets the verdict; its parts explain it.
 fn footprint_metrics() -> Vec<MetricSource> {
     let byte = || Unit::normalise("B").0;
     let bytes = |name: &str, primary: bool| metric(name, byte(), Better::Lower, primary);
@@ -90,8 +89,8 @@ fn footprint_metrics() -> Vec<MetricSource> {
     ]
 }
 
-/// Adds what a machine's coming up is made of to the workload that starts one guest; any other it
-/// leaves as it is.
+/// Adds the stages of a virtual machine's start to the workload that starts one guest; leaves any
+/// other workload as it is.
 pub fn with_boot_metrics(mut workload: WorkloadPlan) -> WorkloadPlan {
     if workload.start.is_some_and(|start| start.what == Started::One) {
         let parts = stamps::BOOT.map(|name| metric(name, Unit::second(), Better::Lower, false));
@@ -100,8 +99,8 @@ pub fn with_boot_metrics(mut workload: WorkloadPlan) -> WorkloadPlan {
     workload
 }
 
-/// Adds the stages that platforms tell of the coming up of their guests
-/// (`Capabilities::stages`) to the workload that starts one guest.
+/// Adds the stages of a start that platforms report (`Capabilities::stages`) to the workload that
+/// starts one guest.
 pub fn with_stages(mut workload: WorkloadPlan, stages: &[&str]) -> WorkloadPlan {
     if workload.start.is_some_and(|start| start.what == Started::One) {
         workload.metrics.extend(stages.iter().map(|name| metric(name, Unit::second(), Better::Lower, false)));

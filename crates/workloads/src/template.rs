@@ -8,8 +8,7 @@ pub(crate) enum Piece<'a> {
     Placeholder(&'a str),
 }
 
-/// Splits a word. `{{` and `}}` are braces that stay; a lone brace is the error, with its byte
-/// offset.
+/// Splits a word. `{{` and `}}` are literal braces; a lone brace is an error, with its byte offset.
 pub(crate) fn pieces(word: &str) -> Result<Vec<Piece<'_>>, usize> {
     let mut pieces = Vec::new();
     let mut rest = word;
@@ -37,7 +36,7 @@ pub(crate) fn pieces(word: &str) -> Result<Vec<Piece<'_>>, usize> {
     Ok(pieces)
 }
 
-/// The word with every placeholder replaced; a name that `value_of` does not know stays as it is.
+/// Replaces every placeholder of a word; a name that `value_of` does not know stays as it is.
 pub(crate) fn fill<'v>(word: &str, value_of: impl Fn(&str) -> Option<&'v str>) -> String {
     let Ok(pieces) = pieces(word) else { return word.to_string() };
     pieces

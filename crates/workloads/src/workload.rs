@@ -1,9 +1,9 @@
-//! A workload, read and found valid.
+//! A workload that was read and validated.
 
 use std::fmt;
 use weigh_model::{Extraction, MetricSource, Operations, SlicedWork, Staging};
 
-/// How much work: seconds, a proper measurement, or what the papers did.
+/// Amount of work: seconds, a proper measurement, or that of the papers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
@@ -11,15 +11,15 @@ pub enum Size {
     Quick,
     /// A few seconds.
     Standard,
-    /// What the studies ran.
+    /// The work of the studies.
     Paper,
 }
 
 impl Size {
-    /// All of them, smallest first.
+    /// All sizes, smallest first.
     pub const ALL: [Self; 3] = [Self::Quick, Self::Standard, Self::Paper];
 
-    /// As manifests, plans and the command line spell it.
+    /// The spelling in manifests, plans and the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Quick => "quick",
@@ -28,7 +28,7 @@ impl Size {
         }
     }
 
-    /// The size of that name.
+    /// Returns the size of this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|size| size.as_str() == name)
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A workload: what its manifest says.
+/// A workload as its manifest describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     pub(crate) name: String,
@@ -74,23 +74,23 @@ pub struct Workload {
 pub struct ParamSpec {
     /// Name, as in `--param NAME=value` and `{NAME}` in the command.
     pub name: String,
-    /// One line: what it sets.
+    /// What it sets, in one line.
     pub summary: String,
-    /// What values look like.
+    /// The form of its values.
     pub kind: ParamKind,
-    /// Value at each size of [`Size::ALL`] when the user says nothing.
+    /// Value at each size of [`Size::ALL`] by default.
     pub defaults: [String; 3],
     /// Whether the user may set it; some follow from the size alone.
     pub settable: bool,
-    /// Why there is no default and where the user has a value from; he must give one then.
+    /// Why there is no default and where users get a value from; they must give one then.
     pub required: Option<String>,
 }
 
-/// What the values of a parameter look like.
+/// The form of a parameter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParamKind {
-    /// Anything.
+    /// Any text.
     Text,
     /// A whole number: `1000000`, `1e6`.
     Count,
@@ -99,7 +99,7 @@ pub enum ParamKind {
     /// A number of bytes: `64MiB`, `4096`, or `llc*4`, a multiple of the host's last-level cache.
     /// The command gets the plain number.
     Bytes,
-    /// As `bytes`, or 0 for none.
+    /// Like [`Self::Bytes`], or 0 for none.
     BytesOrNone,
     /// Operations per second: a number, or a share of what the slowest environment reaches in the
     /// closed loop: `50%`.
@@ -112,7 +112,7 @@ impl Workload {
         &self.name
     }
 
-    /// One line: what it measures.
+    /// What it measures, in one line.
     pub fn summary(&self) -> &str {
         &self.summary
     }
@@ -122,7 +122,7 @@ impl Workload {
         &self.description
     }
 
-    /// One sentence: how a wrong result is caught.
+    /// How a wrong result is caught, in one sentence.
     pub fn check_statement(&self) -> &str {
         &self.check_statement
     }
@@ -137,24 +137,24 @@ impl Workload {
         &self.metrics
     }
 
-    /// What charged CPU time is divided by, in the singular; none where one run of the command is
-    /// the operation.
+    /// Name of the operation by which charged CPU time is divided, in the singular; none if it is
+    /// one run of the command.
     pub fn operation(&self) -> Option<&str> {
         self.operations.as_ref().map(|operations| operations.name.as_str())
     }
 
-    /// Rows of the studies that it serves, as `study/row`.
+    /// Rows of the studies that it reproduces, as `study/row`.
     pub fn serves(&self) -> &[String] {
         &self.serves
     }
 
-    /// Debian packages that have the programs it runs.
+    /// Debian packages with the programs it runs.
     pub fn packages(&self) -> &[String] {
         &self.staging.packages
     }
 
-    /// The workload that measures the same with a freely available program, where this one's
-    /// program may not be redistributed.
+    /// The workload that measures the same with a freely available program, if this one's program
+    /// may not be redistributed.
     pub fn substitute(&self) -> Option<&str> {
         self.substitute.as_deref()
     }
@@ -164,7 +164,7 @@ impl Workload {
         self.default_set
     }
 
-    /// How long one iteration takes on an ordinary machine, seconds, where the manifest says.
+    /// How long one iteration takes on an ordinary machine, seconds, if the manifest says.
     pub fn expected_s(&self, size: Size) -> Option<f64> {
         self.expected_s[size as usize]
     }

@@ -1,4 +1,4 @@
-//! What of a disk is in memory, and what is on the medium.
+//! What of the simulated disk is in memory, and what is on the medium.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// What a medium writes as a whole or not at all, bytes: the smallest sector of disks.
+/// The unit that a medium writes entirely or not at all, bytes: the smallest sector of disks.
 const SECTOR: usize = 512;
 
-/// A number below `bound`, which is not 0; the bias of the remainder is no matter here.
+/// A number below `bound`, which is not 0. The bias of the remainder does not matter here.
 pub(super) fn below(random: &mut Pcg64, bound: usize) -> usize {
     (random.next_u64() % bound as u64) as usize
 }
@@ -18,7 +18,7 @@ fn coin(random: &mut Pcg64) -> bool {
     below(random, 2) == 0
 }
 
-/// Number of a file or directory, which names lead to.
+/// Number of a file or directory, to which names refer.
 pub(super) type Id = usize;
 
 /// The root directory.
@@ -59,7 +59,7 @@ impl Write {
         }
     }
 
-    /// Writes those sectors that chance decides for, in whatever order.
+    /// Writes a random selection of the sectors, in any order.
     fn apply_in_part(&self, content: &mut Vec<u8>, random: &mut Pcg64) {
         match self {
             Self::Bytes { at, bytes } => {
@@ -78,7 +78,7 @@ impl Write {
     }
 }
 
-/// What is skipped reads as zeros.
+/// Writes bytes at an offset. A gap before them reads as zeros.
 fn put(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     let end = at + bytes.len();
     if content.len() < end {
@@ -100,8 +100,7 @@ impl Content {
     }
 
     /// The medium refuses some of what was written since the last sync. The system reports that
-    /// once and takes all of it for written: no later sync tries again, and programs go on to see
-    /// it.
+    /// once and considers all of it written: no later sync tries again, and programs still see it.
     fn fail_sync(&mut self, random: &mut Pcg64) {
         for write in self.pending.drain(..) {
             match write {
@@ -128,7 +127,7 @@ impl Content {
                 for write in &self.pending {
                     write.apply_in_part(&mut self.durable, random);
                 }
-                // The length may be there without the content.
+                // The length may be on the medium without the content.
                 if self.durable.len() < self.live.len() && coin(random) {
                     self.durable.resize(self.live.len(), 0);
                 }
@@ -144,7 +143,7 @@ impl Content {
 struct Names {
     live: BTreeMap<OsString, Id>,
     durable: BTreeMap<OsString, Id>,
-    /// With the number of each change among those of the whole disk.
+    /// Each with its number among the changes of the whole disk.
     pending: Vec<(u64, Change)>,
 }
 
@@ -152,7 +151,7 @@ struct Names {
 enum Change {
     Set(OsString, Id),
     Unset(OsString),
-    /// One change, so either both names change or none does (rename(2)).
+    /// A single change, so either both names change or neither does (rename(2)).
     Move {
         from: OsString,
         to: OsString,
@@ -177,16 +176,16 @@ impl Change {
     }
 }
 
-/// What a loss of power does to what has not been synced.
+/// What a power failure does to what has not been synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Nothing of it is left.
+    /// Nothing is kept.
     Lost,
-    /// All of it is left: it had just been written back.
+    /// All of it is kept: it had just been written back.
     Kept,
-    /// What came first is left, as where one journal orders all changes.
+    /// The earliest changes are kept, as on file systems where one journal orders all changes.
     Prefix,
-    /// Any of it is left: no order that fsync(2) does not promise can be relied on.
+    /// Any part is kept: a program can rely only on the order that fsync(2) promises.
     Any,
 }
 
@@ -201,7 +200,7 @@ impl Shadow {
         Self { nodes: vec![Node::Directory(Names::default())], changes: 0 }
     }
 
-    /// Where a path relative to the root leads to now.
+    /// The current target of a path relative to the root.
     pub(super) fn find(&self, path: &Path) -> Option<Id> {
         self.follow(path, |names| &names.live)
     }
@@ -218,7 +217,7 @@ impl Shadow {
         Some(at)
     }
 
-    /// Whether a loss of power now would lose nothing of a file, neither its content nor its name.
+    /// Whether a power failure now would lose nothing of a file, neither its content nor its name.
     pub(super) fn is_durable(&self, path: &Path) -> bool {
         let (live, durable) = (self.find(path), self.follow(path, |names| &names.durable));
         let file = live.filter(|_| live == durable).map(|id| &self.nodes[id]);
@@ -261,7 +260,7 @@ impl Shadow {
         self.add(path, Node::Directory(Names::default()));
     }
 
-    /// A file that has been opened and has this length now.
+    /// Registers a file that has been opened and has this length now.
     pub(super) fn open(&mut self, path: &Path, length: u64) -> Id {
         let id = match self.find(path) {
             Some(id) => id,
@@ -312,7 +311,7 @@ impl Shadow {
         }
     }
 
-    /// The power fails: what is on the medium is all that there is.
+    /// The power fails: only what is on the medium is left.
     pub(super) fn lose_power(&mut self, random: &mut Pcg64) {
         let (of_names, last) = (Fate::draw(random), below(random, self.changes as usize + 1) as u64);
         for node in &mut self.nodes {
@@ -336,12 +335,12 @@ impl Shadow {
         }
     }
 
-    /// Makes what there is in an empty directory.
+    /// Writes the files and directories into an empty directory.
     pub(super) fn write_out(&self, root: &Path) {
         self.write_out_below(ROOT, root, &mut BTreeMap::new());
     }
 
-    /// `made`: where the files are that have been made, which may have more names.
+    /// `made` says where files are that have been written already; they may have more names.
     fn write_out_below(&self, id: Id, path: &Path, made: &mut BTreeMap<Id, PathBuf>) {
         let Node::Directory(names) = &self.nodes[id] else { panic!("it is a directory") };
         for (name, id) in &names.live {
@@ -365,8 +364,8 @@ impl Shadow {
         }
     }
 
-    /// Compares what programs should see with what they do see at `root`. A file that the
-    /// simulation does not know may be in a directory called `untracked`.
+    /// Compares what programs should see with what they do see at `root`. Directories called
+    /// `untracked` may hold files that the simulation does not know.
     pub(super) fn compare(&self, root: &Path, untracked: &str) -> Result<(), String> {
         self.compare_below(ROOT, root, untracked)
     }

@@ -23,11 +23,11 @@ impl Hierarchy {
         self.create_with(ledger, name, limits, Vec::new()).map(|(cgroup, _)| cgroup)
     }
 
-    /// As [`Hierarchy::create`], and records the changes that the caller makes next in the same
-    /// write, which saves waiting for the disk again. They are undone before the group.
+    /// Like [`Hierarchy::create`], but also records the changes that the caller makes next, in the
+    /// same write, which saves another wait for the disk. They are undone before the group.
     ///
     /// # Errors
-    /// As [`Hierarchy::create`]; then the further changes are removed from the ledger.
+    /// The same as [`Hierarchy::create`]; then the further changes are removed from the ledger.
     pub fn create_with(
         &self,
         ledger: &Ledger,
@@ -134,7 +134,7 @@ fn make_directories(mount: &Mount, relative: &Path) -> Result<(), CgroupError> {
                 copy_cpuset(&parent, &at)?;
             }
             if mount.kind == Kind::V2 && depth + 1 < count {
-                // It is undone with the group.
+                // This is undone with the group.
                 enable(&at, &missing_controllers(&at))?;
             }
         }
@@ -180,8 +180,8 @@ fn missing_controllers(group: &Path) -> Vec<String> {
 fn enable(group: &Path, controllers: &[String]) -> Result<(), CgroupError> {
     let file = group.join("cgroup.subtree_control");
     for controller in controllers {
-        // One by one: a controller that cannot be enabled (the group has processes of its own, or
-        // of real-time priority) must not keep the others disabled. The limits show later what is
+        // One by one: a controller that cannot be enabled (the group itself has processes, or
+        // real-time ones) must not keep the others disabled. Setting the limits shows later what is
         // missing.
         use libc::{EACCES, EBUSY, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
         match write_control(&file, &format!("+{controller}")) {

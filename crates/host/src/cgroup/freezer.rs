@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long freezing and thawing may take before the group is given up.
+/// The time after which freezing or thawing a group fails.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// A group freezes within tens of microseconds as a rule; only after this long does the caller
-/// sleep between two looks. It must be short: a process of the group that waits for the caller's
-/// own CPU stands still only once the caller leaves it.
+/// A group usually freezes within tens of microseconds; the caller sleeps between checks only after
+/// this long. It must be short: a process of the group that waits for the caller's own CPU does not
+/// stop until the caller leaves that CPU.
 const IMPATIENT: Duration = Duration::from_micros(60);
 const PAUSE: Duration = Duration::from_micros(20);
-/// Only after this long is a request repeated. The kernel then signals every process again, which
+/// A request is repeated only after this long. The kernel then signals every process again, which
 /// takes as long as the first request: a tenth of a millisecond on a virtual machine.
 const REPEAT_AFTER: Duration = Duration::from_micros(300);
 
@@ -75,11 +75,11 @@ impl Freezer {
         self.open()?.freeze()
     }
 
-    /// Thaws the group and returns when the kernel counts it as thawed. Its processes may run from
-    /// the moment in which this is called.
+    /// Thaws the group and returns when the kernel counts it as thawed. Its processes may already
+    /// run before this returns.
     ///
     /// # Errors
-    /// As [`Freezer::freeze`].
+    /// The same as [`Freezer::freeze`].
     pub fn thaw(&self) -> io::Result<()> {
         self.open()?.thaw()
     }
@@ -92,7 +92,7 @@ impl Freezer {
         self.open()?.request(frozen)
     }
 
-    /// What keeps the group from a state.
+    /// Explains why the group does not reach a state.
     fn why_not(&self, frozen: bool, deadline: Duration) -> String {
         if frozen {
             return format!(
@@ -104,7 +104,7 @@ impl Freezer {
         format!("the control group did not become thawed within {deadline:?}{above}")
     }
 
-    /// Whether a group above this one is frozen, and so this one whatever its own state.
+    /// Whether a group above this one is frozen, which freezes this one whatever its own state.
     fn is_frozen_above(&self) -> bool {
         let says = |file: PathBuf| fs::read_to_string(file).is_ok_and(|text| text.trim() == "1");
         if self.version_2 {
@@ -113,10 +113,11 @@ impl Freezer {
         says(self.directory.join("freezer.parent_freezing"))
     }
 
-    /// How long freezing and thawing take now, nanoseconds: the group is frozen and thawed once.
+    /// Measures how long freezing and thawing take now, nanoseconds. Freezes and thaws the group
+    /// once.
     ///
     /// # Errors
-    /// As [`Freezer::freeze`].
+    /// The same as [`Freezer::freeze`].
     pub fn latency_ns(&self) -> io::Result<(u64, u64)> {
         let files = self.open()?;
         let began = monotonic_ns();
@@ -132,15 +133,15 @@ impl Freezer {
 pub struct OpenFreezer {
     group: Freezer,
     control: fs::File,
-    /// Of version 2: the file that says whether the group is frozen.
+    /// Version 2 only: the file that shows whether the group is frozen.
     events: Option<fs::File>,
 }
 
 impl OpenFreezer {
-    /// As [`Freezer::freeze`].
+    /// Like [`Freezer::freeze`].
     ///
     /// # Errors
-    /// As [`Freezer::freeze`].
+    /// The same as [`Freezer::freeze`].
     pub fn freeze(&self) -> io::Result<()> {
         let frozen = self.reach(true, DEADLINE);
         if frozen.is_err() {
@@ -149,10 +150,10 @@ impl OpenFreezer {
         frozen
     }
 
-    /// As [`Freezer::thaw`].
+    /// Like [`Freezer::thaw`].
     ///
     /// # Errors
-    /// As [`Freezer::freeze`].
+    /// The same as [`Freezer::freeze`].
     pub fn thaw(&self) -> io::Result<()> {
         self.reach(false, DEADLINE)
     }
@@ -172,7 +173,8 @@ impl OpenFreezer {
         self.request(frozen)?;
         let began = Instant::now();
         loop {
-            // Taken before the look: this process may be frozen itself meanwhile, for any time.
+            // Read the time before checking: this process may itself be frozen in between, for any
+            // time.
             let waited = began.elapsed();
             if self.is(frozen)? {
                 return Ok(());

@@ -17,8 +17,8 @@ use std::time::Duration;
 const STATE_DEADLINE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-/// After this long the processes are frozen before they are killed, which takes longer and cannot
-/// be outrun by forks.
+/// After this long the processes are frozen before they are killed. That takes longer, but forks
+/// cannot outrun it.
 const FREEZE_AFTER: Duration = Duration::from_millis(20);
 
 /// A control group of weighbridge, in every hierarchy that guests use.
@@ -111,13 +111,13 @@ impl Cgroup {
     /// Lets every process of the group continue, and waits until all run.
     ///
     /// # Errors
-    /// As [`Cgroup::freeze`].
+    /// The same as [`Cgroup::freeze`].
     pub fn thaw(&self) -> Result<(), CgroupError> {
         self.hierarchy.set_frozen(&self.relative, false, STATE_DEADLINE)
     }
 
-    /// What freezes and thaws the group quickly and often; none where no hierarchy of the host
-    /// freezes.
+    /// The freezer of the group, for freezing and thawing it quickly and often; `None` where no
+    /// hierarchy of the host freezes.
     pub fn freezer(&self) -> Option<Freezer> {
         self.hierarchy.freezer(&self.relative)
     }
@@ -169,7 +169,7 @@ impl Cgroup {
     }
 
     /// Kills every process, removes the group, and its parent if that is then empty, and removes
-    /// the ledger entry. A group that no longer exists is no error.
+    /// the ledger entry. A group that no longer exists is not an error.
     ///
     /// # Errors
     /// [`CgroupError`]; then the group stays in the ledger.
@@ -227,8 +227,8 @@ impl Hierarchy {
                 self.kill_members(relative);
                 first = false;
             }
-            // SIGKILL acts on a frozen process of version 1 only after it is thawed, also by a
-            // guest that froze a group of its own.
+            // SIGKILL acts on a frozen process of version 1 only once it is thawed. A guest may
+            // have frozen a group of its own, too.
             self.thaw_tree(relative);
             false
         });
@@ -239,7 +239,7 @@ impl Hierarchy {
         Err(CgroupError::StillAlive { pids, path: relative.into(), after: DEATH_DEADLINE })
     }
 
-    /// Asks for a group and all below it to be thawed.
+    /// Asks the kernel to thaw a group and all groups below it.
     fn thaw_tree(&self, relative: &Path) {
         let Some(freezer) = self.freezer(relative) else { return };
         for group in tree(freezer.directory()) {
@@ -261,8 +261,8 @@ impl Hierarchy {
             .into_iter()
             .filter_map(|pid| Some((pid, process::handle(pid).ok()??)))
             .collect();
-        // Read again: a number that is still in the group after its handle was opened belongs to
-        // the process of the handle.
+        // Read the members again: a number that is still in the group after its handle was opened
+        // belongs to the process of the handle.
         let members = self.processes_of(relative);
         for (_, handle) in handles.iter().filter(|(pid, _)| members.contains(pid)) {
             let _ = process::kill(handle);
@@ -274,7 +274,7 @@ impl Hierarchy {
         for mount in &self.mounts {
             for directory in tree(&mount.path.join(relative)) {
                 let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-                // 0 stands for a process outside of this PID namespace.
+                // The kernel shows a process outside of this PID namespace as 0.
                 processes
                     .extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid != 0));
             }
@@ -282,7 +282,7 @@ impl Hierarchy {
         processes
     }
 
-    /// The freezer of a group; none where no hierarchy of the host freezes.
+    /// The freezer of a group; `None` where no hierarchy of the host freezes.
     fn freezer(&self, relative: &Path) -> Option<Freezer> {
         let version_2 = self.layout() == Layout::V2;
         let mount = if version_2 { self.used().next() } else { self.v1("freezer") };
@@ -321,9 +321,9 @@ fn tree(directory: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Removes a group unless another guest of the run is in it. `rmdir(2)` reports "busy" for that,
-/// and also for a moment after the last child has been removed, because the kernel destroys that
-/// one in the background.
+/// Removes a group unless another guest of the run is in it. `rmdir(2)` then reports "busy". It
+/// also does so for a moment after the last child was removed, because the kernel destroys the
+/// child in the background.
 fn remove_unless_used(directory: &Path) {
     until(STATE_DEADLINE, || match fs::remove_dir(directory) {
         Ok(()) => true,

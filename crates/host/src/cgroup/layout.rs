@@ -72,8 +72,8 @@ pub struct Hierarchy {
 
 impl Hierarchy {
     /// For guests whose program or init makes groups itself in hierarchies without controllers
-    /// (`name=systemd`, version 2 beside version 1): groups are made there as well, so that the
-    /// guest's own lie below them and are removed with them.
+    /// (`name=systemd`, version 2 beside version 1). Groups are made there as well, so that the
+    /// guest's own groups lie below them and are removed with them.
     pub fn for_systems(&self) -> Self {
         Self { for_systems: true, ..self.clone() }
     }

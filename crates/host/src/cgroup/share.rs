@@ -31,8 +31,8 @@ pub struct ShareBefore(Vec<(PathBuf, String)>);
 impl Drop for ShareBefore {
     fn drop(&mut self) {
         for (file, value) in self.0.iter().rev().filter(|(file, _)| file.exists()) {
-            // The group goes with its guest; until then a share that was not restored affects only
-            // later trials of the same block.
+            // The group is removed with its guest. Until then a share that was not restored affects
+            // only later trials of the same block.
             let _ = write_control(file, value);
         }
     }
@@ -89,8 +89,8 @@ fn files(share: CpuShare, is_v1: bool) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Quota and period, microseconds. The period is the usual one unless the quota would be smaller
-/// than the kernel accepts.
+/// Quota and period, microseconds. The period is the default unless the quota would be smaller than
+/// the kernel accepts.
 fn quota_us(cpus: f64) -> (u64, u64) {
     let of = |period: u64| (cpus * period as f64).round() as u64;
     match of(PERIOD_US) {

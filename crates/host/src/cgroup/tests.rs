@@ -1,5 +1,5 @@
 //! Tests of control groups: version 2 on a tree of ordinary files, everything else on this host's
-//! own.
+//! own control groups.
 
 use super::*;
 use crate::command::{Invocation, Running};
@@ -61,8 +61,8 @@ fn layouts_are_told_apart() {
     ));
 }
 
-/// A tree of version 2 made of ordinary files. What the kernel would put into a new directory is
-/// put there before.
+/// A tree of version 2 made of ordinary files. The files that the kernel would put into a new
+/// directory are put there beforehand.
 fn fake_v2(root: &Path, name: &str, controllers: &str) {
     for directory in [root.to_path_buf(), root.join(name).parent().unwrap().into()] {
         fs::create_dir_all(&directory).unwrap();
@@ -81,8 +81,7 @@ fn version_2_switches_controllers_on_level_by_level() {
     let hierarchy = Hierarchy::at(&root, Layout::V2);
     let limits = Limits { cpus: vec![0, 2], memory_bytes: Some(1 << 20) };
     let cgroup = hierarchy.create(&ledger, name, &limits).unwrap();
-    // A write replaces a file's content: what is seen is the last of the controllers that were
-    // switched on.
+    // A write replaces a file's content, so the file shows the last controller that was enabled.
     assert_eq!(fs::read_to_string(root.join("cgroup.subtree_control")).unwrap(), "+pids");
     assert_eq!(fs::read_to_string(root.join("weighbridge-r/cgroup.subtree_control")).unwrap(), "+pids");
     let expected = Change::SubtreeControl {
@@ -92,13 +91,13 @@ fn version_2_switches_controllers_on_level_by_level() {
     assert_eq!(ledger.standing(), [expected, Change::Cgroup { path: name.into() }]);
     assert!(root.join(name).is_dir());
     // The new directory has no cgroup.controllers, as if the kernel had refused them: nothing is
-    // limited, and that is told.
+    // limited, and that is reported.
     assert_eq!(cgroup.unlimited(), ["cpuset", "memory"]);
     assert_eq!(cgroup.procs_files(), [root.join(name).join("cgroup.procs")]);
     assert_eq!(cgroup.join_files(), cgroup.procs_files());
     assert_eq!(cgroup.v2_directory(), Some(root.join(name)));
     assert!(matches!(hierarchy.create(&ledger, name, &limits), Err(CgroupError::Exists { .. })));
-    // Its files, which a real group would take with it, do not exist here.
+    // A real group would take its files with it; here they are removed by hand.
     fs::remove_file(root.join("weighbridge-r/cgroup.controllers")).unwrap();
     fs::remove_file(root.join("weighbridge-r/cgroup.subtree_control")).unwrap();
     cgroup.remove().unwrap();
@@ -126,8 +125,8 @@ fn version_2_sets_the_limits_of_the_controllers_that_are_there() {
     let limits = Limits { cpus: vec![0], memory_bytes: Some(1 << 20) };
     let cgroup = hierarchy.create(&ledger, "weighbridge-r/g", &limits).unwrap();
     kernel.join().unwrap();
-    // The thread may have come too late; then the limit is told to be missing. It is never silently
-    // absent.
+    // The thread may have been too late; then the limit is reported as missing. It is never absent
+    // without notice.
     let limited = fs::read_to_string(leaf.join("memory.max")).is_ok_and(|text| text == "1048576");
     assert_eq!(limited, !cgroup.unlimited().contains(&"memory"));
     assert!(cgroup.unlimited().contains(&"cpuset") && !leaf.join("cpuset.cpus").exists());
@@ -223,7 +222,7 @@ fn lives_and_dies(hierarchy: &Hierarchy, test: &str) {
     cgroup.freeze().unwrap();
     cgroup.freeze().unwrap();
     let (before, charged) = (user_ticks(running.pid()), cgroup.cpu_ns().unwrap());
-    // Processes that come and go by vfork(2) do not keep the other group from being frozen.
+    // Processes that come and go by vfork(2) do not keep the other group from freezing.
     for _ in 0..300 {
         other.freeze().unwrap();
         other.thaw().unwrap();
@@ -234,7 +233,7 @@ fn lives_and_dies(hierarchy: &Hierarchy, test: &str) {
     let continues = || cgroup.cpu_ns().unwrap() > charged;
     assert!(until(Duration::from_secs(10), continues), "it does not continue");
 
-    // Killed while frozen.
+    // Kill the group while it is frozen.
     cgroup.freeze().unwrap();
     cgroup.remove().unwrap();
     assert!(running.wait(Duration::from_secs(5)).unwrap().is_some());
@@ -278,7 +277,8 @@ fn limits_are_in_force() {
         let mut running = shell(&cgroup, "grep Cpus_allowed_list /proc/self/status; sleep 60");
         assert_eq!(read_line(&mut running).split_whitespace().last(), Some(cpu.to_string().as_str()));
         assert!(cgroup.memory_bytes().unwrap() > 0);
-        // More than the limit: it is killed (or fails to allocate), it does not succeed.
+        // The command needs more than the limit: it is killed, or fails to allocate; it does not
+        // succeed.
         let done = Invocation::new("sh")
             .args(["-c", "head -c 300000000 /dev/zero | tail -c 290000000 | wc -c"])
             .pre_exec_cgroup(&cgroup)
@@ -314,7 +314,7 @@ fn a_sweep_removes_groups_with_all_that_is_in_them() {
     let ledger = ledger(&base, &run);
     let name = format!("weighbridge-{run}/guest");
     let cgroup = hierarchy.create(&ledger, &name, &Limits::default()).unwrap();
-    // Something that forks as fast as it can, in a group below, frozen, as a crash may leave it.
+    // A process forks as fast as it can in a group below, which is frozen, as a crash may leave it.
     for directory in cgroup.directories() {
         fs::create_dir(directory.join("below")).unwrap();
         for file in ["cpuset.cpus", "cpuset.mems"]
@@ -334,7 +334,7 @@ fn a_sweep_removes_groups_with_all_that_is_in_them() {
     fs::File::from(below.take_input().unwrap()).write_all(b"go\n").unwrap();
     assert_eq!(read_line(&mut below), "moved");
     cgroup.freeze().unwrap();
-    // The run dies: its lock goes, and nothing else.
+    // The run dies: its lock goes, and nothing else does.
     drop((cgroup, ledger));
     let result = sweep_dead(&state, &NoPlatforms).unwrap();
     assert!(result.failed.is_empty(), "{:?}", result.failed);
@@ -355,7 +355,7 @@ fn half_made_groups_are_swept() {
     let state = StateDirectory::at(base.path().join("state"));
     let run = run_name("half");
     let path = format!("weighbridge-{run}/guest");
-    // Recorded, and only the parent made, and only in one hierarchy.
+    // The change is recorded, but only the parent was made, and only in one hierarchy.
     let ledger = ledger(&base, &run);
     ledger.record(Change::Cgroup { path: path.clone().into() }).unwrap();
     let parent = hierarchy.used().next().unwrap().path.join(format!("weighbridge-{run}"));

@@ -42,7 +42,7 @@ impl CgroupView {
         Self::from_list(hierarchy, &fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
     }
 
-    /// From `/proc/PID/cgroup`: lines of `number:controllers:path` (`cgroups(7)`).
+    /// Parses `/proc/PID/cgroup`: lines of `number:controllers:path` (`cgroups(7)`).
     fn from_list(hierarchy: &Hierarchy, list: &str) -> Option<Self> {
         let mut view = Self { v2: None, v1: Vec::new() };
         for line in list.lines() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A child that leads its process group.
 ///
-/// It stays a zombie until nothing more is sent to its group, so that the number of the group
+/// It stays a zombie until no more signals are sent to its group, so that the number of the group
 /// cannot be reused before that.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -49,14 +49,14 @@ impl Group {
             return;
         }
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            // ESRCH cannot happen, because the leader is at least a zombie; after EPERM a second
-            // try would fail, too.
+            // ESRCH cannot happen, because the leader is at least a zombie. After EPERM a second
+            // try would also fail.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 
-    /// Reaps the leader. A process that SIGKILL does not end in time, because it waits for a dead
-    /// disk, is left to the kernel.
+    /// Reaps the leader. A process that does not end in time after SIGKILL, because it waits for a
+    /// dead disk, is left to the kernel.
     pub(super) fn reap(&mut self) {
         if !self.reaped && crate::process::wait_end(&self.handle, Duration::from_secs(5)) {
             let _ = self.child.wait();

@@ -13,8 +13,8 @@ use std::path::Path;
 
 /// The changes to make in the mount namespace of a program.
 ///
-/// Later mounts and unmounts of the host propagate into it, so that a long-lived program keeps no
-/// mount of the host busy; its own do not propagate out.
+/// Later mounts and unmounts of the host propagate into the namespace, so that a long-lived program
+/// keeps no mount of the host busy. The program's own do not propagate out.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrivateMounts {
     hidden: Vec<CString>,
@@ -77,7 +77,7 @@ impl PrivateMounts {
         }
         for (source, target) in &self.shown {
             mount_bind_recursive(source.as_c_str(), target.as_c_str())?;
-            // What the host mounts there later would not be read-only.
+            // Otherwise what the host mounts there later would not be read-only.
             mount_change(target.as_c_str(), MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
             set_read_only(target)?;
         }
@@ -117,7 +117,8 @@ mod tests {
             );
             return;
         }
-        // At these places: other tests mount elsewhere meanwhile (`proc_pid_mountinfo(5)`, field 5).
+        // Only mounts at these places: other tests mount elsewhere meanwhile
+        // (`proc_pid_mountinfo(5)`, field 5).
         let mounts = || {
             let all = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
             let is_here = |line: &&str| {

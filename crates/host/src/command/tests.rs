@@ -43,7 +43,7 @@ fn a_deadline_kills_the_whole_group() {
     assert_eq!(after, Duration::from_millis(300));
     let sleeper: u32 = error.trim().parse().unwrap();
     assert!(crate::wait::until(Duration::from_secs(2), || !alive(sleeper)), "the grandchild lives on");
-    // Here rather than in a test of its own: the factor is that of the whole process.
+    // This is not a test of its own because the factor applies to the whole process.
     crate::deadlines::set("2x").unwrap();
     let result = shell("sleep 60").deadline(Duration::from_millis(50)).run();
     crate::deadlines::set("1x").unwrap();
@@ -142,13 +142,13 @@ fn a_descriptor_that_is_passed_is_open_under_its_number() {
     let script = format!("echo heard >&{}", there.as_raw_fd());
     shell(&script).pass(there).run_ok().unwrap();
     let mut said = String::new();
-    // It ends: nobody here holds the other end any more.
+    // The pipe ends, because nobody here holds its other end any more.
     let mut here = here;
     here.read_to_string(&mut said).unwrap();
     assert_eq!(said, "heard\n");
 }
 
-/// What a child process of the test below does: it has a tool change something, and is killed
+/// The child process of the test below. It starts a tool that changes something, and is killed
 /// meanwhile.
 #[test]
 fn child_with_a_slow_tool() {
@@ -170,7 +170,7 @@ fn a_tool_changes_nothing_after_its_caller_was_killed() {
         .spawn()
         .unwrap();
     assert!(crate::wait::until(Duration::from_secs(20), || directory.path().join("begun").exists()));
-    // kill -9 of it alone: the tool leads a group of its own.
+    // Kills only the caller, as `kill -9` would: the tool leads its own process group.
     let handle = crate::process::handle(caller.pid()).unwrap().unwrap();
     crate::process::kill(&handle).unwrap();
     assert!(caller.wait(Duration::from_secs(10)).unwrap().is_some());
@@ -178,7 +178,7 @@ fn a_tool_changes_nothing_after_its_caller_was_killed() {
     assert!(crate::wait::until(Duration::from_secs(10), || !alive(tool)), "the tool outlived its caller");
     assert!(!directory.path().join("changed").exists());
     drop(caller);
-    // Where nobody is killed it does its work.
+    // If nobody is killed, the tool does its work.
     let script = format!("touch {}/changed", directory.path().display());
     Invocation::new("sh").args(["-c", &script]).dies_with_caller().run_ok().unwrap();
     assert!(directory.path().join("changed").exists());

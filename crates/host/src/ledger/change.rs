@@ -42,7 +42,7 @@ pub enum Change {
         path: PathBuf,
     },
     /// Controllers enabled for the children of a control group that weighbridge did not make.
-    /// Undone by disabling them, unless another group has come to use them.
+    /// Undone by disabling them, unless another group uses them by then.
     SubtreeControl {
         /// The `cgroup.subtree_control` file.
         file: PathBuf,
@@ -53,8 +53,8 @@ pub enum Change {
     Process {
         /// Its number.
         pid: u32,
-        /// Its start time in clock ticks since boot: it tells the process from a later one with
-        /// the same number.
+        /// Its start time in clock ticks since boot, which distinguishes the process from a later
+        /// one with the same number.
         start_ticks: u64,
     },
     /// Something that only a platform knows how to undo.
@@ -81,9 +81,9 @@ pub enum UndoError {
     Exists(&'static str),
     /// The change does not describe something of weighbridge.
     #[error("{0}")]
-    NotOurs(&'static str),
+    Foreign(&'static str),
     /// A directory has been replaced by something else.
-    #[error("{} is no directory any more", .0.display())]
+    #[error("{} is no longer a directory", .0.display())]
     NotADirectory(PathBuf),
     /// A tree to remove contains a mount.
     #[error("a file system is mounted on {}; unmount it first", .0.display())]
@@ -121,19 +121,18 @@ impl UndoError {
     }
 }
 
-/// What became of a change that need not be undone again.
+/// The outcome of a change that need not be undone again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undone {
     /// The host is as it was before.
     Restored,
-    /// It stays as it is, for this reason: since it was made, somebody else has changed it or come
-    /// to need it.
+    /// The change stays, for this reason: somebody else has since changed it or come to need it.
     Left(String),
 }
 
 /// How the changes of platforms are undone.
 pub trait PlatformUndo {
-    /// Undoes one [`Change::Platform`]. It is no error if the change is undone already.
+    /// Undoes one [`Change::Platform`]. It is not an error if the change is undone already.
     ///
     /// # Errors
     /// [`UndoError::Platform`].
@@ -146,7 +145,7 @@ pub trait PlatformUndo {
     ) -> Result<Undone, UndoError>;
 }
 
-/// For ledgers that hold no change of a platform.
+/// Refuses to undo, for ledgers that hold no change of a platform.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoPlatforms;
 
@@ -157,7 +156,7 @@ impl PlatformUndo for NoPlatforms {
 }
 
 impl Change {
-    /// The change that stands for a running process of this host; `None` if it has ended.
+    /// The change that records a running process of this host; `None` if it has ended.
     pub fn process(pid: u32) -> Option<Self> {
         Some(Self::Process { pid, start_ticks: process::start_ticks(pid)? })
     }
@@ -196,14 +195,14 @@ impl Change {
             }
             Self::Cgroup { path } => Ok(crate::cgroup::check_relative(path).map_err(Box::new)?),
             Self::SubtreeControl { file, .. } => check_subtree_control(file),
-            Self::Process { pid: 0 | 1, .. } => Err(UndoError::NotOurs("weighbridge did not start it")),
+            Self::Process { pid: 0 | 1, .. } => Err(UndoError::Foreign("weighbridge did not start it")),
             Self::Process { .. } | Self::Platform { .. } => Ok(()),
         }
     }
 
-    /// Undoes the change, if it was made. `this_boot`: whether it was certainly recorded since the
-    /// host booted. Of an earlier boot only files are left: settings of a running kernel are those
-    /// of whoever has set them since.
+    /// Undoes the change, if it was made. `this_boot` says whether it was certainly recorded since
+    /// the host booted. Processes and settings of an earlier boot are left alone: they no longer
+    /// exist, or somebody else has set them since.
     pub(super) fn undo(&self, platforms: &dyn PlatformUndo, this_boot: bool) -> Result<Undone, UndoError> {
         match self {
             Self::Directory { path } => plain_absolute(path).and_then(|()| tree::remove(path)),
@@ -248,7 +247,7 @@ fn is_mount_point(path: &Path) -> bool {
 
 fn undo_mount(target: &Path) -> Result<(), UndoError> {
     let result = match unmount(target, UnmountFlags::NOFOLLOW) {
-        // In use, or with mounts below: it goes as soon as nobody uses it.
+        // The mount is in use, or has mounts below it: it goes as soon as nobody uses it.
         Err(Errno::BUSY) => unmount(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH),
         other => other,
     };
@@ -264,7 +263,7 @@ fn check_subtree_control(file: &Path) -> Result<(), UndoError> {
     if file.file_name().is_some_and(|name| name == "cgroup.subtree_control") {
         Ok(())
     } else {
-        Err(UndoError::NotOurs("it is no cgroup.subtree_control file"))
+        Err(UndoError::Foreign("it is not a cgroup.subtree_control file"))
     }
 }
 
@@ -287,11 +286,11 @@ fn undo_subtree_control(file: &Path, added: &[String]) -> Result<(), UndoError> 
 
 fn undo_process(pid: u32, start_ticks: u64) -> Result<(), UndoError> {
     let Some(leader) = process::handle(pid)? else { return Ok(()) };
-    // Checked after the handle was opened: from here on the handle means this very process.
+    // Checked after the handle was opened: from here on the handle refers to this very process.
     if !process::is_alive(pid, start_ticks) {
         return Ok(());
     }
-    // Until the leader is reaped no other session can get its number.
+    // No other session can get this number until the leader is reaped.
     let session: Vec<_> = process::of_session(pid)
         .into_iter()
         .filter(|member| *member != pid)

@@ -1,10 +1,10 @@
-//! What a loss of power, or a killed process, leaves of ledgers: one test for each fault of a kind
-//! that the simulation of whole machines looks for.
+//! What a power failure or a killed process leaves of ledgers: one test for each kind of fault that
+//! the simulation of whole machines looks for.
 
 use super::*;
 use weigh_disk::simulation::{Faults, Machine, pause};
 
-/// A machine with an empty disk, and the place of its state.
+/// A machine with an empty disk, and its state directory.
 fn machine(seed: u64) -> (tempfile::TempDir, Machine, StateDirectory) {
     let disk = tempfile::tempdir().unwrap();
     let root = disk.path().canonicalize().unwrap();
@@ -40,14 +40,14 @@ fn nothing_is_recorded_after_a_sync_that_failed() {
         machine.set_faults(Faults { sync: 1, ..Faults::default() });
         ledger.record(change.clone()).unwrap_err();
         machine.set_faults(Faults::default());
-        // The sync of this entry would succeed whatever has become of the lines before it.
+        // The sync of this entry would succeed even if the lines before it were lost.
         ledger.record(change).unwrap_err();
         ledger.close(&NoPlatforms).unwrap();
     });
     assert!(!state.path().exists());
 }
 
-/// A partial line that cannot be cut off would make the next one unreadable.
+/// A partial line that cannot be truncated would make the next one unreadable.
 #[test]
 fn what_is_recorded_can_be_read_whatever_fails() {
     for seed in 0..200 {
@@ -61,7 +61,7 @@ fn what_is_recorded_can_be_read_whatever_fails() {
             machine.set_faults(Faults::default());
             let read = file::parse(&std::fs::read(ledger.path()).unwrap());
             let standing: Vec<Change> = read.standing.into_iter().map(|(_, change)| change).collect();
-            // An entry whose sync failed may be there, too.
+            // An entry whose sync failed may also be there.
             assert!(recorded.iter().all(|change| standing.contains(change)), "seed {seed}");
             assert!(read.damaged.is_empty(), "seed {seed}");
             ledger.close(&NoPlatforms).unwrap();
@@ -69,7 +69,7 @@ fn what_is_recorded_can_be_read_whatever_fails() {
     }
 }
 
-/// The end of a ledger is on disk before what it says has gone is gone.
+/// Removals are on disk before the ledger that records them is removed.
 #[test]
 fn what_was_undone_does_not_come_back() {
     for seed in 0..32 {
@@ -99,7 +99,7 @@ fn an_entry_that_lost_its_beginning_was_never_promised() {
     let hole = b"\0\0\0\0\0ile\",\"path\":\"/y\"}}\n";
     let torn = file::parse(&[&text[..], hole].concat());
     assert_eq!((torn.standing.len(), torn.damaged), (1, vec![]));
-    // In the middle it is damage.
+    // A hole in the middle is damage.
     let damaged = file::parse(&[hole, &text[..]].concat());
     assert_eq!((damaged.standing.len(), damaged.damaged), (1, vec![1]));
 }

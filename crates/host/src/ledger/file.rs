@@ -14,8 +14,8 @@ pub(super) enum Line {
         run: String,
         /// Process that holds the ledger.
         pid: u32,
-        /// Start time of that process, clock ticks since boot (`proc_pid_stat(5)`): its number may
-        /// have been reused.
+        /// Start time of that process, clock ticks since boot (`proc_pid_stat(5)`), because the
+        /// number may have been reused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start_ticks: Option<u64>,
         /// Boot id: processes do not survive a reboot.
@@ -46,7 +46,7 @@ impl Line {
 pub(super) struct Contents {
     /// Changes that have not been undone, oldest first.
     pub(super) standing: Vec<(EntryId, Change)>,
-    /// Its first line, without which it is not known when the changes were made.
+    /// Its first line, without which the time of the changes is unknown.
     pub(super) header: Option<Line>,
     /// Whether they were certainly recorded in this boot.
     pub(super) this_boot: bool,
@@ -83,7 +83,7 @@ impl Contents {
 }
 
 /// Parses a ledger. A last line without a line end was truncated by a crash before its change was
-/// made, and is ignored. So is one with a hole, which a loss of power leaves.
+/// made, and is ignored. So is a last line with a hole, which a power failure leaves.
 pub(super) fn parse(text: &[u8]) -> Contents {
     let mut contents = Contents::default();
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

@@ -1,4 +1,4 @@
-//! Removal where openat2(2) is missing, as in QEMU's emulation of Linux for programs.
+//! Removing trees where openat2(2) is missing, as in QEMU's user-mode emulation.
 
 use super::remove_tree;
 use super::tests::as_root;
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// Does it in a thread whose openat2(2) answers ENOSYS.
+/// Runs `work` in a thread in which openat2(2) fails with ENOSYS.
 fn without_openat2<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let number = u32::try_from(libc::SYS_openat2).unwrap();

@@ -19,17 +19,17 @@ const FORKED: Duration = Duration::from_secs(5);
 pub struct Sweep {
     /// Changes that were undone, in this order.
     pub undone: Vec<Change>,
-    /// Changes that were left as they are, because they are not weighbridge's any more, and why.
-    /// They are in no ledger any more.
+    /// Changes that were left as they are, because they no longer belong to weighbridge, and why.
+    /// They are no longer in any ledger.
     pub left: Vec<(Change, String)>,
     /// Changes that could not be undone, and why. They stay in their ledgers.
     pub failed: Vec<(Change, UndoError)>,
     /// Runs that are alive; their ledgers were not touched.
     pub live: Vec<String>,
-    /// Ledgers that could not be read completely, and what is wrong. The readable changes were
-    /// undone, as far as they could be, and the whole file was kept under another name. A ledger
-    /// that could not be read at all and one of a newer version of weighbridge are listed, too, but
-    /// were not touched.
+    /// Ledgers that could not be read completely, and what is wrong with them. Their readable
+    /// changes were undone as far as possible, and the whole file was kept under another name. A
+    /// ledger that could not be read at all, and one of a newer version of weighbridge, are listed
+    /// but were not touched.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
@@ -44,16 +44,16 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
     let mut result = Sweep::default();
     for (run, path) in ledgers(state)? {
         let swept = match open_patiently(&path) {
-            Err(Opened::Exposed) => replaced(&path),
+            Err(Opened::LockableByOthers) => replaced(&path),
             opened => opened,
         };
         let swept = match swept {
             Ok(file) => sweep_one(&path, file, platforms, &mut result),
-            Err(Opened::Held | Opened::Exposed) => {
+            Err(Opened::Held | Opened::LockableByOthers) => {
                 result.live.push(run);
                 continue;
             }
-            // It was closed meanwhile.
+            // The ledger was closed meanwhile.
             Err(Opened::Stale) => continue,
             Err(Opened::Io(error)) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(Opened::Io(error)) => Err(error),
@@ -63,7 +63,7 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
         }
     }
     for staging in files(state, STAGING)? {
-        // Of a run that died before its first change, or of a sweep that did.
+        // This file is left by a run or a sweep that died while writing it.
         if let Ok(_locked) = open_existing(&staging) {
             let _ = weigh_disk::remove_file(&staging);
         }
@@ -74,11 +74,11 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
 }
 
 /// Opens a ledger. A child that a dead run had just forked still holds the lock until its exec, so
-/// this waits a while if the run is dead. [`Opened::Exposed`]: the run is dead, and somebody else
-/// holds the lock.
+/// this waits a while if the run is dead. [`Opened::LockableByOthers`] means that the run is dead and
+/// somebody else may hold the lock.
 fn open_patiently(path: &Path) -> Result<File, Opened> {
     let mut opened = open_existing(path);
-    if matches!(opened, Err(Opened::Held | Opened::Exposed)) {
+    if matches!(opened, Err(Opened::Held | Opened::LockableByOthers)) {
         if !read_regular(path).is_ok_and(|text| parse(&text).dead) {
             return Err(Opened::Held);
         }
@@ -92,14 +92,14 @@ fn open_patiently(path: &Path) -> Result<File, Opened> {
     opened
 }
 
-/// A copy of a ledger in its place, which others cannot open, and so not hold.
+/// Replaces a ledger with a copy that others can neither open nor lock.
 fn replaced(path: &Path) -> Result<File, Opened> {
     let copied = read_regular(path).and_then(|text| replace(path, &text));
     copied.map_err(Opened::Io)?;
     open_existing(path)
 }
 
-/// Writes a ledger anew, as a whole or not at all.
+/// Rewrites a ledger, as a whole or not at all.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let staging = path.with_extension(STAGING);
     write_new(&staging, text)?;
@@ -153,7 +153,7 @@ fn sweep_one(
     let Some(line) = contents.damaged.first() else {
         return if failed.is_empty() { weigh_disk::remove_file(path) } else { Ok(()) };
     };
-    // What is damaged is kept for people, and what is left to undo for the next sweep.
+    // The damaged file is kept for people to read; the remaining changes, for the next sweep.
     let aside = path.with_extension("damaged");
     if failed.is_empty() {
         weigh_disk::rename(path, &aside)?;
@@ -165,10 +165,10 @@ fn sweep_one(
     Ok(())
 }
 
-/// What runs have changed on this host and not undone yet.
+/// What runs have changed on this host and not yet undone.
 #[derive(Debug, Default)]
 pub struct Pending {
-    /// The changes run by run, oldest first; of live runs, too.
+    /// The changes run by run, oldest first, including those of live runs.
     pub runs: Vec<(String, Vec<Change>)>,
     /// Ledgers that cannot be read, and why.
     pub unreadable: Vec<(PathBuf, io::Error)>,
@@ -177,7 +177,7 @@ pub struct Pending {
 /// The changes on this host that have not been undone. Nothing is changed.
 ///
 /// # Errors
-/// As [`sweep`].
+/// The same as [`sweep`].
 pub fn pending(state: &StateDirectory) -> Result<Pending, LedgerError> {
     let mut pending = Pending::default();
     for (run, path) in ledgers(state)? {
@@ -226,7 +226,7 @@ fn files(state: &StateDirectory, wanted: &str) -> Result<Vec<PathBuf>, LedgerErr
     Ok(found)
 }
 
-/// Sweeps a run that the caller knows to be dead: waits for children that another thread has just
+/// Sweeps a run that the caller knows to be dead. Waits for children that another thread has just
 /// forked, which hold the lock until their exec.
 #[cfg(test)]
 pub(crate) fn sweep_dead(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Sweep, LedgerError> {

@@ -1,4 +1,4 @@
-//! Tests of the ledger, a killed process among them.
+//! Tests of the ledger, including one that kills a process.
 
 use super::*;
 use std::cell::RefCell;
@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-/// Environment of a child process of a test: the state directory, the base of what it changes, and
-/// where it stops.
+/// Environment variable of a test's child process: the state directory, the base of what it
+/// changes, and where it stops.
 const CHILD: &str = "WEIGH_TEST_LEDGER_CHILD";
-/// The line by which the child process says that it has stopped there.
+/// The line with which the child process reports that it has stopped there.
 const READY: &str = "ready to be killed";
 
 fn state() -> (tempfile::TempDir, StateDirectory) {
@@ -26,7 +26,7 @@ fn begun() -> (tempfile::TempDir, StateDirectory, Ledger) {
     (base, state, ledger)
 }
 
-/// The file of a ledger with these changes of a platform, whose process has died.
+/// The file of a ledger with these platform changes, whose process has died.
 fn dead(ids: &[&str]) -> (tempfile::TempDir, StateDirectory, PathBuf) {
     let (base, state, ledger) = begun();
     for id in ids {
@@ -61,7 +61,7 @@ fn of_platform(id: &str) -> Change {
     }
 }
 
-/// A directory with a file that nothing may remove.
+/// Makes a directory with a file that nothing may remove.
 fn precious(base: &tempfile::TempDir, name: &str) -> PathBuf {
     let directory = base.path().join(name);
     fs::create_dir(&directory).unwrap();
@@ -216,7 +216,7 @@ fn what_is_left_to_undo_outlives_damage() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(kept.lines().next().unwrap()).unwrap(), header);
 }
 
-/// Without its first line it is not known which boot a ledger is of.
+/// Without its first line a ledger does not show which boot it belongs to.
 #[test]
 fn nothing_that_runs_is_touched_by_a_ledger_without_a_boot() {
     let (_base, state, ledger) = begun();
@@ -236,7 +236,7 @@ fn nothing_that_runs_is_touched_by_a_ledger_without_a_boot() {
 fn what_cannot_be_read_keeps_nothing_else_from_being_undone() {
     let (_base, state, path) = dead(&["thing"]);
     let beside = |name: &str| state.ledger_dir().join(name);
-    // The first by name, so that all others come after one of them.
+    // These names sort first, so that all others come after one of them.
     fs::create_dir(beside("a-directory.jsonl")).unwrap();
     symlink("/etc/passwd", beside("a-link.jsonl")).unwrap();
     symlink("nowhere", beside("a-loose-link.jsonl")).unwrap();
@@ -270,7 +270,7 @@ fn what_is_not_ours_any_more_is_left_and_said() {
     assert!(!state.path().exists());
 }
 
-/// Another user can hold the lock of a file that everybody may open, as those of earlier versions.
+/// Another user can lock a file that everybody may open, such as one of an earlier version.
 #[test]
 fn a_lock_that_others_may_hold_keeps_nothing_from_being_undone() {
     use std::os::unix::fs::PermissionsExt;
@@ -287,7 +287,7 @@ fn a_lock_that_others_may_hold_keeps_nothing_from_being_undone() {
     let recorder = Recorder::default();
     let swept = sweep(&state, &recorder).unwrap();
     assert_eq!((swept.live, &*recorder.0.borrow()), (vec![], &vec!["thing".to_string()]));
-    // While its process lives it is left alone.
+    // While its process lives, the ledger is left alone.
     fs::create_dir_all(state.ledger_dir()).unwrap();
     fs::write(&path, &text).unwrap();
     let held = fs::File::open(&path).unwrap();
@@ -341,7 +341,7 @@ fn settings_of_an_earlier_boot_are_not_set_back() {
     }
 }
 
-/// A guest's user can make a tree deeper than a process may have files open.
+/// A guest's user can make a tree that is deeper than the number of files a process may open.
 #[test]
 fn trees_of_any_depth_are_removed() {
     let (base, _state, ledger) = begun();
@@ -350,7 +350,7 @@ fn trees_of_any_depth_are_removed() {
     fs::create_dir(&ours).unwrap();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
     let mut at = rustix::fs::open(&ours, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
-    // Beyond what is moved up in one round, and not a multiple of it.
+    // More levels than one round moves up, and not a multiple of that number.
     for level in 0..limit.clamp(1500, 5000) {
         let mode = rustix::fs::Mode::RWXU;
         rustix::fs::mkdirat(&at, "d", mode).unwrap();
@@ -446,12 +446,12 @@ fn mounts_are_undone_and_never_crossed() {
     let directory = ledger.record(Change::Directory { path: ours.clone() }).unwrap();
     let target = ours.join("a/target");
     let mount = ledger.record(Change::Mount { target: target.clone() }).unwrap();
-    // Not mounted yet, its directory not even there: nothing to undo.
+    // It is not mounted yet, and its directory does not exist: there is nothing to undo.
     ledger.undo(mount, &NoPlatforms).unwrap();
     fs::create_dir_all(&target).unwrap();
     let mount = ledger.record(Change::Mount { target: target.clone() }).unwrap();
     rustix::mount::mount_bind(&outside, &target).unwrap();
-    // Of the same file system, so only the mount itself tells it apart.
+    // Both are on the same file system, so only the mount itself distinguishes them.
     let error = ledger.undo(directory, &NoPlatforms).unwrap_err().to_string();
     assert!(error.contains("mounted"), "{error}");
     assert!(outside.join("precious").exists());
@@ -459,7 +459,7 @@ fn mounts_are_undone_and_never_crossed() {
         ledger.record(Change::Mount { target: target.clone() }),
         Err(LedgerError::Refused { .. })
     ));
-    // Mounted on twice over, and in use: the newest goes first, the rest with it.
+    // It is mounted twice and in use: the newest mount goes first, the other with the next undo.
     let busy = fs::File::open(target.join("precious")).unwrap();
     ledger.undo(mount, &NoPlatforms).unwrap();
     drop(busy);
@@ -506,7 +506,7 @@ fn a_process_of_an_earlier_boot_is_gone() {
     assert!(running.try_wait().unwrap().is_none(), "it was killed although the number is of another boot");
 }
 
-/// What a child process of the test below does: records and makes changes, and says how far it is,
+/// The child process of the test below. It records and makes changes, and reports its progress
 /// until it is killed.
 #[test]
 fn child_that_changes_things() {
@@ -547,7 +547,7 @@ fn child_that_changes_things() {
     fs::write(state.path().parent().unwrap().join("pid"), sleeper.pid().to_string()).unwrap();
     ledger.record(Change::process(sleeper.pid()).unwrap()).unwrap();
     reached();
-    // Half undone: the change is, its line is not written.
+    // Half undone: the change is undone, but its line is not written.
     sleeper.kill_group();
     if root {
         rustix::mount::unmount(&target, rustix::mount::UnmountFlags::empty()).unwrap();
@@ -575,7 +575,7 @@ fn killed_at_any_point_everything_is_swept() {
         let log = || fs::read_to_string(base.path().join("log")).unwrap();
         assert!(is_ready, "the child ended before {stop}: {}", log());
         assert_eq!(sweep(&state, &NoPlatforms).unwrap().live, ["killed"], "it lives at {stop}");
-        // kill -9 of it alone: what it started goes on.
+        // Kills only the child, as `kill -9` would: what it started goes on.
         let handle = crate::process::handle(child.pid()).unwrap().unwrap();
         crate::process::kill(&handle).unwrap();
         assert!(crate::process::wait_end(&handle, Duration::from_secs(5)));
@@ -605,7 +605,7 @@ fn sweeps_do_no_harm_to_runs_that_start_and_end_meanwhile() {
                     let mut undone = 0;
                     while !over.load(std::sync::atomic::Ordering::Relaxed) {
                         let recorder = Recorder::default();
-                        // A ledger may vanish between being listed and opened; that is no error
+                        // A ledger may vanish between being listed and opened; that is not an error
                         // either.
                         sweep(&state, &recorder).unwrap();
                         undone += recorder.0.borrow().len();
@@ -614,7 +614,7 @@ fn sweeps_do_no_harm_to_runs_that_start_and_end_meanwhile() {
                 })
             })
             .collect();
-        /// Lets the sweepers end, well or not.
+        /// Stops the sweepers when the test ends, even by a panic.
         struct Over<'a>(&'a std::sync::atomic::AtomicBool);
         impl Drop for Over<'_> {
             fn drop(&mut self) {
@@ -683,14 +683,14 @@ fn a_disk_that_is_full_spoils_no_line() {
     let text = fs::read(ledger.path()).unwrap();
     assert_eq!(text.last(), Some(&b'\n'), "half a line was left");
     let recorder = Recorder::default();
-    // Striking out may not fit either; undoing goes on all the same.
+    // There may be no room to record the undo either; undoing goes on all the same.
     let closed = ledger.close(&recorder);
     drop(ledger);
     assert!(recorded > 0 && recorder.0.borrow().len() == recorded, "{closed:?}");
     assert!(closed.is_ok(), "{closed:?}");
 }
 
-/// Unmounts when the test ends, well or not.
+/// Unmounts when the test ends, even by a panic.
 struct Unmount(PathBuf);
 
 impl Drop for Unmount {

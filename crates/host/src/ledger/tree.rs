@@ -12,16 +12,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use weigh_disk::Step;
 
-/// How many directories of a tree are open at a time, one below the other. A tree may be deeper
-/// than a process may have files open, if a guest made it.
+/// How many nested directories of a tree are open at a time. A tree that a guest made may be deeper
+/// than the number of files a process may open.
 const OPEN: usize = 64;
 /// Prefix of the names by which deeper directories are moved up.
 const MOVED: &str = ".weighbridge-moved-";
 
 /// Removes the directory at `path` with everything in it. Symbolic links are removed, never
 /// followed, and other mounts are never entered: the removal stops with an error at a mount in the
-/// tree. A tree that does not exist is no error. When this returns the removal of the name is on
-/// disk.
+/// tree. A tree that does not exist is not an error. When this returns the removal of the name is
+/// on disk.
 ///
 /// # Errors
 /// [`UndoError`] with what is still there.
@@ -56,7 +56,7 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Removes everything in a directory, which is the last of so many that are open. What lies too
+    /// Removes everything in a directory, which is the last of `open_now` open ones. What lies too
     /// deep is moved to the top, where the next call finds it.
     fn clear(&mut self, directory: BorrowedFd<'_>, path: &Path, open_now: usize) -> Result<(), UndoError> {
         for entry in Dir::read_from(directory).map_err(UndoError::io("list", path))? {
@@ -72,7 +72,7 @@ impl Removal<'_> {
             };
             match removed {
                 Ok(()) | Err(Errno::NOENT) => {}
-                // Also where the file system does not list the kinds of entries.
+                // File systems that do not list the kinds of entries come here, too.
                 Err(Errno::ISDIR) if open_now == OPEN => self.move_up(directory, name, &path)?,
                 Err(Errno::ISDIR) => {
                     if let Some(below) = open(directory, name, &path)? {
@@ -112,7 +112,7 @@ fn open(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     let opened = match openat2(parent, name, flags, Mode::empty(), stay) {
-        // QEMU's emulation of Linux for programs of another architecture, and old sandboxes.
+        // QEMU's user-mode emulation, and old sandboxes.
         Err(Errno::NOSYS) => open_on_one_mount(parent, name, flags),
         opened => opened,
     };
@@ -125,8 +125,8 @@ fn open(
     }
 }
 
-/// As openat2(2) does it, for a name that is one component: `O_NOFOLLOW` refuses a link, and what
-/// is opened lies on the same mount as its parent.
+/// Does what openat2(2) does, for a name of one component: `O_NOFOLLOW` refuses a link, and the
+/// opened file must lie on the same mount as its parent.
 fn open_on_one_mount(
     parent: BorrowedFd<'_>,
     name: impl rustix::path::Arg,
@@ -139,7 +139,7 @@ fn open_on_one_mount(
     }
 }
 
-/// The mount that an open file lies on, as proc_pid_fdinfo(5) has it.
+/// The mount that an open file lies on, according to proc_pid_fdinfo(5).
 fn mount_id(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     let path = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
     let text =
@@ -162,8 +162,8 @@ fn unlink(directory: BorrowedFd<'_>, name: &CStr, path: &Path) -> Result<(), Err
     removed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Puts it on disk that something has gone: after a power failure it would be there again, and the
-/// ledger would not know it any more. Its directory may have gone as well.
+/// Syncs a removal to disk: otherwise the file could be back after a power failure, when the ledger
+/// no longer lists it. Its directory may be gone as well.
 pub(super) fn sync_removal(path: &Path) -> Result<(), UndoError> {
     let Some(parent) = path.parent() else { return Ok(()) };
     match weigh_disk::sync_directory(parent) {

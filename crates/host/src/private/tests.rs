@@ -1,10 +1,10 @@
-//! Tests of paths and directories, with another user where this one is root.
+//! Tests of paths and directories. If this user is root, they involve another user.
 
 use super::*;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{chown, symlink};
 
-/// The user who has no rights.
+/// The user without rights.
 const NOBODY: u32 = 65534;
 
 fn mode(path: &Path, bits: u32) {
@@ -55,7 +55,7 @@ fn what_others_may_write_is_refused_wherever_it_is() {
         assert!(check(&own).is_err() && close(&own).is_err());
         mode(directory, 0o755);
     }
-    // As in /tmp: others may add something, but not replace what is ours.
+    // As in /tmp, others may add something but not replace what is ours.
     mode(&parent, 0o1777);
     prepare(&own).unwrap();
     prepare(&parent.join("new")).unwrap();
@@ -79,14 +79,14 @@ fn what_others_own_is_refused_wherever_it_is() {
         assert!(check(&path).is_err() || !path.exists());
     }
     assert!(!theirs.join("new").exists());
-    // A link of theirs leads to what is ours: they may make it lead elsewhere at any time.
+    // A link of another user's leads to our directory: they may redirect it at any time.
     let (ours, link) = (base.path().join("ours"), shared.join("link"));
     fs::create_dir(&ours).unwrap();
     symlink(&ours, &link).unwrap();
     prepare(&link).unwrap();
     std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
     assert!(matches!(prepare(&link), Err(UnsafePath::Foreign { owner: NOBODY, .. })));
-    // A link that root made leads to what is theirs.
+    // A link that root made leads to another user's directory.
     let link = base.path().join("to-theirs");
     symlink("shared/theirs/ours", &link).unwrap();
     assert!(matches!(prepare(&link), Err(UnsafePath::Foreign { owner: NOBODY, .. })));
@@ -153,8 +153,8 @@ fn outputs_replace_nothing_that_others_put_there() {
         write_output(&report, text.as_bytes(), None).unwrap();
         assert_eq!(fs::read_to_string(&report).unwrap(), text);
     }
-    // What is there is replaced by name: neither a link nor a second name of a file is written
-    // through.
+    // An existing file is replaced by name: the write goes neither through a link nor to another
+    // name of the file.
     fs::remove_file(&report).unwrap();
     fs::hard_link(&precious, &report).unwrap();
     write_output(&report, b"report", None).unwrap();
@@ -166,7 +166,7 @@ fn outputs_replace_nothing_that_others_put_there() {
     symlink(&precious, &report).unwrap();
     std::os::unix::fs::lchown(&report, Some(NOBODY), Some(NOBODY)).unwrap();
     assert!(write_output(&report, b"report", None).is_err() && report.is_symlink());
-    // In a directory of one's own a link is a link.
+    // In our own directory a link is followed.
     let (link, target) = (base.path().join("link"), base.path().join("target"));
     symlink(&target, &link).unwrap();
     write_output(&link, b"report", None).unwrap();
@@ -195,7 +195,7 @@ fn only_regular_files_are_opened_and_nothing_is_waited_for() {
     assert!(is_exposed(&open_durable(&path("file"), OpenOptions::new().read(true)).unwrap()));
 }
 
-/// Whether a user, given up all rights of root, can look at a path.
+/// Whether a user without the rights of root can look at a path.
 fn reaches(user: u32, path: &Path) -> bool {
     let test = crate::command::Invocation::new("setpriv")
         .args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()])
@@ -215,14 +215,14 @@ fn who_is_admitted_may_search_and_nobody_else() {
     prepare(&closed).unwrap();
     fs::create_dir(&inside).unwrap();
     assert!(!reaches(100_000, &inside));
-    if let Err(error) = admit(&closed, 100_000) {
+    if let Err(error) = grant_traverse(&closed, 100_000) {
         assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}");
         eprintln!("SKIPPED who_is_admitted_may_search_and_nobody_else: no access control lists here");
         return;
     }
-    admit(&closed, 100_000).unwrap();
+    grant_traverse(&closed, 100_000).unwrap();
     assert!(reaches(100_000, &inside) && !reaches(NOBODY, &inside) && !reaches(100_001, &inside));
-    admit(&closed, 200_000).unwrap();
+    grant_traverse(&closed, 200_000).unwrap();
     assert!(reaches(100_000, &inside) && reaches(200_000, &inside) && !reaches(NOBODY, &inside));
     // An admission is no reason to close the directory again, or to refuse it.
     close(&closed).unwrap();
@@ -233,7 +233,7 @@ fn who_is_admitted_may_search_and_nobody_else() {
     assert!(reaches(100_000, &inside) && mode_of(base.path()) == 0o711);
     drop(admission);
     assert!(!reaches(100_000, &inside) && mode_of(&closed) == 0o700);
-    admit(&closed, 100_000).unwrap();
+    grant_traverse(&closed, 100_000).unwrap();
     let list = crate::command::Invocation::new("setpriv")
         .args(["--reuid=100000", "--regid=100000", "--clear-groups", "ls"])
         .arg(&closed);

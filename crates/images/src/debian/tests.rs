@@ -6,7 +6,7 @@ use weigh_host::facts::is_root;
 use weigh_host::state::StateDirectory;
 use weigh_model::ImageSpec;
 
-/// A program in mmdebstrap's place.
+/// A program in place of mmdebstrap.
 const FAKE: &str = include_str!("fake.sh");
 
 struct Bench {
@@ -42,7 +42,7 @@ impl Bench {
         recipe.build(&self.store, &self.ledger(run), &Progress::new(&mut |_| {}, &AtomicBool::new(false)))
     }
 
-    /// What is in the directory of the images.
+    /// The names in the directory of the images.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.base.path().join("cache/images")).unwrap().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -57,7 +57,7 @@ fn the_recipe_is_the_same_wherever_it_is_built() {
     assert_eq!(here.identity(), here.clone().with_program("/elsewhere/mmdebstrap").identity());
     let other = Recipe { release: "trixie".into(), ..here.clone() };
     assert_ne!(here.identity(), other.identity());
-    // The identity of a published recipe never changes by accident: whoever means to change it
+    // The identity of a published recipe must not change by accident. Whoever means to change it
     // changes this line.
     let known = Recipe { release: "bookworm".into(), architecture: "amd64", program: "mmdebstrap".into() };
     assert_eq!(known.identity(), "13f147d0b7075e668babe586eacfa3372392663c8ac414d25078076923e1ac23");
@@ -98,7 +98,7 @@ fn what_builds_it_is_named_when_it_is_missing() {
     assert!(bench.store.list().is_empty());
 }
 
-/// Without a way to the system that is being made apt(8) would download as root.
+/// Without access to the system that is being made, apt(8) would download as root.
 #[test]
 fn the_downloader_comes_to_the_system_while_it_is_made() {
     let Some(user) = downloader().filter(|_| is_root()) else {
@@ -161,7 +161,7 @@ fn a_build_that_fails_says_why_and_leaves_nothing() {
         "{:?}",
         bench.names()
     );
-    // The next one is not hindered by it.
+    // It does not block the next one.
     bench.build("b", &bench.recipe("true")).unwrap();
     assert_eq!(bench.store.list().len(), 1);
 }

@@ -16,7 +16,7 @@ const TRAILER: &[u8] = b"TRAILER!!!";
 pub(super) struct Header<'a> {
     pub(super) name: &'a [u8],
     pub(super) inode: u32,
-    /// Kind and permissions, inode(7).
+    /// Kind and permissions, see inode(7).
     pub(super) mode: u32,
     /// User and group.
     pub(super) owner: (u32, u32),

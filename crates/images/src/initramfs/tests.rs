@@ -1,4 +1,4 @@
-//! The archive against a reader of its own, against cpio(1), and its faults.
+//! The archive, read by a separate reader and by cpio(1), and its errors.
 
 use super::*;
 use crate::Programs;
@@ -7,7 +7,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use weigh_model::ImageSpec;
 
-/// An entry as it stands in an archive.
+/// An entry as it is in an archive.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     name: String,
@@ -72,7 +72,7 @@ fn programs(directory: &Path) -> Programs {
     Programs { probe, kernels }
 }
 
-/// A system with what is particular: links of both kinds, modes, a pipe, a socket.
+/// A system with special entries: links of both kinds, modes, a pipe, a socket.
 fn system(directory: &Path) -> PathBuf {
     let root = directory.join("system");
     fs::create_dir_all(root.join("usr/bin")).unwrap();
@@ -119,7 +119,7 @@ fn a_whole_image_is_what_the_directory_was() {
     assert_eq!(inodes.len(), seen.len() - 1, "only hard links share a number");
 }
 
-/// What the `cpio` of this machine makes of an archive is the directory that it came from.
+/// The `cpio` of this machine unpacks an archive to the directory that it was made from.
 #[test]
 fn cpio_unpacks_it() {
     let base = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ fn what_cannot_be_archived_is_refused() {
     long.bytes(&format!("/{}", "x/".repeat(2049)), "", 0o644).unwrap();
     assert!(long.write(io::sink()).is_err());
     assert!(Initramfs::new().file("/x", base.path(), 0o644).is_err(), "a directory is no file");
-    // A file that changed its size would spoil everything after it.
+    // A file that changes its size would corrupt everything after it.
     let path = base.path().join("changing");
     fs::write(&path, "1234567").unwrap();
     let mut archive = Initramfs::new();
@@ -212,7 +212,7 @@ fn what_cannot_be_archived_is_refused() {
     assert!(archive.write(io::sink()).is_err());
     fs::write(&path, "123456789").unwrap();
     assert_eq!(find(&read(&written(&archive)), "x").content, b"1234567");
-    // Sparse: it takes no room here, and has no place there.
+    // The file is sparse: it takes no space here, but is too large for an archive.
     File::create(&path).unwrap().set_len(1 << 32).unwrap();
     let mut large = Initramfs::new();
     large.file("/x", &path, 0o644).unwrap();

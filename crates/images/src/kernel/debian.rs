@@ -64,7 +64,7 @@ fn image(directory: &Path) -> Result<(PathBuf, String), KernelError> {
     })
 }
 
-/// Newer packages have it below `/usr`.
+/// The directory of the modules. Newer packages have it below `/usr`.
 fn modules(directory: &Path, release: &str) -> PathBuf {
     let usr = directory.join("usr/lib/modules").join(release);
     if usr.is_dir() { usr } else { directory.join("lib/modules").join(release) }
@@ -88,7 +88,7 @@ fn candidate(log: &Path) -> Result<Package, KernelError> {
     };
     let meta = format!("linux-image-cloud-{architecture}");
     let name = depends(&show(&meta, log)?).ok_or_else(|| {
-        let reason = format!("apt knows no kernel behind the package {meta}");
+        let reason = format!("apt knows no kernel that the package {meta} depends on");
         KernelError::Unobtainable { reason }
     })?;
     Ok(Package::candidate(&name, log)?)

@@ -2,7 +2,7 @@
 //!
 //! A `bzImage` is a loader that contains the compressed kernel; its setup header has the offset and
 //! length (`Documentation/arch/x86/boot.rst`, `payload_offset` and `payload_length`, protocol
-//! 2.08). An uncompressed kernel saves a machine without acceleration a good part of a second.
+//! 2.08). Booting an uncompressed kernel saves a machine without acceleration much of a second.
 
 use super::KernelError;
 use crate::FileError;
@@ -32,8 +32,8 @@ enum Format {
     Lz4,
 }
 
-/// The kernel proper of an image, an ELF file. `None` if the image is no `bzImage` or its
-/// compression is not supported; then it is booted as it is.
+/// The kernel proper of an image, an ELF file. `None` if the image is not a `bzImage` or its
+/// compression is not supported; then it is booted unchanged.
 ///
 /// # Errors
 /// The image is damaged.
@@ -73,7 +73,7 @@ fn setup(image: &[u8]) -> Option<&[u8]> {
 fn payload(image: &[u8]) -> Option<&[u8]> {
     let image = setup(image)?;
     let number = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);
-    // 0 sectors of setup code mean 4, for compatibility.
+    // For compatibility, 0 sectors of setup code mean 4.
     let sectors = match image[0x1F1] {
         0 => 4,
         sectors => usize::from(sectors),
@@ -106,13 +106,14 @@ pub(crate) fn decompress(packed: &[u8], path: &Path) -> Result<Vec<u8>, KernelEr
     Ok(unpacked)
 }
 
-/// A magic number, then blocks, each after its compressed length. The kernel's build appends the
-/// decompressed length, 4 bytes; a number that cannot be the length of a block ends the blocks.
+/// Decompresses a magic number followed by blocks, each after its compressed length. The kernel's
+/// build appends the decompressed length, 4 bytes; a number that cannot be the length of a block
+/// ends the blocks.
 fn lz4(packed: &[u8], unpacked: &mut Vec<u8>) -> io::Result<usize> {
     let mut rest = &packed[4..];
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
         if unpacked.len() as u64 > LARGEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than kernels are"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long for a kernel"));
         }
         let length = u32::from_le_bytes(*length) as usize;
         let Some(block) = after.get(..length).filter(|block| !block.is_empty()) else { break };
@@ -134,7 +135,7 @@ pub(super) mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A `bzImage` with this payload and nothing that could run.
+    /// A `bzImage` with this payload, which cannot run.
     pub(crate) fn image(payload: &[u8]) -> Vec<u8> {
         let mut image = vec![0; 2048];
         image[0x1F1] = 2;

@@ -86,7 +86,7 @@ fn it_is_unpacked_once() {
     let again = base.newest().unwrap().decompressed(&cache, &ledger).unwrap();
     assert_eq!(again.boot, kernel.boot);
     assert_eq!(again.boot.metadata().unwrap().modified().unwrap(), made);
-    // Another kernel under the same name.
+    // Another kernel with the same name.
     let mut changed = image(&packed());
     changed.push(0);
     base.file("boot/vmlinuz-6.1.0", changed);
@@ -121,7 +121,7 @@ fn a_named_kernel_brings_its_modules() {
     assert!(error.contains("rubbish") && error.contains("release"), "{error}");
 }
 
-/// The real package, from the real archive. In the slow lane, because it fetches 30 MB.
+/// The real package, from the real archive. It is in the slow lane, because it fetches 30 MB.
 #[test]
 fn the_real_package() {
     if std::env::var_os("WEIGH_LONG").is_none() {

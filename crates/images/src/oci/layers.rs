@@ -31,7 +31,7 @@ pub(super) struct Layers {
     root: OwnedFd,
     /// Whether this user may set the owners of files.
     owners: bool,
-    /// What is left for further layers.
+    /// The limits that remain for further layers.
     bounds: Bounds,
     /// Number of directories above the root.
     depth: usize,
@@ -62,7 +62,7 @@ impl Layers {
 
     /// Unpacks the next layer on top.
     pub(super) fn add(&self, layer: &Path) -> Result<(), PullError> {
-        // Whiteouts apply only to lower layers, wherever in the archive they are.
+        // Whiteouts apply only to lower layers, wherever they are in the archive.
         self.for_each_entry(layer, |name, kind, _| match kind {
             Kind::Opaque => self.clear(name),
             Kind::Whiteout => self.remove(name),
@@ -96,7 +96,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Opens the directory of an entry. With `make` a missing directory is made.
+    /// Opens the directory of an entry. If `make` is set, a missing directory is made.
     fn locate(&self, path: &Path, make: bool) -> io::Result<Option<Location>> {
         let name = path.file_name().unwrap_or_default().to_os_string();
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -108,7 +108,7 @@ impl Layers {
             }
             other => other?,
         };
-        // Links of lower entries may lead deeper than the path says.
+        // Links from lower layers may lead deeper than the path shows.
         if depth_of(&directory)? > self.depth + DEEPEST {
             return Err(refused(format!("it lies below more than {DEEPEST} directories")));
         }
@@ -126,7 +126,7 @@ impl Layers {
                 Mode::empty(),
                 ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
             ) {
-                // A directory was renamed at the same time, openat2(2).
+                // A directory was renamed at the same time, see openat2(2).
                 Err(Errno::AGAIN) => {}
                 other => return Ok(other?),
             }
@@ -147,7 +147,7 @@ impl Layers {
             open => open?,
         };
         let path = Path::new("/proc/self/fd").join(open.as_raw_fd().to_string());
-        // All names are read first: listing a directory while it changes may skip entries.
+        // Read all names first: listing a directory while it changes may skip entries.
         let names =
             fs::read_dir(&path)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
         names.iter().try_for_each(|name| remove(&path.join(name)))

@@ -11,18 +11,18 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// A layer: writes itself as a tar archive, the same bytes every time.
+/// A layer: it writes itself as a tar archive, with the same bytes every time.
 pub type Layer<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
 
 /// Writes an image of these layers, the lowest first, as an image layout. `name` is the full name
 /// that the image gets, with a tag. Every layer is written twice: for its digest, and to `output`.
 ///
 /// # Errors
-/// A layer cannot be read, or `output` not be written.
+/// A layer cannot be read, or `output` cannot be written.
 pub fn write_layout(layers: &[Layer<'_>], name: &str, output: &mut dyn Write) -> io::Result<()> {
     let described =
         layers.iter().map(|layer| Descriptor::of_layer(*layer)).collect::<io::Result<Vec<_>>>()?;
-    // Layers are not compressed, so their digests are those of their content as well.
+    // Layers are not compressed, so their digests are also those of their content.
     let digests: Vec<&str> = described.iter().map(|layer| layer.digest.as_str()).collect();
     let config = json!({
         "architecture": architecture(),
@@ -40,7 +40,8 @@ pub fn write_layout(layers: &[Layer<'_>], name: &str, output: &mut dyn Write) ->
     let (manifest_descriptor, manifest) = Descriptor::of_json(MANIFEST, &manifest);
     let mut entry = manifest_descriptor.json();
     let tag = name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
-    // containerd takes the full name from its own annotation; the standard's has the tag alone.
+    // containerd takes the full name from its own annotation; the standard annotation has only the
+    // tag.
     entry["annotations"] =
         json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag });
     let index = json!({ "schemaVersion": 2, "manifests": [entry] }).to_string();
@@ -57,7 +58,7 @@ pub fn write_layout(layers: &[Layer<'_>], name: &str, output: &mut dyn Write) ->
     archive.into_inner()?.flush()
 }
 
-/// A part of an image, known by its digest.
+/// A part of an image, identified by its digest.
 struct Descriptor {
     media_type: &'static str,
     digest: String,
@@ -82,7 +83,7 @@ impl Descriptor {
         json!({ "mediaType": self.media_type, "digest": self.digest, "size": self.size })
     }
 
-    /// Its place in the layout.
+    /// Its path in the layout.
     fn path(&self) -> String {
         format!("blobs/{}", self.digest.replace(':', "/"))
     }
@@ -93,7 +94,7 @@ fn digest(hash: Sha256) -> String {
     format!("sha256:{digits}")
 }
 
-/// Takes the digest and the length of what is written.
+/// A writer that computes the digest and the length of its input.
 struct Counted {
     hash: Sha256,
     bytes: u64,
@@ -111,7 +112,7 @@ impl Write for Counted {
     }
 }
 
-/// Appends a file of a known size, which writes itself.
+/// Appends a file of a known size, whose content `content` writes.
 fn append(
     archive: &mut tar::Builder<&mut dyn Write>,
     name: &str,

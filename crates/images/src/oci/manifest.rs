@@ -1,4 +1,4 @@
-//! Manifests: the layers of an image, and the image of a list for this machine (OCI image
+//! Manifests: the layers of an image, or a list of images for several platforms (OCI image
 //! specification 1.1).
 
 use super::PullError;
@@ -18,7 +18,7 @@ pub(super) struct Descriptor {
     pub(super) media_type: String,
     /// `sha256:` and 64 digits.
     pub(super) digest: String,
-    /// Bytes.
+    /// Its size, bytes.
     pub(super) size: u64,
     /// The platform of an image in a list.
     pub(super) platform: Option<Platform>,
@@ -52,11 +52,11 @@ pub(super) fn architecture() -> &'static str {
 pub(super) enum Manifest {
     /// Images for several platforms.
     List(Vec<Descriptor>),
-    /// One image: its configuration, its layers from the lowest up.
+    /// One image: its configuration, and its layers from the lowest up.
     Image { config: Descriptor, layers: Vec<Descriptor> },
 }
 
-/// Both kinds of manifest; the fields that are present tell which it is.
+/// The fields of both kinds of manifest; those that are present tell which kind it is.
 #[derive(Deserialize)]
 struct Raw {
     manifests: Option<Vec<Descriptor>>,
@@ -76,7 +76,7 @@ impl Manifest {
         };
         // Digests become parts of file names and URLs.
         if let Some(bad) = manifest.descriptors().find(|descriptor| !is_digest(&descriptor.digest)) {
-            return Err(PullError::Manifest(format!("`{}` is no digest", bad.digest)));
+            return Err(PullError::Manifest(format!("`{}` is not a digest", bad.digest)));
         }
         Ok(manifest)
     }
@@ -90,7 +90,7 @@ impl Manifest {
     }
 }
 
-/// The image of a list for this machine.
+/// Chooses the image in a list that is for this machine.
 pub(super) fn choose(list: &[Descriptor]) -> Result<&Descriptor, PullError> {
     let is_for_us =
         |descriptor: &&Descriptor| descriptor.platform.as_ref().is_some_and(Platform::is_this_machine);

@@ -20,13 +20,12 @@ pub struct ReferenceError {
     fault: &'static str,
 }
 
-/// `REGISTRY/REPOSITORY[:TAG][@sha256:DIGEST]`. The registry is always named: there is no default
-/// one.
+/// `REGISTRY/REPOSITORY[:TAG][@sha256:DIGEST]`. The registry is mandatory: there is no default one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// Host, and port where there is one.
+    /// The host, with a port if there is one.
     pub(super) registry: String,
-    /// Components separated by slashes.
+    /// The components, separated by slashes.
     pub(super) repository: String,
     /// The name of a version; `latest` if there is no digest either.
     pub(super) tag: Option<String>,
@@ -45,7 +44,7 @@ impl Reference {
         Self { tag: None, digest: Some(digest.into()), ..self.clone() }
     }
 
-    /// Whether the registry is on this host: only then TLS is not used.
+    /// Whether the registry is on this host. Only then is TLS not used.
     pub(super) fn is_loopback(&self) -> bool {
         is_loopback(&self.registry)
     }
@@ -120,7 +119,7 @@ fn is_tag(tag: &str) -> bool {
     tag.starts_with(plain) && tag.len() <= LONGEST.1 && tag.chars().all(|c| plain(c) || ".-".contains(c))
 }
 
-/// With the implied tag, so that every image has one name.
+/// Shows the implied tag, so that every image has one name.
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.registry, self.repository)?;

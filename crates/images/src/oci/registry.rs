@@ -81,7 +81,7 @@ impl<'a> Registry<'a> {
         let directory = into.parent().unwrap_or(Path::new("."));
         has_room(blob.size, directory).map_err(FileError::of("download a blob to", into))?;
         let answer = self.get(&format!("blobs/{}", blob.digest))?;
-        // One byte more than allowed, so that a longer blob is noticed.
+        // Read one byte more than allowed, to notice a longer blob.
         let mut body = answer.into_body().into_reader().take(blob.size.saturating_add(1));
         let mut file = File::create(into).map_err(FileError::of("write", into))?;
         let mut hash = Sha256::new();
@@ -141,7 +141,7 @@ impl<'a> Registry<'a> {
         let (Some(realm), true) = (parameter("realm"), challenge.starts_with("Bearer ")) else {
             return Err(self.locked());
         };
-        // A registry elsewhere must not redirect us to this host, nor to a server without TLS.
+        // A remote registry must not redirect us to this host, nor to a server without TLS.
         let authority = realm.parse::<Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
         let safe =
             realm.starts_with("https://") || authority.is_some_and(|authority| is_loopback(&authority));

@@ -1,4 +1,4 @@
-//! Against a registry on loopback: Debian's `docker-registry`, where it is installed.
+//! Tests with a registry on loopback: Debian's `docker-registry`, if it is installed.
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 use super::layers::tests::Item;
@@ -27,7 +27,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A registry of its own, or `None` where there is no program for it.
+    /// A new registry, or `None` if its program is not installed.
     fn new(test: &str) -> Option<Self> {
         if find_program(PROGRAM).is_none() {
             let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
@@ -45,7 +45,7 @@ impl Bench {
             "storage": {"filesystem": {"rootdirectory": blobs}},
             "http": {"addr": authority},
         });
-        // JSON is YAML.
+        // JSON is valid YAML.
         let file = base.path().join("config.yml");
         fs::write(&file, config.to_string()).unwrap();
         let server = Invocation::new(PROGRAM)
@@ -111,7 +111,7 @@ impl Bench {
         pull_quietly(&self.store, &ledger, &self.reference(version))
     }
 
-    /// The file in which the registry has a blob.
+    /// The file in which the registry stores a blob.
     fn blob_file(&self, digest: &str) -> PathBuf {
         let digits = digest.trim_start_matches(SHA256);
         let blobs = self.base.path().join("registry/docker/registry/v2/blobs/sha256");
@@ -147,7 +147,7 @@ fn an_image_of_several_machines_is_pulled_once() {
     assert!(!kept.tree().join("bin/a").exists());
     let digest = here["digest"].as_str().unwrap();
     assert_eq!(format!("{SHA256}{}", kept.record.identity), digest);
-    // Another way to it is another name, not another image.
+    // Another reference to it is another name, not another image.
     assert_eq!(bench.pull(":here").unwrap().tree(), kept.tree());
     assert_eq!(bench.pull(&format!("@{digest}")).unwrap().tree(), kept.tree());
     assert_eq!(bench.store.list().len(), 1);
@@ -185,8 +185,8 @@ fn what_the_registry_changed_is_not_taken() {
     assert!(bench.store.list().is_empty());
 }
 
-/// Answers requests one after the other, each by the first answer that its first line and its
-/// headers ask for.
+/// Answers requests one after the other. `answer` makes the response from the request line and the
+/// headers.
 fn serve(listener: &TcpListener, answer: impl Fn(&str) -> String) {
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
@@ -210,7 +210,7 @@ fn response(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
 }
 
-/// What public registries want: nothing is given without a token, and everybody is given a token.
+/// The behaviour of public registries: nothing without a token, and a token for everybody.
 #[test]
 fn a_token_is_fetched_where_one_is_wanted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -22,17 +22,18 @@ const FORMAT: u32 = 1;
 pub struct Record {
     /// Format version. Changes: 1, first version.
     pub format: u32,
-    /// As `--image` takes it: `debian`, or `oci:REF` by digest.
+    /// The name that `--image` takes: `debian`, or `oci:REF` by digest.
     pub name: String,
     /// SHA-256, hexadecimal, of the recipe of a built image or the manifest of a pulled one.
     pub identity: String,
-    /// SHA-256, hexadecimal, of the content: of a built image the packages with their versions.
+    /// SHA-256, hexadecimal, of the content; for a built image, of the packages with their
+    /// versions.
     pub content: String,
     /// Total size of its files, bytes; a file with several names counts once.
     pub bytes: u64,
     /// Time of creation, RFC 3339 in UTC.
     pub made: String,
-    /// A description of one line.
+    /// A description on one line.
     pub summary: String,
 }
 

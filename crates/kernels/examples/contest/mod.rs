@@ -1,4 +1,4 @@
-//! Programs that do the same, in blocks of random order, and the ratios between them.
+//! Runs programs that do the same work, in blocks of random order, and compares their results.
 
 use assert_cmd::Command;
 use rand_core::Rng;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Why there is no result.
+/// Why a contest has no result.
 pub type Failure = Box<dyn std::error::Error>;
 
 /// Values by name.
@@ -18,28 +18,28 @@ pub type Metrics = BTreeMap<String, f64>;
 
 /// One program of a contest.
 pub struct Program {
-    /// As the table calls it.
+    /// The name in the table.
     pub name: String,
     /// Runs it once.
     pub run: Box<dyn Fn() -> Result<Metrics, Failure>>,
 }
 
-/// Says of a metric and the ends of its interval what is wrong with them.
+/// Describes what is wrong with a metric, given its name and the ends of its interval.
 pub type Judge = Box<dyn Fn(&str, f64, f64) -> Option<String>>;
 
-/// Ours, which comes first, and what it is compared with.
+/// Our program, which comes first, and those that it is compared with.
 pub struct Contest {
-    /// As the table calls it.
+    /// The name in the table.
     pub name: String,
     /// Whether a metric of this name is better when it is lower.
     pub lower_is_better: fn(&str) -> bool,
-    /// What is wrong with the ratio of a metric whose interval has these ends.
+    /// Judges the ratio of a metric by the ends of its interval.
     pub judge: Judge,
     /// Ours first.
     pub programs: Vec<Program>,
 }
 
-/// Builds `weigh-kernels` as it is shipped: static, with its own profile, for any CPU.
+/// Builds `weigh-kernels` as in a release: static, with its own profile, for any CPU.
 pub fn build_ours() -> Result<PathBuf, Failure> {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
@@ -58,7 +58,7 @@ pub fn build_ours() -> Result<PathBuf, Failure> {
     Ok(target.join(triple).join("kernels/weigh-kernels"))
 }
 
-/// Ends a program whose contests went well or not, or did not come to an end.
+/// Ends a program with the outcome of its contests: all passed, some failed, or an error.
 pub fn end(program: &str, outcome: Result<bool, Failure>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -70,7 +70,7 @@ pub fn end(program: &str, outcome: Result<bool, Failure>) -> ExitCode {
     }
 }
 
-/// The order of rounds.
+/// The random numbers that order the rounds.
 pub fn random(seed: u64) -> Pcg64Mcg {
     Pcg64Mcg::new(u128::from(seed) << 64 | 1)
 }
@@ -82,8 +82,8 @@ pub fn print_head(output: &mut impl Write) -> Result<(), Failure> {
 }
 
 impl Contest {
-    /// Runs it and prints a line for each metric that all programs have. Whether nothing is wrong
-    /// with any.
+    /// Runs the contest and prints a line for each metric that all programs have. Returns whether
+    /// no metric is judged wrong.
     pub fn run(
         &self,
         output: &mut impl Write,
@@ -92,7 +92,7 @@ impl Contest {
     ) -> Result<bool, Failure> {
         let rounds = self.rounds(blocks, random)?;
         let mut good = true;
-        // What the counterparts do not measure has nothing to be compared with.
+        // A metric that the other programs do not measure cannot be compared.
         let everywhere = |metric: &&String| rounds[0].iter().all(|result| result.contains_key(*metric));
         for metric in rounds[0][0].keys().filter(everywhere) {
             for (theirs, program) in self.programs.iter().enumerate().skip(1) {

@@ -1,11 +1,12 @@
 //! `block`: reads and writes of a file or block device, one or many in flight.
 //!
-//! They bypass the page cache (`O_DIRECT`). If the file system does not support that there is no
+//! They bypass the page cache (`O_DIRECT`). If the file system does not support that, there is no
 //! result, because the cache, which is memory, would be measured. `--direct off` uses the cache on
 //! purpose, to test that this is noticed.
 //!
-//! Requests are issued in a closed loop: the next of a slot when its last one is completed. A
-//! latency begins before the call that submits the request and ends when its completion is seen.
+//! Requests are issued in a closed loop: each slot issues its next request when the last one is
+//! complete. A latency begins before the call that submits the request and ends when its completion
+//! is seen.
 
 mod blocking;
 mod content;
@@ -35,8 +36,8 @@ pub(super) static KERNEL: Kernel = Kernel {
     name: "block",
     summary: "latency and rate of requests to a disk: random or sequential, reads or writes, one or many in flight",
     operation: "request",
-    check: "every request moved as many bytes as it should; where the kernel wrote the file itself, reads gave the sectors of that \
-            place; a sample of the writes was read back and is what was written",
+    check: "every request moved as many bytes as it should; where the kernel wrote the file itself, reads returned the sectors of that \
+            place; a sample of the writes was read back and matched what was written",
     options: &[
         OptionSpec::text("path", "/var/tmp/weigh-block").help("file or block device"),
         OptionSpec::bytes("file-bytes", "0")
@@ -55,7 +56,7 @@ pub(super) static KERNEL: Kernel = Kernel {
         OptionSpec::count("seconds", "0")
             .help("duration of the measurement, instead of `--operations`; 0: by operations"),
         OptionSpec::count("warmup", "50")
-            .help("requests before the clock starts; the least is `--depth` less 1"),
+            .help("requests before the clock starts; at least `--depth` minus 1"),
         OptionSpec::count("seed", "0").help("seed of the places; 0: a new one for each run"),
         OptionSpec::choice("direct", &["on", "off"]).help("whether to bypass the page cache"),
         OptionSpec::choice("destroy", &["off", "on"]).help("on: a block device may be overwritten"),
@@ -117,7 +118,7 @@ impl Engine {
     }
 }
 
-/// The numbers among the options.
+/// The settings that the options give.
 struct Settings {
     path: PathBuf,
     block: usize,
@@ -152,13 +153,13 @@ impl Settings {
     }
 }
 
-/// Writes the kernel's file for other programs that measure disks, if it does not exist. With
+/// Writes the kernel's file, if it does not exist, for other programs that measure disks. With
 /// `direct` it must be on a disk.
 pub(crate) fn provide_file(path: &std::path::Path, bytes: u64, direct: bool) -> Result<(), KernelError> {
     content::provide(path, bytes, Access { direct, writes: false, destroy: false })
 }
 
-/// Whether the kernel wrote a file, by its beginning.
+/// Whether the kernel wrote a file, judging by its beginning.
 pub(crate) fn is_ours(path: &std::path::Path) -> Result<bool, KernelError> {
     content::is_stamped(path)
 }

@@ -1,9 +1,9 @@
-//! `bulk`: as much data as a path takes, one way, over TCP or UDP.
+//! `bulk`: as much data as a path carries, in one direction, over TCP or UDP.
 //!
-//! By default both ends are threads of this process that talk over the loopback interface.
-//! `--serve ADDRESS` is the server alone and `--connect ADDRESS` the client alone. Bytes are
-//! counted where they arrive: over UDP what was sent and did not come is loss, which is stated and
-//! no error, as nothing holds the sender back.
+//! By default both ends are threads of this process that communicate over the loopback interface.
+//! `--serve ADDRESS` runs only the server and `--connect ADDRESS` only the client. Bytes are
+//! counted where they arrive. Over UDP, what was sent and did not arrive is loss, which is reported
+//! and is not an error, because nothing limits the sender.
 
 mod client;
 mod datagrams;
@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::Order;
 
-/// Bytes of a message that was told no length: over TCP those of one large write, over UDP what an
-/// Ethernet frame holds.
+/// Default length of a message: over TCP that of one large write, over UDP what an Ethernet frame
+/// holds.
 const TCP_MESSAGE_BYTES: u64 = 128 << 10;
 const UDP_MESSAGE_BYTES: u64 = 1472;
 
@@ -36,7 +36,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     name: "bulk",
     summary: "throughput of TCP or UDP in one direction, counted where it arrives",
     operation: "byte",
-    check: "what arrives is whole messages, and the stamps of a sample of them are those of their places",
+    check: "whole messages arrive, and the stamps of a sample of them match their positions",
     options: &[
         OptionSpec::choice("protocol", &["tcp", "udp"]).help("protocol that carries the messages"),
         OptionSpec::choice("direction", &["to-server", "from-server"]).help("the end that sends"),
@@ -64,7 +64,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     }
 }
 
-/// What the options ask for, and how many times at once.
+/// The order that the options ask for, and the number of streams.
 fn order(options: &Options) -> Result<(Order, u64), KernelError> {
     let udp = options.text("protocol") == "udp";
     let (usual, least, most) = if udp {
@@ -103,7 +103,7 @@ fn over_loopback(options: &Options) -> Result<Outcome, KernelError> {
         let server = scope.spawn(|| server::until(&listener, &socket, placement.server, served, ended));
         let transfer = client::transfer(address, order, streams, placement.client);
         ended.store(true, Ordering::Relaxed);
-        // What stopped the server is the cause of what the client saw.
+        // An error of the server is the cause of the client's.
         join(server).and(transfer)
     })
     .map_err(explain_loopback)?;
@@ -165,7 +165,7 @@ fn report(outcome: &mut Outcome, order: Order, streams: u64, transfer: &Transfer
         }
     }
     outcome.warn_when_short("the transfer", duration_s);
-    // Over UDP nobody else would notice that more came than was sent.
+    // Over UDP nothing else would notice that more arrived than was sent.
     let too_many = order.udp && received.messages > sent.messages;
     let came = received.bytes > 0;
     let statement = match (came, received.wrong, too_many) {

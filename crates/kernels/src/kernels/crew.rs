@@ -1,5 +1,5 @@
-//! Threads that mostly wait for the disk: more than there are CPUs, not bound to CPUs, started
-//! together.
+//! Threads that mostly wait for the disk. There are more of them than CPUs, they are not bound to
+//! CPUs, and they start together.
 
 use super::join;
 use crate::kernel::KernelError;
@@ -9,8 +9,9 @@ use std::thread::Builder;
 /// Runs `work` with each number below `threads` on its own thread. None begins before all have
 /// started and `begin` has been called.
 ///
-/// # Errors The first error of a thread, or why a thread could not be started. Then `stop` is
-/// called, which must make every `work` return.
+/// # Errors
+/// The first error of a thread, or why a thread could not be started. Then `stop` is called, which
+/// must make every `work` return.
 pub(super) fn run_together<T: Send>(
     threads: usize,
     begin: impl FnOnce(),

@@ -24,7 +24,7 @@ use wire::Shape;
 /// Default number of requests of a client.
 const DEFAULT_REQUESTS: u64 = 10_000;
 
-/// Share of lost UDP requests above which the result does not stand.
+/// Share of lost UDP requests above which the result is not valid.
 const MOST_LOST: f64 = 0.01;
 
 pub(super) static KERNEL: Kernel = Kernel {

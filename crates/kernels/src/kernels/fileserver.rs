@@ -1,10 +1,10 @@
-//! `fileserver`: what a file server does to its files, by the loop of Filebench's personality
+//! `fileserver`: the file operations of a file server, as in the loop of Filebench's personality
 //! `fileserver`, in many threads.
 //!
 //! A loop has eleven operations, as the personality counts them: create, write whole, close; open,
 //! append, close; open, read whole, close; delete; stat. A file is chosen at random for each group,
-//! and no other thread uses it meanwhile. The page cache is used, as Filebench does: what is not on
-//! the disk when the clock stops is not waited for.
+//! and no other thread uses it meanwhile. Like Filebench, the kernel uses the page cache, and does
+//! not wait for what is not on the disk when the clock stops.
 
 mod content;
 mod record;
@@ -27,18 +27,18 @@ use std::sync::atomic::Ordering;
 use tree::{Known, Sizes, Tree};
 use worker::{Found, Load};
 
-/// Files for each thread at least: a fifth of the names is without a file at first, and every
-/// thread may take one of them.
+/// The least number of files per thread: at first a fifth of the names has no file, and every
+/// thread may take one of these.
 const FILES_OF_THREAD: u64 = 5;
 
 /// Files that are compared byte for byte at the end.
 const COMPARED: usize = 64;
 
-/// The most files and threads that numbers here are made for.
+/// The most files and threads that this code supports.
 const MOST_FILES: u64 = 10_000_000;
 const MOST_THREADS: u64 = 4096;
 
-/// The longest request, and the longest append.
+/// The longest request, and the longest append, bytes.
 const LONGEST: u64 = 64 << 20;
 
 pub(super) static KERNEL: Kernel = Kernel {
@@ -87,7 +87,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     endless: None,
 };
 
-/// The numbers among the options.
+/// The settings that the options give.
 struct Settings {
     files: u32,
     sizes: Sizes,
@@ -129,11 +129,11 @@ impl Settings {
         })
     }
 
-    /// Bytes that the files take at most, on average: all names with a file that an append made
+    /// The most bytes that the files take, on average: every name has a file, and an append made it
     /// longer.
     fn bytes_needed(&self) -> u64 {
         let (Sizes::Fixed(bytes) | Sizes::Gamma(bytes)) = self.sizes;
-        // A file takes whole blocks, and its inode and name take some.
+        // A file occupies whole blocks, and its inode and name occupy some space.
         u64::from(self.files).saturating_mul(bytes.saturating_add(self.append_bytes + PAGE))
     }
 
@@ -204,7 +204,7 @@ fn report(outcome: &mut Outcome, window: &Window, record: Record, bytes: u64) {
     outcome.warn_when_short("all operations together", duration);
 }
 
-/// Compares what the threads found, and what is there now, with what they wrote.
+/// Compares what the threads found, and the files that are left, with what they wrote.
 fn check(
     outcome: &mut Outcome,
     settings: &Settings,
@@ -218,8 +218,7 @@ fn check(
     let known = tree.files();
     let should: (u64, u64) = (known.len() as u64, known.iter().map(|known| known.bytes).sum());
     let there = tree.count()?;
-    // Files are in the order in which threads put them back: the last are those that were used
-    // last.
+    // Files are in the order in which threads put them back: the last were used last.
     let compared: Vec<Known> = known.into_iter().rev().take(COMPARED).collect();
     let mut damaged = 0;
     for known in &compared {

@@ -1,11 +1,12 @@
-//! `gups`: random updates of a large table, as HPCC RandomAccess does them.
+//! `gups`: random updates of a large table, as in HPCC RandomAccess.
 //!
 //! Update number i (from 0) is `table[x & (words - 1)] ^= x` where x is element i + 1 of the
 //! sequence 1, x, x^2, ... of polynomials over GF(2) modulo x^64 + x^2 + x + 1 (POLY = 7). Threads
 //! and the streams inside a thread jump into that sequence, so that together they do exactly its
-//! first updates. Threads do not exclude each other: an update that two of them do at once may be
-//! lost. The updates are run again without races, which undoes them; words that are not what they
-//! were are errors, and more than 1 % of them fail the check.
+//! first updates. Threads do not exclude each other: an update may be lost if two threads update a
+//! word at the same time. Afterwards the updates are repeated without races, which undoes them.
+//! Words that do not have their first value again are errors, and more than 1 % of them fail the
+//! check.
 
 use crate::clock::{now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -27,11 +28,11 @@ const STREAMS: usize = 128;
 /// Rounds of all streams in a piece of the endless form: 65536 updates of a thread, below 2 ms.
 const PIECE_ROUNDS: u64 = 512;
 
-/// Updates after which several threads meet to repair the table, at the least: meeting more often
-/// would take more time than the updates do.
+/// The least number of updates after which several threads meet to repair the table: meeting more
+/// often would take more time than the updates do.
 const LEAST_UNREPAIRED: u64 = 1 << 17;
 
-/// The share of words that may be wrong, by the rules of HPCC.
+/// The share of words that may be wrong under the rules of HPCC.
 const MOST_WRONG: f64 = 0.01;
 
 /// Words in a page: threads first touch whole pages.
@@ -61,7 +62,7 @@ fn step(element: u64) -> u64 {
     (element << 1) ^ (carry & POLY)
 }
 
-/// The product of two elements: the element at the sum of their places.
+/// The product of two elements: the element whose place is the sum of their places.
 fn multiply(first: u64, second: u64) -> u64 {
     let (mut product, mut shifted) = (0, first);
     for bit in 0..64 {
@@ -85,16 +86,16 @@ fn element(n: u64) -> u64 {
     result
 }
 
-/// The elements of some updates, from 128 places of the sequence in turn.
+/// The elements of a range of updates, taken from 128 places of the sequence in turn.
 ///
-/// The elements of the streams are independent of each other, so the CPU can have many of them on
-/// their way to memory.
+/// The elements of the streams are independent of each other, so that the CPU can have many memory
+/// accesses in flight.
 struct Walk {
     streams: [u64; STREAMS],
     /// Rounds of all streams, those that are done and those that are left.
     done: u64,
     left: u64,
-    /// Where the updates begin that are too few for a round, and how many are left.
+    /// The place of the final updates, which are too few for a round, and how many are left.
     place: u64,
     rest: u64,
 }
@@ -112,8 +113,8 @@ impl Walk {
         Self { streams, done: 0, left, place, rest: (range.end - range.start) % STREAMS as u64 }
     }
 
-    /// Goes on for so many rounds, or to the end of the range. Calls `update` with each element and
-    /// the one that comes after it in its stream, and returns how many there were.
+    /// Continues for `rounds` rounds, or to the end of the range. Calls `update` with each element
+    /// and its successor in its stream, and returns the number of updates.
     #[inline(always)]
     fn go(&mut self, rounds: u64, mut update: impl FnMut(u64, u64)) -> u64 {
         let rounds = rounds.min(self.left);
@@ -140,14 +141,14 @@ impl Walk {
     }
 }
 
-/// Calls `update` with the element of each of the updates `range` and the one that comes after it
-/// in its stream.
+/// Calls `update` for each of the updates `range`, with its element and the successor in its
+/// stream.
 #[inline(always)]
 fn each_element(range: Range<u64>, update: impl FnMut(u64, u64)) {
     Walk::new(range).go(u64::MAX, update);
 }
 
-/// Asks for the cache line of `word`.
+/// Prefetches the cache line of `word`.
 #[inline(always)]
 fn prefetch(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
@@ -163,8 +164,8 @@ fn prefetch(word: &AtomicU64) {
     }
 }
 
-/// An update. Not one atomic operation: an update of another thread in between is lost, as the
-/// rules allow.
+/// Does an update. It is not a single atomic operation: the update of another thread in between is
+/// lost, as the rules allow.
 #[inline(always)]
 fn xor(word: &AtomicU64, element: u64) {
     word.store(word.load(Ordering::Relaxed) ^ element, Ordering::Relaxed);
@@ -181,8 +182,8 @@ impl Table {
         Ok(Self { region: Region::map(words * 8, huge)?, words })
     }
 
-    /// Atomic, so that updates of several threads are no undefined behaviour; relaxed, so that they
-    /// cost nothing.
+    /// The words are atomic, so that updates of several threads are not undefined behaviour, and
+    /// accessed in relaxed order, which costs nothing.
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: the region is zeroed memory of that many words, aligned, and only ever seen
         // through this slice.
@@ -194,7 +195,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     measure(options, |_| ())
 }
 
-/// `spoil` is called between the updates and their check; only tests do something there.
+/// `spoil` is called between the updates and their check; only tests change anything there.
 fn measure(options: &Options, spoil: impl Fn(&[AtomicU64]) + Sync) -> Result<Outcome, KernelError> {
     let job = Job::new(options)?;
     let results = job.team.run(|member| job.work(&member, &spoil))?;
@@ -212,7 +213,7 @@ fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError>
     update_endlessly(options, marks, |_| ())
 }
 
-/// `spoil` as in [`measure`], and before every repair.
+/// Runs the endless form. `spoil` is as in [`measure`], and is also called before every repair.
 fn update_endlessly(
     options: &Options,
     marks: &mut Marks,
@@ -246,10 +247,10 @@ fn update_endlessly(
 /// Words that were found wrong in a member's part of the table.
 #[derive(Debug, Default)]
 struct Errors {
-    /// After the work, and in how many laps since the last repair.
+    /// Words that were wrong at the end, and the laps since the last repair.
     left: u64,
     left_laps: u64,
-    /// Meanwhile, and in how many laps.
+    /// Words that were wrong before, and the laps until then.
     repaired: u64,
     repaired_laps: u64,
 }
@@ -271,7 +272,7 @@ impl Job {
         Ok(Self { team, huge, table, updates })
     }
 
-    /// Facts and check, after so many laps through the updates in which threads met.
+    /// Reports facts and check, after `laps` laps through the updates in which threads met.
     fn conclude(&self, outcome: &mut Outcome, errors: u64, laps: u64) {
         self.team.state(outcome);
         outcome.fact("table_bytes", self.table.words * 8);
@@ -291,12 +292,12 @@ impl Job {
         );
     }
 
-    /// The words that a member fills and checks.
+    /// The range of words that a member fills and checks.
     fn words_of(&self, member: &Member<'_>) -> Range<usize> {
         member.share(self.table.words, GRAIN.min(self.table.words))
     }
 
-    /// Fills the words of a member, and returns the updates that it does.
+    /// Fills the words of a member, and returns its range of updates.
     fn begin(&self, member: &Member<'_>) -> Range<u64> {
         for index in self.words_of(member) {
             self.table.words()[index].store(index as u64, Ordering::Relaxed);
@@ -318,9 +319,9 @@ impl Job {
 
     /// Does the updates again and again, and returns the errors in this member's part of the table.
     ///
-    /// The second lap through the updates undoes the first. Threads lose updates to each other in
-    /// every lap, so after some pairs of laps all meet, count the words that are wrong and put them
-    /// right: a long run has no more of them at its end than a short one.
+    /// The second lap through the updates undoes the first. Threads lose each other's updates in
+    /// every lap. So after some pairs of laps all members meet, count the wrong words and repair
+    /// them: a long run then ends with no more wrong words than a short one.
     fn work_endlessly(
         &self,
         member: &Member<'_>,
@@ -341,7 +342,7 @@ impl Job {
             }
             let stopped = marks.done(member, "rate", done);
             let repairs = member.threads > 1 && laps == laps_until_repair;
-            // Where a member was told to end, all others meet it and are told then.
+            // If one member is told to end, all others meet it here and are told as well.
             if (stopped || repairs) && marks.settle(member, "rate") {
                 break;
             }
@@ -352,7 +353,7 @@ impl Job {
                 marks.ready(member);
             }
         }
-        // Now every update is to stand, so that the check has all of them to undo.
+        // Now every update must be in the table, so that the check undoes all of them.
         errors.left_laps = laps;
         if laps.is_multiple_of(2) {
             walk.go(u64::MAX, updating(words));
@@ -366,7 +367,7 @@ impl Job {
         errors
     }
 
-    /// Puts this member's part of the table right, where all updates are undone.
+    /// Repairs this member's part of the table, at a moment when all updates are undone.
     fn repair(&self, member: &Member<'_>, spoil: impl Fn(&[AtomicU64])) -> u64 {
         if member.index == 0 {
             spoil(self.table.words());
@@ -387,12 +388,12 @@ impl Job {
     }
 }
 
-/// Puts the words of a range right and returns how many were wrong.
+/// Repairs the words of a range and returns how many were wrong.
 fn put_right(words: &[AtomicU64], range: Range<usize>) -> u64 {
     range.map(|index| u64::from(words[index].swap(index as u64, Ordering::Relaxed) != index as u64)).sum()
 }
 
-/// What does an update in a table whose length is a power of two.
+/// Returns a function that does an update in a table whose length is a power of two.
 #[inline(always)]
 fn updating(table: &[AtomicU64]) -> impl FnMut(u64, u64) {
     let mask = table.len() - 1;
@@ -404,8 +405,8 @@ fn updating(table: &[AtomicU64]) -> impl FnMut(u64, u64) {
     }
 }
 
-/// Runs all updates again, but only those that fall into `own`, which begins at word `first`: each
-/// thread has a part of the table to itself, so nothing is lost.
+/// Repeats all updates, but only those of the words in `own`, which begins at word `first`. Each
+/// thread has a part of the table to itself, so no update is lost.
 fn undo(own: &[AtomicU64], first: usize, mask: usize, updates: u64) {
     let elsewhere = AtomicU64::new(0);
     let word = |element: u64| own.get((element as usize & mask).wrapping_sub(first)).unwrap_or(&elsewhere);
@@ -487,7 +488,7 @@ mod tests {
 
     #[test]
     fn endless_updates_are_undone_wherever_they_end() {
-        // The updates of a lap are two pieces and a rest, or fewer than there are streams.
+        // A lap has two pieces and a remainder of updates, or fewer updates than there are streams.
         for (updates, threads) in [(131_100, 1), (131_100, 3), (100, 1), (1, 2)] {
             for pieces in [1, 2, 3, 4, 5, 6, 7] {
                 let line = options(&format!("--threads {threads} --updates {updates}"));
@@ -503,8 +504,8 @@ mod tests {
                 assert_eq!(sum, outcome.operations);
             }
         }
-        // The words that a lap loses are put right, and do not add up.
-        // In a large table two threads meet seldom, however they are scheduled.
+        // The words that a lap loses are repaired, so they do not accumulate.
+        // In a large table two threads rarely meet, however they are scheduled.
         const LARGE: &str = "--threads 2 --table-bytes 4MiB --updates 131072";
         const WORDS: usize = 4 << 17;
         let repaired = |words: usize| {

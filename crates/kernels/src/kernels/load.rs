@@ -1,11 +1,11 @@
 //! `load`: many clients that load a server over TCP, in a closed loop or in an open one.
 //!
-//! Closed, each client sends its next requests when the replies to its last are there, so that a
-//! slow server slows the load and its latencies are not those of a service. Open, requests leave by
-//! the clock whatever the server does, and each is timed from when it was to leave, so that a
-//! server that stalls is charged with all that had to wait (G. Tene's "coordinated omission").
-//! Without `--connect` the server is one of this process that answers at once: what comes out then
-//! is what the load generator itself can do here.
+//! In a closed loop each client sends its next requests when the replies to its last ones have
+//! arrived, so a slow server slows the load, and its latencies are not those of a service. In an
+//! open loop requests are sent at scheduled times whatever the server does, and each is timed from
+//! its scheduled time, so a server that stalls is charged with all requests that had to wait (G.
+//! Tene's "coordinated omission"). Without `--connect` the server is one of this process that
+//! answers at once: the result then shows what the load generator itself can do here.
 
 mod arrivals;
 mod client;
@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tally::Tally;
 use worker::{Shared, Worker};
 
-/// Time between the last connection and the first request: all threads are there by then.
+/// Time between the last connection and the first request, in which all threads get ready.
 const HEAD_START_NS: u64 = 2_000_000;
 
 pub(super) static KERNEL: Kernel = Kernel {
@@ -116,7 +116,7 @@ fn load(options: &Options, address: SocketAddr) -> Result<Outcome, KernelError> 
             let path = options.text("path");
             if !path.starts_with('/') || path.contains(|letter: char| !letter.is_ascii_graphic()) {
                 return Err(KernelError::usage(format!(
-                    "`--path {path}` is no path of a URL; write it as `/index.html`, with %20 for a space"
+                    "`--path {path}` is not the path of a URL; write it as `/index.html`, with %20 for a space"
                 )));
             }
             let body_bytes = Some(options.number("body-bytes")).filter(|bytes| *bytes > 0);

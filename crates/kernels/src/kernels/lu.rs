@@ -4,8 +4,9 @@
 //! The matrix is factorised in place by the crate faer, which chooses its vector instructions when
 //! the program runs. Floating-point operations are counted as LINPACK counts them, 2/3 n^3 + 2 n^2,
 //! however many are done. The answer is checked as HPL does (HPL 2.3, testing/pdtest): the scaled
-//! residual `||Ax - b|| / (eps (||A|| ||x|| + ||b||) n)` in the maximum norm must be below 16. The
-//! matrix is made again from its seed for that, column by column, so that it is never held twice.
+//! residual `||Ax - b|| / (eps (||A|| ||x|| + ||b||) n)` in the maximum norm must be below 16. For
+//! the check the matrix is generated again from its seed, column by column, so that it is never in
+//! memory twice.
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -24,21 +25,21 @@ use rand_pcg::Pcg64Mcg;
 use rayon::prelude::*;
 use weigh_model::PieceStatistic;
 
-/// Residuals from here on fail, as in HPL.dat.
+/// Residuals of this and above fail, as in HPL.dat.
 const THRESHOLD: f64 = 16.0;
 
-/// The relative machine precision as HPL takes it: half of the distance from 1 to the next number.
+/// The relative machine precision as HPL defines it: half the distance from 1 to the next number.
 const PRECISION: f64 = f64::EPSILON / 2.0;
 
-/// Doubles in a cache line: columns begin on one.
+/// Doubles in a cache line: columns are aligned to one.
 const LINE: usize = 8;
 
-/// Operations that make a median worth having: a tenth of a second of one core, and some seconds
-/// where a processor is emulated.
+/// The least number of operations for a useful median: a tenth of a second of one core, or some
+/// seconds where a processor is emulated.
 const ENOUGH: f64 = 4e9;
 
-/// Operations in a piece of the endless form, 2 ms of one core or less, where that takes no more
-/// than [`MOST_SYSTEMS`] systems; one system where it has more operations.
+/// Operations in a piece of the endless form, 2 ms of one core or less, if these are at most
+/// [`MOST_SYSTEMS`] systems. If one system has more operations, it is a piece.
 const PIECE: f64 = 2e7;
 const MOST_SYSTEMS: f64 = 16.0;
 
@@ -67,8 +68,8 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     measure(options, random_column, |_| ())
 }
 
-/// `column(seed, j, values)` writes column j of the matrix, the right-hand side where j is n.
-/// `spoil` is called on the answer before it is checked; only tests do something there.
+/// `column(seed, j, values)` writes column j of the matrix, or the right-hand side if j is n.
+/// `spoil` is called on the answer before it is checked; only tests change anything there.
 fn measure(
     options: &Options,
     column: impl Fn(u64, usize, &mut [f64]) + Sync,
@@ -112,8 +113,8 @@ fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError>
     solve_endlessly(options, marks, |_| ())
 }
 
-/// A piece is the solution of one system, or of several small ones. The time in which the systems
-/// are made anew and the answers are checked belongs to no work. `spoil` as in [`measure`].
+/// A piece is the solution of one system, or of several small ones. The time for generating systems
+/// and checking answers does not count as work. `spoil` is as in [`measure`].
 fn solve_endlessly(
     options: &Options,
     marks: &mut Marks,
@@ -162,7 +163,7 @@ fn warm_up(order: usize, team: &Team) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Facts and check.
+/// Reports facts and check.
 fn conclude(
     outcome: &mut Outcome,
     options: &Options,
@@ -179,14 +180,15 @@ fn conclude(
     outcome.checked(worst.scaled < THRESHOLD, worst.statement());
 }
 
-/// As LINPACK counts them: the factorisation, and the solution of two triangular systems.
+/// Operations as LINPACK counts them: the factorisation, and the solution of two triangular
+/// systems.
 fn flops(n: usize) -> f64 {
     let n = n as f64;
     2.0 / 3.0 * n * n * n + 2.0 * n * n
 }
 
-/// Numbers of [-1/2, 1/2), as HPL's. Every column has a generator of its own, so that threads can
-/// make them in any order.
+/// Numbers in [-1/2, 1/2), as in HPL. Every column has its own generator, so that threads can
+/// generate them in any order.
 fn random_column(seed: u64, j: usize, values: &mut [f64]) {
     let state = u128::from(scatter(seed)) << 64 | u128::from(scatter(seed ^ scatter(j as u64 + 1)));
     let mut random = Pcg64Mcg::new(state | 1);
@@ -204,10 +206,10 @@ fn scatter(number: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Matrix and right-hand side, and what the factorisation needs beside them.
+/// Matrix and right-hand side, and the memory that the factorisation needs besides.
 struct System {
     n: usize,
-    /// Doubles from one column to the next.
+    /// Doubles from the start of one column to the next.
     stride: usize,
     region: Region,
     right: Vec<f64>,
@@ -241,7 +243,7 @@ impl System {
         })
     }
 
-    /// Makes the equations anew; each thread of the pool writes whole columns.
+    /// Generates the equations again; each thread of the pool writes whole columns.
     fn fill(&mut self, column: &(impl Fn(usize, &mut [f64]) + Sync)) {
         let n = self.n;
         // SAFETY: the region is mapped, zeroed memory of that many doubles, aligned, and the borrow
@@ -252,7 +254,7 @@ impl System {
         column(n, &mut self.right);
     }
 
-    /// Factorises the matrix, which is lost, and returns the answer. This is what the clock sees.
+    /// Factorises the matrix, which destroys it, and returns the answer. This is what is timed.
     fn solve(&mut self) -> Vec<f64> {
         let n = self.n;
         let start = self.region.start().cast::<f64>();
@@ -278,7 +280,7 @@ struct Residual {
 }
 
 impl Residual {
-    /// The larger of two. One that is not a number is the largest.
+    /// The larger of two. NaN is the largest.
     fn worse(self, other: Self) -> Self {
         if self.scaled.is_nan() || self.scaled > other.scaled { self } else { other }
     }
@@ -295,13 +297,13 @@ impl Residual {
     }
 }
 
-/// The residual of HPL. Every thread of the pool makes some of the columns again.
+/// The residual of HPL. The threads of the pool generate the columns again.
 fn residual(column: &(impl Fn(usize, &mut [f64]) + Sync), answer: &[f64]) -> Residual {
     let n = answer.len();
     let mut right = vec![0.0; n];
     column(n, &mut right);
     let chunk = n.div_ceil(rayon::current_num_threads());
-    // Sums over a row: of what the matrix makes of the answer, and of absolute values.
+    // Sums over a row: of the product of matrix and answer, and of absolute values.
     let (products, sizes) = (0..n)
         .into_par_iter()
         .step_by(chunk)
@@ -328,7 +330,7 @@ fn sum(mut one: Vec<f64>, other: &[f64]) -> Vec<f64> {
     one
 }
 
-/// The largest absolute value; not a number where any value is none.
+/// The largest absolute value; NaN if any value is NaN.
 fn maximum_norm(values: impl Iterator<Item = f64>) -> f64 {
     values
         .map(f64::abs)

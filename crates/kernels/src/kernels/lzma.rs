@@ -16,8 +16,7 @@ use liblzma::stream::{Action, Filters, LzmaOptions, Status, Stream};
 use liblzma_sys::{LZMA_FINISH, LZMA_FULL_FLUSH, LZMA_OK, LZMA_STREAM_END};
 use weigh_model::PieceStatistic;
 
-/// Room for text that does not compress, as liblzma bounds it: a little for each 64 KiB, and the
-/// headers.
+/// The bound of liblzma for text that does not compress: a little for each 64 KiB, and the headers.
 fn bound(bytes: usize) -> usize {
     bytes + bytes / 1024 + 65_536
 }
@@ -45,13 +44,13 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     measure(options, |_| ())
 }
 
-/// `spoil` is called on the compressed text before it is checked; only tests do something there.
+/// `spoil` is called on the compressed text before it is checked; only tests change anything there.
 fn measure(options: &Options, spoil: impl Fn(&mut [u8])) -> Result<Outcome, KernelError> {
     let repetitions = options.at_least("repetitions", 1)?;
     let Job { team, level, block, text } = Job::new(options)?;
     let bytes = text.len();
     let digest = crc32fast::hash(&text);
-    // Written once beforehand, so that the clock does not see the kernel hand out its pages.
+    // Written once beforehand, so that page faults are not timed.
     let mut compressed = vec![0xffu8; bound(bytes)];
     let mut times = Vec::new();
     let mut length = 0;
@@ -113,15 +112,15 @@ fn state_sizes(outcome: &mut Outcome, bytes: usize, compressed: usize, block: u6
     outcome.fact("block_bytes", block);
 }
 
-/// Bytes at the begin of a stream, before its first block (The .xz File Format, 2.1.1).
+/// Bytes at the beginning of a stream, before its first block (The .xz File Format, 2.1.1).
 const STREAM_HEADER: usize = 12;
 
 fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError> {
     compress_endlessly(options, marks, |_| ())
 }
 
-/// One stream without end. A piece is a block for each thread, or the whole text where that is
-/// less, and the pieces of the text come again and again. `spoil` as in [`measure`].
+/// Compresses one endless stream. A piece is a block for each thread, or the whole text if that is
+/// less, and the pieces of the text are repeated. `spoil` is as in [`measure`].
 fn compress_endlessly(
     options: &Options,
     marks: &mut Marks,
@@ -134,7 +133,8 @@ fn compress_endlessly(
     let mut next = || pieces.next().expect("the text is not empty, and not shorter than a piece");
     let mut encoder = Encoder::new(level, team.threads(), block)?;
     let mut target = vec![0xffu8; bound(length)];
-    // The first piece brings the threads and their memory, and the header of the stream.
+    // The first piece also includes the start of the threads, their memory, and the stream's
+    // header.
     encoder.compress(next(), &mut target, LZMA_FULL_FLUSH, |_| ())?;
     let header = target[..STREAM_HEADER].to_vec();
     marks.ready();
@@ -153,18 +153,18 @@ fn compress_endlessly(
     outcome.operations = done * length as u64;
     team.state(&mut outcome);
     state_sizes(&mut outcome, length, written, block);
-    // The last piece, after the header, is the begin of a stream.
+    // The last piece, after the header, is the beginning of a stream.
     let mut compressed = [&header, &target[..written]].concat();
     spoil(&mut compressed);
     check(&mut outcome, &compressed, length, crc32fast::hash(piece));
     Ok(outcome)
 }
 
-/// liblzma's encoder for several threads. The wrapper's has no call that says how far the threads
-/// are within their blocks (`lzma_get_progress`).
+/// liblzma's encoder for several threads. The Rust wrapper lacks the call that reports the progress
+/// of the threads within their blocks (`lzma_get_progress`).
 struct Encoder {
     raw: Box<liblzma_sys::lzma_stream>,
-    /// Bytes of text that were reported.
+    /// Bytes of text that have been reported.
     reported: u64,
 }
 
@@ -173,7 +173,7 @@ impl Encoder {
     const LOOK_MS: u32 = 5;
 
     fn new(level: u32, threads: usize, block_bytes: u64) -> Result<Self, KernelError> {
-        // SAFETY: all bits zero is what the header of liblzma asks for (LZMA_STREAM_INIT, and
+        // SAFETY: liblzma's header requires all bits to be zero (LZMA_STREAM_INIT, and
         // "zero-initialise" of lzma_mt).
         let (mut raw, mut mt) = unsafe {
             (
@@ -196,8 +196,8 @@ impl Encoder {
     }
 
     /// Compresses `text` as the next part of the stream, to the end of its block or, with
-    /// [`LZMA_FINISH`], of the stream. Returns the compressed length. `report` is called now and
-    /// then with the bytes of text that were finished since its last call.
+    /// [`LZMA_FINISH`], of the stream. Returns the compressed length. `report` is called from time
+    /// to time with the bytes of text that were finished since its last call.
     fn compress(
         &mut self,
         text: &[u8],
@@ -256,7 +256,7 @@ fn check(outcome: &mut Outcome, compressed: &[u8], bytes: usize, digest: u32) {
     }
 }
 
-/// Bytes of text that liblzma puts into a block of its own accord.
+/// Bytes of text in a block of liblzma's default size.
 fn default_block_bytes(level: u32) -> Result<u64, KernelError> {
     let failed = |error| KernelError::Unable(format!("liblzma has no preset {level}: {error}"));
     Ok(Filters::new().lzma2(&LzmaOptions::new_preset(level).map_err(failed)?).mt_block_size())
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_piece_of_an_endless_stream_can_be_decompressed() {
-        // Three blocks, so that two threads have one piece; then one thread with three; then less
+        // Three blocks: two threads with one piece, then one thread with three pieces, then less
         // than a block.
         for (line, piece, pieces) in
             [("--threads 2", 200_000, 2), ("--threads 1", 100_000, 4), ("--threads 1 --bytes 5000", 5000, 3)]

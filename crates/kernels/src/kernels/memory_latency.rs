@@ -15,11 +15,11 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use weigh_model::PieceStatistic;
 
-/// A cache line of x-86 and of most aarch64.
+/// A cache line of x86 and of most aarch64 CPUs.
 const LINE: usize = 64;
 
-/// Up to this size the loads come from the first caches and are tens of times as fast, so that more
-/// of them are timed.
+/// Up to this size the loads come from the first caches and are tens of times as fast, so more of
+/// them are timed.
 const SMALL: u64 = 1 << 20;
 const MORE_WHEN_SMALL: u64 = 20;
 
@@ -29,10 +29,11 @@ const PRIMARY: u64 = 64 << 20;
 /// Loads in a piece of the endless form, of sizes above [`SMALL`]: below 2 ms.
 const PIECE_LOADS: u64 = 16_000;
 
-/// Lines that are read in order before the chase goes on, at most: 16 MiB.
+/// The most lines that are read in order before the chase continues: 16 MiB.
 const SCANNED: usize = 1 << 18;
 
-/// Walkers that check the cycle at once: one alone would wait for memory at every step.
+/// How many walkers check the cycle at the same time: a single one would wait for memory at every
+/// step.
 const WALKERS: usize = 32;
 
 pub(super) static KERNEL: Kernel = Kernel {
@@ -58,7 +59,8 @@ pub(super) static KERNEL: Kernel = Kernel {
     endless: Some((PieceStatistic::Median, endless)),
 };
 
-/// One cache line: where the chase goes next, and whether a walker of the check starts here.
+/// One cache line: the next line of the chase, and the number of the walker that starts here, if
+/// any.
 #[repr(C, align(64))]
 struct Line {
     next: *const Line,
@@ -107,8 +109,8 @@ impl Cycle {
         unsafe { std::slice::from_raw_parts_mut(self.region.start().cast(), self.lines) }
     }
 
-    /// Follows `loads` pointers from `at`, eight or more in a row without a branch, and returns
-    /// where that ends.
+    /// Follows `loads` pointers from `at`, rounded up to groups of eight without a branch, and
+    /// returns the last line.
     fn chase(&self, mut at: *const Line, loads: u64) -> *const Line {
         for _ in 0..loads.div_ceil(8) {
             // SAFETY: every `next` points to a line of the region.
@@ -135,7 +137,7 @@ impl Cycle {
         }
     }
 
-    /// Where so many pointers lead from the first line, taken one by one.
+    /// The line that is `loads` pointers after the first line, found one by one.
     fn place_after(&self, loads: u64) -> *const Line {
         let mut at = self.first();
         for _ in 0..loads % self.lines as u64 {
@@ -145,8 +147,8 @@ impl Cycle {
         at
     }
 
-    /// The number of lines on the cycle through the first line, or `None` when walking it does not
-    /// come to an end as a cycle must.
+    /// The number of lines on the cycle through the first line, or `None` if the walk does not end
+    /// as a cycle must.
     ///
     /// Walkers start at different lines and stop at the start of another. If following walker after
     /// walker leads through all of them and back, then their steps add up to the length of that one
@@ -200,7 +202,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     measure(options, |_| ())
 }
 
-/// `spoil` is called on each cycle before it is checked; only tests do something there.
+/// `spoil` is called on each cycle before it is checked; only tests change anything there.
 fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, KernelError> {
     let loads = options.at_least("loads", 8)?.next_multiple_of(8);
     let batches = options.at_least("batches", 1)?;
@@ -238,13 +240,13 @@ fn measure(options: &Options, spoil: impl Fn(&mut Cycle)) -> Result<Outcome, Ker
     outcome.warn_when_short("the shortest batch", shortest);
     let statement = match broken.as_slice() {
         [] => format!("at each of {} sizes the pointers form one cycle through all lines", sizes.len()),
-        broken => format!("the pointers form no single cycle at {}", broken.join(", ")),
+        broken => format!("the pointers do not form a single cycle at {}", broken.join(", ")),
     };
     outcome.checked(broken.is_empty(), statement);
     Ok(outcome)
 }
 
-/// One CPU for all of it, so that no move to another one empties its caches.
+/// Uses a single CPU throughout, because a move to another would empty the caches.
 fn bind(cpus: &[usize], outcome: &mut Outcome) -> Result<(), KernelError> {
     machine::pin_to(cpus[0]).map_err(KernelError::system("bind the thread to a CPU"))?;
     outcome.fact("cpu", cpus[0]);
@@ -252,7 +254,7 @@ fn bind(cpus: &[usize], outcome: &mut Outcome) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The cycle of a size; none where its pointers form no single cycle.
+/// The cycle of a size; `None` if its pointers are not a single cycle.
 fn build_and_check(
     options: &Options,
     size: u64,
@@ -263,7 +265,7 @@ fn build_and_check(
     Ok((cycle.length() == Some(cycle.lines)).then_some(cycle))
 }
 
-/// A cycle that is followed on and on.
+/// A cycle that is followed without end.
 struct Chase {
     metric: String,
     cycle: Cycle,
@@ -303,7 +305,7 @@ fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError>
     chase_endlessly(options, marks, |_| ())
 }
 
-/// `spoil` is called on each chase before it is checked; only tests do something there.
+/// `spoil` is called on each chase before it is checked; only tests change anything there.
 fn chase_endlessly(
     options: &Options,
     marks: &mut Marks,
@@ -319,7 +321,7 @@ fn chase_endlessly(
             Some(cycle) => chases.push(Chase::new(size, cycle)),
             None => {
                 let name = weigh_model::format_bytes(size);
-                outcome.checked(false, format!("the pointers form no single cycle at {name}"));
+                outcome.checked(false, format!("the pointers do not form a single cycle at {name}"));
                 return Ok(outcome);
             }
         }
@@ -350,10 +352,10 @@ fn chase_endlessly(
         .collect();
     let statement = match lost.as_slice() {
         [] => format!(
-            "at each of {} sizes the pointers form one cycle through all lines, and the loads led to the line at which so many must end",
+            "at each of {} sizes the pointers form one cycle through all lines, and the loads ended at the line where that many must end",
             sizes.len()
         ),
-        lost => format!("the loads led to a line at which so many must not end: {}", lost.join(", ")),
+        lost => format!("the loads ended at a line where that many must not end: {}", lost.join(", ")),
     };
     outcome.checked(lost.is_empty(), statement);
     Ok(outcome)
@@ -374,7 +376,7 @@ mod tests {
         for bytes in [128, 192, 64 * 33, 1 << 20] {
             let mut cycle = Cycle::build(bytes, 3, false).unwrap();
             assert_eq!(cycle.length(), Some(cycle.lines));
-            // The slow way: one walker that notes where it was.
+            // The slow way: a single walker that counts its steps.
             let (first, mut at, mut seen) = (cycle.first(), cycle.first(), 0);
             loop {
                 // SAFETY: a line of the region.

@@ -1,8 +1,8 @@
 //! `noploop`: an unrolled loop of NOPs, the simplest work there is (Morabito et al., IC2E 2015,
 //! table 3).
 //!
-//! It touches no memory and calls no kernel, so every platform that runs it on the hardware must
-//! show the same time. One that is faster has a clock that runs slow.
+//! It touches no memory and makes no system call, so every platform that runs it on the hardware
+//! must show the same time. A platform that seems faster has a clock that runs slow.
 
 use crate::clock::{median, now_ns, seconds_since};
 use crate::kernel::{Kernel, KernelError};
@@ -47,7 +47,7 @@ macro_rules! end_of_turn {
     };
 }
 
-/// Runs `turns` turns of the loop, at least one, and returns the NOPs that its own counter saw.
+/// Runs `turns` turns of the loop, at least one, and returns the number of NOPs that it counted.
 fn execute(turns: u64) -> u64 {
     let mut executed = 0u64;
     // SAFETY: the code touches only the two registers it declares, and the flags.
@@ -109,7 +109,7 @@ fn measure(options: &Options, execute: impl Fn(u64) -> u64) -> Result<Outcome, K
     let turns = turns(options)?;
     let repetitions = options.at_least("repetitions", 1)?;
     let nops = turns * UNROLLED;
-    // The first turns bring the CPU to speed and the code into its caches.
+    // The first turns bring the CPU up to speed and the code into its caches.
     let warm_turns = turns.div_ceil(100);
     execute(warm_turns);
     let mut wrong = 0;

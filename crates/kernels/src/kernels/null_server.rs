@@ -1,8 +1,8 @@
 //! `null-server`: a server that answers immediately, with the least possible work.
 //!
-//! It stores nothing and looks nothing up. A load generator that is not faster with it than with a
-//! server under test measures itself: it proves the headroom of a loader on a path (method
-//! specification, "Loader headroom").
+//! It stores nothing and looks nothing up. A load generator that is not faster with it than with
+//! the server under test measures itself: the null server shows the headroom of a loader on a path
+//! (method specification, "Loader headroom").
 
 mod answers;
 mod commands;
@@ -46,7 +46,7 @@ pub(super) static KERNEL: Kernel = Kernel {
 /// The protocols of the null server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// That of the kernel `echo`.
+    /// The protocol of the kernel `echo`.
     Echo,
     /// RESP.
     Redis,
@@ -71,9 +71,9 @@ impl Protocol {
 /// The lengths of replies, bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
-    /// Of a value of redis.
+    /// The length of a redis value.
     pub(super) value: usize,
-    /// Of a body of http; 0 is a small page.
+    /// The length of an http body; 0 selects a small page.
     pub(super) body: usize,
 }
 
@@ -142,7 +142,7 @@ pub(super) fn beside(
     let ended = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve(&listener, protocol, sizes, ended));
-        // Set when the client is done, and also when it panics.
+        // Ends the server when the client is done, and also when it panics.
         let guard = EndsAtLast(ended);
         let outcome = client(address);
         drop(guard);

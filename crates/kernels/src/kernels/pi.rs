@@ -1,14 +1,14 @@
 //! `pi`: decimal digits of Pi on all CPUs, the job that Morabito et al. ran with y-cruncher (IC2E
 //! 2015, figure 2 and table II).
 //!
-//! The series of the Chudnovskys is summed by binary splitting, its branches shared out over the
-//! threads; then come a reciprocal, a root and products of numbers of full length, and the
+//! The series of the Chudnovskys is summed by binary splitting, with its branches distributed over
+//! the threads. Then follow a reciprocal, a root and products of full-length numbers, and the
 //! conversion to decimal. All numbers are those of the crate dashu, whose products run on one
-//! thread each, so that the last steps keep fewer CPUs busy than the first: that is what
-//! `efficiency` shows, and what a platform that schedules badly makes worse.
+//! thread each, so that the last steps keep fewer CPUs busy than the first. `efficiency` shows
+//! that, and a platform that schedules badly makes it worse.
 //!
 //! The digits are verified in every run (see [`verify`]): binary digits at the end by a formula
-//! that shares nothing with the series, the steps after it modulo a prime, and the last digits
+//! that is independent of the series, the steps after it modulo a prime, and the last digits
 //! against published ones where these are known.
 
 mod arithmetic;
@@ -28,15 +28,15 @@ use series::Pi;
 use verify::Verdict;
 use weigh_model::PieceStatistic;
 
-/// With fewer digits there is nothing to share out, and no room for the binary digits that are
+/// With fewer digits there is nothing to distribute, and no room for the binary digits that are
 /// verified.
 const LEAST_DIGITS: u64 = 100;
 
-/// Below this the factors of a term fit the 128 bits in which they are multiplied, and the
-/// verification has bits to compare.
+/// Up to this number of digits the factors of a term fit the 128 bits in which they are multiplied,
+/// and the verification has bits to compare.
 const MOST_DIGITS: u64 = 10_000_000_000;
 
-/// Digits in the facts.
+/// How many digits the facts show.
 const SHOWN: usize = 10;
 
 pub(super) static KERNEL: Kernel = Kernel {
@@ -55,7 +55,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     measure(options, |_| ())
 }
 
-/// Where tests put errors in.
+/// Where tests inject errors.
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests look inside"))]
 enum Stage<'a> {
     /// Before the conversion.
@@ -64,7 +64,7 @@ enum Stage<'a> {
     Digits(&'a mut Decimals),
 }
 
-/// `spoil` is called at every stage; only tests do something there.
+/// `spoil` is called at every stage; only tests change anything there.
 fn measure(options: &Options, spoil: impl Fn(Stage<'_>) + Send) -> Result<Outcome, KernelError> {
     let digits = digits(options)?;
     let team = Team::of(options)?;
@@ -94,8 +94,8 @@ fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError>
     compute_endlessly(options, marks, |_| ())
 }
 
-/// A piece is one computation. In turn its time is taken without conversion and verification, and
-/// with them. `spoil` as in [`measure`].
+/// A piece is one computation. Computations are timed alternately without and with conversion and
+/// verification. `spoil` is as in [`measure`].
 fn compute_endlessly(
     options: &Options,
     marks: &mut Marks,
@@ -134,16 +134,16 @@ fn compute_endlessly(
     Ok(outcome)
 }
 
-/// What one computation gave.
+/// The results of one computation.
 struct Run {
     terms: u64,
     series_s: f64,
-    /// Series, reciprocal, root, products.
+    /// The time for series, reciprocal, root and products.
     computation_s: f64,
     /// CPU time of all threads in that time.
     cpu_s: f64,
     conversion_s: f64,
-    /// From the first term to the verdict.
+    /// Time from the first term to the verdict.
     total_s: f64,
     last_digits: String,
     verdict: Verdict,

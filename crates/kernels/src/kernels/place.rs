@@ -1,4 +1,4 @@
-//! What file systems say of themselves: the space they have, and whether they are memory.
+//! What file systems report: the space they have, and whether they are in memory.
 
 use crate::kernel::KernelError;
 use std::fs::File;
@@ -9,15 +9,15 @@ const MEBIBYTE: u64 = 1 << 20;
 /// `f_type` of tmpfs and ramfs (`linux/magic.h`).
 const IN_MEMORY: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
 
-/// Makes sure that the file system below `path` has `bytes` to give. One that does not say is
-/// trusted: the write will tell.
+/// Makes sure that the file system below `path` has `bytes` bytes free. A file system that does not
+/// report its size is trusted: the write will show.
 ///
 /// # Errors
-/// What is needed, what is there, and `remedy`.
+/// Too little is free; the message names the need, the free space and `remedy`.
 pub(crate) fn require_space(path: &Path, bytes: u64, remedy: &str) -> Result<(), KernelError> {
     let Ok(space) = rustix::fs::statvfs(path) else { return Ok(()) };
     let free = space.f_bavail.saturating_mul(space.f_frsize);
-    // A file system without blocks, as some in user space are, has no size to compare with.
+    // A file system without blocks, such as some in user space, has no size to compare with.
     if space.f_blocks == 0 || free >= bytes {
         return Ok(());
     }
@@ -29,11 +29,11 @@ pub(crate) fn require_space(path: &Path, bytes: u64, remedy: &str) -> Result<(),
     )))
 }
 
-/// Makes sure that there are `bytes` of memory to have: less than `limit`, where that is not 0, and
-/// than what this system says is available. Where it does not say, the work will tell.
+/// Makes sure that `bytes` of memory are available: no more than `limit`, unless that is 0, and no
+/// more than this system reports as available. If it does not report that, the work will show.
 ///
 /// # Errors
-/// What is needed, what is there, and `remedy`.
+/// There is too little; the message names the need, the available memory and `remedy`.
 pub(crate) fn require_memory(bytes: u64, limit: u64, remedy: &str) -> Result<(), KernelError> {
     let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));
     let limit = (limit > 0).then_some((limit, "may use"));
@@ -52,13 +52,13 @@ fn available_bytes(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
-/// For people: downwards to a whole MiB.
+/// A size for people, rounded down to a whole MiB.
 fn in_mebibytes(bytes: u64) -> String {
     weigh_model::format_bytes(bytes / MEBIBYTE * MEBIBYTE)
 }
 
-/// The name of the file system in memory that holds `file`. Since Linux 6.6 tmpfs takes `O_DIRECT`
-/// and reads memory all the same.
+/// The name of the in-memory file system that holds `file`. Since Linux 6.6 tmpfs accepts
+/// `O_DIRECT` but still reads memory.
 pub(crate) fn in_memory(file: &File) -> Option<&'static str> {
     let kind = rustix::fs::fstatfs(file).ok()?.f_type as u64;
     // The field is signed on some machines, and 32 bits wide on others.
@@ -68,8 +68,8 @@ pub(crate) fn in_memory(file: &File) -> Option<&'static str> {
 /// `f_type` of file systems that a process serves (`linux/magic.h`, FUSE_SUPER_MAGIC).
 const IN_USER_SPACE: u64 = 0x6573_5546;
 
-/// Whether a process serves the file system that holds `file`, such as fuse-overlayfs: then
-/// `O_DIRECT` reaches that process and no further.
+/// Whether a process serves the file system that holds `file`, such as fuse-overlayfs. `O_DIRECT`
+/// then reaches that process and no further.
 pub(crate) fn in_user_space(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u64 & 0xffff_ffff == IN_USER_SPACE)
 }

@@ -60,14 +60,14 @@ pub(super) fn allow_sockets(clients: u64) {
     }
 }
 
-/// Whether a socket works in spite of an error: nothing came in time, or an earlier datagram was
-/// refused by a peer that has gone.
+/// Whether a socket still works after an error: nothing arrived in time, or an earlier datagram was
+/// refused by a peer that is gone.
 pub(super) fn passes(error: &Error) -> bool {
     use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused)
 }
 
-/// The ends that this process is.
+/// The ends of a path that this process serves.
 pub(super) enum Role {
     /// Both, over the loopback interface.
     Both,
@@ -108,12 +108,12 @@ pub(super) fn resolve(option: &str, address: &str) -> Result<SocketAddr, KernelE
 /// The words of `--placement`.
 pub(super) const PLACEMENTS: &[&str] = &["apart", "together", "free"];
 
-/// The CPUs of the two ends in one process, as `--placement` says; none where the scheduler
+/// The CPUs of the two ends in one process, according to `--placement`; `None` if the scheduler
 /// decides.
 pub(super) struct Placement {
     pub(super) client: Option<usize>,
     pub(super) server: Option<usize>,
-    /// Whether the ends should be apart and share the only CPU.
+    /// Whether the ends should be apart but share the only CPU.
     shared: bool,
 }
 
@@ -129,7 +129,7 @@ impl Placement {
         Ok(Self { client, server, shared })
     }
 
-    /// States it and the path in the facts.
+    /// Records the placement and the path in the facts.
     pub(super) fn state(&self, outcome: &mut Outcome, path: &str) {
         outcome.fact("path", path);
         outcome.fact("client_cpu", self.client);

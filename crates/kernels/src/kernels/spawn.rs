@@ -1,6 +1,7 @@
-//! `spawn`: what it takes to start a process and see it end.
+//! `spawn`: the time to start a process and see it end.
 //!
-//! Every way runs in batches; the result is the median over batches of the time of one process.
+//! Every way of starting a process runs in batches; the result is the median over batches of the
+//! time of one process.
 
 use super::syscall::operations::{Forker, Way};
 use super::syscall::{Tally, repeat};
@@ -9,7 +10,7 @@ use crate::machine;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 
-/// The ways, each with what it is.
+/// The ways of starting a process, each with a description.
 const WAYS: &[(&str, Way, &str)] = &[
     ("fork_exec", Way::Fork, "fork, execve of a static program that ends at once, wait"),
     ("vfork_exec", Way::Vfork, "vfork, execve of a static program that ends at once, wait"),
@@ -38,7 +39,7 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
     let batches = options.at_least("batches", 1)?;
     let count = options.at_least("processes", 1)?.div_ceil(batches);
     let cpus = machine::allowed_cpus()?;
-    // One CPU for all of it; children inherit it.
+    // Use a single CPU throughout; children inherit it.
     machine::pin_to(cpus[0]).map_err(KernelError::system("bind the process to a CPU"))?;
     let mut outcome = Outcome::new();
     outcome.fact("cpu", cpus[0]);
@@ -65,7 +66,7 @@ mod tests {
     fn every_way_starts_processes() {
         let outcome = measure(&options(), &Forker::of("/bin/true")).unwrap();
         KERNEL.assert_complete(&outcome);
-        // A batch of the warm-up, and four of two.
+        // One batch of the warm-up, and four measured batches, of two processes each.
         assert_eq!(outcome.operations, 3 * 9);
     }
 
@@ -74,7 +75,8 @@ mod tests {
         let outcome = measure(&options(), &Forker::of("/bin/false")).unwrap();
         assert!(!outcome.check.passed, "{:?}", outcome.check);
         for (_, way, _) in WAYS {
-            // posix_spawn itself says that there is no such program, the others' children do.
+            // posix_spawn itself reports that there is no such program; with the other ways the
+            // child does.
             let started = Forker::of("/nowhere").once(*way);
             assert!(started.map_or(*way == Way::PosixSpawn, |good| !good), "{way:?}");
         }

@@ -29,7 +29,7 @@ const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
 pub(super) static KERNEL: Kernel = Kernel {
     name: "spin",
-    summary: "time of a fixed amount of CPU work, with a known fraction more by the variable WEIGH_SPIN",
+    summary: "time of a fixed amount of CPU work, to which the variable WEIGH_SPIN adds a known fraction",
     operation: "step asked for",
     check: "the chain of multiplications ends in the state that so many steps must lead to, which is found by squaring",
     options: &[OptionSpec::count("work", "5e7").help("steps, without those that WEIGH_SPIN adds")],
@@ -40,7 +40,7 @@ pub(super) static KERNEL: Kernel = Kernel {
 
 /// The state after `steps` steps from `state`, one by one.
 ///
-/// The factors are hidden from the compiler, which could otherwise make one step of several.
+/// The compiler cannot see the factors; otherwise it could merge several steps into one.
 #[inline(never)]
 fn walk(mut state: u64, steps: u64) -> u64 {
     let (multiplier, increment) = (black_box(MULTIPLIER), black_box(INCREMENT));
@@ -78,13 +78,14 @@ fn extra(variable: Option<&str>) -> Result<f64, KernelError> {
     }
 }
 
-/// The fraction that the environment asks for.
+/// The fraction that the environment variable asks for.
 fn extra_of_environment() -> Result<f64, KernelError> {
     let variable = std::env::var_os(VARIABLE);
     extra(variable.as_ref().map(|text| text.to_string_lossy()).as_deref())
 }
 
-/// Steps that are done where so many are asked for. Exact below 2^53 steps, which is weeks of work.
+/// Returns how many steps to do for `work` steps and the extra fraction. Exact below 2^53 steps,
+/// which is weeks of work.
 fn steps_for(work: u64, extra: f64) -> u64 {
     (work as f64 * (1.0 + extra)).round() as u64
 }
@@ -108,7 +109,8 @@ fn walk_endlessly(
     let (mut state, mut done) = (first, 0);
     marks.ready();
     while done == 0 || !marks.stopped() {
-        // The difference of two roundings: after any number of pieces the sum is that of one piece.
+        // The difference of two rounded numbers: after any number of pieces the sum is that of a
+        // single piece.
         state = walk(state, steps_for(done + PIECE, extra) - steps_for(done, extra));
         done += PIECE;
         marks.done(&[("duration", PIECE as f64 / work as f64)]);
@@ -132,10 +134,10 @@ fn measure(options: &Options, extra: f64, walk: impl Fn(u64, u64) -> u64) -> Res
     Ok(outcome)
 }
 
-/// States the work and checks that it leads from the first state to the last.
+/// Reports the work and checks that it leads from the first state to the last.
 fn conclude(outcome: &mut Outcome, work: u64, extra: f64, (first, last): (u64, u64)) {
     let steps = steps_for(work, extra);
-    // The requested work, not the work done: the additional work is cost.
+    // The requested work, not the work done: the additional work counts as cost.
     outcome.operations = work;
     outcome.fact("steps", steps);
     outcome.fact("extra", extra);
@@ -191,7 +193,7 @@ mod tests {
     #[test]
     fn pieces_add_the_fraction_and_report_the_work_without_it() {
         let (mut marks, printed) = marks_of(Duration::ZERO, 3);
-        // A fraction of which no piece has a whole number of steps.
+        // A fraction for which no piece has a whole number of steps.
         let outcome = walk_endlessly(&options("4e6"), 0.000_000_4, &mut marks, walk).unwrap();
         assert!(outcome.check.passed, "{:?}", outcome.check);
         assert_eq!((outcome.operations, &outcome.facts["steps"]), (3_000_000, &3_000_001.into()));

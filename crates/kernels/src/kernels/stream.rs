@@ -1,9 +1,9 @@
 //! `stream`: sustainable memory bandwidth by McCalpin's rules.
 //!
-//! Four loops over arrays of doubles far larger than the caches; arrays are first touched by the
-//! thread that uses them; the best of N repetitions without the first; bytes are counted as STREAM
-//! counts them (what the program reads and writes, never the line that a regular store reads
-//! first); the arrays are validated at the end.
+//! Four loops run over arrays of doubles far larger than the caches. Arrays are first touched by
+//! the thread that uses them. The best of N repetitions counts, without the first. Bytes are
+//! counted as STREAM counts them (what the program reads and writes, never the line that a regular
+//! store reads first). The arrays are validated at the end.
 
 mod loops;
 
@@ -19,7 +19,7 @@ use loops::Loops;
 use std::ops::Range;
 use weigh_model::PieceStatistic;
 
-/// Last-level cache that is assumed where the machine does not say.
+/// The last-level cache that is assumed if the machine does not report one.
 const ASSUMED_CACHE: u64 = 32 << 20;
 
 /// Bytes by which the arrays are shifted against each other, so that the same element of two arrays
@@ -39,8 +39,8 @@ const TOLERANCE: f64 = 1e-13;
 /// Doubles of each array in a piece of the endless form, for each thread: 2 MiB, about 1 ms.
 const PIECE: usize = 1 << 18;
 
-/// The loops in the order of the endless form. Each stands for passes until a mark is printed.
-/// Triad, which counts most, has at least half of the time: three passes of it move 9 arrays, and
+/// The loops in the order of the endless form. Each entry runs passes until a mark is printed.
+/// Triad, which counts most, has at least half of the time: its three entries move 9 arrays, and
 /// one of each of the others 7 in all.
 const ROUND: [usize; 6] = [0, 1, 2, 3, 3, 3];
 
@@ -100,7 +100,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
     measure(options, |_| ())
 }
 
-/// `spoil` is called between the loops and the validation; only tests do something there.
+/// `spoil` is called between the loops and the validation; only tests change anything there.
 fn measure(options: &Options, spoil: impl Fn(&Arrays) + Sync) -> Result<Outcome, KernelError> {
     let repetitions = options.at_least("repetitions", 2)? as usize;
     let job = Job::new(options)?;
@@ -127,7 +127,7 @@ fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError>
     pass_endlessly(options, marks, |_| ())
 }
 
-/// `spoil` as in [`measure`].
+/// Runs the endless form. `spoil` is as in [`measure`].
 fn pass_endlessly(
     options: &Options,
     marks: &mut Marks,
@@ -147,13 +147,13 @@ fn pass_endlessly(
 /// What the options ask for.
 struct Job {
     team: Team,
-    /// The last-level caches in use, where the machine says.
+    /// The last-level caches in use, if the machine reports them.
     cache: Option<u64>,
     vector: Vector,
     loops: Loops,
     non_temporal: bool,
     huge: bool,
-    /// Length of an array as it was asked for.
+    /// Requested length of an array.
     bytes: u64,
     arrays: Arrays,
 }
@@ -175,7 +175,7 @@ impl Job {
         Ok(Self { team, cache, vector, loops, non_temporal, huge, bytes, arrays })
     }
 
-    /// Facts, and what they warn of.
+    /// Reports facts, and warnings that follow from them.
     fn state(&self, outcome: &mut Outcome) {
         self.team.state(outcome);
         outcome.fact("vector", self.vector.name());
@@ -200,7 +200,7 @@ fn warn_of_sizes(outcome: &mut Outcome, bytes: u64, cache: Option<u64>) {
     }
 }
 
-/// What one thread brings home.
+/// The results of one thread.
 struct Share {
     /// Seconds of each repetition of each loop, from the first thread's clock.
     times: [Vec<f64>; 4],
@@ -227,11 +227,11 @@ impl Job {
         Share { times, errors }
     }
 
-    /// Runs loop after loop until the work is to end. Returns what one element of each array must
-    /// be then, and the errors of this member's part.
+    /// Runs loop after loop until the work must end. Returns the value that one element of each
+    /// array must then have, and the errors of this member's part.
     ///
-    /// The target of a loop is none of its sources, so that a second pass of the same loop changes
-    /// nothing: the values depend on the order of the loops alone.
+    /// The target of a loop is never one of its sources, so a second pass of the same loop changes
+    /// nothing: the values depend only on the order of the loops.
     fn work_endlessly(
         &self,
         member: &Member<'_>,
@@ -244,7 +244,7 @@ impl Job {
         marks.ready(member);
         for which in ROUND.into_iter().cycle() {
             apply(which, &mut expected);
-            // A pass that has begun comes to its end, or the values would differ.
+            // A pass that has begun is finished, or the values would differ.
             let met = loop {
                 for start in part.clone().step_by(PIECE) {
                     let piece = start..part.end.min(start + PIECE);
@@ -263,7 +263,7 @@ impl Job {
         (expected, self.errors(member, &part, expected, spoil))
     }
 
-    /// Part of an array, from its first element in memory.
+    /// The address of a part of an array.
     fn place(&self, which: usize, part: &Range<usize>) -> *mut f64 {
         debug_assert!(part.end <= self.arrays.length);
         // SAFETY: members take parts that lie within the arrays.
@@ -309,10 +309,10 @@ impl Job {
     }
 }
 
-/// What one element of each array is before the first loop.
+/// The value of one element of each array before the first loop.
 const FIRST_VALUES: [f64; 3] = [1.0, 2.0, 0.0];
 
-/// What a loop makes of one element of each array.
+/// Applies a loop to one element of each array.
 fn apply(which: usize, [a, b, c]: &mut [f64; 3]) {
     match which {
         0 => *c = *a,
@@ -322,7 +322,7 @@ fn apply(which: usize, [a, b, c]: &mut [f64; 3]) {
     }
 }
 
-/// What one element of each array is after all repetitions.
+/// The value of one element of each array after all repetitions.
 fn expected_values(repetitions: usize) -> [f64; 3] {
     let mut values = FIRST_VALUES;
     for which in (0..repetitions).flat_map(|_| 0..NAMES.len()) {
@@ -383,14 +383,14 @@ mod tests {
     fn endless_passes_end_with_the_right_arrays_wherever_they_end() {
         for threads in [1, 3] {
             for pieces in [1, 2, 5, 9] {
-                // Two pieces in a pass of one thread, the second of them shorter.
+                // A pass of one thread has two pieces, the second of which is shorter.
                 let line = KERNEL.options_of(&format!("--array-bytes 3000000 --threads {threads}"));
                 let (mut marks, printed) = marks_of(Duration::ZERO, pieces);
                 let outcome = pass_endlessly(&line, &mut marks, |_| ()).unwrap();
                 assert!(outcome.check.passed, "{threads} {pieces}: {:?}", outcome.check);
                 let printed = printed.text();
                 if threads == 1 {
-                    // The pass that has begun comes to its end.
+                    // The pass that has begun is finished.
                     let lines = 1 + pieces.next_multiple_of(2) as usize;
                     let names = printed.lines().map(|line| line.split(['=', ' ']).nth(1).unwrap_or_default());
                     let passes = ["copy", "scale", "add", "triad", "triad", "triad"];

@@ -1,4 +1,4 @@
-//! `syscall`: what single requests to the operating system cost.
+//! `syscall`: the cost of single requests to the operating system.
 //!
 //! Each operation runs in batches; the result is the median over batches of the time of one
 //! operation.
@@ -14,8 +14,8 @@ use crate::outcome::Outcome;
 use operations::{Forker, MapAndUnmap, PingPong, Reader, Way, get_pid};
 use weigh_model::PieceStatistic;
 
-/// First argument with which `weigh-kernels` ends at once and with success: what `fork_exec`
-/// starts.
+/// The first argument that makes `weigh-kernels` end at once and successfully, for `fork_exec` to
+/// start.
 pub const QUICK_EXIT: &str = "--quick-exit";
 
 const OPERATIONS: &[&str] = &["getpid", "read", "mmap_munmap", "fork_exec", "context_switch"];
@@ -24,7 +24,7 @@ pub(super) static KERNEL: Kernel = Kernel {
     name: "syscall",
     summary: "time of one getpid, read, mmap and munmap, fork and exec, context switch",
     operation: "call",
-    check: "every operation gave what it must: the process's own number, one byte and in the end a zero, a zeroed writable page, a child that \
+    check: "every operation gave the right result: the process's own number, one byte and in the end a zero, a zeroed writable page, a child that \
             ended with success, the byte that was sent plus one",
     options: &[
         OptionSpec::choices("operations", OPERATIONS, "getpid,read,mmap_munmap,fork_exec,context_switch")
@@ -64,26 +64,26 @@ impl Tally {
         Self { good: 0, wrong: Vec::new(), shortest: f64::INFINITY }
     }
 
-    /// Looks at what the last read gave.
+    /// Checks the result of the last read.
     fn check_reads(&mut self, reader: &Reader) {
         if !reader.ended_right() {
             self.wrong.push(("read", 1));
         }
     }
 
-    /// What all operations together say of the check.
+    /// Reports the check of all operations together.
     pub(super) fn conclude(self, outcome: &mut Outcome) {
         outcome.warn_when_short("the shortest batch", self.shortest);
         let wrong: Vec<_> = self.wrong.iter().map(|(name, count)| format!("{count} of {name}")).collect();
         let statement = match wrong.as_slice() {
-            [] => format!("all {} operations gave what they must", self.good),
+            [] => format!("all {} operations gave the right results", self.good),
             wrong => format!("wrong results: {}", wrong.join(", ")),
         };
         outcome.checked(wrong.is_empty(), statement);
     }
 }
 
-/// One CPU for all of it; children inherit it.
+/// Uses a single CPU throughout; children inherit it.
 fn bind(cpus: &[usize], outcome: &mut Outcome) -> Result<(), KernelError> {
     machine::pin_to(cpus[0]).map_err(KernelError::system("bind the process to a CPU"))?;
     outcome.fact("cpu", cpus[0]);
@@ -95,14 +95,14 @@ struct Turns<'a> {
     name: &'static str,
     /// Operations in a piece.
     operations: u64,
-    /// Does a piece; returns how many calls went wrong.
+    /// Does a piece; returns how many calls failed.
     piece: Box<dyn FnMut() -> Result<u64, KernelError> + 'a>,
     done: u64,
     wrong: u64,
 }
 
 impl<'a> Turns<'a> {
-    /// `count` calls are a piece, and each stands for `weight` operations.
+    /// Makes a piece of `count` calls, each of which counts as `weight` operations.
     fn new(
         name: &'static str,
         count: u64,
@@ -124,7 +124,7 @@ fn endless(options: &Options, marks: &mut Marks) -> Result<Outcome, KernelError>
     call_endlessly(options, marks, &Forker::of_this_program()?)
 }
 
-/// The operations take turns.
+/// Runs the endless form, in which the operations take turns.
 fn call_endlessly(options: &Options, marks: &mut Marks, forker: &Forker) -> Result<Outcome, KernelError> {
     let cpus = machine::allowed_cpus()?;
     let mut outcome = Outcome::new();
@@ -221,7 +221,7 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
     Ok(outcome)
 }
 
-/// Calls an operation so many times; returns how often it went wrong.
+/// Calls an operation `count` times; returns how often it failed.
 #[inline(always)]
 fn call(count: u64, operation: &mut impl FnMut() -> Result<bool, KernelError>) -> Result<u64, KernelError> {
     let mut wrong = 0;
@@ -231,7 +231,7 @@ fn call(count: u64, operation: &mut impl FnMut() -> Result<bool, KernelError>) -
     Ok(wrong)
 }
 
-/// Runs `batches` batches of `count` calls after a short warm-up; each call stands for `weight`
+/// Runs `batches` batches of `count` calls after a short warm-up; each call counts as `weight`
 /// operations.
 pub(super) fn repeat(
     outcome: &mut Outcome,
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn endless_operations_take_turns() {
-        // With every piece marked, the end is asked for once after a turn.
+        // With a mark for every piece, the kernel checks for the end once after each turn.
         let (mut marks, printed) = marks_of(Duration::ZERO, 7);
         let outcome = call_endlessly(&options(""), &mut marks, &Forker::of("/bin/true")).unwrap();
         assert!(outcome.check.passed, "{:?}", outcome.check);

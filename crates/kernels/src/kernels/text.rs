@@ -1,9 +1,9 @@
 //! English-like text from a seed: the input of the lzma kernel, which needs no file, and of
 //! compressors, which do.
 //!
-//! Words are made of syllables; their frequencies fall as those of a natural language do (Zipf);
-//! now and then a phrase that was used before comes again. `xz -2` makes it about a third as long,
-//! as it does with enwik9.
+//! Words are made of syllables. Their frequencies fall as in a natural language (Zipf). From time
+//! to time an earlier phrase is repeated. `xz -2` compresses the text to about a third, as it does
+//! with enwik9.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -19,18 +19,19 @@ const CODAS: &[&str] = &["", "", "n", "r", "s", "t", "l", "d", "nd", "ng", "st",
 /// Size of the vocabulary.
 const WORDS: usize = 24_000;
 
-/// Entries of the table from which words are drawn: a word has as many as its frequency asks for.
+/// Entries of the table from which words are drawn: each word has entries in proportion to its
+/// frequency.
 const DRAWS: usize = 1 << 18;
 
-/// One in so many words begins a phrase that was used before.
+/// One in this many words begins a repeated phrase.
 const PHRASE_EVERY: u64 = 7;
 
-/// Phrases are taken from so many words back at most.
+/// Phrases are taken from at most this many words back.
 const MEMORY: usize = 1 << 15;
 
 fn below(random: &mut Pcg64Mcg, limit: usize) -> usize {
-    // The high half of the product: no division, and the bias is below 2^-40 for the limits used
-    // here.
+    // The high half of the product needs no division, and the bias is below 2^-40 for the limits
+    // used here.
     ((u128::from(random.next_u64()) * limit as u128) >> 64) as usize
 }
 
@@ -52,8 +53,8 @@ fn vocabulary(random: &mut Pcg64Mcg) -> Vec<String> {
         .collect()
 }
 
-/// Word numbers, each as often as `1 / (rank + 3)` of the whole says, in whole numbers so that
-/// every machine agrees.
+/// Word numbers, each in proportion to `1 / (rank + 3)`. Computed in whole numbers, so that all
+/// machines agree.
 fn draws() -> Vec<u32> {
     let weight = |rank: usize| (1u64 << 40) / (rank as u64 + 3);
     let total: u64 = (0..WORDS).map(weight).sum();
@@ -67,8 +68,8 @@ fn draws() -> Vec<u32> {
     table
 }
 
-/// `bytes` bytes of text; the same `seed` gives the same text on every machine, and a longer text
-/// begins with a shorter one.
+/// Generates `bytes` bytes of text. The same `seed` gives the same text on every machine, and a
+/// longer text begins with the shorter one.
 pub fn english_like(seed: u64, bytes: usize) -> Vec<u8> {
     let mut writer = Writer::new(seed);
     let mut text = Vec::with_capacity(bytes + 64);
@@ -79,13 +80,14 @@ pub fn english_like(seed: u64, bytes: usize) -> Vec<u8> {
     text
 }
 
-/// The text of a seed, a word at a time, for texts that need not lie in memory as a whole.
+/// Generates the text of a seed one word at a time, for texts that need not be in memory as a
+/// whole.
 pub(crate) struct Writer {
     random: Pcg64Mcg,
     words: Vec<String>,
     table: Vec<u32>,
     history: Vec<u32>,
-    /// Words of the past that come again.
+    /// Earlier words that are being repeated.
     phrase: Range<usize>,
     /// Words of this sentence, and sentences so far.
     sentence: usize,
@@ -100,7 +102,7 @@ impl Writer {
         Self { random, words, table, history, phrase: 0..0, sentence: 0, sentences: 0 }
     }
 
-    /// Appends the next word and what stands after it.
+    /// Appends the next word and the separator after it.
     pub(crate) fn word(&mut self, text: &mut Vec<u8>) {
         let random = &mut self.random;
         let history = &mut self.history;
@@ -118,8 +120,8 @@ impl Writer {
         };
         history.push(word);
         if history.len() == 2 * MEMORY {
-            // Phrases in progress would point to other words; they are not, for the text goes on
-            // with a new draw.
+            // A phrase in progress would now refer to other words, so it is ended; the text
+            // continues with a new draw.
             history.drain(..MEMORY);
             self.phrase = 0..0;
         }

@@ -1,9 +1,8 @@
-//! When a measurement begins and when it ends: after a warm-up, and by a number of operations or by
-//! time.
+//! When a measurement begins and ends: after a warm-up, and after a number of operations or a time.
 //!
-//! One window serves all threads. What completes before it opens or after it closes counts as work
-//! that was done, and is not measured, so that requests are in flight at both edges as they are in
-//! between.
+//! One window serves all threads. An operation that completes before the window opens or after it
+//! closes counts as work done but is not measured, so that requests are in flight at both edges as
+//! they are in between.
 
 use crate::clock::now_ns;
 use crate::options::{Options, UsageError};
@@ -12,14 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What ends a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// So many measured operations.
+    /// This many measured operations.
     Operations(u64),
-    /// So many nanoseconds after the warm-up.
+    /// This many nanoseconds after the warm-up.
     Time(u64),
 }
 
 impl End {
-    /// As `--seconds` says, or `--operations` where that is 0.
+    /// The end given by `--seconds` or, if that is 0, by `--operations`.
     pub(super) fn of(options: &Options) -> Result<Self, UsageError> {
         Ok(match options.number("seconds") {
             0 => Self::Operations(options.at_least("operations", 1)?),
@@ -28,7 +27,7 @@ impl End {
     }
 }
 
-/// Where in a run an operation completed.
+/// The stage of a run in which an operation completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Warmup,
@@ -41,9 +40,9 @@ pub(super) struct Window {
     warmup: u64,
     end: End,
     completed: AtomicU64,
-    /// 0: not yet.
+    /// 0 before the start.
     start_ns: AtomicU64,
-    /// 0: not yet.
+    /// 0 before the end.
     end_ns: AtomicU64,
 }
 
@@ -80,7 +79,8 @@ impl Window {
             End::Time(_) if self.is_over() => Stage::Over,
             End::Time(length_ns) => {
                 let start_ns = self.start_ns.load(Ordering::Acquire);
-                // The thread that ended the warm-up has not yet said when: the time cannot be over.
+                // If the thread that ended the warm-up has not yet recorded the start, the time
+                // cannot be over.
                 if start_ns != 0 && now_ns.saturating_sub(start_ns) >= length_ns {
                     self.close(start_ns + length_ns);
                     return Stage::Over;
@@ -90,22 +90,22 @@ impl Window {
         }
     }
 
-    /// Ends the measurement; the first to say so counts.
+    /// Ends the measurement; the first call counts.
     pub(super) fn close(&self, now_ns: u64) {
         let _ = self.end_ns.compare_exchange(0, now_ns.max(1), Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether nothing more is to be started.
+    /// Whether no more operations are to be started.
     pub(super) fn is_over(&self) -> bool {
         self.end_ns.load(Ordering::Acquire) != 0
     }
 
-    /// Operations that completed, in and out of the window.
+    /// Operations that completed, inside and outside of the window.
     pub(super) fn operations(&self) -> u64 {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Length of a window that is over, seconds, never 0.
+    /// Length of a closed window, seconds, never 0.
     pub(super) fn seconds(&self) -> f64 {
         let (start, end) = (self.start_ns.load(Ordering::Acquire), self.end_ns.load(Ordering::Acquire));
         crate::clock::seconds(end.saturating_sub(start).max(1))

@@ -1,4 +1,4 @@
-//! `listens`: whether a server takes connections, seen from where its clients are.
+//! `listens`: whether a server accepts connections, seen from where its clients are.
 
 use super::Tool;
 use crate::kernel::KernelError;
@@ -8,15 +8,15 @@ use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// For a connection to be made.
+/// How long to wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it must stand: a proxy accepts for a server that is not there yet, and closes when it
-/// has learnt that.
+/// How long it must stay open: a proxy accepts for a server that is not listening yet, and closes
+/// the connection when it notices that.
 const STANDS: Duration = Duration::from_millis(200);
 
 pub(super) static TOOL: Tool = Tool {
     name: "listens",
-    summary: "connects to a server by TCP, and says whether the connection stands",
+    summary: "connects to a server by TCP, and says whether that worked",
     options: &[OptionSpec::text("connect", "").help("address of the server, such as 127.0.0.1:7007")],
     takes_command: false,
     run,
@@ -25,7 +25,8 @@ pub(super) static TOOL: Tool = Tool {
 fn run(options: &Options, _: &[String]) -> Result<Value, KernelError> {
     let text = options.text("connect");
     let address: SocketAddr = text.parse().map_err(|_| {
-        let message = format!("`--connect {text}` is no address of a server: write it as `127.0.0.1:7007`");
+        let message =
+            format!("`--connect {text}` is not the address of a server: write it as `127.0.0.1:7007`");
         KernelError::usage(message)
     })?;
     connected(address).map_err(|error| KernelError::Unable(format!("{address}: {error}")))?;

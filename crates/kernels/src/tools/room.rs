@@ -1,6 +1,6 @@
-//! `room`: a disk to work on, before tools that measure disks start: room, nothing in memory, a
-//! file that was written whole, nothing of somebody else's in the way. And memory, before a server
-//! is filled.
+//! `room`: prepares a disk before tools that measure disks start: there must be space, the place
+//! must not be in memory, the file must be written completely, and nothing that belongs to somebody
+//! else may be in the way. It also checks memory before a server is filled.
 
 use super::Tool;
 use crate::kernel::KernelError;
@@ -13,16 +13,16 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use weigh_model::format_bytes;
 
-/// What a file system takes for itself beside a file: ext4 needs less than this share for the map
-/// of a large one.
+/// The share of a file's size that a file system needs for itself: ext4 needs less than this for
+/// the block map of a large file.
 const OVERHEAD: u64 = 64;
 
-/// What a key of ten bytes takes in Redis beside its value: its entry, its own bytes, its place in
-/// two tables while the larger one takes over. Redis 7.0.15 with jemalloc took 150 bytes a key at
-/// 1,050,000 keys with values of 50 bytes, 422 with 300, 1185 with 1000.
+/// Bytes that a key of ten bytes takes in Redis besides its value: its entry, its own bytes, its
+/// place in two tables while the larger one takes over. Redis 7.0.15 with jemalloc took 150 bytes a
+/// key at 1,050,000 keys with values of 50 bytes, 422 with 300, 1185 with 1000.
 const KEY_BYTES: u64 = 100;
 
-/// What Redis needs without any key, bytes.
+/// Bytes that Redis needs without any keys.
 const STORE_BYTES: u64 = 16 << 20;
 
 pub(super) static TOOL: Tool = Tool {
@@ -67,11 +67,11 @@ fn run(options: &Options, _command: &[String]) -> Result<Value, KernelError> {
     }))
 }
 
-/// Whether there is the memory that is asked for; nothing where none is.
+/// Checks whether the requested memory is available; `None` if none is requested.
 fn memory(options: &Options) -> Result<Option<String>, KernelError> {
     let (memory, keys) = (options.number("memory"), options.number("keys"));
     let value = options.number("value-bytes");
-    // The classes of sizes of an allocator are an eighth apart on average.
+    // The size classes of an allocator are an eighth apart on average.
     let key = KEY_BYTES.saturating_add(value).saturating_add(value / 8);
     let store = if keys > 0 { STORE_BYTES.saturating_add(keys.saturating_mul(key)) } else { 0 };
     let needed = memory.saturating_add(store);
@@ -84,14 +84,14 @@ fn memory(options: &Options) -> Result<Option<String>, KernelError> {
     Ok(Some(format!("{} of memory are there", rounded(needed))))
 }
 
-/// Whether the place is as it must be.
+/// Checks and prepares the place.
 fn at_place(options: &Options, path: &Path) -> Result<String, KernelError> {
     let bytes = options.number("bytes");
     let writes = !matches!(options.text("job"), "read" | "randread");
     let kind = std::fs::metadata(path).map(|there| there.file_type()).ok();
     if writes && options.text("destroy") == "off" && is_somebody_elses(path, kind, bytes)? {
         return Err(KernelError::Unable(format!(
-            "the job `{}` would overwrite {}, which was there before: say that it may (`--param destroy=on`), or leave it a file of \
+            "the job `{}` would overwrite {}, which was there before: say that it may (`--param destroy=on`), or give it a file of \
              its own",
             options.text("job"),
             path.display()
@@ -104,7 +104,7 @@ fn at_place(options: &Options, path: &Path) -> Result<String, KernelError> {
     }
 }
 
-/// Whether what is there is neither a directory nor a file that this tool wrote.
+/// Whether the place holds something other than a directory or a file that this tool wrote.
 fn is_somebody_elses(path: &Path, kind: Option<FileType>, bytes: u64) -> Result<bool, KernelError> {
     match kind {
         None => Ok(false),
@@ -114,10 +114,10 @@ fn is_somebody_elses(path: &Path, kind: Option<FileType>, bytes: u64) -> Result<
     }
 }
 
-/// Whether a block device is long enough, and nobody's where it is written to.
+/// Checks whether a block device is long enough and, before it is written to, not in use.
 fn device(path: &Path, bytes: u64, writes: bool) -> Result<String, KernelError> {
     let failed = || KernelError::system(format!("find the length of {}", path.display()));
-    // Exclusive: that fails where the device, or a part of it, is mounted (open(2)).
+    // An exclusive open fails if the device, or a part of it, is mounted (open(2)).
     let flags = if writes { libc::O_EXCL } else { 0 };
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let has = opened.and_then(|mut device| device.seek(SeekFrom::End(0))).map_err(|error| {
@@ -138,8 +138,8 @@ fn device(path: &Path, bytes: u64, writes: bool) -> Result<String, KernelError> 
     Ok(format!("the device has {length}, of which {needed} are needed"))
 }
 
-/// Whether a place lies on a disk, unless it need not, and its file system has the room; then
-/// writes the file.
+/// Checks that a place lies on a disk, unless it need not, and that its file system has the space;
+/// then writes the file.
 fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result<String, KernelError> {
     let bytes = options.number("bytes");
     let directory = match kind {
@@ -164,7 +164,7 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
              another platform (`namespaces:storage=overlay`), or an engine with the storage driver overlay2"
         )));
     }
-    // A file that is there already has its room.
+    // An existing file already has its space.
     let has = std::fs::metadata(path).map_or(0, |there| if there.is_file() { there.len() } else { 0 });
     let missing = bytes.saturating_sub(has);
     place::require_space(
@@ -173,14 +173,14 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
         "choose a smaller size (`--size quick`, or the workload's parameter that says how much), or give the guest storage with more \
          room",
     )?;
-    // With 0 bytes, what is there is taken as it is.
+    // With 0 bytes, an existing file is used as it is.
     if options.text("write") == "file" && bytes > 0 {
         block::provide_file(path, bytes, !anywhere)?;
     }
     Ok(format!("{shown} has room for {}", rounded(bytes)))
 }
 
-/// For people: upwards to a whole MiB.
+/// A size for people, rounded up to a whole MiB.
 fn rounded(bytes: u64) -> String {
     format_bytes(bytes.div_ceil(1 << 20).saturating_mul(1 << 20))
 }
@@ -203,7 +203,7 @@ mod tests {
         let written = std::fs::read(&path).unwrap();
         assert_eq!(written.len(), 1 << 20);
         assert!(written.chunks(512).all(|sector| sector.iter().any(|byte| *byte != 0)));
-        // It is there already: nothing changes, and its room is not asked for twice.
+        // The file exists already: nothing changes, and its space is not required twice.
         room(&line).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), written);
         let (_, passed) = room(&["--path", folder.path().to_str().unwrap(), "--on", "any"]).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         let path = folder.path().join("file");
         let line = ["--path", path.to_str().unwrap(), "--bytes", "4096TiB", "--write", "file", "--on", "any"];
         let error = room(&line).unwrap_err();
-        // The file system takes a 64th for itself.
+        // The file system needs a 64th for itself.
         assert!(error.contains("4160TiB are needed") && error.contains("smaller size"), "{error}");
         assert!(!path.exists());
         let gone = folder.path().join("gone/file");
@@ -229,14 +229,14 @@ mod tests {
     #[test]
     fn keys_that_do_not_fit_are_refused_with_what_they_need() {
         let error = room(&["--keys", "150e6", "--value-bytes", "50", "--memory-limit", "2GiB"]).unwrap_err();
-        // 156 bytes each.
+        // Each key takes 156 bytes.
         assert!(error.contains("22332MiB of memory are needed and the guest may use 2GiB"), "{error}");
         assert!(error.contains("--param keys=") && error.contains("--memory"), "{error}");
         assert!(room(&["--keys", "1e19", "--value-bytes", "1e18"]).is_err(), "no overflow");
         let (told, passed) =
             room(&["--keys", "1000", "--value-bytes", "50", "--memory-limit", "64MiB"]).unwrap();
         assert!(passed && told["check"]["statement"] == "17MiB of memory are there", "{told}");
-        // Beside a place.
+        // Memory can be checked together with a place.
         let both = ["--path", "/", "--on", "any", "--memory", "100MiB", "--memory-limit", "99MiB"];
         assert!(room(&both).unwrap_err().contains("100MiB of memory"));
         assert!(room(&both[..4]).unwrap().1);
@@ -268,7 +268,7 @@ mod tests {
         let line = ["--path", path.to_str().unwrap(), "--bytes", "1MiB", "--write", "file", "--on", "any"];
         let error = room(&line).unwrap_err();
         assert!(error.contains("somebody else's file"), "{error}");
-        // Nor is it given to a job that writes, unless the user says so.
+        // Nor may a job write to it, unless the user says so.
         let as_it_is = ["--path", path.to_str().unwrap(), "--job", "randrw", "--on", "any"];
         let error = room(&as_it_is).unwrap_err();
         assert!(error.contains("destroy=on") && error.contains("`randrw`"), "{error}");
@@ -276,7 +276,7 @@ mod tests {
             room(&[&as_it_is[..2], &["--job", job, "--destroy", destroy, "--on", "any"]].concat()).unwrap();
         }
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
-        // What it wrote itself it gives.
+        // The tool gives away a file that it wrote itself.
         let own = folder.path().join("own");
         let own = [
             "--path",

@@ -1,5 +1,5 @@
-//! `timed`: runs a program whose output nobody needs, and times it: a rate for tools that print
-//! none.
+//! `timed`: runs a program whose output is not needed, and times it. This gives a rate for tools
+//! that print none.
 
 use super::Tool;
 use crate::clock::{now_ns, seconds_since};

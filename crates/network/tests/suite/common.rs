@@ -1,5 +1,5 @@
-//! What the tests of networks have in common: hosts to change, runs, and talks between a client and
-//! a guest.
+//! What the network tests share: hosts that they may change, runs, and connections between a client
+//! and a guest.
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs::OpenOptions;
@@ -13,10 +13,10 @@ use weigh_host::ledger::{Change, Ledger, PlatformUndo, Sweep, UndoError, Undone,
 use weigh_host::state::StateDirectory;
 use weigh_network::{GuestNetwork, Mode, NetworkError, connect, within};
 
-/// How long anything may take that should be a matter of milliseconds.
+/// Time limit for anything that should take milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whether networks can be made here; says why not, and fails when `WEIGH_REQUIRE` names `network`.
+/// Whether networks can be made here; if not, says why, and fails if `WEIGH_REQUIRE` has `network`.
 pub fn ready(test: &str) -> bool {
     let missing = ["ip", "nft", "iptables-nft"].into_iter().find(|name| find_program(name).is_none());
     match missing {
@@ -33,14 +33,14 @@ fn skip_or_fail(test: &str, reason: &str) -> bool {
     false
 }
 
-/// The same of taps, which take a device.
+/// The same for taps, which need a device.
 pub fn taps_ready(test: &str) -> bool {
     let device = || OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let usable = |error| skip_or_fail(test, &format!("/dev/net/tun: {error}"));
     ready(test) && device().map_or_else(usable, |_| true)
 }
 
-/// Undoes as weigh does.
+/// Undoes changes as weigh does.
 pub struct Undo;
 
 impl PlatformUndo for Undo {
@@ -56,7 +56,7 @@ impl PlatformUndo for Undo {
     }
 }
 
-/// A run of its own, in a state directory of its own.
+/// A separate run, in its own state directory.
 pub struct Run {
     pub ledger: Ledger,
     pub name: String,
@@ -76,7 +76,7 @@ impl Run {
         run
     }
 
-    /// In a state directory that outlives this process.
+    /// A run in a state directory that outlives this process.
     pub fn at(state: &Path, name: &str) -> Self {
         let state = StateDirectory::at(state);
         let ledger = Ledger::create(&state, name).unwrap();
@@ -105,8 +105,8 @@ impl Run {
     }
 }
 
-/// Sweeps what dead runs left until none seems to live: a child that somebody has just forked holds
-/// a lock until its exec.
+/// Sweeps what dead runs left, until none seems to live: a newly forked child holds a lock until
+/// its exec.
 pub fn sweep_dead(state: &Path) -> Sweep {
     let state = StateDirectory::at(state);
     let end = Instant::now() + PATIENCE;
@@ -119,14 +119,14 @@ pub fn sweep_dead(state: &Path) -> Sweep {
     }
 }
 
-/// What a tool says; it must succeed.
+/// Returns the output of a tool, which must succeed.
 pub fn said(program: &str, arguments: &[&str]) -> String {
     let done = Invocation::new(program).args(arguments.iter().copied()).run_ok().unwrap();
     String::from_utf8(done.output).unwrap()
 }
 
-/// Does something on a host of its own: a network namespace with a way out, and the rules of
-/// Docker's engine, which forwards nothing. Does not, where `ready` says that it cannot.
+/// Does some work on a separate host: a network namespace with a way out, and the rules of Docker's
+/// engine, which forwards nothing. Does nothing if `ready` says that this is impossible.
 pub fn on_a_host(ready: fn(&str) -> bool, test: &str, work: impl FnOnce() + Send) {
     if !ready(test) {
         return;
@@ -146,8 +146,8 @@ pub fn on_a_host(ready: fn(&str) -> bool, test: &str, work: impl FnOnce() + Send
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Does something with a run on a host of its own ([`on_a_host`]), which leaves that host as it
-/// was.
+/// Does some work with a run on a separate host ([`on_a_host`]), and checks that the host is as it
+/// was before.
 pub fn in_a_run(ready: fn(&str) -> bool, test: &str, work: impl FnOnce(&Run) + Send) {
     on_a_host(ready, test, || {
         let before = picture();
@@ -158,7 +158,7 @@ pub fn in_a_run(ready: fn(&str) -> bool, test: &str, work: impl FnOnce(&Run) + S
     });
 }
 
-/// All that runs may change of the host's network, without what changes by itself.
+/// Everything that runs may change in the host's network, without what changes by itself.
 pub fn picture() -> String {
     let rules = said("nft", &["--stateless", "list", "ruleset"]);
     let forward = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
@@ -168,11 +168,11 @@ pub fn picture() -> String {
     [rules, forward, links, addresses, routes].join("----\n")
 }
 
-/// Waits for what the kernel takes away by itself, and compares.
+/// Waits until the kernel has removed what it removes by itself, and compares.
 pub fn is_as_before(before: &str) {
     let end = Instant::now() + PATIENCE;
-    // Nor is it of interest whether the kernel still makes sure that an address is its own; until
-    // then it has no route to it.
+    // Ignores whether the kernel is still checking that an address is unique; until then it has no
+    // route to it.
     let of_link = |line: &&str| !line.starts_with("local fe80:");
     let settled = |picture: &str| {
         let picture = picture.replace(" tentative", "");
@@ -187,8 +187,8 @@ pub fn is_as_before(before: &str) {
     assert_eq!(now, before);
 }
 
-/// Something that answers `pong` to one client after another, in a guest's namespace; says who the
-/// first client was.
+/// Starts a server in a guest's namespace that answers `pong` to one client after another, and
+/// reports the first client's address.
 pub fn serve(namespace: &Path, port: u16) -> std::sync::mpsc::Receiver<IpAddr> {
     let listener = within(Some(namespace), || TcpListener::bind(("0.0.0.0", port)).unwrap()).unwrap();
     let (send, clients) = std::sync::mpsc::channel();
@@ -200,7 +200,7 @@ pub fn serve(namespace: &Path, port: u16) -> std::sync::mpsc::Receiver<IpAddr> {
     clients
 }
 
-/// What the server at an address says.
+/// Returns what the server at an address sends.
 pub fn ask(address: SocketAddr, from: Option<&Path>) -> String {
     let mut stream: TcpStream = connect(address, from, PATIENCE).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -209,8 +209,8 @@ pub fn ask(address: SocketAddr, from: Option<&Path>) -> String {
     text
 }
 
-/// What stands for a machine at a tap: the kernel of a namespace, which has taken the address, and
-/// a relay of its frames.
+/// A stand-in for a machine at a tap: the kernel of a namespace, which has taken the address, and a
+/// relay of its frames.
 pub struct Machine {
     kernel: GuestNetwork,
 }
@@ -231,7 +231,7 @@ impl Machine {
         let ends = [network.queue().unwrap(), kernel.queue().unwrap()].map(std::fs::File::from);
         let others = [&ends[1], &ends[0]].map(|end| end.try_clone().unwrap());
         for (mut from, mut to) in ends.into_iter().zip(others) {
-            // Ends when either tap is taken away.
+            // Ends when either tap is removed.
             std::thread::spawn(move || {
                 let mut frame = vec![0; 1 << 17];
                 while let Ok(length) = from.read(&mut frame) {
@@ -244,13 +244,13 @@ impl Machine {
         Self { kernel }
     }
 
-    /// Talks to it as a client does, by what the network says.
+    /// Connects to the machine as a client does, as the network says.
     pub fn talk(&self, network: &GuestNetwork, port: u16) -> IpAddr {
         talk_to(self.kernel.namespace(), network, port)
     }
 }
 
-/// Talks to a guest as a client does, and says which address the guest saw.
+/// Connects to a guest as a client does, and returns the address that the guest saw.
 pub fn talk(guest: &GuestNetwork, port: u16) -> IpAddr {
     talk_to(guest.namespace(), guest, port)
 }

@@ -1,4 +1,4 @@
-//! Whatever ends a run, and whatever else is going on, the host's network is as it was.
+//! The host's network is as it was, however a run ends and whatever else happens.
 
 use crate::common::{
     Run, in_a_run, is_as_before, on_a_host, picture, ready, said, sweep_dead, talk, taps_ready,
@@ -32,7 +32,7 @@ fn victim() {
     }
 }
 
-/// SIGKILL while networks are made and taken away, at instants that are spread over all of it.
+/// SIGKILL while networks are made and removed, at instants spread over the whole process.
 #[test]
 fn a_crash_at_any_instant_leaves_nothing() {
     on_a_host(ready, "a_crash_at_any_instant_leaves_nothing", || {
@@ -50,7 +50,7 @@ fn a_crash_at_any_instant_leaves_nothing() {
                 .unwrap();
             let output = BufReader::new(std::fs::File::from(child.take_output().unwrap()));
             assert!(output.lines().map_while(Result::ok).any(|line| line == "begins"));
-            // Not a multiple of anything that happens in it.
+            // Not a multiple of the duration of any step.
             std::thread::sleep(Duration::from_micros(700 + 7_919 * number));
             child.kill_group();
             child.wait(crate::common::PATIENCE).unwrap().unwrap();
@@ -64,7 +64,7 @@ fn a_crash_at_any_instant_leaves_nothing() {
     });
 }
 
-/// Two at once are as if alone, and whoever ends first leaves forwarding to the other.
+/// Simultaneous runs do not affect each other; the first to end leaves forwarding to the other.
 #[test]
 fn runs_do_not_disturb_each_other() {
     on_a_host(ready, "runs_do_not_disturb_each_other", || {
@@ -102,7 +102,7 @@ fn runs_do_not_disturb_each_other() {
     });
 }
 
-/// What a run switched on before the host was started anew is not its to switch off.
+/// A run does not disable what it enabled before the host was rebooted.
 #[test]
 fn another_boot_is_another_host() {
     on_a_host(ready, "another_boot_is_another_host", || {
@@ -114,13 +114,13 @@ fn another_boot_is_another_host() {
     });
 }
 
-/// Who came to rely on forwarding while a run had it on keeps it, and the user is told.
+/// Forwarding stays on if something came to rely on it while a run had it on, and the user is told.
 #[test]
 fn forwarding_that_others_came_to_need_stays_on() {
     on_a_host(ready, "forwarding_that_others_came_to_need_stays_on", || {
         let switch = "/proc/sys/net/ipv4/ip_forward";
         let forwarding = || std::fs::read_to_string(switch).unwrap().trim().to_string();
-        // They were there when nothing was forwarded, so they do not need it.
+        // These existed when nothing was forwarded, so they do not need it.
         said("ip", &["link", "add", "idle0", "type", "bridge"]);
         said(
             "nft",
@@ -160,7 +160,7 @@ fn forwarding_that_others_came_to_need_stays_on() {
 fn nobody_else_holds_the_lock_of_the_network() {
     use std::os::linux::net::SocketAddrExt;
     on_a_host(ready, "nobody_else_holds_the_lock_of_the_network", || {
-        // The name that was the lock once.
+        // The name that the lock used to have.
         let name = std::os::unix::net::SocketAddr::from_abstract_name("weighbridge-network").unwrap();
         let _socket = std::os::unix::net::UnixListener::bind_addr(&name).unwrap();
         let lock = "/proc/sys/net/ipv4/tcp_fastopen_key";
@@ -175,11 +175,11 @@ fn nobody_else_holds_the_lock_of_the_network() {
     });
 }
 
-/// Guests of one run are made and taken away by many threads.
+/// Many threads make and remove guests of one run.
 #[test]
 fn many_threads_make_networks() {
     in_a_run(ready, "threads", |run| {
-        // Threads are where their parent was.
+        // New threads are in their parent's namespace.
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 scope.spawn(move || {
@@ -200,7 +200,7 @@ fn addresses_of_others_are_left_to_them() {
     on_a_host(ready, "addresses_of_others_are_left_to_them", || {
         said("ip", &["link", "add", "other0", "type", "bridge"]);
         said("ip", &["link", "set", "other0", "up"]);
-        // By an address, by a route, and by one that is not in the main table.
+        // Taken by an address, by a route, and by a route that is not in the main table.
         said("ip", &["address", "add", "10.1.2.3/9", "dev", "other0"]);
         said("ip", &["route", "add", "10.128.0.0/9", "dev", "other0"]);
         said("ip", &["route", "add", "172.16.0.0/13", "dev", "other0", "table", "77"]);
@@ -222,7 +222,7 @@ fn addresses_of_others_are_left_to_them() {
     });
 }
 
-/// A link of the name that a run would give is not taken away, whoever made it.
+/// A foreign link with a name that a run would use is not removed.
 #[test]
 fn links_of_others_are_left_to_them() {
     on_a_host(ready, "links_of_others_are_left_to_them", || {
@@ -240,8 +240,8 @@ fn links_of_others_are_left_to_them() {
     });
 }
 
-/// Rules that somebody flushed, chains that went with Docker's engine, links that were deleted:
-/// nothing is left to undo.
+/// Flushed rules, chains that were removed with Docker's engine, deleted links: nothing is left to
+/// undo, and that is no failure.
 #[test]
 fn what_others_took_away_is_no_failure() {
     on_a_host(ready, "what_others_took_away_is_no_failure", || {

@@ -1,4 +1,4 @@
-//! Networks of guests on a host of their own: they talk, and nothing is left of them.
+//! Networks of guests on a separate host: guests and clients communicate; nothing is left behind.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 

@@ -1,4 +1,4 @@
-//! Guests and clients talk, through bridges and translation, whatever the host's firewall forwards.
+//! Guests and clients communicate through bridges and translation, whatever the firewall forwards.
 
 use crate::common::{Run, ask, in_a_run, is_as_before, on_a_host, picture, ready, said, serve, talk};
 use std::io::ErrorKind;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use weigh_host::command::Invocation;
 use weigh_network::{ExternalAddress, GuestNetwork, Mode, NetworkError, connect, within};
 
-/// On this very host, whatever else runs here, Docker's engine maybe.
+/// On this very host, whatever else runs here, possibly Docker's engine.
 #[test]
 fn guests_are_reached_on_this_host() {
     if !ready("guests_are_reached_on_this_host") {
@@ -38,7 +38,7 @@ fn a_bridge_is_one_network() {
         assert_ne!(first.address(), second.address());
         let client = talk(&first, 80);
         assert!(Some(client) != first.gateway() && Some(client) != second.address(), "{client}");
-        // Guests reach each other, and the host reaches them.
+        // Guests can reach each other, and the host can reach them.
         let clients = serve(second.namespace(), 81);
         let there = (second.address().unwrap(), 81).into();
         assert_eq!(ask(there, Some(first.namespace())), "pong");
@@ -61,7 +61,7 @@ fn translation_is_really_used() {
         let rules = said("nft", &["list", "table", "ip", &format!("weighbridge-{}", run.name)]);
         let counted = rules.lines().find(|line| line.contains("dnat")).unwrap();
         assert!(counted.contains("counter packets 2 "), "one that is proof, and ours: {rules}");
-        // Nothing listens, but the packets came to the right guest, whose kernel said so.
+        // Nothing listens, but the packets reached the right guest, whose kernel refused.
         let (address, _) = first.reach(80).unwrap();
         let refused = connect(address, from.as_deref(), Duration::from_secs(10)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -69,11 +69,11 @@ fn translation_is_really_used() {
     });
 }
 
-/// Another machine, at 203.0.113.9, which sees the host at 203.0.113.1.
+/// Another machine, at 203.0.113.9, which reaches the host at 203.0.113.1.
 fn another_machine(run: &Run) -> GuestNetwork {
     let outside = run.guest(1, Mode::None);
     let path = outside.namespace().to_str().unwrap();
-    // A space in a path is no matter to ip when it is one argument.
+    // As one argument, a path may contain a space.
     said("ip", &["link", "add", "up0", "type", "veth", "peer", "name", "eth0", "netns", path]);
     said("ip", &["address", "add", "203.0.113.1/24", "dev", "up0"]);
     said("ip", &["link", "set", "up0", "up"]);
@@ -105,12 +105,12 @@ fn another_machine_reaches_what_is_opened() {
         for (guest, port) in [(&first, 7002), (&second, 7003)] {
             let clients = serve(guest.namespace(), port);
             let (address, _) = guest.reach(port).unwrap();
-            // What the host itself sends there is its own.
+            // The host's own packets are not translated.
             assert!(connect(address, None, Duration::from_secs(10)).is_err());
             assert_eq!(ask(address, Some(outside.namespace())), "pong");
             assert_eq!(clients.recv().unwrap(), "203.0.113.9".parse::<IpAddr>().unwrap());
         }
-        // One that goes takes no other's way along.
+        // Removing one guest leaves the other's ports open.
         first.remove().unwrap();
         let clients = serve(second.namespace(), 7003);
         assert_eq!(ask("203.0.113.1:7003".parse().unwrap(), Some(outside.namespace())), "pong");
@@ -122,7 +122,7 @@ fn another_machine_reaches_what_is_opened() {
     });
 }
 
-/// What leaves by another interface of the host has the host's address there.
+/// Packets that leave by another interface of the host have the host's address.
 #[test]
 fn guests_go_out_with_the_hosts_address() {
     on_a_host(ready, "guests_go_out_with_the_hosts_address", || {
@@ -138,8 +138,7 @@ fn guests_go_out_with_the_hosts_address() {
     });
 }
 
-/// Rules of the older kind of iptables are in tables of their own, which every packet passes as
-/// well.
+/// The older kind of iptables has its own tables, which every packet passes as well.
 #[test]
 fn the_older_iptables_are_asked_too() {
     on_a_host(ready, "the_older_iptables_are_asked_too", || {
@@ -162,7 +161,7 @@ fn the_older_iptables_are_asked_too() {
     });
 }
 
-/// A firewall that is nobody's we know: said at once, and nothing is left.
+/// An unknown firewall is reported at once, and nothing is left.
 #[test]
 fn a_closed_path_is_told() {
     on_a_host(ready, "a_closed_path_is_told", || {

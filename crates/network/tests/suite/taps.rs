@@ -1,4 +1,4 @@
-//! Machines are reached through their taps, and nothing is left of them.
+//! Machines are reached through their taps, and nothing is left behind.
 
 use crate::common::{Machine, Run, in_a_run, is_as_before, on_a_host, picture, said, taps_ready};
 use std::os::fd::AsRawFd;
@@ -34,7 +34,7 @@ fn machines_are_reached_through_their_taps() {
     });
 }
 
-/// A program may open the tap, end, and be started again: a machine that is restored does.
+/// A program may open the tap, end, and be started again, as when a machine is restored.
 #[test]
 fn a_tap_outlives_who_opens_it_and_has_one_queue() {
     in_a_run(taps_ready, "queue", |run| {
@@ -70,7 +70,7 @@ fn modes_are_for_the_guests_that_can_have_them() {
     });
 }
 
-/// What a firewall drops is told before a machine boots, and what was begun is undone.
+/// A firewall that drops packets is reported before a machine boots; partial changes are undone.
 #[test]
 fn a_way_that_is_blocked_is_told() {
     on_a_host(taps_ready, "a_way_that_is_blocked_is_told", || {

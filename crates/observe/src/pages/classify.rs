@@ -22,7 +22,7 @@ pub(super) struct Owners {
     pub(super) subjects: Vec<SubjectPages>,
     /// For each source the index of its subject, ascending.
     pub(super) subject_of: Vec<u32>,
-    /// For each source whether it is a file in the page cache, which spares no copy.
+    /// For each source whether it is a file in the page cache, which saves no copy.
     pub(super) is_cached_file: Vec<bool>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn classify(entries: &[Entry], zeros: Content, owners: &mut Owners) -
             all.frames.unique += 1;
         } else {
             all.count_class(&class);
-            // Once more through the frames, now that it is known that they have equals.
+            // A second pass over the frames, now that they are known to have equals.
             for places in equal.chunk_by(|one, other| one.frame() == other.frame()) {
                 let subject = owners.subject_of[places[0].source() as usize];
                 owners.subjects[subject as usize].duplicate_frames += 1;
@@ -162,7 +162,7 @@ const HOST_HOST: usize = 3;
 struct Class {
     anonymous: Kind,
     file: Kind,
-    /// Anonymous frames that KSM may merge.
+    /// Number of anonymous frames that KSM may merge.
     mergeable: u64,
     /// Whether a guest has both kinds.
     guest_has_both: bool,
@@ -171,14 +171,14 @@ struct Class {
 /// The frames of one content and kind.
 #[derive(Debug)]
 struct Kind {
-    /// The host's.
+    /// Number of frames of the host.
     host: u64,
-    /// All guests'.
+    /// Number of frames of all guests.
     guest: u64,
-    /// Guests that have any.
+    /// Number of guests that have any.
     guests: u64,
-    /// For each subject the class in which it was last seen, so that nothing has to be cleared from
-    /// class to class.
+    /// For each subject the class in which it was last seen. So nothing has to be cleared between
+    /// classes.
     seen: Vec<u64>,
     class: u64,
 }
@@ -242,7 +242,7 @@ impl Kind {
         self.host + self.guest
     }
 
-    /// Frames of the kind that are saved, by row.
+    /// Number of frames of the kind that are saved, by row.
     fn rows(&self) -> [u64; 4] {
         let mut rows = [0; 4];
         rows[WITHIN] = self.guest - self.guests;

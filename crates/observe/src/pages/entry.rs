@@ -11,47 +11,47 @@ const SOURCE_BITS: u32 = 64 - FRAME_BITS;
 /// with five levels of tables.
 const PAGE_BITS: u32 = 45;
 
-/// Processes and files that one scan can tell apart.
+/// The most processes and files that one scan can distinguish.
 pub(super) const MOST_SOURCES: usize = 1 << SOURCE_BITS;
 
-/// What is known of a page beside its content.
+/// Flags of a page.
 pub(super) mod flag {
-    /// In the page cache: of a file, a memory file or shared anonymous memory.
+    /// The page is in the page cache: of a file, a memory file or shared anonymous memory.
     pub(in crate::pages) const FILE: u64 = 1;
-    /// In a mapping that KSM may merge (`MADV_MERGEABLE`).
+    /// The page is in a mapping that KSM may merge (`MADV_MERGEABLE`).
     pub(in crate::pages) const MERGEABLE: u64 = 1 << 1;
-    /// Merged by KSM.
+    /// The page was merged by KSM.
     pub(in crate::pages) const KSM: u64 = 1 << 2;
-    /// In a huge page.
+    /// The page is part of a huge page.
     pub(in crate::pages) const HUGE: u64 = 1 << 3;
-    /// Of a memory file or shared anonymous memory.
+    /// The page belongs to a memory file or shared anonymous memory.
     pub(in crate::pages) const MEMORY_FILE: u64 = 1 << 4;
-    /// Another place has the same content: it is looked at again.
+    /// Another place has the same content, so the second look rereads this one.
     pub(in crate::pages) const AGAIN: u64 = 1 << 5;
     /// The second look found another content.
     pub(in crate::pages) const REWRITTEN: u64 = 1 << 6;
-    /// The second look found another frame or none.
+    /// The second look found another frame, or none.
     pub(in crate::pages) const MOVED: u64 = 1 << 7;
-    /// The kernel's zero page.
+    /// The page is the kernel's zero page.
     pub(in crate::pages) const KERNEL_ZERO: u64 = 1 << 8;
 }
 
 /// The content of a page, as its hash.
 pub(super) type Content = [u64; 2];
 
-/// One place, the frame that it has, and the content of that.
+/// One place, its frame, and the content of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     content: Content,
-    /// Frame number above, number of the source below: so ordered, the places of a frame stand
-    /// together, those of the first subject first.
+    /// Frame number in the upper bits, number of the source in the lower ones. In this order the
+    /// places of a frame are adjacent, with those of the first subject first.
     frame_and_source: u64,
-    /// Page number above, flags below.
+    /// Page number in the upper bits, flags in the lower ones.
     page_and_flags: u64,
 }
 
 impl Entry {
-    /// `None` where a number does not fit, which no machine's does.
+    /// `None` if a number does not fit, which does not happen on real machines.
     pub(super) fn new(content: Content, frame: u64, source: u32, page: u64, flags: u64) -> Option<Self> {
         let fits = frame < 1 << FRAME_BITS && (source as usize) < MOST_SOURCES && page < 1 << PAGE_BITS;
         fits.then_some(Self {
@@ -73,12 +73,12 @@ impl Entry {
         (self.frame_and_source & ((1 << SOURCE_BITS) - 1)) as u32
     }
 
-    /// Page number within the process's address space or the file.
+    /// Page number within the process's address space or within the file.
     pub(super) fn page(&self) -> u64 {
         self.page_and_flags >> (64 - PAGE_BITS)
     }
 
-    /// Whether it has any of the flags.
+    /// Whether the entry has any of the flags.
     pub(super) fn has(&self, flags: u64) -> bool {
         self.page_and_flags & flags != 0
     }
@@ -103,21 +103,21 @@ impl Entry {
     }
 }
 
-/// The entries of a scan. It grows by an eighth, so that at 32 bytes an entry it never takes 40 for
-/// a page.
+/// The entries of a scan. The table grows by an eighth, so at 32 bytes an entry it never takes more
+/// than 40 bytes for a page.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) entries: Vec<Entry>,
 }
 
-/// Entries for which room is made at least.
+/// The fewest entries by which the table grows.
 const ROOM: usize = 16 << 10;
 
 impl Table {
     /// Adds entries.
     ///
     /// # Errors
-    /// [`PagesError::Memory`] when there is none left.
+    /// [`PagesError::Memory`] if no memory is left.
     pub(super) fn append(&mut self, batch: &[Entry]) -> Result<(), PagesError> {
         let length = self.entries.len();
         if self.entries.capacity() - length < batch.len() {
@@ -128,7 +128,7 @@ impl Table {
         Ok(())
     }
 
-    /// Bytes that it takes. It never shrinks before it is dropped.
+    /// Memory of the table, bytes. It never shrinks before it is dropped.
     pub(super) fn bytes(&self) -> u64 {
         (self.entries.capacity() * size_of::<Entry>()) as u64
     }
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(entries, [entry(1, 3), entry(1, 5), entry(2, 0), entry(2, 7)]);
     }
 
-    /// The method has no figure for it; 40 bytes a page are 1 % of the memory that is scanned.
+    /// The method specification sets no limit; 40 bytes a page are 1 % of the scanned memory.
     #[test]
     fn the_table_takes_at_most_forty_bytes_a_page() {
         let entry = Entry::new([1, 1], 1, 1, 1, 0).unwrap();

@@ -1,26 +1,26 @@
-//! What the table says of frames once both looks are done: what they are, and which pages did not
-//! hold still.
+//! Evaluates the table after both looks: the kind of each frame, and the pages that changed between
+//! the looks.
 
 use super::PagesError;
 use super::entry::{Entry, Table, flag};
 use super::pagemap::{FrameFlags, KernelPageFlags};
 use weigh_model::pages::Unsettled;
 
-/// Frames between two that are asked for: so few are read along rather than asked for apart.
+/// The largest gap between two needed frames that is read along rather than skipped.
 const GAP: u64 = 16;
-/// Frames that are asked for at once.
+/// The largest number of frames that is read at once.
 const SPAN: u64 = 4096;
 
-/// What was taken out of the table.
+/// The places that were taken out of the table.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TakenOut {
     pub(super) unsettled: Unsettled,
-    /// Places with the kernel's zero page.
+    /// Number of places with the kernel's zero page.
     pub(super) kernel_zero: u64,
 }
 
-/// Learns what the frames are and takes out what is not to be counted as a frame. Leaves the table
-/// in the order of [`Entry::by_frame`].
+/// Sets the flags of the frames and takes out the places that do not count. Leaves the table in the
+/// order of [`Entry::by_frame`].
 ///
 /// # Errors
 /// The kernel's flags cannot be read.
@@ -44,8 +44,8 @@ pub(super) fn settle(table: &mut Table, kernel: &KernelPageFlags) -> Result<Take
     Ok(out)
 }
 
-/// A frame has one content. Where two places say otherwise it was written or given to somebody else
-/// between the two, and neither is believed.
+/// A frame has one content. If two places disagree, it was written or reused between the two reads,
+/// and neither is trusted.
 fn mark_contradictions(entries: &mut [Entry]) {
     for places in entries.chunk_by_mut(|one, other| one.frame() == other.frame()) {
         let mut settled = places.iter().filter(|place| !place.has(flag::MOVED | flag::REWRITTEN));
@@ -56,7 +56,7 @@ fn mark_contradictions(entries: &mut [Entry]) {
     }
 }
 
-/// Sets what the kernel says of every frame.
+/// Sets the flags that the kernel reports for every frame.
 fn learn(entries: &mut [Entry], kernel: &KernelPageFlags) -> Result<(), PagesError> {
     let failed = |source| PagesError::Io { doing: "read /proc/kpageflags", source };
     let mut known: Vec<FrameFlags> = Vec::new();
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(marked, [true, true, false, false, false]);
     }
 
-    /// Whatever gaps there are between the frames, each gets its own flags.
+    /// Whatever the gaps between the frames, each frame gets its own flags.
     #[test]
     fn every_frame_gets_its_own_flags() {
         let Ok(kernel) = KernelPageFlags::open() else {

@@ -6,12 +6,12 @@ use super::reading::{ProcessMemory, ReadMethod};
 use std::io;
 use twox_hash::XxHash3_128;
 
-/// Pages that are looked at together: a megabyte, which caches hold between reading and hashing.
+/// Pages that are read together: a megabyte, which caches hold between reading and hashing.
 /// Half as many made the scan of huge pages a sixth slower on an EPYC, and twice as many no faster
 /// (`examples/pages.rs`).
 pub(super) const CHUNK_PAGES: usize = 256;
 
-/// An address space that is open to be read.
+/// An address space that is open for reading.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) map: PageMap,
@@ -55,10 +55,10 @@ pub(super) struct PageReader {
     before: Vec<PageState>,
     after: Vec<PageState>,
     buffer: Vec<u8>,
-    /// Where pages begin in it.
+    /// Offset in the buffer at which pages begin.
     aligned: usize,
     addresses: Vec<u64>,
-    /// Which pages of the chunk are read, in the order of `addresses`.
+    /// Index in the chunk of each page that is read, in the order of `addresses`.
     order: Vec<usize>,
     got: Vec<bool>,
     outcomes: Vec<Outcome>,
@@ -142,7 +142,7 @@ fn extend_counted(list: &mut Vec<usize>, more: impl Iterator<Item = usize>) -> u
 mod tests {
     use super::*;
 
-    /// The hash is that of the reference implementation: of nothing, as its own tests have it.
+    /// The hash of empty input is the one in the tests of the reference implementation.
     #[test]
     fn equal_pages_and_no_others_have_equal_contents() {
         assert_eq!(content(b""), [0x99aa_06d3_0147_98d8, 0x6001_c324_468d_497f]);

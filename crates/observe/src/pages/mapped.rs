@@ -1,12 +1,12 @@
-//! A mapping of this process's own: a window into a file, or memory without one.
+//! A mapping of this process: a window into a file, or memory without a file.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 
-/// Mapped until it is dropped. What is mapped of a file is never read through the pointer: a file
-/// that becomes shorter meanwhile would end this process with SIGBUS.
+/// A mapping that ends when it is dropped. A mapped file is never read through the pointer: if it
+/// became shorter meanwhile, this process would end with SIGBUS.
 #[derive(Debug)]
 pub(super) struct Mapped {
     base: *mut c_void,
@@ -17,7 +17,7 @@ impl Mapped {
     /// Private memory without a file.
     ///
     /// # Errors
-    /// What `mmap(2)` gives.
+    /// Those of `mmap(2)`.
     pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: the kernel chooses an address where nothing is mapped.
@@ -25,10 +25,10 @@ impl Mapped {
         Ok(Self { base, bytes })
     }
 
-    /// A part of a file, to be looked at. `offset` is a multiple of the page size.
+    /// A part of a file, for inspection. `offset` is a multiple of the page size.
     ///
     /// # Errors
-    /// What `mmap(2)` gives.
+    /// Those of `mmap(2)`.
     pub(super) fn file(file: &File, offset: u64, bytes: usize) -> io::Result<Self> {
         // SAFETY: the kernel chooses an address where nothing is mapped.
         let base =
@@ -41,10 +41,10 @@ impl Mapped {
         self.base as u64
     }
 
-    /// Which of its pages are in the page cache: bit 0 of a byte for each (`mincore(2)`).
+    /// Reads which of its pages are in the page cache: bit 0 of a byte for each (`mincore(2)`).
     ///
     /// # Errors
-    /// What `mincore(2)` gives.
+    /// Those of `mincore(2)`.
     pub(super) fn resident(&self, page_bytes: u64, into: &mut Vec<u8>) -> io::Result<()> {
         into.clear();
         into.resize(self.bytes.div_ceil(page_bytes as usize), 0);
@@ -59,7 +59,7 @@ impl Mapped {
     /// (MADV_POPULATE_READ, Linux 5.14).
     ///
     /// # Errors
-    /// EINVAL on older kernels, EFAULT where the file has become shorter.
+    /// EINVAL on older kernels, EFAULT if the file has become shorter.
     pub(super) fn populate(&self, offset: usize, bytes: usize) -> io::Result<()> {
         assert!(offset + bytes <= self.bytes, "a part of the mapping");
         // SAFETY: the range is ours, and the advice changes no content.
@@ -72,12 +72,12 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and with `self` the last use of it ends.
+        // SAFETY: the mapping is ours, and its last use ends with `self`.
         let _ = unsafe { munmap(self.base, self.bytes) };
     }
 }
 
-/// What tests do with memory of their own.
+/// Helpers for tests that map memory.
 #[cfg(test)]
 impl Mapped {
     pub(super) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
@@ -88,7 +88,7 @@ impl Mapped {
         }
     }
 
-    /// Its bytes; of anonymous mappings only.
+    /// The bytes of an anonymous mapping.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is readable, writable, zeroed and ours alone.
         unsafe { std::slice::from_raw_parts_mut(self.base.cast(), self.bytes) }
@@ -111,7 +111,7 @@ mod tests {
         mapped.resident(page_bytes, &mut resident).unwrap();
         assert_eq!(resident.iter().map(|byte| byte & 1).collect::<Vec<_>>(), [1, 1, 0, 0, 0, 0, 0]);
         mapped.populate(0, page_bytes as usize).unwrap();
-        // Behind the end of the file there is nothing, and nobody is killed for it.
+        // Pages beyond the end of the file do not exist: entering them fails and kills no process.
         file.set_len(0).unwrap();
         assert!(mapped.populate(0, page_bytes as usize).is_err());
     }

@@ -1,6 +1,6 @@
-//! What an address space is made of: `/proc/PID/smaps`, line by line (`proc_pid_smaps(5)`).
+//! The mappings of an address space: `/proc/PID/smaps`, line by line (`proc_pid_smaps(5)`).
 //!
-//! Read as a stream, because a process may have 65,000 mappings with 25 lines each.
+//! The file is read as a stream, because a process may have 65,000 mappings with 25 lines each.
 
 use std::io::{self, BufRead};
 
@@ -9,20 +9,20 @@ use std::io::{self, BufRead};
 pub(super) struct Mapping {
     /// First address.
     pub(super) start: u64,
-    /// First address behind it.
+    /// First address after the mapping.
     pub(super) end: u64,
     /// Resident memory, bytes, without the kernel's zero page.
     pub(super) resident: u64,
-    /// KSM may merge it.
+    /// Whether KSM may merge it.
     pub(super) is_mergeable: bool,
-    /// No memory like other: of a device, or the kernel's own pages that every process sees.
+    /// Whether it is memory of a device, or the kernel's own pages that every process sees.
     pub(super) is_special: bool,
 }
 
-/// Gives every mapping of the text to `give`.
+/// Calls `give` with every mapping in the text.
 ///
 /// # Errors
-/// What reading gives; ESRCH when the process ended meanwhile.
+/// Those of reading; ESRCH if the process ended meanwhile.
 pub(super) fn each_mapping(mut smaps: impl BufRead, mut give: impl FnMut(Mapping)) -> io::Result<()> {
     let mut current: Option<Mapping> = None;
     let mut line = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn each_mapping(mut smaps: impl BufRead, mut give: impl FnMut(Mapping
         if smaps.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        // A path may hold any bytes; what is looked for does not.
+        // A path may hold any bytes, but the fields searched for are plain text.
         let text = String::from_utf8_lossy(&line);
         if let Some(mapping) = header(&text) {
             current.replace(mapping).into_iter().for_each(&mut give);
@@ -43,7 +43,7 @@ pub(super) fn each_mapping(mut smaps: impl BufRead, mut give: impl FnMut(Mapping
     Ok(())
 }
 
-/// `7f0000000000-7f0000001000 rw-p 00000000 00:00 0      [heap]`
+/// Parses a line such as `7f0000000000-7f0000001000 rw-p 00000000 00:00 0      [heap]`.
 fn header(line: &str) -> Option<Mapping> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
@@ -75,7 +75,7 @@ impl Mapping {
 mod tests {
     use super::*;
 
-    /// Of Linux 6.18, shortened; the second name is what a path may be.
+    /// From Linux 6.18, shortened. The second name is one that a path may have.
     const SMAPS: &[u8] = b"55d0a0000000-55d0a0021000 rw-p 00000000 00:00 0                          [heap]
 Size:                132 kB
 Rss:                  88 kB

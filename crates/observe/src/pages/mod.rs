@@ -60,7 +60,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use weigh_model::pages::{PageScan, SubjectRole};
 
-/// Whose memory is scanned.
+/// A subject of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// Its name, for people.
@@ -82,8 +82,8 @@ pub enum Memory {
         /// Its processes.
         pids: Vec<u32>,
     },
-    /// Files, and trees of files without other mounts in them; those pages of them that are in the
-    /// page cache when they are scanned.
+    /// Files, and trees of files without other file systems mounted in them. Only their pages in
+    /// the page cache at the time of the scan count.
     CachedFiles(Vec<PathBuf>),
 }
 
@@ -122,7 +122,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// One thread.
+    /// Options with one thread.
     pub fn new(stop: &'a AtomicBool) -> Self {
         Self { threads: 1, stop }
     }

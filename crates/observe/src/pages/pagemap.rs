@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 pub(super) struct PageState(u64);
 
 impl PageState {
-    /// The frame; `None` if the page is not present.
+    /// The frame number; `None` if the page is not present.
     pub(super) fn frame(self) -> Option<u64> {
         (self.0 & 1 << 63 != 0).then_some(self.0 & ((1 << 55) - 1))
     }
@@ -23,12 +23,12 @@ impl PageState {
         self.0 & 1 << 62 != 0
     }
 
-    /// In the page cache, or shared anonymous memory.
+    /// Whether the page is in the page cache, or shared anonymous memory.
     pub(super) fn is_file(self) -> bool {
         self.0 & 1 << 61 != 0
     }
 
-    /// Mapped at this place only.
+    /// Whether the frame is mapped at this place only.
     pub(super) fn is_exclusive(self) -> bool {
         self.0 & 1 << 56 != 0
     }
@@ -88,10 +88,10 @@ impl PageMap {
     /// absent.
     ///
     /// # Errors
-    /// What `pread(2)` gives.
+    /// Those of `pread(2)`.
     pub(super) fn read(&self, first: u64, into: &mut [PageState]) -> io::Result<()> {
-        // SAFETY: a `PageState` is a `u64`, of which any eight bytes are one; the slice has their
-        // memory alone while it is borrowed.
+        // SAFETY: any eight bytes are a valid `PageState`, which is a `u64`, and the slice is
+        // borrowed exclusively.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
         let filled = read_until_end(&self.file, bytes, first * 8)?;
@@ -100,7 +100,7 @@ impl PageMap {
     }
 
     /// Whether the kernel can list holes: Linux 6.7 and later.
-    pub(super) fn tells_holes(&self) -> bool {
+    pub(super) fn lists_holes(&self) -> bool {
         let mut argument = ScanArgument {
             size: size_of::<ScanArgument>() as u64,
             end: self.page_bytes,
@@ -113,9 +113,9 @@ impl PageMap {
 
     /// Returns the number of regions that the kernel wrote.
     fn ask(&self, argument: &mut ScanArgument) -> Option<usize> {
-        // SAFETY: the argument is valid for reads and writes while the call lasts, and so is what
-        // it points to, with the size that it tells: nothing, or the regions of `occupied`. On a
-        // kernel without the call it is an error.
+        // SAFETY: the argument is valid for reads and writes during the call, and so is the memory
+        // it points to, with the stated size: none, or the regions of `occupied`. On a kernel
+        // without the call it is an error.
         let count =
             unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as libc::Ioctl, &raw mut *argument) };
         usize::try_from(count).ok()
@@ -171,12 +171,12 @@ impl FrameFlags {
         self.0 & 1 << 24 != 0
     }
 
-    /// A transparent huge page or one of hugetlbfs.
+    /// Whether the frame is part of a transparent huge page, or of one of hugetlbfs.
     pub(super) fn is_huge(self) -> bool {
         self.0 & (1 << 17 | 1 << 22) != 0
     }
 
-    /// Backed by swap and not anonymous, as memory files and shared anonymous memory are.
+    /// Whether it is backed by swap and not anonymous: a memory file or shared anonymous memory.
     pub(super) fn is_memory_file(self) -> bool {
         self.0 & (1 << 12 | 1 << 14) == 1 << 14
     }
@@ -200,7 +200,7 @@ impl KernelPageFlags {
     /// Reads the flags of the frames from `first` on; 0 for frames that do not exist.
     ///
     /// # Errors
-    /// What `pread(2)` gives.
+    /// Those of `pread(2)`.
     pub(super) fn read(&self, first: u64, into: &mut Vec<FrameFlags>, count: usize) -> io::Result<()> {
         let mut bytes = vec![0; count * 8];
         let filled = read_until_end(&self.0, &mut bytes, first * 8)?;
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(PAGEMAP_SCAN, 0xC060_6610);
     }
 
-    /// A map that is mostly a hole: only what is there is found, and it is found.
+    /// A map that is mostly a hole: exactly the present pages are found.
     #[test]
     fn holes_are_passed_over() {
         let page_bytes = rustix::param::page_size() as u64;

@@ -1,16 +1,15 @@
-//! The memory of other processes, read beside them.
+//! Reads the memory of other processes.
 //!
-//! There are two ways, and they do not do the same to the memory that is read:
+//! There are two methods, with different effects on the memory that is read:
 //!
-//! - `process_vm_readv(2)` pins the pages and copies once: the faster way. But since Linux 5.19 the
-//!   kernel gives a process its own copy of an anonymous page that it has in common with others
-//!   before it pins it (`gup_must_unshare` of `mm/internal.h`). Reading so would undo what KSM has
-//!   merged and what processes have in common since a fork: the scan would make the memory grow
-//!   that it measures.
-//! - `/proc/PID/mem` takes the page as it is, and copies twice.
+//! - `process_vm_readv(2)` pins the pages and copies once, which is faster. But since Linux 5.19
+//!   the kernel gives a process its own copy of a shared anonymous page before it pins it
+//!   (`gup_must_unshare` of `mm/internal.h`). Reading in this way would undo what KSM has merged
+//!   and what processes share since a fork: the scan would enlarge the memory that it measures.
+//! - `/proc/PID/mem` leaves the page as it is, and copies twice.
 //!
-//! So the first is used for what cannot be undone by it: pages in the page cache, and anonymous
-//! pages of one place in mappings that KSM does not touch.
+//! So the first method is used only where it changes nothing: for pages in the page cache, and for
+//! anonymous pages mapped at one place, in mappings that KSM does not touch.
 
 use std::fs::File;
 use std::io;
@@ -29,11 +28,11 @@ pub(super) enum ReadMethod {
 #[derive(Debug)]
 pub(super) struct ProcessMemory {
     pid: libc::pid_t,
-    /// Stays that of the process that was opened. The other way goes by number: who reads so has to
-    /// look at the page map of the same process afterwards.
+    /// This file stays that of the opened process. The other method uses the PID, so its caller has
+    /// to check the page map of the same process afterwards.
     mem: File,
     page_bytes: usize,
-    /// Whether the first way works here; seccomp filters may forbid it.
+    /// Whether the first method works here; seccomp filters may forbid it.
     pins: bool,
     runs: Vec<libc::iovec>,
 }
@@ -44,8 +43,8 @@ impl ProcessMemory {
         Some(Self { pid, mem, page_bytes: page_bytes as usize, pins: true, runs: Vec::new() })
     }
 
-    /// Reads the pages at these addresses, one behind the other, and tells of each whether it could
-    /// be read.
+    /// Reads the pages at these addresses one after another into the buffer. `got` says for each
+    /// whether it could be read.
     pub(super) fn read(&mut self, pages: &[u64], way: ReadMethod, buffer: &mut [u8], got: &mut [bool]) {
         assert!(buffer.len() == pages.len() * self.page_bytes && got.len() == pages.len());
         let mut done = 0;
@@ -58,10 +57,10 @@ impl ProcessMemory {
             };
             got[done..done + read].fill(true);
             done += read;
-            // What the one way could not read the other one may, and what it cannot either is
-            // passed over.
+            // A page that one method cannot read is read by the other. If that fails too, it is
+            // skipped.
             if done < pages.len() {
-                done += self.as_it_is(
+                done += self.read_proc_mem(
                     &pages[done..],
                     way,
                     &mut buffer[done * self.page_bytes..],
@@ -71,7 +70,7 @@ impl ProcessMemory {
         }
     }
 
-    /// Bytes read, up to the first page that could not be.
+    /// Returns the number of bytes read, up to the first page that could not be read.
     fn pinned(&mut self, pages: &[u64], buffer: &mut [u8]) -> io::Result<usize> {
         self.runs.clear();
         let most = 1024; // IOV_MAX
@@ -101,9 +100,9 @@ impl ProcessMemory {
         })
     }
 
-    /// Reads as many as lie one behind the other, or just the first where the faster way can go on
-    /// behind it; how many are dealt with.
-    fn as_it_is(&self, pages: &[u64], way: ReadMethod, buffer: &mut [u8], got: &mut [bool]) -> usize {
+    /// Reads consecutive pages by `/proc/PID/mem`, or just the first if the faster method can
+    /// continue after it. Returns the number of pages that are done.
+    fn read_proc_mem(&self, pages: &[u64], way: ReadMethod, buffer: &mut [u8], got: &mut [bool]) -> usize {
         let in_a_row =
             pages.windows(2).take_while(|pair| pair[0] + self.page_bytes as u64 == pair[1]).count() + 1;
         let count = if way == ReadMethod::VmReadv && self.pins { 1 } else { in_a_row };
@@ -124,8 +123,8 @@ mod tests {
     use crate::pages::mapped::Mapped;
     use std::os::fd::AsRawFd;
 
-    /// Eight pages, each full of its number, but for the third, which nobody may read, and the
-    /// sixth, which is not there.
+    /// Eight pages, each filled with its number, except for the third, which is protected, and the
+    /// sixth, which does not exist.
     fn with_holes() -> (Mapped, usize) {
         let page_bytes = rustix::param::page_size();
         let mut memory = Mapped::anonymous(8 * page_bytes).unwrap();
@@ -135,8 +134,8 @@ mod tests {
         let at = |page: usize| (memory.address() as usize + page * page_bytes) as *mut libc::c_void;
         let nothing = tempfile::tempfile().unwrap();
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        // SAFETY: the two pages are ours, and nobody has a reference to them. What lies behind the
-        // end of a file is not there.
+        // SAFETY: the two pages are ours, and nobody has a reference to them. Pages beyond the end
+        // of a file do not exist.
         unsafe {
             assert_eq!(libc::mprotect(at(2), page_bytes, libc::PROT_NONE), 0);
             let mapped = libc::mmap(at(5), page_bytes, libc::PROT_READ, flags, nothing.as_raw_fd(), 0);
@@ -158,8 +157,8 @@ mod tests {
             process.pins = pins;
             let (mut buffer, mut got) = (vec![0; 8 * page_bytes], [false; 8]);
             process.read(&pages, way, &mut buffer, &mut got);
-            // The kernel may be told to let nobody read what is protected; what is not there is
-            // never read.
+            // The kernel may be configured to let nobody read protected pages. A page that does not
+            // exist is never read.
             let readable = [true, true, got[2], true, true, false, true, true];
             assert_eq!(got, readable, "{way:?}");
             for (index, number) in order.into_iter().enumerate().filter(|(index, _)| got[*index]) {

@@ -18,9 +18,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use weigh_model::pages::{PageScan, ScanCost, Unread};
 
-/// A thread takes ranges with this many pages together, 64 MiB of 4 KiB pages, ...
+/// The most pages that a thread takes together, 64 MiB of 4 KiB pages, ...
 const JOB_PAGES: u64 = 16 << 10;
-/// ... and so many ranges at most.
+/// ... and the most ranges.
 const JOB_RANGES: usize = 64;
 /// Entries that a thread takes together for the second look.
 const AGAIN_ENTRIES: usize = 32 << 10;
@@ -30,7 +30,7 @@ const AGAIN_ENTRIES: usize = 32 << 10;
 pub(super) struct Kernel {
     pub(super) page_bytes: u64,
     zero_frame: Option<u64>,
-    tells_holes: bool,
+    lists_holes: bool,
     ksm: bool,
     flags: KernelPageFlags,
 }
@@ -264,14 +264,14 @@ impl Kernel {
         Ok(Self {
             page_bytes,
             zero_frame: zero_frame(&map, &flags, page_bytes)?,
-            tells_holes: map.tells_holes(),
+            lists_holes: map.lists_holes(),
             ksm: ksm_number("run") == Some(1) || ksm_number("pages_shared").is_some_and(|pages| pages > 0),
             flags,
         })
     }
 
     pub(super) fn split_options<'a>(&self, stop: &'a AtomicBool) -> SplitOptions<'a> {
-        SplitOptions { page_bytes: self.page_bytes, tells_holes: self.tells_holes, stop }
+        SplitOptions { page_bytes: self.page_bytes, lists_holes: self.lists_holes, stop }
     }
 }
 
@@ -283,11 +283,11 @@ fn frame_at(map: &PageMap, address: u64, page_bytes: u64) -> Result<Option<u64>,
     Ok(seen[0].frame())
 }
 
-/// The frame of the kernel's zero page: what private memory has that was read and never written.
+/// The frame of the kernel's zero page, which private memory has if it was only read.
 fn zero_frame(map: &PageMap, flags: &KernelPageFlags, page_bytes: u64) -> Result<Option<u64>, PagesError> {
     let failed = |doing| move |source| PagesError::Io { doing, source };
     let memory = Mapped::anonymous(page_bytes as usize).map_err(failed("map a page"))?;
-    // Entered as by reading. On older kernels the flags of each frame show it later.
+    // Enters the page as reading would. On older kernels the flags of each frame identify it later.
     let _ = memory.populate(0, page_bytes as usize);
     let Some(frame) = frame_at(map, memory.address(), page_bytes)? else { return Ok(None) };
     let mut known = Vec::new();
@@ -295,7 +295,7 @@ fn zero_frame(map: &PageMap, flags: &KernelPageFlags, page_bytes: u64) -> Result
     Ok(known[0].is_kernel_zero().then_some(frame))
 }
 
-/// A number of the kernel's merging (`Documentation/admin-guide/mm/ksm.rst`).
+/// A number among the files of kernel same-page merging (`Documentation/admin-guide/mm/ksm.rst`).
 fn ksm_number(name: &str) -> Option<u64> {
     std::fs::read_to_string(format!("/sys/kernel/mm/ksm/{name}")).ok()?.trim().parse().ok()
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_model::pages::{SubjectPages, SubjectRole, Unread};
 
-/// Pages of a range at most where they are likely to be there: 64 MiB of 4 KiB pages.
+/// The most pages in a range where pages are likely to be present: 64 MiB of 4 KiB pages.
 const RANGE_PAGES: u64 = 16 << 10;
 
 /// Larger mappings without resident memory, bytes, are skipped on kernels that do not list holes:
@@ -26,14 +26,14 @@ const RESERVED: u64 = 1 << 30;
 /// A process or a file.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A process by its number and its start in clock ticks, which together are one process of one
+    /// A process by its PID and its start in clock ticks, which together identify one process of a
     /// boot.
     Process { pid: u32, start: u64 },
     /// A file in the page cache.
     File(PathBuf),
 }
 
-/// A source that is open.
+/// An open source.
 #[derive(Debug)]
 pub(super) enum Opened {
     Process(Space),
@@ -42,7 +42,7 @@ pub(super) enum Opened {
     Gone,
 }
 
-/// Pages of a source that lie one behind the other.
+/// Consecutive pages of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageRange {
     pub(super) source: u32,
@@ -51,17 +51,17 @@ pub(super) struct PageRange {
     pub(super) is_mergeable: bool,
 }
 
-/// Everything that is to be scanned.
+/// Everything to be scanned.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// In the order of `subjects`.
+    /// The sources, in the order of `subjects`.
     pub(super) list: Vec<Source>,
     /// For each source the index of its subject.
     pub(super) subject_of: Vec<u32>,
-    /// Guests, then helpers, then files.
+    /// The subjects: guests, then helpers, then files.
     pub(super) subjects: Vec<SubjectPages>,
     pub(super) ranges: Vec<PageRange>,
-    /// What is known already not to be read.
+    /// Memory that is already known not to be read.
     pub(super) unread: Unread,
 }
 
@@ -69,8 +69,8 @@ pub(super) struct Sources {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SplitOptions<'a> {
     pub(super) page_bytes: u64,
-    /// Whether the kernel tells where the holes of an address space are.
-    pub(super) tells_holes: bool,
+    /// Whether the kernel can list the holes of an address space.
+    pub(super) lists_holes: bool,
     /// Set when the caller stops the scan.
     pub(super) stop: &'a AtomicBool,
 }
@@ -88,8 +88,8 @@ impl Sources {
     /// named twice is scanned once, for the first subject.
     ///
     /// # Errors
-    /// [`PagesError::Denied`] for a process that may not be looked into, [`PagesError::File`] for a
-    /// path that is not there, [`PagesError::TooMany`].
+    /// [`PagesError::Denied`] for a process that may not be inspected, [`PagesError::File`] for a
+    /// missing path, [`PagesError::TooMany`].
     pub(super) fn find(subjects: &[Subject], options: SplitOptions<'_>) -> Result<Self, PagesError> {
         let mut all = Self::default();
         let (mut pids, mut files) = (HashSet::new(), HashSet::new());
@@ -134,13 +134,13 @@ impl Sources {
         });
         match read {
             Ok(()) => Ok(()),
-            // It ends right now; what is there of it will be found gone.
+            // The process is ending; what was found of it will be gone later.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             Err(source) => Err(PagesError::Denied { path: format!("/proc/{pid}/smaps").into(), source }),
         }
     }
 
-    /// A file, a block device or all files of a tree, without what is mounted in it.
+    /// Adds a file, a block device or all files of a tree, without file systems mounted in it.
     fn add_path(
         &mut self,
         path: &Path,
@@ -159,7 +159,7 @@ impl Sources {
         let mut waiting = vec![path.to_path_buf()];
         while let Some(directory) = waiting.pop() {
             options.check()?;
-            // What vanishes meanwhile is in no page cache.
+            // A directory that vanishes meanwhile has no pages in the cache.
             let Ok(entries) = fs::read_dir(&directory) else {
                 self.unread.unopened_files += 1;
                 continue;
@@ -227,7 +227,7 @@ impl Sources {
     }
 }
 
-/// The memory of a process, that of the given start; `None` when it has ended.
+/// Opens the memory of the process with the given start; `None` if it has ended.
 ///
 /// # Errors
 /// [`PagesError::Denied`].
@@ -242,14 +242,14 @@ pub(super) fn open_space(pid: u32, start: Option<u64>, page_bytes: u64) -> Resul
     Ok(memory.map(|memory| Space { map: PageMap::new(map, page_bytes), memory }))
 }
 
-/// A file of a process in `/proc`, and the process's start; `None` when there is no such process.
+/// Opens a file of a process in `/proc`, and reads its start; `None` if there is no such process.
 fn open_process(pid: u32, file: &'static str) -> Result<Option<(u64, File)>, PagesError> {
     let denied = |kind| PagesError::Denied {
         path: format!("/proc/{pid}/{file}").into(),
         source: io::Error::from(kind),
     };
     let Ok(number) = i32::try_from(pid) else { return Ok(None) };
-    // Both are read by one open directory, which cannot become that of another process.
+    // Both are read through one open directory, which cannot become that of another process.
     let opened = Process::new(number)
         .and_then(|process| Ok((process.stat()?.starttime, process.open_relative(file)?)));
     match opened {
@@ -273,12 +273,12 @@ fn open_file(path: &Path) -> io::Result<File> {
 
 fn split_mapping(source: u32, mapping: Mapping, options: SplitOptions<'_>, into: &mut Vec<PageRange>) {
     let bytes = mapping.end - mapping.start;
-    if mapping.resident == 0 && bytes > RESERVED && !options.tells_holes {
+    if mapping.resident == 0 && bytes > RESERVED && !options.lists_holes {
         return;
     }
     let (first, pages) = (mapping.start / options.page_bytes, bytes / options.page_bytes);
     let whole = PageRange { source, first, pages, is_mergeable: mapping.is_mergeable };
-    // A mapping that is mostly a hole is not worth several threads.
+    // A mapping that is mostly a hole is not worth splitting among threads.
     let is_small = mapping.resident / options.page_bytes <= RANGE_PAGES;
     split(whole, if is_small { pages.max(1) } else { RANGE_PAGES }, into);
 }
@@ -299,7 +299,7 @@ mod tests {
 
     fn options() -> SplitOptions<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
-        SplitOptions { page_bytes: 4096, tells_holes: true, stop: &GO_ON }
+        SplitOptions { page_bytes: 4096, lists_holes: true, stop: &GO_ON }
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
         assert!(ranges[0].pages == 4 << 30 && ranges[0].is_mergeable);
         ranges.clear();
         let reserved = Mapping { resident: 0, ..hole };
-        split_mapping(3, reserved, SplitOptions { tells_holes: false, ..options() }, &mut ranges);
+        split_mapping(3, reserved, SplitOptions { lists_holes: false, ..options() }, &mut ranges);
         assert_eq!(ranges, []);
     }
 
@@ -365,7 +365,7 @@ mod tests {
         assert!(matches!(sources.list[0], Source::Process { pid, .. } if pid == own));
         assert_eq!(sources.unread.ended_processes, 2);
         assert!(sources.unread.special > 0);
-        // The number of the process now belongs to another one.
+        // The PID now belongs to another process.
         let page_bytes = rustix::param::page_size() as u64;
         assert!(open_space(own, Some(1), page_bytes).unwrap().is_none());
         assert!(open_space(own, None, page_bytes).unwrap().is_some());

@@ -83,7 +83,7 @@ impl Tally {
 }
 
 /// Entries that are passed on together: few enough to leave the cache to the pages, and enough to
-/// lock rarely.
+/// take the lock rarely.
 const BATCH: usize = 1024;
 
 /// A thread of the scan.
@@ -184,7 +184,7 @@ impl<'a> Worker<'a> {
     /// of [`Entry::by_place`].
     ///
     /// # Errors
-    /// As [`Worker::first_look`].
+    /// Those of [`Worker::first_look`].
     pub(super) fn second_look(&mut self, entries: &mut [Entry]) -> Result<(), PagesError> {
         let mut rest = entries;
         loop {

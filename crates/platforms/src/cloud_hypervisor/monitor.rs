@@ -1,4 +1,4 @@
-//! How Cloud Hypervisor is asked.
+//! Requests to Cloud Hypervisor.
 //!
 //! Source: Cloud Hypervisor, `vmm/src/api/openapi/cloud-hypervisor.yaml`, version 0.3.0 of the
 //! interface.
@@ -10,19 +10,19 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Instant;
 
-/// Cloud Hypervisor's program, asked by its interface.
+/// Cloud Hypervisor, controlled through its API.
 pub(super) struct ByApi;
 
 fn at(action: &str) -> String {
     format!("/api/v1/{action}")
 }
 
-/// An action that takes nothing.
+/// Requests an action that takes no parameters.
 fn act(api: &Api, action: &str, until: Instant) -> Result<(), ApiError> {
     api.put(&at(action), None, until).map(|_| ())
 }
 
-/// A directory as the monitor's requests name it. It takes the text as it is.
+/// A directory as the monitor's requests name it. The monitor takes the path without decoding it.
 fn url(directory: &Path) -> String {
     format!("file://{}", directory.display())
 }
@@ -32,7 +32,7 @@ impl Monitor for ByApi {
         &["virtio_pci"]
     }
 
-    /// Its serial line can be a file, which is read more easily when something fails.
+    /// The serial line can be a file, which is easier to read when something fails.
     fn talks_over_console(&self) -> bool {
         false
     }
@@ -41,7 +41,7 @@ impl Monitor for ByApi {
         vec!["--api-socket".into(), self.mark(name).into()]
     }
 
-    /// It has no name of its own: the way to its socket goes through its directory's.
+    /// The program takes no name, so its socket's path goes through the machine's directory.
     fn mark(&self, name: &str) -> String {
         format!("../{name}/{API_SOCKET}")
     }
@@ -95,7 +95,7 @@ impl Monitor for ByApi {
     }
 }
 
-/// The machine, with no device that is not named, but for those that every machine has.
+/// The machine, with only the devices that are named here and those that every machine has.
 fn config(machine: &Machine) -> Value {
     let count = machine.cpus.len();
     let affinity: Vec<Value> = (machine.cpus.iter().enumerate())
@@ -103,7 +103,7 @@ fn config(machine: &Machine) -> Value {
         .collect();
     let mut config = json!({
         "cpus": {"boot_vcpus": count, "max_vcpus": count, "affinity": affinity},
-        // Whole pages, huge ones where they are asked for.
+        // Rounded down to whole huge pages of 2 MiB, even where they are not used.
         "memory": {"size": machine.memory_bytes >> 21 << 21, "hugepages": machine.huge_pages},
         "payload": {
             "kernel": machine.kernel,
@@ -125,13 +125,13 @@ fn config(machine: &Machine) -> Value {
     config
 }
 
-/// What is in it is said, because a guest could write a beginning that looks like another format.
+/// States the disk's format, because a guest could write a header that looks like another format.
 fn disk(disk: &Disk) -> Value {
     json!({"id": disk.name, "path": disk.path, "direct": !disk.cached, "image_type": "Raw"})
 }
 
-/// A machine that is reset is booted again, so that a kernel that panics must stand still: nobody
-/// says hello, and the console is there.
+/// Cloud Hypervisor boots a machine again when it is reset, so a kernel that panics must halt. The
+/// probe then never says hello, and the console shows why.
 fn command_line(machine: &Machine) -> String {
     format!("console=ttyS0 quiet {}", machine.init_words())
 }

@@ -1,5 +1,4 @@
-//! containerd's own client `ctr`, and what it is told of one daemon, one namespace of it and one
-//! snapshotter.
+//! containerd's own client `ctr`, for one daemon, one of its namespaces and one snapshotter.
 
 use super::{Containerd, PLATFORM};
 use crate::guest::platform_change;
@@ -20,20 +19,20 @@ use weigh_images::Root;
 use weigh_images::oci::{Layer, write_layout};
 use weigh_model::EnvironmentSpec;
 
-/// For any command but `run`; an import on a loaded machine takes some seconds.
+/// The deadline of any command but `run`; an import on a loaded machine takes some seconds.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
-/// For everything of a namespace to be removed, one after the other.
+/// The deadline for removing everything in a namespace, one thing after the other.
 const REMOVAL_DEADLINE: Duration = Duration::from_secs(30);
-/// Between two attempts to remove what containerd still uses.
+/// The pause between two attempts to remove what containerd still uses.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Longest name of a namespace or a container that containerd takes, bytes (its package
 /// `identifiers`).
 const LONGEST_NAME: usize = 76;
-/// What containerd says of a snapshotter that it does not have.
+/// containerd's error for a snapshotter that it does not have.
 const NOT_LOADED: &str = "snapshotter not loaded";
-/// Where it has the directories of running containers, below its state.
+/// Where containerd has the directories of running containers, below its state directory.
 const TASKS: &str = "io.containerd.runtime.v2.task";
-/// Where containerd listens as it is shipped.
+/// Where containerd listens by default.
 const DEFAULT_ADDRESS: &str = "/run/containerd/containerd.sock";
 
 /// `ctr` for one namespace.
@@ -47,7 +46,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// The client of an environment. Nothing is asked of the daemon yet.
+    /// Returns the client of an environment. It does not contact the daemon yet.
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
@@ -63,7 +62,7 @@ impl Client {
         Ok(Self { binary, address, namespace: bounded(format!("weighbridge-{}", host.run)), snapshotter })
     }
 
-    /// The client that a ledger entry stands for, by the program that is installed: none is ever
+    /// Returns the client that a ledger entry describes, with the installed program: none is ever
     /// taken from a ledger.
     pub(super) fn of_detail(detail: &Value) -> Option<Self> {
         let text = |key: &str| detail.get(key)?.as_str().map(str::to_string);
@@ -75,12 +74,12 @@ impl Client {
         })
     }
 
-    /// What a ledger entry holds to find the daemon again.
+    /// Returns what a ledger entry needs to find the daemon again.
     pub(super) fn detail(&self) -> Value {
         json!({"address": self.address, "namespace": self.namespace, "snapshotter": self.snapshotter})
     }
 
-    /// A command for the run's namespace.
+    /// Returns a command for the run's namespace.
     pub(super) fn command(&self) -> Invocation {
         Invocation::new(&self.binary)
             .arg("--address")
@@ -89,15 +88,15 @@ impl Client {
             .deadline(COMMAND_DEADLINE)
     }
 
-    /// The option of commands that deal with snapshots.
+    /// Returns the option of commands that deal with snapshots.
     pub(super) fn snapshotter(&self) -> [&str; 2] {
         ["--snapshotter", &self.snapshotter]
     }
 
-    /// The process that listens at the socket.
+    /// Returns the ID of the process that listens at the socket.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`]: nobody does.
+    /// [`PlatformError::Missing`]: no process does.
     pub(super) fn daemon(&self) -> Result<u32> {
         let peer = UnixStream::connect(&self.address).and_then(|stream| Ok(socket_peercred(&stream)?.pid));
         peer.map(|pid| pid.as_raw_nonzero().get().cast_unsigned()).map_err(|error| {
@@ -108,15 +107,15 @@ impl Client {
         })
     }
 
-    /// The daemon's version.
+    /// Returns the daemon's version.
     ///
     /// # Errors
-    /// Nobody answers.
+    /// The daemon does not answer.
     pub(super) fn describe(&self) -> Result<String> {
         self.daemon()?;
         let said = self.command().arg("version").run_ok()?.output;
         let said = String::from_utf8_lossy(&said).into_owned();
-        // The client's comes first.
+        // The client's version comes first.
         let version = said.lines().rev().find_map(|line| line.trim().strip_prefix("Version:"));
         Ok(format!("containerd {}", version.unwrap_or_default().trim()))
     }
@@ -124,7 +123,7 @@ impl Client {
     /// Imports the skeleton of a root as an image of one layer, unless it is there.
     ///
     /// # Errors
-    /// Those of packing and of containerd.
+    /// Packing or containerd failed.
     pub(super) fn import(&self, host: &Host, root: &Root) -> Result<()> {
         // containerd refuses to write the same content twice at once.
         static TURN: Mutex<()> = Mutex::new(());
@@ -150,13 +149,13 @@ impl Client {
         packed.map_err(PlatformError::io("pack the root file system"))?;
         let import = self.command().args(["images", "import"]).args(self.snapshotter()).arg(&archive);
         let imported = import.log_to(&host.logs.join("containerd.log")).dies_with_caller().run_ok();
-        // It takes only space.
+        // If it stays, it only takes space.
         let _ = fs::remove_file(&archive);
         imported?;
         Ok(())
     }
 
-    /// Removes a container with its task and its snapshot, whatever of them is there.
+    /// Removes whatever exists of a container, its task and its snapshot.
     ///
     /// # Errors
     /// Why something is still there.
@@ -166,7 +165,7 @@ impl Client {
             for task in
                 [&["tasks", "kill", "--all", "--signal", "SIGKILL"][..], &["tasks", "delete", "--force"]]
             {
-                // There may be none; what is left of one shows below.
+                // There may be no task. If one is left, the next command fails.
                 let _ = self.command().args(task).arg(container).run()?;
             }
             self.gone(self.command().args(["containers", "delete", container]))?;
@@ -175,14 +174,14 @@ impl Client {
         })
     }
 
-    /// Unmounts the root of a container whose shim was killed. containerd cleans up after a dead shim
-    /// only if it sees its end before the container is gone.
+    /// Unmounts the root of a container whose shim was killed. containerd cleans up after a dead
+    /// shim only if it sees the shim's end before the container is gone.
     fn unmount_root(&self, container: &str) -> Result<()> {
         let root = Path::new(TASKS).join(&self.namespace).join(container).join("rootfs");
         let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
         for point in all_mount_points(&table).filter(|point| point.ends_with(&root)) {
             match unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-                // Somebody was faster.
+                // Another process was faster.
                 Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
                 Err(error) => return Err(PlatformError::at("unmount", &point)(error)),
             }
@@ -201,7 +200,7 @@ impl Client {
                 self.remove(&container)?;
             }
             for image in self.list(&["images", "list", "--quiet"])? {
-                // With it go, at once, the content and the snapshots that are nobody else's.
+                // This also removes, at once, the content and the snapshots that nothing else uses.
                 self.gone(self.command().args(["images", "delete", "--sync", &image]))?;
             }
             for lease in self.list(&["leases", "list", "--quiet"])? {
@@ -228,7 +227,7 @@ impl Client {
         }
     }
 
-    /// Runs a command that removes something; one that finds nothing has done its work.
+    /// Runs a command that removes something. Not finding it counts as success.
     fn gone(&self, command: Invocation) -> Result<()> {
         let line = command.command_line();
         let Finished { status, error, .. } = command.run()?;
@@ -241,11 +240,11 @@ impl Client {
         Err(PlatformError::StillThere(format!("`{line}` failed: {}", error.trim())))
     }
 
-    /// The keys of the namespace's snapshots; none where containerd has no such snapshotter.
+    /// Returns the keys of the namespace's snapshots; `None` if containerd lacks the snapshotter.
     fn snapshots(&self) -> Result<Option<Vec<String>>> {
         let list = [&["snapshots"][..], &self.snapshotter(), &["list"]].concat();
         match self.list(&list) {
-            // A line with the key, the parent and the kind of each, after one with the headings.
+            // After a line of headings, there is a line for each snapshot: key, parent and kind.
             Ok(lines) => {
                 let keys = lines.iter().skip(1).filter_map(|line| line.split_whitespace().next());
                 Ok(Some(keys.map(String::from).collect()))
@@ -255,14 +254,14 @@ impl Client {
         }
     }
 
-    /// The lines that a command prints.
+    /// Returns the lines that a command prints.
     fn list(&self, arguments: &[&str]) -> Result<Vec<String>> {
         let output = self.command().args(arguments).run_ok()?.output;
         Ok(String::from_utf8_lossy(&output).lines().map(|line| line.trim().to_string()).collect())
     }
 }
 
-/// A name that containerd takes: one that is too long for it is told by a hash.
+/// Returns a name that containerd accepts: a hash replaces a name that is too long.
 pub(super) fn bounded(name: String) -> String {
     if name.len() <= LONGEST_NAME {
         return name;

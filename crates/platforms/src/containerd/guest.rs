@@ -1,6 +1,6 @@
-//! A container of containerd that runs.
+//! A running container of containerd.
 //!
-//! `ctr` stays in the foreground: it carries the session with the probe between its own streams and
+//! `ctr` stays in the foreground: it passes the session with the probe between its own streams and
 //! those of the shim, and removes container and snapshot when the probe ends.
 
 use super::PLATFORM;
@@ -19,11 +19,11 @@ use weigh_host::cgroup::{Cgroup, Hierarchy, Limits};
 use weigh_host::command::Running;
 use weigh_network::GuestNetwork;
 
-/// From the start of `ctr` to the probe's hello; a fifth of a second on an idle machine.
+/// How long `ctr` may take from its start to the probe's hello; 0.2 s on an idle machine.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
-/// For the probe to end when it is asked to.
+/// How long the probe may take to end when it is asked to.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
-/// For `ctr` to remove a container whose probe has ended, and for the shim to end.
+/// How long `ctr` may take to remove a container whose probe has ended, and the shim to end.
 const EXIT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A container.
@@ -36,10 +36,10 @@ pub(super) struct ContainerdContainer {
 }
 
 /// Starts a container and returns when its probe has said hello. `arguments` are those of `ctr run`
-/// beside the names of files and of this guest.
+/// except the names of files and of this guest.
 ///
 /// # Errors
-/// It did not come up; what was made is undone.
+/// The container did not come up; what was made is undone.
 pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
@@ -53,7 +53,7 @@ pub(super) fn launch(
     let daemon = client.daemon()?;
     let group = core.group_name(host);
     record_controllers(host)?;
-    // The group that the runtime puts the container into, with the limits in place already.
+    // The runtime puts the container into this group, whose limits are set already.
     let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
     let mut detail = client.detail();
     detail["group"] = json!(group);
@@ -89,8 +89,8 @@ impl ContainerdContainer {
         core.start_clock();
         core.start_and_greet(command, weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
         self.pid = fs::read_to_string(&self.pid_file).ok().and_then(|text| text.trim().parse().ok());
-        // That of the runtime below the shim, in steps of 10 ms as a rule. What the daemon itself
-        // did for this guest cannot be told from what it did for others.
+        // The CPU time of the runtime below the shim, usually in steps of 10 ms. What the daemon
+        // itself did for this guest cannot be told apart from what it did for others.
         let runtime_ns = self.shim().map(ended_children_cpu_ns).filter(|used| *used > 0);
         core.launch_cpu_ns = runtime_ns.into_iter().map(|used| ("runtime".into(), used)).collect();
         core.tracker.track(self.processes(core));
@@ -127,11 +127,11 @@ impl Backend for ContainerdContainer {
     }
 }
 
-/// Takes away what a crash left of a container. First `ctr` and the shim are killed: they would go
-/// on to make the container, or to wait for one that does not move.
+/// Removes what a crash left of a container. It kills `ctr` and the shim first, which would
+/// otherwise go on making the container, or wait for one that is frozen.
 ///
 /// # Errors
-/// Why it is still there.
+/// The container is still there.
 pub(super) fn undo(name: &str, detail: &Value, client: &Client) -> Result<()> {
     let group = detail.get("group").and_then(Value::as_str).unwrap_or_default();
     kill_serving(&client.address, name, group)?;

@@ -1,4 +1,4 @@
-//! What the engine is told of a container: what users say to it, and no more.
+//! The body of the request that makes a container: what users would tell the engine, and no more.
 
 use crate::common_keys::Storage;
 use crate::oci::access::Access;
@@ -10,18 +10,18 @@ use weigh_images::Root;
 /// The engine's word for a mount of a volume.
 const VOLUME: &str = "volume";
 
-/// What the keys of an environment say that is the engine's to do.
+/// What the keys of an environment ask of the engine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ContainerOptions<'a> {
     /// The engine's name of the network.
     pub(super) network: &'a str,
     /// Value of `storage`.
     pub(super) storage: &'a str,
-    /// The engine's system call filter is on.
+    /// Whether the engine's system call filter is on.
     pub(super) filtered: bool,
-    /// Another runtime than the engine's default.
+    /// A runtime other than the engine's default.
     pub(super) runtime: Option<&'a str>,
-    /// Root of the host, also on an engine that would map it.
+    /// Whether the container's root is the host's, even on an engine that maps users.
     pub(super) unmapped: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn container_name(host: &Host, request: &GuestRequest) -> String {
     format!("weighbridge-{}-{}", host.run, request.instance)
 }
 
-/// The body of the call that makes a container. `root` is the request's, maybe laid out anew.
+/// Returns the body of the call that makes a container. `root` may have a new layout.
 ///
 /// # Errors
 /// The host's mounts cannot be read.
@@ -55,7 +55,7 @@ pub(super) fn of(
     let ports = ports(access);
     let exposed = ports.iter().flat_map(Map::keys).map(|port| (port.clone(), json!({})));
     let exposed: Map<String, Value> = exposed.collect();
-    // The engine takes null for what is not said.
+    // The engine treats null as absent.
     Ok(json!({
         "Image": format!("{repository}:{tag}"),
         "Cmd": [weigh_images::PROBE],
@@ -78,7 +78,7 @@ pub(super) fn of(
             "SecurityOpt": (!options.filtered).then_some(["seccomp=unconfined"]),
             "Runtime": options.runtime,
             "UsernsMode": options.unmapped.then_some("host"),
-            // The output is the protocol; nobody needs it a second time in a log of the engine's.
+            // The output is the protocol, which the engine need not log again.
             "LogConfig": { "Type": "none" },
             "CpusetCpus": (!cpus.is_empty()).then(|| cpus.join(",")),
             "Memory": request.memory_bytes,
@@ -88,7 +88,7 @@ pub(super) fn of(
     }))
 }
 
-/// The volume of a container's own that its body names.
+/// Returns the container's own volume that its body names, if any.
 pub(super) fn volume_of(body: &Value) -> Option<String> {
     let mounts = body["HostConfig"]["Mounts"].as_array()?;
     Some(mounts.iter().find(|mount| mount["Type"] == VOLUME)?["Source"].as_str()?.into())
@@ -97,8 +97,8 @@ pub(super) fn volume_of(body: &Value) -> Option<String> {
 /// Ports as users publish them, for both protocols.
 fn ports(access: &Access) -> Option<Map<String, Value>> {
     let (address, ports) = access.published()?;
-    // The engine chooses where the address is everybody's; but a server of several ports tells its
-    // clients their numbers.
+    // The engine chooses the host's ports on the shared loopback address. But a server with several
+    // ports tells its clients their numbers, so those must not change.
     let same = !address.is_loopback() || ports.len() > 1;
     let number = |port: &u16| same.then(|| port.to_string());
     let binding = |port| json!([{ "HostIp": address, "HostPort": number(port) }]);
@@ -106,7 +106,7 @@ fn ports(access: &Access) -> Option<Map<String, Value>> {
     Some(ports.iter().flat_map(both).collect())
 }
 
-/// Name and tag of the image. Names of images allow less than names of runs.
+/// Returns name and tag of the image. Names of images allow fewer characters than names of runs.
 pub(super) fn image_name(run: &str, root: &Root) -> (String, String) {
     let lower = run.to_ascii_lowercase();
     let words: Vec<&str> =

@@ -1,7 +1,7 @@
 //! The channel to a probe in a container: the engine's attached streams, copied to and from a pair
 //! of sockets.
 //!
-//! The engine wraps both output streams into one, in frames of its own; a thread with the client's
+//! The engine wraps both output streams into one, in its own frames; a thread with the client's
 //! event loop takes them apart. It ends when the container's output ends or when the session's side
 //! is closed.
 
@@ -19,11 +19,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
 
-/// After the session's side is closed nobody reads any more; this long the container may still say
-/// something to the log.
+/// How long the container may still write to the log after the session's side is closed.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// Copied at once.
+/// How many bytes are copied at once.
 const PIECE: usize = 64 << 10;
 
 /// The number of standard error in the header of a frame.
@@ -35,12 +34,12 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Attaches to a container that has not been started yet, so that nothing of what it says is
-    /// missed. Returns the session's side for reading and for writing. The container's standard
-    /// error goes to `log`.
+    /// Attaches to a container that has not been started yet, so that none of its output is missed.
+    /// Returns the session's side for reading and for writing. The container's standard error goes
+    /// to `log`.
     ///
     /// # Errors
-    /// Those of the engine, of the log and of making sockets.
+    /// The engine refused, or the sockets or the thread could not be made.
     pub(super) fn open(
         engine: Engine,
         container: &str,
@@ -64,8 +63,7 @@ impl Channel {
         }
     }
 
-    /// Waits for the thread. It ends by itself once the session is closed, at the latest after a
-    /// few seconds.
+    /// Waits for the thread, which ends at most [`LAST_WORDS`] after the session is closed.
     pub(super) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -120,8 +118,8 @@ async fn serve(
     select(pin!(inward), pin!(outward)).await;
 }
 
-/// The head of the next frame, 8 bytes: the stream is in the first, the length of what follows in
-/// the last four.
+/// Reads the header of the next frame: the first byte is the stream, the last four of eight are the
+/// length of what follows.
 async fn frame(output: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u32)> {
     let mut header = [0; 8];
     output.read_exact(&mut header).await?;
@@ -129,7 +127,7 @@ async fn frame(output: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u32)> {
     Ok((stream, u32::from_be_bytes(length)))
 }
 
-/// The next piece of a frame of which so much is left; none at its end and at that of the stream.
+/// Reads the next piece of a frame with `left` bytes left; `None` at its end and the stream's.
 async fn piece(output: &mut (impl AsyncRead + Unpin), left: &mut u32) -> Option<Vec<u8>> {
     let mut piece = vec![0; (*left as usize).min(PIECE)];
     let read = output.read(&mut piece).await.ok().filter(|read| *read > 0)?;

@@ -57,7 +57,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// A client that asks the engine which version of the interface it has, unless that is known.
+    /// Connects, and asks the engine for its version of the interface unless that is known.
     pub(super) async fn connect(socket: &Path, known: Option<(u32, u32)>) -> Result<Self, ClientError> {
         if let Some(version) = known {
             return Ok(Self { socket: socket.into(), version });
@@ -73,8 +73,8 @@ impl Client {
         self.version
     }
 
-    /// The answer to a request; null if it is empty. An answer of several values is a report on
-    /// progress, and the last one counts.
+    /// Returns the answer to a request; null if it is empty. An answer of several values is a
+    /// report on progress, and the last one counts.
     pub(super) async fn ask(
         &self,
         method: Method,
@@ -101,7 +101,7 @@ impl Client {
         Ok(last)
     }
 
-    /// The connection of a request that turns it into one of raw bytes.
+    /// Sends a request that turns its connection into one of raw bytes. Returns the connection.
     pub(super) async fn upgrade(&self, path: &str) -> Result<TokioIo<Upgraded>, ClientError> {
         let request = self.request(Method::POST, path).header(CONNECTION, "Upgrade").header(UPGRADE, "tcp");
         let answer = self.send(request.body(Full::new(Bytes::new()))?).await?;
@@ -110,7 +110,7 @@ impl Client {
 
     fn request(&self, method: Method, path: &str) -> hyper::http::request::Builder {
         let (major, minor) = self.version;
-        // Only the question for the version is understood by every engine as it is.
+        // Only this request needs no version in its path.
         let uri = if path == "/version" { path.into() } else { format!("/v{major}.{minor}{path}") };
         Request::builder().method(method).uri(uri).header(HOST, "localhost")
     }

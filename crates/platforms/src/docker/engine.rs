@@ -17,10 +17,11 @@ use weigh_host::command::find_program;
 
 /// Where the engine listens unless `DOCKER_HOST` says otherwise.
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
-/// An answer takes milliseconds, a start or a removal on a loaded machine seconds.
+/// The deadline of a call. An answer takes milliseconds, a start or a removal on a loaded machine
+/// seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Versions of the engine's interface that were agreed upon: asking again would be a part of every
+/// The agreed versions of the engine's interface, by socket: asking again would be a part of every
 /// guest's start.
 static VERSIONS: Mutex<Vec<(PathBuf, (u32, u32))>> = Mutex::new(Vec::new());
 
@@ -69,7 +70,7 @@ pub(super) struct Engine {
     socket: PathBuf,
 }
 
-/// A container that runs.
+/// A running container.
 pub(super) struct Inspected {
     /// PID of its first process, as the engine sees it.
     pub(super) pid: Option<u32>,
@@ -112,7 +113,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Missing`] with what to do about it.
     pub(super) fn connect_to(socket: &Path) -> Result<Self, EngineError> {
-        // The plain system call tells the cases apart that the client's library does not.
+        // The plain system call tells cases apart that the client's library does not.
         UnixStream::connect(socket).map_err(|error| missing(socket, &error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let known = version_of(socket);
@@ -134,7 +135,7 @@ impl Engine {
         self.ask(doing, Method::GET, path, Content::Nothing)
     }
 
-    /// Asks for an action, or for something that is described to be made.
+    /// Requests an action, or that the engine makes what `content` describes.
     pub(super) fn post(
         &self,
         doing: &'static str,
@@ -144,7 +145,7 @@ impl Engine {
         self.ask(doing, Method::POST, path, content)
     }
 
-    /// Removes what is at a path; whether there was something.
+    /// Removes what is at a path. Returns whether it existed.
     pub(super) fn delete(&self, doing: &'static str, path: &str) -> Result<bool, EngineError> {
         match self.ask(doing, Method::DELETE, path, Content::Nothing) {
             Ok(_) => Ok(true),
@@ -163,7 +164,7 @@ impl Engine {
         self.runtime.block_on(call(doing, self.client.ask(method, path, content)))
     }
 
-    /// Version, storage driver, and where the engine's control groups come from.
+    /// Returns the engine's version and storage driver.
     pub(super) fn describe(&self) -> Result<String, EngineError> {
         let info = self.get("describe itself", "/info")?;
         let version = info["ServerVersion"].as_str().unwrap_or("of unknown version");
@@ -171,7 +172,7 @@ impl Engine {
         Ok(format!("Docker engine {version}, storage driver {storage}"))
     }
 
-    /// Whether an image of this name is there.
+    /// Whether an image of this name exists.
     pub(super) fn has_image(&self, name: &str) -> Result<bool, EngineError> {
         match self.get("look for an image", &format!("/images/{name}/json")) {
             Ok(_) => Ok(true),
@@ -186,7 +187,7 @@ impl Engine {
         self.post("import the root file system", &path, Content::Archive(archive)).map(|_| ())
     }
 
-    /// Removes an image; whether there was one.
+    /// Removes an image. Returns whether it existed.
     pub(super) fn remove_image(&self, name: &str) -> Result<bool, EngineError> {
         self.delete("remove an image", &format!("/images/{name}?force=true&noprune=false"))
     }
@@ -227,7 +228,7 @@ impl Engine {
         Ok(rows.filter_map(|row| row[0].as_str()?.parse().ok()).collect())
     }
 
-    /// Freezes or thaws a container. One that is as wanted already is fine.
+    /// Freezes or thaws a container, unless it is so already.
     pub(super) fn set_paused(&self, name: &str, paused: bool) -> Result<(), EngineError> {
         let done = if paused {
             self.act("freeze a container", name, "pause")
@@ -244,10 +245,10 @@ impl Engine {
         }
     }
 
-    /// Kills and removes a container with its anonymous volumes; whether there was one.
+    /// Kills and removes a container with its anonymous volumes. Returns whether it existed.
     pub(super) fn remove(&self, name: &str) -> Result<bool, EngineError> {
         match self.delete("remove a container", &format!("/containers/{name}?v=true&force=true")) {
-            // Somebody else removes it: gone soon, or the next try says why not.
+            // Another client is removing it.
             Err(EngineError::Refused { status: Some(409), .. }) => {
                 self.wait_until_removed(name).map(|()| true)
             }
@@ -278,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// Takes the connection apart, for who runs its own futures on it.
+    /// Takes the connection apart, for a caller that runs its own futures on it.
     pub(super) fn into_parts(self) -> (Runtime, Client) {
         (self.runtime, self.client)
     }

@@ -1,4 +1,4 @@
-//! A container of the engine that runs.
+//! A running container of the engine.
 
 use super::channel::Channel;
 use super::engine::Engine;
@@ -17,11 +17,11 @@ use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{self, CgroupView, Hierarchy};
 
-/// From the engine's answer that the container runs to the probe's hello.
+/// The deadline from the engine's answer that the container runs to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
-/// For the probe to end when it is asked to; then the engine kills it.
+/// How long the probe may take to end when it is asked to; then the engine kills it.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
-/// For the shim to end after its container is removed; one that takes longer is left to the engine.
+/// How long the shim may take to end after its container is removed; then it is left to the engine.
 const SHIM_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A container.
@@ -32,7 +32,7 @@ pub(super) struct DockerContainer {
     pid: Option<u32>,
     /// Identity of the container.
     id: String,
-    /// The volume of its own.
+    /// The container's own volume.
     volume: Option<String>,
     access: Access,
 }
@@ -40,7 +40,7 @@ pub(super) struct DockerContainer {
 /// Starts a container and returns when its probe has said hello.
 ///
 /// # Errors
-/// It did not come up; what was made is undone.
+/// The container did not come up; what was made is undone.
 pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
@@ -85,8 +85,8 @@ impl DockerContainer {
         self.pid = found.pid;
         self.id = found.id;
         let shim = found.pid.and_then(shim_of);
-        // That of the runtime below the shim, in steps of 10 ms as a rule. What the engine itself
-        // did for this guest cannot be told from what it did for others.
+        // The CPU time of the runtime below the shim, usually in steps of 10 ms. What the engine
+        // itself did for this guest cannot be told apart from what it did for others.
         let runtime_ns = shim.map(ended_children_cpu_ns).filter(|used| *used > 0);
         core.launch_cpu_ns = runtime_ns.into_iter().map(|used| ("runtime".into(), used)).collect();
         core.tracker.track(found.pid.into_iter().chain(shim));
@@ -109,15 +109,15 @@ impl Backend for DockerContainer {
         inside.into_iter().chain(self.pid.and_then(shim_of)).collect()
     }
 
-    /// The container's control groups; beside them its shim, and proxies of its ports. The engine
-    /// and what runs containers for it are shared by all. Where they cannot be told from those of
-    /// another engine on the host, theirs are counted too.
+    /// The container's control group; its shim and the proxies of its ports are helpers. All
+    /// containers share the engine and the daemon that runs containers for it. Both are found by
+    /// name, so those of another engine on the host are counted too.
     fn accounts(&self, core: &GuestCore) -> Accounts {
         let Some(pid) = self.pid else { return Accounts::default() };
         let helper = |name: &str, pid| Process { name: name.into(), pid };
         let mut accounts = Accounts::default();
-        // A group without the container's identity is that of another process with the number that
-        // the engine sees.
+        // A group without the container's identity belongs to another process, which happens to
+        // have the PID that the engine reports.
         let group = CgroupView::of_process(&Hierarchy::detect(), pid);
         match group.filter(|group| group.is_named(&self.id)) {
             Some(group) => accounts.groups.push(group),
@@ -152,7 +152,7 @@ impl Backend for DockerContainer {
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {
-        // Stopped by a signal, the shim would keep the engine waiting.
+        // A shim that a signal has stopped would keep the engine waiting.
         core.tracker.track(self.freezer.iter().flat_map(Freezer::processes));
         core.tracker.resume();
         let engine = self.engine()?;
@@ -175,7 +175,7 @@ impl Backend for DockerContainer {
     }
 }
 
-/// The process above a container's first one, if it is the shim that serves this container alone.
+/// Returns a container's shim: the parent of its first process, which serves this container alone.
 pub(crate) fn shim_of(pid: u32) -> Option<u32> {
     let parent = parent_of(pid)?;
     let name = fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;

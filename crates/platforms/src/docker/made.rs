@@ -1,24 +1,23 @@
-//! What the engine makes beside containers and images: networks and volumes; and what it tells of
-//! itself.
+//! The engine's networks and volumes, and its description of itself.
 
 use super::client::Content;
 use super::engine::{Engine, EngineError};
 use serde_json::json;
 use std::net::Ipv4Addr;
 
-/// What the engine tells of itself.
-pub(super) struct Described {
+/// The engine's description of itself.
+pub(super) struct EngineInfo {
     /// Names of the runtimes that it knows.
     pub(super) runtimes: Vec<String>,
-    /// Root of its containers is nobody outside (`userns-remap`).
+    /// Whether the root of its containers is an ordinary user outside (`userns-remap`).
     pub(super) remaps: bool,
-    /// Its experimental features are on.
+    /// Whether its experimental features are on.
     pub(super) experimental: bool,
 }
 
 impl Engine {
-    /// What it can do.
-    pub(super) fn abilities(&self) -> Result<Described, EngineError> {
+    /// Asks the engine what it can do.
+    pub(super) fn engine_info(&self) -> Result<EngineInfo, EngineError> {
         let info = self.get("describe itself", "/info")?;
         let mut runtimes: Vec<String> =
             info["Runtimes"].as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
@@ -27,10 +26,10 @@ impl Engine {
         let remaps =
             options.any(|option| option.as_str().is_some_and(|option| option.contains("name=userns")));
         let experimental = info["ExperimentalBuild"].as_bool().unwrap_or(false);
-        Ok(Described { runtimes, remaps, experimental })
+        Ok(EngineInfo { runtimes, remaps, experimental })
     }
 
-    /// The gateway of a network, if it is there.
+    /// Returns the gateway of a network, if the network exists.
     pub(super) fn gateway(&self, name: &str) -> Result<Option<Ipv4Addr>, EngineError> {
         match self.get("describe a network", &format!("/networks/{name}")) {
             Ok(found) => {
@@ -64,18 +63,18 @@ impl Engine {
         self.post("make a network", "/networks/create", Content::Json(network)).map(|_| ())
     }
 
-    /// Removes a network; whether there was one.
+    /// Removes a network. Returns whether it existed.
     pub(super) fn remove_network(&self, name: &str) -> Result<bool, EngineError> {
         self.delete("remove a network", &format!("/networks/{name}"))
     }
 
-    /// Makes a volume in the engine's own place.
+    /// Makes a volume in the engine's own directory.
     pub(super) fn make_volume(&self, name: &str) -> Result<(), EngineError> {
         let volume = Content::Json(json!({ "Name": name }));
         self.post("make a volume", "/volumes/create", volume).map(|_| ())
     }
 
-    /// Removes a volume; whether there was one.
+    /// Removes a volume. Returns whether it existed.
     pub(super) fn remove_volume(&self, name: &str) -> Result<bool, EngineError> {
         self.delete("remove a volume", &format!("/volumes/{name}?force=true"))
     }

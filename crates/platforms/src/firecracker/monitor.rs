@@ -1,7 +1,7 @@
-//! How Firecracker is asked.
+//! Requests to Firecracker.
 //!
-//! Source: Firecracker 1.17, `src/firecracker/swagger/firecracker.yaml`. Nothing is asked for that
-//! version 1.8 does not have.
+//! Source: Firecracker 1.17, `src/firecracker/swagger/firecracker.yaml`. Every request also exists
+//! in version 1.8.
 
 use crate::vm::api::{Api, ApiError};
 use crate::vm::vmm::{API_SOCKET, Card, Channel, Disk, GUEST_CID, Machine, Monitor, Sizes, VSOCK, number_at};
@@ -10,15 +10,15 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Instant;
 
-/// Name of the file that holds the state of devices and CPUs in a directory of a saved machine.
+/// Name of the file, in a saved machine's directory, that holds the state of devices and CPUs.
 const STATE: &str = "state";
-/// Name of the file that holds its memory, which a restored machine reads as long as it lives.
+/// Name of the file that holds the memory. A restored machine reads it throughout its life.
 const MEMORY: &str = "memory";
 
 /// Name of the network card.
 const CARD: &str = "eth0";
 
-/// Firecracker's program, asked by its interface.
+/// Firecracker, controlled through its API.
 pub(super) struct ByApi;
 
 impl Monitor for ByApi {
@@ -26,7 +26,7 @@ impl Monitor for ByApi {
         &["virtio_mmio"]
     }
 
-    /// Its standard streams are the guest's first serial line.
+    /// The guest's first serial line is connected to Firecracker's standard streams.
     fn talks_over_console(&self) -> bool {
         true
     }
@@ -99,19 +99,19 @@ impl Monitor for ByApi {
         let body = json!({
             "snapshot_path": directory.join(STATE),
             "mem_backend": {"backend_type": "File", "backend_path": directory.join(MEMORY)},
-            // Its CPUs have to be put where they belong first.
+            // The CPUs' threads must be placed first.
             "resume_vm": false,
         });
         api.put("/snapshot/load", Some(body), until).map(|_| ())
     }
 
-    /// There is no such request: Ctrl-Alt-Del would ask the guest, whose init is the probe, which
-    /// has been asked.
+    /// Firecracker has no such request. Its Ctrl-Alt-Del request would ask the guest's init, which
+    /// is the probe, and the probe has been asked already.
     fn quit(&self, _: &Api, _: Instant) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// Its machine cannot be switched off from inside, only reset, and the probe switches off.
+    /// The guest can only reset this machine, not power it off, and the probe powers off.
     fn ends_with_guest(&self) -> bool {
         false
     }
@@ -134,13 +134,13 @@ fn machine_config(machine: &Machine) -> Value {
     config
 }
 
-/// The guest's flushes reach the host's file: a disk that forgot them would be quicker than any
-/// other's.
+/// The guest's flushes reach the host's file: a disk that ignored them would be faster than any
+/// other platform's.
 fn drive(disk: &Disk) -> Value {
     json!({
         "drive_id": disk.name,
         "path_on_host": disk.path,
-        // The probe makes a disk the root; a kernel that did would not have its modules yet.
+        // The probe mounts the root. The kernel would do so before its modules are loaded.
         "is_root_device": false,
         "is_read_only": false,
         "cache_type": "Writeback",
@@ -151,8 +151,8 @@ fn interface(card: &Card) -> Value {
     json!({"iface_id": CARD, "host_dev_name": card.tap, "guest_mac": card.hardware_address})
 }
 
-/// `reboot=k` and `panic=-1` let a kernel that panics end the monitor at once. There is no PCI to
-/// look for.
+/// `reboot=k` and `panic=-1` make the monitor exit at once when the kernel panics. There is no PCI
+/// bus to scan.
 fn command_line(machine: &Machine) -> String {
     format!("console=ttyS0 quiet reboot=k panic=-1 pci=off {}", machine.init_words())
 }

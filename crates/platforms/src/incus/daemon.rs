@@ -14,30 +14,30 @@ use weigh_host::cgroup::{Hierarchy, Limits};
 use weigh_host::command::{Invocation, find_program};
 use weigh_images::Root;
 
-/// For the daemon to come up.
+/// How long the daemon may take to come up.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// For taking an image in and making a container of it: a slow disk may need minutes.
+/// The deadline for importing an image or making a container of it, minutes on a slow disk.
 pub(super) const COPY_DEADLINE: Duration = Duration::from_secs(600);
-/// For any other command.
+/// The deadline of any other command.
 pub(super) const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 /// Name of the only storage pool.
 pub(super) const POOL: &str = "default";
 
-/// The daemon of a run, and the programs that it takes.
+/// The daemon of a run and its programs.
 #[derive(Debug)]
 pub(super) struct Daemon {
     flavor: &'static Flavor,
     program: PathBuf,
     client: PathBuf,
-    /// Its state. The name is short: a socket is in there, whose path may have 107 bytes
-    /// (`unix(7)`).
+    /// The directory of its state. The name is short because it holds a socket, whose path may have
+    /// 107 bytes (`unix(7)`).
     directory: PathBuf,
     group: String,
     log: PathBuf,
 }
 
 impl Daemon {
-    /// The programs, whether the daemon runs or not.
+    /// Finds the programs, whether the daemon runs or not.
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
@@ -48,7 +48,7 @@ impl Daemon {
         let candidates = if binary.is_empty() { flavor.daemons } else { &named };
         let program = candidates.iter().find_map(|name| find_program(name));
         let program = program.ok_or_else(|| missing(format!("the daemon {}", candidates[0])))?;
-        // A build brings its own client, as a rule.
+        // A build usually brings its own client.
         let beside = Path::new(binary).parent().map(|directory| directory.join(flavor.client));
         let beside = beside.filter(|it| it.is_absolute()).and_then(|it| find_program(it.to_str()?));
         let client = beside.or_else(|| find_program(flavor.client));
@@ -66,13 +66,13 @@ impl Daemon {
         })
     }
 
-    /// What the daemon says of itself.
+    /// Returns the daemon's name and version.
     pub(super) fn version(&self) -> Result<String> {
         Ok(format!("{} {}", self.flavor.about.name, version_text(&self.program)?))
     }
 
-    /// Starts it unless it runs. It ends when the run's ledger is closed or swept, with its control
-    /// group.
+    /// Starts the daemon unless it runs. It ends with its control group when the run's ledger is
+    /// closed or swept.
     pub(super) fn start(&self, host: &Host) -> Result<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,12 +83,12 @@ impl Daemon {
         for directory in [&self.directory, &self.directory.with_extension("conf")] {
             fs::create_dir_all(directory).map_err(PlatformError::at("make the directory", directory))?;
         }
-        // Its mounts are seen by nobody else, and go with it.
+        // Nobody else sees its mounts, and they go with it.
         let private = ["--fork", "unshare", "--mount", "--propagation", "private"];
         let start = self.in_directory(Invocation::new("setsid")).args(private).arg(&self.program);
         let start = start.args(["--group", "root", "--logfile"]).arg(&self.log);
         let group = host.hierarchy.create(&host.ledger, &self.group, &Limits::default())?;
-        // It asks the network for what nobody here needs.
+        // An unreachable proxy, because the daemon would download what nobody here needs.
         let start = start.env("HTTPS_PROXY", "http://127.0.0.1:1").pre_exec_cgroup(&group);
         start.deadline(COMMAND_DEADLINE).run_ok()?;
         let ready = self.in_directory(Invocation::new(&self.program)).arg("waitready").arg("--timeout=50");
@@ -99,7 +99,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes the image in, unless it is there.
+    /// Imports the image, unless it is there.
     pub(super) fn import(&self, root: &Root) -> Result<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,12 +126,12 @@ impl Daemon {
         fs::remove_dir_all(&place).map_err(io("remove"))
     }
 
-    /// The client with these arguments.
+    /// Returns a command of the client with these arguments.
     pub(super) fn command(&self, arguments: &[&str]) -> Invocation {
         self.in_directory(Invocation::new(&self.client)).args(arguments).deadline(COMMAND_DEADLINE)
     }
 
-    /// The client and the processes that serve all containers, as shared.
+    /// Returns the processes that serve all containers.
     pub(super) fn processes(&self) -> Vec<Process> {
         let name = |pid| Process { name: format!("{} daemon", self.flavor.about.name), pid };
         Hierarchy::detect().members(self.group.as_ref()).into_iter().map(name).collect()

@@ -1,4 +1,4 @@
-//! A container of a manager's.
+//! A container of Incus or LXD.
 
 use super::Manager;
 use super::daemon::{COPY_DEADLINE, Daemon, POOL, alias};
@@ -6,7 +6,7 @@ use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::{Link, Network};
 use crate::lxc::groups::Groups;
 use crate::lxc::rootfs::{KEEP_TMP, field, first_of_range};
-use crate::mapped::admit;
+use crate::mapped::grant_traverse;
 use crate::{GuestRequest, Host, Result, setting};
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::Invocation;
 
-/// From the start of the client that brings the probe in to the probe's hello.
+/// The deadline from the start of the client that brings the probe in to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
-/// For a client whose container is gone.
+/// How long a client may take to end after its container is gone.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A container of a manager's.
+/// A container of a manager.
 pub(super) struct ManagedContainer {
     daemon: Daemon,
     groups: Groups,
@@ -32,7 +32,7 @@ pub(super) fn launch(
     request: &GuestRequest,
     daemon: Daemon,
 ) -> Result<CoreGuest<ManagedContainer>> {
-    // Its name is unique at its daemon.
+    // The name is unique within its daemon.
     let name = format!("g-{}", request.instance);
     let core = GuestCore { name, ..GuestCore::new(manager.0.about.name, host, request) };
     let groups = Groups::make(host, request, &core.short_name)?;
@@ -43,7 +43,7 @@ pub(super) fn launch(
 }
 
 impl ManagedContainer {
-    /// Makes the container; that is not yet what a start takes.
+    /// Makes the container, which is not counted as part of its start.
     fn make(
         &self,
         core: &mut GuestCore,
@@ -54,9 +54,9 @@ impl ManagedContainer {
         let setting = |key: &str| setting(manager, &request.environment, key);
         let mapped = setting("user") == "mapped";
         if mapped {
-            // The range that the daemon takes where the host gives it none.
+            // The range that the daemon uses where the host gives it none.
             let first = first_of_range().unwrap_or(1_000_000);
-            admit(host, first, &host.work)?;
+            grant_traverse(host, first, &host.work)?;
         }
         let link = Link::make(core.platform, host, request, setting("net"), true)?;
         let probe = request.root.skeleton.join(".weighbridge");
@@ -105,7 +105,7 @@ impl ManagedContainer {
         Ok(())
     }
 
-    /// The manager's client, which is charged to this guest.
+    /// Returns a command of the manager's client, which is charged to this guest.
     fn client(&self, core: &GuestCore, arguments: &[&str]) -> Invocation {
         self.groups.start_in(self.daemon.command(arguments).log_to(&core.log))
     }
@@ -120,7 +120,7 @@ impl Backend for ManagedContainer {
         Some(self.groups.cgroup())
     }
 
-    /// The daemon is shared by all.
+    /// All containers share the daemon.
     fn accounts(&self, _: &GuestCore) -> Accounts {
         Accounts { daemons: self.daemon.processes(), ..self.groups.accounts() }
     }
@@ -133,7 +133,7 @@ impl Backend for ManagedContainer {
         self.groups.kill()?;
         core.kill_program(EXIT_DEADLINE);
         self.groups.wait_ended(&core.tracker)?;
-        // It is gone already where it was never made, or where the daemon is.
+        // This fails if the container was never made or the daemon is gone.
         self.daemon.command(&["delete", "--force", &core.name]).log_to(&core.log).run()?;
         Ok(())
     }

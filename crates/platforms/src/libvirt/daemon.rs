@@ -1,9 +1,9 @@
 //! The daemon that a run uses: one of its own, or one that the user names.
 //!
-//! libvirtd(8) of the system has its paths built in. That of a run finds directories of the run in
-//! their place, in a mount namespace that nobody else sees: it has no network, no pool and no
-//! domain of the user's, starts none, and leaves none. Even `/run` is the run's, so that no system
-//! bus is there by which it would tell other daemons of its guests.
+//! The system's libvirtd(8) has its paths built in. The run's own daemon finds directories of the
+//! run at those paths, in a private mount namespace: it has none of the user's networks, pools and
+//! domains, starts none, and leaves none. Even `/run` is the run's, so the daemon finds no system
+//! bus on which to announce its guests to other daemons.
 
 use super::virsh::{COMMAND_DEADLINE, Virsh};
 use super::{PLATFORM, REMEDY};
@@ -19,28 +19,28 @@ use weigh_host::cache::CacheDirectory;
 use weigh_host::cgroup::{Hierarchy, Limits};
 use weigh_host::command::{Invocation, find_program};
 
-/// The program.
+/// Name of the daemon's program.
 const DAEMON: &str = "libvirtd";
-/// For the daemon to come up.
+/// Time limit for the daemon to start.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// For looking what a QEMU can do, for which it is started several times.
+/// Time limit for probing a QEMU's capabilities, for which the daemon starts it several times.
 const PROBE_DEADLINE: Duration = Duration::from_secs(180);
-/// Directories that are built into the daemon, and where below its own they are. `/run` and the
-/// cache are apart.
+/// Directories that are built into the daemon, each with its place below the daemon's own
+/// directory. `/run` and the cache are handled separately.
 const BUILT_IN: [(&str, &str); 3] =
     [("/etc/libvirt", "etc"), ("/var/lib/libvirt", "lib"), ("/var/log/libvirt", "log")];
-/// Where the daemon keeps what QEMUs can do.
+/// Where the daemon caches the capabilities of QEMUs.
 const CACHE: &str = "/var/cache/libvirt";
-/// Where its sockets are.
+/// Where the daemon keeps its sockets.
 const RUN: &str = "/run";
-/// Where a Unix socket's name ends (`unix(7)`, `sun_path`), bytes.
+/// The longest path that a Unix socket can have (`unix(7)`, `sun_path`), bytes.
 pub(super) const LONGEST_SOCKET: usize = 107;
 
-/// Of the daemon itself. Whoever can open the socket is root.
+/// Configuration of the daemon itself. Only root can open its socket, so it authenticates nobody.
 const LIBVIRTD_CONF: &str = "unix_sock_group = \"root\"\nunix_sock_rw_perms = \"0700\"\nauth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\n";
 
-/// Of its QEMUs. As another user than root the daemon would find anew at every call what QEMU can
-/// do; control groups are weighbridge's.
+/// Configuration of the daemon's QEMUs. If they ran as another user than root, the daemon would
+/// probe QEMU's capabilities again at every call. weighbridge manages the control groups itself.
 const QEMU_CONF: &str = "user = \"root\"\ngroup = \"root\"\ndynamic_ownership = 0\nremember_owner = 0\nsecurity_driver = \"none\"\n\
 namespaces = []\ncgroup_controllers = []\nhugetlbfs_mount = []\nstdio_handler = \"file\"\nmax_core = 0\n";
 
@@ -48,7 +48,7 @@ namespaces = []\ncgroup_controllers = []\nhugetlbfs_mount = []\nstdio_handler = 
 #[derive(Debug, Clone)]
 pub(super) struct Daemon {
     pub(super) virsh: Virsh,
-    /// Where it is the run's own.
+    /// Set if the daemon is the run's own.
     own: Option<Own>,
 }
 
@@ -56,14 +56,14 @@ pub(super) struct Daemon {
 #[derive(Debug, Clone)]
 struct Own {
     program: PathBuf,
-    /// Its state. The name is short: a socket is in there.
+    /// Holds the daemon's state. The name is short, because it is part of a socket's path.
     directory: PathBuf,
     group: String,
     log: PathBuf,
 }
 
 impl Daemon {
-    /// The programs, whether the daemon runs or not. An empty `uri` stands for a daemon of the
+    /// Finds the programs, whether or not the daemon runs. An empty `uri` means a daemon of the
     /// run's own.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Daemon {
         }
         if host.work.starts_with(RUN) {
             let what = format!(
-                "a working directory outside of {RUN}, which a daemon of the run's own has for itself,"
+                "a working directory outside of {RUN}, which a daemon of the run's own needs for itself,"
             );
             let remedy =
                 "set WEIGH_STATE to a directory of root's on a disk: `export WEIGH_STATE=/var/lib/weighbridge`"
@@ -105,10 +105,10 @@ impl Daemon {
         Ok(Self { virsh: Virsh::find(&uri, Some(&log))?, own: Some(own) })
     }
 
-    /// Starts it where it is the run's own and does not run, and has it look what a QEMU can do.
+    /// Starts the daemon if it is the run's own and does not run yet.
     ///
     /// # Errors
-    /// It does not come up, or knows no machines by this QEMU.
+    /// The daemon does not start.
     pub(super) fn start(&self, host: &Host) -> Result<()> {
         if let Some(own) = &self.own {
             own.start(host)?;
@@ -116,21 +116,21 @@ impl Daemon {
         Ok(())
     }
 
-    /// Has it look what a QEMU can do with a type of machine, which takes seconds the first time.
+    /// Has the daemon probe what a QEMU can do with a machine type; the first time takes seconds.
     ///
     /// # Errors
-    /// It cannot run it, in libvirt's words.
+    /// The daemon cannot run that QEMU; the error has libvirt's words.
     pub(super) fn probe(&self, emulator: &Path, machine: &str) -> Result<()> {
         let emulator = emulator.to_string_lossy();
         let words = ["domcapabilities", "--emulatorbin", &emulator, "--machine", machine];
         self.virsh.run(None, &words, PROBE_DEADLINE).map(|_| ()).map_err(|said| PlatformError::Launch {
             platform: PLATFORM,
-            reason: format!("libvirt has no machine {machine} by {emulator}: {said}"),
+            reason: format!("libvirt has no machine {machine} with {emulator}: {said}"),
             log: self.own.as_ref().map(|own| own.log.clone()),
         })
     }
 
-    /// What it says of itself.
+    /// The version that the daemon reports.
     pub(super) fn version(&self) -> Result<String> {
         let said = self
             .virsh
@@ -142,7 +142,7 @@ impl Daemon {
         Ok(format!("libvirt {library}{emulator}"))
     }
 
-    /// The last that the daemon of a run's own has written of a domain's QEMU.
+    /// The last line that the run's own daemon has logged about a domain's QEMU.
     pub(super) fn logged_end(&self, domain: &str) -> Option<String> {
         let log = self.own.as_ref()?.directory.join(format!("log/qemu/{domain}.log"));
         let text = String::from_utf8_lossy(&weigh_host::log::tail(&log, 16 << 10)).into_owned();
@@ -186,8 +186,8 @@ impl Own {
             fs::write(&path, text).map_err(PlatformError::at("write", &path))
         };
         let cache = CacheDirectory::open().map(|cache| cache.path().join(PLATFORM));
-        // What is found of a QEMU holds as long as that program does, and the daemon sees to that
-        // itself.
+        // The capabilities of a QEMU stay valid while that program is unchanged, which the daemon
+        // checks itself.
         let cache = cache.unwrap_or_else(|| self.directory.join("cache"));
         let run = self.directory.join("run");
         let mut mounts = vec![(Path::new(RUN), run.clone()), (Path::new(CACHE), cache)];
@@ -195,7 +195,7 @@ impl Own {
         for (_, own) in &mounts {
             make(own)?;
         }
-        // The name that it would have by itself is longer than some sockets' names may be.
+        // The default directory's path is too long for the names of some sockets.
         let sockets = format!("unix_sock_dir = \"{}\"\n", self.directory.display());
         write("libvirtd.conf", &(sockets + LIBVIRTD_CONF))?;
         write("qemu.conf", QEMU_CONF)?;
@@ -208,7 +208,7 @@ impl Own {
         for (path, own) in &mounts {
             command = command.with_own(path, own);
         }
-        // It is there when the command that goes into the background comes back.
+        // The socket exists by the time that the command, which goes into the background, returns.
         let started = command.pre_exec_cgroup(&group).deadline(READY_DEADLINE).log_to(&self.log).run_ok();
         let connected = started.map_err(|error| error.to_string()).and_then(|_| {
             UnixStream::connect(self.socket()).map_err(|error| format!("it does not listen: {error}"))
@@ -221,14 +221,16 @@ impl Own {
     }
 }
 
+/// Checks that a Unix socket can have this path.
+///
 /// # Errors
-/// A socket of this name cannot be.
+/// The path is too long.
 pub(super) fn check_length(socket: &Path) -> Result<()> {
     let length = socket.as_os_str().len();
     if length <= LONGEST_SOCKET {
         return Ok(());
     }
-    let what = format!("a shorter path than {} ({length} bytes, of {LONGEST_SOCKET})", socket.display());
+    let what = format!("a shorter path than {} ({length} bytes, limit {LONGEST_SOCKET})", socket.display());
     Err(PlatformError::missing(
         what,
         "set WEIGH_STATE to a directory of root's with a short path: `export WEIGH_STATE=/var/lib/wb`",

@@ -1,4 +1,4 @@
-//! A machine of libvirt's that runs: how it is started, held, and ended.
+//! A running libvirt machine: how it is started, held, and ended.
 
 use super::daemon::{Daemon, check_length};
 use super::prepare::Prepared;
@@ -27,38 +27,38 @@ use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::Running;
 use weigh_host::log::NamedPipe;
 
-/// From the first call of the client to the probe's hello without acceleration, on a busy host.
+/// Time from the client's first call to the probe's hello, without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
-/// The same for a system, whose kernel has a disk to look at and a root to move to.
+/// The same for a full system, whose kernel scans a disk and moves to another root.
 pub(super) const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
-/// For the probe to end its commands and to power the machine off; a guest without acceleration is
-/// slow.
+/// Time limit for the probe to end its commands and power the machine off; a guest without
+/// acceleration is slow.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
-/// For QEMU to end after the guest has powered off.
+/// Time limit for QEMU to exit after the guest has powered off.
 const EXIT_DEADLINE: Duration = Duration::from_secs(3);
-/// From the end of a guest's session to the end of its QEMU, where the one causes the other.
+/// Time limit from the end of a guest's session to the end of its QEMU, where one causes the other.
 const DEATH: Duration = Duration::from_millis(500);
-/// For the daemon to pause or to resume a machine.
+/// Time limit for the daemon to pause or resume a machine.
 const STATE_DEADLINE: Duration = Duration::from_secs(10);
-/// For the daemon to end a machine: it asks QEMU first, and kills it after some 15 s.
+/// Time limit for the daemon to end a machine: it asks QEMU first, and kills it after some 15 s.
 const DESTROY_DEADLINE: Duration = Duration::from_secs(40);
-/// How long a request that its client has not lived to see answered may take to become a machine.
+/// How long a request may still take to become a machine after the client that made it has died.
 const PENDING: Duration = Duration::from_secs(2);
 /// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB),
 /// device models, page tables.
 const SLACK_BYTES: u64 = 1536 << 20;
 
-/// A machine of libvirt's.
+/// A machine run by libvirt.
 pub(super) struct LibvirtMachine {
     daemon: Daemon,
     virsh: Virsh,
     files: Files,
     memory_bytes: u64,
     large_pages: Option<LargePages>,
-    /// What could not be had as it was asked for.
+    /// What could not be set up as asked for.
     notes: Vec<String>,
     storage: Option<Storage>,
-    /// What QEMU takes for the file of the serial console.
+    /// The pipe that QEMU writes the serial console to, as if it were a file.
     console: Option<NamedPipe>,
     /// Serves this guest's shared files.
     file_daemon: Option<Running>,
@@ -80,7 +80,7 @@ impl Files {
         Self { document: file("xml"), channel: file("sock"), console: file("console"), shared: file("fs") }
     }
 
-    /// One that is left costs a few bytes until the end of the run.
+    /// Ignores errors: a file that stays costs a few bytes until the end of the run.
     fn remove(&self) {
         for file in [&self.document, &self.channel, &self.shared] {
             let _ = fs::remove_file(file);
@@ -91,7 +91,7 @@ impl Files {
 /// Starts a machine and returns when its probe has said hello, before `until`.
 ///
 /// # Errors
-/// It did not come up; what was begun is undone.
+/// The machine did not come up; everything that was started is undone.
 pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
@@ -198,7 +198,7 @@ impl LibvirtMachine {
         Some(SharedFiles { kind: *kind, source, tag: TAG })
     }
 
-    /// Has the machine made, lets it go once it is where it belongs, and waits for the probe.
+    /// Creates the machine paused, resumes it in its control group, and waits for the probe.
     fn bring_up(
         &mut self,
         core: &mut GuestCore,
@@ -207,7 +207,7 @@ impl LibvirtMachine {
         until: Instant,
     ) -> Result<()> {
         let document = self.files.document.to_string_lossy().into_owned();
-        self.tell(core, &["create", "--paused", "--validate", &document], until)?;
+        self.run_virsh(core, &["create", "--paused", "--validate", &document], until)?;
         let qemu =
             process::of_domain(&core.name).ok_or_else(|| core.failed(&"libvirt started no QEMU for it"))?;
         self.qemu = Some(qemu);
@@ -216,7 +216,7 @@ impl LibvirtMachine {
         let channel = UnixStream::connect(&self.files.channel)
             .map_err(PlatformError::at("connect to", &self.files.channel))?;
         let write = channel.try_clone().map_err(PlatformError::io("duplicate the guest's channel"))?;
-        self.tell(core, &["resume", &core.name], until)?;
+        self.run_virsh(core, &["resume", &core.name], until)?;
         core.code_ns = Some(monotonic_ns());
         let session = core.session.insert(Session::new(channel.into(), write.into()));
         let hello = session.hello(until.saturating_duration_since(Instant::now()));
@@ -235,27 +235,27 @@ impl LibvirtMachine {
         Ok(())
     }
 
-    /// Moves QEMU from the group of a daemon of the run's own into that of the guest. A daemon of
-    /// the user's keeps it where it has put it.
+    /// Moves QEMU from the control group of the run's own daemon into the guest's. QEMU of a user's
+    /// daemon stays where that daemon has put it.
     fn move_into_group(&self, core: &mut GuestCore, qemu: u32) -> Result<()> {
         let own = core.cgroup.as_ref().filter(|_| self.daemon.is_own());
         let outside_ns = own.and_then(|_| process_cpu_ns(qemu)).unwrap_or(0);
         core.launch_cpu_ns = vec![("QEMU before it was in its control group".into(), outside_ns)];
         let Some(cgroup) = own else { return Ok(()) };
-        // Before Linux 6.4 these are threads of the kernel, in the group in which QEMU was when it
-        // asked for them.
+        // Before Linux 6.4 the vhost workers are kernel threads, in the group that QEMU was in when
+        // it requested them.
         let carriers = Process::named(&format!("vhost-{qemu}"));
         for file in cgroup.procs_files() {
             fs::write(&file, qemu.to_string()).map_err(PlatformError::at("move QEMU into", &file))?;
             for carrier in &carriers {
-                // One that is QEMU's own thread has come along.
+                // A worker that is a thread of QEMU itself has moved already.
                 let _ = fs::write(&file, carrier.pid.to_string());
             }
         }
         Ok(())
     }
 
-    /// What the threads that are the guest's CPUs may run on counts, not what was asked for.
+    /// Checks which host CPUs the guest's CPU threads may run on, against what was asked for.
     fn check_placement(
         &self,
         core: &GuestCore,
@@ -271,7 +271,7 @@ impl LibvirtMachine {
         Err(MonitorError(format!("its CPUs may run on {found:?} although {expected:?} was asked for")))
     }
 
-    /// What QEMU says executes the instructions counts, not what the document says.
+    /// Checks what QEMU says executes the instructions, against what the document asked for.
     fn check_acceleration(&self, core: &mut GuestCore, asked: Acceleration) -> Result<(), MonitorError> {
         let found = Acceleration::reported(&self.monitor(core)("query-kvm", json!({}))?).as_str();
         let asked = asked.as_str();
@@ -282,7 +282,7 @@ impl LibvirtMachine {
         Ok(())
     }
 
-    /// QEMU's monitor, by way of libvirt.
+    /// QEMU's monitor, reached through libvirt.
     fn monitor(&self, core: &GuestCore) -> impl FnMut(&str, Value) -> Result<Value, MonitorError> + use<> {
         let (virsh, name) = (self.virsh.clone(), core.name.clone());
         move |command, arguments| {
@@ -297,8 +297,8 @@ impl LibvirtMachine {
         }
     }
 
-    /// Runs the client for this guest, charged to it.
-    fn tell(&self, core: &GuestCore, arguments: &[&str], until: Instant) -> Result<()> {
+    /// Runs the client for this guest, in the guest's control group.
+    fn run_virsh(&self, core: &GuestCore, arguments: &[&str], until: Instant) -> Result<()> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
         let done = self.virsh.run(core.cgroup.as_ref(), arguments, left);
         done.map(|_| ()).map_err(|error| core.failed_as(error.to_string()))
@@ -315,7 +315,7 @@ impl Backend for LibvirtMachine {
         processes
     }
 
-    /// What libvirt has written of the end of its QEMU.
+    /// What libvirt has logged about the end of the guest's QEMU.
     fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
         self.qemu?;
         if !core.tracker.wait_ended(DEATH) {
@@ -326,8 +326,8 @@ impl Backend for LibvirtMachine {
         Some(format!("its QEMU has ended: {said}"))
     }
 
-    /// The guest's control group holds QEMU, what serves its files, and the client's runs. A daemon
-    /// of the user's keeps QEMU elsewhere. The daemon itself serves all guests.
+    /// The guest's control group holds QEMU, the daemon that serves its files, and the client's
+    /// runs. A user's daemon keeps QEMU elsewhere. The libvirt daemon itself serves all guests.
     fn accounts(&self, core: &GuestCore) -> Accounts {
         let mut accounts = Accounts::default();
         accounts.groups.extend(core.cgroup.as_ref().map(Cgroup::view));
@@ -356,7 +356,7 @@ impl Backend for LibvirtMachine {
         put("placement", readback::placement(qemu, &threads));
         let numbers: Vec<u32> = cpus.iter().map(|cpu| cpu.index).collect();
         let (topology, caches) = readback::seen_inside(session, &numbers)?;
-        put("topology", topology.map_or("not told".into(), |topology| topology.to_string()));
+        put("topology", topology.map_or("not reported".into(), |topology| topology.to_string()));
         put("caches", caches);
         put("iothread", readback::or_unknown(readback::iothreads(monitor)));
         put("pages", readback::pages(qemu, self.memory_bytes));
@@ -367,7 +367,7 @@ impl Backend for LibvirtMachine {
         Ok(facts)
     }
 
-    /// The guest's clocks stop with its CPUs: time in which it is frozen does not exist for it.
+    /// The guest's clocks stop with its CPUs: the guest does not see the time while frozen.
     fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         let command = if frozen { "suspend" } else { "resume" };
         let done = self.virsh.run(None, &[command, &core.name], STATE_DEADLINE);
@@ -382,7 +382,7 @@ impl Backend for LibvirtMachine {
         core.cgroup.iter().try_for_each(Cgroup::kill_all)?;
         self.file_daemon = None;
         let forgotten = self.virsh.run_if_there(&["destroy", &core.name], DESTROY_DEADLINE);
-        // A daemon of the run's own that does not answer ends with the run.
+        // If the run's own daemon does not answer, the error does not matter: it ends with the run.
         if !self.daemon.is_own() {
             forgotten.map_err(still_there)?;
         }
@@ -399,13 +399,13 @@ impl Backend for LibvirtMachine {
     }
 }
 
-/// A domain that could not be ended.
+/// The error for a domain that could not be ended.
 fn still_there(error: VirshError) -> PlatformError {
     PlatformError::StillThere(error.to_string())
 }
 
-/// Whether a URI leads to a daemon of this host and has no parameter by which libvirt's client
-/// starts a program (<https://libvirt.org/uri.html>, `command`, `netcat`).
+/// Whether a URI names a daemon of this host and has no parameter that makes libvirt's client start
+/// a program (<https://libvirt.org/uri.html>, `command`, `netcat`).
 fn starts_no_program(uri: &str) -> bool {
     let (daemon, query) = uri.split_once('?').unwrap_or((uri, ""));
     let is_socket = |parameter: &str| parameter.is_empty() || parameter.starts_with("socket=");
@@ -415,7 +415,7 @@ fn starts_no_program(uri: &str) -> bool {
 /// Ends a domain, whoever started it, by the name that weighbridge gave it.
 ///
 /// # Errors
-/// It lives on.
+/// The domain survives.
 pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     let text = |key: &str| detail.get(key).and_then(Value::as_str).unwrap_or_default();
     if !starts_no_program(text("uri")) {
@@ -423,11 +423,11 @@ pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
             format!("the ledger has the domain {name} at `{}`, which may start a program", text("uri"));
         return Err(PlatformError::StillThere(what));
     }
-    // A client that has outlived weighbridge may still be asking for it.
+    // A client that has outlived weighbridge may still be requesting the domain.
     let asking = process::with_argument(text("document"));
     let virsh = match Virsh::find(text("uri"), None) {
         Ok(virsh) => virsh,
-        // Nobody can ask a daemon for it any more.
+        // Without the client, nobody can request the domain any more.
         Err(_) => return process::end_domain(name),
     };
     let destroy = || virsh.run_if_there(&["destroy", name], DESTROY_DEADLINE);
@@ -439,7 +439,7 @@ pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     }
     process::end_domain(name)?;
     match ended {
-        // Without its daemon nothing starts it again.
+        // Without its daemon, nothing starts the domain again.
         Err(VirshError::NoDaemon(_)) => Ok(()),
         other => other.map(|_| ()).map_err(still_there),
     }

@@ -1,4 +1,4 @@
-//! The machine's network: a card of virtio's, which is a tap of the run's.
+//! The machine's network: a virtio card, whose host end is a tap of the run.
 
 use super::xml::Card;
 use super::{Libvirt, process};
@@ -7,17 +7,17 @@ use crate::{GuestRequest, Host, KeySpec, Result, setting};
 use weigh_host::accounts::Process;
 use weigh_model::{EnvironmentSpec, SpecError};
 
-/// What `net` takes.
+/// Values of the key `net`.
 pub(super) const WORDS: &[&str] = &["none", "bridge", "nat"];
-/// `vhost`.
+/// The key `vhost`.
 pub(super) const VHOST: KeySpec = KeySpec::words("vhost", &["auto", "on", "off"]).about(
     "whether the host's kernel carries the packets of the guest's card instead of QEMU; auto: where it can",
 );
 
-/// What [`KeySpec`] cannot say of these keys.
+/// Checks what [`KeySpec`] cannot express about these keys.
 ///
 /// # Errors
-/// `vhost` of a card that is not there.
+/// `vhost` is set although there is no card.
 pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     if environment.get(VHOST.name).is_some() && setting(&Libvirt, environment, "net") == "none" {
         let message = "there is no network card whose packets could be carried";
@@ -26,15 +26,15 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// The tap of a guest; none with `net=none`.
+/// Makes a guest's tap; none with `net=none`.
 ///
 /// # Errors
-/// It could not be made; what was begun has been undone.
+/// The tap could not be made; partial changes are undone.
 pub(super) fn of_guest(host: &Host, request: &GuestRequest) -> Result<Option<Tap>> {
     tap::of_guest(host, request, setting(&Libvirt, &request.environment, "net"))
 }
 
-/// The card whose other end a tap is.
+/// The card that is connected to a tap.
 pub(super) fn card(environment: &EnvironmentSpec, tap: &Tap) -> Card {
     let vhost = match setting(&Libvirt, environment, VHOST.name) {
         "on" => Some(true),
@@ -44,8 +44,8 @@ pub(super) fn card(environment: &EnvironmentSpec, tap: &Tap) -> Card {
     Card { tap: tap.name().into(), hardware_address: tap.hardware_address().into(), vhost }
 }
 
-/// The fact `network-card`: who carries its packets, which vhost-net does by a worker that is named
-/// after QEMU's process.
+/// The fact `network-card`: who carries its packets. vhost-net carries them in a worker that is
+/// named after QEMU's process.
 pub(super) fn card_fact(qemu: u32) -> String {
     let name = format!("vhost-{qemu}");
     let is_there = process::has_thread(qemu, &name) || !Process::named(&name).is_empty();

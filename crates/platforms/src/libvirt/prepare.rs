@@ -3,31 +3,31 @@
 use super::{Libvirt, Settings, storage};
 use crate::qemu::share::{self, Share};
 use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
-use crate::vm::disk::{self, Wanted};
+use crate::vm::disk::{self, DataDiskSpec};
 use crate::vm::tap;
 use crate::{GuestRequest, Host, Result, setting};
 use std::path::PathBuf;
 use weigh_images::disk::RootDisk;
 use weigh_images::kernel::GuestKernel;
 
-/// Without these there is no channel.
+/// Modules that every guest needs for the channel.
 const MODULES_OF_ALL: [&str; 2] = ["virtio_pci", "virtio_console"];
 
-/// Ready to boot.
+/// What a guest needs to boot.
 #[derive(Debug, Clone)]
 pub(super) struct Prepared {
     pub(super) kernel: PathBuf,
-    /// Where the kernel is from, in words.
+    /// Where the kernel comes from, in words.
     pub(super) source: String,
     pub(super) initramfs: PathBuf,
-    /// How the root's binds get into the guest, and the directory that is shared; absent when
-    /// nothing is to be shared or can be.
+    /// How the root's binds get into the guest, and the directory that is shared; absent if nothing
+    /// is, or can be, shared.
     pub(super) share: Option<(Share, PathBuf)>,
-    /// The disk that the roots of guests lie above, for systems.
+    /// For systems: the disk that the guests' roots are overlays of.
     pub(super) root: Option<RootDisk>,
 }
 
-/// Makes what is not there yet.
+/// Makes whatever does not exist yet.
 ///
 /// # Errors
 /// No kernel was found, the image does not fit, or no space is left.
@@ -42,7 +42,7 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
         let share = share.map(|share| (share, share::shared(&request.root, host)));
         let initramfs = place.join(INITRAMFS);
         boot::write(&kernel, &contents(request, &settings, share.as_ref()), &initramfs)?;
-        if let Some(wanted) = Wanted::of(&Libvirt, &request.environment) {
+        if let Some(wanted) = DataDiskSpec::of(&Libvirt, &request.environment) {
             wanted.prepare(host)?;
         }
         let root = if is_system { Some(disk::root_disk(host, request, true)?) } else { None };
@@ -51,8 +51,8 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
     })
 }
 
-/// How files can be shared. QEMU is libvirt's to start, and sees more of the host than the guest
-/// may, so that it serves 9p only with the rights of an ordinary user.
+/// The ways to share files. libvirt starts QEMU, which sees more of the host than the guest may, so
+/// QEMU serves 9p only with the rights of an ordinary user.
 pub(super) fn ways() -> &'static [Share] {
     if weigh_host::facts::is_root() { &[Share::Virtiofs] } else { &[Share::NineP] }
 }
@@ -69,6 +69,6 @@ fn contents<'a>(
         modules.extend(tap::MODULES);
     }
     let disk = storage::is_system(environment).then_some(true);
-    let data = Wanted::of(&Libvirt, environment);
+    let data = DataDiskSpec::of(&Libvirt, environment);
     Contents::new(&request.root, share, disk, data.as_ref(), modules, settings.memory_bytes)
 }

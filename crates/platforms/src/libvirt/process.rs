@@ -1,4 +1,4 @@
-//! A domain's QEMU as a process of the host: libvirt tells its name to QEMU, and nobody else.
+//! A domain's QEMU as a process of the host, identified by the domain's name on its command line.
 
 use crate::Result;
 use crate::helpers::{allowed_cpus, has_argument, processes};
@@ -10,13 +10,13 @@ fn word_of(domain: &str) -> String {
     format!("guest={domain}")
 }
 
-/// QEMU of a domain, where it runs.
+/// The QEMU process of a domain, if it runs.
 pub(super) fn of_domain(name: &str) -> Option<u32> {
     let word = word_of(name);
     with(|argument| argument.split(|byte| *byte == b',').next() == Some(word.as_bytes())).pop()
 }
 
-/// Processes that have an argument.
+/// Processes that have `word` as an argument.
 pub(super) fn with_argument(word: &str) -> Vec<u32> {
     with(|argument| !word.is_empty() && argument == word.as_bytes())
 }
@@ -33,15 +33,15 @@ pub(super) fn has_thread(process: u32, name: &str) -> bool {
     names.any(|found| found.trim_end() == name)
 }
 
-/// Kills QEMU of a domain, wherever it is.
+/// Kills a domain's QEMU, wherever it is.
 ///
 /// # Errors
-/// It lives on.
+/// The process survives.
 pub(super) fn end_domain(name: &str) -> Result<()> {
     crate::vm::processes::end(&word_of(name))
 }
 
-/// What each of these threads of a process may run on.
+/// The CPUs that each of these threads of a process may run on.
 pub(super) fn places(process: u32, threads: impl Iterator<Item = u32>) -> Vec<Vec<u32>> {
     let place = |thread| {
         let list = allowed_cpus(process, thread);
@@ -59,12 +59,12 @@ mod tests {
     #[test]
     fn a_domain_is_found_by_its_whole_name() {
         let name = format!("weighbridge-libvirt-{}", std::process::id());
-        // It stops itself without a child, which would have the same arguments for a moment.
+        // The shell stops itself. A child would have the same arguments for a moment.
         let script = ["-c", "kill -STOP $$", "x", "-name"];
         let start = |word: &str| Invocation::new("sh").args(script).arg(word).spawn().unwrap();
         let mut other = start(&format!("guest={name}1,debug-threads=on"));
         let mut it = start(&format!("guest={name},debug-threads=on"));
-        // A shell that has not been executed yet has this test's arguments, or none.
+        // Before exec, a shell has this test's arguments, or none.
         crate::vm::processes::tests::until(|| of_domain(&format!("{name}1")) == Some(other.pid()));
         crate::vm::processes::tests::until(|| of_domain(&name) == Some(it.pid()));
         assert_eq!(with_argument(&format!("guest={name},debug-threads=on")), [it.pid()]);

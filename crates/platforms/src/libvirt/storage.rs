@@ -3,23 +3,23 @@
 use super::prepare::Prepared;
 use super::xml::Disk;
 use super::{Libvirt, PLATFORM};
-use crate::vm::disk::{self, DataDisk, GuestRoot, Wanted};
+use crate::vm::disk::{self, DataDisk, DataDiskSpec, GuestRoot};
 use crate::{GuestRequest, Host, KeySpec, PlatformError, Result, common_keys, setting};
 use serde_json::Value;
 use weigh_model::{EnvironmentSpec, SpecError};
 
-/// `disk`.
+/// The key `disk`.
 pub(super) const DISK: KeySpec = disk::disk_key(&["none", "raw", "qcow2", "block"]);
-/// `cache`.
+/// The key `cache`.
 pub(super) const CACHE: KeySpec =
     KeySpec::words("cache", &["none", "directsync", "writeback", "writethrough"]).about(
         "whether the host's page cache stands between the guest and its disks (writeback, \
         writethrough), and whether each write is flushed (directsync, writethrough)",
     );
-/// `aio`.
+/// The key `aio`.
 pub(super) const AIO: KeySpec = KeySpec::words("aio", &["auto", "native", "threads", "io_uring"])
-    .about("how QEMU reads and writes its disks; auto: native past the host's cache, threads through it");
-/// `init`.
+    .about("how QEMU reads and writes its disks; auto: native without the host's cache, else threads");
+/// The key `init`.
 pub(super) const INIT: KeySpec = KeySpec::words("init", &["single", "full"])
     .about("the probe alone, or a whole system from a disk, with the probe beside its init");
 
@@ -28,22 +28,22 @@ pub(super) fn is_system(environment: &EnvironmentSpec) -> bool {
     setting(&Libvirt, environment, INIT.name) == "full"
 }
 
-/// What [`KeySpec`] cannot say of these keys.
+/// Checks what [`KeySpec`] cannot express about these keys.
 ///
 /// # Errors
-/// Something is said of a disk that is not there, or cannot be.
+/// A key describes a disk that the machine does not have, or that is impossible.
 pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
-    Wanted::check(&Libvirt, environment)?;
+    DataDiskSpec::check(&Libvirt, environment)?;
     let has_disk = setting(&Libvirt, environment, DISK.name) != "none" || is_system(environment);
     for key in [CACHE.name, AIO.name] {
         if environment.get(key).is_some() && !has_disk {
-            let message = format!("there is no disk that `{key}` could be of");
+            let message = format!("there is no disk for `{key}` to apply to");
             return Err(environment.key_error(key, message, "name a disk too, as in `disk=raw`"));
         }
     }
     let cache = setting(&Libvirt, environment, CACHE.name);
     if environment.get(AIO.name) == Some("native") && is_cached(cache) {
-        let message = format!("`aio=native` goes past the host's cache, `cache={cache}` through it");
+        let message = format!("`aio=native` bypasses the host's cache, and `cache={cache}` uses it");
         return Err(environment.value_error(AIO.name, message, "write `aio=threads`, or `cache=none`"));
     }
     if is_system(environment) { common_keys::check_system_image(environment) } else { Ok(()) }
@@ -63,13 +63,13 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// Takes or makes them.
+    /// Takes or makes the disks.
     ///
     /// # Errors
-    /// No space; a device cannot be had.
+    /// No space is left, or a device is not available.
     pub(super) fn take(host: &Host, request: &GuestRequest, prepared: &Prepared) -> Result<Self> {
         let environment = &request.environment;
-        let wanted = Wanted::of(&Libvirt, environment);
+        let wanted = DataDiskSpec::of(&Libvirt, environment);
         let data = wanted.map(|wanted| wanted.take(host, request.instance)).transpose()?;
         let overlay = |disk: &_| GuestRoot::overlay(host, disk, request.instance);
         let root = prepared.root.as_ref().map(overlay).transpose()?;
@@ -82,7 +82,7 @@ impl Storage {
         Ok(Self { data, root, aio: aio.into(), cache })
     }
 
-    /// In the order of their names in the guest.
+    /// The disks, in the order of their names in the guest.
     pub(super) fn disks(&self) -> Vec<Disk> {
         let (cache, aio) = (&self.cache, &self.aio);
         let disk = |path: &std::path::Path, is_device, format, bytes| Disk {
@@ -101,7 +101,7 @@ impl Storage {
         data.chain(root).collect()
     }
 
-    /// What tells the probe where its root is.
+    /// The arguments that tell the probe where its root is.
     pub(super) fn probe_words(&self) -> String {
         match (&self.root, &self.data) {
             (None, _) => String::new(),
@@ -115,17 +115,17 @@ impl Storage {
         self.data.is_some()
     }
 
-    /// Gives the disk for workloads back when the machine has ended.
+    /// Gives the disk for workloads back after the machine has ended.
     ///
     /// # Errors
-    /// A loop device stays, in the ledger.
+    /// A loop device could not be detached; it stays in the ledger.
     pub(super) fn give_back(&mut self) -> Result<()> {
         self.root = None;
         self.data.as_mut().map_or(Ok(()), DataDisk::give_back)
     }
 }
 
-/// The fact `cache`, of QEMU's answer to `query-block`: what it has, not what was asked for.
+/// The fact `cache`: what QEMU's answer to `query-block` shows, not what was asked for.
 ///
 /// # Errors
 /// QEMU has no disk.

@@ -7,15 +7,15 @@ use std::time::Duration;
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::{CommandError, Finished, Invocation, find_program};
 
-/// For a command that only asks or tells something.
+/// Time limit for a quick command.
 pub(super) const COMMAND_DEADLINE: Duration = Duration::from_secs(30);
-/// How virsh marks what it says of a failure.
+/// The prefix of virsh's error messages.
 const MARK: &str = "error: ";
-/// What libvirt says of a domain that is not there (`VIR_ERR_NO_DOMAIN`, in virsh's words).
+/// virsh's messages for a domain that does not exist (`VIR_ERR_NO_DOMAIN`).
 const NO_DOMAIN: [&str; 2] = ["failed to get domain", "Domain not found"];
-/// What libvirt says where no daemon listens.
+/// virsh's message where no daemon listens.
 const NO_DAEMON: &str = "Failed to connect socket";
-/// What it says of one that is there and does not run.
+/// virsh's message for a domain that exists and does not run.
 const NOT_RUNNING: &str = "domain is not running";
 
 /// A command that failed.
@@ -50,12 +50,12 @@ pub(super) struct Virsh {
     log: Option<PathBuf>,
 }
 
-/// What became of a command about a domain.
+/// The outcome of a command about a domain that may be gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It was done.
+    /// The command was carried out.
     Done,
-    /// There is no such domain, or it does not run.
+    /// The domain does not exist or does not run.
     Gone,
 }
 
@@ -75,15 +75,15 @@ impl Virsh {
         Self { log: Some(log.into()), ..self.clone() }
     }
 
-    /// What the ledger keeps to find the daemon again.
+    /// The URI, which the ledger keeps to find the daemon again.
     pub(super) fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// Runs a command, charged to a control group where there is one.
+    /// Runs a command, in a control group if one is given.
     ///
     /// # Errors
-    /// In libvirt's words.
+    /// The command failed; the error has libvirt's words.
     pub(super) fn run(
         &self,
         cgroup: Option<&Cgroup>,
@@ -100,7 +100,7 @@ impl Virsh {
     /// Runs a command about a domain that may be gone.
     ///
     /// # Errors
-    /// In libvirt's words.
+    /// The command failed otherwise; the error has libvirt's words.
     pub(super) fn run_if_there(&self, arguments: &[&str], deadline: Duration) -> Result<Ended, VirshError> {
         let done = self.finish(None, arguments, deadline)?;
         if done.status.success() {
@@ -139,7 +139,7 @@ impl Virsh {
     }
 }
 
-/// The first sentence that libvirt itself says of a failure: virsh says before it what it tried.
+/// The first line of libvirt's own error message, which follows virsh's line about what it tried.
 fn said(error: &str) -> String {
     let lines: Vec<&str> = error.lines().filter_map(|line| line.strip_prefix(MARK)).collect();
     let words = lines.get(1).or(lines.first()).copied().unwrap_or(error);
@@ -150,7 +150,7 @@ fn said(error: &str) -> String {
 mod tests {
     use super::*;
 
-    /// As libvirt 9.0.0 says it.
+    /// Messages of libvirt 9.0.0.
     #[test]
     fn libvirts_own_words_are_told() {
         let refused = "error: Failed to create domain from /w/x.xml\n\

@@ -1,4 +1,4 @@
-//! A machine in libvirt's language for domains.
+//! A machine as a libvirt domain document.
 
 use crate::qemu::accel::Acceleration;
 use crate::qemu::share::Share;
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 /// Name of the virtio port that is the channel to the probe.
 pub(super) const PORT: &str = "weighbridge";
-/// Number of the thread for disks, which is the only one; also how many there are.
+/// The number of the disks' I/O thread, and, as there is only one, also the count of such threads.
 const IOTHREAD: &str = "1";
-/// A document in the making.
+/// A document under construction.
 type Document = Writer<Vec<u8>>;
 
-/// Files of the host in the guest.
+/// Host files that the guest sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SharedFiles {
     pub(super) kind: Share,
-    /// Root of what is shared, for 9p; the socket of the daemon that serves it, for virtiofs.
+    /// For 9p the root of what is shared; for virtiofs the socket of the daemon that serves it.
     pub(super) source: PathBuf,
     /// Its tag in the guest.
     pub(super) tag: &'static str,
@@ -30,31 +30,31 @@ pub(super) struct SharedFiles {
 pub(super) struct Card {
     pub(super) tap: String,
     pub(super) hardware_address: String,
-    /// Who carries the packets: the host's kernel or QEMU; the kernel where it can, when nothing is
-    /// said.
+    /// Whether the host's kernel carries the packets, instead of QEMU; `None`: the kernel if it
+    /// can.
     pub(super) vhost: Option<bool>,
 }
 
 /// A disk of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
-    /// What QEMU opens.
+    /// The file or device that QEMU opens.
     pub(super) path: PathBuf,
-    /// Whether that is a block device.
+    /// Whether the path is a block device.
     pub(super) is_device: bool,
-    /// As QEMU names it.
+    /// The format's name in QEMU.
     pub(super) format: &'static str,
-    /// How much of it the guest sees, where that is not all, bytes.
+    /// How many bytes of it the guest sees, if not all.
     pub(super) bytes: Option<u64>,
-    /// libvirt's words for the host's cache and the way of input and output.
+    /// libvirt's words for the host's cache mode and the I/O mode.
     pub(super) cache: String,
     pub(super) aio: String,
 }
 
-/// Everything that decides a machine.
+/// Everything that defines a machine.
 #[derive(Clone)]
 pub(super) struct Domain<'a> {
-    /// As libvirt, processes and ledgers name it.
+    /// Its name in libvirt, in QEMU's command line and in ledgers.
     pub(super) name: &'a str,
     pub(super) acceleration: Acceleration,
     /// QEMU's type of machine.
@@ -62,11 +62,11 @@ pub(super) struct Domain<'a> {
     pub(super) emulator: &'a Path,
     pub(super) memory_bytes: u64,
     pub(super) tuning: &'a Tuning,
-    /// Whether the guest's memory is of reserved large pages.
+    /// Whether the guest's memory consists of reserved large pages.
     pub(super) hugepages: bool,
     pub(super) kernel: &'a Path,
     pub(super) initramfs: &'a Path,
-    /// Words for the probe after those for the kernel.
+    /// Arguments for the probe, appended to the kernel's command line.
     pub(super) probe_words: &'a str,
     /// File that the console's output is appended to.
     pub(super) console: &'a Path,
@@ -76,15 +76,15 @@ pub(super) struct Domain<'a> {
     pub(super) card: Option<&'a Card>,
     /// In the order of their names in the guest: `vda`, `vdb`.
     pub(super) disks: &'a [Disk],
-    /// Whether a thread of its own serves the disks.
+    /// Whether a separate thread serves the disks.
     pub(super) iothread: bool,
-    /// Whether QEMU runs as root whatever the daemon's configuration says, and no file changes its
+    /// Whether QEMU runs as root regardless of the daemon's configuration, and no file changes its
     /// owner for it.
     pub(super) as_root: bool,
 }
 
 impl Domain<'_> {
-    /// The document.
+    /// Returns the document's text.
     pub(super) fn text(&self) -> String {
         let mut document = Writer::new_with_indent(Vec::new(), b' ', 2);
         self.domain(&mut document).expect("writing to memory does not fail");
@@ -103,7 +103,7 @@ impl Domain<'_> {
             self.backing(inner)?;
             self.cpus(inner)?;
             self.boot(inner)?;
-            // Machines for Arm have tables of ACPI only with a firmware that makes them.
+            // Arm machines have ACPI tables only with a firmware that makes them.
             if cfg!(target_arch = "x86_64") {
                 inner.create_element("features").write_inner_content(|features| {
                     empty(features, "acpi", &[])?;
@@ -126,8 +126,8 @@ impl Domain<'_> {
         Ok(())
     }
 
-    /// What the guest's memory is made of. A daemon that serves files reads and writes it; large
-    /// pages are of a memory file, too, which needs no mount of hugetlbfs.
+    /// How the guest's memory is backed. A daemon that serves files reads and writes it. Large
+    /// pages also use a memory file, which needs no mount of hugetlbfs.
     fn backing(&self, document: &mut Document) -> io::Result<()> {
         let is_shared = self.share.is_some_and(|share| share.kind == Share::Virtiofs);
         if !is_shared && !self.hugepages {
@@ -146,8 +146,8 @@ impl Domain<'_> {
         Ok(())
     }
 
-    /// Number and place. CPUs of the guest that are not pinned may run on any CPU of the run;
-    /// everything else in QEMU runs anywhere.
+    /// The count of CPUs and their placement. Guest CPUs that are not pinned may run on any CPU of
+    /// the run; QEMU's other threads may run anywhere.
     fn cpus(&self, document: &mut Document) -> io::Result<()> {
         let count = self.tuning.cpus.len();
         text(document, "vcpu", &[("placement", "static")], &count.to_string())?;
@@ -168,7 +168,7 @@ impl Domain<'_> {
 
     fn boot(&self, document: &mut Document) -> io::Result<()> {
         let console = if cfg!(target_arch = "aarch64") { "ttyAMA0" } else { "ttyS0" };
-        // What is after ` -- ` is handed to the probe. Mitigations are the kernel's own defaults.
+        // The words after ` -- ` go to the probe. The kernel's mitigations keep their defaults.
         let line = format!(
             "console={console} quiet panic=-1 reboot=t rdinit={} -- --channel port:{PORT} {}",
             weigh_images::PROBE,
@@ -184,10 +184,10 @@ impl Domain<'_> {
         Ok(())
     }
 
-    /// Model and topology of the CPU. Nothing is said of what the daemon gives by itself.
+    /// Model and topology of the CPU. Writes nothing where the daemon's default is meant.
     fn model(&self, document: &mut Document) -> io::Result<()> {
         let (mode, name) = match (&self.tuning.model, self.acceleration) {
-            // The default of machines for Arm is a CPU of 32 bits.
+            // The default CPU of Arm machines has 32 bits.
             (Model::Default, _) if cfg!(target_arch = "x86_64") => (None, None),
             (Model::Default | Model::Host, Acceleration::Kvm) => (Some("host-passthrough"), None),
             (Model::Default | Model::Host, Acceleration::Tcg) => (Some("maximum"), None),
@@ -199,7 +199,7 @@ impl Domain<'_> {
             },
         };
         let topology = self.tuning.topology;
-        // Every CPU a socket is what comes by itself.
+        // One socket for each CPU is the default.
         let is_flat = topology.cores == 1 && topology.threads == 1;
         if mode.is_none() && is_flat {
             return Ok(());
@@ -222,7 +222,7 @@ impl Domain<'_> {
                     words.into_iter().zip(numbers.iter().map(String::as_str)).collect();
                 empty(cpu, "topology", &attributes)?;
             }
-            // Without KVM there is nothing to pass on.
+            // Without KVM there are no host caches to pass through.
             if self.tuning.caches && mode == Some("host-passthrough") {
                 empty(cpu, "cache", &[("mode", "passthrough")])?;
             }
@@ -231,7 +231,7 @@ impl Domain<'_> {
         Ok(())
     }
 
-    /// Nothing is there that is not named, but what the daemon adds by itself to every machine.
+    /// The devices: only those named here, and those that the daemon adds to every machine.
     fn devices(&self, devices: &mut Document) -> io::Result<()> {
         text(devices, "emulator", &[], &self.emulator.to_string_lossy())?;
         empty(devices, "controller", &[("type", "usb"), ("model", "none")])?;
@@ -287,7 +287,7 @@ impl Domain<'_> {
     }
 }
 
-/// The tap is there already, and is not libvirt's to set up or to take away.
+/// The tap exists already; libvirt neither sets it up nor removes it.
 fn network_card(devices: &mut Document, card: &Card) -> io::Result<()> {
     let element = devices.create_element("interface").with_attribute(("type", "ethernet"));
     element.write_inner_content(|inner| {
@@ -316,7 +316,7 @@ fn shared_files(devices: &mut Document, share: &SharedFiles) -> io::Result<()> {
                 empty(files, "readonly", &[])
             })
         }
-        // Served by the same daemon in the same way as files of a machine of QEMU's are.
+        // The same daemon serves it in the same way as for the platform `qemu`.
         Share::Virtiofs => files.write_inner_content(|files| {
             empty(files, "driver", &[("type", "virtiofs")])?;
             empty(files, "source", &[("socket", &source)])?;
@@ -337,7 +337,7 @@ fn text(document: &mut Document, name: &str, attributes: &[(&str, &str)], conten
     Ok(())
 }
 
-/// CPUs as libvirt lists them.
+/// A list of CPUs in libvirt's notation.
 fn list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 /// How many users of the host a mapped container has.
 pub(super) const MAPPED_USERS: u32 = 65536;
 
-/// What one container is to be.
+/// What the configuration of one container depends on.
 pub(super) struct Config<'a> {
     pub(super) plan: &'a Plan,
     pub(super) rootfs: &'a Rootfs,
@@ -32,7 +32,7 @@ impl Config<'_> {
             set("idmap", &format!("u 0 {first} {MAPPED_USERS}"));
             set("idmap", &format!("g 0 {first} {MAPPED_USERS}"));
         }
-        // Who does not own a network namespace cannot have a sysfs of it.
+        // A container that does not own its network namespace cannot have a sysfs for it.
         let own_network = matches!(self.network, Network::Empty | Network::Link { .. });
         let foreign_network = plan.mapped.is_some() && !own_network;
         let sys = if foreign_network { "" } else { " sys:mixed" };
@@ -45,7 +45,7 @@ impl Config<'_> {
         set("uts.name", "weighbridge");
         if plan.system {
             set("console.logfile", &self.console.display().to_string());
-            // LXC begins it anew beyond that.
+            // LXC starts the file anew beyond that.
             set("console.size", "16MB");
             set("init.cmd", "/sbin/init");
         } else {
@@ -61,7 +61,7 @@ impl Config<'_> {
         }
         match &self.network {
             Network::Namespace(file) => set("namespace.share.net", &file.display().to_string()),
-            // LXC's word for "no other than the host's".
+            // In LXC, this type means the host's network.
             Network::Host => set("net.0.type", "none"),
             Network::Empty => {
                 set("net.0.type", "empty");

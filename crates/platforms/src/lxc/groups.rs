@@ -1,8 +1,8 @@
 //! The control groups of a container of LXC's library, whoever manages it.
 //!
-//! LXC would make groups of its own at the top of every hierarchy. It is told to make them in
-//! groups of weighbridge's instead, so that a container and its monitor can be limited, frozen,
-//! charged, killed and removed without LXC.
+//! By default LXC makes its own groups at the top of every hierarchy. Here it makes them in groups
+//! of weighbridge, so that a container and its monitor can be limited, frozen, charged, killed and
+//! removed without LXC.
 
 use super::rootfs::field;
 use crate::enter::uncover_boot_identity;
@@ -16,7 +16,7 @@ use weigh_host::cgroup::{Cgroup, Layout, Limits};
 use weigh_host::clock::process_cpu_ns;
 use weigh_host::command::Invocation;
 
-/// For the monitor to end after its container.
+/// How long the monitor may take to end after its container.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The groups of one container.
@@ -31,14 +31,14 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Makes them, with the limits of the request. `short` names them and is unique in the run.
+    /// Makes the groups, with the request's limits. `short` names them and is unique in the run.
     pub(crate) fn make(host: &Host, request: &GuestRequest, short: &str) -> Result<Self> {
         let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
         let name = format!("weighbridge-{}/{short}", host.run);
         let make = |name: &str, limits: &Limits| host.hierarchy.create(&host.ledger, name, limits);
         let cgroup = make(&name, &limits)?;
-        // Newest first is how a ledger is undone: no monitor is there any more when the container's
-        // processes are killed.
+        // A ledger is undone newest first, so the monitor is gone when the container's processes
+        // are killed.
         let monitor = make(&format!("{name}-monitor"), &Limits::default());
         let monitor = monitor.inspect_err(|_| drop(cgroup.remove()))?;
         let mut groups = Self { cgroup, monitor, client: None };
@@ -54,8 +54,8 @@ impl Groups {
         [&self.cgroup, &self.monitor].into_iter().try_for_each(pass_cpus_on)
     }
 
-    /// Keys of `lxc.container.conf(5)`, without the `lxc.` before them, that send LXC here. The
-    /// container's group must not exist yet.
+    /// Returns the keys of `lxc.container.conf(5)`, without their prefix `lxc.`, that make LXC use
+    /// these groups. The container's group must not exist yet.
     pub(crate) fn configuration(&self) -> [(&'static str, String); 3] {
         let monitor = self.monitor.relative_path();
         [
@@ -65,17 +65,17 @@ impl Groups {
         ]
     }
 
-    /// A program that belongs to the container and not into it.
+    /// Has a command start outside of the container, in a group that is charged to it.
     pub(crate) fn start_in(&self, command: Invocation) -> Invocation {
         command.pre_exec_cgroup(self.client.as_ref().unwrap_or(&self.monitor))
     }
 
-    /// The group that holds the container's, and nothing else.
+    /// Returns the group that holds only the container's group.
     pub(crate) fn cgroup(&self) -> &Cgroup {
         &self.cgroup
     }
 
-    /// Those of the container and of LXC.
+    /// Returns the processes of the container and of LXC.
     pub(crate) fn processes(&self) -> Vec<u32> {
         [&self.cgroup, &self.monitor].into_iter().flat_map(Cgroup::processes).collect()
     }
@@ -91,15 +91,14 @@ impl Groups {
         accounts
     }
 
-    /// CPU time that was used in the monitor's group by processes that are not there any more,
-    /// nanoseconds.
+    /// Returns the CPU time of the processes in the monitor's group that have ended, nanoseconds.
     pub(crate) fn ended_cpu_ns(&self) -> u64 {
         let living: u64 = self.monitor.processes().into_iter().filter_map(process_cpu_ns).sum();
         self.monitor.cpu_ns().map_or(0, |all| all.saturating_sub(living))
     }
 
-    /// Shows the container the boot identity of the host, which LXC hides. A guest whose kernel is
-    /// not seen to be the host's is measured all the same, with a wider bracket around its clock.
+    /// Shows the container the boot identity of the host, which LXC hides. If that fails, the guest
+    /// is measured all the same, with a wider bracket around its clock.
     pub(crate) fn uncover_boot_identity(&self) {
         if let Some(first) = self.cgroup.processes().into_iter().find(|pid| is_first(*pid)) {
             let _its_clock_is_checked_otherwise = uncover_boot_identity(first);
@@ -119,8 +118,8 @@ impl Groups {
         Ok(self.cgroup.kill_all()?)
     }
 
-    /// Waits until all tracked processes are gone. The monitor waits for the container; one that
-    /// does not end then is killed.
+    /// Waits until all tracked processes are gone. The monitor waits for the container, and is
+    /// killed if it does not end in time.
     pub(crate) fn wait_ended(&self, tracker: &ProcessTracker) -> Result<()> {
         if !tracker.wait_ended(EXIT_DEADLINE) {
             self.monitor.kill_all()?;
@@ -128,15 +127,15 @@ impl Groups {
         tracker.ended_within(EXIT_DEADLINE)
     }
 
-    /// Kills what is left, and removes them.
+    /// Kills what is left, and removes the groups.
     pub(crate) fn remove(&self) -> Result<()> {
         let groups = self.client.iter().chain([&self.monitor, &self.cgroup]);
         Ok(groups.into_iter().try_for_each(Cgroup::remove)?)
     }
 }
 
-/// With control groups of version 1 a new group has no CPUs, and LXC fills only those that it makes
-/// at the top. So the kernel is asked to do it for what LXC makes below ours
+/// Has the kernel pass the CPUs of a group on to the groups that LXC makes below it. In cgroup v1 a
+/// new group has no CPUs, and LXC sets only those of groups that it makes at the top
 /// (`Documentation/admin-guide/cgroup-v1/cgroups.rst`, "clone_children").
 fn pass_cpus_on(group: &Cgroup) -> Result<()> {
     for directory in group.directories().iter().filter(|it| it.join("cpuset.mems").exists()) {

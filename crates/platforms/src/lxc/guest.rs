@@ -1,4 +1,4 @@
-//! A container that runs.
+//! A running container.
 
 use super::config::Config;
 use super::groups::Groups;
@@ -14,17 +14,17 @@ use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::Invocation;
 
-/// From the start of LXC to the probe's hello; a loaded machine may need seconds.
+/// The deadline from the start of LXC to the probe's hello; a loaded machine may need seconds.
 const HELLO_DEADLINE: Duration = Duration::from_secs(20);
-/// For the probe to end when it is asked to.
+/// How long the probe may take to end when it is asked to.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
-/// For the monitor to end after its container.
+/// How long the monitor may take to end after its container.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 /// Where LXC looks for containers by name. Ours have their configuration elsewhere, and nothing is
 /// written there; but a mapped container's root must be able to enter it.
 const LXC_PATH: &str = "/run";
 
-/// A container of LXC's, or of a manager that uses LXC's library.
+/// A container of LXC.
 pub(crate) struct LxcContainer {
     groups: Groups,
 }
@@ -90,7 +90,7 @@ impl LxcContainer {
         Ok(())
     }
 
-    /// A program of LXC's for this container, in the group that is made for it.
+    /// Returns the command of an LXC program for this container, in the group for such programs.
     fn command(&self, core: &GuestCore, program: &Path) -> Invocation {
         let command = Invocation::new(program).args(["--lxcpath", LXC_PATH, "--name", &core.name]);
         self.groups.start_in(command)

@@ -4,7 +4,7 @@
 use super::Plan;
 use super::config::MAPPED_USERS;
 use crate::common_keys::Storage;
-use crate::mapped::admit;
+use crate::mapped::grant_traverse;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
 use crate::{GuestRequest, Host};
 use crate::{PlatformError, Result};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use weigh_host::command::Invocation;
 use weigh_images::Root;
 
-/// For copying a root file system; a slow disk may need minutes.
+/// The deadline for copying a root file system; a slow disk may need minutes.
 const COPY_DEADLINE: Duration = Duration::from_secs(600);
 
 /// The value of `root`.
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Shared,
     /// A copy for each.
     Copied,
-    /// One root for all, with a layer for each that takes what is written.
+    /// One root for all, with a layer for each guest that takes its writes.
     Overlay,
 }
 
@@ -51,16 +51,16 @@ pub(super) struct Rootfs {
     pub(super) entries: Vec<String>,
 }
 
-/// Keeps systemd from emptying `/tmp` as it starts, when somebody may work there already;
-/// `tmpfiles.d(5)` has the way. It is the guest's own and empty.
+/// Keeps systemd from emptying `/tmp` as it starts (`tmpfiles.d(5)`), when something may work there
+/// already. The guest's `/tmp` is its own and begins empty.
 pub(crate) const KEEP_TMP: &str = "/dev/null etc/tmpfiles.d/tmp.conf none bind,ro,create=file 0 0";
 
-/// A path as a field of `fstab(5)`, where blanks are written as octal numbers.
+/// Returns a path as a field of `fstab(5)`, where blanks are written as octal numbers.
 pub(crate) fn field(path: &Path) -> String {
     path.display().to_string().replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011")
 }
 
-/// The first of the users that the host lets root give to containers, `subuid(5)`.
+/// Returns the first user ID that the host lets root give to containers, `subuid(5)`.
 ///
 /// # Errors
 /// No such range exists; the remedy says how to add one.
@@ -83,10 +83,10 @@ pub(crate) fn first_of_range() -> Result<u32> {
     }
 }
 
-/// What the roots of all guests are made of: the image's own tree, or the run's copy of it where
-/// that must be prepared: with a mount point for the probe, because a read-only root cannot be
-/// given one; with the owners that a mapped container can see, because overlay file systems cannot
-/// map them. `None` where the root is put together from mounts.
+/// Returns what the roots of all guests are made of: the image's own tree, or the run's copy of it.
+/// A copy has a mount point for the probe, which a read-only root could not get later, and the
+/// owners that a mapped container can see, which overlay file systems cannot map. Returns `None` if
+/// the root is put together from mounts.
 ///
 /// # Errors
 /// The image has no tree; it could not be copied.
@@ -119,7 +119,7 @@ pub(super) fn base(plan: &Plan, host: &Host, root: &Root) -> Result<Option<PathB
         return Ok(Some(copy));
     }
     let partial = host.work.join(format!("lxc-base-{digest}-{owner}.part"));
-    // Left by a process that did not come to its end.
+    // An interrupted process has left it.
     if partial.exists() {
         fs::remove_dir_all(&partial).map_err(PlatformError::io("remove a partial copy"))?;
     }
@@ -139,8 +139,8 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves every owner by `first`. Capabilities of files are lost, as `chown(2)` says; set-user-ID
-/// stays.
+/// Adds `first` to every owner. Files lose their capabilities, as `chown(2)` says; their
+/// set-user-ID bits are set again.
 fn shift_owners(path: &Path, first: u32) -> io::Result<()> {
     let metadata = path.symlink_metadata()?;
     lchown(path, Some(first + metadata.uid()), Some(first + metadata.gid()))?;
@@ -187,7 +187,7 @@ impl Rootfs {
                 made.map_owners(plan);
             }
             (Some(base), Kind::Overlay) => {
-                // LXC takes the directory `work` beside the upper one for what the kernel needs.
+                // LXC uses `work` beside the upper directory as the kernel's work directory.
                 let [upper, _] = layers(plan, host, directory)?;
                 made.path = format!("overlay:{}:{}", base.display(), upper.display());
             }
@@ -196,7 +196,7 @@ impl Rootfs {
         Ok(made)
     }
 
-    /// The kernel shows the files of a mapped container with the owners that they have on the host.
+    /// Has the kernel show a mapped container its files with the owners that they have on the host.
     fn map_owners(&mut self, plan: &Plan) {
         if plan.mapped.is_some() {
             self.options.push("idmap=container");
@@ -213,8 +213,7 @@ impl Rootfs {
             let own = root.skeleton.join(".weighbridge");
             vec![bind(&own, Path::new("/.weighbridge"), true), GuestMount::Scratch("/tmp".into())]
         } else if plan.mapped.is_some() {
-            // Mounts below one that a user namespace inherits cannot be left out, so each brings
-            // its own.
+            // Binds take along the mounts below, which a user namespace cannot leave out.
             mounts::whole(root)
         } else {
             mounts::of_root(root).map_err(PlatformError::io("read the host's mounts"))?
@@ -262,7 +261,7 @@ impl Rootfs {
     }
 }
 
-/// Of the directories below the run's work directory that hold a guest's storage.
+/// Returns the name of a guest's storage below the run's work directory, for [`Storage::make`].
 pub(super) fn storage_name(request: &GuestRequest) -> String {
     format!("lxc-{}", request.instance)
 }
@@ -271,7 +270,7 @@ fn bind(source: &Path, target: &Path, read_only: bool) -> GuestMount {
     GuestMount::Bind(weigh_images::Bind { source: source.into(), target: target.into(), read_only })
 }
 
-/// A mount as LXC takes it. `create`: its mount point may have to be made, which LXC does.
+/// Returns a mount as LXC takes it. `create`: LXC makes the mount point if it does not exist.
 fn entry(mount: &GuestMount, plan: &Plan, host: &Host, create: bool) -> Result<String> {
     let target = mount.target().strip_prefix("/").unwrap_or(mount.target());
     let (source, kind, mut options, is_file) = match mount {
@@ -297,7 +296,7 @@ fn overlay(target: &str, lower: &Path, upper: &Path, work: &Path) -> String {
     format!("overlay {target} overlay lowerdir={lower},upperdir={upper},workdir={work} 0 0")
 }
 
-/// Empty directories `upper` and `work` for an overlay, which belong to the container's root.
+/// Makes empty directories `upper` and `work` for an overlay, which belong to the container's root.
 fn layers(plan: &Plan, host: &Host, below: &Path) -> Result<[PathBuf; 2]> {
     let all = [below.join("upper"), below.join("work")];
     for path in &all {
@@ -318,9 +317,9 @@ fn give(plan: &Plan, paths: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// The root of a mapped container is an ordinary user of the host, who must come to what it mounts.
+/// Lets the root of a mapped container, who is an ordinary user of the host, reach what it mounts.
 fn enterable(plan: &Plan, host: &Host, path: &Path) -> Result<()> {
-    plan.mapped.map_or(Ok(()), |first| admit(host, first, path.parent().unwrap_or(path)))
+    plan.mapped.map_or(Ok(()), |first| grant_traverse(host, first, path.parent().unwrap_or(path)))
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use weigh_images::Mount;
 
-/// First user on the host and number of users of a container with users of its own: above those
-/// that systemd-nspawn picks from itself (`systemd-nspawn(1)`, `--private-users=pick`), and
-/// nobody's.
+/// First user ID on the host and number of users of a mapped container: above those that
+/// systemd-nspawn itself picks from (`systemd-nspawn(1)`, `--private-users=pick`), and used by
+/// nobody.
 const USERS: &str = "1879113728:65536";
 
-/// What is the same for all: no registration, no unit of its own, nothing written into the image,
-/// no word but from the guest.
+/// The options that all containers have: no registration, no unit of its own, nothing written into
+/// the image, no output but the guest's.
 const COMMON: [&str; 7] = [
     "--quiet",
     "--register=no",
@@ -47,7 +47,8 @@ pub(super) fn line(
     }
     if setting(platform, environment, "user") == "mapped" {
         line.push(format!("--private-users={USERS}").into());
-        // Its files stay the host's: it sees them as those of nobody. A copy is made its own.
+        // The files stay the host's, and the container sees them as nobody's. A copy is given to
+        // the container's users.
         let ownership = if root.full { "chown" } else { "off" };
         line.push(format!("--private-users-ownership={ownership}").into());
     }
@@ -73,7 +74,7 @@ pub(super) fn line(
                 Mount::Bind(of_image) => {
                     line.push(bind(of_image.read_only, &of_image.source, &of_image.target))
                 }
-                // These two it makes itself.
+                // systemd-nspawn makes these two itself.
                 Mount::Scratch(path) if [Path::new("/tmp"), Path::new("/run")].contains(&path) => {}
                 Mount::Scratch(path) if path == target && on_disk.is_some() => {}
                 Mount::Scratch(path) => line.push(tmpfs(path)),
@@ -110,7 +111,7 @@ fn bind(read_only: bool, source: &Path, target: &Path) -> OsString {
     option
 }
 
-/// A colon in a path, and a backslash, need a backslash before them (`systemd-nspawn(1)`,
+/// Escapes a path: a colon or a backslash needs a backslash before it (`systemd-nspawn(1)`,
 /// `--bind=`).
 fn escaped(path: &Path) -> OsString {
     let mut bytes = Vec::new();

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::command::Invocation;
 
-/// For a copy of a whole system.
+/// The deadline for a copy of a whole system.
 const COPY_DEADLINE: Duration = Duration::from_secs(120);
 
-/// By this file systemd empties `/tmp` while it comes up, which is empty anyway, and may take what
-/// the probe was given to put there.
+/// The file that makes systemd empty `/tmp` while it comes up. `/tmp` is empty anyway, and systemd
+/// might remove what the probe puts there.
 const CLEANING: &str = "/usr/lib/tmpfiles.d/tmp.conf";
 
-/// What a container is given as its root, and what has to be done for it.
+/// The root of a container, and what has to be done for it.
 pub(super) struct Root {
     pub(super) path: PathBuf,
     /// Whether it has an init that is to be booted.
@@ -25,19 +25,19 @@ pub(super) struct Root {
     pub(super) options: &'static [&'static str],
     /// A file of the image that is hidden, absolute in the guest.
     pub(super) hidden: Option<&'static str>,
-    /// What goes with the guest.
+    /// A directory that is removed with the guest.
     pub(super) directory: Option<PathBuf>,
 }
 
 impl Root {
     /// The root of a single program: the skeleton, in which systemd-nspawn itself mounts the rest.
     pub(super) fn single(root: &weigh_images::Root) -> Result<Self> {
-        // It takes only what looks like a system.
+        // systemd-nspawn accepts only what looks like a system.
         make(&root.skeleton.join("usr"))?;
         Ok(Self {
             path: root.skeleton.clone(),
             full: false,
-            // Else it would add what a system usually has to a directory that is shared by guests.
+            // Otherwise it would add what a system usually has to a directory that guests share.
             mounts: vec![own_state(), OwnMount::ReadOnly(root.skeleton.clone())],
             options: &[],
             hidden: None,
@@ -45,7 +45,7 @@ impl Root {
         })
     }
 
-    /// The root of a system: how it is had from the image is what `word` says.
+    /// Makes the root of a system from the image, in the way that `word` says.
     ///
     /// # Errors
     /// The image is no whole system; a directory could not be made or copied.
@@ -97,7 +97,7 @@ impl Root {
     }
 }
 
-/// Where systemd-nspawn keeps locks and what it hands to containers.
+/// Returns the mount of the directory for systemd-nspawn's locks and what it hands to containers.
 fn own_state() -> OwnMount {
     OwnMount::state_of(Path::new("/run/systemd"))
 }

@@ -48,8 +48,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes that a command begins; not so in a frozen guest, which a real one would answer with
-    /// silence.
+    /// Notes that a command begins. Returns `false` in a frozen guest; a real one would not answer.
     fn begin(&self) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.running = !state.frozen;
@@ -78,7 +77,8 @@ struct Probe<'a> {
     fake: &'a Fake,
     shared: &'a Shared,
     noise: Noise,
-    /// Of the ways there and back: apart, so that a slow channel does not change the times.
+    /// Noise of the times that messages are under way, apart from `noise` so that a slow channel
+    /// does not change the times of commands.
     ways: Noise,
     /// The host's clock when the guest began, nanoseconds.
     began_ns: u64,
@@ -152,7 +152,7 @@ impl Probe<'_> {
         (host_ns.saturating_sub(self.began_ns) as f64 * self.script.clock) as u64
     }
 
-    /// Lets the time pass that a message is under way. Pieces of output travel with the answer that
+    /// Waits as long as a message is under way. Pieces of output travel with the answer that
     /// follows them.
     fn travel(&mut self, answer: bool) {
         let way = self.script.way(answer, &mut self.ways);
@@ -213,7 +213,7 @@ impl Probe<'_> {
 
     fn run(&mut self, id: u32, command: &Command) -> Option<()> {
         if self.running.is_some() {
-            return self.refuse(id, "a command runs already", Errno::BUSY);
+            return self.refuse(id, "a command is running already", Errno::BUSY);
         }
         if !self.shared.begin() {
             return self.refuse(id, "the guest is frozen; thaw it before a command", Errno::AGAIN);

@@ -20,21 +20,21 @@ pub(super) enum Fault {
     Missing,
     /// The command runs until it is killed.
     Hang,
-    /// The guest answers nothing any more.
+    /// The guest stops answering.
     Mute,
     /// The guest is gone.
     Die,
 }
 
-/// The keys, read.
+/// The parsed keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Script {
     pub(super) time: Duration,
     pub(super) real: bool,
     pub(super) refuses_to_launch: bool,
-    /// How long its start is said to take; the real time when absent.
+    /// How long the guest's start is said to take; the real time when absent.
     launch_time: Option<Duration>,
-    /// The guest says that it runs on a boot of its own.
+    /// The guest says that it has its own boot.
     pub(super) own_kernel: bool,
     /// Rate of the guest's clock.
     pub(super) clock: f64,
@@ -109,33 +109,33 @@ impl Script {
         })
     }
 
-    /// What goes wrong with the command of this number in its instance. Without `at` and `every`
-    /// the first one.
+    /// Returns what goes wrong with the command of this number in its instance. Without `at` and
+    /// `every` it is the first command.
     pub(super) fn fault(&self, command: u64) -> Option<Fault> {
         let at = self.at.or(if self.every.is_none() { Some(0) } else { None });
         let periodic = self.every.is_some_and(|every| every > 0 && (command + 1).is_multiple_of(every));
         self.fault.filter(|_| at == Some(command) || periodic)
     }
 
-    /// Whether the guest's clock is one of its own.
+    /// Whether the guest has its own clock.
     pub(super) fn has_own_clock(&self) -> bool {
         self.own_kernel || self.clock != 1.0
     }
 
-    /// How long the next request, or the next answer, is under way.
+    /// Returns how long the next request, or the next answer, is under way.
     pub(super) fn way(&self, answer: bool, noise: &mut Noise) -> Duration {
         let way = if answer { self.back } else { self.there };
         if self.jitter.is_zero() { way } else { way + self.jitter.mul_f64(noise.uniform()) }
     }
 
-    /// What the coming up of this guest is said to take, with the noise and the effect that
+    /// Returns how long the start of this guest is said to take, with the noise and the effect that
     /// commands have.
     pub(super) fn launch_time(&self, noise: &mut Noise) -> Option<Duration> {
         let time = self.launch_time?;
         Some(time.mul_f64((1.0 + self.effect) * (self.sd * noise.normal()).exp()))
     }
 
-    /// The time that a command takes.
+    /// Returns the time that a command takes.
     pub(super) fn duration(&self, run: &str, noise: &mut Noise) -> Duration {
         let drift = drift_of_next_command(run, self.drift, self.seed);
         self.time.mul_f64((1.0 + self.effect) * (self.sd * noise.normal() + drift).exp())
@@ -144,16 +144,16 @@ impl Script {
 
 fn wrong(environment: &EnvironmentSpec, key: &str, what: &str, example: &str) -> SpecError {
     let value = environment.get(key).unwrap_or_default();
-    let message = format!("{key} is {what}, `{value}` is not");
+    let message = format!("{key} must be {what}, not `{value}`");
     environment.value_error(key, message, format!("as in `{key}={example}`"))
 }
 
-/// Normal numbers from a seed.
+/// Random numbers from a seed.
 #[derive(Debug)]
 pub(super) struct Noise(Pcg64);
 
 impl Noise {
-    /// Every environment and instance has its own.
+    /// Makes the numbers of one environment and instance, which differ from those of others.
     pub(super) fn new(seed: u64, environment: &str, instance: u64) -> Self {
         // FNV-1a: stable over versions of Rust, unlike the standard library's hasher.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -168,7 +168,7 @@ impl Noise {
         ((self.0.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Box and Muller (1958).
+    /// Returns a normally distributed number (Box and Muller, 1958).
     fn normal(&mut self) -> f64 {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
@@ -201,7 +201,7 @@ impl Drift {
         Some(Self::Autoregressive { rho, sd: number(sd)? })
     }
 
-    /// The next logarithm after `last`, for command number `count`.
+    /// Returns the next logarithm after `last`, for command number `count`.
     fn next(self, count: u64, last: f64, noise: &mut Noise) -> f64 {
         match self {
             Self::None => 0.0,
@@ -227,7 +227,7 @@ struct Shared {
 
 static RUNS: Mutex<BTreeMap<String, Shared>> = Mutex::new(BTreeMap::new());
 
-/// The logarithm of the drift at the run's next command, counted over all its environments.
+/// Returns the logarithm of the drift at the run's next command, counted over all its environments.
 fn drift_of_next_command(run: &str, drift: Drift, seed: u64) -> f64 {
     // Nothing is left half done when a holder panics: the numbers are only ever appended.
     let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);

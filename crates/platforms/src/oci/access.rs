@@ -1,4 +1,4 @@
-//! How clients reach the guests of an engine, over what the engine itself makes of the network.
+//! How clients reach the guests of an engine, over the network that the engine makes.
 
 use crate::helpers::fnv_1a;
 use crate::network::NetworkEnd;
@@ -17,7 +17,7 @@ pub(crate) struct Access {
     client: Option<Client>,
     /// The engine's bridge.
     bridge: Option<String>,
-    /// Where clients on another machine reach the host, and the way to the guest that they have
+    /// The address at which clients on another machine reach the host, and their way to the guest
     /// through its firewall.
     outside: Option<Ipv4Addr>,
     opening: Option<FirewallOpening>,
@@ -28,8 +28,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// What has to be there before the engine makes the container. `word` is the value of `net`;
-    /// `accept` the engine's bridge, where its own rules do not let published ports through every
+    /// Makes what has to exist before the engine makes the container. `word` is the value of `net`;
+    /// `accept` is the engine's bridge, if its own rules do not let published ports through every
     /// firewall.
     ///
     /// # Errors
@@ -56,9 +56,9 @@ impl Access {
         Ok(access)
     }
 
-    /// The host's address at which the engine publishes ports, and which ports: for a client
-    /// elsewhere one that is this guest's alone, so that the port keeps its number; for a proxy the
-    /// loopback interface, with numbers that are free.
+    /// Returns the host's address at which the engine publishes ports, and the ports. For a client
+    /// elsewhere the address is this guest's alone, so that the ports keep their numbers; for a
+    /// proxy it is the loopback interface, with numbers that are free.
     pub(crate) fn published(&self) -> Option<(Ipv4Addr, &[u16])> {
         let address = match self.word.as_str() {
             "nat" => self.translated()?,
@@ -68,14 +68,14 @@ impl Access {
         Some((address, &self.publish))
     }
 
-    /// The host's address whose packets are translated to the guest.
+    /// Returns the host's address whose packets are translated to the guest.
     fn translated(&self) -> Option<Ipv4Addr> {
         let outside = self.outside.filter(|_| !self.publish.is_empty());
         outside.or_else(|| self.client.as_ref()?.published())
     }
 
-    /// What has to be there once the container runs: its address, the ports that a proxy listens
-    /// on, and a client on its bridge.
+    /// Completes the access once the container runs: notes its address and the ports that a proxy
+    /// listens on, and makes a client on its bridge.
     ///
     /// # Errors
     /// The client's network could not be made.
@@ -107,7 +107,7 @@ impl NetworkEnd for Access {
         let from = || self.client.as_ref().and_then(Client::namespace).map(Into::into);
         let (address, port, from) = match self.word.as_str() {
             "host" => (Ipv4Addr::LOCALHOST.into(), port, None),
-            // Without a client of its own, from the host, which is on the bridge.
+            // Without its own client, the guest is reached from the host, which is on the bridge.
             "bridge" => (self.address?, port, from()),
             "nat" if self.publish.contains(&port) => (self.translated()?.into(), port, from()),
             "proxy" => (Ipv4Addr::LOCALHOST.into(), *self.proxied.get(&port)?, None),
@@ -120,8 +120,8 @@ impl NetworkEnd for Access {
         self.client.as_ref().map(|client| client.hops(self.bridge.as_deref())).unwrap_or_default()
     }
 
-    /// Takes the client away, unless other guests have it too. It goes before the container: the
-    /// engine takes its bridge away with the last that is on it.
+    /// Removes the client, unless other guests have it too. The client goes before the container,
+    /// because the engine removes its bridge with the last that is on it.
     fn detach(&mut self) -> Result<()> {
         let closed = self.opening.as_mut().map_or(Ok(()), FirewallOpening::close);
         self.client.as_mut().map_or(Ok(()), Client::remove).and(closed).map_err(failed)
@@ -132,12 +132,12 @@ fn run(host: &Host) -> Run<'_> {
     Run { ledger: &host.ledger, name: &host.run, work: &host.work }
 }
 
-/// An error of the networks as one of the platform.
+/// Converts an error of the networks into one of the platform.
 pub(crate) fn failed(error: NetworkError) -> PlatformError {
     PlatformError::io("make the network of a guest's client")(std::io::Error::other(error))
 }
 
-/// A number that stands for words where names are short.
+/// Returns a hash of words, for names that must be short.
 pub(crate) fn number_of(words: &[&OsStr]) -> u64 {
     fnv_1a(words.iter().flat_map(|word| word.as_bytes()).copied())
 }

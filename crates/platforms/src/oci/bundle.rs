@@ -12,8 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use weigh_images::Root;
 
-/// What a container may do: the set that Docker gives, so that the platforms differ in their
-/// runtime and not in this.
+/// The capabilities of a container: the set that Docker gives, so that the platforms differ in
+/// their runtime and not in this.
 const CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -30,7 +30,7 @@ const CAPABILITIES: [&str; 14] = [
     "CAP_SETUID",
     "CAP_SYS_CHROOT",
 ];
-/// Likewise the parts of the kernel's file systems that are hidden or read-only.
+/// The parts of the kernel's file systems that are hidden or read-only, also as Docker has them.
 const MASKED: [&str; 9] = [
     "/proc/acpi",
     "/proc/asound",
@@ -44,19 +44,19 @@ const MASKED: [&str; 9] = [
 ];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// What one container is to be.
+/// The description of one container.
 pub(crate) struct Container<'a> {
     pub(crate) root: &'a Root,
-    /// Absolute, below the mount points of the control groups.
+    /// Absolute path below the mount points of the control groups.
     pub(crate) cgroup: &'a Path,
     pub(crate) cpus: &'a [u32],
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) network: Network<'a>,
     pub(crate) storage: &'a Storage,
     pub(crate) binds: Binds,
-    /// Its root is nobody outside, [`MAPPED`].
+    /// Whether its root is an ordinary user outside, [`MAPPED`].
     pub(crate) mapped: bool,
-    /// A filter of system calls.
+    /// Whether it has a filter of system calls.
     pub(crate) filtered: bool,
 }
 
@@ -65,9 +65,9 @@ pub(crate) struct Container<'a> {
 pub(crate) enum Binds {
     /// One by one, each without the mounts below it.
     Single,
-    /// With all mounts below, with this word for "read-only". A runtime that binds in a user
-    /// namespace can do nothing else: there the kernel gives no part of a tree away that something
-    /// may be hidden below (`mount_namespaces(7)`, locked mounts).
+    /// With all mounts below, and with this word for "read-only". A runtime that binds in a user
+    /// namespace can do nothing else: there the kernel refuses to bind a part of a tree alone,
+    /// because that could uncover what a mount hides (`mount_namespaces(7)`, locked mounts).
     Whole(&'static str),
 }
 
@@ -78,14 +78,14 @@ pub(crate) enum Network<'a> {
     Own,
     /// The host's.
     Host,
-    /// One that is there.
+    /// An existing one.
     At(&'a Path),
 }
 
 /// Writes `config.json` into a new directory.
 ///
 /// # Errors
-/// Those of the file system, and of reading the host's mount table.
+/// The directory cannot be written, or the host's mount table cannot be read.
 pub(crate) fn write(directory: &Path, container: &Container<'_>) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut mounts = match container.binds {
@@ -96,14 +96,14 @@ pub(crate) fn write(directory: &Path, container: &Container<'_>) -> io::Result<(
         GuestMount::Scratch(target) => {
             *container.storage == Storage::Tmpfs || target != Path::new(Storage::TARGET)
         }
-        // Some runtimes open what they have bound, which who is nobody on the host may not.
+        // Some runtimes open what they have bound, which a mapped root may not do if it is closed.
         GuestMount::Bind(bind) => !container.mapped || is_open(&bind.source),
     });
     let config = config(container, &mounts);
     fs::write(directory.join("config.json"), serde_json::to_vec_pretty(&config)?)
 }
 
-/// Whether all users of the host may look at a file or into a directory.
+/// Whether all users of the host may read a file, or list and enter a directory.
 fn is_open(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| {
         let wanted = if found.is_dir() { 0o005 } else { 0o004 };
@@ -112,7 +112,7 @@ fn is_open(path: &Path) -> bool {
 }
 
 fn config(container: &Container<'_>, of_root: &[GuestMount]) -> Value {
-    // What lies below the storage comes after it: a user's directory, maybe.
+    // Mounts below the storage, such as a user's directory, come after it.
     let (stored, first): (Vec<_>, Vec<_>) = of_root.iter().partition(|mount| Storage::holds(mount.target()));
     let of_root = |of_root: &&GuestMount| mount(of_root, container.binds);
     let mounts: Vec<Value> = kernel_mounts(container)
@@ -134,7 +134,7 @@ fn config(container: &Container<'_>, of_root: &[GuestMount]) -> Value {
             },
             "noNewPrivileges": false,
         },
-        // The skeleton is every guest's: nothing may be written into it.
+        // All guests share the skeleton: nothing may be written into it.
         "root": {"path": container.root.skeleton, "readonly": true},
         "hostname": "weighbridge",
         "mounts": mounts,
@@ -170,7 +170,7 @@ fn namespaces(container: &Container<'_>) -> Vec<Value> {
     namespaces
 }
 
-/// What lies behind the guest's `/var/tmp`, where that is no scratch mount.
+/// Returns the mount of the guest's `/var/tmp`, unless that is a scratch mount.
 fn storage(container: &Container<'_>) -> Option<Value> {
     match container.storage {
         Storage::Tmpfs => None,
@@ -186,8 +186,8 @@ fn storage(container: &Container<'_>) -> Option<Value> {
                 "nosuid".into(),
                 "nodev".into(),
             ];
-            // Without it the kernel notes what it has to in attributes that only the host's root
-            // may write.
+            // Without it the kernel keeps the overlay's metadata in attributes that only the host's
+            // root may write.
             options.extend(container.mapped.then(|| "userxattr".to_string()));
             Some(
                 json!({"destination": Storage::TARGET, "type": "overlay", "source": "overlay", "options": options}),
@@ -211,7 +211,7 @@ fn resources(container: &Container<'_>) -> Value {
 
 fn kernel_mounts(container: &Container<'_>) -> Vec<Value> {
     let mount = |kind: &str, target: &str, options: &[&str]| json!({"destination": target, "type": kind, "source": kind, "options": options});
-    // Only who owns the network namespace may mount this one.
+    // Only the owner of the network namespace may mount a sysfs.
     let sys = if container.mapped && container.network != Network::Own {
         json!({"destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "nosuid", "noexec", "nodev", "ro"]})
     } else {

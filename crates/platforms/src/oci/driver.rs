@@ -1,4 +1,4 @@
-//! The one driver of all runtimes. In what they differ is data.
+//! The driver of all runtimes. Their differences are data.
 
 use super::bundle::Binds;
 use super::guest::StartFrom;
@@ -13,9 +13,9 @@ use serde_json::Value;
 use std::path::Path;
 use weigh_model::EnvironmentSpec;
 
-/// What tells one runtime from another.
+/// The differences between runtimes.
 pub(crate) struct Kind {
-    /// Its name is that of the program as well, and of Debian's package.
+    /// Its name is also that of the program and of Debian's package.
     pub(crate) about: About,
     /// [`Capabilities::implies`].
     pub(crate) implies: &'static [(&'static str, &'static str)],
@@ -25,10 +25,9 @@ pub(crate) struct Kind {
     pub(crate) refuses_hybrid: bool,
     /// A directory of the host that it must find empty because of an environment's keys.
     pub(crate) emptied: fn(&EnvironmentSpec) -> Option<&'static str>,
-    /// What stands before every command because of an environment's keys.
+    /// The options before every command that an environment's keys ask for.
     pub(crate) flags: fn(&EnvironmentSpec) -> Vec<String>,
-    /// Whether an environment takes hardware that must be proven before a plan is made, and what it
-    /// is that is proven then.
+    /// Hardware that an environment needs and that must be proven before a plan is made.
     pub(crate) to_prove: fn(&EnvironmentSpec) -> Option<&'static str>,
     /// How it saves guests.
     pub(crate) saving: Saving,
@@ -39,7 +38,7 @@ pub(crate) struct Kind {
 pub(crate) enum Saving {
     /// By the program CRIU, which it runs.
     Criu,
-    /// By CRIU as a library, which it was built with or not.
+    /// By CRIU as a library, if it was built with it.
     CriuLibrary,
     /// By itself.
     Itself,
@@ -105,7 +104,7 @@ impl Platform for Oci {
                     missing @ PlatformError::Missing { .. } => missing,
                     error => PlatformError::missing(
                         format!("{what} ({})", super::with_causes(&error)),
-                        "leave the key away, and the platform's default does without",
+                        "leave the key out; the platform's default does without it",
                     ),
                 })?;
         }

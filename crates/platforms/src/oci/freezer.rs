@@ -13,7 +13,7 @@ use weigh_host::cgroup;
 pub(crate) struct Freezer(cgroup::Freezer);
 
 impl Freezer {
-    /// The group of a process, when it is the container's and may be written to.
+    /// Returns the group of a process, if it is the container's and may be written to.
     pub(crate) fn of(pid: u32, container: &str) -> Option<Self> {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let found = Self::find(&groups, container, &fs::read_to_string("/proc/self/mountinfo").ok()?)?;
@@ -45,7 +45,7 @@ impl Freezer {
             } else {
                 name == "cgroup" && options.split(',').any(|option| option == "freezer")
             };
-            // The root of the mount is the root of the hierarchy, or the paths would not fit.
+            // The root of the mount must be the root of the hierarchy, or the paths would not fit.
             let mut place = place.split(' ').skip(3);
             (wanted && place.next()? == "/").then(|| place.next())?
         })?;
@@ -61,7 +61,7 @@ impl Freezer {
         if frozen { self.0.freeze() } else { self.0.thaw() }
     }
 
-    /// What freezes the container quickly and often.
+    /// Returns the group's freezer, for freezing the container quickly and often.
     pub(crate) fn group(&self) -> cgroup::Freezer {
         self.0.clone()
     }

@@ -5,7 +5,7 @@ use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::common_keys::Storage;
 use crate::guest::{Backend, CoreGuest, GuestCore, platform_change};
-use crate::mapped::{MAPPED, admit};
+use crate::mapped::{MAPPED, grant_traverse};
 use crate::process_tracker::ended_children_cpu_ns;
 use crate::{GuestRequest, Host, PlatformError, Result, network};
 use std::fs;
@@ -19,17 +19,17 @@ use weigh_host::command::Running;
 use weigh_host::ledger::Change;
 use weigh_network::Mode;
 
-/// From the start of the runtime to the probe's hello; a loaded machine may need a second.
+/// How long the runtime may take from its start to the probe's hello; 1 s on a loaded machine.
 const HELLO_DEADLINE: Duration = Duration::from_secs(15);
-/// For the probe to end when it is asked to.
+/// How long the probe may take to end when it is asked to.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
-/// For the runtime to take a container away whose processes have ended.
+/// How long the runtime may take to remove a container whose processes have ended.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Of a run's name that is part of its containers' names, bytes.
+/// The longest name of a run that is part of its containers' names, bytes.
 const LONGEST_RUN: usize = 40;
 
-/// What the keys of an environment say of its guests, in their words.
+/// What the keys of an environment say of its guests.
 pub(super) struct ContainerOptions<'a> {
     pub(super) network: &'a str,
     pub(super) storage: &'a str,
@@ -50,7 +50,7 @@ pub(super) enum StartFrom<'a> {
 /// Starts a container and returns when its probe has said hello.
 ///
 /// # Errors
-/// It did not come up; what was made is undone.
+/// The container did not come up; what was made is undone.
 pub(super) fn launch(
     runtime: Runtime,
     host: &Host,
@@ -62,7 +62,7 @@ pub(super) fn launch(
     let mut core = GuestCore { name, ..GuestCore::new(runtime.platform, host, request) };
     let cgroup_name = core.group_name(host);
     if options.mapped {
-        admit(host, MAPPED.0, &request.root.skeleton)?;
+        grant_traverse(host, MAPPED.0, &request.root.skeleton)?;
     }
     let storage = storage(host, request, options, &core.short_name)?;
     let network = network::of_guest(host, request, options.network)?;
@@ -85,8 +85,8 @@ pub(super) fn launch(
     bundle::write(&bundle, &container).map_err(PlatformError::at("write the bundle", &bundle))?;
     record_controllers(host)?;
     let limits = Limits { cpus: request.cpus.clone(), memory_bytes: request.memory_bytes };
-    // Recorded after its control group, so that after a crash it is undone before: the runtime is
-    // gone then, and cannot put anything into the group any more.
+    // Recorded after its control group, and so undone before it after a crash: then the runtime is
+    // gone and cannot put anything into the group any more.
     let container = platform_change(runtime.platform, "container", &core.name, runtime.detail(&cgroup_name));
     let (cgroup, entries) =
         host.hierarchy.create_with(&host.ledger, &cgroup_name, &limits, vec![container])?;
@@ -101,7 +101,7 @@ pub(super) fn launch(
     })
 }
 
-/// Name of a container, unique on this host. That of a run whose name is long tells it by a hash:
+/// Returns the name of a container, unique on this host. A hash replaces a long name of a run:
 /// runsc makes a socket of the name, and the path of a socket has little room (`unix(7)`).
 fn container_id(run: &str, instance: u64) -> String {
     if run.len() <= LONGEST_RUN {
@@ -112,7 +112,7 @@ fn container_id(run: &str, instance: u64) -> String {
     format!("weighbridge-{:016x}-{instance}", hasher.finish())
 }
 
-/// The directories behind the guest's storage, and the place in its root where they are mounted.
+/// Makes the directories of the guest's storage, and their mount point in its root.
 fn storage(
     host: &Host,
     request: &GuestRequest,
@@ -126,12 +126,12 @@ fn storage(
     }
     let target = Storage::TARGET.trim_start_matches('/');
     if !request.root.binds.iter().any(|bind| Path::new(Storage::TARGET).starts_with(&bind.target)) {
-        // Other guests that are made from the same root find an empty directory more.
+        // Other guests with the same root get one more empty directory.
         fs::create_dir_all(request.root.skeleton.join(target))
             .map_err(PlatformError::io(format!("make {} in the guest's root", Storage::TARGET)))?;
     }
     if let (true, Some(directory)) = (options.mapped, storage.directory()) {
-        admit(host, MAPPED.0, directory)?;
+        grant_traverse(host, MAPPED.0, directory)?;
     }
     if let (true, Storage::Overlay { lower, upper, work }) = (options.mapped, &storage) {
         for directory in [lower, upper, work] {
@@ -142,11 +142,11 @@ fn storage(
     Ok(storage)
 }
 
-/// With control groups of version 2 a runtime switches on every controller on the way down from the
-/// root: written down first.
+/// Records which controllers a runtime will switch on: in cgroup v2 it enables every controller on
+/// the way down from the root.
 ///
 /// # Errors
-/// Those of writing to the ledger.
+/// The ledger could not be written.
 pub(crate) fn record_controllers(host: &Host) -> Result<()> {
     if host.hierarchy.layout() != Layout::V2 {
         return Ok(());
@@ -181,8 +181,8 @@ impl OciContainer {
             command.arg("--bundle").arg(bundle).arg(&core.name),
             weigh_host::deadlines::scaled(HELLO_DEADLINE),
         )?;
-        // Processes that the runtime started to make the container; the runtime itself lives and is
-        // a helper.
+        // The CPU time of processes that the runtime started to make the container; the runtime
+        // itself still runs and is a helper.
         let used = core.program.as_ref().map_or(0, |monitor| ended_children_cpu_ns(monitor.pid()));
         core.launch_cpu_ns = vec![(format!("{} init", core.platform), used)];
         core.tracker.track(self.processes(core));

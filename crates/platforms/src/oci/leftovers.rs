@@ -1,9 +1,8 @@
-//! What a crash leaves of a container, and how another process takes it away.
+//! What a crash leaves of a container, and how another process removes it.
 //!
-//! The container's control group has a ledger entry of its own, made before the container's, so
-//! undone after it. What is undone here is what that does not reach: the runtime that waits outside
-//! of the group, which would go on to make a container when only the group were taken away, and
-//! files of the runtime outside of the run's work directory.
+//! The container's control group has its own ledger entry, made before the container's and so
+//! undone after it. This module undoes the rest: the runtime that waits outside of the group, which
+//! would go on making a container if only the group were removed, and the runtime's files.
 
 use crate::helpers::{has_argument, processes};
 use crate::{PlatformError, Result};
@@ -16,13 +15,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// For killed processes to be gone.
+/// How long killed processes may take to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Takes away what a crash left of a container, but for what its control group holds.
+/// Removes what a crash left of a container, except what its control group holds.
 ///
 /// # Errors
-/// What is still there.
+/// Something is still there.
 pub(super) fn undo(what: &str, id: &str, detail: &Value) -> Result<()> {
     let Some(state) = detail.get("state").and_then(Value::as_str).map(PathBuf::from) else {
         let unknown = format!("the ledger does not say where the {what} {id} is");
@@ -48,10 +47,10 @@ pub(super) fn is_known(state: &Path, id: &str) -> bool {
     files(state, id).iter().any(|path| path.symlink_metadata().is_ok())
 }
 
-/// Removes what a runtime wrote down of a container that is gone.
+/// Removes the runtime's files of a container that is gone.
 ///
 /// # Errors
-/// What could not be removed.
+/// Something could not be removed.
 pub(super) fn remove_files(state: &Path, id: &str) -> Result<()> {
     for path in files(state, id) {
         let removed = match path.symlink_metadata() {
@@ -69,9 +68,9 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Kills the processes of a runtime that serve a container: those that have its name, which no
-/// other container ever has, and the runtime's state directory (of containerd its socket) among
-/// their arguments. Those in the container's group may be frozen, and end when the group is undone.
+/// Kills the processes of a runtime that serve a container: those that have among their arguments
+/// its name, which no other container ever has, and the runtime's state directory (for containerd
+/// its socket). Those in the container's group may be frozen, and end when the group is undone.
 ///
 /// # Errors
 /// Some do not end.
@@ -82,7 +81,7 @@ pub(crate) fn kill_serving(state: &Path, id: &str, group: &str) -> Result<()> {
         for pid in serving(state, id) {
             let Some(number) = Pid::from_raw(pid.cast_signed()) else { continue };
             let Ok(handle) = pidfd_open(number, PidfdFlags::empty()) else { continue };
-            // Looked at again: from here on the handle means the process that is killed.
+            // Checked again: from here on the handle refers to the process that is killed.
             if serves(pid, state, id) {
                 outside += usize::from(!is_in(pid, group));
                 let _gone_meanwhile = pidfd_send_signal(handle, Signal::KILL);
@@ -112,8 +111,8 @@ fn is_in(pid: u32, group: &str) -> bool {
         .any(|path| path.trim_start_matches('/') == group)
 }
 
-/// A zombie has no arguments any more, and so serves nobody. Neither does a process of another
-/// user, who could start new ones for ever.
+/// Whether a process serves a container. A zombie has no arguments any more, and so serves none. A
+/// process of another user does not count, because that user could start new ones for ever.
 fn serves(pid: u32, state: &Path, id: &str) -> bool {
     let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
     if owner.ok() != Some(rustix::process::geteuid().as_raw()) {

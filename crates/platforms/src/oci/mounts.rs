@@ -1,10 +1,10 @@
 //! The mounts of a root as container runtimes and engines take them.
 //!
-//! A read-only bind made recursively leaves the mounts below it writable, unless runtime and kernel
-//! are new enough to say otherwise. So binds are made one by one: the image's entries, and below
-//! them the file systems that are mounted there and that belong to the system. A bind that is not
+//! A recursive read-only bind leaves the mounts below it writable, unless runtime and kernel are
+//! new enough to prevent that. So binds are made one by one: the image's entries, and below them
+//! the file systems that are mounted there and that belong to the system. A bind that is not
 //! recursive cannot show the mounts of other containers either, nor keep them from being unmounted,
-//! nor come to hold itself.
+//! nor contain itself.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -47,9 +47,8 @@ const NOT_SHOWN: [&str; 25] = [
 const ENGINES: [&str; 5] =
     ["/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/lxc", "/var/snap"];
 
-/// What the names of directories begin with, beside a run's work directory, where an engine keeps
-/// what is the run's alone. What it mounts there is no part of the host's root either, of whichever
-/// run it is.
+/// Prefix of the directories, beside a run's work directory, in which an engine keeps what is the
+/// run's alone. What any run's engine mounts there is no part of the host's root either.
 pub(crate) const OWN_STORE: &str = "weighbridge-engine";
 
 /// One mount of a guest.
@@ -76,16 +75,16 @@ pub(crate) fn scratch_mode(target: &Path) -> &'static str {
     if target.ends_with("tmp") { "1777" } else { "755" }
 }
 
-/// All mounts of a root in the order in which to make them.
+/// Returns all mounts of a root in the order in which to make them.
 ///
 /// # Errors
-/// Those of reading the host's mount table.
+/// The host's mount table cannot be read.
 pub(crate) fn of_root(root: &Root) -> io::Result<Vec<GuestMount>> {
     let table = fs::read("/proc/self/mountinfo")?;
     Ok(flatten(root, &mount_points(&table)))
 }
 
-/// The mounts of a root as the image has them, for binds that take along what is mounted below.
+/// Returns the mounts of a root as the image has them, for recursive binds.
 pub(crate) fn whole(root: &Root) -> Vec<GuestMount> {
     let mounts = root.mounts().into_iter().map(|mount| match mount {
         Mount::Bind(bind) => GuestMount::Bind(bind.clone()),
@@ -101,8 +100,8 @@ fn flatten(root: &Root, mounted: &BTreeSet<PathBuf>) -> Vec<GuestMount> {
         for point in mounted.iter().filter(|point| **point != bind.source) {
             let Ok(below) = point.strip_prefix(&bind.source) else { continue };
             let target = bind.target.join(below);
-            // One that is hidden by a mount of the root, at its place or above it, is not to be
-            // seen; one that cannot be looked at is not seen on the host either.
+            // A mount that is hidden by one of the root, at its place or above it, must stay
+            // hidden; one that cannot be accessed is not seen on the host either.
             let shown_by = target.ancestors().find(|above| of_root.contains(*above));
             if shown_by == Some(&bind.target)
                 && point.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file())
@@ -116,7 +115,7 @@ fn flatten(root: &Root, mounted: &BTreeSet<PathBuf>) -> Vec<GuestMount> {
     mounts
 }
 
-/// Where file systems are mounted that a guest should see (`proc_pid_mountinfo(5)`).
+/// Returns the mount points of the file systems that a guest should see (`proc_pid_mountinfo(5)`).
 fn mount_points(table: &[u8]) -> BTreeSet<PathBuf> {
     table
         .split(|byte| *byte == b'\n')
@@ -134,7 +133,7 @@ fn mount_points(table: &[u8]) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Every mount point of a mount table (`proc_pid_mountinfo(5)`), in its order.
+/// Returns every mount point of a mount table (`proc_pid_mountinfo(5)`), in its order.
 pub(crate) fn all_mount_points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
     let lines = table.split(|byte| *byte == b'\n');
     lines.filter_map(|line| {
@@ -143,7 +142,7 @@ pub(crate) fn all_mount_points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Space, tab, newline and backslash are written as a backslash and three octal digits.
+/// Decodes a field: blanks and backslashes are written as a backslash and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,8 +1,9 @@
 //! A root whose `/var/tmp` lies in the writable layer of the container, as it does for users who
 //! mount nothing there.
 //!
-//! An image's `/var` is mounted as a whole and read-only, and `/var/tmp` in it could be no part of
-//! the layer. Here its entries are mounted one by one instead, beside a `/var/tmp` of the skeleton.
+//! An image's `/var` is mounted as a whole and read-only, so that its `/var/tmp` could not be part
+//! of the layer. Here its entries are mounted one by one instead, beside a `/var/tmp` of the
+//! skeleton.
 
 use crate::common_keys::Storage;
 use std::fs;
@@ -13,14 +14,14 @@ use std::path::Path;
 use weigh_images::{Bind, Root};
 
 /// A root as it is, or laid out anew.
-pub(crate) enum Layered<'a> {
+pub(crate) enum RootLayout<'a> {
     /// As it is.
     Same(&'a Root),
     /// Laid out anew.
     Own(Box<Root>),
 }
 
-impl Deref for Layered<'_> {
+impl Deref for RootLayout<'_> {
     type Target = Root;
 
     fn deref(&self) -> &Root {
@@ -31,14 +32,14 @@ impl Deref for Layered<'_> {
     }
 }
 
-/// The root as it is, or with a `/var/tmp` in the layer; its new skeleton is made below `work`,
-/// once.
+/// Returns the root as it is, or with a `/var/tmp` in the layer; its new skeleton is made below
+/// `work`, once.
 ///
 /// # Errors
-/// Those of copying the skeleton and of reading `/var`.
-pub(crate) fn of<'a>(root: &'a Root, own: bool, work: &Path) -> io::Result<Layered<'a>> {
+/// The skeleton could not be copied, or `/var` could not be read.
+pub(crate) fn of<'a>(root: &'a Root, own: bool, work: &Path) -> io::Result<RootLayout<'a>> {
     if !own {
-        return Ok(Layered::Same(root));
+        return Ok(RootLayout::Same(root));
     }
     let mut new = root.clone();
     new.digest = format!("1a1e5{}", root.digest);
@@ -52,7 +53,7 @@ pub(crate) fn of<'a>(root: &'a Root, own: bool, work: &Path) -> io::Result<Layer
     };
     let partial = new.skeleton.with_extension("partial");
     if !new.skeleton.exists() {
-        // A crash between may have left a part.
+        // A crash may have left a partial copy.
         let _ = fs::remove_dir_all(&partial);
         copy(&root.skeleton, &partial)?;
         let target = partial.join("var/tmp");
@@ -68,11 +69,11 @@ pub(crate) fn of<'a>(root: &'a Root, own: bool, work: &Path) -> io::Result<Layer
         }
         fs::rename(&partial, &new.skeleton)?;
     }
-    // What the root has at such a place already lies over the entry: it hides it.
+    // What the root already has at such a place hides the entry.
     let is_free = |bind: &Bind| !root.binds.iter().any(|other| other.target == bind.target);
     let entries = entries.into_iter().filter(|(bind, kind)| *kind != Kind::Link && is_free(bind));
     new.binds.extend(entries.map(|(bind, _)| bind));
-    Ok(Layered::Own(Box::new(new)))
+    Ok(RootLayout::Own(Box::new(new)))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,7 @@ enum Kind {
     Link,
 }
 
-/// What is in the image's `/var`, but `tmp`.
+/// Returns what is in the image's `/var`, except `tmp`.
 fn entries(var: &Bind) -> io::Result<Vec<(Bind, Kind)>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(&var.source)? {

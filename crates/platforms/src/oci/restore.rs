@@ -1,8 +1,8 @@
 //! Saving guests and starting them again from what was saved.
 //!
-//! The channel is the container's standard streams. A runtime gives a restored container its own,
-//! so the pipes of the new guest take the place of those of the saved one, and the probe does not
-//! notice.
+//! The channel is the container's standard streams. A runtime passes its own streams to a restored
+//! container, so the pipes of the new guest take the place of those of the saved one, and the probe
+//! does not notice.
 
 use super::driver::Saving;
 use super::runtime::Runtime;
@@ -13,19 +13,20 @@ use std::time::Duration;
 use weigh_host::command::{Invocation, find_program};
 use weigh_model::EnvironmentSpec;
 
-/// For writing a guest's memory to a disk.
+/// How long writing a guest's memory to a disk may take.
 const SAVE_DEADLINE: Duration = Duration::from_secs(120);
-/// Older ones do not restore processes on kernels of today: they do not know how to place the vDSO.
+/// The first major version of CRIU that works. Older ones cannot restore processes on current
+/// kernels, because they do not know how to place the vDSO.
 const FIRST_CRIU: u32 = 4;
-/// What a runtime makes of a guest, in the directory given to [`save`].
+/// The runtime's image of a guest, in the directory given to [`save`].
 const IMAGE: &str = "image";
-/// What CRIU says of it, beside.
+/// CRIU's logs, beside the image.
 const CRIU_LOGS: &str = "criu";
 
-/// Whether guests can be saved and restored here.
+/// Checks that guests can be saved and restored here.
 ///
 /// # Errors
-/// Why not, as a clause.
+/// They cannot, with the reason as a clause.
 pub(super) fn possible(runtime: &Runtime, saving: Saving, environment: &EnvironmentSpec) -> Result<()> {
     let name = runtime.platform;
     if saving == Saving::Itself {
@@ -39,39 +40,39 @@ pub(super) fn possible(runtime: &Runtime, saving: Saving, environment: &Environm
     criu_is_usable(name, environment.get("criu").unwrap_or("criu"))
 }
 
-/// Whether there is a CRIU that knows kernels of today, for a platform that saves guests by it.
+/// Checks that there is a CRIU for current kernels, for a platform that saves guests by it.
 ///
 /// # Errors
-/// Why not, as a clause.
+/// There is none, with the reason as a clause.
 pub(crate) fn criu_is_usable(name: &str, criu: &str) -> Result<()> {
     let refused = |found: String| {
         let needed = format!("{name} needs CRIU of version {FIRST_CRIU} or later to save guests");
         PlatformError::CannotRestore(format!("{needed}, and {found}"))
     };
-    let program = find_program(criu).ok_or_else(|| refused("there is none here".into()))?;
+    let program = find_program(criu).ok_or_else(|| refused("none is installed here".into()))?;
     match version(&version_text(&program).map_err(|error| refused(error.to_string()))?) {
         Some((major, _)) if major >= FIRST_CRIU => Ok(()),
         Some((_, version)) => Err(refused(format!("{} is version {version}", program.display()))),
-        None => Err(refused(format!("{} does not tell its version", program.display()))),
+        None => Err(refused(format!("{} does not report its version", program.display()))),
     }
 }
 
-/// The version that `criu --version` tells: its first number, and all of it.
+/// Returns the version from the output of `criu --version`: its first number, and all of it.
 fn version(said: &str) -> Option<(u32, &str)> {
     let version = said.lines().find_map(|line| line.strip_prefix("Version:"))?.trim();
     let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
     Some((version[..digits].parse().ok()?, version))
 }
 
-/// For a platform that cannot save guests here.
+/// Returns the error of a platform that cannot save guests here.
 pub(super) fn missing(reason: String) -> PlatformError {
     PlatformError::Missing { what: format!("a way to save and restore guests ({reason})"), remedy: None }
 }
 
-/// Writes a guest to a directory. Its processes have ended then.
+/// Writes a guest to a directory, which ends its processes.
 ///
 /// # Errors
-/// What the runtime said.
+/// The runtime failed.
 pub(super) fn save(runtime: &Runtime, id: &str, directory: &Path, log: &Path) -> Result<()> {
     let image = directory.join(IMAGE);
     std::fs::create_dir_all(&image).map_err(PlatformError::at("make", &image))?;
@@ -80,7 +81,7 @@ pub(super) fn save(runtime: &Runtime, id: &str, directory: &Path, log: &Path) ->
     Ok(())
 }
 
-/// The beginning of the command that starts a guest from what was saved.
+/// Returns the beginning of the command that starts a guest from what was saved.
 pub(super) fn command(runtime: &Runtime, saved: &Path) -> Invocation {
     with_directories(runtime.command().arg("restore"), saved)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weigh_host::command::Invocation;
 use weigh_model::EnvironmentSpec;
 
-/// For any command of a runtime.
+/// The deadline of any command of a runtime.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
 
 /// One runtime, as one environment uses it.
@@ -20,7 +20,7 @@ pub(super) struct Runtime {
     pub(super) binary: PathBuf,
     /// Where it keeps its state.
     pub(super) state: PathBuf,
-    /// What stands before every command.
+    /// Options before every command.
     flags: Vec<String>,
     /// A mount of the host that it must not see.
     hidden: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    /// The runtime of an environment: the binary that its keys name, or the one that is installed.
+    /// Finds the runtime of an environment: the binary that its keys name, or the installed one.
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the remedy.
@@ -40,8 +40,7 @@ impl Runtime {
         let remedy = format!(
             "install it with `apt-get install {platform}`, or name the file with `{platform}:binary=PATH`"
         );
-        // Absolute: what goes into the ledger is undone by another process, maybe in another
-        // directory.
+        // Absolute, because it may run in another directory.
         let binary = common_keys::program(driver, environment, platform, &remedy)?;
         Ok(Self {
             platform,
@@ -67,15 +66,15 @@ impl Runtime {
         }
     }
 
-    /// What another process needs to undo a container that is in this control group.
+    /// Returns what another process needs to undo a container that is in this control group.
     pub(super) fn detail(&self, group: &str) -> Value {
         json!({"state": self.state, "group": group})
     }
 
-    /// Has the runtime take away what is left of a container whose processes have ended.
+    /// Has the runtime remove what is left of a container whose processes have ended.
     ///
     /// # Errors
-    /// Why it is still there.
+    /// Something of it is still there.
     pub(super) fn delete(&self, id: &str) -> Result<()> {
         if !super::leftovers::is_known(&self.state, id) {
             return Ok(());

@@ -12,9 +12,9 @@ const DENIED: &str = include_str!("denied-system-calls.txt");
 /// Flags of `clone(2)` that make namespaces: cgroup, mount, UTS, IPC, user, PID, network.
 const NAMESPACE_FLAGS: [u64; 7] =
     [0x0200_0000, 0x0002_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
-/// `personality(2)` without address space randomisation.
+/// The flag of `personality(2)` that turns address space randomisation off.
 const ADDR_NO_RANDOMIZE: u64 = 0x0040_0000;
-/// What may be asked of `personality(2)` to learn the present one.
+/// The argument of `personality(2)` that only queries the present one.
 const PERSONALITY_QUERY: u64 = 0xffff_ffff;
 
 /// Names of the calls that are denied whatever their arguments.
@@ -22,7 +22,7 @@ fn denied() -> impl Iterator<Item = &'static str> {
     DENIED.lines().filter_map(|line| line.split('#').next()?.split_whitespace().next())
 }
 
-/// `linux.seccomp` of a bundle.
+/// Returns `linux.seccomp` of a bundle.
 pub(super) fn filter() -> Value {
     let flag = |name: &str, flag: u64| {
         let argument = json!({"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"});
@@ -30,8 +30,8 @@ pub(super) fn filter() -> Value {
     };
     let mut calls = vec![
         json!({"names": denied().collect::<Vec<_>>(), "action": "SCMP_ACT_ERRNO", "errnoRet": libc::EPERM}),
-        // Its flags lie in memory, where no filter sees them: programs take clone then, as on a
-        // kernel without it.
+        // No filter sees its flags, which are in memory. So programs use clone instead, as on a
+        // kernel without clone3.
         json!({"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS}),
     ];
     calls.extend(NAMESPACE_FLAGS.map(|value| flag("clone", value)));
@@ -43,7 +43,7 @@ pub(super) fn filter() -> Value {
     let architectures: &[&str] = match std::env::consts::ARCH {
         "x86_64" => &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
         "aarch64" => &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
-        // The runtime takes its own.
+        // The runtime uses its own.
         _ => &[],
     };
     if !architectures.is_empty() {

@@ -1,34 +1,34 @@
-//! What a unikernel says on its console, and what follows from it.
+//! The output of a unikernel's console, and what follows from it.
 //!
-//! OSv tells its version, how long it took to boot and the command line that it executes, a line
-//! each; then the program speaks. There is one stream, and no status: `weigh-kernels` prints a line
-//! of JSON, which says whether its check passed, and a program that prints none has failed.
-//! (`loader.cc` and `core/app.cc` of OSv.)
+//! OSv prints its version, its boot time and the command line that it executes, a line each; then
+//! the program prints. There is one stream and no exit status. `weigh-kernels` prints a line of
+//! JSON, which says whether its check passed; a program that prints none has failed. (Source:
+//! `loader.cc` and `core/app.cc` of OSv.)
 
 use weigh_protocol::Status;
 
-/// What OSv prints before the first word of the program.
+/// What OSv prints just before it starts the program.
 const COMMAND_LINE: &str = "Cmdline:";
-/// What it prints of a program that it cannot execute.
+/// What OSv prints about a program that it cannot execute.
 const CANNOT: &str = "cannot execute";
-/// What `weigh-kernels` exits with when its check failed.
+/// Exit code of `weigh-kernels` when its check failed.
 const CHECK_FAILED: i32 = 3;
-/// What is kept of a console that says too much, bytes.
+/// How much of a console's output is kept, bytes.
 const KEPT: usize = 1 << 20;
 
-/// A console that is read while it speaks.
+/// A console that is read while the machine runs.
 #[derive(Debug, Default)]
 pub(super) struct Console {
     text: Vec<u8>,
-    /// When the program began, and when its result was there, host's monotonic clock, nanoseconds.
+    /// When the program began and its result arrived, on the host's monotonic clock, nanoseconds.
     began_ns: Option<u64>,
     result_ns: Option<u64>,
 }
 
 impl Console {
-    /// Takes what was read at a moment of the host's clock.
+    /// Takes bytes that were read at a given time of the host's clock.
     pub(super) fn hear(&mut self, bytes: &[u8], now_ns: u64) {
-        // A serial console ends its lines with both.
+        // A serial console ends its lines with CR and LF.
         self.text.extend(bytes.iter().filter(|byte| **byte != b'\r'));
         let excess = self.text.len().saturating_sub(KEPT);
         self.text.drain(..excess);
@@ -41,7 +41,7 @@ impl Console {
     }
 
     fn lines(&self) -> impl Iterator<Item = &[u8]> {
-        // The last piece is no line yet.
+        // The last piece is not a whole line yet.
         let end = self.text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         self.text[..end].split(|byte| *byte == b'\n')
     }
@@ -50,31 +50,31 @@ impl Console {
         self.lines().find(|line| line.starts_with(COMMAND_LINE.as_bytes()))
     }
 
-    /// The line of the program's result, where it is whole.
+    /// The line with the program's result, once it is complete.
     pub(super) fn result(&self) -> Option<&[u8]> {
         let is_result = |line: &&[u8]| line.starts_with(b"{") && value(line).is_some();
         self.lines().find(is_result)
     }
 
-    /// From the program's beginning to its result; `None` where either was not seen.
+    /// Time from the program's start to its result; `None` if either was not seen.
     pub(super) fn duration_ns(&self) -> Option<u64> {
         Some(self.result_ns?.saturating_sub(self.began_ns?))
     }
 
-    /// When the result was there.
+    /// When the result arrived.
     pub(super) fn result_ns(&self) -> Option<u64> {
         self.result_ns
     }
 
-    /// The version, as OSv's first line has it.
+    /// The version, from OSv's first line.
     pub(super) fn version(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.text).into_owned();
-        // Firmware may have left its own words on the line.
+        // Firmware may have printed something on the same line.
         let at = text.find("OSv v")?;
         Some(text[at..].lines().next()?.trim().into())
     }
 
-    /// How the program ended, as far as the console tells.
+    /// How the program ended, as far as the console shows.
     pub(super) fn status(&self) -> Status {
         let passed = self.result().and_then(value).and_then(|value| value["check"]["passed"].as_bool());
         Status::Exited(match passed {
@@ -84,7 +84,7 @@ impl Console {
         })
     }
 
-    /// Everything but the result, for people.
+    /// Everything but the result, for a human reader.
     pub(super) fn rest(&self) -> Vec<u8> {
         let result = self.result();
         let said = self.text.split(|byte| *byte == b'\n').filter(|line| Some(*line) != result);
@@ -109,7 +109,7 @@ fn value(line: &[u8]) -> Option<serde_json::Value> {
     Some(value)
 }
 
-/// Hears a console in pieces. For fuzzing.
+/// Feeds a console in pieces, for fuzzing.
 pub fn fuzz(said: &[u8]) {
     let mut console = Console::default();
     for (now_ns, piece) in (0..).zip(said.chunks(97)) {
@@ -162,7 +162,7 @@ mod tests {
         let console = heard(&[(BOOT, 1), (COMMAND, 2), (missing, 3)]);
         assert_eq!(console.status(), Status::Exited(1));
         assert!(console.complaint().contains("cannot execute /weigh-kernels"));
-        // Something that only looks like a result, and a result that was cut off.
+        // Lines that only look like a result, and a truncated result.
         for text in ["{\"a\":1}\r\n", "{not json}\r\n", RESULT.trim_end()] {
             assert!(heard(&[(COMMAND, 1), (text, 2)]).result().is_none(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! A machine for every command: it boots, runs the one program, and powers off.
+//! One machine for each command: it boots, runs the one program, and powers off.
 
 use super::console::Console;
 use super::image::{Boot, command_line};
@@ -18,18 +18,18 @@ use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_protocol::{Command, GuestFacts, Input, ResourceUse, Status};
 
-/// For a machine to power off after its program has printed its result.
+/// Time limit for a machine to power off after its program has printed the result.
 const POWER_OFF_DEADLINE: Duration = Duration::from_secs(10);
-/// How often a machine that is to power off is looked at.
+/// How often a machine that should power off is checked.
 const LOOK: Duration = Duration::from_millis(200);
-/// For a killed machine to be gone.
+/// Time limit for a killed machine to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(5);
-/// A first run, without acceleration on a busy host.
+/// Time limit for a trial run, without acceleration on a busy host.
 pub(super) const TRIAL_DEADLINE: Duration = Duration::from_secs(60);
-/// What it does.
+/// The command of a trial run.
 const TRIAL: [&str; 6] = ["weigh-kernels", "noploop", "--nops", "1000000", "--repetitions", "2"];
 
-/// What all machines of a guest have in common.
+/// What all machines of a guest share.
 pub(super) struct Machine {
     pub(super) binary: PathBuf,
     pub(super) program: String,
@@ -38,15 +38,15 @@ pub(super) struct Machine {
     pub(super) cpus: usize,
     pub(super) memory_bytes: u64,
     pub(super) log: PathBuf,
-    /// The group that every machine joins.
+    /// The control group that every machine joins.
     pub(super) cgroup: Arc<Cgroup>,
-    /// What the console said of the system in a first run.
+    /// The version that the system printed in a trial run.
     pub(super) version: String,
 }
 
 impl Machine {
-    /// QEMU with a command line for OSv. Nothing is there that is not named, and nothing is written
-    /// to any disk.
+    /// QEMU with a command line for OSv. The machine has only the devices named here, and nothing
+    /// is written to the image.
     fn invocation(&self, line: &str) -> std::io::Result<Invocation> {
         let mut words: Vec<String> =
             ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(String::from).into();
@@ -79,10 +79,10 @@ impl Machine {
         Ok(Run { running, _input: input, output, console: Console::default(), killed: false })
     }
 
-    /// Boots once and has the program say something.
+    /// Boots once and runs the trial command.
     ///
     /// # Errors
-    /// It did not.
+    /// The program printed no result in time.
     pub(super) fn try_out(&self, within: Duration) -> Result<Console> {
         let failed = |reason: String| PlatformError::Launch {
             platform: PLATFORM,
@@ -127,10 +127,10 @@ impl Machine {
     }
 }
 
-/// One machine that runs.
+/// A machine that runs.
 struct Run {
     running: Running,
-    /// Open, or QEMU would read the end of its console.
+    /// Kept open; otherwise QEMU would read the end of its console.
     _input: Option<OwnedFd>,
     output: OwnedFd,
     console: Console,
@@ -145,8 +145,8 @@ impl Run {
         if !output.is_empty() {
             output.push(b'\n');
         }
-        // Without both moments nobody knows how long it took; such a program has failed, or the
-        // console is not OSv's.
+        // Without both times the duration is unknown: the program has failed, or the console is not
+        // OSv's.
         let duration_ns = self.console.duration_ns();
         let status =
             if duration_ns.is_none() && status == Status::Exited(0) { Status::Exited(1) } else { status };
@@ -177,7 +177,7 @@ impl Job for Run {
         let now_ns = monotonic_ns();
         let overdue = |since_ns: u64| now_ns.saturating_sub(since_ns) > POWER_OFF_DEADLINE.as_nanos() as u64;
         if self.console.result_ns().is_some_and(overdue) {
-            // The result is there; a machine that does not power off has nothing more to say.
+            // The result has arrived; a machine that does not power off has nothing to add.
             self.running.kill_group();
             return self.ended();
         }
@@ -224,7 +224,7 @@ impl CommandRunner for Machine {
     }
 }
 
-/// A guest: a place for machines, one after the other.
+/// A guest: it runs machines one after another.
 pub(super) struct OsvPlace {
     probe: Option<HostProbe>,
     /// Every machine of the guest joins it.
@@ -232,7 +232,7 @@ pub(super) struct OsvPlace {
     copy: Option<PathBuf>,
 }
 
-/// Makes the place. Nothing boots before there is a command.
+/// Makes the guest. Nothing boots before the first command.
 pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
@@ -253,8 +253,8 @@ pub(super) fn launch(
     })
 }
 
-/// What a guest's machines are made of: a control group, and a disk of its own where the command
-/// line is on it.
+/// What a guest's machines need: a control group and, if the command line is stored on the disk, a
+/// copy of the disk.
 pub(super) fn machine(
     host: &Host,
     request: &GuestRequest,
@@ -265,8 +265,7 @@ pub(super) fn machine(
     let settings = Settings::of(request)?;
     let name = format!("{PLATFORM}-{}", request.instance);
     let (boot, copy) = boot.of_guest(&host.work.join(format!("{name}.img")))?;
-    // All of QEMU within the CPUs of the guest: its memory is the machine's size and needs no
-    // bound.
+    // All of QEMU runs on the guest's CPUs. Its memory is the machine's size and needs no limit.
     let limits = Limits { cpus: settings.cpus.clone(), memory_bytes: None };
     let group = format!("weighbridge-{}/{name}", host.run);
     let cgroup =
@@ -286,11 +285,11 @@ pub(super) fn machine(
 }
 
 fn remove(copy: Option<&Path>) {
-    // It lies in the run's work directory, which is in the ledger.
+    // The copy lies in the run's work directory, which is in the ledger.
     let _ = copy.map(std::fs::remove_file);
 }
 
-/// Takes a machine apart that was only tried out.
+/// Cleans up after a trial run.
 pub(super) fn discard(machine: Machine, copy: Option<PathBuf>) -> Result<()> {
     remove(copy.as_deref());
     Ok(machine.cgroup.remove()?)
@@ -305,7 +304,7 @@ impl Backend for OsvPlace {
         Some(&self.cgroup)
     }
 
-    /// None: every program boots a machine of its own, whose output comes when it has ended.
+    /// None: every program boots its own machine, whose output arrives only after it has ended.
     fn freezer(&self, _: &GuestCore) -> Option<Freezer> {
         None
     }
@@ -314,8 +313,7 @@ impl Backend for OsvPlace {
         if let Some(session) = &mut core.session {
             session.close();
         }
-        // The thread ends the machine that it waits for; whatever else is there goes with the
-        // group.
+        // The thread ends the machine that it waits for; any other process ends with the group.
         if let Some(probe) = &mut self.probe {
             probe.stop();
         }

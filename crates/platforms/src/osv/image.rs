@@ -11,15 +11,15 @@ use std::time::Duration;
 use weigh_host::command::{Invocation, find_program};
 use weigh_protocol::Command;
 
-/// Where a disk that boots by itself has its command line, ended by a zero byte
+/// Offset of the command line on a disk that boots by itself. A zero byte ends it
 /// (`scripts/imgedit.py` of OSv).
 const COMMAND_LINE_AT: u64 = 512;
-/// More than this is not given to OSv, bytes; the loader lies behind it on a disk.
+/// Longest command line that OSv is given, bytes. On a disk, the loader follows it.
 const LONGEST: usize = 2048;
-/// First bytes of a kernel, and of a disk in QEMU's own format.
+/// The first bytes of an ELF kernel, and of a disk in QEMU's own format.
 const ELF: &[u8] = b"\x7fELF";
 const QCOW: &[u8] = b"QFI\xfb";
-/// For a disk of some hundred MB to be rewritten.
+/// Time limit for converting a disk of some hundred MB.
 const CONVERT_DEADLINE: Duration = Duration::from_secs(300);
 
 /// What a machine boots.
@@ -39,10 +39,10 @@ fn beginning(path: &Path) -> Result<[u8; 4]> {
 }
 
 impl Boot {
-    /// What the keys of an environment say.
+    /// Reads the environment's keys.
     ///
     /// # Errors
-    /// The files cannot be read, or are not what they are named as.
+    /// The files cannot be read, or do not have the format that their key requires.
     pub(super) fn of(request: &GuestRequest) -> Result<Self> {
         let given = |key| Some(setting(&Osv, &request.environment, key)).filter(|value| !value.is_empty());
         let absolute = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
@@ -56,7 +56,7 @@ impl Boot {
         match kernel {
             None if is_kernel => Ok(Self { kernel: Some(image), disk: None }),
             Some(_) if is_kernel => {
-                Err(wrong(format!("a disk beside the kernel: {} is a kernel itself", image.display())))
+                Err(wrong(format!("a disk beside the kernel ({} is a kernel itself)", image.display())))
             }
             Some(kernel) if beginning(&kernel)? != ELF => {
                 Err(wrong(format!("a kernel in ELF's format, which {} is not", kernel.display())))
@@ -68,11 +68,11 @@ impl Boot {
         }
     }
 
-    /// Makes a raw disk of one that boots by itself and is none, once a run, so that its command
-    /// line has a place in the file.
+    /// Converts a disk that boots by itself to a raw one, once in a run, so that the command line
+    /// has a fixed place in the file.
     ///
     /// # Errors
-    /// It takes `qemu-img`, or failed.
+    /// `qemu-img` is missing or failed.
     pub(super) fn prepare(mut self, host: &Host) -> Result<Self> {
         let (None, Some((image, "qcow2"))) = (&self.kernel, &self.disk) else { return Ok(self) };
         let raw = host.work.join(format!("{PLATFORM}-{:016x}.raw", fnv_1a(image.to_string_lossy().bytes())));
@@ -93,8 +93,8 @@ impl Boot {
         Ok(self)
     }
 
-    /// For one guest: its own copy of a disk that boots by itself. Returns the copy too, which goes
-    /// with the guest.
+    /// Gives a guest its own copy of a disk that boots by itself. Also returns the copy's path; the
+    /// copy is removed with the guest.
     pub(super) fn of_guest(mut self, place: &Path) -> Result<(Self, Option<PathBuf>)> {
         let (None, Some((disk, format))) = (&self.kernel, &self.disk) else { return Ok((self, None)) };
         fs::copy(disk, place).map_err(PlatformError::at("copy", disk))?;
@@ -102,7 +102,7 @@ impl Boot {
         Ok((self, Some(place.into())))
     }
 
-    /// Puts a command line where the machine finds it; the words that QEMU takes for it.
+    /// Puts a command line where the machine finds it. Returns the QEMU arguments that this takes.
     ///
     /// # Errors
     /// The guest's disk could not be written.
@@ -125,7 +125,7 @@ impl Boot {
 /// A command that OSv's command line cannot hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CommandLineError {
-    #[error("`{0}` cannot stand on OSv's command line")]
+    #[error("`{0}` cannot be put on OSv's command line")]
     Word(String),
     #[error("a command line of {0} bytes is too long for OSv")]
     Length(usize),
@@ -133,13 +133,13 @@ pub(super) enum CommandLineError {
 
 /// The command line for a command of `weigh-kernels`: options of OSv, the program, its arguments.
 ///
-/// Of the environment the program gets what is weighbridge's own and short. A path to look programs
-/// up, a home and a padded stack mean nothing to a unikernel.
+/// Of the environment the program gets only weighbridge's own short variables. A search path, a
+/// home and a padded stack mean nothing to a unikernel.
 ///
 /// # Errors
-/// A word that OSv's command line cannot hold.
+/// OSv's command line cannot hold one of the words, or all of them.
 pub(super) fn command_line(program: &str, command: &Command) -> Result<String, CommandLineError> {
-    // OSv reads quotes, separators of commands and white space itself.
+    // OSv itself interprets quotes, command separators and white space.
     let plain = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
     };

@@ -3,8 +3,8 @@
 use super::{Platform, Values};
 use weigh_model::EnvironmentSpec;
 
-/// What a guest of an environment can do. Data, so that callers ask for abilities and never for
-/// names.
+/// What a guest of an environment can do. It is data, so that callers ask for abilities and never
+/// for names of platforms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Networks that the platform's key `net` offers; empty when there is no choice.
@@ -34,19 +34,19 @@ pub struct Capabilities {
     pub mounts_host_root: bool,
     /// Guests with the host's root see nothing that the host keeps from its users, nor
     /// weighbridge's own directories ([`weigh_images`], "The host's root"). Not so for the host
-    /// itself, and not for machines of an ordinary user, who shares files with all of that user's
-    /// rights.
+    /// itself, nor for virtual machines of an ordinary user, which share files with all of that
+    /// user's rights.
     pub keeps_secrets: bool,
     /// Most CPUs that a guest can have, where there is such a bound.
     pub most_cpus: Option<u32>,
-    /// The guest is a machine: it must be given a size of memory, and sees that less what its
-    /// kernel keeps.
+    /// The guest is a virtual machine: it must be given a size of memory, and sees that less what
+    /// its kernel keeps.
     pub sized_memory: bool,
     /// [`super::Platform::settle`] makes something explicit, for which it may have to launch a guest.
     pub settles: bool,
     /// Parity keys ([`weigh_model::PARITY_KEYS`]) in which a guest differs from the host because of
     /// what the platform and these keys are, each with the reason in words: (`kernel`, "a machine
-    /// of its own"). A key that ends with `*` stands for all that begin so.
+    /// of its own"). A key that ends with `*` matches all that begin so.
     pub implies: &'static [(&'static str, &'static str)],
     /// Commands take the time that the guest says they took. Not so for a fake that makes its
     /// durations up, whose clock cannot be checked.
@@ -54,7 +54,7 @@ pub struct Capabilities {
     /// Guests run on another machine. The sensors of this host see nothing of them, so that nothing
     /// is charged to them and no noise of this host concerns them; their files are their own.
     pub elsewhere: bool,
-    /// Stages of the coming up of a guest that only such guests have, by the names of their metrics
+    /// Stages of a guest's start that only such guests have, by the names of their metrics
     /// ([`weigh_model::stamps`]).
     pub stages: &'static [&'static str],
     /// Nothing is executed: answers come from a script, for tests of weighbridge itself. Never
@@ -87,7 +87,7 @@ impl Capabilities {
         fake: false,
     };
 
-    /// With the networks that the platform's key `net` offers, and the one of the environment.
+    /// Adds the networks that the platform's key `net` offers, and the one of the environment.
     pub(crate) fn with_networks(self, platform: &dyn Platform, environment: &EnvironmentSpec) -> Self {
         let Some(Values::Words(networks)) =
             platform.keys().iter().find(|key| key.name == "net").map(|key| key.values)

@@ -1,4 +1,4 @@
-//! A pod that runs. One `kubectl exec` carries the session with the probe.
+//! A running pod. One `kubectl exec` carries the session with the probe.
 
 use super::kubectl::Kubectl;
 use super::manifest::{self, CONTAINER};
@@ -21,23 +21,24 @@ use weigh_host::clock::{monotonic_ns, process_start_ns};
 use weigh_host::command::{CommandError, Running};
 use weigh_model::stamps;
 
-/// From asking for the pod to its container running; the node may have to fetch the image first.
+/// Time limit for the container to run; the node may have to fetch the image first.
 const RUNNING_DEADLINE: Duration = Duration::from_secs(180);
-/// From the start of `kubectl exec` to the probe's hello; a quarter of a second on an idle machine.
+/// Time limit from the start of `kubectl exec` to the probe's hello, which takes a quarter of a
+/// second on an idle machine.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
-/// For the probe to end when it is asked to, and then for `kubectl exec`.
+/// Time limit for the probe to end after it is asked to, and then for `kubectl exec`.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
-/// For the cluster to say that nothing of a pod is left, seconds. A kubelet that waits for an image
-/// looks at the pod again after a minute.
+/// Time limit for the cluster to confirm that nothing of a pod is left, seconds. A kubelet that
+/// waits for an image checks the pod again only after a minute.
 const DELETION_S: u64 = 120;
-/// For a new namespace to get its service account, without which it takes no pods.
+/// Time limit for a new namespace to get its service account, without which it accepts no pods.
 const ACCOUNT_DEADLINE: Duration = Duration::from_secs(20);
-/// Between two attempts to make a pod in such a namespace.
+/// Pause between two attempts to make a pod in such a namespace.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What `kubectl exec` exits with when the probe was killed.
+/// Exit code of `kubectl exec` when the probe was killed.
 const KILLED: i32 = 128 + 9;
 
-/// Why a stage is not known of a pod whose processes are not this host's.
+/// Why a stage of a pod is unknown if its processes are not this host's.
 const NOT_SEEN: &str = "the pod's processes are not seen from this host";
 
 /// A pod.
@@ -56,7 +57,7 @@ pub(super) struct PodGuest {
 /// Makes a pod and returns when its probe has said hello.
 ///
 /// # Errors
-/// It did not come up; what was made is undone.
+/// The pod did not come up; everything that was made is undone.
 pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
@@ -128,8 +129,8 @@ impl PodGuest {
         }
     }
 
-    /// Finds the container's control group on this host by the container's id, which is part of its
-    /// path however the kubelet names groups.
+    /// Finds the container's control group on this host by the container's id. The id is part of
+    /// the group's path, however the kubelet names groups.
     fn find(&mut self, core: &GuestCore) -> Result<()> {
         let id = self.status.container.clone().unwrap_or_default();
         let is_in = |pid: &u32| {
@@ -157,13 +158,13 @@ impl PodGuest {
     }
 }
 
-/// The first process that a shim started: that of the sandbox.
+/// The first process that a shim started, which is the sandbox's.
 fn first_child(shim: u32) -> Option<u32> {
     let children = processes().filter(|pid| parent_of(*pid) == Some(shim));
     children.min_by_key(|pid| process_start_ns(*pid).unwrap_or(u64::MAX))
 }
 
-/// Follows a pod until its container runs; also tells when a node was first known to have it.
+/// Follows a pod until its container runs; also returns when the pod was first seen with a node.
 fn wait_running(core: &GuestCore, watch: &mut Watch) -> Result<(PodStatus, Result<u64, &'static str>)> {
     let end = Instant::now() + weigh_host::deadlines::scaled(RUNNING_DEADLINE);
     let mut last = PodStatus::default();
@@ -193,14 +194,13 @@ fn wait_running(core: &GuestCore, watch: &mut Watch) -> Result<(PodStatus, Resul
 }
 
 impl Backend for PodGuest {
-    /// The container's processes where they are this host's, and the client, which carries the
-    /// session.
+    /// The container's processes, if they are this host's, and the client that carries the session.
     fn processes(&self, core: &GuestCore) -> Vec<u32> {
         self.inside().into_iter().chain(core.program.iter().map(Running::pid)).collect()
     }
 
-    /// Where the pod is this host's, its control group; beside it its shim and the client. Nobody
-    /// where it is not: what this host sees is a client that waits.
+    /// If the pod is this host's: its control group, with its shim and the client as helpers.
+    /// Otherwise nothing, as this host sees only a client that waits.
     fn accounts(&self, core: &GuestCore) -> Accounts {
         let Some(group) = &self.group else { return Accounts::default() };
         let process = |name: &str, pid| Process { name: name.into(), pid };
@@ -226,13 +226,13 @@ impl Backend for PodGuest {
                 freezer.set(frozen).map_err(PlatformError::io(format!("{doing} the pod {}", core.name)))
             }
             None => Err(PlatformError::Missing {
-                what: format!("a control group of this host to {doing} the pod by"),
+                what: format!("a control group on this host to {doing} the pod with"),
                 remedy: None,
             }),
         }
     }
 
-    /// What the cluster says of a pod that does not answer.
+    /// What the cluster says about a pod that does not answer.
     fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
         let get = self.kubectl.within(&self.namespace).args(["get", "pod", &core.name]);
         match self.kubectl.json(get) {
@@ -284,7 +284,7 @@ pub(super) fn delete(kubectl: &Kubectl, namespace: &str, kind: &str, name: &str)
     })
 }
 
-/// A pod's own address, to which this host has a way.
+/// A pod's own address, which this host can reach.
 #[derive(Debug)]
 struct PodAddress(IpAddr);
 

@@ -12,7 +12,7 @@ use weigh_host::command::{CommandError, Invocation};
 use weigh_host::private::{check_input, invoking_user};
 use weigh_model::EnvironmentSpec;
 
-/// For a request to a cluster that answers.
+/// Time limit for a request to the cluster.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// Longest label of a name in a cluster (RFC 1123), bytes.
 const LONGEST_NAME: usize = 63;
@@ -24,9 +24,9 @@ static USED: Mutex<BTreeMap<(String, Option<String>), PathBuf>> = Mutex::new(BTr
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kubectl {
     binary: PathBuf,
-    /// The files with what it takes to reach clusters, where they are not the usual one.
+    /// The list of kubeconfig files, if not the default one.
     kubeconfig: Option<String>,
-    /// The cluster and the user, as those files name them together; empty for the current one.
+    /// The kubeconfig's name for cluster and user together; empty for the current one.
     pub(super) context: String,
 }
 
@@ -37,7 +37,7 @@ impl Kubectl {
         let remedy = "install it with `apt-get install kubernetes-client`, or name it with `pod:binary=PATH`";
         let binary = common_keys::program(&Pod, environment, "kubectl", remedy)?;
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-        // A list of files, as in PATH.
+        // A list of files, like PATH.
         let kubeconfig = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()).map(|list| {
             let files: Vec<_> = std::env::split_paths(&list).map(absolute).collect();
             std::env::join_paths(files).unwrap_or(list).to_string_lossy().into_owned()
@@ -48,13 +48,14 @@ impl Kubectl {
         Ok(Self { binary, kubeconfig, context })
     }
 
-    /// For a ledger, from which another process reads it.
+    /// What a ledger keeps of this client, so that another process can find the cluster.
     pub(super) fn detail(&self) -> Value {
         json!({"context": self.context, "kubeconfig": self.kubeconfig})
     }
 
-    /// What [`Kubectl::detail`] wrote, for the client that this process used for the cluster, else the
-    /// one that is installed: no program is taken from a ledger, and no configuration, which can name programs, that another user could have written.
+    /// The client for what [`Kubectl::detail`] wrote: the program that this process last used for
+    /// the cluster, else the installed one, but never one named in a ledger. Rejects a
+    /// configuration that another user could have written, because it can name programs.
     pub(super) fn of_detail(detail: &Value) -> Option<Self> {
         let kubeconfig = match detail.get("kubeconfig")? {
             Value::Null => None,
@@ -70,10 +71,10 @@ impl Kubectl {
         Some(Self { binary: binary.unwrap_or_else(|| "kubectl".into()), kubeconfig, context })
     }
 
-    /// The context that is used where none is named.
+    /// The context that is used if none is named.
     ///
     /// # Errors
-    /// There is none.
+    /// No context is current.
     pub(super) fn current_context(&self) -> Result<String> {
         let said =
             self.command(&[]).args(["config", "current-context"]).run_ok().map_err(|error| match error {
@@ -104,11 +105,11 @@ impl Kubectl {
         self.command(&["--namespace", namespace])
     }
 
-    /// What a command prints.
+    /// Returns what a command prints.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] when the cluster cannot be reached or refuses the user, with the
-    /// remedy; else what the cluster said.
+    /// [`PlatformError::Missing`] with the remedy if the cluster cannot be reached or refuses the
+    /// user; otherwise the cluster's own message.
     pub(super) fn run(&self, command: Invocation, log: Option<&Path>) -> Result<Vec<u8>> {
         let command = match log {
             Some(log) => command.log_to(log),
@@ -124,14 +125,14 @@ impl Kubectl {
         }
     }
 
-    /// The same of a JSON document.
+    /// Returns the JSON document that a command prints.
     pub(super) fn json(&self, command: Invocation) -> Result<Value> {
         let output = self.run(command.args(["--output", "json"]), None)?;
         serde_json::from_slice(&output)
             .map_err(|error| PlatformError::launch(PLATFORM, format!("kubectl printed no JSON: {error}")))
     }
 
-    /// An error of kubectl's as one of the platform.
+    /// Turns an error message of kubectl into an error of the platform.
     pub(super) fn refused(&self, said: &str) -> PlatformError {
         let said = one_line(said);
         let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
@@ -177,13 +178,13 @@ impl Kubectl {
             context => (format!(" --context {context}"), format!("the context {context}")),
         };
         PlatformError::missing(
-            format!("an answer of the cluster of {name} ({said})"),
-            format!("see that `kubectl{option} get nodes` works, and try again"),
+            format!("an answer from the cluster of {name} ({said})"),
+            format!("make sure that `kubectl{option} get nodes` works, and try again"),
         )
     }
 }
 
-/// A name that a cluster takes, as a label of a domain's name: any other is told by a hash.
+/// A name that a cluster accepts as a DNS label; any other name is replaced by a hash.
 pub(super) fn name_of(text: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let lower = text.to_ascii_lowercase();
@@ -198,7 +199,7 @@ pub(super) fn namespace_of(host: &Host) -> String {
     name_of(&format!("weighbridge-{}", host.run))
 }
 
-/// The last of what kubectl said, without what it says of itself before.
+/// The last line that kubectl printed, without its prefix.
 fn one_line(said: &str) -> String {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let last = lines.last().copied().unwrap_or("it did not say why");

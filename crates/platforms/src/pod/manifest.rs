@@ -1,4 +1,4 @@
-//! The objects that the cluster is asked for.
+//! The objects that weighbridge makes in the cluster.
 
 use super::Pod;
 use crate::{GuestRequest, Host, setting};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 /// Name of the one container of a pod.
 pub(super) const CONTAINER: &str = "guest";
-/// Memory of pods where neither the run nor the environment says how much: a pod whose resources
-/// are guaranteed must state a limit.
+/// Memory of pods if neither the run nor the environment specifies it: a pod of guaranteed quality
+/// must state a limit.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 
 /// The namespace of a run.
@@ -15,9 +15,9 @@ pub(super) fn namespace(host: &Host, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels(host)}})
 }
 
-/// The pod of a guest. Its requests are its limits, which makes its resources guaranteed
-/// (Kubernetes, "Pod Quality of Service Classes"). It has no token of the cluster's. Its first
-/// process is a probe that nobody talks to; its standard input stays open, so that it waits.
+/// The pod of a guest. Its requests equal its limits, which guarantees its resources (Kubernetes,
+/// "Pod Quality of Service Classes"). It gets no token of the cluster. Its first process is a probe
+/// that nobody talks to; the probe waits because its standard input stays open.
 pub(super) fn pod(host: &Host, request: &GuestRequest, name: &str) -> Value {
     let given = |key| setting(&Pod, &request.environment, key);
     let cpus = match given("cpus") {
@@ -36,7 +36,7 @@ pub(super) fn pod(host: &Host, request: &GuestRequest, name: &str) -> Value {
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
             "restartPolicy": "Never",
-            // The probe ends at once when it is asked to.
+            // The probe ends at once when asked to.
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": CONTAINER,
@@ -57,15 +57,15 @@ pub(super) fn pod(host: &Host, request: &GuestRequest, name: &str) -> Value {
     match (given("node"), given("scheduler")) {
         ("", _) => {}
         (node, "on") => spec["nodeSelector"] = json!({"kubernetes.io/hostname": node}),
-        // Past the scheduler, straight to the node's kubelet.
+        // Bypasses the scheduler: the node's kubelet takes the pod directly.
         (node, _) => spec["nodeName"] = node.into(),
     }
     pod
 }
 
-/// What says in the cluster whose an object is.
+/// Labels that show in the cluster which run an object belongs to.
 fn labels(host: &Host) -> Value {
-    // A label takes 63 characters of these, with one of letters or digits at either end.
+    // A label's value has at most 63 such characters; the first and last are letters or digits.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let run: String = host.run.chars().filter(|c| plain(*c)).take(63).collect();
     let run = run.trim_matches(|c: char| !c.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! What a cluster says of a pod: `kubectl get --watch` prints its object again after every change.
+//! The status of a pod: `kubectl get --watch` prints the pod's object after every change.
 
 use super::PLATFORM;
 use super::kubectl::Kubectl;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 use weigh_host::command::Running;
 
-/// Why a container does not start, in the kubelet's words, and will not without somebody's help.
+/// The kubelet's reasons why a container does not start that need somebody's help.
 const HOPELESS: [&str; 8] = [
     "ErrImageNeverPull",
     "ErrImagePull",
@@ -28,12 +28,12 @@ const HOPELESS: [&str; 8] = [
 pub(super) struct PodStatus {
     /// The node that it is bound to.
     pub(super) node: Option<String>,
-    /// Its container runs.
+    /// Whether its container runs.
     pub(super) running: bool,
     /// The container's id in the node's runtime.
     pub(super) container: Option<String>,
     pub(super) address: Option<IpAddr>,
-    /// Why no node takes it, so far.
+    /// Why no node has accepted it so far.
     pub(super) unschedulable: Option<String>,
     /// Why it does not run and never will.
     pub(super) fault: Option<String>,
@@ -110,10 +110,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins before the pod is there, or after.
+    /// Starts watching, whether or not the pod exists yet.
     ///
     /// # Errors
-    /// Those of starting `kubectl`.
+    /// `kubectl` could not be started.
     pub(super) fn begin(kubectl: &Kubectl, namespace: &str, pod: &str, log: &Path) -> Result<Self> {
         let selector = format!("metadata.name={pod}");
         let watch = kubectl.within(namespace).args(["get", "pods", "--watch", "--output", "json"]);
@@ -124,10 +124,10 @@ impl Watch {
         Ok(Self { _running: running, output, unread: Vec::new() })
     }
 
-    /// The pod after its next change, if there is one in time.
+    /// Returns the pod after its next change, or `None` if nothing changes in time.
     ///
     /// # Errors
-    /// In words: what `kubectl` prints is no JSON, or it has ended.
+    /// `kubectl` prints invalid JSON, or it has ended; the error says so in words.
     pub(super) fn next(&mut self, until: Instant) -> Result<Option<PodStatus>, String> {
         let failed = |why: &str| format!("the pod cannot be watched: {why}");
         loop {
@@ -167,7 +167,7 @@ mod tests {
         PodStatus::of(&pod).fault.unwrap_or_default()
     }
 
-    /// As Kubernetes 1.20 wrote them.
+    /// Objects that Kubernetes 1.20 wrote.
     #[test]
     fn what_keeps_a_pod_from_running_is_said() {
         let ended = |terminated: Value| json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": terminated}}]});

@@ -225,7 +225,7 @@ pub(super) fn undo(directory: &str, detail: &Value) -> Result<()> {
     let is_ours = directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OWN_STORE))
         && state.is_none_or(|state| state.to_string_lossy().starts_with(STATE));
     if !is_ours {
-        let what = format!("{} is no store of weighbridge's", directory.display());
+        let what = format!("{} is not a store of weighbridge's", directory.display());
         return Err(PlatformError::StillThere(what));
     }
     for directory in [Some(directory), state].into_iter().flatten() {

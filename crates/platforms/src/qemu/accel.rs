@@ -1,8 +1,8 @@
-//! What executes a machine's instructions, and the proof that it does.
+//! What executes a machine's instructions, and the proof of it.
 //!
-//! `/dev/kvm` can open and make machines in which no guest ever comes up: nested virtualisation
-//! that stops half-way. So KVM counts only when a guest with nothing but the probe has answered
-//! under it within [`PROOF_DEADLINE`]. The result is kept in the cache for this boot of the host,
+//! Some hosts open `/dev/kvm` and make machines in which no guest ever starts, such as those with
+//! broken nested virtualisation. So KVM counts only once a guest with nothing but the probe has
+//! answered under it within [`PROOF_DEADLINE`]. The result is cached for this boot of the host,
 //! this QEMU and this kernel.
 
 use crate::remedy::for_kvm;
@@ -16,16 +16,16 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_host::cache::CacheDirectory;
 
-/// From the start of QEMU to the hello of a guest under KVM, which takes well under a second where
-/// it works.
+/// Time limit from the start of QEMU to the hello of a guest under KVM, which takes well under a
+/// second where KVM works.
 pub(crate) const PROOF_DEADLINE: Duration = Duration::from_secs(10);
-/// Memory of a guest that only proves something, bytes.
+/// Memory of a guest that is booted only as a proof, bytes.
 pub(crate) const PROOF_MEMORY_BYTES: u64 = 256 << 20;
 /// `_IO(KVMIO, 0x01)` of `include/uapi/linux/kvm.h`.
 const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
-/// Directory of the cache for proofs.
+/// Directory of the proofs in the cache.
 const CACHE: &str = "acceleration";
-/// Name of the result in an entry of the cache.
+/// Name of the result's file in a cache entry.
 const RESULT: &str = "result.json";
 
 /// What executes the instructions.
@@ -38,7 +38,7 @@ pub(crate) enum Acceleration {
 }
 
 impl Acceleration {
-    /// What executes the instructions, as QEMU answers `query-kvm`.
+    /// The acceleration that QEMU's answer to `query-kvm` reports.
     pub(crate) fn reported(answer: &Value) -> Self {
         match answer.get("enabled").and_then(Value::as_bool) {
             Some(true) => Self::Kvm,
@@ -46,7 +46,7 @@ impl Acceleration {
         }
     }
 
-    /// As in `accel=`, and in facts.
+    /// The word in `accel=` and in facts.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -54,7 +54,7 @@ impl Acceleration {
         }
     }
 
-    /// How a platform that is available says it.
+    /// The words in which an available platform describes it.
     pub(crate) fn described(self) -> &'static str {
         match self {
             Self::Kvm => "KVM proven by a guest",
@@ -62,7 +62,7 @@ impl Acceleration {
         }
     }
 
-    /// QEMU's option; a thread for every CPU of the guest. Nothing else is ever tried instead.
+    /// QEMU's option. Every CPU of the guest gets a thread. There is no fallback.
     pub(crate) fn argument(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -74,22 +74,22 @@ impl Acceleration {
 /// Whether KVM works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// A guest has answered under it.
+    /// A guest has answered under KVM.
     Proven,
-    /// None has; what was seen, and what to do.
+    /// No guest has.
     Disproven {
-        /// In words.
+        /// What was observed, in words.
         seen: String,
-        /// In words.
+        /// What to do, in words.
         remedy: String,
     },
 }
 
 impl Proof {
-    /// Nothing, or that KVM is missing.
+    /// Turns missing KVM into an error.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with what was seen and what to do.
+    /// [`PlatformError::Missing`] with what was observed and what to do.
     pub(crate) fn required(self) -> Result<()> {
         match self {
             Self::Proven => Ok(()),
@@ -100,8 +100,8 @@ impl Proof {
     }
 }
 
-/// What executes guests, by the value of `accel`, and, where that is emulation for want of KVM,
-/// why. `proof` tells whether KVM works.
+/// Chooses what executes guests, by the value of `accel`. Where that is emulation because KVM is
+/// missing, also returns why. `proof` finds out whether KVM works.
 ///
 /// # Errors
 /// KVM is asked for by name and does not work, or `proof` failed.
@@ -131,17 +131,17 @@ pub(crate) fn proof_request(request: &GuestRequest) -> GuestRequest {
     }
 }
 
-/// What is to be proven: the host's boot is part of it by itself.
+/// What a proof is about. The host's boot is always part of it.
 pub(crate) struct Subject<'a> {
     pub(crate) binary: &'a Path,
     pub(crate) kernel: &'a Path,
-    /// What else decides it: type of machine and model of CPU.
+    /// Type of machine and model of CPU, which also affect the result.
     pub(crate) kind: &'a str,
     pub(crate) cpu: &'a str,
 }
 
 impl Subject<'_> {
-    /// A name for the cache. Files that change are others.
+    /// The name of its cache entry, which changes when a file does.
     fn name(&self, boot: &str) -> String {
         let mut hasher = DefaultHasher::new();
         (self.kind, self.cpu).hash(&mut hasher);
@@ -155,8 +155,8 @@ impl Subject<'_> {
     }
 }
 
-/// What is known of KVM here; `boot_guest` boots a guest within [`PROOF_DEADLINE`], and is called
-/// when nothing is known.
+/// Returns whether KVM works here. Calls `boot_guest`, which boots a guest within
+/// [`PROOF_DEADLINE`], only if no result is cached.
 pub(crate) fn prove(
     host: &Host,
     cache: Option<&CacheDirectory>,
@@ -164,7 +164,7 @@ pub(crate) fn prove(
     boot_guest: impl Fn() -> Result<()>,
 ) -> Proof {
     if let Err(proof) = try_device(Path::new("/dev/kvm")) {
-        // Cheap to see again, and mended without a restart: never kept.
+        // Never cached: it is cheap to check again, and can be fixed without a restart.
         return proof;
     }
     let run = || match boot_guest() {
@@ -192,13 +192,13 @@ pub(crate) fn prove(
             Proof::Disproven { seen: format!("{seen} (seen earlier since the host started)"), remedy }
         }
         Some(proof) => proof,
-        // A cache that cannot be used costs a proof each time.
+        // Without a usable cache, every call costs a proof.
         None => run(),
     }
 }
 
-/// What helps where machines are made and no guest comes up.
-const NESTED: &str = "no command makes it work: have nested virtualisation switched on, or mended, on the machine that this one runs on";
+/// The remedy where KVM makes machines and no guest starts.
+const NESTED: &str = "no command makes it work: have nested virtualisation switched on, or repaired, on the machine that this one runs on";
 
 fn disproven(error: &PlatformError) -> Proof {
     let said = match error {
@@ -214,7 +214,7 @@ fn disproven(error: &PlatformError) -> Proof {
     }
 }
 
-/// Opens the device and has it make a machine.
+/// Opens the device and makes a machine with it.
 fn try_device(device: &Path) -> Result<(), Proof> {
     let fault = |seen: String, remedy: &str| Proof::Disproven { seen, remedy: remedy.into() };
     let file = File::options().read(true).write(true).open(device).map_err(|error| {
@@ -227,15 +227,15 @@ fn try_device(device: &Path) -> Result<(), Proof> {
         };
         fault(format!("{} cannot be opened: {error}", device.display()), &remedy)
     })?;
-    // SAFETY: the request takes a number and gives a new descriptor, which is closed at once; no
-    // memory is touched.
+    // SAFETY: the request takes a number and returns a new descriptor, which is closed at once; it
+    // touches no memory.
     let machine = unsafe { libc::ioctl(file.as_raw_fd(), KVM_CREATE_VM, 0) };
     if machine < 0 {
         let error = std::io::Error::last_os_error();
         let seen = format!("{} opens, but makes no machine: {error}", device.display());
         return Err(fault(seen, "see what the kernel says of it: `dmesg | grep -i kvm`"));
     }
-    // SAFETY: the descriptor is new and nobody else knows it.
+    // SAFETY: the descriptor is new and has no other owner.
     drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(machine) });
     Ok(())
 }
@@ -243,7 +243,7 @@ fn try_device(device: &Path) -> Result<(), Proof> {
 fn to_json(proof: &Proof) -> Value {
     match proof {
         Proof::Proven => json!({"proven": true}),
-        // What to do about it is said in the words of whoever reads it.
+        // The remedy is left out: the version that reads the entry words it.
         Proof::Disproven { seen, .. } => json!({"proven": false, "seen": seen}),
     }
 }
@@ -257,11 +257,11 @@ fn read(entry: &Path) -> Option<Proof> {
     }
 }
 
-/// Proofs of earlier boots prove nothing any more.
+/// Removes proofs of earlier boots, which are no longer valid.
 fn forget_other_boots(cache: &CacheDirectory, boot: &str) {
     let entries = std::fs::read_dir(cache.path().join(CACHE)).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with(boot)) {
-        // Left lying they cost a few bytes.
+        // Ignores errors: entries that stay cost a few bytes.
         let _ = match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             true => std::fs::remove_dir_all(entry.path()),
             false => std::fs::remove_file(entry.path()),

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_model::EnvironmentSpec;
 
-/// What `channel` takes. The serial line of ARM's machine is the console's alone.
+/// Values of the key `channel`. Arm machines have one serial line, which is the console's.
 pub(super) const WORDS: &[&str] = if cfg!(target_arch = "aarch64") {
     &["auto", "port", "vsock"]
 } else {
@@ -24,45 +24,45 @@ pub(super) const WORDS: &[&str] = if cfg!(target_arch = "aarch64") {
 };
 /// Name of the virtio port.
 const PORT: &str = "weighbridge";
-/// The second serial line of a PC as its kernel names it.
+/// The kernel's name for a PC's second serial line.
 const LINE: &str = "/dev/ttyS1";
-/// Port of vsock that the probe listens on.
+/// The vsock port that the probe listens on.
 const VSOCK_PORT: u32 = 1024;
-/// The host's half of vsock.
+/// The device of the host's half of vsock.
 const VHOST: &str = "/dev/vhost-vsock";
 /// `_IOW(VHOST_VIRTIO, 0x60, __u64)` of linux/vhost.h.
 const VHOST_VSOCK_SET_GUEST_CID: libc::Ioctl = 0x4008_AF60;
-/// Addresses below mean the hypervisor, the machine itself, the host (vsock(7)).
+/// The first free address: lower ones mean the hypervisor, the machine itself, the host (vsock(7)).
 const FIRST_CID: u32 = 3;
-/// Addresses that are tried, from one that depends on the guest's name on.
+/// How many addresses are tried, starting at one that depends on the guest's name.
 const CIDS: u32 = 1 << 20;
-/// Between two attempts to reach a probe that does not listen yet.
+/// Pause between two attempts to reach a probe that does not listen yet.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The channel of one machine.
 #[derive(Debug)]
 pub(super) struct Channel {
     transport: Transport,
-    /// QEMU's end, until QEMU has it.
+    /// QEMU's end, until it is handed to QEMU.
     theirs: Option<OwnedFd>,
-    /// Its number.
+    /// The descriptor number of QEMU's end.
     number: i32,
 }
 
 #[derive(Debug)]
 enum Transport {
-    /// Our end, until a session has it.
+    /// weighbridge's end, until a session takes it.
     Port(Option<OwnedFd>),
     Serial(Option<OwnedFd>),
-    /// The machine's address.
+    /// The machine's vsock address.
     Vsock(u32),
 }
 
 impl Channel {
-    /// Makes what the environment asks for; `name` is the guest's.
+    /// Makes the channel that the environment asks for; `name` is the guest's.
     ///
     /// # Errors
-    /// The host has no vsock for guests, or no more descriptors.
+    /// The host has no vsock for guests, or no free descriptors.
     pub(super) fn make(environment: &EnvironmentSpec, name: &str) -> Result<Self> {
         let pair = || {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -85,12 +85,12 @@ impl Channel {
         Ok(Self { transport, number: theirs.as_raw_fd(), theirs: Some(theirs) })
     }
 
-    /// Waits for the probe: for its announcement, or with `restored` for its answer, for then it
-    /// has announced itself long ago.
+    /// Waits for the probe: for its announcement or, with `restored`, for its answer, because it
+    /// announced itself before it was saved.
     ///
     /// # Errors
-    /// It says nothing before `until`, or the machine has ended, which `lives` tells where no end
-    /// of a channel does.
+    /// The probe says nothing before `until`, or the machine has ended. A vsock channel does not
+    /// show the latter, so `lives` says whether the machine still runs.
     pub(super) fn session(
         &mut self,
         restored: bool,
@@ -117,7 +117,7 @@ impl Channel {
         (Some(session), hello)
     }
 
-    /// Modules that the machine's kernel needs for it.
+    /// Modules that the guest's kernel needs for the channel.
     pub(super) fn modules(environment: &EnvironmentSpec) -> &'static [&'static str] {
         match setting(&Qemu, environment, "channel") {
             "vsock" => &["vmw_vsock_virtio_transport"],
@@ -126,10 +126,10 @@ impl Channel {
         }
     }
 
-    /// Whether the host has what the environment's channel takes.
+    /// Checks that the host supports the environment's channel.
     ///
     /// # Errors
-    /// What is missing.
+    /// The support is missing.
     pub(super) fn check(environment: &EnvironmentSpec) -> Result<()> {
         match setting(&Qemu, environment, "channel") {
             "vsock" => open(Path::new(VHOST)).map(drop),
@@ -169,7 +169,7 @@ impl Part for Channel {
     }
 }
 
-/// The host's half of vsock, opened.
+/// Opens the host's half of vsock.
 fn open(device: &Path) -> Result<File> {
     File::options().read(true).write(true).open(device).map_err(|error| {
         PlatformError::missing(
@@ -179,34 +179,34 @@ fn open(device: &Path) -> Result<File> {
     })
 }
 
-/// The host's half of vsock with an address that no other machine has. QEMU sets the same one
-/// again, which the kernel lets its owner do.
+/// Opens the host's half of vsock and gives it an address that no other machine has. QEMU sets the
+/// same address again, which the kernel allows its owner.
 fn vsock_device(device: &Path, name: &str) -> Result<(u32, OwnedFd)> {
     let file = open(device)?;
-    // FNV-1a, so that guests of several runs rarely ask for the same one.
+    // FNV-1a, so that guests of different runs rarely try the same address.
     let start =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     for attempt in 0..CIDS {
         let cid = FIRST_CID + start.wrapping_add(attempt) % CIDS;
         let wanted = u64::from(cid);
-        // SAFETY: the request reads one number of 64 bits, which outlives the call.
+        // SAFETY: the request reads one 64-bit number, which outlives the call.
         let set = unsafe { libc::ioctl(file.as_raw_fd(), VHOST_VSOCK_SET_GUEST_CID, &raw const wanted) };
         if set == 0 {
             return Ok((cid, file.into()));
         }
         let error = std::io::Error::last_os_error();
         if error.raw_os_error() != Some(libc::EADDRINUSE) {
-            return Err(PlatformError::io(format!("give a guest the address {cid} of vsock"))(error));
+            return Err(PlatformError::io(format!("give a guest the vsock address {cid}"))(error));
         }
     }
     Err(PlatformError::missing(
-        "an address of vsock that no machine has",
-        "end other machines that use vsock, or use channel=port",
+        "a vsock address that no other machine uses",
+        "stop other machines that use vsock, or use channel=port",
     ))
 }
 
-/// Connects to the probe of a machine, again and again until it listens. The kernel gives up an
-/// attempt by itself after two seconds.
+/// Connects to a machine's probe, retrying until it listens. The kernel itself gives up an attempt
+/// after two seconds.
 fn connect(cid: u32, until: Instant, mut lives: impl FnMut() -> bool) -> std::io::Result<OwnedFd> {
     loop {
         match try_connect(cid) {
@@ -219,7 +219,7 @@ fn connect(cid: u32, until: Instant, mut lives: impl FnMut() -> bool) -> std::io
 }
 
 fn try_connect(cid: u32) -> std::io::Result<OwnedFd> {
-    // SAFETY: all fields of the address are numbers; it is of the size that is told and outlives
+    // SAFETY: all fields of the address are numbers; its size is passed correctly and it outlives
     // the call. The descriptor is new and owned from here on.
     unsafe {
         let socket = libc::socket(libc::AF_VSOCK, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);

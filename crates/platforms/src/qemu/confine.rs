@@ -1,26 +1,26 @@
-//! What QEMU itself may do on the host, which is what a guest that takes it over may do.
+//! What QEMU itself may do on the host, and thus a guest that takes QEMU over.
 //!
-//! It needs no rights once it has opened what the machine is made of: then it becomes a user who
-//! owns nothing, unless it serves files of a root to the guest by 9p. A filter of system calls
+//! QEMU needs no rights once it has opened everything that the machine needs. It then becomes a
+//! user who owns nothing, unless it serves files of a root to the guest by 9p. A system call filter
 //! keeps it from starting programs and from changing its priority or its CPUs, which weighbridge
-//! decides from outside.
+//! sets from outside.
 //!
-//! Which options a QEMU has differs with its version and its build, so that it is asked, once per
-//! environment, by being started without a machine. Sources: qemu(1), `-sandbox`, `-run-with` and
-//! `-runas`.
+//! The options that a QEMU accepts depend on its version and its build, so weighbridge tries them,
+//! once per environment, by starting QEMU without a machine. Sources: qemu(1), `-sandbox`,
+//! `-run-with` and `-runas`.
 
 use crate::mapped::MONITOR_USER;
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::{CommandError, Invocation};
 
-/// Denied in any case.
+/// What the filter always denies.
 const FILTER: &str = "on,obsolete=deny,spawn=deny,resourcecontrol=deny";
-/// For QEMU to start without a machine and to end.
+/// Time limit for QEMU to start without a machine and to exit.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The strictest options that this QEMU takes; none where it takes none of them. `changes_user`: it
-/// may give up root.
+/// The strictest options that this QEMU accepts; empty if it accepts none. `changes_user` says
+/// whether it may give up root.
 pub(super) fn options(binary: &Path, changes_user: bool) -> Vec<String> {
     for options in candidates(changes_user) {
         let asked = Invocation::new(binary)
@@ -32,7 +32,7 @@ pub(super) fn options(binary: &Path, changes_user: bool) -> Vec<String> {
         match asked {
             Ok(done) if done.status.success() => return options,
             Ok(_) => {}
-            // It says nothing to anything: its start will tell why.
+            // It does not answer at all; the real start will show why.
             Err(CommandError::Deadline { .. }) => break,
             Err(_) => {}
         }
@@ -40,8 +40,8 @@ pub(super) fn options(binary: &Path, changes_user: bool) -> Vec<String> {
     Vec::new()
 }
 
-/// Options to try, the strictest first. A filter that keeps QEMU from changing its user would keep
-/// it from giving up root, too; as a user without any right it cannot win one by that.
+/// The options to try, the strictest first. A filter against changing the user would also keep QEMU
+/// from giving up root. It is not needed then: a user without rights cannot gain any that way.
 fn candidates(changes_user: bool) -> Vec<Vec<String>> {
     let user = format!("{MONITOR_USER}:{MONITOR_USER}");
     let filter = ["-sandbox".to_string(), FILTER.into()];

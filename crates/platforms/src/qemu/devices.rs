@@ -1,8 +1,8 @@
-//! Devices that no work needs: what machines have by custom beside disks and networks, and the
-//! firmware that looks for them.
+//! Devices that no workload needs: those that machines have by custom besides disks and networks,
+//! and the firmware that looks for them.
 //!
-//! Agarwal, Jain and Porter (*Containing the Hype*, APSys 2015, section 4.2 and table 2) weigh a
-//! machine as the usual tools configure it, with video, audio and USB, against one without.
+//! Agarwal, Jain and Porter (*Containing the Hype*, APSys 2015, section 4.2 and table 2) compare a
+//! machine as the usual tools configure it, with video, audio and USB, with one without these.
 
 use super::Qemu;
 use super::part::{Line, Part};
@@ -11,12 +11,12 @@ use crate::vm::readback;
 use std::collections::BTreeMap;
 use weigh_model::{EnvironmentSpec, SpecError};
 
-/// Firmware that only starts a kernel that is handed to it; part of QEMU for x86.
+/// Firmware that only starts the kernel it is given; part of QEMU for x86.
 const QBOOT: &str = "qboot.rom";
-/// Types of machine that come with such devices.
+/// Types of machine that usually have such devices.
 const CUSTOMARY: &[&str] = &["q35", "pc"];
 
-/// The further devices of one machine.
+/// The customary devices of one machine.
 #[derive(Debug)]
 pub(super) struct Devices {
     kind: String,
@@ -29,7 +29,7 @@ impl Devices {
         Self { kind, is_default: setting(&Qemu, environment, "devices") == "default" }
     }
 
-    /// The devices as they are.
+    /// The fact about the devices that the machine really has.
     pub(super) fn read_back(&self, monitor: readback::Monitor<'_>) -> BTreeMap<String, String> {
         let list = match readback::devices(monitor) {
             Ok(list) => format!("{}: {list}", self.kind),
@@ -39,10 +39,10 @@ impl Devices {
     }
 }
 
-/// Devices by custom are for machines that have them by custom.
+/// Checks that customary devices are only asked for in machines that usually have them.
 ///
 /// # Errors
-/// Another type of machine.
+/// The type of machine is another one.
 pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     let kind = setting(&Qemu, environment, "machine");
     if setting(&Qemu, environment, "devices") != "default" || CUSTOMARY.contains(&kind) {
@@ -56,14 +56,14 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
 impl Part for Devices {
     fn arguments(&self, line: &mut Line) {
         if self.is_default {
-            // The controllers of the chipset, and QEMU's usual firmware, which sets the screen up.
+            // The chipset's controllers, and QEMU's usual firmware, which initialises the screen.
             line.machine("usb=on");
             for device in ["VGA", "intel-hda", "hda-duplex,audiodev=sound", "usb-tablet"] {
                 line.pair("-device", device);
             }
             return line.pair("-audiodev", "none,id=sound");
         }
-        // Controllers without a device behind them cost boot time and nothing else.
+        // Controllers without a device only cost boot time.
         let off: &[&str] = match self.kind.as_str() {
             "q35" => &["sata=off", "smbus=off", "usb=off", "vmport=off"],
             "pc" => &["usb=off", "vmport=off"],
@@ -74,7 +74,7 @@ impl Part for Devices {
     }
 }
 
-/// Kernel modules that the guest needs for them.
+/// Kernel modules that the guest needs for its devices.
 pub(super) fn modules(environment: &EnvironmentSpec) -> &'static [&'static str] {
     if setting(&Qemu, environment, "balloon") == "none" { &[] } else { &["virtio_balloon"] }
 }

@@ -1,4 +1,4 @@
-//! Disks as QEMU is told of them: nodes of files and formats, caches, the way to the kernel.
+//! Disks on QEMU's command line: nodes of files and formats, cache modes, and I/O modes.
 
 use super::part::Line;
 use crate::vm::disk::{DataDisk, Format, GuestRoot};
@@ -8,23 +8,23 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::Invocation;
 
-/// Node of the disk for workloads. It comes first, so that it is `/dev/vda` whatever holds the
-/// root.
+/// Node name of the disk for workloads. It comes first, so that it is `/dev/vda` wherever the root
+/// is.
 pub(super) const DATA: &str = "data";
-/// Node of the root.
+/// Node name of the root.
 pub(super) const ROOT: &str = "root";
-/// For QEMU to open a file and to end.
+/// Time limit for QEMU to open a file and exit.
 const PROOF_DEADLINE: Duration = Duration::from_secs(20);
 
-/// A value of `cache` (qemu(1), `-drive`): what stands between the guest and the device.
+/// A value of `cache` (qemu(1), `-drive`): which caches are between the guest and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cache {
     pub(super) word: &'static str,
-    /// The guest is told that its disk has a cache that it must flush.
+    /// Whether the guest's disk reports a cache that the guest must flush.
     writeback: bool,
-    /// Past the host's page cache.
+    /// Whether it bypasses the host's page cache.
     pub(super) direct: bool,
-    /// What the guest flushes is not flushed.
+    /// Whether the guest's flushes are ignored.
     no_flush: bool,
 }
 
@@ -49,14 +49,14 @@ impl Cache {
         CACHES.into_iter().find(|cache| cache.word == word).unwrap_or(CACHES[0])
     }
 
-    /// As QEMU tells it of an open disk.
+    /// The cache mode that QEMU reports for an open disk.
     fn of_qemu(said: &Value) -> Option<Self> {
         let flag = |name: &str| said.get(name).and_then(Value::as_bool);
         let seen = (flag("writeback")?, flag("direct")?, flag("no-flush")?);
         CACHES.into_iter().find(|cache| (cache.writeback, cache.direct, cache.no_flush) == seen)
     }
 
-    /// In words for the fact `cache`.
+    /// A description for the fact `cache`.
     fn described(self) -> String {
         match (self.direct, self.word) {
             (true, "none") => "none".into(),
@@ -70,10 +70,10 @@ impl Cache {
     }
 }
 
-/// The value of `aio` that a cache and the user's word come to.
+/// The I/O mode that follows from the key `aio` and the cache mode.
 pub(super) fn aio(word: &str, cache: Cache) -> &str {
     match word {
-        // Linux's own asynchronous reads block where they do not go past the page cache.
+        // Linux's native asynchronous reads block unless they bypass the page cache.
         "auto" if cache.direct => "native",
         "auto" => "threads",
         word => word,
@@ -82,15 +82,15 @@ pub(super) fn aio(word: &str, cache: Cache) -> &str {
 
 /// How the disks of a machine are opened.
 #[derive(Debug, Clone)]
-pub(super) struct Opening {
+pub(super) struct DiskOptions {
     pub(super) cache: Cache,
     pub(super) aio: String,
-    /// Object of the thread that serves the disks, beside QEMU's main one.
+    /// The object of a separate thread that serves the disks, instead of QEMU's main thread.
     pub(super) iothread: Option<&'static str>,
 }
 
-impl Opening {
-    /// The disk for workloads.
+impl DiskOptions {
+    /// Adds the disk for workloads.
     pub(super) fn data(&self, disk: &DataDisk, line: &mut Line) {
         let driver = if disk.is_device() { "host_device" } else { "file" };
         self.file(line, "data-file", driver, &disk.path, false);
@@ -104,7 +104,7 @@ impl Opening {
         self.device(line, DATA);
     }
 
-    /// The root: the guest's own image above that of the system, which is opened for reading only.
+    /// Adds the root: the guest's own image above the system's, which is opened read-only.
     pub(super) fn root(&self, own: &GuestRoot, below: &Path, line: &mut Line) {
         let options = self.cache.options();
         self.file(line, "below-file", "file", below, true);
@@ -126,7 +126,7 @@ impl Opening {
     fn file(&self, line: &mut Line, node: &str, driver: &str, path: &Path, read_only: bool) {
         let node = json!({
             "driver": driver, "node-name": node, "filename": path, "aio": self.aio, "read-only": read_only,
-            // What nobody writes to may have many readers.
+            // A file that nobody writes to may have many readers.
             "locking": if read_only { "auto" } else { "on" },
             "cache": self.cache.options(),
         });
@@ -145,7 +145,7 @@ impl Opening {
     }
 }
 
-/// What the answer to `query-block` says of the disk on this node: format, and cache in words.
+/// What an answer to `query-block` says about this node's disk: its format, and its cache in words.
 pub(super) fn seen(answer: &Value, node: &str) -> Option<(String, String)> {
     let inserted = inserted(answer, node)?;
     let format = inserted.get("drv")?.as_str()?.to_string();
@@ -159,7 +159,7 @@ fn inserted<'a>(answer: &'a Value, node: &str) -> Option<&'a Value> {
     devices.into_iter().find(|inserted| inserted.get("node-name").and_then(Value::as_str) == Some(node))
 }
 
-/// Bytes that the guest has read from and written to the disk on this node, from the answer to
+/// Bytes that the guest has read from and written to this node's disk, from an answer to
 /// `query-blockstats`.
 pub(super) fn moved(answer: &Value, node: &str) -> Option<(u64, u64)> {
     let mut devices = answer.as_array()?.iter();
@@ -168,10 +168,10 @@ pub(super) fn moved(answer: &Value, node: &str) -> Option<(u64, u64)> {
     Some((number("rd_bytes")?, number("wr_bytes")?))
 }
 
-/// Whether this QEMU opens files by io_uring on this kernel, proven by letting it.
+/// Checks that this QEMU can open a file by io_uring on this kernel, by making it open one.
 ///
 /// # Errors
-/// It does not, with what it said.
+/// It cannot; the error has its message.
 pub(super) fn check_io_uring(binary: &Path) -> Result<()> {
     let file = json!({
         "driver": "file", "node-name": "file", "filename": "/proc/self/exe", "read-only": true, "aio": "io_uring",
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(aio("io_uring", Cache::of("writeback")), "io_uring");
     }
 
-    /// As QEMU 7.2 says it.
+    /// Answers of QEMU 7.2.
     #[test]
     fn answers_are_read_by_node() {
         let block = json!([

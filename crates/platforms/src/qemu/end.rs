@@ -3,11 +3,11 @@
 use super::qmp::Event;
 use serde_json::Value;
 
-/// What a kernel says first when it gives up (kernel/panic.c).
+/// The kernel's first words when it panics (kernel/panic.c).
 const PANIC: &str = "Kernel panic - not syncing: ";
 
-/// What is known from what the machine's kernel said and from what QEMU told unasked; `None` when
-/// that says nothing.
+/// Describes the end from the kernel's console output and QEMU's events; `None` if they say
+/// nothing.
 pub(super) fn describe(console: &str, events: &[Event]) -> Option<String> {
     let mut told: Vec<String> = Vec::new();
     let panic = console.lines().find_map(|line| Some(line.split_once(PANIC)?.1.trim().to_string()));

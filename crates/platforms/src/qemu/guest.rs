@@ -1,4 +1,4 @@
-//! A machine that runs: how it is started, held, and ended.
+//! A running machine: how it is started, held, and ended.
 
 use super::accel::Acceleration;
 use super::channel::Channel;
@@ -28,44 +28,44 @@ use std::time::{Duration, Instant};
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::{Invocation, Running};
 
-/// From the start of QEMU to the probe's hello without acceleration, on a busy host.
+/// Time from the start of QEMU to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
-/// For the probe to end its commands and to power the machine off; a guest without acceleration is
-/// slow.
+/// Time limit for the probe to end its commands and power the machine off; a guest without
+/// acceleration is slow.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
-/// For QEMU to answer, and to end when it is told to.
+/// Time limit for QEMU to answer, and to exit when it is told to.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(3);
-/// For QEMU to tell how the machine is, beside a guest at work on a busy host.
+/// Time limit for QEMU to report the machine's state while a guest works on a busy host.
 const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
-/// For QEMU to tell why a machine ended whose channel is closed.
+/// Time limit for QEMU to report why a machine ended after its channel was closed.
 const END_DEADLINE: Duration = Duration::from_millis(300);
-/// For a killed process to be gone.
+/// Time limit for a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB),
 /// device models, page tables.
 const SLACK_BYTES: u64 = 1536 << 20;
 
-/// For a machine's state to be written to a disk.
+/// Time limit for writing a machine's state to a disk.
 const SAVE_DEADLINE: Duration = Duration::from_secs(120);
 
-/// What is looked at of a console, bytes: its kernel's last words, or all of a boot.
+/// How much of a console's end is read, bytes: its kernel's last words, or all of a boot.
 const CONSOLE_BYTES: u64 = 256 << 10;
-/// Lines of the log that an error repeats.
+/// How many lines of the log an error repeats.
 const LAST_WORDS: usize = 4;
 
-/// A machine of QEMU's.
+/// A machine run by QEMU.
 pub(super) struct QemuMachine {
     parts: Option<Parts>,
-    /// Until it is one of the parts.
+    /// Set until it moves into the parts.
     storage: Option<Storage>,
     qmp: Option<Qmp>,
-    /// What the machine is made of: a saved state is of use to such a machine alone.
+    /// What the machine is made of: only an equal machine can use its saved state.
     made_of: Value,
     /// Why it cannot be saved, if it cannot.
     why_not_savable: Option<String>,
 }
 
-/// What the machine is put together from.
+/// The parts that make up the machine.
 struct Parts {
     tune: Tune,
     memory: Memory,
@@ -96,7 +96,7 @@ impl Parts {
 /// has said hello, before `until`.
 ///
 /// # Errors
-/// It did not come up; what was begun is undone.
+/// The machine did not come up; everything that was started is undone.
 pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
@@ -107,7 +107,7 @@ pub(super) fn launch(
 ) -> Result<CoreGuest<QemuMachine>> {
     let mut core = GuestCore::new(PLATFORM, host, request);
     let storage = Some(Storage::make(host, request, prepared, &Settings::of(request)?)?);
-    // By its name, which is among the program's arguments, a machine is found again after a crash
+    // The machine's name is among QEMU's arguments, so the machine can be found again after a crash
     // of weigh at any moment.
     let name = core.name.clone();
     core.record("machine", &name, json!({}))?;
@@ -163,7 +163,7 @@ impl QemuMachine {
             acceleration,
             kernel: &prepared.kernel,
             initramfs: &prepared.initramfs,
-            // QEMU opens the pipe anew by the number that it has there.
+            // QEMU opens the pipe again by the number that it inherits.
             console: &PathBuf::from(format!("/proc/self/fd/{}", console.as_raw_fd())),
             qmp: monitor_of_qemu.as_raw_fd(),
             restored: saved.is_some(),
@@ -186,7 +186,7 @@ impl QemuMachine {
         self.bring_up(core, monitor, acceleration, saved.as_ref(), until)
     }
 
-    /// Lets the machine go once its CPUs are where they belong, and waits for the probe.
+    /// Starts the machine's CPUs once their threads are placed, and waits for the probe.
     fn bring_up(
         &mut self,
         core: &mut GuestCore,
@@ -201,7 +201,7 @@ impl QemuMachine {
             let mut qmp = Qmp::new(UnixStream::from(monitor), until)?;
             parts.tune.place(&mut qmp, until)?;
             parts.net.connect(&mut qmp, pid, until)?;
-            // What QEMU says executes the instructions counts, not what it was asked for.
+            // Checks what QEMU says executes the instructions, against what was asked for.
             let kvm = qmp.execute("query-kvm", json!({}), until)?;
             let found = Acceleration::reported(&kvm).as_str();
             if found != asked.as_str() {
@@ -237,12 +237,12 @@ impl QemuMachine {
         parts.memory.settle(qmp).map_err(|error| failed(core, &error))
     }
 
-    /// What serves its files.
+    /// The daemon that serves the guest's files.
     fn file_daemon(&mut self) -> Option<&mut Running> {
         self.parts.as_mut()?.storage.daemon.as_mut()
     }
 
-    /// How the machine ended: what its kernel said last, what QEMU tells of it, and how QEMU ended.
+    /// How the machine ended: its kernel's last words, QEMU's events, or QEMU's exit status.
     fn end_seen(&mut self, core: &mut GuestCore) -> Option<String> {
         let events = match &mut self.qmp {
             Some(qmp) => qmp.last_events(Instant::now() + END_DEADLINE),
@@ -306,7 +306,7 @@ impl Backend for QemuMachine {
         self.end_seen(core)
     }
 
-    /// The machine is written where it stands.
+    /// Pauses the machine and writes its state.
     fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         if let Some(why) = &self.why_not_savable {
             return Err(state::missing(why.clone()));
@@ -325,7 +325,7 @@ impl Backend for QemuMachine {
         self.parts.as_ref()?.storage.meter()
     }
 
-    /// The guest's clocks stop with its CPUs: time in which it is frozen does not exist for it.
+    /// The guest's clocks stop with its CPUs: the guest does not see the time while frozen.
     fn set_frozen(&mut self, core: &mut GuestCore, frozen: bool) -> Result<()> {
         self.monitor(core, if frozen { "stop" } else { "cont" })
     }
@@ -344,7 +344,7 @@ impl Backend for QemuMachine {
         if core.program.iter_mut().chain(self.file_daemon()).all(ended) {
             return Ok(());
         }
-        let what = format!("its processes live on {DEATH_DEADLINE:?} after they were killed");
+        let what = format!("its processes are still running {DEATH_DEADLINE:?} after they were killed");
         Err(PlatformError::StillThere(what))
     }
 
@@ -359,13 +359,13 @@ impl Backend for QemuMachine {
     }
 }
 
-/// What the end of the log has of this machine.
+/// What the end of the log has about this machine.
 fn console_of(core: &GuestCore) -> String {
     let log = weigh_host::log::tail(&core.log, CONSOLE_BYTES);
     of_this_machine(&String::from_utf8_lossy(&log))
 }
 
-/// A launch that failed, with the last that QEMU and the guest's console said, on one line.
+/// A failed launch, with the last lines of QEMU and the guest's console, joined into one.
 fn failed(core: &GuestCore, reason: &dyn std::fmt::Display) -> PlatformError {
     let text = console_of(core);
     let said: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -374,8 +374,8 @@ fn failed(core: &GuestCore, reason: &dyn std::fmt::Display) -> PlatformError {
     core.failed_as(format!("{reason}{words}"))
 }
 
-/// What the log has of the machine that was started last. What came before is of other machines, or
-/// is the command line, which the log has for those who look.
+/// What the log has about the machine that was started last. Earlier lines are about other
+/// machines; the command line is left to those who read the log.
 fn of_this_machine(log: &str) -> String {
     let command = log.rfind("\n$ ").map_or(0, |at| at + 1);
     log[command..].lines().filter(|line| !line.starts_with("$ ")).collect::<Vec<_>>().join("\n")

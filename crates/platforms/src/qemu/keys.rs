@@ -7,13 +7,13 @@ use crate::common_keys;
 use crate::vm::disk::{DEVICE, SIZE, STORAGE, disk_key};
 use crate::vm::{keys, tune};
 
-/// In the order in which they are listed.
+/// The keys, in the order in which they are listed.
 pub(super) const KEYS: &[KeySpec] = &[
     keys::ACCEL,
     keys::KERNEL,
     KeySpec::words("machine", MACHINES).about("QEMU's type of machine"),
     KeySpec::words("channel", channel::WORDS).or("auto").about(
-        "what host and probe talk over: a port of virtio-serial, which `auto` is, vsock, or a \
+        "what host and probe talk over: a port of virtio-serial (what `auto` means), vsock, or a \
             second serial line",
     ),
     tune::TUNE,
@@ -23,7 +23,7 @@ pub(super) const KEYS: &[KeySpec] = &[
     tune::HUGEPAGES,
     tune::IOTHREAD,
     KeySpec::words("devices", &["minimal", "default"]).about(
-        "what the machine has beside disk and network: nothing, or the usual video, audio and USB \
+        "what the machine has besides disk and network: nothing, or the usual video, audio and USB \
             with the usual firmware",
     ),
     KeySpec::text("balloon").or("none").about(
@@ -40,16 +40,16 @@ pub(super) const KEYS: &[KeySpec] = &[
             as QEMU names it",
     ),
     KeySpec::words("aio", &["auto", "native", "io_uring", "threads"])
-        .about("how QEMU reads and writes the disks; auto: native past the page cache, else threads"),
+        .about("how QEMU reads and writes the disks; auto: native without the page cache, else threads"),
     KeySpec::words("root", &["auto", "initramfs", "disk", "virtiofs", "9p"]).about(
-        "what holds the root: memory, a disk made of the image, shared files of the host; auto: \
-            shared if that can be had",
+        "what holds the root: memory, a disk made from the image, shared files of the host; auto: \
+            shared if possible",
     ),
     KeySpec::words("init", &["single", "full"])
         .about("what runs inside: one program, or a system with systemd from a disk"),
     KeySpec::words("net", net::WORDS).about(
-        "network: none, user (QEMU's own, published ports alone), tap (a link with the client \
-            alone), bridge (an address on a bridge of the run), nat (behind address translation)",
+        "network: none, user (QEMU's own, published ports only), tap (a link with the client \
+            only), bridge (an address on a bridge of the run), nat (behind address translation)",
     ),
     KeySpec::words("vhost", net::VHOST_WORDS).about(
         "whether the host's kernel carries packets between tap and guest instead of QEMU; auto: \

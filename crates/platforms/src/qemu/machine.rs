@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-/// Everything that decides a machine.
+/// Everything that defines a machine.
 #[derive(Clone)]
 pub(super) struct Machine<'a> {
-    /// As processes and ledgers name it.
+    /// Its name among processes and in ledgers.
     pub(super) name: &'a str,
     /// QEMU's type of machine.
     pub(super) kind: &'a str,
@@ -18,15 +18,15 @@ pub(super) struct Machine<'a> {
     pub(super) initramfs: &'a Path,
     /// File that the console's output is appended to.
     pub(super) console: &'a Path,
-    /// Our end is elsewhere; this number QEMU inherits.
+    /// Number of the monitor's descriptor, which QEMU inherits.
     pub(super) qmp: RawFd,
-    /// It waits for the state of a machine that was saved, and boots nothing.
+    /// Whether it waits for a saved machine's state instead of booting.
     pub(super) restored: bool,
     pub(super) parts: Vec<&'a dyn Part>,
 }
 
 impl Machine<'_> {
-    /// QEMU's arguments. Nothing is there by default: every device is named.
+    /// QEMU's arguments. There are no default devices: every device is named.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let mut line = Line::default();
         line.pair("-name", &format!("{},process={}", escape(self.name), "qemu-guest"));
@@ -54,11 +54,11 @@ impl Machine<'_> {
         line.finish(self.kind)
     }
 
-    /// What is after ` -- ` is handed to the probe. Mitigations are the kernel's own defaults.
+    /// The words after ` -- ` go to the probe. The kernel's mitigations keep their defaults.
     fn kernel_arguments(&self) -> String {
         let console = if cfg!(target_arch = "aarch64") { "ttyAMA0" } else { "ttyS0" };
         let clock = match (self.kind, self.acceleration) {
-            // It has no timer that the kernel could measure its TSC against.
+            // This machine has no timer against which the kernel could calibrate its TSC.
             ("microvm", Acceleration::Tcg) => tsc_khz().map(|khz| format!(" tsc_early_khz={khz}")),
             _ => None,
         };
@@ -72,18 +72,18 @@ impl Machine<'_> {
     }
 }
 
-/// How fast this host's TSC counts, which is how fast that of a machine without acceleration does.
-/// Counted against the monotonic clock for 20 ms; the clock is read to tens of nanoseconds, so that
-/// the error is a few parts per million.
+/// The rate of this host's TSC, at which a machine without acceleration counts too. It is measured
+/// against the monotonic clock for 20 ms; the clock is read to tens of nanoseconds, so the error is
+/// a few parts per million.
 #[cfg(target_arch = "x86_64")]
 fn tsc_khz() -> Option<u64> {
     use weigh_host::clock::monotonic_ns;
     let read = || {
-        // The two are read as close together as three tries give.
+        // Takes the closest of three pairs of readings.
         let tries = (0..3).map(|_| {
             let before = monotonic_ns();
-            // SAFETY: the instruction has no preconditions; a process that may not execute it has
-            // been told so by prctl(2), which weighbridge does not call.
+            // SAFETY: the instruction has no preconditions. prctl(2) can forbid it to a process,
+            // but weighbridge does not do that.
             let ticks = unsafe { core::arch::x86_64::_rdtsc() };
             (monotonic_ns() - before, before, ticks)
         });

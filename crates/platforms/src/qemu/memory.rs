@@ -1,9 +1,9 @@
-//! The machine's memory: what it is made of on the host, whether equal pages are merged, and what a
+//! The machine's memory: its backing on the host, whether equal pages are merged, and what a
 //! balloon takes of it.
 //!
-//! A guest with a balloon starts with more memory than it is meant to have and is brought down to
-//! that before it is handed out: then it is as large as its neighbours, and what differs is how it
-//! came to be so.
+//! A guest with a balloon starts with more memory than it should have and is shrunk to that size
+//! before it is handed out. It is then as large as its neighbours and differs only in how it got
+//! there.
 
 use super::part::{Line, Part};
 use super::qmp::{Qmp, QmpError};
@@ -19,22 +19,22 @@ use weigh_model::{EnvironmentSpec, SpecError};
 
 /// Name of the balloon's device.
 const BALLOON: &str = "balloon";
-/// Between looks at a balloon that is being filled.
+/// Pause between two checks of a balloon that inflates.
 const LOOK: Duration = Duration::from_millis(20);
-/// For a balloon to take its memory without acceleration, on a busy host.
+/// Time limit for a balloon to inflate without acceleration, on a busy host.
 const BALLOON_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What decides a machine's memory.
+/// The settings of a machine's memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemoryOptions {
-    /// What the guest is meant to have, bytes.
+    /// The guest's final size, bytes.
     pub(super) guest_bytes: u64,
-    /// What it has beyond that as it starts, bytes.
+    /// What the guest has beyond that when it starts, bytes.
     pub(super) balloon_bytes: u64,
-    /// Another process of the host reads and writes it.
+    /// Whether another process of the host reads and writes it.
     pub(super) is_shared: bool,
     pub(super) hugepages: Requirement,
-    /// Equal pages are merged with those of others.
+    /// Whether equal pages are merged with those of other processes.
     pub(super) is_merged: bool,
 }
 
@@ -44,15 +44,15 @@ pub(super) struct Memory {
     options: MemoryOptions,
     large: Option<LargePages>,
     merging: Option<Merging>,
-    /// What could not be had as it was asked for.
+    /// What could not be set up as asked for.
     pub(super) notes: Vec<String>,
 }
 
 impl Memory {
-    /// Makes the host ready for it.
+    /// Prepares the host for it.
     ///
     /// # Errors
-    /// What was required cannot be had, with the remedy; nothing is changed then.
+    /// Something required is not available; the error has the remedy, and nothing is changed.
     pub(super) fn make(host: &Host, options: MemoryOptions) -> Result<Self> {
         let mut notes = Vec::new();
         let obstacle = match options {
@@ -65,14 +65,14 @@ impl Memory {
                 notes.push(format!("no large pages: {why}"));
                 None
             }
-            // `check` has refused what is asked for by name.
+            // `check` has refused conflicts that were asked for by name.
             (requirement, _) => {
                 LargePages::as_required(&host.ledger, PLATFORM, options.bytes(), requirement, &mut notes)?
             }
         };
         if options.is_merged && options.is_shared {
             return Err(PlatformError::missing(
-                "memory whose pages the kernel can merge: that of this guest is a file, because virtiofsd shares it",
+                "memory whose pages the kernel can merge (that of this guest is a file, because virtiofsd shares it)",
                 "use --image probe, or name a kernel with 9p by kernel=PATH",
             ));
         }
@@ -80,10 +80,10 @@ impl Memory {
         Ok(Self { options, large, merging, notes })
     }
 
-    /// Brings the guest to the size that it is meant to have.
+    /// Shrinks the guest to its final size.
     ///
     /// # Errors
-    /// It does not come to that in time.
+    /// It does not reach that size in time.
     pub(super) fn settle(&self, qmp: &mut Qmp) -> Result<(), QmpError> {
         let target = self.options.guest_bytes;
         if self.options.balloon_bytes == 0 {
@@ -107,7 +107,7 @@ impl Memory {
         }
     }
 
-    /// The memory as it is.
+    /// The facts about the memory that the machine really has.
     pub(super) fn read_back(&self, process: u32, monitor: readback::Monitor<'_>) -> BTreeMap<String, String> {
         let mut facts = BTreeMap::new();
         let mut put = |key: &str, value: String| facts.insert(format!("machine:{key}"), value);
@@ -123,7 +123,7 @@ impl Memory {
                             (self.options.bytes(), self.options.bytes().saturating_sub(actual));
                         format!("holds {taken} of {whole} bytes")
                     }
-                    Ok(None) => "not known: QEMU tells no size".into(),
+                    Ok(None) => "not known: QEMU reports no size".into(),
                     Err(why) => format!("not known: {why}"),
                 },
             );
@@ -138,10 +138,10 @@ impl Memory {
         facts
     }
 
-    /// Puts the host back. Called again it does nothing.
+    /// Restores the host's settings. Further calls do nothing.
     ///
     /// # Errors
-    /// A setting of the host stays; so does its entry in the ledger.
+    /// A setting of the host could not be restored; its entry in the ledger stays.
     pub(super) fn remove(&mut self) -> Result<()> {
         let pages = self.large.as_mut().map_or(Ok(()), LargePages::give_back);
         self.merging.as_mut().map_or(Ok(()), Merging::give_back)?;
@@ -149,7 +149,7 @@ impl Memory {
     }
 }
 
-/// What [`crate::KeySpec`] cannot say of the keys of memory.
+/// Checks what [`crate::KeySpec`] cannot express about the keys of memory.
 ///
 /// # Errors
 /// An invalid size, or large pages together with something that needs small ones.
@@ -157,7 +157,7 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     let balloon = setting(&Qemu, environment, "balloon");
     if balloon != "none" && size(balloon).is_none_or(|bytes| !bytes.is_multiple_of(1 << 20)) {
         let help = "write whole MiB, as in `balloon=256MiB`, or `none`";
-        return Err(environment.value_error("balloon", format!("`{balloon}` is no size of a balloon"), help));
+        return Err(environment.value_error("balloon", format!("a balloon cannot be `{balloon}`"), help));
     }
     let is_merged = setting(&Qemu, environment, "ksm") == "on";
     if setting(&Qemu, environment, "hugepages") == "on" && (balloon != "none" || is_merged) {
@@ -168,7 +168,7 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// What it would change on the host.
+/// The changes that the memory's keys make on the host.
 pub(super) fn host_changes(environment: &EnvironmentSpec) -> impl Iterator<Item = &'static str> {
     let word = |key| setting(&Qemu, environment, key);
     let large = match (word("hugepages"), word("tune")) {
@@ -183,7 +183,7 @@ pub(super) fn host_changes(environment: &EnvironmentSpec) -> impl Iterator<Item 
 }
 
 impl MemoryOptions {
-    /// What the machine is made with.
+    /// The size that the machine starts with.
     pub(super) fn bytes(&self) -> u64 {
         self.guest_bytes.saturating_add(self.balloon_bytes)
     }
@@ -196,8 +196,8 @@ impl Part for Memory {
         line.machine(if self.options.is_merged { "mem-merge=on" } else { "mem-merge=off" });
         if self.options.is_shared || self.large.is_some() {
             let large = self.large.as_ref().map(|large| {
-                // Taken at once: a guest that found none left would be killed in the middle of its
-                // work.
+                // Allocated at once: a guest for which no page is left would be killed in the
+                // middle of its work.
                 format!(",hugetlb=on,hugetlbsize={}k,prealloc=on", large.page_bytes >> 10)
             });
             let share = if self.options.is_shared { "on" } else { "off" };

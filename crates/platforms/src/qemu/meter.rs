@@ -1,5 +1,5 @@
-//! What QEMU tells of the disks of a running machine, over a monitor of their own: whoever asks
-//! does not disturb who steers the machine.
+//! The disk counters of a running machine, read from QEMU over a separate monitor, so that reading
+//! does not disturb the machine's control.
 
 use super::disks::{DATA, ROOT, moved};
 use super::qmp::Qmp;
@@ -11,32 +11,32 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For QEMU to answer, whose main thread a guest without acceleration may keep busy.
+/// Time limit for QEMU to answer; a guest without acceleration may keep its main thread busy.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// The monitor. Its copies are one.
+/// The monitor, shared by its clones.
 #[derive(Clone)]
 pub(super) struct Meter(Arc<Mutex<State>>);
 
 enum State {
-    /// Not spoken to yet.
+    /// Not used yet.
     Silent(UnixStream),
     Open(Qmp),
     Lost,
 }
 
 impl Meter {
-    /// One, and QEMU's end of it.
+    /// Makes a meter, and QEMU's end of it.
     ///
     /// # Errors
-    /// There are no sockets.
+    /// No socket could be made.
     pub(super) fn new() -> Result<(Self, OwnedFd)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(PlatformError::io("make a pair of sockets"))?;
         Ok((Self(Arc::new(Mutex::new(State::Silent(ours.into())))), theirs))
     }
 
-    /// The answer to a question without arguments; nothing when QEMU is gone or refuses.
+    /// The answer to a command without arguments; `None` if QEMU is gone or refuses.
     pub(super) fn ask(&self, command: &str) -> Option<Value> {
         let until = Instant::now() + DEADLINE;
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

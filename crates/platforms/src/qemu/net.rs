@@ -1,4 +1,4 @@
-//! The machine's network: a card of virtio's, and what is behind it.
+//! The machine's network: a virtio card, and what is behind it.
 //!
 //! ```text
 //! none    no card
@@ -8,8 +8,8 @@
 //! nat     a tap device on the run's bridge; the client comes through the host's address translation
 //! ```
 //!
-//! Packets of a tap are carried by QEMU's main thread, or by vhost-net, a worker of the host's
-//! kernel (`net/vhost.rs`). Either is charged to the guest, whose control group it is in.
+//! A tap's packets are carried by QEMU's main thread, or by vhost-net, a worker of the host's
+//! kernel (`net/vhost.rs`). Both are in the guest's control group and charged to the guest.
 
 mod user;
 mod vhost;
@@ -29,13 +29,13 @@ use vhost::Vhost;
 use weigh_model::{EnvironmentSpec, SpecError};
 use weigh_network::{Hop, hardware_address};
 
-/// What `net` takes.
+/// Values of the key `net`.
 pub(super) const WORDS: &[&str] = &["none", "user", "tap", "bridge", "nat"];
-/// What `vhost` takes.
+/// Values of the key `vhost`.
 pub(super) const VHOST_WORDS: &[&str] = &["auto", "on", "off"];
 /// Model of the card, as QEMU names it.
 const MODEL: &str = "virtio-net-pci";
-/// Names in QEMU of the card and of what is behind it.
+/// QEMU's identifiers of the card and of the backend behind it.
 const CARD: &str = "card";
 const BACKEND: &str = "net";
 
@@ -43,7 +43,7 @@ const BACKEND: &str = "net";
 #[derive(Debug)]
 pub(super) struct Net {
     netdev: Netdev,
-    /// What QEMU inherits, until it does.
+    /// Descriptors for QEMU, until it inherits them.
     passed: Vec<OwnedFd>,
     facts: BTreeMap<String, String>,
 }
@@ -60,7 +60,7 @@ enum Netdev {
     Tap {
         tap: Tap,
         vhost: Vhost,
-        /// What stands after `-netdev`.
+        /// The value of `-netdev`.
         backend: String,
     },
 }
@@ -69,7 +69,7 @@ impl Net {
     /// Makes what the guest's network needs on the host.
     ///
     /// # Errors
-    /// It could not be made; what was begun has been undone.
+    /// It could not be made; partial changes are undone.
     pub(super) fn make(host: &Host, request: &GuestRequest) -> Result<Self> {
         let word = setting(&Qemu, &request.environment, "net");
         let mut passed = Vec::new();
@@ -100,11 +100,11 @@ impl Net {
         Ok(Self { netdev, passed, facts })
     }
 
-    /// Before the machine is started: configures what only a running QEMU can be told, and reads
-    /// back what it has. `pid` is QEMU's process.
+    /// Configures what only a running QEMU accepts, before the guest starts, and reads back the
+    /// result. `pid` is QEMU's process.
     ///
     /// # Errors
-    /// QEMU has not what was asked for.
+    /// QEMU's card is not the one that was asked for.
     pub(super) fn connect(&mut self, qmp: &mut Qmp, pid: u32, until: Instant) -> Result<(), QmpError> {
         let (asked, server) = match &mut self.netdev {
             Netdev::None => return Ok(()),
@@ -165,7 +165,7 @@ impl Part for Net {
             Netdev::Tap { tap, backend, .. } => (backend.clone(), tap.hardware_address()),
         };
         line.pair("-netdev", &backend);
-        // Nobody boots from it, and firmware that could is not loaded.
+        // Nobody boots from the card, so its boot firmware is not loaded.
         line.pair("-device", &format!("{MODEL},id={CARD},netdev={BACKEND},mac={hardware_address},romfile="));
     }
 
@@ -186,17 +186,17 @@ impl Part for Net {
     }
 }
 
-/// Kernel modules that the guest needs for it.
+/// Kernel modules that the guest needs for its network.
 pub(super) fn modules(environment: &EnvironmentSpec) -> &'static [&'static str] {
     if setting(&Qemu, environment, "net") == "none" { &[] } else { tap::MODULES }
 }
 
-/// Whether the host's network is changed for it, which takes root.
+/// Whether the network needs changes on the host, which take root.
 pub(super) fn needs_root(environment: &EnvironmentSpec) -> bool {
     !matches!(setting(&Qemu, environment, "net"), "none" | "user")
 }
 
-/// What it changes on the host, in a sentence.
+/// The changes that the network makes on the host, in a sentence.
 pub(super) fn host_changes(environment: &EnvironmentSpec) -> Option<String> {
     match setting(&Qemu, environment, "net") {
         "user" => {
@@ -206,8 +206,10 @@ pub(super) fn host_changes(environment: &EnvironmentSpec) -> Option<String> {
     }
 }
 
+/// Checks the key `vhost`.
+///
 /// # Errors
-/// `vhost` without a tap that it could serve.
+/// `vhost` is set without a tap that it could serve.
 pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     if needs_root(environment) || environment.get("vhost").is_none() {
         return Ok(());

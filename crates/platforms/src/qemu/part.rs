@@ -1,35 +1,33 @@
-//! What a machine is put together from: an axis of the environment each, with what it adds to
-//! QEMU's command line.
+//! The parts of a machine: each is an axis of the environment, with what it adds to QEMU's command
+//! line.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// One axis of a machine, made for one guest. It is made before QEMU is started and lives as long
-/// as the guest.
+/// One axis of a machine, made for one guest before QEMU starts. It lives as long as the guest.
 pub(super) trait Part {
-    /// Adds its devices and options.
+    /// Adds the part's devices and options.
     fn arguments(&self, line: &mut Line);
 
-    /// Words for the probe, which is the machine's init; empty when it needs none.
+    /// Arguments for the probe, which is the machine's init; empty if the part needs none.
     fn probe_arguments(&self) -> String {
         String::new()
     }
 
-    /// Descriptors that QEMU inherits, handed over when it is started; their numbers are among
-    /// [`Part::arguments`].
+    /// Descriptors that QEMU inherits when it starts; their numbers are among [`Part::arguments`].
     fn passed(&mut self) -> Vec<OwnedFd> {
         Vec::new()
     }
 
-    /// Facts by parity key, known when the guest is up.
+    /// Facts by parity key, available once the guest is up.
     fn facts(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 }
 
-/// A command line as it grows.
+/// A command line under construction.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     words: Vec<OsString>,
@@ -61,7 +59,7 @@ impl Line {
     }
 }
 
-/// In QEMU's lists of options a comma in a value is written twice.
+/// Doubles each comma, as QEMU's lists of options require.
 pub(super) fn escape(value: &str) -> String {
     value.replace(',', ",,")
 }
@@ -70,7 +68,7 @@ pub(super) fn escape_path(path: &Path) -> String {
     escape(&path.to_string_lossy())
 }
 
-/// The words of what parts add, with spaces between.
+/// The words that a part adds, separated by spaces.
 #[cfg(test)]
 pub(super) fn line_of(part: &dyn Part) -> String {
     let mut line = Line::default();

@@ -1,5 +1,5 @@
-//! What all guests of an environment share: kernel, initial RAM file system, the root that their
-//! own are made of.
+//! What all guests of an environment share: kernel, initial RAM file system, and the disk that
+//! their roots are overlays of.
 
 use super::channel::Channel;
 use super::share::{self, Share};
@@ -11,27 +11,27 @@ use std::path::PathBuf;
 use weigh_images::disk::RootDisk;
 use weigh_images::kernel::GuestKernel;
 
-/// Without it there is no device of virtio's.
+/// Modules that every guest needs for virtio devices.
 const MODULES_OF_ALL: [&str; 1] = ["virtio_pci"];
 
-/// Ready to boot.
+/// What a guest needs to boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Prepared {
     pub(super) kernel: PathBuf,
     pub(super) release: String,
-    /// Where the kernel is from, in words.
+    /// Where the kernel comes from, in words.
     pub(super) source: String,
     pub(super) initramfs: PathBuf,
-    /// How the root's binds get into the guest, and the directory that is shared; absent when
-    /// nothing is to be shared or can be.
+    /// How the root's binds get into the guest, and the directory that is shared; absent if nothing
+    /// is, or can be, shared.
     pub(super) share: Option<(Share, PathBuf)>,
     /// The image as a disk, which no guest writes to.
     pub(super) root: Option<RootDisk>,
-    /// Options by which QEMU gives up rights.
+    /// Options that make QEMU give up rights.
     pub(super) confinement: Vec<String>,
 }
 
-/// Makes what is not there yet.
+/// Makes whatever does not exist yet.
 ///
 /// # Errors
 /// No kernel was found, the image does not fit, or no space is left.
@@ -61,10 +61,10 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
     })
 }
 
-/// How the parts of the image get into the guest.
+/// How the root's binds get into the guest.
 ///
 /// # Errors
-/// The way that is asked for by name cannot be had.
+/// A way that is asked for by name is not available.
 fn share(kernel: &GuestKernel, request: &GuestRequest, settings: &Settings<'_>) -> Result<Option<Share>> {
     if request.root.binds.is_empty() {
         return Ok(None);

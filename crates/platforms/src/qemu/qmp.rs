@@ -1,5 +1,5 @@
-//! The QEMU Machine Protocol, as far as it is needed: commands and events as lines of JSON over a
-//! socket.
+//! The part of the QEMU Machine Protocol that weighbridge needs: commands and events as lines of
+//! JSON over a socket.
 //!
 //! Source: QEMU, `docs/interop/qmp-spec.txt` and the QMP reference manual.
 
@@ -12,29 +12,29 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
 
-/// Largest line that is read, bytes.
+/// Longest line that is read, bytes.
 const LONGEST: usize = 1 << 20;
-/// Events that are kept for those who ask for them later; a guest can cause some without end.
+/// How many events are kept for later; a guest can cause an unlimited number.
 const MOST_EVENTS: usize = 1000;
 
 /// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum QmpError {
-    /// QEMU refused, in its words.
+    /// QEMU refused.
     #[error("QEMU refused `{command}`: {said}")]
     Refused {
         /// The command.
         command: String,
-        /// Its description of the error.
+        /// QEMU's description of the error.
         said: String,
     },
-    /// Nothing came in time.
+    /// No answer came in time.
     #[error("QEMU did not answer `{waiting}` in time")]
     Silent {
         /// What was waited for.
         waiting: String,
     },
-    /// It closed the socket, or what came is not the protocol.
+    /// QEMU closed the socket, or does not speak the protocol.
     #[error("QEMU {0}")]
     Lost(String),
 }
@@ -53,19 +53,19 @@ pub(super) struct Qmp {
     events: Vec<Event>,
 }
 
-/// Something that QEMU told unasked.
+/// An event that QEMU sent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Event {
     /// Such as `RESUME`.
     pub(super) name: String,
-    /// What it says beside its name; null when that is nothing.
+    /// Its data; null if it has none.
     pub(super) data: Value,
-    /// When it was read, host's monotonic clock, nanoseconds.
+    /// When it was read, on the host's monotonic clock, nanoseconds.
     pub(super) seen_ns: u64,
 }
 
 impl Qmp {
-    /// Takes the greeting and leaves the mode of negotiation.
+    /// Reads the greeting and ends the negotiation of capabilities.
     ///
     /// # Errors
     /// No greeting came before `until`.
@@ -98,7 +98,7 @@ impl Qmp {
         self.result(command, until)
     }
 
-    /// Gives QEMU a descriptor, which later commands know by that name (`getfd`).
+    /// Passes QEMU a descriptor, which later commands refer to by `name` (`getfd`).
     ///
     /// # Errors
     /// [`QmpError`].
@@ -125,7 +125,7 @@ impl Qmp {
         }
     }
 
-    /// What a command comes to.
+    /// Waits for the result of a command.
     fn result(&mut self, command: &str, until: Instant) -> Result<Value, QmpError> {
         loop {
             let mut message = self.next(until, command)?;
@@ -139,10 +139,10 @@ impl Qmp {
         }
     }
 
-    /// The event of that name: one that came since the last call for it, else the next.
+    /// The event of that name: one that arrived since the last call, else the next.
     ///
     /// # Errors
-    /// It did not come before `until`.
+    /// No such event came before `until`.
     pub(super) fn event(&mut self, name: &str, until: Instant) -> Result<Event, QmpError> {
         loop {
             if let Some(at) = self.events.iter().position(|event| event.name == name) {
@@ -152,13 +152,13 @@ impl Qmp {
         }
     }
 
-    /// All that QEMU has told unasked and nobody has asked for, up to `until` or its end.
+    /// All events that have not been taken yet, up to `until` or QEMU's end.
     pub(super) fn last_events(&mut self, until: Instant) -> Vec<Event> {
         while self.next(until, "its end").is_ok() {}
         std::mem::take(&mut self.events)
     }
 
-    /// The next message. Events are put aside as well.
+    /// Reads the next message; also keeps events for later.
     fn next(&mut self, until: Instant, waiting: &str) -> Result<Value, QmpError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -192,7 +192,7 @@ impl Qmp {
         if left.is_zero() {
             return Err(QmpError::Silent { waiting: waiting.into() });
         }
-        // Less than the clock of socket timeouts can tell would mean to wait for ever.
+        // A shorter time would round to zero, which means no timeout at all.
         let left = Some(left.max(Duration::from_millis(1)));
         let set = self.stream.set_read_timeout(left).and_then(|()| self.stream.set_write_timeout(left));
         set.map_err(|error| failed(&error, waiting))
@@ -207,7 +207,7 @@ fn failed(error: &io::Error, waiting: &str) -> QmpError {
     }
 }
 
-/// Talks with a monitor that says this, whatever it is told. For fuzzing.
+/// Talks to a monitor that sends these bytes whatever it is asked, for fuzzing.
 pub fn fuzz(said: &[u8]) {
     let Ok((ours, mut theirs)) = UnixStream::pair() else { return };
     let said = &said[..said.len().min(64 << 10)];
@@ -230,7 +230,7 @@ mod tests {
         Instant::now() + Duration::from_secs(5)
     }
 
-    /// A QEMU that answers every line with the next of these texts.
+    /// A fake QEMU that answers every line with the next of these texts.
     fn fake(answers: &'static [&'static str]) -> (UnixStream, JoinHandle<Vec<String>>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let answering = std::thread::spawn(move || {

@@ -1,11 +1,11 @@
-//! The host's files in the guest: by 9p where the guest's kernel knows it, else by virtiofs and its
-//! daemon.
+//! The host's files in the guest: by 9p where the guest's kernel supports it, else by virtiofs and
+//! its daemon.
 //!
-//! The guest's root may mount the whole again, without the rest of its root, and writable. So the
-//! program that serves it sees nothing but the root that containers have: the parts of the image,
-//! read only, on their places in the skeleton, in a mount namespace of its own. Only without root,
-//! when no such namespace can be had, does QEMU serve the directory that holds all parts, read-only
-//! and with the user's rights.
+//! The guest's root could mount everything that is shared a second time, without the rest of its
+//! root, and writable. So the program that serves the files sees only the root that containers
+//! have: the parts of the image, read-only, at their places in the skeleton, in a private mount
+//! namespace. Without root no such namespace is possible; then QEMU serves the directory that holds
+//! all parts, read-only and with the user's rights.
 
 use super::storage::TAG;
 use crate::vm::boot::scratch;
@@ -18,12 +18,12 @@ use weigh_host::command::{Invocation, Running};
 use weigh_images::{Mount, Root, kernel::GuestKernel};
 use weigh_protocol::boot::BootMount;
 
-/// Where the daemon is: the one that is a package of its own, and the one that is part of QEMU 7.
+/// Where the daemon may be: the separately packaged one, and the one that is part of QEMU 7.
 const DAEMONS: [&str; 3] = ["/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd"];
-/// How a daemon is had.
+/// How to install a daemon.
 const INSTALL_DAEMON: &str =
     "install it with `apt-get install virtiofsd` (before Debian 13: qemu-system-common)";
-/// Where the guest mounts what is shared before it binds its parts to their places.
+/// Where the guest mounts what is shared, before it binds the parts to their places.
 const PLACE: &str = "/.weighbridge/files";
 
 /// A way to share files.
@@ -35,9 +35,9 @@ pub(crate) enum Share {
     Virtiofs,
 }
 
-/// Whether guests see the host's files, as far as it can be told without fetching a kernel: a
-/// kernel that is fetched is Debian's, which knows virtiofs and not 9p. `kernel` is the value of
-/// the key, maybe empty.
+/// Whether guests will see the host's files, as far as that is known without fetching a kernel: a
+/// fetched kernel is Debian's, which supports virtiofs but not 9p. `kernel` is the value of the
+/// key, possibly empty.
 pub(crate) fn is_expected(kernel: &str, ways: &[Share]) -> bool {
     let named = Some(kernel).filter(|path| !path.is_empty()).map(Path::new);
     match CacheDirectory::open().and_then(|cache| GuestKernel::find_local(named, &cache)) {
@@ -50,19 +50,19 @@ impl Share {
     /// All ways, the one that needs no daemon first.
     pub(crate) const WAYS: [Self; 2] = [Self::NineP, Self::Virtiofs];
 
-    /// The first of these ways that works with this kernel here, if any does.
+    /// The first of these ways that works with this kernel on this host.
     pub(crate) fn of(kernel: &GuestKernel, ways: &[Self]) -> Option<Self> {
         ways.iter().copied().find(|share| share.check(kernel).is_ok())
     }
 
-    /// Whether this way works with this kernel here.
+    /// Checks that this way works with this kernel on this host.
     ///
     /// # Errors
-    /// What is missing.
+    /// Something is missing.
     pub(crate) fn check(self, kernel: &GuestKernel) -> Result<()> {
         let missing = |what: String, remedy: &str| Err(PlatformError::missing(what, remedy));
         let known = self.modules().iter().all(|module| kernel.has(module));
-        // Of a kernel without modules nobody knows whether it has 9p, which few have.
+        // A kernel without modules does not show whether it has 9p, which few such kernels have.
         if !known || (self == Self::NineP && kernel.modules.is_none()) {
             let what = format!("{} in the guest's kernel {}", self.as_str(), kernel.release);
             return missing(what, "name another kernel by kernel=PATH, or write root=disk");
@@ -70,14 +70,14 @@ impl Share {
         match self {
             Self::NineP => Ok(()),
             Self::Virtiofs if !weigh_host::facts::is_root() => {
-                missing("root, to serve files by virtiofs".into(), crate::remedy::AS_ROOT)
+                missing("the right to serve files by virtiofs".into(), crate::remedy::AS_ROOT)
             }
             Self::Virtiofs if daemon().is_none() => missing("the program virtiofsd".into(), INSTALL_DAEMON),
             Self::Virtiofs => Ok(()),
         }
     }
 
-    /// As ledgers of prepared machines name it.
+    /// Its name in the key `root` and in facts.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NineP => "9p",
@@ -89,7 +89,7 @@ impl Share {
         [Self::NineP, Self::Virtiofs].into_iter().find(|share| share.as_str() == word)
     }
 
-    /// Kernel modules that the guest needs for it.
+    /// Kernel modules that the guest needs for this way.
     pub(crate) fn modules(self) -> &'static [&'static str] {
         match self {
             Self::NineP => &["9pnet_virtio", "9p"],
@@ -100,8 +100,8 @@ impl Share {
     /// The mount of everything that is shared.
     fn mount(self) -> BootMount {
         match self {
-            // Nothing that is shared changes while the guest runs, so that it may keep what it has
-            // read (fs/9p, "cache").
+            // Shared files do not change while the guest runs, so it may cache what it has read
+            // (fs/9p, "cache").
             Self::NineP => {
                 BootMount::new("9p", TAG, PLACE, "ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose")
             }
@@ -109,7 +109,7 @@ impl Share {
         }
     }
 
-    /// All mounts of a root of which this directory of the host is shared ([`shared`]).
+    /// All mounts of a root, given the host directory that is shared ([`shared`]).
     pub(crate) fn mounts(self, root: &Root, shared: &Path) -> Vec<BootMount> {
         let on_places = shared == root.skeleton;
         let bind = |mount: Mount<'_>| match mount {
@@ -127,8 +127,8 @@ impl Share {
     }
 }
 
-/// The directory of the host that is shared with guests that have this root: the skeleton, for
-/// programs that are started [`with_parts`], else the deepest directory that holds all binds.
+/// The host directory that is shared with guests of this root: the skeleton, for programs that are
+/// started [`with_parts`], else the deepest directory that holds all binds.
 pub(crate) fn shared(root: &Root, host: &Host) -> PathBuf {
     if host.is_root { root.skeleton.clone() } else { common(root) }
 }
@@ -142,7 +142,7 @@ fn common(root: &Root) -> PathBuf {
     common
 }
 
-/// Shows a program the parts of a root on their places in its skeleton, all of it read-only. Needs
+/// Lets a program see the parts of a root at their places in its skeleton, all read-only. Needs
 /// root.
 pub(crate) fn with_parts(program: Invocation, root: &Root) -> Invocation {
     let skeleton = &root.skeleton;
@@ -156,7 +156,7 @@ pub(crate) fn with_parts(program: Invocation, root: &Root) -> Invocation {
     })
 }
 
-/// virtiofsd(1), where it is installed.
+/// virtiofsd(1), if it is installed.
 pub(crate) fn daemon() -> Option<&'static Path> {
     DAEMONS.iter().map(Path::new).find(|path| path.is_file())
 }
@@ -168,26 +168,26 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it in the guest's control group. It ends when the connection does.
+    /// Starts the daemon in the guest's control group. It ends when the connection is closed.
     ///
     /// # Errors
-    /// It is not installed, or does not start.
+    /// The daemon is not installed or does not start.
     pub(crate) fn start(root: &Root, cgroup: Option<&Cgroup>, log: &Path) -> Result<Self> {
         let (listener, connection) = connected().map_err(PlatformError::io("make a socket for virtiofsd"))?;
         Ok(Self { running: serve(listener, root, cgroup, log)?, connection })
     }
 }
 
-/// Starts virtiofsd(1), which serves a root's parts to the one connection that will come to a
-/// listening socket, in the guest's control group.
+/// Starts virtiofsd(1) in the guest's control group. It serves a root's parts to the one connection
+/// that it accepts on a listening socket.
 ///
 /// # Errors
-/// It is not installed, or does not start.
+/// The daemon is not installed or does not start.
 pub(crate) fn serve(listener: OwnedFd, root: &Root, cgroup: Option<&Cgroup>, log: &Path) -> Result<Running> {
     let binary = daemon().ok_or_else(|| PlatformError::missing("the program virtiofsd", INSTALL_DAEMON))?;
     let mut command = Invocation::new(binary);
-    // The older daemon, which is part of QEMU, takes its options by `-o`. The sandbox that it makes
-    // itself by default needs pivot_root(2), which fails on initial RAM file systems.
+    // The older daemon, which is part of QEMU, takes its options by `-o`. By default it makes its
+    // own sandbox, which needs pivot_root(2) and so fails on initial RAM file systems.
     let old = binary.starts_with("/usr/lib/qemu");
     let shared = &root.skeleton;
     let source = shared.to_string_lossy();
@@ -210,8 +210,8 @@ pub(crate) fn serve(listener: OwnedFd, root: &Root, cgroup: Option<&Cgroup>, log
     Ok(with_parts(command, root).pass(listener).log_to(log).spawn()?)
 }
 
-/// A listening socket and a connection to it; no file system knows their name, and the kernel
-/// forgets it with them (unix(7), autobind).
+/// A listening socket and a connection to it. Their name is in no file system, and the kernel drops
+/// it with them (unix(7), autobind).
 fn connected() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     use rustix::net::{
         AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,

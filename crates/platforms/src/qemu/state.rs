@@ -1,8 +1,8 @@
-//! A machine's state in a file: QEMU's stream of migration, written by a machine that is paused
-//! and read by one that is made alike.
+//! A machine's state in a file: QEMU's migration stream, written by a paused machine and read by
+//! one that is made equally.
 //!
-//! Beside the stream stands what the machine was made of. QEMU compares its devices by itself, but
-//! says so in words of its source.
+//! A second file records what the machine was made of. QEMU compares its devices itself, but
+//! reports a difference only in terms of its source code.
 
 use super::prepare::Prepared;
 use super::qmp::{Qmp, QmpError};
@@ -17,27 +17,27 @@ use std::time::Instant;
 
 /// The stream, in the directory given to [`crate::Guest::save`].
 const STREAM: &str = "machine.state";
-/// What the machine was made of, beside.
+/// What the machine was made of, in the same directory.
 const MADE_OF: &str = "machine.json";
-/// QEMU's name for the descriptor of the stream.
+/// QEMU's name for the stream's descriptor.
 const NAME: &str = "weighbridge-state";
-/// Limit for a paused machine, whose guest nothing can disturb, bytes per second. QEMU keeps to 128
-/// MiB unless it is told.
+/// Bandwidth limit for a paused machine, whose guest nothing can disturb, bytes per second. QEMU's
+/// default is 128 MiB.
 const BANDWIDTH: u64 = 1 << 40;
 
-/// Why a machine of these keys cannot be saved, as a clause; `None` where it can.
+/// Why a machine of these keys cannot be saved, as a clause; `None` if it can.
 pub(super) fn why_not_savable(request: &GuestRequest, prepared: &Prepared) -> Option<String> {
     let reason = match &prepared.share {
         Some((Share::Virtiofs, _)) => {
-            "virtiofsd, which shares the host's files with the machine, keeps what the machine has open, and its state is in no file; \
+            "virtiofsd, which shares the host's files with the machine, keeps track of what the machine has open, and that state is in no file; \
              use --image probe, or an image that is small enough to be packed into the machine's memory"
         }
         Some((Share::NineP, _)) => {
-            "QEMU saves no machine that has files of the host mounted by 9p; use --image probe, or an image that is small enough to be \
+            "QEMU cannot save a machine that has files of the host mounted by 9p; use --image probe, or an image that is small enough to be \
              packed into the machine's memory"
         }
         None if prepared.root.is_some() || setting(&Qemu, &request.environment, "disk") != "none" => {
-            "a disk goes on from where the machine left it, and the saved memory does not; leave disk=, root=disk and init=full away"
+            "a disk continues from where the machine left it, and the saved memory does not; leave out disk=, root=disk and init=full"
         }
         None => return why_keys_forbid_saving(request),
     };
@@ -51,17 +51,17 @@ fn why_keys_forbid_saving(request: &GuestRequest) -> Option<String> {
         );
     }
     match request.environment.get("net")? {
-        // What QEMU plays of a network is part of the machine's state; alone with its client a
-        // machine has the same address again.
+        // QEMU's emulated network is part of the machine's state; a machine that is alone with its
+        // client gets the same address again.
         "none" | "user" | "tap" => None,
         word => Some(format!(
-            "the machine keeps the address that it was given by net={word}, and the run's network has another one for the machine that goes \
-             on; use net=none, net=user or net=tap"
+            "the machine keeps the address that it was given by net={word}, and the run's network has another one for the restored \
+             machine; use net=none, net=user or net=tap"
         )),
     }
 }
 
-/// For a machine that cannot be saved.
+/// The error for a machine that cannot be saved.
 pub(super) fn missing(reason: String) -> PlatformError {
     PlatformError::Missing { what: format!("a way to save and restore guests ({reason})"), remedy: None }
 }
@@ -69,7 +69,7 @@ pub(super) fn missing(reason: String) -> PlatformError {
 /// Writes the state of a paused machine.
 ///
 /// # Errors
-/// QEMU refuses, or the file system does not take it.
+/// QEMU refuses, or the file cannot be written.
 pub(super) fn save(qmp: &mut Qmp, directory: &Path, made_of: &Value, until: Instant) -> Result<()> {
     let path = directory.join(STREAM);
     let doing = || format!("save the guest to {}", path.display());
@@ -94,10 +94,10 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// Opens what [`save`] wrote, for a machine that is made of the same.
+    /// Opens what [`save`] wrote, for a machine that is made equally.
     ///
     /// # Errors
-    /// Nothing was saved there, or a machine that is made differently.
+    /// Nothing was saved there, or the saved machine was made differently.
     pub(super) fn open(directory: &Path, made_of: &Value) -> Result<Self> {
         let doing = |path: &Path| format!("read the saved guest {}", path.display());
         let path = directory.join(MADE_OF);
@@ -113,16 +113,16 @@ impl Saved {
         Ok(Self { number: file.as_raw_fd(), file: Some(file) })
     }
 
-    /// The descriptor, for QEMU to inherit; once.
+    /// Takes the descriptor that QEMU inherits, once.
     pub(super) fn passed(&mut self) -> Option<OwnedFd> {
         self.file.take()
     }
 
-    /// Has a machine that was started with `-incoming defer` take the state. It is paused
+    /// Loads the state into a machine that was started with `-incoming defer`, which is paused
     /// afterwards.
     ///
     /// # Errors
-    /// It is another machine's, or damaged: QEMU says so in its log and ends.
+    /// The state is damaged or another machine's; QEMU logs that and exits.
     pub(super) fn load(&self, qmp: &mut Qmp, until: Instant) -> Result<(), QmpError> {
         tell_of_progress(qmp, until)?;
         qmp.execute("migrate-incoming", json!({"uri": format!("fd:{}", self.number)}), until)?;
@@ -130,7 +130,7 @@ impl Saved {
     }
 }
 
-/// What has to be the same for a state to mean the same.
+/// What must be equal for a machine to be able to use a saved state.
 pub(super) fn made_of(
     request: &GuestRequest,
     settings: &Settings<'_>,
@@ -147,7 +147,7 @@ pub(super) fn made_of(
     })
 }
 
-/// The first of the things that a machine is made of in which two differ, in words.
+/// The first difference between what two machines are made of, in words.
 fn difference(was: &Value, is: &Value) -> Option<String> {
     let is = is.as_object()?;
     let (key, value) = is.iter().find(|(key, value)| was.get(key) != Some(value))?;
@@ -155,13 +155,13 @@ fn difference(was: &Value, is: &Value) -> Option<String> {
     Some(format!("its {} was {was} and would be {value}", key.replace('_', " ")))
 }
 
-/// Has QEMU tell how a migration goes.
+/// Makes QEMU send events about a migration's progress.
 fn tell_of_progress(qmp: &mut Qmp, until: Instant) -> Result<(), QmpError> {
     let events = json!({"capabilities": [{"capability": "events", "state": true}]});
     qmp.execute("migrate-set-capabilities", events, until).map(drop)
 }
 
-/// Waits until a migration has come to an end.
+/// Waits for the end of a migration.
 fn await_end(qmp: &mut Qmp, until: Instant) -> Result<(), QmpError> {
     loop {
         let event = qmp.event("MIGRATION", until)?;

@@ -1,7 +1,7 @@
-//! The machine's files: those of the host that are shared with it, and its disks.
+//! The machine's files: host files that are shared with it, and its disks.
 
 use super::Settings;
-use super::disks::{DATA, Opening, ROOT, seen};
+use super::disks::{DATA, DiskOptions, ROOT, seen};
 use super::meter::Meter;
 use super::part::{Line, Part, escape_path};
 use super::prepare::Prepared;
@@ -17,7 +17,7 @@ use weigh_host::command::{Invocation, Running};
 /// Tag of the host's files in the guest.
 pub(crate) const TAG: &str = "weighbridge";
 
-/// What one machine has of files.
+/// The files and disks of one machine.
 pub(super) struct Storage {
     share: Option<SharedFiles>,
     disks: Option<Disks>,
@@ -25,13 +25,13 @@ pub(super) struct Storage {
     pub(super) daemon: Option<Running>,
 }
 
-/// Files of the host in the guest.
+/// Host files that the guest sees.
 struct SharedFiles {
     kind: Share,
     /// Root of what is shared.
     path: PathBuf,
-    /// The connection to the daemon that serves them, for virtiofs; its number, and the descriptor
-    /// until it is handed over.
+    /// For virtiofs, the connection to the daemon that serves the files: its number, and the
+    /// descriptor until it is handed over.
     connection: Option<(i32, Option<OwnedFd>)>,
 }
 
@@ -39,26 +39,26 @@ struct SharedFiles {
 struct Disks {
     data: Option<DataDisk>,
     root: Option<Root>,
-    opening: Opening,
+    opening: DiskOptions,
     meter: Meter,
     /// The number of QEMU's end of the meter, and the descriptor until it is handed over.
     monitor: (i32, Option<OwnedFd>),
 }
 
-/// The guest's own root, above the file of all.
+/// The guest's own root: an overlay of the root that all guests share.
 struct Root {
     own: GuestRoot,
     below: PathBuf,
-    /// Whether a system starts from it.
+    /// Whether a full system boots from it.
     system: bool,
 }
 
 impl Storage {
-    /// Everything that is the guest's own. A loop device gets into the ledger here: before the
-    /// machine, so that it is undone after it.
+    /// Makes everything that is the guest's own. A loop device enters the ledger here, before the
+    /// machine, so that it is undone after the machine.
     ///
     /// # Errors
-    /// A disk cannot be made or had.
+    /// A disk cannot be made, or is not available.
     pub(super) fn make(
         host: &Host,
         request: &GuestRequest,
@@ -93,29 +93,30 @@ impl Storage {
         self.disks.is_some()
     }
 
-    /// Lets the disks be served by a thread that is made elsewhere.
+    /// Sets the thread that serves the disks; it is made elsewhere.
     pub(super) fn served_by(&mut self, iothread: Option<&'static str>) {
         if let Some(disks) = &mut self.disks {
             disks.opening.iothread = iothread;
         }
     }
 
-    /// Tells what the guest moves of its disks.
+    /// Counts what the guest reads from and writes to its disks.
     pub(super) fn meter(&self) -> Option<Box<dyn DiskMeter>> {
         let disks = self.disks.as_ref()?;
         Some(Box::new(disks.meter.clone()))
     }
 
-    /// To be called when the machine has ended; again does nothing.
+    /// Gives the disks back after the machine has ended; further calls do nothing.
     ///
     /// # Errors
-    /// A loop device stays, in the ledger.
+    /// A loop device could not be detached; it stays in the ledger.
     pub(super) fn give_back(&mut self) -> Result<()> {
         let data = self.disks.as_mut().and_then(|disks| disks.data.as_mut());
         data.map_or(Ok(()), DataDisk::give_back)
     }
 
-    /// Starts what serves the files; every user of such a machine pays for it.
+    /// Starts the daemon that serves the files, if any, inside the measured launch: every user of
+    /// such a machine pays for it.
     ///
     /// # Errors
     /// The daemon is missing or does not start.
@@ -135,7 +136,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Where QEMU itself serves a root's parts, it gets to see them on their places.
+    /// If QEMU itself serves a root's parts, lets QEMU see them at their places.
     pub(super) fn seen_by(&self, qemu: Invocation, host: &Host, root: &weigh_images::Root) -> Invocation {
         match &self.share {
             Some(SharedFiles { kind: Share::NineP, .. }) if host.is_root => share::with_parts(qemu, root),
@@ -175,7 +176,7 @@ impl Storage {
         }
     }
 
-    /// What holds the root, in a word.
+    /// Where the root is, in a word.
     fn root_word(&self) -> &'static str {
         let on_disk = self.disks.as_ref().is_some_and(|disks| disks.root.is_some());
         match &self.share {
@@ -194,7 +195,7 @@ impl Part for Storage {
 
     fn probe_arguments(&self) -> String {
         let Some(Disks { data, root: Some(root), .. }) = &self.disks else { return String::new() };
-        // As the kernel names them in the order of their slots.
+        // The kernel names the disks in the order of their slots.
         let device = if data.is_some() { "/dev/vdb" } else { "/dev/vda" };
         probe_words(device, root.system)
     }
@@ -206,8 +207,8 @@ impl Part for Storage {
         connection.into_iter().chain(monitor).collect()
     }
 
-    /// What QEMU says of the disks counts, not what it was asked for. It tells everything but the
-    /// way to the kernel, without which it would not have started.
+    /// Reports what QEMU says about the disks, not what was asked for. QEMU does not report the I/O
+    /// mode, but would not have started without it.
     fn facts(&self) -> BTreeMap<String, String> {
         let mut facts = BTreeMap::from([("root".to_string(), self.root_word().to_string())]);
         let Some(disks) = &self.disks else { return facts };

@@ -11,7 +11,7 @@ use weigh_host::state::StateDirectory;
 use weigh_images::{Programs, Root};
 use weigh_model::ImageSpec;
 
-/// More than the deadline: the end of what is killed, on a busy host.
+/// Longer than the deadline: killed processes take time to end on a busy host.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 struct Bench {
@@ -37,7 +37,7 @@ impl Bench {
         Self { base, host }
     }
 
-    /// A kernel that nothing boots, so that none has to be fetched, and a QEMU that is this script.
+    /// A kernel that nothing boots, so that none is fetched, and this script as QEMU.
     fn fake(&self, script: &str) -> EnvironmentSpec {
         let (kernel, binary) = (self.base.path().join("vmlinux-1"), self.base.path().join("fake-qemu"));
         fs::write(&kernel, b"\x7fELF Linux version 1.2.3 ").unwrap();
@@ -47,8 +47,7 @@ impl Bench {
             .unwrap()
     }
 
-    /// A launch under the name of KVM, which has to fail in the time of a proof and to leave
-    /// nothing.
+    /// A launch with KVM, which must fail within the time of a proof and leave nothing behind.
     fn failure(&self, environment: &EnvironmentSpec, marker: &str) -> String {
         let root = Root::prepare(&ImageSpec::Probe, &self.host.programs, &self.host.work.join("root"), None);
         let request = GuestRequest {
@@ -92,8 +91,8 @@ fn a_qemu_that_hangs_is_killed_with_its_children() {
 fn a_qemu_that_ignores_signals_is_killed() {
     let bench = Bench::new("ignores");
     let marker = format!("1000.{}2", std::process::id());
-    // It answers at first, and then no more. A number of two digits is a descriptor for bash and
-    // not for every shell.
+    // It answers once and then falls silent. Not every shell takes a number of two digits for a
+    // descriptor; bash does.
     let script = format!(
         r#"trap '' TERM INT HUP QUIT
 for word in "$@"; do case $word in socket,id=qmp,fd=*) fd=${{word##*=}};; esac; done
@@ -115,7 +114,7 @@ fn what_a_qemu_says_at_its_end_is_told() {
     bench.close();
 }
 
-/// Emulation under the name of KVM.
+/// A QEMU that emulates although KVM was asked for is refused.
 #[test]
 fn emulation_never_passes_for_kvm() {
     let bench = Bench::new("passes");
@@ -163,7 +162,7 @@ fn disks_are_checked() {
     }
 }
 
-/// What cannot be had is refused when the plan is made, with what QEMU says.
+/// io_uring that does not work is refused at planning, with QEMU's message.
 #[test]
 fn io_uring_is_proven_or_refused() {
     let bench = Bench::new("io_uring");
@@ -174,7 +173,7 @@ fn io_uring_is_proven_or_refused() {
     bench.close();
 }
 
-/// A system is told from a program, and boots the image of one.
+/// The key `init` decides the capability `system`, and a system's default image.
 #[test]
 fn a_system_is_a_capability() {
     let can = |text: &str| Qemu.capabilities(&EnvironmentSpec::parse(text).unwrap());

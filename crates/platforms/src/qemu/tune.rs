@@ -1,4 +1,4 @@
-//! The machine's CPUs: model, topology, placement; and the thread for its disk.
+//! The machine's CPUs: model, topology and placement; and the disk's thread.
 
 use super::PLATFORM;
 use super::accel::Acceleration;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Name of the thread for the disk.
+/// Name of the disk's thread.
 pub(super) const IOTHREAD: &str = "disk-thread";
 /// Models that can show the host's caches.
 const SHOWS_CACHES: &[&str] = &["host", "max"];
@@ -20,18 +20,18 @@ const SHOWS_CACHES: &[&str] = &["host", "max"];
 #[derive(Debug, Clone)]
 pub(super) struct Tune {
     tuning: Tuning,
-    /// QEMU's argument; its own default when absent.
+    /// QEMU's argument; absent for QEMU's default.
     model: Option<String>,
     has_iothread: bool,
-    /// What could not be had as it was asked for.
+    /// What could not be set up as asked for.
     pub(super) notes: Vec<String>,
 }
 
 impl Tune {
-    /// `has_disk`: whether there is one that a thread could serve.
+    /// `has_disk` says whether there is a disk that a thread could serve.
     ///
     /// # Errors
-    /// A thread for a disk that is not there.
+    /// A thread is required for a disk that does not exist.
     pub(super) fn new(tuning: Tuning, acceleration: Acceleration, has_disk: bool) -> Result<Self> {
         let mut notes = tuning.notes.clone();
         let has_iothread = tuning.has_iothread(PLATFORM, has_disk)?;
@@ -54,13 +54,12 @@ impl Tune {
         Ok(Self { tuning, model, has_iothread, notes })
     }
 
-    /// The thread that serves the disk, for the disk's device.
+    /// The thread that serves the disk, for the disk's device option.
     pub(super) fn iothread(&self) -> Option<&'static str> {
         self.has_iothread.then_some(IOTHREAD)
     }
 
-    /// Puts the threads that are the guest's CPUs where they belong, while the machine stands
-    /// still.
+    /// Pins the guest's CPU threads while the machine is paused.
     ///
     /// # Errors
     /// A thread is missing or cannot be placed, or QEMU has made other CPUs than were asked for.
@@ -87,10 +86,10 @@ impl Tune {
         }
     }
 
-    /// The CPUs as they are.
+    /// The facts about the CPUs that the machine really has.
     ///
     /// # Errors
-    /// The guest is lost.
+    /// The connection to the guest is lost.
     pub(super) fn read_back(
         &self,
         process: u32,
@@ -115,7 +114,7 @@ impl Tune {
         let (inside, caches) = readback::seen_inside(session, &numbers)?;
         let made = readback::topology(&cpus);
         let words =
-            |topology: Option<_>| topology.map_or("not told".into(), |topology| format!("{topology}"));
+            |topology: Option<_>| topology.map_or("not reported".into(), |topology| format!("{topology}"));
         let own = if inside == made { String::new() } else { format!(" (QEMU has {})", words(made)) };
         put("topology", words(inside) + &own);
         put("caches", caches);
@@ -124,8 +123,8 @@ impl Tune {
     }
 }
 
-/// QEMU's word for a model; `None` for its own default. On ARM that default is a processor of 32
-/// bits.
+/// QEMU's name for a model; `None` for QEMU's default. On Arm the default is a 32-bit processor, so
+/// one is always named.
 pub(super) fn model_argument(model: &Model, acceleration: Acceleration) -> Option<String> {
     let hosts = match acceleration {
         Acceleration::Kvm => "host",
@@ -138,7 +137,7 @@ pub(super) fn model_argument(model: &Model, acceleration: Acceleration) -> Optio
     }
 }
 
-/// A guest believes in threads of an AMD processor only where this feature is.
+/// A guest recognises an AMD processor's threads only with this feature.
 fn threads_of_amd(tuning: &Tuning, acceleration: Acceleration) -> &'static str {
     let is_amd = || {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -166,14 +165,14 @@ impl Part for Tune {
     }
 }
 
-/// Lets a thread run on these CPUs alone.
+/// Restricts a thread to these CPUs.
 fn confine(thread: u32, cpus: &[u32]) -> rustix::io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(*cpu as usize));
     rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(thread.cast_signed()), &set)
 }
 
-/// A monitor as [`readback`] takes it.
+/// A monitor in the form that [`readback`] takes.
 pub(super) fn asked(qmp: &mut Qmp, until: Instant) -> impl FnMut(&str, Value) -> Result<Value, MonitorError> {
     move |command, arguments| Ok(qmp.execute(command, arguments, until)?)
 }

@@ -1,4 +1,4 @@
-//! What a session is asked and what it answers.
+//! Options and results of a session's requests.
 
 use std::time::Duration;
 use weigh_protocol::{EndOfCommand, FrameError, Stream};
@@ -8,8 +8,8 @@ use weigh_protocol::{EndOfCommand, FrameError, Stream};
 pub struct Arrival {
     /// Its PID in its own PID namespace.
     pub pid: u32,
-    /// When it began, `CLOCK_MONOTONIC` of the guest, nanoseconds. It is the host's where the guest
-    /// reads the host's clock.
+    /// When it began, `CLOCK_MONOTONIC` of the guest, nanoseconds. That is the host's clock if the
+    /// guest reads it.
     pub started_ns: u64,
     /// When its hello was read, host's monotonic clock, nanoseconds.
     pub hello_ns: u64,
@@ -20,12 +20,12 @@ pub struct Arrival {
 pub struct RunOptions<'a> {
     /// The command is killed when it takes longer.
     pub deadline: Duration,
-    /// Its standard input, `/dev/null` when absent. Decides over `Command::input`.
+    /// Its standard input, `/dev/null` when absent. Overrides `Command::input`.
     pub input: Option<&'a [u8]>,
 }
 
 impl RunOptions<'_> {
-    /// No input.
+    /// Returns options with this deadline and no input.
     pub fn within(deadline: Duration) -> Self {
         Self { deadline, input: None }
     }
@@ -51,9 +51,9 @@ pub struct Completed {
 pub enum Progress {
     /// It wrote.
     Output {
-        /// Where to.
+        /// The stream that it wrote to.
         stream: Stream,
-        /// What.
+        /// What it wrote.
         bytes: Vec<u8>,
     },
     /// It ended.
@@ -63,7 +63,7 @@ pub enum Progress {
 /// A request of a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The probe cannot do what was asked. The session is good.
+    /// The probe cannot do what was asked. The session is still usable.
     #[error("the guest refused: {reason}")]
     Refused {
         /// What failed.
@@ -71,12 +71,12 @@ pub enum SessionError {
         /// The error number, 0 when there is none: ENOENT (2) for a program that does not exist.
         errno: i32,
     },
-    /// The command took too long and was killed. The session is good.
+    /// The command took too long and was killed. The session is still usable.
     #[error("the command did not end within {} s and was killed", after.as_secs_f64())]
     Deadline {
         /// The time it had.
         after: Duration,
-        /// How it was when it was killed, with its output up to then.
+        /// The killed command, with its output up to then.
         killed: Box<Completed>,
     },
     /// The guest is dead or does not answer.
@@ -95,7 +95,7 @@ pub enum SessionError {
         /// Version of the probe.
         probe: u32,
     },
-    /// What came is no message.
+    /// What the guest sent is no message.
     #[error(transparent)]
     Protocol(#[from] FrameError),
 }

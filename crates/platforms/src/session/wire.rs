@@ -8,13 +8,13 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use weigh_protocol::{CREDIT, Decoder, FrameError, MAX_PAYLOAD, Reply, Request, encode};
 
-/// Read at once. Hundreds of guests have one of these each, so it is not larger than it takes to be
-/// quick.
+/// How many bytes are read at once. Hundreds of guests have such a buffer each, so it is no larger
+/// than it must be for speed.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Noise kept for people.
+/// How much noise is kept for people to read, bytes.
 const NOISE_KEPT: usize = 8 << 10;
-/// Bytes that are read of what came before a deadline and was not read by then. Beyond it a guest
-/// that never stops sending has no more time.
+/// How many bytes may be read after a deadline, of what came before it. Beyond that, a guest that
+/// never stops sending has no more time.
 const LATE_BYTES: usize = 2 * MAX_PAYLOAD;
 /// Bytes that may wait to be taken while a request is written: nothing that was asked for is
 /// longer.
@@ -37,7 +37,7 @@ pub(super) struct Wire {
     replies: VecDeque<Result<Reply, FrameError>>,
     /// Bytes that may be under way, where the channel loses what is not taken in time.
     window: Option<usize>,
-    /// Bytes written that the probe has not said it took; counted with a window only.
+    /// Bytes written that the probe has not acknowledged; counted only with a window.
     under_way: usize,
     /// The deadline that has passed, and the bytes that were read since.
     late: Option<(Instant, usize)>,
@@ -68,7 +68,7 @@ impl Wire {
         wire
     }
 
-    /// From here on only so many bytes are under way that a terminal holds them.
+    /// Limits the bytes under way, from here on, to what a terminal holds.
     pub(super) fn limit(&mut self) {
         self.window = Some(3 * CREDIT);
     }
@@ -81,14 +81,14 @@ impl Wire {
         std::mem::take(&mut self.noise)
     }
 
-    /// Marks the session as lost, for good, and says so.
+    /// Marks the session as lost for good, and returns the error.
     pub(super) fn lose(&mut self, reason: String) -> SessionError {
         self.ends = None;
         let reason = self.lost.get_or_insert(reason).clone();
         SessionError::Lost { reason }
     }
 
-    /// The descriptors, or the reason why the channel is closed.
+    /// Returns the descriptors, or the reason why the channel is closed.
     fn ends(&self) -> Result<&(OwnedFd, OwnedFd), SessionError> {
         self.ends.as_ref().ok_or_else(|| {
             let reason = self.lost.clone().unwrap_or_else(|| "its channel is closed".into());
@@ -96,7 +96,7 @@ impl Wire {
         })
     }
 
-    /// Queues a request. It is written by whatever waits next.
+    /// Queues a request. The next call that waits writes it.
     pub(super) fn send(&mut self, request: &Request) -> Result<(), SessionError> {
         self.ends()?;
         Ok(encode(request, &mut self.outgoing)?)
@@ -112,8 +112,8 @@ impl Wire {
         Ok(true)
     }
 
-    /// The next reply; `None` when the time is up and what had come by then is taken. That a guest
-    /// goes on sending gives it no more time.
+    /// Returns the next reply, or `None` when the time is up and all that had come before is taken.
+    /// A guest that goes on sending gets no more time.
     pub(super) fn receive(&mut self, until: Instant) -> Result<Option<Reply>, SessionError> {
         loop {
             while self.replies.is_empty() && self.sort_one() {}
@@ -143,7 +143,7 @@ impl Wire {
         }
     }
 
-    /// Waits once and moves what can be moved; `false` when the time is up.
+    /// Waits once, and reads and writes what it can. Returns `false` when the time is up.
     fn step(&mut self, until: Instant) -> Result<bool, SessionError> {
         self.write_some()?;
         let left = until.saturating_duration_since(Instant::now());
@@ -203,7 +203,7 @@ impl Wire {
                 if let Some((_, bytes)) = &mut self.late {
                     *bytes += n;
                 }
-                // Whoever waits for room waits for what the probe says of it.
+                // A writer that waits for room waits for the probe's acknowledgements.
                 while self.room() == 0 && self.sort_one() {}
                 if self.decoder.pending() > UNTAKEN_BYTES || self.replies.len() > UNTAKEN_REPLIES {
                     return Err(self.lose("it sends what nobody asked for".into()));
@@ -215,13 +215,13 @@ impl Wire {
         }
     }
 
-    /// Bytes that may be written now.
+    /// Returns how many bytes may be written now.
     fn room(&self) -> usize {
         self.window.map_or(usize::MAX, |window| window.saturating_sub(self.under_way))
     }
 
-    /// Decodes a message: one that is meant for the wire is done with, another one is kept. `false`
-    /// when no valid message has come.
+    /// Decodes a message: handles one that is meant for the wire, and keeps any other. Returns
+    /// `false` if no valid message has come.
     fn sort_one(&mut self) -> bool {
         let message = self.decoder.next_message();
         self.keep_noise();
@@ -249,7 +249,7 @@ impl Wire {
     }
 }
 
-/// The request that a reply belongs to.
+/// Returns the id of the request that a reply belongs to.
 pub(super) fn id_of(reply: &Reply) -> Option<u32> {
     match reply {
         Reply::Hello { .. } | Reply::Taken { .. } => None,
@@ -265,7 +265,7 @@ pub(super) fn id_of(reply: &Reply) -> Option<u32> {
     }
 }
 
-/// The name of a reply, for error messages.
+/// Returns the name of a reply, for error messages.
 pub(super) fn kind_of(reply: &Reply) -> &'static str {
     match reply {
         Reply::Hello { .. } => "hello",

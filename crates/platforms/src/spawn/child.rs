@@ -67,13 +67,13 @@ impl<'a> Prepared<'a> {
     }
 
     fn try_run(&self) -> Result<Infallible, (usize, Errno)> {
-        // Should weighbridge die while this goes on. The signal comes at the death of the thread
-        // that called, which waits for the exec.
+        // In case weighbridge dies meanwhile. The signal comes at the death of the calling thread,
+        // which waits for the exec.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-        // SAFETY: this process never uses its copy of the parent's end again; it would keep the end
-        // of file away, and the parent may have died before the line above.
+        // SAFETY: this process never uses its copy of the parent's end again. The copy would hide
+        // the end of file, and the parent may have died before the line above.
         unsafe { rustix::io::close(self.go.as_raw_fd()) };
-        // An end of file: whoever should have said "go" is gone, and with it the reason to exist.
+        // At an end of file the parent is gone without a "go", and the child ends too.
         let mut word = [0_u8; 1];
         loop {
             match rustix::io::read(self.wait, &mut word) {
@@ -96,7 +96,7 @@ impl<'a> Prepared<'a> {
         rustix::stdio::dup2_stderr(self.error).map_err(|errno| (STDIO, errno))?;
         close_the_rest_at_exec();
         default_signals();
-        // From here on it is the end of its standard input that tells the program.
+        // From here on, the end of its standard input tells the program that weighbridge is gone.
         let _ = rustix::process::set_parent_process_death_signal(None);
         // SAFETY: both lists end in a null pointer, and what they point to lives in `self`.
         unsafe { libc::execve(self.program, self.argv.as_ptr(), self.environment.as_ptr()) };
@@ -140,14 +140,14 @@ const DEFAULT_ACTION: [u64; 4] = [0; 4];
 /// Size of the kernel's signal set.
 const SIGNAL_SET: usize = size_of::<u64>();
 
-/// An exec keeps ignored signals ignored and blocked ones blocked; a program expects neither. (Rust
-/// ignores SIGPIPE.)
+/// Resets all signals: an exec keeps ignored ones ignored and blocked ones blocked, and a program
+/// expects neither. (Rust ignores SIGPIPE.)
 ///
 /// Both calls go to the kernel itself: the C library's own refuse the two signals that it keeps for
 /// its threads.
 fn default_signals() {
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: the action is valid for the call, and it is not asked for the former one. SIGKILL
+        // SAFETY: the action is valid for the call, which does not return the former one. SIGKILL
         // and SIGSTOP are refused.
         unsafe {
             let action = DEFAULT_ACTION.as_ptr();
@@ -155,14 +155,14 @@ fn default_signals() {
         };
     }
     let none: u64 = 0;
-    // SAFETY: the set is valid for the call, and it is not asked for the former one.
+    // SAFETY: the set is valid for the call, which does not return the former one.
     unsafe {
         let (how, former) = (libc::SIG_SETMASK, ptr::null_mut::<u64>());
         libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const none, former, SIGNAL_SET)
     };
 }
 
-/// Whatever weighbridge itself was started with beyond the standard three is not the guest's.
+/// Keeps from the guest whatever weighbridge itself was started with beyond the standard three.
 fn close_the_rest_at_exec() {
     let last = libc::c_uint::MAX;
     // SAFETY: only marks descriptors (close_range(2)). Before Linux 5.11 it fails, and what is

@@ -2,7 +2,7 @@
 
 use crate::helpers;
 
-/// One of them.
+/// A process of a guest.
 pub(super) struct Member {
     pub(super) pid: u32,
     pub(super) stopped: bool,
@@ -16,7 +16,7 @@ struct Process {
     state: u8,
 }
 
-/// The process, all that descend from it, and all of its session; those that have ended apart.
+/// Returns the process, all its descendants, and all of its session, except those that have ended.
 pub(super) fn of(first: u32) -> Vec<Member> {
     let all = processes();
     let mut known = vec![first];
@@ -46,8 +46,8 @@ fn processes() -> Vec<Process> {
     helpers::processes().filter_map(|pid| read(pid, &stat(pid)?)).collect()
 }
 
-/// `proc_pid_stat(5)`: the name is in parentheses and may hold anything, so the fields are counted
-/// from its end.
+/// Reads `/proc/PID/stat` (`proc_pid_stat(5)`): the name is in parentheses and may hold anything,
+/// so the fields are counted from its end.
 fn read(pid: u32, stat: &str) -> Option<Process> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = *fields.next()?.as_bytes().first()?;

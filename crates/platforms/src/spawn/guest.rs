@@ -41,27 +41,27 @@ pub(crate) struct Start<'a> {
     pub(crate) memory_bytes: Option<u64>,
     /// File of the network namespace to be in.
     pub(crate) network: Option<&'a Path>,
-    /// Word of the key `storage`.
+    /// Value of the key `storage`.
     pub(crate) storage: &'a str,
-    /// The platform's program that makes the guest, with its arguments; none: the probe itself.
+    /// The platform's program that makes the guest, with its arguments; else the probe itself.
     pub(crate) runtime: Option<&'a Runtime<'a>>,
 }
 
 /// A platform's program that makes a guest.
 pub(crate) struct Runtime<'a> {
-    /// Tells its command line, from the guest's control group and storage.
+    /// Returns its command line for the guest's control group and storage.
     pub(crate) command: &'a dyn Fn(Option<&Cgroup>, &Storage) -> Vec<OsString>,
-    /// What it sees, and nobody else.
+    /// Mounts that only it and the guest see.
     pub(crate) mounts: &'a [OwnMount],
     /// Environment variables beside `PATH`, as `NAME=value`.
     pub(crate) variables: &'a [OsString],
-    /// It makes control groups itself, also where there are no controllers.
+    /// It makes control groups itself, also in hierarchies without controllers.
     pub(crate) groups: bool,
     /// The guest has an init of its own, and the probe is started beside it.
     pub(crate) system: bool,
-    /// It finds the root put together at the skeleton, and enters it.
+    /// The root is put together at the skeleton, and the program enters it.
     pub(crate) assembled: bool,
-    /// Directory below the run's work directory that goes with the guest.
+    /// Directory below the run's work directory that is removed with the guest.
     pub(crate) directory: Option<PathBuf>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// A guest as it is asked for, in the root that is asked for.
+    /// Returns the start of a requested guest, in the requested root.
     pub(crate) fn new(platform: &'static str, request: &'a GuestRequest, namespaces: UnshareFlags) -> Self {
         Self {
             namespaces,
@@ -108,7 +108,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// What starting it changes on the host, in sentences.
+    /// Returns what starting it changes on the host, in sentences.
     pub(crate) fn host_changes(&self) -> Vec<String> {
         let process = if self.root.is_some() || self.runtime.is_some() {
             format!("start {} in namespaces of its own; its mounts are seen by no other process", self.name)
@@ -123,19 +123,19 @@ impl<'a> Start<'a> {
         vec![group, process]
     }
 
-    /// [`Start::host_changes`], and those of the network that a value of `net` stands for.
+    /// Returns [`Start::host_changes`], and those of the network for a value of `net`.
     pub(crate) fn host_changes_in(&self, net: &str) -> Vec<String> {
         self.host_changes().into_iter().chain(network::host_changes(net)).collect()
     }
 
-    /// Starts it in the network that a value of `net` stands for, which goes with it.
+    /// Starts it in the network for a value of `net`, which is removed with it.
     pub(crate) fn launch_in(self, host: &Host, request: &GuestRequest, net: &str) -> Result<LocalGuest> {
         let network = network::of_guest(host, request, net)?;
         let guest = Start { network: network::namespace(network.as_ref()), ..self }.launch(host)?;
         Ok(guest.with_network(network))
     }
 
-    /// Starts it and waits for its probe's hello. What was begun is undone when it does not come.
+    /// Starts it and waits for its probe's hello. If that does not come, what was begun is undone.
     pub(crate) fn launch(&self, host: &Host) -> Result<LocalGuest> {
         let storage = self.storage(host)?;
         let cgroup = self.control_group(host)?;
@@ -148,7 +148,7 @@ impl<'a> Start<'a> {
         };
         let request = SpawnRequest {
             namespaces: self.namespaces,
-            // A platform's program makes the root itself, as a rule.
+            // A platform's program usually makes the root itself.
             root: self.root.filter(|_| self.runtime.is_none_or(|runtime| runtime.assembled)),
             outside: self.runtime.is_some(),
             cgroup: cgroup.as_ref(),
@@ -160,8 +160,8 @@ impl<'a> Start<'a> {
             quiet: self.runtime.is_some_and(|runtime| runtime.system),
             ..SpawnRequest::new(&argv, &log)
         };
-        // A guest without a control group is known to the ledger by its number, which it has only
-        // once it is there.
+        // The ledger knows a guest without a control group by its PID: recorded once the process
+        // exists.
         let mut entry = None;
         let spawned_ns = monotonic_ns();
         let spawned = spawn(&request, |pid| {
@@ -180,7 +180,7 @@ impl<'a> Start<'a> {
         let (Spawned { pid, pidfd, input, output }, supervisor) = match spawned {
             Ok(spawned) => spawned,
             Err(error) => {
-                // The process is gone; what is left in the ledger is undone with it.
+                // The process is gone; what the ledger still holds of it is undone here.
                 if let Some(cgroup) = &cgroup {
                     let _ = cgroup.remove();
                 }
@@ -232,7 +232,7 @@ impl<'a> Start<'a> {
                 weigh_images::PROBE,
                 weigh_host::deadlines::scaled(INIT_DEADLINE),
             );
-            let inside = found.ok_or("its init does not start")?;
+            let inside = found.ok_or("its init did not start")?;
             let argv = [OsString::from(weigh_images::PROBE)];
             let request =
                 SpawnRequest { inside: Some(&inside), cpus: self.cpus, ..SpawnRequest::new(&argv, log) };
@@ -249,20 +249,20 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// The directories that go with the guest.
+    /// Returns the directories that are removed with the guest.
     fn directories(&self, storage: &Storage) -> Vec<PathBuf> {
         let own = self.runtime.and_then(|runtime| runtime.directory.clone());
         storage.directory().map(Path::to_path_buf).into_iter().chain(own).collect()
     }
 
-    /// For files of commands that run among the host's own: below the run's work directory, which
-    /// is in the ledger. Made when it is first used.
+    /// Returns the directory for files of commands that run directly on the host: below the run's
+    /// work directory, which is in the ledger. It is made when it is first used.
     fn scratch(&self, host: &Host) -> Option<PathBuf> {
         let on_host = self.root.is_none() && self.runtime.is_none();
         on_host.then(|| host.work.join(format!("{}-scratch", self.name)))
     }
 
-    /// Where the kernels are: beside the probe.
+    /// Returns the path of the kernels, beside the probe.
     fn kernels(&self, host: &Host) -> PathBuf {
         match (self.runtime, self.root) {
             (None, None) => host.programs.kernels.clone(),
@@ -310,14 +310,14 @@ impl<'a> Start<'a> {
     }
 }
 
-/// A guest that is a process of this host, in a control group where that can be.
+/// A guest that is a process of this host, in a control group if possible.
 pub(crate) type LocalGuest = CoreGuest<LocalProcess>;
 
 /// The process.
 pub(crate) struct LocalProcess {
     pid: u32,
     pidfd: OwnedFd,
-    /// What started the guest's init, where the probe is not the first process.
+    /// The program that started the guest's init, if the probe is not the first process.
     supervisor: Option<OwnedFd>,
 }
 
@@ -328,10 +328,10 @@ impl LocalProcess {
         let end = Instant::now() + SIGNAL_DEADLINE;
         let mut signalled = Vec::new();
         loop {
-            // Again and again: a process may have forked between being listed and being stopped.
+            // Repeated, because a process may have forked between being listed and being stopped.
             let members = family::of(self.pid);
-            // One that sleeps in the kernel for a child in vfork(2) stops only when the child goes
-            // on; until then it runs nothing of its own either, and then the signal is there.
+            // A process that sleeps in the kernel for a child in vfork(2) stops only when the child
+            // goes on. Until then it runs nothing of its own, and the signal is pending.
             let waits =
                 |member: &family::Member| stop && member.uninterruptible && signalled.contains(&member.pid);
             let rest: Vec<_> =
@@ -384,7 +384,7 @@ impl Backend for LocalProcess {
         }
     }
 
-    /// Its own standard error alone, which nobody else has to read.
+    /// Its log has only the probe's standard error, which nobody else has to read.
     fn log(&self, _: &GuestCore) -> Option<PathBuf> {
         None
     }
@@ -408,7 +408,7 @@ impl Backend for LocalProcess {
             let what = format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed");
             return Err(PlatformError::StillThere(what));
         }
-        // Reaps it; until here its number could not have become another's.
+        // Reaps it; until here no other process could have its PID.
         for ended in [Some(&self.pidfd), self.supervisor.as_ref()].into_iter().flatten() {
             let _ = waitid(WaitId::PidFd(ended.as_fd()), WaitIdOptions::EXITED);
         }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use weigh_host::accounts::process_text;
 use weigh_host::cgroup::Cgroup;
 
-/// Between two looks for the init of a system.
+/// The pause between two looks for the init of a system.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Namespaces as `/proc/PID/ns` names them; that of processes is entered in another way.
+/// Namespaces as `/proc/PID/ns` names them; the PID namespace is entered in another way.
 const NAMESPACES: [(&str, ThreadNameSpaceType); 6] = [
     ("mnt", ThreadNameSpaceType::MOUNT),
     ("uts", ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME),
@@ -35,10 +35,10 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// The system in a control group whose init is this process.
+    /// Returns the system in a control group whose init is this process.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn of(pid: u32, cgroup: &Cgroup) -> io::Result<Self> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
         let process = pidfd_open(number, PidfdFlags::empty())?;
@@ -54,15 +54,14 @@ impl Inside {
         Ok(Self { process, processes, namespaces, groups })
     }
 
-    /// Waits until the init of the system in a control group runs, which `supervisor` starts, and
-    /// until a file is there in its root. Nothing when that takes too long, or the supervisor has
-    /// ended.
+    /// Waits until `supervisor` has started the init of the system in a control group, and until a
+    /// file exists in its root. Returns `None` if that takes too long, or the supervisor has ended.
     pub(super) fn wait(cgroup: &Cgroup, supervisor: u32, file: &str, deadline: Duration) -> Option<Self> {
         let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
         let end = Instant::now() + deadline;
         while Instant::now() < end {
             let program = exe(supervisor)?;
-            // Until its exec it is a copy of the supervisor, with the root still to come.
+            // Until its exec the init is a copy of the supervisor, with the root still to come.
             let is_init = |pid: &u32| {
                 is_first(*pid) && exe(*pid).is_some_and(|own| own != program) && {
                     Path::new(&format!("/proc/{pid}/root{file}")).exists()
@@ -84,14 +83,15 @@ impl Inside {
         self.namespaces
     }
 
-    /// The files by which a process joins groups of its own beside those of the init, made where
-    /// they are not there. They lie where the init makes its own, so they go with them.
+    /// Returns the files by which a process joins its own groups beside those of the init; makes
+    /// the groups that do not exist. They lie where the init makes its groups, and are removed with
+    /// those.
     pub(super) fn join_files(&self) -> Result<Vec<PathBuf>, SpawnError> {
         let mut files = Vec::new();
         for directory in &self.groups {
             let own = match directory.file_name().and_then(|name| name.to_str()) {
-                // systemd puts itself there; in version 2 no process may be in a group that has
-                // groups with controllers.
+                // systemd puts itself there; in version 2 no process may be in a group with
+                // subgroups that have controllers.
                 Some("init.scope") => directory.with_file_name("weighbridge"),
                 Some("payload") => directory.join("weighbridge"),
                 _ => directory.clone(),
@@ -109,8 +109,8 @@ impl Inside {
         Ok(files)
     }
 
-    /// What this thread clones from now on is a process of the system, until the guard is dropped.
-    /// The thread itself stays where it is (`setns(2)`).
+    /// Has this thread clone processes of the system from now on, until the guard is dropped. The
+    /// thread itself stays where it is (`setns(2)`).
     pub(super) fn enter_processes(&self) -> Result<Entered, SpawnError> {
         let kind = Some(LinkNameSpaceType::ProcessID);
         let own = File::open("/proc/self/ns/pid").map_err(SpawnError::at("open the own PID namespace"))?;
@@ -127,7 +127,7 @@ pub(super) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // To go back to one's own namespace is always allowed.
+        // A thread may always go back to its own namespace.
         let _ = move_into_link_name_space(self.own.as_fd(), Some(LinkNameSpaceType::ProcessID));
     }
 }

@@ -1,9 +1,9 @@
-//! Sandboxes by one program of the host, without a daemon: in what they differ is data.
+//! Sandboxes by one program of the host, without a daemon. Their differences are data.
 //!
-//! The program finds the guest's root put together at the skeleton, in a mount namespace that it
-//! alone has, and enters it by its own means. So no program has to be told the mounts of a root, and
-//! every guest has the same ones. The program is started in the guest's control group and stays
-//! there: all it costs is the guest's.
+//! The program finds the guest's root put together at the skeleton, in its own mount namespace, and
+//! enters it by its own means. So no program needs to know the mounts of a root, and every guest
+//! has the same ones. The program starts in the guest's control group and stays there: all that it
+//! costs is charged to the guest.
 
 use super::{OwnMount, Runtime, Start};
 use crate::common_keys::{self, Storage};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use weigh_host::cgroup::Cgroup;
 use weigh_model::EnvironmentSpec;
 
-/// What tells one program from another.
+/// The differences between programs.
 pub(crate) struct Kind {
     pub(crate) about: About,
     /// The program, where the key `binary` names no other.
@@ -27,18 +27,18 @@ pub(crate) struct Kind {
     /// What its guests can do, apart from their networks.
     pub(crate) capabilities: fn() -> Capabilities,
     /// How a guest is made.
-    pub(crate) make: fn(&Making<'_>) -> Result<Made>,
+    pub(crate) make: fn(&LaunchContext<'_>) -> Result<LaunchSpec>,
 }
 
 /// A guest that is about to be made.
-pub(crate) struct Making<'a> {
+pub(crate) struct LaunchContext<'a> {
     platform: &'a Sandbox,
     pub(crate) request: &'a GuestRequest,
-    /// Below the run's work directory; goes with the guest. Not made yet.
+    /// The guest's directory below the run's work directory, removed with the guest. Not made yet.
     pub(crate) directory: PathBuf,
 }
 
-impl Making<'_> {
+impl LaunchContext<'_> {
     /// The value of a key, or its default.
     pub(crate) fn setting(&self, key: &str) -> &str {
         setting(self.platform, &self.request.environment, key)
@@ -58,7 +58,7 @@ impl Making<'_> {
 
 /// How a guest is made.
 #[derive(Default)]
-pub(crate) struct Made {
+pub(crate) struct LaunchSpec {
     /// Arguments of the program. The probe's place in the guest follows them.
     pub(crate) arguments: Vec<OsString>,
     /// Environment variables of the program, as `NAME=value`.
@@ -79,8 +79,7 @@ impl Sandbox {
         common_keys::program(self, environment, self.0.program, self.0.remedy)
     }
 
-    /// Namespaces that the program is started in. An ordinary user may mount in none but a user
-    /// namespace.
+    /// Returns the program's namespaces. An ordinary user may mount only in a user namespace.
     fn namespaces(&self, environment: &EnvironmentSpec) -> UnshareFlags {
         let mut flags = UnshareFlags::NEWNS;
         flags.set(UnshareFlags::NEWUSER, !weigh_host::facts::is_root());
@@ -118,7 +117,7 @@ impl Platform for Sandbox {
         }
         let program = self.program(&request.environment)?;
         let directory = host.work.join(format!("{}-{}-made", self.name(), request.instance));
-        let making = Making { platform: self, request, directory: directory.clone() };
+        let making = LaunchContext { platform: self, request, directory: directory.clone() };
         let made = (self.0.make)(&making)?;
         let command = |_: Option<&Cgroup>, _: &Storage| -> Vec<OsString> {
             let arguments = made.arguments.iter().cloned();
@@ -145,7 +144,7 @@ impl Platform for Sandbox {
     }
 }
 
-/// The first word of a program's answer that begins with a digit.
+/// Returns the first word of a program's answer that begins with a digit.
 fn version_number(text: &str) -> &str {
     text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("?")
 }

@@ -23,7 +23,7 @@ const HOST_NAME: &[u8] = b"weigh";
 /// Devices of a private `/dev`.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// One thing to do, and how a failure of it is told.
+/// One thing to do, and its name in an error.
 #[derive(Debug)]
 pub(super) struct Step<'a> {
     pub(super) what: String,
@@ -37,7 +37,7 @@ pub(super) enum Act<'a> {
     Join(BorrowedFd<'a>),
     Affinity(Box<CpuSet>),
     CgroupNamespace,
-    /// Enters the namespaces of a process, but for that of processes.
+    /// Enters the namespaces of a process, except its PID namespace.
     Enter {
         process: BorrowedFd<'a>,
         namespaces: ThreadNameSpaceType,
@@ -46,10 +46,9 @@ pub(super) enum Act<'a> {
     BecomeRoot,
     HostName,
     LoopbackUp,
-    /// Nothing that is mounted from here on is seen by the host, and nothing the host mounts is
-    /// seen here.
+    /// From here on, host and child do not see each other's new mounts.
     Private,
-    /// Binds with everything below.
+    /// Binds a directory with everything below it, or a file.
     Bind {
         source: CString,
         target: CString,
@@ -66,9 +65,9 @@ pub(super) enum Act<'a> {
         flags: MountFlags,
         data: CString,
     },
-    /// Takes their meaning from set-user-ID bits and device files of a mount.
+    /// Makes set-user-ID bits and device files of a mount ineffective.
     Harmless(CString),
-    /// The second is done where the first is not permitted.
+    /// Does the second if the first is not permitted.
     Permitted(Box<Act<'a>>, Box<Act<'a>>),
     Directory {
         path: CString,
@@ -80,7 +79,7 @@ pub(super) enum Act<'a> {
         path: CString,
     },
     ReadOnly(CString),
-    /// The directory becomes the root, and the root that was is gone.
+    /// Makes the directory the root, and unmounts the old one.
     Pivot(CString),
 }
 
@@ -91,7 +90,7 @@ pub(super) enum Devices {
     Host,
     /// The guest's own, for its own namespaces.
     Private,
-    /// Those that the program makes which enters the root.
+    /// LaunchSpec by the program that enters the root.
     Absent,
 }
 
@@ -139,8 +138,8 @@ impl Act<'_> {
             Self::ReadOnly(path) => set_read_only(path, false),
             Self::Pivot(root) => {
                 rustix::process::chdir(root.as_c_str())?;
-                // The old root is put on top of the new one and taken away from there, which needs
-                // no directory for it (pivot_root(2), "pivot_root(".", ".")").
+                // The old root is put on top of the new one and unmounted there, which needs no
+                // directory for it (pivot_root(2), "pivot_root(".", ".")").
                 rustix::process::pivot_root(c".", c".")?;
                 unmount(c".", UnmountFlags::DETACH)?;
                 rustix::process::chdir(c"/")
@@ -190,7 +189,7 @@ fn loopback_up() -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// By the kernel's own calls: the C library's would do it to all threads, of which there is one
+/// Uses the kernel's own calls: the C library's would change all threads, of which there is one
 /// here.
 fn become_root() -> Result<(), Errno> {
     // SAFETY: only numbers are passed; an empty list of groups needs no address.
@@ -208,7 +207,7 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-/// Everything that the child of a request has to do, in order.
+/// Returns everything that the child of a request has to do, in order.
 pub(super) fn all<'a>(request: &SpawnRequest<'a>, joins: &'a [File]) -> Result<Vec<Step<'a>>, SpawnError> {
     let mut list = Steps(Vec::with_capacity(64));
     let new = request.namespaces;
@@ -269,7 +268,7 @@ fn cpu_set(cpus: &[u32]) -> Result<CpuSet, SpawnError> {
     Ok(set)
 }
 
-/// Where a guest writes, nothing gains rights by its owner or is a device, as with other platforms.
+/// Flags for mounts that a guest writes to: no set-user-ID bits, no devices, as elsewhere.
 const SCRATCH: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 struct Steps<'a>(Vec<Step<'a>>);
@@ -330,8 +329,8 @@ impl Steps<'_> {
             flags: harmless | MountFlags::RDONLY,
             data: c"",
         };
-        // Only the owner of the network namespace may mount sysfs (sysfs(5)): with the host's
-        // network, a user namespace is not.
+        // Only the owner of the network namespace may mount sysfs (sysfs(5)), which a user
+        // namespace with the host's network is not.
         let hosts = Act::Bind { source: path(Path::new("/sys"))?, target: path(&sys)?, read_only: true };
         self.add("mount sysfs", Act::Permitted(Box::new(own), Box::new(hosts)));
         self.control_groups(&sys, request)?;
@@ -367,8 +366,8 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Mounts what holds the guest's `/var/tmp`; a tmpfs is the business of the root's own scratch
-    /// mounts.
+    /// Mounts what holds the guest's `/var/tmp`, except a tmpfs, which is one of the root's own
+    /// scratch mounts.
     fn storage(&mut self, storage: &Storage, target: &Path) -> Result<(), SpawnError> {
         match storage {
             Storage::Tmpfs => Ok(()),
@@ -428,7 +427,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Makes the place of a bind where the skeleton cannot have it: below a scratch mount.
+    /// Makes the mount point of a bind where the skeleton cannot have it: below a scratch mount.
     fn places(&mut self, root: &Root, target: &Path, directory: bool) -> Result<(), SpawnError> {
         let Some(scratch) =
             root.scratch.iter().find(|scratch| target.starts_with(scratch) && target != *scratch)
@@ -478,8 +477,8 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The directories of a control group, each with the place below `/sys/fs/cgroup` where its
-/// processes look for it; an empty place when the one directory is all there is.
+/// Returns the directories of a control group, each with the place below `/sys/fs/cgroup` where its
+/// processes look for it. The place is empty if there is only one directory.
 pub(crate) fn shown_groups(cgroup: &Cgroup) -> Vec<(PathBuf, PathBuf)> {
     if let Some(directory) = cgroup.v2_directory() {
         return vec![(directory, PathBuf::new())];
@@ -492,7 +491,7 @@ pub(crate) fn shown_groups(cgroup: &Cgroup) -> Vec<(PathBuf, PathBuf)> {
     cgroup.directories().into_iter().filter_map(named).collect()
 }
 
-/// The place of a guest's absolute path while the root is still a directory of the host.
+/// Returns the place of a guest's absolute path while the root is still a directory of the host.
 fn below(top: &Path, absolute: &Path) -> PathBuf {
     top.join(absolute.strip_prefix("/").unwrap_or(absolute))
 }

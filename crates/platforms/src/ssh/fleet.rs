@@ -1,9 +1,8 @@
-//! A machine that runs a whole `weigh` for a fleet: nothing of it is driven from here but its
-//! beginning and its end.
+//! A machine that runs its own `weigh` as part of a fleet: this host only starts and ends it.
 //!
-//! What travels there is `weigh` itself and the plan, into a directory of the account that `ssh`
-//! enters; what comes back is the run directory. The connection carries the run: when it ends, the
-//! run ends after its trial, as by Ctrl-C, and can go on later.
+//! `weigh` itself and the plan are copied into a directory of the account that `ssh` enters; the
+//! run directory is copied back. The connection holds the run: when it ends, the run ends after its
+//! current trial, as by Ctrl-C, and can be continued later.
 
 use super::scripts::Script;
 use super::target::{SCRIPT_DEADLINE, Target};
@@ -22,20 +21,20 @@ use weigh_host::facts::identity;
 use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, SpecError};
 
-/// What the ledger calls a fleet's directory on a machine.
+/// The ledger's word for a fleet's directory on a machine.
 pub(super) const DIRECTORY: &str = "fleet";
-/// Keys of the platform that say nothing about a machine of a fleet.
+/// Keys of the platform that do not apply to a machine of a fleet.
 const UNFIT: [(&str, &str); 2] = [
     ("by", "a machine of a fleet runs weigh itself"),
     ("cpus", "the plan says which CPUs guests have: give --cpus"),
 ];
-/// For the programs, the plan or a run to go over a slow line.
+/// Time limit for copying the programs, the plan or a run over a slow line.
 const TRANSFER_DEADLINE: Duration = Duration::from_secs(1800);
-/// How long a run may take to end its trial once it is told to.
+/// Time limit for a run to end its trial after it is told to.
 const END: Duration = Duration::from_secs(600);
-/// The same when `weigh clean` is waiting.
+/// The same while `weigh clean` waits.
 const CLEAN_END: Duration = Duration::from_secs(20);
-/// What fails when a pipe of the client's cannot be read.
+/// What the error says was attempted if the client's pipe cannot be read.
 const READ: &str = "read from ssh";
 
 /// A machine of a fleet.
@@ -45,24 +44,24 @@ pub struct FleetMachine {
     parent: String,
 }
 
-/// What a machine says it is.
+/// What a machine reports about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineFacts {
     /// `uname -s`.
     pub system: String,
     /// `uname -m`.
     pub architecture: String,
-    /// Tells its running kernel from all others; empty if it does not say.
+    /// Identifies the boot of its kernel; empty if the machine does not report it.
     pub boot: String,
-    /// As [`weigh_model::HostFacts::identity`] of a run that is made there.
+    /// Equals [`weigh_model::HostFacts::identity`] of a run that is made there.
     pub identity: String,
 }
 
 impl FleetMachine {
-    /// Checks how a machine is reached.
+    /// Checks the environment that says how a machine is reached.
     ///
     /// # Errors
-    /// The word that is wrong, underlined.
+    /// A key or value is wrong; the error points at it.
     pub fn check(spec: &EnvironmentSpec) -> std::result::Result<(), SpecError> {
         if let Some((key, why)) = UNFIT.iter().find(|(key, _)| spec.get(key).is_some()) {
             return Err(spec.key_error(key, *why, "leave it out"));
@@ -73,29 +72,29 @@ impl FleetMachine {
     /// The machine that an environment string names.
     ///
     /// # Errors
-    /// There is no client of SSH.
+    /// No SSH client is installed.
     pub fn of(spec: &EnvironmentSpec) -> Result<Self> {
         let parent = setting(&Ssh, spec, "directory").trim_end_matches('/').to_string();
         Ok(Self { target: Target::of(spec)?, parent })
     }
 
-    /// Asks it what it is.
+    /// Asks the machine for facts about itself.
     ///
     /// # Errors
-    /// It cannot be reached.
+    /// The machine cannot be reached or does not answer properly.
     pub fn ask(&self, log: &Path) -> Result<MachineFacts> {
         let output = self.target.run(&Script::FleetAsk, Some(log))?;
         let text = String::from_utf8_lossy(&output).into_owned();
         let facts = MachineFacts::read(&text);
-        facts.ok_or_else(|| self.target.failed(&format!("it says of itself only `{}`", text.trim())))
+        facts.ok_or_else(|| self.target.failed(&format!("all it says of itself is `{}`", text.trim())))
     }
 
-    /// The path there of a directory with this name.
+    /// The path of the directory of this name on the machine.
     pub fn directory(&self, name: &str) -> String {
         format!("{}/{name}", self.parent)
     }
 
-    /// The directory as a ledger has it, from which `weigh clean` removes it.
+    /// The ledger's entry for the directory, by which `weigh clean` removes it.
     pub fn change(&self, directory: &str) -> Change {
         Change::Platform {
             platform: PLATFORM.into(),
@@ -105,8 +104,8 @@ impl FleetMachine {
         }
     }
 
-    /// Makes the directory, which is recorded, and copies `weigh` and the plan into it. Returns what
-    /// `weigh --version` says there.
+    /// Makes the directory and copies `weigh` and the plan into it. The caller has recorded the
+    /// directory. Returns the output of `weigh --version` there.
     ///
     /// # Errors
     /// The machine refuses, or does not run the program.
@@ -119,7 +118,7 @@ impl FleetMachine {
         Ok(String::from_utf8_lossy(&said).trim().into())
     }
 
-    /// Sends a half run into the directory, as an archive that `write` writes.
+    /// Sends an unfinished run into the directory, as an archive that `write` writes.
     ///
     /// # Errors
     /// The connection ends, or the machine refuses.
@@ -137,12 +136,12 @@ impl FleetMachine {
         if written.is_ok() && status.is_some_and(|status| status.success()) {
             return Ok(());
         }
-        let said = crate::guest::with_tail("its half run could not be copied there", log);
+        let said = crate::guest::with_tail("its half of the run could not be copied there", log);
         Err(self.target.failed(&said))
     }
 
-    /// Runs `weigh` in the directory. Its standard output is what it says on both streams; when its
-    /// standard input is closed, the run ends after its trial.
+    /// Runs `weigh` in the directory; what it prints on both streams is on the returned process's
+    /// standard output. When its standard input is closed, the run ends after its trial.
     ///
     /// # Errors
     /// The client does not start.
@@ -151,11 +150,11 @@ impl FleetMachine {
         self.spawn(&Script::FleetRun(&all), log)
     }
 
-    /// Ends what runs in the directory, and has `read` read its run directory as an archive. Returns
-    /// whether there was one.
+    /// Ends what runs in the directory, and passes its run directory to `read` as an archive.
+    /// Returns whether there was one.
     ///
     /// # Errors
-    /// The machine cannot be reached, or what `read` says of the archive.
+    /// The machine cannot be reached, or `read` fails.
     pub fn collect<E: From<PlatformError>>(
         &self,
         directory: &str,
@@ -179,10 +178,10 @@ impl FleetMachine {
         Ok(begun > 0)
     }
 
-    /// Removes the directory, in which nothing runs any more.
+    /// Removes the directory, in which nothing may run any more.
     ///
     /// # Errors
-    /// The machine cannot be reached, or it is still there.
+    /// The machine cannot be reached, or the directory remains.
     pub fn remove(&self, directory: &str, log: Option<&Path>) -> Result<()> {
         self.target.run(&Script::FleetRemove(directory), log).map(drop)
     }
@@ -196,7 +195,7 @@ impl FleetMachine {
         Ok(self.target.invocation(script).log_to(log).spawn()?)
     }
 
-    /// What an ended connection means: the words of its client, with what to do.
+    /// The error for an ended connection: the client's message, and what to do.
     pub fn lost(&self, log: &Path) -> PlatformError {
         let said = String::from_utf8_lossy(&weigh_host::log::tail(log, 600)).into_owned();
         let said: Vec<&str> = said.lines().filter(|line| !line.starts_with(['$', '#'])).collect();
@@ -209,28 +208,28 @@ impl MachineFacts {
         let mut lines = text.lines().map(|line| line.trim().to_string());
         let (system, architecture) = (lines.next().filter(|line| !line.is_empty())?, lines.next()?);
         let boot = lines.next().unwrap_or_default();
-        // As for this host: without a machine id it is known by its boot.
+        // As on this host, the boot identifies a machine without a machine ID.
         let machine = lines.next().filter(|id| !id.is_empty()).unwrap_or_else(|| boot.clone());
         Some(Self { system, architecture, boot, identity: identity(&machine) })
     }
 
-    /// Whether the `weigh` of this host runs there.
+    /// Whether this host's `weigh` can run there.
     pub fn takes_programs(&self) -> bool {
         self.system == "Linux" && self.architecture == std::env::consts::ARCH
     }
 }
 
-/// Ends what runs in a directory over there and removes it: what `weigh clean` does.
+/// Ends what runs in a directory on the machine and removes it, for `weigh clean`.
 ///
 /// # Errors
-/// The machine cannot be reached, or it is still there.
+/// The machine cannot be reached, or the directory remains.
 pub(super) fn undo(directory: &str, target: &Target) -> Result<()> {
     let machine = FleetMachine { target: target.clone(), parent: String::new() };
     let ended = machine.end(directory, CLEAN_END, None).and_then(|()| machine.remove(directory, None));
     ended.map_err(|error| PlatformError::StillThere(format!("{directory} on {}: {error}", target.host)))
 }
 
-/// A pipe to a program that is read or written until a moment.
+/// A pipe to a program, with a deadline for reading and writing.
 struct Until {
     file: File,
     end: Instant,
@@ -242,7 +241,7 @@ impl Until {
         Ok(Self { file: pipe.into(), end: Instant::now() + deadlines::scaled(within) })
     }
 
-    /// Repeats what would block once the pipe is ready for it.
+    /// Retries an action that would block once the pipe is ready.
     fn when_ready<T>(
         &mut self,
         ready: PollFlags,

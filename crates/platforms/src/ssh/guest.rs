@@ -1,5 +1,5 @@
-//! A guest on another machine: a connection with the probe at its other end, or commands one by one
-//! where the probe does not run.
+//! A guest on another machine: a connection with the probe at its other end or, where the probe
+//! does not run, one connection per command.
 
 use super::PLATFORM;
 use super::remote_directory::{RemoteDirectory, log_of};
@@ -17,24 +17,24 @@ use weigh_host::accounts::Accounts;
 use weigh_host::command::Running;
 use weigh_images::KERNELS;
 
-/// From the start of `ssh` to the probe's hello.
+/// Time from the start of `ssh` to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(40);
-/// For the probe to agree to end.
+/// Time limit for the probe to agree to end.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
-/// For `ssh` to end after that.
+/// Time limit for `ssh` to exit after that.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What answers for a guest.
+/// What runs a guest's commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum GuestBy {
-    /// The probe, over there.
+pub(super) enum CommandTransport {
+    /// The probe, on the other machine.
     Probe,
-    /// A thread here, which has every command run by an `ssh` of its own.
+    /// A thread on this host, which runs every command through its own `ssh`.
     Shell,
 }
 
-impl GuestBy {
-    /// As the key `by` has it.
+impl CommandTransport {
+    /// The value of the key `by`.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Probe => "probe",
@@ -46,21 +46,21 @@ impl GuestBy {
 /// A guest on another machine.
 pub(super) struct RemoteGuest {
     target: Target,
-    /// Where the machine sees this host.
+    /// This host's address as the machine sees it.
     client: Option<IpAddr>,
     directory: String,
     name: String,
-    /// Answers here, where commands are run one by one.
+    /// The thread that takes the probe's place, where commands are run one by one.
     probe: Option<HostProbe>,
 }
 
-/// Starts a guest where a directory is held.
+/// Starts a guest in a directory that is held.
 pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
     remote: &Arc<RemoteDirectory>,
 ) -> Result<CoreGuest<RemoteGuest>> {
-    if remote.by == GuestBy::Probe {
+    if remote.by == CommandTransport::Probe {
         return launch_by_probe(host, request, remote);
     }
     let (mut core, mut guest) = parts(host, request, remote);
@@ -70,7 +70,7 @@ pub(super) fn launch(
     Ok(CoreGuest::new(core, guest))
 }
 
-/// Starts the probe over there and returns when it has said hello.
+/// Starts the probe on the other machine and returns when it has said hello.
 pub(super) fn launch_by_probe(
     host: &Host,
     request: &GuestRequest,
@@ -99,7 +99,7 @@ pub(super) fn launch_by_probe(
     })
 }
 
-/// What both kinds of guests begin with.
+/// What both kinds of guests start from.
 fn parts(host: &Host, request: &GuestRequest, remote: &RemoteDirectory) -> (GuestCore, RemoteGuest) {
     let name = match request.instance {
         u64::MAX => "guest-copy".into(),
@@ -108,7 +108,7 @@ fn parts(host: &Host, request: &GuestRequest, remote: &RemoteDirectory) -> (Gues
     let directory = Path::new(&remote.directory);
     let mut core = GuestCore::new(PLATFORM, host, request);
     core.log = log_of(host, request.instance);
-    // For files of commands, in the guest's own directory.
+    // For files of commands; it is in the guest's own directory.
     core.scratch = Some(directory.join(&name).join("scratch"));
     core.kernels = directory.join(Path::new(KERNELS).file_name().unwrap_or_default());
     let facts = [("network", "of another machine"), ("acceleration", "not known")];
@@ -124,10 +124,9 @@ fn parts(host: &Host, request: &GuestRequest, remote: &RemoteDirectory) -> (Gues
 }
 
 impl RemoteGuest {
-    /// Whether the other side said that nothing of the guest is left.
+    /// Ends the guest; returns whether the other side confirmed that nothing of it is left.
     fn left_nothing(&mut self, core: &mut GuestCore) -> bool {
-        // A job that runs is ended by the closing of its connection, and nobody says whether it
-        // was.
+        // A running job ends when its connection closes, and nobody confirms that.
         if let Some(probe) = &mut self.probe {
             return probe.stop();
         }
@@ -140,7 +139,7 @@ impl RemoteGuest {
 }
 
 impl Backend for RemoteGuest {
-    /// The client alone: what it is a client of is on another machine.
+    /// Only the client; the processes that it starts are on another machine.
     fn processes(&self, core: &GuestCore) -> Vec<u32> {
         match &self.probe {
             Some(probe) => probe.processes(),
@@ -148,7 +147,7 @@ impl Backend for RemoteGuest {
         }
     }
 
-    /// Nobody here: the work is done on another machine, and the client does none of it.
+    /// None on this host: the work is done on another machine, and the client does none of it.
     fn accounts(&self, _: &GuestCore) -> Accounts {
         Accounts::default()
     }
@@ -162,7 +161,7 @@ impl Backend for RemoteGuest {
         Err(PlatformError::Missing { what, remedy: None })
     }
 
-    /// What could not be ended is in the directory, which the ledger has.
+    /// What could not be ended is in the directory, which the ledger records.
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if self.left_nothing(core) {
             return Ok(());

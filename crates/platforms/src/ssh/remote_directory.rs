@@ -1,11 +1,10 @@
-//! The part of another machine that a run has: a directory with the programs, held by a connection
-//! of its own.
+//! A run's directory on another machine: it has the programs and is held by its own connection.
 //!
-//! The connection lives as long as weigh, whatever ends weigh: then the script at its other end
-//! ends what runs there and removes the directory. The ledger has the directory all the same,
-//! because a machine can be out of reach at that moment.
+//! The connection lives as long as weigh, whatever ends weigh. Then the script at its other end
+//! ends what runs there and removes the directory. The ledger records the directory anyway, because
+//! the machine may be out of reach at that moment.
 
-use super::guest::{GuestBy, launch_by_probe};
+use super::guest::{CommandTransport, launch_by_probe};
 use super::scripts::Script;
 use super::target::Target;
 use super::{PLATFORM, Ssh, by};
@@ -24,14 +23,14 @@ use weigh_host::ledger::Change;
 use weigh_images::{KERNELS, PROBE};
 use weigh_model::EnvironmentSpec;
 
-/// For the directory to be there, with the connection.
+/// Time limit for connecting and making the directory.
 const CREATE_DEADLINE: Duration = Duration::from_secs(40);
-/// For the script to take it away again.
+/// Time limit for the script to remove the directory.
 const RELEASE_DEADLINE: Duration = Duration::from_secs(20);
-/// What the script says when the directory is there.
+/// What the script prints once the directory exists.
 const CREATED: &[u8] = b"kept\n";
 
-/// What a machine says it is.
+/// What a machine reports about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Machine {
     /// `uname -s`.
@@ -42,23 +41,23 @@ pub(super) struct Machine {
     pub(super) release: String,
     /// `id -u`.
     pub(super) user: u32,
-    /// CPUs online; 0 when it does not say.
+    /// CPUs online; 0 if the machine does not report them.
     pub(super) cpus: u32,
-    /// Where it sees the connection come from.
+    /// The address that the connection comes from, as the machine sees it.
     pub(super) client: Option<IpAddr>,
-    /// As `/etc/os-release` has it, else the kernel's name and release.
+    /// The name in `/etc/os-release`, else the kernel's name and release.
     pub(super) operating_system: String,
 }
 
 impl Machine {
-    /// Asks it.
+    /// Asks the machine for facts about itself.
     ///
     /// # Errors
-    /// It cannot be reached.
+    /// The machine cannot be reached or does not answer properly.
     pub(super) fn ask(target: &Target, log: Option<&Path>) -> Result<Self> {
         let output = target.run(&Script::Ask, log)?;
         let text = String::from_utf8_lossy(&output).into_owned();
-        Self::read(&text).ok_or_else(|| target.failed(&format!("it says of itself only `{}`", text.trim())))
+        Self::read(&text).ok_or_else(|| target.failed(&format!("all it says of itself is `{}`", text.trim())))
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -74,7 +73,7 @@ impl Machine {
         })
     }
 
-    /// Whether the programs of this weighbridge run there.
+    /// Whether this weighbridge's programs can run there.
     pub(super) fn takes_programs(&self) -> bool {
         self.system == "Linux" && self.architecture == std::env::consts::ARCH
     }
@@ -85,27 +84,27 @@ pub(super) struct RemoteDirectory {
     pub(super) target: Target,
     pub(super) machine: Machine,
     pub(super) directory: String,
-    pub(super) by: GuestBy,
+    pub(super) by: CommandTransport,
     connection: Mutex<Connection>,
 }
 
 struct Connection {
     running: Running,
-    /// Its closing ends the script.
+    /// Closing it ends the script.
     input: Option<OwnedFd>,
 }
 
-/// What this process holds, by directory and machine. A run's own process has it here; another one
-/// only has the ledger.
+/// The directories that this process holds, by machine and directory. Another process of the same
+/// run finds them only in the ledger.
 static HELD: Mutex<BTreeMap<String, Arc<RemoteDirectory>>> = Mutex::new(BTreeMap::new());
 
 impl RemoteDirectory {
-    /// What is held for an environment of a run; made when it is not there, or when its connection
-    /// was lost.
+    /// The directory for an environment of a run; it is made if this process does not hold it or
+    /// its connection was lost.
     ///
     /// # Errors
-    /// The machine cannot be reached, has no room for a directory, or is not what the environment
-    /// says.
+    /// The machine cannot be reached, has no room for a directory, or does not support what the
+    /// environment asks for.
     pub(super) fn of(host: &Host, request: &GuestRequest) -> Result<Arc<Self>> {
         let environment = &request.environment;
         let target = Target::of(environment)?;
@@ -130,7 +129,7 @@ impl RemoteDirectory {
         }
         let connection = Mutex::new(hold(&target, &directory, &log)?);
         let remote = Arc::new(Self { target, machine, directory, by, connection });
-        if by == GuestBy::Probe {
+        if by == CommandTransport::Probe {
             remote.equip(host, request, &log)?;
         }
         held.insert(key, Arc::clone(&remote));
@@ -142,7 +141,7 @@ impl RemoteDirectory {
         matches!(connection.running.try_wait(), Ok(None))
     }
 
-    /// Copies the programs, and has a guest say that they are whole and run there.
+    /// Copies the programs, and starts a guest to verify that they are intact and run there.
     fn equip(&self, host: &Host, request: &GuestRequest, log: &Path) -> Result<()> {
         let programs = [(&host.programs.probe, PROBE), (&host.programs.kernels, KERNELS)];
         let mut expected = Vec::new();
@@ -167,7 +166,7 @@ impl RemoteDirectory {
         Ok(())
     }
 
-    /// Lets go of the directory; whether the script over there said that it is gone.
+    /// Lets go of the directory; returns whether the script there confirmed its removal.
     fn release(&self) -> bool {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.input = None;
@@ -187,7 +186,7 @@ fn hold(target: &Target, directory: &str, log: &Path) -> Result<Connection> {
     Err(target.failed(&format!("{said}; directory= names another place")))
 }
 
-/// Whether these bytes come, and nothing else, in time.
+/// Whether exactly these bytes arrive in time.
 fn answers(output: &OwnedFd, expected: &[u8], until: Instant) -> bool {
     let (mut seen, mut buffer) = (Vec::new(), [0; 64]);
     while seen.len() < expected.len() {
@@ -202,8 +201,8 @@ fn answers(output: &OwnedFd, expected: &[u8], until: Instant) -> bool {
     seen == expected
 }
 
-/// Where an environment of a run has its directory. Two runs of the same name, on two machines,
-/// have two.
+/// The path of the directory of a run's environment. Runs of the same name on two hosts get
+/// different ones.
 fn directory(host: &Host, environment: &EnvironmentSpec) -> String {
     let place = setting(&Ssh, environment, "directory").trim_end_matches('/');
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -216,10 +215,10 @@ fn key(target: &Target, directory: &str) -> String {
     format!("{} {directory}", target.detail())
 }
 
-/// Ends whatever runs in a directory over there and removes it.
+/// Ends whatever runs in a directory on the machine and removes it.
 ///
 /// # Errors
-/// The machine cannot be reached, or it is still there.
+/// The machine cannot be reached, or the directory remains.
 pub(super) fn undo(directory: &str, target: &Target) -> Result<()> {
     let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(target, directory));
     if held.is_some_and(|remote| remote.release()) {
@@ -231,7 +230,7 @@ pub(super) fn undo(directory: &str, target: &Target) -> Result<()> {
         .map_err(|error| PlatformError::StillThere(format!("{directory} on {}: {error}", target.host)))
 }
 
-/// Where the probe's own words go.
+/// The log of a guest's client and probe.
 pub(super) fn log_of(host: &Host, instance: u64) -> PathBuf {
     match instance {
         u64::MAX => host.logs.join(format!("{PLATFORM}-copy.log")),

@@ -1,22 +1,22 @@
-//! What is run on the other machine: short scripts for any POSIX shell, each of which takes away
-//! what it made whatever ends it.
+//! The scripts that run on the other machine: short, for any POSIX shell, and each removes what it
+//! made whatever ends it.
 //!
-//! `sshd(8)` gives a command to the login shell of the account, which may be another one than `sh`.
-//! So a script is one word in single quotes, without line breaks, which every shell reads alike,
-//! and what differs comes as arguments.
+//! `sshd(8)` gives a command to the account's login shell, which may not be `sh`. So a script is
+//! one word in single quotes, without line breaks, which every shell reads alike; what varies is
+//! passed as arguments.
 
-/// How often something that should go is looked at, five times a second.
+/// How often the scripts check whether something is gone, five times a second.
 const LOOKS: &str = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15";
 
-/// Prints the process `$1` and everything that descends from it, as far as `ps` shows it.
+/// Prints the process `$1` and all its descendants, as far as `ps` shows them.
 const TREE: &str = r#"
 tree() { ps -A -o pid= -o ppid= | awk -v r="$1" "{ k[\$2] = k[\$2] \" \" \$1 } function w(n, a, i, c) { print n; c = split(k[n], a, \" \"); for (i = 1; i <= c; i++) w(a[i]) } END { w(r) }"; };
 "#;
 
-/// Functions that end guests. `$d` is the directory of the run, which the command line of
-/// everything that runs for it names: a number of a process that means somebody else by now is
-/// never signalled. Who does not end when told to may be too slow to end what it started, so that
-/// goes with it.
+/// Functions that end guests. `$d` is the run's directory, which is on the command line of
+/// everything that runs for it: a process number that has been reused is never signalled. A script
+/// that does not end when told to may be too slow to end what it started, so its children are
+/// killed with it.
 const FUNCTIONS: &str = r#"
 gone() { for i in LOOKS; do [ -e "$1" ] || return 0; sleep 0.2 2>/dev/null || sleep 1; done; return 1; };
 ours() { a=$(tr "\000" " " < "/proc/$1/cmdline" 2>/dev/null) || a=$(ps -o args= -p "$1" 2>/dev/null); case "$a" in *"$d"*) return 0;; esac; return 1; };
@@ -26,16 +26,16 @@ if [ -n "$w" ] && [ "$w" != "$$" ]; then send TERM $w $p; gone "$1" && return 0;
 end_all() { for g in "$d"/guest-*; do [ -d "$g" ] && end "$g"; done; end "$d"; };
 "#;
 
-/// Holds the directory `$1` of a run for as long as its standard input is open: makes it, tells
-/// what machine this is, waits. What is there of that name already is of the same run, whose
-/// connection was lost.
+/// Holds the directory `$1` of a run while its standard input is open: makes it, prints `kept`,
+/// waits. Whatever exists under that name belongs to the same run, whose connection was lost, and
+/// is removed first.
 const KEEP: &str = r#"
 umask 077; d=$1; cd / || exit 1; end_all 2>/dev/null;
 mkdir "$d" || exit 3; exec 3<&0; trap "exit 1" HUP INT TERM; trap "end_all || exit 4" EXIT; echo "$$" > "$d/pid" || exit 3;
 echo "kept"; cat <&3 >/dev/null & wait "$!"; exit 0
 "#;
 
-/// What machine this is, a line each.
+/// Prints facts about the machine, a line each.
 const ASK: &str = r#"
 uname -s; uname -m; uname -r; id -u; getconf _NPROCESSORS_ONLN 2>/dev/null || echo 0; echo "${SSH_CONNECTION%% *}"; sh -c ". /etc/os-release; echo \$PRETTY_NAME" 2>/dev/null || uname -sr
 "#;
@@ -44,7 +44,7 @@ uname -s; uname -m; uname -r; id -u; getconf _NPROCESSORS_ONLN 2>/dev/null || ec
 const TAKE: &str = r#"umask 077; cat > "$1.new" && chmod 700 "$1.new" && mv "$1.new" "$1""#;
 
 /// Runs the probe of guest `$2` on the first `$3` CPUs, or on all, and talks over the standard
-/// streams. The probe ends with its channel, and takes its command along.
+/// streams. The probe ends with its channel, and ends its command.
 const GUEST: &str = r#"
 umask 077; d=$1; g="$1/$2"; c=$3; cd / || exit 1; mkdir "$g" || exit 3; p=;
 exec 3<&0; trap "exit 1" HUP INT TERM; trap "kill \$p 2>/dev/null; wait \$p; rm -rf \"\$g\"" EXIT;
@@ -52,10 +52,10 @@ if [ -n "$c" ]; then taskset -c "0-$((c-1))" "$d/probe" <&3 3<&- & p=$!; else "$
 echo "$$ $p" > "$g/pid"; exec 3<&- </dev/null; wait "$p"; s=$?; p=; exit "$s"
 "#;
 
-/// Runs a command where there is no probe: `$3` marks what is not the command's output, `$4` is the
-/// working directory, `$5` the program and `$6` the `PATH` to look for it, then comes what to
-/// execute. The end of standard input ends the command and what it started, as far as `ps` shows
-/// it.
+/// Runs a command where there is no probe. `$3` marks the lines that are not the command's output,
+/// `$4` is the working directory, `$5` the program and `$6` the `PATH` to look it up in; the
+/// command line follows. The end of standard input ends the command and what it started, as far as
+/// `ps` shows it.
 const RUN: &str = r#"
 umask 022; d=$1; g="$1/$2"; n=$3; f=$5; l=$6; cd "$4" 2>/dev/null || { echo "$n refused the working directory $4 cannot be used there"; exit 0; };
 (PATH=$l; command -v "$f") >/dev/null 2>&1 || { echo "$n refused there is no program $f"; exit 0; };
@@ -66,29 +66,30 @@ wait "$p"; s=$?; if [ -n "$k" ]; then wait "$p"; s=137; fi; kill "$c" 2>/dev/nul
 times > "$g/times"; { read a; read u y; } < "$g/times"; echo; echo "$n ended $s $u $y"
 "#;
 
-/// What machine this is, for a fleet: its system and architecture, its boot, its identity. A line
-/// that it does not know is empty.
+/// Prints facts about the machine for a fleet: its system and architecture, its boot, its identity.
+/// A line for what it does not know is empty.
 const FLEET_ASK: &str = r#"
 uname -s; uname -m; cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo; cat /etc/machine-id 2>/dev/null || cat /var/lib/dbus/machine-id 2>/dev/null || echo
 "#;
 
-/// Makes the directory `$1` of a fleet, which nobody may have made before, and writes standard input
-/// to its plan.
+/// Makes the directory `$1` of a fleet, which must not exist, and writes standard input to its
+/// plan.
 const FLEET_MAKE: &str = r#"umask 077; mkdir "$1" && cat > "$1/plan.json""#;
 
-/// Writes standard input to the program `weigh` in the directory `$1` of a fleet, and asks it for its
-/// version.
+/// Writes standard input to the program `weigh` in the directory `$1` of a fleet, and prints that
+/// program's version.
 const FLEET_EQUIP: &str = r#"
 umask 077; cat > "$1/weigh.new" && chmod 700 "$1/weigh.new" && mv "$1/weigh.new" "$1/weigh" && exec "$1/weigh" --version 2>&1
 "#;
 
-/// Unpacks the half run that comes over standard input into the directory `$1` of a fleet.
+/// Unpacks an unfinished run from standard input into the directory `$1` of a fleet.
 const FLEET_SEND: &str =
     r#"umask 077; cd "$1" && rm -rf run.new && mkdir run.new && tar -C run.new -xf - && mv run.new run"#;
 
 /// Runs `weigh` in the directory `$1` of a fleet with the arguments after it. The end of standard
-/// input ends the run as Ctrl-C does: after its trial. What it says comes over standard output. The
-/// file `ending` says that the run was told to end, because a second signal would end it at once.
+/// input ends the run as Ctrl-C does: after its trial. The output of `weigh` goes to standard
+/// output. The file `ending` records that the run was told to end, because a second signal would
+/// end it at once.
 const FLEET_RUN: &str = r#"
 umask 022; d=$1; shift; cd "$d" || exit 3; exec 3<&0;
 "$d/weigh" "$@" </dev/null 3<&- 2>&1 & p=$!; echo "$$ $p" > "$d/pid";
@@ -96,8 +97,8 @@ umask 022; d=$1; shift; cd "$d" || exit 3; exec 3<&0;
 wait "$p"; s=$?; kill "$c" 2>/dev/null; rm -f "$d/pid"; exit "$s"
 "#;
 
-/// Ends the run in the directory `$1` of a fleet after its trial, or after `$2` seconds at once:
-/// then `weigh clean` undoes there what it left.
+/// Ends the run in the directory `$1` of a fleet after its trial, or after `$2` seconds at once;
+/// `weigh clean` then undoes there what the run left behind.
 const FLEET_END: &str = r#"
 d=$1; [ -e "$d" ] || exit 0; if [ ! -d "$d" ] || [ -L "$d" ] || [ ! -O "$d" ]; then echo "$d is not a directory of this account" >&2; exit 3; fi;
 if [ -f "$d/pid" ]; then w=; p=; read w p < "$d/pid";
@@ -106,8 +107,8 @@ send KILL "$p" "$w"; i=0; while ours "$p" && [ "$i" -lt 10 ]; do sleep 1; i=$((i
 "$d/weigh" clean >&2 || exit 4; rm -f "$d/pid"; fi;
 "#;
 
-/// Sends the run in the directory `$1` of a fleet as an archive, after [`FLEET_END`]; nothing where
-/// there is none.
+/// Sends the run in the directory `$1` of a fleet as an archive, after [`FLEET_END`]; sends nothing
+/// if there is none.
 const FLEET_COLLECT: &str = r#"[ -d "$d/run" ] || exit 0; exec tar -C "$d/run" -cf - ."#;
 
 /// Removes the directory `$1` of a fleet, if it is this account's own.
@@ -123,9 +124,9 @@ pub(super) enum Script<'a> {
     Ask,
     /// [`TAKE`] to a path.
     Take(&'a str),
-    /// [`GUEST`] of a directory, by its name, on so many CPUs.
+    /// [`GUEST`] in a directory, with the guest's name, on that many CPUs.
     Guest(&'a str, &'a str, Option<usize>),
-    /// Ends a guest of a directory and whatever of it is left.
+    /// Ends a guest in a directory and removes what is left of it.
     End(&'a str, &'a str),
     /// Ends all guests of a directory and removes it.
     EndAll(&'a str),
@@ -141,16 +142,16 @@ pub(super) enum Script<'a> {
     FleetSend(&'a str),
     /// [`FLEET_RUN`] with its arguments, the first of which is the directory.
     FleetRun(&'a [String]),
-    /// [`FLEET_END`] of a directory within so many seconds.
+    /// [`FLEET_END`] of a directory, with a limit in seconds.
     FleetEnd(&'a str, u64),
-    /// [`FLEET_COLLECT`] from a directory, whose run ends within so many seconds.
+    /// [`FLEET_COLLECT`] from a directory; its run is ended first, with a limit in seconds.
     FleetCollect(&'a str, u64),
     /// [`FLEET_REMOVE`] of a directory.
     FleetRemove(&'a str),
 }
 
 impl Script<'_> {
-    /// As one line for the login shell.
+    /// Returns the script as one line for the login shell.
     pub(super) fn line(&self) -> String {
         let with_functions = |text: &str| format!("{TREE}{}{text}", FUNCTIONS.replace("LOOKS", LOOKS));
         let (text, arguments) = match *self {
@@ -202,7 +203,7 @@ mod tests {
     use weigh_host::command::{Invocation, Running};
     use weigh_protocol::COMMAND_PATH;
 
-    /// As a login shell would run it.
+    /// Runs a script as a login shell would.
     fn shell(script: &Script<'_>) -> Invocation {
         Invocation::new("sh").args(["-c", &script.line()])
     }
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(String::from_utf8(line).unwrap(), text);
     }
 
-    /// A directory for a run, with a name that a script must not stumble over.
+    /// A directory for a run, with a name that scripts must quote correctly.
     fn place(base: &tempfile::TempDir) -> String {
         base.path().join("it's a $place; with \"words\"").to_str().unwrap().into()
     }
@@ -239,7 +240,7 @@ mod tests {
         let mut keeper = shell(&Script::Keep(&directory)).spawn().unwrap();
         let _input = keeper.take_input().unwrap();
         said(&mut keeper, "kept\n");
-        // Instead of a probe, a program that reads nothing.
+        // A program that reads nothing takes the probe's place.
         let probe = format!("{directory}/probe");
         std::fs::write(&probe, "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.1; done\n").unwrap();
         std::fs::set_permissions(&probe, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -281,7 +282,7 @@ mod tests {
             let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
             line == b"sleep\x001003\0"
         };
-        // The child is the shell's copy until it has become the command.
+        // The child is a copy of the shell until it executes the command.
         let asleep = (0..100).find_map(|_| {
             let now = std::fs::read_to_string(&children).unwrap();
             let found = now.split_whitespace().find(|child| sleeps(child)).map(String::from);
@@ -291,7 +292,7 @@ mod tests {
             found
         });
         let asleep = asleep.unwrap();
-        // It reads nothing for as long as the other side waits.
+        // The stopped shell reads nothing while the other side waits.
         let shell_pid = rustix::process::Pid::from_raw(run.pid().cast_signed()).unwrap();
         rustix::process::kill_process(shell_pid, rustix::process::Signal::STOP).unwrap();
         shell(&Script::EndAll(&directory)).run_ok().unwrap();

@@ -1,9 +1,8 @@
-//! Commands one by one, each by a connection of its own, for machines on which the probe does not
-//! run.
+//! Commands that each have their own connection, for machines on which the probe does not run.
 //!
-//! A script over there says when the command begins and how it ended, on its standard output around
-//! the command's own. A command takes the time between the two, on this host's clock: the way there
-//! is in both and falls out, but for how much it differs.
+//! A script on the other machine prints, around the command's own output, when the command begins
+//! and how it ended. The command's duration is the time between these lines on this host's clock.
+//! The latency to the machine is in both and cancels out, except for its variation.
 
 use super::remote_directory::{Machine, RemoteDirectory};
 use super::scripts::Script;
@@ -19,21 +18,21 @@ use weigh_host::clock::monotonic_ns;
 use weigh_host::command::Running;
 use weigh_protocol::{COMMAND_PATH, Command, GuestFacts, ResourceUse, Status};
 
-/// For the command to begin, with the connection; less than a session waits for it.
+/// Time limit for connecting and starting the command; shorter than a session waits.
 const BEGIN_DEADLINE: Duration = Duration::from_secs(25);
-/// For `ssh` to end after it has said all.
+/// Time limit for `ssh` to exit after its last output.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
-/// What shells add to the number of the signal that ended a command (POSIX, Shell Command Language,
-/// 2.8.2).
+/// What shells add to the number of the signal that ended a command to get its status (POSIX, Shell
+/// Command Language, 2.8.2).
 const SIGNALLED: i32 = 128;
-/// Signals of POSIX have lower numbers.
+/// Upper limit of signal numbers.
 const SIGNALS: i32 = 64;
 /// Longest last line of the script.
 const LAST_LINE: usize = 200;
-/// Read at once.
+/// How much is read at once, bytes.
 const PIECE: usize = 64 << 10;
 
-/// A guest whose commands are run by `ssh`, one by one.
+/// A guest that runs each command through its own `ssh`.
 pub(super) struct Shell {
     target: Target,
     machine: Machine,
@@ -48,11 +47,11 @@ impl Shell {
         Self { target, machine, directory: remote.directory.clone(), name: name.into(), log: log.into() }
     }
 
-    /// Why the builtin kernels are not there.
+    /// Why the machine does not have the builtin kernels.
     fn no_kernels(&self) -> Refusal {
         let Machine { system, architecture, .. } = &self.machine;
         let reason = if self.machine.takes_programs() {
-            "the builtin programs are not copied by by=shell; by=probe copies them".into()
+            "the builtin programs are not copied with by=shell; by=probe copies them".into()
         } else {
             let here = std::env::consts::ARCH;
             format!(
@@ -82,7 +81,7 @@ impl CommandRunner for Shell {
         if program == "weigh-kernels" {
             return Err(self.no_kernels());
         }
-        // Nothing that a command says begins so, unless it knows the moment.
+        // No output of a command begins like this, unless the command knows the time.
         let mark = format!("weighbridge-{}-{}", monotonic_ns(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = command.environment.iter().find(|(name, _)| name == "PATH");
         let path = path.map_or(COMMAND_PATH, |(_, path)| path);
@@ -94,7 +93,7 @@ impl CommandRunner for Shell {
         words.extend(command.argv.iter().cloned());
         let io = |error: &dyn std::fmt::Display| Refusal::new(format!("{program}: {error}"), Errno::IO);
         let log = self.log.with_extension("stderr");
-        // Each command's own errors, and those of none before it.
+        // Keeps earlier commands' errors out of this command's.
         let _ = std::fs::remove_file(&log);
         let invocation = self.target.invocation(&Script::Run(&words)).log_to(&log);
         let line = invocation.command_line();
@@ -119,19 +118,19 @@ impl CommandRunner for Shell {
 /// A command on the other machine.
 struct RemoteJob {
     running: Running,
-    /// Its closing ends the command.
+    /// Closing it ends the command.
     input: Option<OwnedFd>,
     output: OwnedFd,
     mark: String,
     log: PathBuf,
-    /// What the log begins with.
+    /// The line that the log begins with, which is not the command's.
     header: String,
-    /// Read and not handed on.
+    /// What was read and not passed on yet.
     seen: Vec<u8>,
     began_ns: u64,
 }
 
-/// What there was to read.
+/// The result of reading.
 enum Read {
     Some,
     None,
@@ -139,7 +138,7 @@ enum Read {
 }
 
 impl RemoteJob {
-    /// Waits for the script to say that the command begins.
+    /// Waits for the script's line that the command begins.
     fn begin(&mut self, target: &Target) -> Result<(), Refusal> {
         let until = Instant::now() + BEGIN_DEADLINE;
         let line = loop {
@@ -165,7 +164,7 @@ impl RemoteJob {
             }
             None => Err(Refusal::new(
                 format!(
-                    "{} says `{}` before anything else; its login shell must say nothing",
+                    "{} prints `{}` before anything else; its login shell must print nothing",
                     target.host,
                     line.trim()
                 ),
@@ -187,13 +186,13 @@ impl RemoteJob {
         }
     }
 
-    /// Standard error: that of the command, and of `ssh`.
+    /// The standard error of the command and of `ssh`.
     fn errors(&self) -> Vec<u8> {
         let said = weigh_host::log::tail(&self.log, weigh_host::log::LONGEST_BYTES);
         said.strip_prefix(self.header.as_bytes()).map_or_else(|| said.clone(), <[u8]>::to_vec)
     }
 
-    /// How the command ended, where the script's last line is there; the command's own output stays
+    /// How the command ended, if the script's last line has arrived; the command's own output stays
     /// in `seen`.
     fn last_line(&mut self) -> Option<Ended> {
         let mark = format!("\n{} ended ", self.mark);
@@ -237,14 +236,14 @@ impl Job for RemoteJob {
         let read = self.read();
         if let Some(ended) = self.last_line() {
             self.input = None;
-            // Its errors are whole when it has ended.
+            // Standard error is complete once it has ended.
             let _ = self.running.wait(EXIT_DEADLINE);
             return Progress::Ended(Ended { error: self.errors(), ..ended });
         }
         if matches!(read, Read::End) {
             return Progress::Lost;
         }
-        // What may be the beginning of the last line is kept back.
+        // Keeps back what may be the beginning of the last line.
         let ready = self.seen.len().saturating_sub(LAST_LINE);
         Progress::Output(self.seen.drain(..ready).collect())
     }
@@ -254,10 +253,10 @@ impl Job for RemoteJob {
     }
 }
 
-/// A time as the shell's `times` prints it: `1m2.345s`.
+/// Parses a time in the format of the shell's `times`: `1m2.345s`.
 fn clock_time_ns(text: &str) -> Option<u64> {
     let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
-    // In some languages the point is a comma.
+    // Some locales use a comma as decimal point.
     let seconds: f64 = seconds.replace(',', ".").parse().ok()?;
     let whole = minutes.parse::<u64>().ok()? as f64 * 60.0 + seconds;
     whole.is_finite().then_some((whole.max(0.0) * 1e9) as u64)

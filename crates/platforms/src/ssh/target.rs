@@ -1,4 +1,4 @@
-//! A machine as `ssh` knows it: how it is reached, and what it says when it cannot be.
+//! A machine as `ssh` knows it: how it is reached, and what errors mean when it cannot be.
 
 use super::scripts::Script;
 use super::{PLATFORM, REMEDY, Ssh};
@@ -11,23 +11,22 @@ use weigh_host::command::{CommandError, Invocation};
 use weigh_host::private::{check_input, invoking_user};
 use weigh_model::EnvironmentSpec;
 
-/// The client's name.
+/// Name of the client's program.
 const CLIENT: &str = "ssh";
-/// For a connection to be made, seconds.
+/// Time limit for connecting, seconds.
 const CONNECT_S: u32 = 10;
-/// A connection over which nothing came is asked for a sign of life after so many seconds,
+/// After how many silent seconds the client asks whether a connection is alive.
 const ALIVE_S: u32 = 4;
-/// and is given up after so many questions without an answer.
+/// After how many such questions without an answer it gives the connection up.
 const ALIVE_COUNT: u32 = 3;
-/// For a script that ends at once, with the connection and, on the other machine, the end of
-/// guests.
+/// Time limit for a short script, including the connection and ending guests on the other machine.
 pub(super) const SCRIPT_DEADLINE: Duration = Duration::from_secs(60);
-/// What `ssh` exits with when it is not the remote command that failed.
+/// Exit code of `ssh` when something other than the remote command failed.
 const CONNECTION_FAILED: i32 = 255;
 
-/// The keys of an environment that say how a machine is reached, but for the client itself.
+/// The keys of an environment that say how a machine is reached, except the client itself.
 const WAY: [&str; 5] = ["host", "port", "identity", "config", "known-hosts"];
-/// Those that are paths.
+/// Those keys whose values are paths.
 const PATHS: [&str; 3] = ["identity", "config", "known-hosts"];
 
 /// How a machine is reached.
@@ -54,13 +53,13 @@ impl Target {
         Ok(Self { program, host, way: way.collect() })
     }
 
-    /// For a ledger, from which another process reads it.
+    /// What a ledger keeps of the target, so that another process can reach it.
     pub(super) fn detail(&self) -> Value {
         json!(self.way)
     }
 
-    /// What [`Target::detail`] wrote, for the client that is installed: no program is taken from a
-    /// ledger, and no configuration, which can name programs, that another user could have written.
+    /// The target that [`Target::detail`] wrote, with the installed client: never a program from a
+    /// ledger, nor a configuration that another user could have written, as it can name programs.
     pub(super) fn read(detail: &Value) -> Option<Self> {
         let detail = detail.as_object()?;
         let way: BTreeMap<String, String> = detail
@@ -94,13 +93,13 @@ impl Target {
         options
     }
 
-    /// The client with a script for the machine. Nothing is asked of anybody, nothing of the user's
-    /// own settings is left running behind it, and a silent connection is given up.
+    /// The client with a script for the machine. It asks the user nothing, leaves nothing of the
+    /// user's own settings running behind it, and gives up a silent connection.
     pub(super) fn invocation(&self, script: &Script<'_>) -> Invocation {
         let options = [
             "BatchMode=yes".to_string(),
-            // The first value of an option counts, and these come before those of any file: no
-            // setting of the user's makes ssh take, or learn, a key that is not known.
+            // An option's first value counts, and these come before those of any file: no setting
+            // of the user's makes ssh accept, or store, an unknown key.
             "StrictHostKeyChecking=yes".into(),
             "VerifyHostKeyDNS=no".into(),
             "UpdateHostKeys=no".into(),
@@ -127,18 +126,18 @@ impl Target {
     /// Runs a script to its end and returns what it printed.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with what `ssh` said when the machine cannot be reached, else
-    /// what the script said.
+    /// [`PlatformError::Missing`] with the message of `ssh` if the machine cannot be reached,
+    /// otherwise the script's message.
     pub(super) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>> {
         self.finish(self.invocation(script), log, SCRIPT_DEADLINE)
     }
 
-    /// The same with standard input.
+    /// Runs a script with standard input.
     pub(super) fn feed(&self, script: &Script<'_>, input: Vec<u8>, log: &Path) -> Result<()> {
         self.finish(self.invocation(script).input(input), Some(log), SCRIPT_DEADLINE).map(|_| ())
     }
 
-    /// The same with a deadline of its own.
+    /// Runs a client with a given deadline.
     pub(super) fn finish(
         &self,
         mut command: Invocation,
@@ -164,7 +163,7 @@ impl Target {
         }
     }
 
-    /// Something was refused over there.
+    /// The error for something that the other machine refused.
     pub(super) fn failed(&self, said: &str) -> PlatformError {
         let said = one_line(said);
         let reason = if said.is_empty() { "it did not say why".into() } else { said };
@@ -172,7 +171,7 @@ impl Target {
         PlatformError::launch(PLATFORM, reason)
     }
 
-    /// The connection could not be made, or did not hold.
+    /// The error for a connection that could not be made, or did not hold.
     pub(super) fn unreachable(&self, said: &str) -> PlatformError {
         let said = one_line(said);
         let remedy = remedy(&said, &self.host);
@@ -181,35 +180,35 @@ impl Target {
     }
 }
 
-/// A path as it is from everywhere.
+/// Makes a path absolute.
 fn absolute(path: &str) -> String {
     std::path::absolute(path).map_or_else(|_| path.into(), |path| path.display().to_string())
 }
 
-/// What `ssh` said, without the frames that it draws around warnings.
+/// The message of `ssh`, without the frames that it draws around warnings.
 fn one_line(said: &str) -> String {
     let lines = said.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('@'));
     let lines: Vec<&str> = lines.collect();
-    // The last lines are about the end; a changed key is told at length before.
+    // The last lines say why it ended; a changed key is explained at length before them.
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
-/// What to do about it, by OpenSSH's own words (`ssh(1)`).
+/// The remedy, by OpenSSH's own words (`ssh(1)`).
 fn remedy(said: &str, host: &str) -> String {
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if says(&["Host key verification failed", "host key is known", "IDENTIFICATION HAS CHANGED"]) {
         return format!(
-            "compare its key with what the machine itself says, then accept it once by `ssh {host}`, or name the file that knows it with known-hosts="
+            "compare its key with what the machine itself says, then accept it once by `ssh {host}`, or name the file that holds it with known-hosts="
         );
     }
     if says(&["Permission denied", "Too many authentication failures"]) {
-        return "name a key that the machine takes without a question by identity=, or start ssh-agent with it"
+        return "name by identity= a key that the machine takes without a prompt, or load it into ssh-agent"
             .into();
     }
     if says(&["Could not resolve hostname", "Name or service not known"]) {
         return "write an address, or a name that ssh knows by its configuration".into();
     }
-    format!("see that `ssh {host} true` works without a question, and try again")
+    format!("make sure that `ssh {host} true` works without a prompt, and try again")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::root::init_argument;
 use crate::guest::{Backend, CoreGuest, GuestCore};
-use crate::mapped::{MONITOR_USER, admit};
+use crate::mapped::{MONITOR_USER, grant_traverse};
 use crate::qemu::share::with_parts;
 use crate::vm::tap::{self, Tap};
 use crate::{GuestRequest, Host, PlatformError, Result, Session};
@@ -15,18 +15,18 @@ use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::command::Invocation;
 
-/// From the start of the kernel to the probe's hello. It takes a second or two; the host may be
-/// busy.
+/// Time from the start of the kernel to the probe's hello, which takes a second or two on an idle
+/// host.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
-/// For the probe to agree to end and the machine to power off.
+/// Time limit for the probe to agree to end and for the machine to power off.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
-/// For the kernel's processes to end after that, or after they were killed.
+/// Time limit for the kernel's processes to end after that, or after they were killed.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 /// The first serial line in the guest.
 const CHANNEL: &str = "/dev/ttyS0";
-/// Opens taps.
+/// The device that opens taps.
 const TUN: &str = "/dev/net/tun";
-/// What is looked at of a console, bytes: all of a boot.
+/// How much of a console's end is read, bytes: all of a boot.
 const CONSOLE_BYTES: u64 = 256 << 10;
 
 /// A machine to start.
@@ -34,10 +34,10 @@ pub(super) struct Machine<'a> {
     pub(super) program: PathBuf,
     pub(super) initramfs: PathBuf,
     pub(super) memory_bytes: u64,
-    /// Directory for the file that is its memory.
+    /// Directory for the memory's file.
     pub(super) memory_place: &'static str,
     pub(super) cpu: Option<u32>,
-    /// Value of `net`.
+    /// Value of the key `net`.
     pub(super) network: &'a str,
 }
 
@@ -45,8 +45,8 @@ impl Machine<'_> {
     /// Starts it and waits for its probe's hello.
     pub(super) fn launch(&self, host: &Host, request: &GuestRequest) -> Result<CoreGuest<UmlMachine>> {
         let mut core = GuestCore::new("uml", host, request);
-        // Holds the kernel's files for its management console; below the run's work directory,
-        // which is in the ledger.
+        // Holds the kernel's management console; below the run's work directory, which is in the
+        // ledger.
         let directory = host.work.join(&core.short_name);
         core.directories = vec![directory.clone()];
         CoreGuest::launch(core, UmlMachine, |_, core| {
@@ -55,7 +55,7 @@ impl Machine<'_> {
             let user = MONITOR_USER;
             chown(&directory, Some(user), Some(user)).map_err(PlatformError::at("give away", &directory))?;
             for path in [&self.program, &self.initramfs, &directory] {
-                admit(host, user, path.parent().unwrap_or(path))?;
+                grant_traverse(host, user, path.parent().unwrap_or(path))?;
             }
             core.make_cgroup(host, &Limits { cpus: self.cpu.into_iter().collect(), memory_bytes: None })?;
             let tap = tap::of_guest(host, request, self.network)?;
@@ -99,7 +99,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Relative paths: the management console's socket has room for a hundred bytes only (unix(7)).
+    /// Paths are relative: the management console's socket has room for a hundred bytes (unix(7)).
     fn invocation(&self, directory: &Path, tap: Option<&Tap>) -> Invocation {
         let probe_arguments = tap.map(Tap::probe_arguments).unwrap_or_default();
         Invocation::new(&self.program)
@@ -108,7 +108,7 @@ impl Machine<'_> {
             .arg(init_argument())
             .args(["uml_dir=./", "umid=machine", "con=null", "con0=null,fd:2", "ssl=null", "ssl0=fd:0,fd:1"])
             .args(tap.map(card))
-            // A panic ends the machine at once instead of leaving it to its deadline.
+            // A panic ends the machine at once instead of leaving it until its deadline.
             .args(["quiet", "panic=-1", "--", "--channel", CHANNEL])
             .args(probe_arguments.split_whitespace())
             .env_clear()
@@ -117,7 +117,7 @@ impl Machine<'_> {
     }
 }
 
-/// A device that opens taps, for a user who may not open the host's.
+/// Makes a device that opens taps, for a user who may not open the host's.
 fn own_device(directory: &Path, user: u32) -> std::io::Result<PathBuf> {
     let device = directory.join("tun");
     let number = std::fs::metadata(TUN)?.rdev();
@@ -126,13 +126,13 @@ fn own_device(directory: &Path, user: u32) -> std::io::Result<PathBuf> {
     Ok(device)
 }
 
-/// The machine's card: frames are moved in vectors of so many, and small ones that belong together
-/// are joined on their way in (`user_mode_linux_howto_v2.rst`, "Vector transports").
+/// The machine's card. It moves up to `depth` frames at a time and joins small incoming ones that
+/// belong together (`user_mode_linux_howto_v2.rst`, "Vector transports").
 fn card(tap: &Tap) -> String {
     format!("vec0:transport=tap,ifname={},depth=128,gro=1,mac={}", tap.name(), tap.hardware_address())
 }
 
-/// Confines the kernel's process, and so all that it starts, where control groups cannot.
+/// Pins the kernel's process, and so all that it starts, where control groups cannot.
 fn pin(pid: u32, cpu: u32) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
@@ -140,8 +140,8 @@ fn pin(pid: u32, cpu: u32) -> Result<()> {
     sched_setaffinity(pid, &set).map_err(PlatformError::io(format!("confine a guest to CPU {cpu}")))
 }
 
-/// A machine: the kernel's process, and one process for every address space inside, all in its
-/// control group.
+/// A machine: the kernel's process, and one process for every address space inside it, all in the
+/// machine's control group.
 pub(super) struct UmlMachine;
 
 impl Backend for UmlMachine {

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use weigh_images::{Bind, ImageError, Initramfs, Mount, PROBE, Root};
 use weigh_protocol::boot::{BootMount, MOUNTS};
 
-/// What tells a kernel to run the probe as its init.
+/// The argument that makes a kernel run the probe as its init.
 pub(super) fn init_argument() -> String {
     format!("rdinit={PROBE}")
 }
 
 /// The mounts of a machine, in order: the parts of the image by `share`, private scratch, and what
-/// programs expect below `/dev`. The root itself is read-only in the end, as it is in containers.
+/// programs expect below `/dev`. The last entry makes the root itself read-only, as in containers.
 ///
 /// # Errors
-/// Those of `share`, for a part that the machine cannot be given.
+/// Those of `share`, for a part that cannot be given to the machine.
 pub(super) fn mounts(root: &Root, share: impl Fn(&Bind) -> Result<BootMount>) -> Result<Vec<BootMount>> {
     let mut mounts = vec![
         BootMount::new("devpts", "devpts", "/dev/pts", "nosuid,noexec,mode=620,ptmxmode=666"),
@@ -30,8 +30,8 @@ pub(super) fn mounts(root: &Root, share: impl Fn(&Bind) -> Result<BootMount>) ->
             }
         });
     }
-    // The kernel sizes its first file system by the memory that is free at that moment, which is
-    // another one at every boot; half of the memory is the size of every other tmpfs.
+    // The kernel sizes its first file system by the memory that is free at that moment, which
+    // differs at every boot. Half of the memory is the default of every other tmpfs.
     mounts.push(BootMount::new("none", "none", "/", "remount,ro,size=50%,nr_inodes=1m"));
     Ok(mounts)
 }
@@ -49,7 +49,7 @@ pub(super) fn initramfs(root: &Root, mounts: &[BootMount]) -> Result<Initramfs, 
     Ok(archive)
 }
 
-/// Where the archive of a root lies: beside the skeleton, so that it goes with it.
+/// Path of a root's archive: beside the skeleton, so that they are removed together.
 pub(super) fn initramfs_path(root: &Root) -> PathBuf {
     root.skeleton.with_file_name("uml.cpio")
 }

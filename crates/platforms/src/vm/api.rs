@@ -1,8 +1,8 @@
-//! The interface of a machine's monitor: HTTP with JSON over a unix socket, one request at a time,
-//! each with a deadline.
+//! The API of a machine's monitor: HTTP with JSON over a Unix socket, one request at a time, each
+//! with a deadline.
 //!
-//! Every request has a connection of its own: there are few of them, none is part of what is
-//! measured, and no answer of a broken connection can reach a later request.
+//! Every request has its own connection: there are few, none is part of what is measured, and no
+//! answer on a broken connection can reach a later request.
 
 use crate::with_causes;
 use futures_util::future::{Either, select};
@@ -25,17 +25,17 @@ use tokio::runtime::{Builder, Runtime};
 /// Longest answer that is read, bytes.
 const LONGEST: usize = 1 << 20;
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// The monitor refused, in its words.
+    /// The monitor refused.
     #[error("it refused `{request}` ({status}): {said}")]
     Refused {
         /// Method and path.
         request: String,
         /// HTTP status.
         status: u16,
-        /// Its reason.
+        /// The monitor's reason.
         said: String,
     },
     /// No answer came in time.
@@ -44,12 +44,12 @@ pub(crate) enum ApiError {
         /// Method and path.
         request: String,
     },
-    /// Nobody listens, the connection broke, or what came is no answer.
-    #[error("it has no answer to `{request}`: {reason}")]
+    /// Nobody listens, the connection broke, or the answer is not valid.
+    #[error("it gave no valid answer to `{request}`: {reason}")]
     Lost {
         /// Method and path.
         request: String,
-        /// In words.
+        /// The reason, in words.
         reason: String,
     },
 }
@@ -63,10 +63,10 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// For the socket of this name in a directory. It need not be there yet.
+    /// An API on the socket of this name in a directory. The socket need not exist yet.
     ///
     /// # Errors
-    /// There is no such directory, or no file descriptor is left.
+    /// The directory does not exist, or no file descriptor is left.
     pub(crate) fn new(place: &Path, socket: &str) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let place = rustix::fs::open(place, flags, Mode::empty())?;
@@ -74,13 +74,12 @@ impl Api {
         Ok(Self { runtime, place, socket: socket.into() })
     }
 
-    /// The path of a file in the directory, in the few bytes that the address of a socket has
-    /// (unix(7)).
+    /// The path of a file in the directory, short enough for the address of a socket (unix(7)).
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{name}", self.place.as_raw_fd()).into()
     }
 
-    /// Asks for what is at a path.
+    /// Requests the resource at a path.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -88,7 +87,7 @@ impl Api {
         self.call(Method::GET, path, None, until)
     }
 
-    /// Puts something at a path, or asks for an action that takes nothing.
+    /// Puts a resource at a path, or requests an action that has no body.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -96,7 +95,7 @@ impl Api {
         self.call(Method::PUT, path, body, until)
     }
 
-    /// Changes what is at a path.
+    /// Changes the resource at a path.
     ///
     /// # Errors
     /// [`ApiError`].
@@ -128,7 +127,7 @@ impl Api {
         if said.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&said).map_err(|error| lost(format!("what came is not JSON ({error})")))
+        serde_json::from_slice(&said).map_err(|error| lost(format!("the answer is not JSON ({error})")))
     }
 }
 
@@ -141,7 +140,7 @@ async fn exchange(
     body: Option<Value>,
 ) -> Result<(StatusCode, Bytes), Fault> {
     let stream = UnixStream::connect(socket).await?;
-    // As the examples of the monitors' own documentation spell the names of headers.
+    // Spells header names as the examples in the monitors' own documentation do.
     let (mut sender, connection) =
         http1::Builder::new().title_case_headers(true).handshake(TokioIo::new(stream)).await?;
     let mut request = Request::builder()
@@ -160,7 +159,7 @@ async fn exchange(
         let said = Limited::new(answer.into_body(), LONGEST).collect().await?.to_bytes();
         Ok((status, said))
     };
-    // Both in one, so that nothing is left of the connection when the time is up.
+    // Both are one future, so that nothing of the connection is left when the time is up.
     match select(pin!(asking), pin!(connection)).await {
         Either::Left((answer, _)) => answer,
         Either::Right((ended, asking)) => {
@@ -170,8 +169,8 @@ async fn exchange(
     }
 }
 
-/// What a refusal says: Firecracker names a fault, Cloud Hypervisor lists causes, or says a
-/// sentence.
+/// The reason in a refusal's body: Firecracker names a fault; Cloud Hypervisor lists causes or
+/// writes a sentence.
 fn reason(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said).trim().to_string();
     let value: Value = serde_json::from_slice(said).unwrap_or_default();
@@ -194,8 +193,8 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::time::Duration;
 
-    /// What a server that says these bytes to whatever it is asked makes of a request, and what it
-    /// was asked.
+    /// The client's result with a server that sends these bytes whatever it is asked, and the
+    /// request that the server received.
     fn answered(
         bytes: &'static [u8],
         stays: bool,
@@ -210,7 +209,7 @@ mod tests {
             let n = stream.read(&mut asked).unwrap();
             stream.write_all(bytes).unwrap();
             if stays {
-                // Until the client has had enough.
+                // Until the client gives up.
                 stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
                 let _ = stream.read(&mut [0; 16]);
             }

@@ -2,7 +2,7 @@
 //! kernel modules in the order of their dependencies, and the tables that tell the probe what to
 //! load and to mount ([`weigh_protocol::boot`]).
 
-use super::disk::{self as vm_disk, Wanted};
+use super::disk::{self as vm_disk, DataDiskSpec};
 use crate::qemu::share::Share;
 use crate::{GuestRequest, Host, PlatformError, Result};
 use std::collections::BTreeMap;
@@ -16,21 +16,21 @@ use weigh_images::initramfs::Initramfs;
 use weigh_images::kernel::{GuestKernel, KernelError};
 use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS};
 
-/// Name of the initial RAM file system in the directory of what is prepared.
+/// Name of the initial RAM file system in the directory for prepared files.
 pub(crate) const INITRAMFS: &str = "initramfs.cpio";
 /// Directory of the modules in the guest.
 const MODULE_DIRECTORY: &str = "/.weighbridge/modules.d";
-/// An image that is packed into memory may take so much of it: the archive and what is unpacked of
-/// it are there at the same time.
+/// An image that is packed into memory may take one part in this many: the archive and its unpacked
+/// files are in memory at the same time.
 const PACKED_SHARE: u64 = 4;
 
 /// What goes into an initial RAM file system.
 pub(crate) struct Contents<'a> {
     /// Its skeleton is always in it.
     pub(crate) root: &'a Root,
-    /// Whether the files of the image are put in as well.
+    /// Whether the image's files are included as well.
     pub(crate) packed: bool,
-    /// Kernel modules by name; what they need is added, what is built in is passed over.
+    /// Kernel modules by name; their dependencies are added, built-in ones are skipped.
     pub(crate) modules: Vec<&'a str>,
     /// What the probe mounts before its hello, in order.
     pub(crate) mounts: Vec<BootMount>,
@@ -39,14 +39,14 @@ pub(crate) struct Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    /// What a guest has as its root: files that are shared, or a disk (`Some`, whether a system
-    /// starts from it), or memory; with the disk for workloads, where it has one. `modules` are
-    /// those that it needs in any case.
+    /// The contents for a guest's root, which is shared files, or a disk (`Some`, with whether a
+    /// system boots from it), or memory; with the disk for workloads, if any. `modules` are those
+    /// that the guest needs in any case.
     pub(crate) fn new(
         root: &'a Root,
         share: Option<&(Share, PathBuf)>,
         disk: Option<bool>,
-        data: Option<&Wanted>,
+        data: Option<&DataDiskSpec>,
         mut modules: Vec<&'a str>,
         memory_bytes: u64,
     ) -> Self {
@@ -69,11 +69,11 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// The kernel that a machine boots: the named one, else the newest of the host that can serve, else
-/// Debian's for clouds, which is fetched.
+/// The kernel that a machine boots: the named one, else the newest suitable one of the host, else
+/// Debian's cloud kernel, which is fetched.
 ///
 /// # Errors
-/// None can be had.
+/// No kernel is available.
 pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel> {
     let cache = CacheDirectory::open().ok_or_else(|| {
         PlatformError::missing(
@@ -91,22 +91,22 @@ pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel> {
     })
 }
 
-/// Where kernels and disks of images are kept, in words.
+/// Where kernels and images' disks are kept, in words.
 pub(crate) fn cache_place() -> String {
     let cache = CacheDirectory::open().map(|cache| cache.path().display().to_string());
     cache.unwrap_or_else(|| "the cache directory".into())
 }
 
-/// What [`kernel`] changes on the host. `more` ends the sentence.
+/// The change that [`kernel`] makes on the host, in a sentence that `more` ends.
 pub(crate) fn kernel_kept(more: &str) -> String {
     let cache = cache_place();
     format!(
-        "keep the guest's kernel in {cache}, fetched by apt-get where the host has none that serves{more}"
+        "keep the guest's kernel in {cache}, fetched by apt-get where the host has none that will do{more}"
     )
 }
 
 /// What this process has prepared for environments, by the directory that holds it. Another process
-/// that goes on with the run prepares it again.
+/// that continues the run prepares it again.
 pub(crate) struct PreparedCache<T>(Mutex<BTreeMap<PathBuf, T>>);
 
 impl<T: Clone> PreparedCache<T> {
@@ -114,8 +114,8 @@ impl<T: Clone> PreparedCache<T> {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// What is prepared for guests of a platform. `make` is called with a directory, unless that is
-    /// done already, and writes the initial RAM file system to [`INITRAMFS`] in it.
+    /// Returns what is prepared for guests of a platform. Calls `make` if nothing is prepared yet,
+    /// with a directory in which it writes the initial RAM file system to [`INITRAMFS`].
     pub(crate) fn get_or_make(
         &self,
         host: &Host,
@@ -136,7 +136,7 @@ impl<T: Clone> PreparedCache<T> {
     }
 }
 
-/// Tells apart what is prepared differently.
+/// Distinguishes what must be prepared separately.
 fn key(request: &GuestRequest, memory_bytes: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (request.environment.to_string(), &request.root.skeleton, &request.root.digest).hash(&mut hasher);
@@ -144,11 +144,11 @@ fn key(request: &GuestRequest, memory_bytes: u64) -> u64 {
     hasher.finish()
 }
 
-/// Writes the initial RAM file system, when it is sure to fit.
+/// Writes the initial RAM file system and checks that it fits.
 ///
 /// # Errors
-/// The image or all of it does not fit into the guest's memory, a module is missing, or the file
-/// system failed.
+/// The image, or everything together, does not fit into the guest's memory; a module is missing; or
+/// the file cannot be written.
 pub(crate) fn write(kernel: &GuestKernel, contents: &Contents<'_>, path: &Path) -> Result<()> {
     archive(kernel, contents)?.write_file(path)?;
     check_memory(&kernel.boot, path, contents.memory_bytes)
@@ -184,8 +184,8 @@ pub(crate) fn scratch(path: &Path) -> BootMount {
     BootMount::new("tmpfs", "tmpfs", &path.to_string_lossy(), &format!("nosuid,nodev,mode={mode}"))
 }
 
-/// A kernel that does not fit panics, or says nothing at all. Kernel and initial RAM file system
-/// are in memory twice for a moment: packed or as they were loaded, and where they are used.
+/// Checks that a kernel fits into memory; one that does not panics, or prints nothing at all.
+/// Kernel and initial RAM file system are briefly in memory twice: as loaded, and unpacked.
 fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<()> {
     let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
     let needed = 2 * (size(kernel) + size(initramfs));
@@ -194,14 +194,14 @@ fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<()
     }
     let mib = |bytes: u64| bytes >> 20;
     let what = format!(
-        "memory for the guest's kernel and root: {} MiB of the {} MiB given",
+        "memory for the guest's kernel and root (they need {} MiB, and {} MiB are given)",
         mib(needed),
         mib(memory_bytes)
     );
     Err(PlatformError::missing(what, format!("give --memory {}MiB or more", mib(needed) + 64)))
 }
 
-/// An image that is packed has to leave room for what is measured.
+/// Checks that a packed image leaves room for what is measured.
 fn check_size(root: &Root, memory_bytes: u64) -> Result<()> {
     let size = root.binds.iter().map(|bind| size_of(&bind.source)).sum::<u64>();
     if size <= memory_bytes / PACKED_SHARE {
@@ -209,8 +209,8 @@ fn check_size(root: &Root, memory_bytes: u64) -> Result<()> {
     }
     let mib = |bytes: u64| bytes >> 20;
     let what = format!(
-        "a way to show the guest an image of {} MiB: its kernel knows neither 9p nor virtiofs with a daemon here, and packed into \
-         memory it may take a quarter of the guest's {} MiB",
+        "a way to show the guest an image of {} MiB (its kernel knows neither 9p nor virtiofs with a daemon here, and packed into \
+         memory the image may take at most a quarter of the guest's {} MiB)",
         mib(size),
         mib(memory_bytes)
     );
@@ -218,7 +218,7 @@ fn check_size(root: &Root, memory_bytes: u64) -> Result<()> {
     Err(PlatformError::missing(what, remedy))
 }
 
-/// Bytes of the files at and below a path.
+/// Total size of the files at and below a path, bytes.
 fn size_of(path: &Path) -> u64 {
     let Ok(metadata) = path.symlink_metadata() else { return 0 };
     if !metadata.is_dir() {

@@ -1,18 +1,17 @@
-//! Keys that machines of several platforms have: one word means the same wherever a platform takes
-//! it.
+//! Keys that several platforms' machines share, so that one word means the same everywhere.
 
 use crate::KeySpec;
 
-/// `accel` of machines that QEMU plays.
+/// The key `accel` of machines that QEMU runs.
 pub(crate) const ACCEL: KeySpec = KeySpec::words("accel", &["auto", "kvm", "tcg"]).about(
     "what executes the guest: KVM, emulation, or KVM where it is proven; the name of the \
         environment says which",
 );
 
-/// `kernel`.
+/// The key `kernel`.
 pub(crate) const KERNEL: KeySpec = KeySpec::path("kernel")
-    .about("the guest's kernel; else the newest of the host's that can serve, else Debian's for clouds");
+    .about("the guest's kernel; default: the newest suitable one of the host, else Debian's cloud kernel");
 
-/// `binary` of machines that QEMU plays.
+/// The key `binary` of machines that QEMU runs.
 pub(crate) const BINARY: KeySpec =
     KeySpec::path("binary").about("the QEMU to run, instead of the one that is installed");

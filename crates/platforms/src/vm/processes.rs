@@ -1,21 +1,20 @@
-//! Processes of machines that nobody has a handle to: those that a weighbridge left behind which
-//! was killed.
+//! Processes of machines to which nobody has a handle: those that a killed weighbridge left behind.
 
 use crate::helpers::{has_argument, is_readable, processes};
 use crate::{PlatformError, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::time::Duration;
 
-/// For a killed process to be gone.
+/// Time limit for a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a process may take from its start to having arguments.
+/// How long a new process may take until its arguments are visible.
 const EXEC_GRACE: Duration = Duration::from_millis(20);
 
-/// Ends the machine of this name, whoever started it. Its process is found by an argument that is
-/// the name, or begins with the name and a comma.
+/// Kills the machine of this name, whoever started it. Its process has an argument that is the
+/// name, or begins with the name and a comma.
 ///
 /// # Errors
-/// It lives on.
+/// The process survives.
 pub(crate) fn end(name: &str) -> Result<()> {
     let is_name = |word: &[u8]| word.split(|byte| *byte == b',').next() == Some(name.as_bytes());
     let is_it = |pid: u32| has_argument(pid, is_name);
@@ -23,14 +22,14 @@ pub(crate) fn end(name: &str) -> Result<()> {
         || -> Vec<u32> { processes().filter(|pid| is_it(*pid) && *pid != std::process::id()).collect() };
     let mut ids = found();
     if ids.is_empty() {
-        // A process in the middle of execve(2) has no arguments yet by which to know it.
+        // A process in the middle of execve(2) has no arguments yet to identify it by.
         std::thread::sleep(EXEC_GRACE);
         ids = found();
     }
     for pid in ids {
         let number = Pid::from_raw(pid.cast_signed());
         let Some(handle) = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { continue };
-        // Looked at again: from here on the handle means this very process.
+        // Checked again: from here on the handle refers to this very process.
         if !is_it(pid) {
             continue;
         }
@@ -49,7 +48,7 @@ pub(crate) mod tests {
     use std::time::Instant;
     use weigh_host::command::Invocation;
 
-    /// Waits until something holds, which it does soon.
+    /// Waits until a condition holds, which it should soon.
     pub(crate) fn until(holds: impl Fn() -> bool) {
         let end = Instant::now() + DEATH_DEADLINE;
         while !holds() {
@@ -58,7 +57,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Whether a process has been executed so far that it has its arguments.
+    /// Whether a process has been executed and shows its arguments.
     fn has_argument(pid: u32, word: &str) -> bool {
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         arguments.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())

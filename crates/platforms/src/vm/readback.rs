@@ -1,7 +1,7 @@
-//! How a machine is, read back from QEMU's monitor, from the host's kernel and from inside: what
-//! was asked for says nothing.
+//! A machine's actual properties, read from QEMU's monitor, from the host's kernel and from inside
+//! the guest, rather than taken from what was asked for.
 //!
-//! Keys are those of the parity keys that begin with `machine:`.
+//! The keys are parity keys that begin with `machine:`.
 
 use super::tune::Topology;
 use crate::helpers::allowed_cpus;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::parse_cpu_list;
 
-/// Most bytes of a file of the guest's kernel.
+/// How much of a file of the guest's kernel is read, bytes.
 const FILE_BYTES: u64 = 4096;
 
-/// QEMU's monitor did not answer a question, with the reason.
+/// Why QEMU's monitor did not answer a question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct MonitorError(pub(crate) String);
@@ -21,18 +21,18 @@ pub(crate) struct MonitorError(pub(crate) String);
 /// Runs a command of QEMU's monitor.
 pub(crate) type Monitor<'a> = &'a mut dyn FnMut(&str, Value) -> Result<Value, MonitorError>;
 
-/// An answer as a fact says it.
+/// Turns an answer into the text of a fact.
 pub(crate) fn or_unknown(answer: Result<String, MonitorError>) -> String {
     answer.unwrap_or_else(|why| format!("not known: {why}"))
 }
 
-/// A CPU of the guest as QEMU tells of it.
+/// A CPU of the guest, as QEMU reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GuestCpu {
     pub(crate) index: u32,
-    /// Thread of the host.
+    /// The host thread that runs it.
     pub(crate) thread: u32,
-    /// Where the object is that has its model.
+    /// Path of the QEMU object that has its model.
     pub(crate) path: String,
     /// Its socket, core and thread.
     place: [u64; 3],
@@ -56,13 +56,13 @@ pub(crate) fn cpus(answer: &Value) -> Vec<GuestCpu> {
     cpus
 }
 
-/// The topology that QEMU's CPUs have; `None` when they are no grid.
+/// The topology of QEMU's CPUs; `None` if they do not form a grid.
 pub(crate) fn topology(cpus: &[GuestCpu]) -> Option<Topology> {
     let places = cpus.iter().map(|cpu| cpu.place);
     grid(places.map(|[socket, core, thread]| (socket, (socket, core), thread)).collect())
 }
 
-/// From the socket, the core and the thread of every CPU.
+/// The topology from every CPU's socket, core and thread.
 fn grid(places: Vec<(u64, (u64, u64), u64)>) -> Option<Topology> {
     let count = |number: usize| u32::try_from(number).ok();
     let sockets: BTreeSet<_> = places.iter().map(|place| place.0).collect();
@@ -80,10 +80,10 @@ fn grid(places: Vec<(u64, (u64, u64), u64)>) -> Option<Topology> {
     })
 }
 
-/// QEMU's model of a CPU, and whether it shows the host's caches.
+/// The model of a CPU, by QEMU's name.
 ///
 /// # Errors
-/// QEMU does not say.
+/// QEMU does not answer or names no model.
 pub(crate) fn model(monitor: Monitor<'_>, cpu: &GuestCpu) -> Result<String, MonitorError> {
     let mut get = |property: &str| monitor("qom-get", json!({"path": cpu.path, "property": property}));
     let kind = get("type")?;
@@ -119,8 +119,7 @@ fn placement_in_words(lists: &[Option<String>]) -> String {
     }
 }
 
-/// The pages that a process has for the memory of its guest, in words. `bytes` is the size of that
-/// memory.
+/// The pages that back a guest's memory in a process, in words. `bytes` is the size of that memory.
 pub(crate) fn pages(process: u32, bytes: u64) -> String {
     let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
     let smaps = read(format!("/proc/{process}/smaps"));
@@ -131,8 +130,8 @@ pub(crate) fn pages(process: u32, bytes: u64) -> String {
     pages_in_words(&smaps, bytes, setting("enabled").as_deref(), setting("shmem_enabled").as_deref())
 }
 
-/// From proc_pid_smaps(5) and the host's settings of transparent huge pages, for private memory and
-/// for that of memory files.
+/// The same from proc_pid_smaps(5) and the host's settings of transparent huge pages, for private
+/// memory and for memory files.
 fn pages_in_words(smaps: &str, bytes: u64, private: Option<&str>, file: Option<&str>) -> String {
     let (mut header, mut sizes) = ("", BTreeMap::new());
     let mut best: Option<(u64, &str, u64, bool)> = None;
@@ -155,7 +154,7 @@ fn pages_in_words(smaps: &str, bytes: u64, private: Option<&str>, file: Option<&
             _ => (header, sizes) = (line, BTreeMap::new()),
         }
     }
-    // The guest's memory is one mapping, maybe in pieces where the kernel had to split it.
+    // The guest's memory is one mapping, or several if the kernel had to split it.
     let Some((size, header, page, advised)) = best.filter(|best| best.0 >= bytes / 2) else {
         return "not known: the guest's memory is not among the process's mappings".into();
     };
@@ -174,10 +173,10 @@ fn pages_in_words(smaps: &str, bytes: u64, private: Option<&str>, file: Option<&
     }
 }
 
-/// What the guest sees of its CPUs: sockets, cores, threads, and the caches of the first.
+/// What the guest sees of its CPUs: sockets, cores, threads, and the first CPU's caches.
 ///
 /// # Errors
-/// The guest is lost.
+/// The connection to the guest is lost.
 pub(crate) fn seen_inside(
     session: &mut Session,
     cpus: &[u32],
@@ -217,10 +216,10 @@ pub(crate) fn seen_inside(
     Ok((grid(places).filter(|_| whole), caches))
 }
 
-/// Threads of the VMM for disks, by name.
+/// The VMM's threads for disks, by name.
 ///
 /// # Errors
-/// QEMU does not say.
+/// QEMU does not answer.
 pub(crate) fn iothreads(monitor: Monitor<'_>) -> Result<String, MonitorError> {
     let answer = monitor("query-iothreads", json!({}))?;
     let threads = answer.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -231,7 +230,7 @@ pub(crate) fn iothreads(monitor: Monitor<'_>) -> Result<String, MonitorError> {
 /// Whether the host's kernel may merge pages of the guest's memory with equal ones.
 ///
 /// # Errors
-/// QEMU does not say.
+/// QEMU does not answer.
 pub(crate) fn is_mergeable(monitor: Monitor<'_>) -> Result<bool, MonitorError> {
     let answer = monitor("query-memdev", json!({}))?;
     let memories = answer.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -241,7 +240,7 @@ pub(crate) fn is_mergeable(monitor: Monitor<'_>) -> Result<bool, MonitorError> {
 /// The devices that were named on the command line, by type: `VGA, usb-tablet`.
 ///
 /// # Errors
-/// QEMU does not say.
+/// QEMU does not answer.
 pub(crate) fn devices(monitor: Monitor<'_>) -> Result<String, MonitorError> {
     let mut all = Vec::new();
     for place in ["/machine/peripheral", "/machine/peripheral-anon"] {
@@ -295,7 +294,7 @@ mod tests {
         assert_eq!(words(&["2", "3"]), "pinned: 0 on 2, 1 on 3");
         assert_eq!(words(&["4"]), "pinned: 0 on 4");
         assert_eq!(words(&["0-1", "0-1"]), "free on 0-1");
-        // Two on one CPU are not pinned as anybody would.
+        // Two CPUs on one host CPU do not count as pinned.
         assert_eq!(words(&["1", "1"]), "free on 1");
         assert_eq!(words(&["0", "0-1"]), "0 free on 0, 1 free on 0-1");
         assert_eq!(placement_in_words(&[Some("0".into()), None]), "not known: a thread is gone");

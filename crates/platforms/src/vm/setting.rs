@@ -1,10 +1,10 @@
-//! Settings of the host that a machine may need and that are put back: its pool of large pages, and
-//! the kernel's merging of equal pages.
+//! Host settings that a machine may need and that are restored: the pool of large pages, and the
+//! kernel's merging of equal pages.
 //!
-//! Both belong to all machines of a process together: what was there before the first is there
-//! again after the last. The ledger has one entry for each, with the setting before and the one
-//! that weighbridge made of it. Only that one is ever put back, and only in the same boot: whatever
-//! else is found is somebody else's choice.
+//! All machines of a process share both: after the last machine, a setting is as it was before the
+//! first. The ledger has one entry for each, with the original value and the one that weighbridge
+//! set. A setting is only restored if it still has weighbridge's value, and only in the same boot;
+//! any other value is somebody else's choice.
 
 use super::tune::Requirement;
 use crate::guest::platform_change;
@@ -15,29 +15,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use weigh_host::facts::boot_id;
 use weigh_host::ledger::{Change, EntryId, Ledger, Undone};
 
-/// In the ledger: a pool to which pages were added.
+/// The ledger's word for a pool to which pages were added.
 pub(crate) const PAGES: &str = "hugepages";
-/// In the ledger: merging that was switched on.
+/// The ledger's word for merging that was switched on.
 pub(crate) const MERGING: &str = "ksm";
-/// Large pages that any processor of x86 and most kernels of ARM have, bytes.
+/// Size of large pages on every x86 processor and most Arm kernels, bytes.
 const USUAL_PAGE_BYTES: u64 = 2 << 20;
-/// Where the kernel has its pools of large pages (Documentation/admin-guide/mm/hugetlbpage.rst).
+/// The kernel's directory for pools of large pages (Documentation/admin-guide/mm/hugetlbpage.rst).
 const POOLS: &str = "/sys/kernel/mm/hugepages";
-/// Where it has its merging (Documentation/admin-guide/mm/ksm.rst).
+/// The kernel's directory for merging (Documentation/admin-guide/mm/ksm.rst).
 const KSM: &str = "/sys/kernel/mm/ksm";
-/// Merging is on.
+/// Value of the setting while merging is on.
 const ON: u64 = 1;
 
 /// A setting that the machines of this process have changed.
 #[derive(Debug, Default)]
 struct SettingUse {
-    /// Machines that have it.
+    /// How many machines use it.
     machines: u64,
-    /// The setting before the first of them.
+    /// Its value before the first of them.
     before: u64,
-    /// The setting that was made of it.
+    /// The value that weighbridge set.
     made: u64,
-    /// Its entry, and the ledger that has it.
+    /// Its ledger entry, and the ledger that has it.
     entry: Option<(Ledger, EntryId)>,
 }
 
@@ -47,13 +47,12 @@ static MERGING_IN_USE: Mutex<SettingUse> = Mutex::new(SettingUse::NONE);
 impl SettingUse {
     const NONE: Self = Self { machines: 0, before: 0, made: 0, entry: None };
 
-    /// The setting, while no other thread changes it.
+    /// Locks the setting against other threads.
     fn lock(of: &'static Mutex<Self>) -> MutexGuard<'static, Self> {
         of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes who has set it now, if it is not what was made of it: from here on that is the setting
-    /// before.
+    /// Takes the current value. If weighbridge did not set it, it becomes the original value.
     fn observe(&mut self, now: u64) -> Result<()> {
         if self.machines == 0 || now != self.made {
             (self.before, self.made) = (now, now);
@@ -62,7 +61,7 @@ impl SettingUse {
         Ok(())
     }
 
-    /// Records that the setting is about to be changed; a former entry is replaced.
+    /// Records that the setting is about to be changed, and replaces an earlier entry.
     fn record(&mut self, ledger: &Ledger, change: Change, made: u64) -> Result<()> {
         let entry = ledger.record(change)?;
         self.forget()?;
@@ -78,7 +77,7 @@ impl SettingUse {
 
 fn read(path: &Path) -> std::io::Result<u64> {
     let text = std::fs::read_to_string(path)?;
-    text.trim().parse().map_err(|_| std::io::Error::other(format!("{} holds no number", path.display())))
+    text.trim().parse().map_err(|_| std::io::Error::other(format!("{} is not a number", path.display())))
 }
 
 fn write(path: &Path, value: u64) -> std::io::Result<()> {
@@ -88,7 +87,7 @@ fn write(path: &Path, value: u64) -> std::io::Result<()> {
 /// Large pages for one machine: added to the pool, or found free in it.
 #[derive(Debug)]
 pub(crate) struct LargePages {
-    /// Of one page, bytes.
+    /// Size of one page, bytes.
     pub(crate) page_bytes: u64,
     /// Pages that were added to the pool.
     added: Option<u64>,
@@ -97,11 +96,11 @@ pub(crate) struct LargePages {
 }
 
 impl LargePages {
-    /// Reserves them for a machine that requires them, or would rather have them: then what it
-    /// lacks is a note.
+    /// Reserves pages for a machine that requires or prefers them. If they are only preferred, a
+    /// failure is added to `notes`.
     ///
     /// # Errors
-    /// They are required and cannot be had; as [`LargePages::reserve`].
+    /// They are required and not available; as [`LargePages::reserve`].
     pub(crate) fn as_required(
         ledger: &Ledger,
         platform: &'static str,
@@ -121,7 +120,7 @@ impl LargePages {
         }
     }
 
-    /// Reserves as many as the memory of a machine takes.
+    /// Reserves enough pages for a machine's memory.
     ///
     /// # Errors
     /// [`PlatformError::Missing`] with the reason and the remedy; nothing is changed then.
@@ -164,7 +163,7 @@ impl LargePages {
                 used.record(ledger, change, now)?;
             }
         }
-        // A pool that somebody made at boot serves as well.
+        // Free pages in a pool that was reserved at boot serve as well.
         if free() >= pages {
             return Ok(Self { page_bytes, added: None, ledger: ledger.clone(), platform });
         }
@@ -182,11 +181,11 @@ impl LargePages {
         ))
     }
 
-    /// Gives them back, unless somebody else has set the size of the pool since. Called again it
-    /// does nothing.
+    /// Gives the pages back, unless somebody else has changed the pool's size since. Further calls
+    /// do nothing.
     ///
     /// # Errors
-    /// The pool stays as large as it is.
+    /// The pool keeps its size.
     pub(crate) fn give_back(&mut self) -> Result<()> {
         let Some(pages) = self.added else { return Ok(()) };
         let mut used = SettingUse::lock(&PAGES_IN_USE);
@@ -226,7 +225,7 @@ fn pool(page_bytes: u64) -> PathBuf {
     Path::new(POOLS).join(format!("hugepages-{}kB", page_bytes >> 10))
 }
 
-/// The size of large pages: the usual one, else the least that the kernel has.
+/// The size of large pages: the usual one, else the smallest that the kernel has.
 fn page_bytes() -> Result<u64> {
     let names = std::fs::read_dir(POOLS).into_iter().flatten().flatten();
     let sizes = names.filter_map(|entry| {
@@ -240,8 +239,8 @@ fn page_bytes() -> Result<u64> {
         .ok_or_else(|| missing("a kernel with large pages".into(), "use hugepages=off on this host".into()))
 }
 
-/// The entry of a pool whose size is about to be changed from the first of two sizes to the second.
-/// A crash may come before or after that.
+/// The ledger entry for a pool whose size is about to be changed from the first to the second value
+/// of `made`. A crash may come before or after the change.
 fn pages_change(platform: &str, page_bytes: u64, before: u64, made: [u64; 2]) -> Change {
     let detail = json!({"page_bytes": page_bytes, "before": before, "made": made, "boot": boot_id()});
     platform_change(platform, PAGES, &format!("pool of {} kB", page_bytes >> 10), detail)
@@ -254,10 +253,10 @@ pub(crate) struct Merging {
 }
 
 impl Merging {
-    /// Switches it on, unless it is.
+    /// Switches merging on, unless it is on already.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] where the kernel has none, or lets nobody but root switch it on.
+    /// [`PlatformError::Missing`] if the kernel cannot merge, or only root may switch it on.
     pub(crate) fn start(ledger: &Ledger, platform: &str) -> Result<Self> {
         let path = Path::new(KSM).join("run");
         let mut used = SettingUse::lock(&MERGING_IN_USE);
@@ -280,11 +279,11 @@ impl Merging {
         Ok(Self { has_it: true })
     }
 
-    /// Puts the setting back when no machine needs it any more, unless somebody else has set it
-    /// since. Called again it does nothing.
+    /// Restores the setting once no machine needs it, unless somebody else has changed it since.
+    /// Further calls do nothing.
     ///
     /// # Errors
-    /// It stays on.
+    /// Merging stays on.
     pub(crate) fn give_back(&mut self) -> Result<()> {
         if !self.has_it {
             return Ok(());
@@ -308,14 +307,14 @@ impl Drop for Merging {
     }
 }
 
-/// How fast the kernel merges, as it is set now; `None` where it does not.
+/// The rate at which the kernel merges now; `None` if it does not.
 pub(crate) fn merging() -> Option<String> {
     let number = |file: &str| read(&Path::new(KSM).join(file)).ok();
     let rate = format!("{} pages every {} ms", number("pages_to_scan")?, number("sleep_millisecs")?);
     (number("run")? == 1).then_some(rate)
 }
 
-/// Puts a setting back if it is one of those that weighbridge made.
+/// Restores a setting if its value is one that weighbridge set.
 fn put_back(path: &Path, before: u64, made: &[u64]) -> std::io::Result<Undone> {
     let now = read(path)?;
     if now == before {
@@ -328,10 +327,10 @@ fn put_back(path: &Path, before: u64, made: &[u64]) -> std::io::Result<Undone> {
     write(path, before).map(|()| Undone::Restored)
 }
 
-/// Undoes an entry of the ledger, [`PAGES`] or [`MERGING`].
+/// Undoes a ledger entry of [`PAGES`] or [`MERGING`].
 ///
 /// # Errors
-/// The setting stays, or the entry is another one.
+/// The setting cannot be restored, or the entry is of another kind.
 pub(crate) fn undo(what: &str, detail: &Value) -> Result<Undone> {
     let unknown = |name: &str| PlatformError::StillThere(format!("the ledger does not say its {name}"));
     let number = |name: &str| detail.get(name).and_then(Value::as_u64).ok_or_else(|| unknown(name));
@@ -342,7 +341,7 @@ pub(crate) fn undo(what: &str, detail: &Value) -> Result<Undone> {
         PAGES => pool(number("page_bytes")?).join("nr_hugepages"),
         _ => Path::new(KSM).join("run"),
     };
-    // Since the host was started again, the setting is that of whoever made it.
+    // After a reboot the setting is no longer weighbridge's.
     if detail["boot"] != boot_id() {
         return Ok(Undone::Restored);
     }
@@ -361,13 +360,13 @@ mod tests {
         for (now, before, made, then) in [
             (300, 44, &[300, 556][..], 44),
             (556, 44, &[300, 556], 44),
-            // Undone twice.
+            // Undone a second time.
             (44, 44, &[300, 556], 44),
-            // Somebody has enlarged or shrunk it since.
+            // Somebody has changed the pool's size since.
             (1000, 44, &[300, 556], 1000),
             (200, 44, &[300, 556], 200),
             (10, 44, &[300, 556], 10),
-            // Merging: switched off again, or told to undo what was merged.
+            // Merging is switched off again; somebody has asked since to unmerge everything.
             (1, 0, &[1], 0),
             (2, 0, &[1], 2),
         ] {
@@ -381,7 +380,7 @@ mod tests {
     #[test]
     fn settings_of_an_earlier_boot_are_not_put_back() {
         for what in [PAGES, MERGING] {
-            // Written to, the file of no such pool would be an error.
+            // No such pool exists, so an attempt to write its file would fail.
             let earlier = json!({"page_bytes": 1, "before": 7, "made": [9], "boot": "a former one"});
             assert_eq!(undo(what, &earlier).unwrap(), Undone::Restored);
             let unknown = json!({"page_bytes": 1, "before": 7, "made": [9]});
@@ -403,7 +402,7 @@ mod tests {
             used.machines += 1;
         }
         assert_eq!(ledger.standing(), [change(44, [300, 556])], "one entry says all");
-        // Somebody sets it while both run: from then on that is the setting before.
+        // Somebody sets it while both run, so that becomes the original value.
         used.observe(1000).unwrap();
         assert_eq!((used.before, ledger.standing()), (1000, vec![]));
     }

@@ -1,11 +1,11 @@
-//! The network card of a machine: a tap device of the host, a hardware address, and the address
-//! that the probe gives it.
+//! A machine's network card: a tap device of the host, a hardware address, and the address that the
+//! probe gives it.
 //!
-//! A driver calls [`of_guest`] before anything that it measures, hands [`Tap::name`] or
-//! [`Tap::queue`] and [`Tap::hardware_address`] to the program that plays the machine,
-//! [`Tap::probe_arguments`] to the probe, looks at the console with [`missing_network`] when the
-//! machine has said hello, and gives the tap to the guest's core. The guest's kernel needs the
-//! modules [`MODULES`] for a card of virtio's.
+//! A driver calls [`of_guest`] before anything that it measures. It hands [`Tap::name`] or
+//! [`Tap::queue`] and [`Tap::hardware_address`] to the program that runs the machine, and
+//! [`Tap::probe_arguments`] to the probe. When the machine has said hello, the driver checks the
+//! console with [`missing_network`], and gives the tap to the guest's core. The guest's kernel
+//! needs the modules [`MODULES`] for a virtio card.
 
 use crate::network::{NetworkEnd, ability};
 use crate::{GuestRequest, Host, Reach, Result, network};
@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use weigh_network::{GuestNetwork, Hop, Mode, PREFIX_BITS, hardware_address};
 use weigh_protocol::boot::NO_NETWORK;
 
-/// What a kernel needs for a card of virtio's.
+/// Kernel modules for a virtio card.
 pub(crate) const MODULES: &[&str] = &["virtio_net"];
 
 /// The network of one machine.
@@ -24,11 +24,11 @@ pub(crate) struct Tap {
     hardware_address: String,
 }
 
-/// The tap that a value of `net` stands for: `bridge` and `nat` on a bridge of the run in the
-/// host's network, `tap` in a namespace with the client alone. No tap for `none`.
+/// Makes the tap for a value of `net`: with `bridge` and `nat` on a bridge of the run in the host's
+/// network, with `tap` in a namespace shared with the client only. `none` makes none.
 ///
 /// # Errors
-/// It could not be made; what was begun has been undone.
+/// It could not be made; partial changes are undone.
 pub(crate) fn of_guest(host: &Host, request: &GuestRequest, word: &str) -> Result<Option<Tap>> {
     let mode: Mode = word.parse()?;
     if mode == Mode::None {
@@ -43,16 +43,16 @@ pub(crate) fn of_guest(host: &Host, request: &GuestRequest, word: &str) -> Resul
 }
 
 impl Tap {
-    /// The interface on the host that the machine's frames come out of. With `net=tap` it is in a
-    /// namespace, and a program elsewhere takes [`Tap::queue`].
+    /// The host interface that carries the machine's frames. With `net=tap` it is in a namespace,
+    /// and a program outside takes [`Tap::queue`].
     pub(crate) fn name(&self) -> &str {
         self.network.tap_name().unwrap_or_default()
     }
 
-    /// The tap, opened.
+    /// The opened tap.
     ///
     /// # Errors
-    /// Somebody has opened it already.
+    /// It is open already.
     pub(crate) fn queue(&self) -> Result<OwnedFd> {
         Ok(self.network.queue()?)
     }
@@ -60,17 +60,17 @@ impl Tap {
     /// Lets a program that runs as this user open the tap by its name.
     ///
     /// # Errors
-    /// Somebody has opened it already.
+    /// The tap is open already.
     pub(crate) fn give(&self, user: u32) -> Result<()> {
         Ok(self.network.give_tap(user)?)
     }
 
-    /// That of the machine's card: the same for the same guest of a run.
+    /// The hardware address of the machine's card: always the same for the same guest of a run.
     pub(crate) fn hardware_address(&self) -> &str {
         &self.hardware_address
     }
 
-    /// What tells the probe its address and its way out.
+    /// Arguments with the probe's address and gateway.
     pub(crate) fn probe_arguments(&self) -> String {
         match (self.network.address(), self.network.gateway()) {
             (Some(address), Some(gateway)) => {
@@ -100,14 +100,14 @@ impl NetworkEnd for Tap {
     }
 }
 
-/// Why a machine that has said hello has no network, where its probe has said so on the console.
-/// `console` is what this machine has said there; the probe says it before its hello.
+/// Why a machine that has said hello has no network, if its probe reported that on the console.
+/// `console` is this machine's console output; the probe reports before its hello.
 pub(crate) fn missing_network(console: &str) -> Option<String> {
     let (_, reason) = console.lines().find_map(|line| line.split_once(NO_NETWORK))?;
     Some(format!("its kernel has no network: {}", reason.trim()))
 }
 
-/// What `net=<word>` changes on the host for a machine, in a sentence.
+/// The changes that `net=<word>` makes on the host for a machine, in a sentence.
 pub(crate) fn host_changes(word: &str) -> Option<String> {
     match word {
         "tap" => Some(

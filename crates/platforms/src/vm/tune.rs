@@ -1,45 +1,45 @@
-//! How a machine's CPUs and memory are made and placed, worked out from an environment's keys and
-//! the host's CPUs.
+//! How a machine's CPUs and memory are made and placed, derived from an environment's keys and the
+//! host's CPUs.
 //!
-//! *Untuned* is what a cloud gives by default: CPUs of the guest that may run on any of the run's
-//! CPUs, a flat topology in which each is a socket of its own, the VMM's default model of CPU,
-//! ordinary pages. *Tuned* is what Felter et al. (ISPASS 2015, sections II-B, III-A, IV) name as
-//! what good CPU performance takes: pinning, the host's model of CPU, its topology with the caches,
-//! large pages; and a thread of its own for the disk. Everything is pure but [`host_cpus`].
+//! *Untuned* is what a cloud gives by default: guest CPUs that may run on any of the run's CPUs, a
+//! flat topology in which each is its own socket, the VMM's default CPU model, ordinary pages.
+//! *Tuned* is what Felter et al. (ISPASS 2015, sections II-B, III-A, IV) name as necessary for good
+//! CPU performance: pinning, the host's CPU model, its topology with the caches, large pages; and a
+//! separate thread for the disk. Everything but [`host_cpus`] is pure.
 
 use crate::{KeySpec, Platform, PlatformError, Result, Values, setting};
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{EnvironmentSpec, SpecError};
 
-/// Words of a key that `tune` decides unless it is given.
+/// Values of a key that follows `tune` unless it is given.
 const SWITCH: Values = Values::Words(&["auto", "on", "off"]);
 
-/// `tune`.
+/// The key `tune`.
 pub(crate) const TUNE: KeySpec = KeySpec::words("tune", &["off", "on", "custom"]).about(
     "off: as a cloud gives machines by default; on: pinned, with the host's CPU, topology and \
-        caches, large pages, a thread for the disk; custom: off but for the keys that are given",
+        caches, large pages, a thread for the disk; custom: off except for the keys that are given",
 );
-/// `pin`.
+/// The key `pin`.
 pub(crate) const PIN: KeySpec = KeySpec::new("pin", SWITCH).or("auto").about(
     "whether each CPU of the guest stays on one CPU of the run, siblings beside siblings; auto: \
         as `tune` says",
 );
-/// `cpu`.
+/// The key `cpu`.
 pub(crate) const CPU: KeySpec = KeySpec::text("cpu").about(
-    "the VMM's model of CPU; else its default, and the host's (without KVM all that can be \
-        emulated) where it is tuned",
+    "the VMM's model of CPU; default: that of the VMM, or where it is tuned the host's (without \
+        KVM everything that can be emulated)",
 );
-/// `topology`.
+/// The key `topology`.
 pub(crate) const TOPOLOGY: KeySpec = KeySpec::text("topology").or("auto").about(
     "what the guest sees: flat (every CPU a socket), host (sockets, cores, threads and caches of \
         its CPUs), or SOCKETSxCORESxTHREADS; auto: as `tune` says",
 );
-/// `hugepages`.
+/// The key `hugepages`.
 pub(crate) const HUGEPAGES: KeySpec = KeySpec::new("hugepages", SWITCH).or("auto").about(
-    "whether the guest's memory is of reserved large pages; auto: as `tune` says, where they can be had",
+    "whether the guest's memory is of reserved large pages; auto: as `tune` says, where they are available",
 );
-/// `iothread`.
+/// The key `iothread`.
 pub(crate) const IOTHREAD: KeySpec = KeySpec::new("iothread", SWITCH).or("auto").about(
     "whether the guest's disk has a thread of its own in the VMM; auto: as `tune` says, where \
         there is a disk",
@@ -48,7 +48,7 @@ pub(crate) const IOTHREAD: KeySpec = KeySpec::new("iothread", SWITCH).or("auto")
 /// A CPU of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostCpu {
-    /// As the kernel numbers it.
+    /// The kernel's number of it.
     pub(crate) number: u32,
     /// Socket.
     pub(crate) package: u32,
@@ -58,7 +58,7 @@ pub(crate) struct HostCpu {
     pub(crate) node: u32,
 }
 
-/// Sockets, cores in each, threads in each.
+/// Number of sockets, of cores in each, of threads in each core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Topology {
     pub(crate) sockets: u32,
@@ -67,12 +67,12 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Every CPU a socket.
+    /// The topology in which every CPU is a socket.
     pub(crate) fn flat(cpus: u32) -> Self {
         Self { sockets: cpus, cores: 1, threads: 1 }
     }
 
-    /// From `2x4x2`.
+    /// Parses a topology like `2x4x2`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('x').map(|word| word.parse().ok().filter(|number| *number > 0));
         let (sockets, cores, threads) = (numbers.next()??, numbers.next()??, numbers.next()??);
@@ -85,26 +85,26 @@ impl Topology {
     }
 }
 
-/// QEMU's and libvirt's order: of CPUs, `2x4x2`.
+/// The order of QEMU and libvirt, as in `2x4x2`.
 impl std::fmt::Display for Topology {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}x{}x{}", self.sockets, self.cores, self.threads)
     }
 }
 
-/// Which CPU the guest believes to have.
+/// The CPU model that the guest sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Model {
-    /// What the VMM gives when nothing is said.
+    /// The VMM's default.
     Default,
-    /// The host's under KVM; without it the one that has all that can be emulated.
+    /// The host's model under KVM; without KVM the one with every feature that can be emulated.
     Host,
     /// By the VMM's name.
     Named(String),
 }
 
 impl Model {
-    /// What the keys say of it.
+    /// The model that the keys ask for.
     pub(crate) fn of(platform: &dyn Platform, environment: &EnvironmentSpec) -> Self {
         match setting(platform, environment, CPU.name) {
             "" if setting(platform, environment, TUNE.name) == "on" => Self::Host,
@@ -114,41 +114,41 @@ impl Model {
     }
 }
 
-/// Whether the machine has something that cannot be had everywhere.
+/// Whether the machine gets a feature that is not available everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requirement {
-    /// No.
+    /// The machine goes without it.
     Off,
-    /// If it can be had; else the machine is without, and says why.
+    /// The machine gets it if possible; otherwise it goes without and reports why.
     Preferred,
-    /// Or there is no machine.
+    /// The machine gets it, or does not start.
     Required,
 }
 
 /// How a machine's CPUs and memory are made and placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tuning {
-    /// Pairs of a CPU of the guest and the CPU of the host that it stays on; empty where all of
-    /// them may run on any of `cpus`.
+    /// Pairs of a guest CPU and the host CPU that it stays on; empty if all guest CPUs may run on
+    /// any of `cpus`.
     pub(crate) pin: Vec<(u32, u32)>,
     /// The run's CPUs, ascending.
     pub(crate) cpus: Vec<u32>,
     pub(crate) model: Model,
-    /// What the guest sees of sockets, cores and threads; flat where nothing is shown.
+    /// The sockets, cores and threads that the guest sees; flat by default.
     pub(crate) topology: Topology,
     /// Whether the guest sees the host's caches.
     pub(crate) caches: bool,
     pub(crate) hugepages: Requirement,
     pub(crate) iothread: Requirement,
-    /// What could not be done as it was asked for.
+    /// What could not be done as asked for.
     pub(crate) notes: Vec<String>,
 }
 
 impl Tuning {
-    /// Works it out for a guest on these CPUs, which are those of the run.
+    /// Derives the tuning of a guest on these CPUs, which are the run's.
     ///
     /// # Errors
-    /// A topology in numbers that come to another number of CPUs, with a remedy.
+    /// A given topology has another number of CPUs; the error has a remedy.
     pub(crate) fn of(
         platform: &dyn Platform,
         environment: &EnvironmentSpec,
@@ -185,7 +185,7 @@ impl Tuning {
         };
         let nodes: std::collections::BTreeSet<u32> = cpus.iter().map(|cpu| cpu.node).collect();
         if nodes.len() > 1 {
-            notes.push(format!("the guest sees one NUMA node where its CPUs are in {}", nodes.len()));
+            notes.push(format!("the guest sees one NUMA node although its CPUs are in {}", nodes.len()));
         }
         let pinned = word(&PIN).map_or(is_tuned, |word| word == "on");
         let pin = (0..).zip(&order).filter(|_| pinned).map(|(guest, cpu)| (guest, cpu.number)).collect();
@@ -196,25 +196,25 @@ impl Tuning {
         Ok(Self { pin, cpus, model, topology, caches: shown == "host", hugepages, iothread, notes })
     }
 
-    /// Whether the guest's disks have a thread of their own.
+    /// Whether a separate thread serves the guest's disks.
     ///
     /// # Errors
     /// It is asked for by name and there is no disk.
     pub(crate) fn has_iothread(&self, platform: &'static str, has_disk: bool) -> Result<bool> {
         if !has_disk && self.iothread == Requirement::Required {
-            let reason = "there is no disk that iothread=on could be for; name one, or use iothread=off";
+            let reason = "there is no disk for iothread=on to apply to; name one, or use iothread=off";
             return Err(PlatformError::launch(platform, reason));
         }
         Ok(has_disk && self.iothread != Requirement::Off)
     }
 }
 
-/// The grid that CPUs in the order of sockets, cores and threads are.
+/// The grid that these CPUs form; they are ordered by socket, core and thread.
 ///
 /// # Errors
-/// The CPUs form no grid, and why.
+/// The CPUs form no grid; the error says why.
 fn grid(order: &[HostCpu]) -> Result<Topology, &'static str> {
-    // Threads by core by socket.
+    // Counts of threads, by socket and core.
     let mut sockets: BTreeMap<u32, BTreeMap<u32, u32>> = BTreeMap::new();
     for cpu in order {
         *sockets.entry(cpu.package).or_default().entry(cpu.core).or_default() += 1;
@@ -233,15 +233,15 @@ fn grid(order: &[HostCpu]) -> Result<Topology, &'static str> {
     }
 }
 
-/// What [`KeySpec`] cannot say of these keys.
+/// Checks what [`KeySpec`] cannot express about these keys.
 ///
 /// # Errors
-/// An invalid topology, or a custom tuning of nothing.
+/// The topology is invalid, or a custom tuning sets nothing.
 pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     let topology = environment.get(TOPOLOGY.name).unwrap_or_default();
     if !["", "auto", "flat", "host"].contains(&topology) && Topology::parse(topology).is_none() {
         let help = "write `flat`, `host`, or sockets, cores and threads as in `1x2x1`";
-        return Err(environment.value_error(TOPOLOGY.name, format!("`{topology}` is no topology"), help));
+        return Err(environment.value_error(TOPOLOGY.name, format!("`{topology}` is not a topology"), help));
     }
     let single = [PIN, CPU, TOPOLOGY, HUGEPAGES, IOTHREAD];
     if environment.get(TUNE.name) == Some("custom")
@@ -254,14 +254,14 @@ pub(crate) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// The CPUs of the host whose file system begins at `root`, as far as the kernel tells. What it
-/// does not is a core of one socket.
+/// The CPUs of the host whose file system begins at `root`, as far as the kernel reports them. A
+/// CPU about which it reports nothing is a core of one socket.
 pub(crate) fn host_cpus(root: &Path, numbers: &[u32]) -> Vec<HostCpu> {
     let of = |number: &u32| {
         let directory = root.join(format!("sys/devices/system/cpu/cpu{number}"));
         let read = |file: &str| {
             let text = std::fs::read_to_string(directory.join("topology").join(file)).ok()?;
-            // Some machines say -1 for a missing number.
+            // Some machines report -1 for a missing number.
             text.trim().parse::<i64>().ok().and_then(|number| u32::try_from(number).ok())
         };
         let names = std::fs::read_dir(&directory).into_iter().flatten().flatten();
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A platform that takes these keys; which one it is says nothing.
+    /// An arbitrary platform that has these keys.
     fn platform() -> &'static dyn Platform {
         crate::find("qemu").unwrap()
     }
@@ -298,8 +298,8 @@ mod tests {
     }
 
     const PLAIN: &[(u32, u32, u32, u32)] = &[(0, 0, 0, 0), (1, 0, 1, 0)];
-    /// Two sockets of two cores with two threads, numbered as Linux on Intel does: siblings far
-    /// apart.
+    /// Two sockets of two cores with two threads, numbered as Linux does on Intel processors:
+    /// siblings are far apart.
     const SERVER: &[(u32, u32, u32, u32)] = &[
         (0, 0, 0, 0),
         (1, 0, 1, 0),
@@ -336,9 +336,9 @@ mod tests {
             (tuned.model, tuned.caches, tuned.hugepages, tuned.iothread),
             (Model::Host, true, Requirement::Preferred, Requirement::Preferred)
         );
-        // One node for the guest is less than there is.
-        assert_eq!(tuned.notes, ["the guest sees one NUMA node where its CPUs are in 2"]);
-        // Nodes within one socket are no sockets.
+        // The guest sees one node although the host has two.
+        assert_eq!(tuned.notes, ["the guest sees one NUMA node although its CPUs are in 2"]);
+        // NUMA nodes within one socket are not sockets.
         let clustered = tuning("tune=on", &[(0, 0, 0, 0), (1, 0, 1, 1)]);
         assert_eq!((clustered.topology.to_string(), clustered.notes.len()), ("1x2x1".into(), 1));
     }
@@ -360,11 +360,11 @@ mod tests {
         // Both threads of one core.
         let core = tuning("tune=on", &[SERVER[2], SERVER[6]]);
         assert_eq!((core.topology.to_string(), core.pin), ("1x1x2".into(), vec![(0, 2), (1, 6)]));
-        // A core with two threads and one with one.
+        // One core with two threads and one with a single thread.
         let odd = tuning("tune=on", &[SERVER[0], SERVER[1], SERVER[4]]);
         assert_eq!((odd.topology.to_string(), odd.pin), ("1x3x1".into(), vec![(0, 0), (1, 4), (2, 1)]));
         assert!(odd.notes[0].contains("numbers of threads"), "{:?}", odd.notes);
-        // Two cores of one socket and one of the other.
+        // Two cores of one socket and one core of the other.
         let lopsided = tuning("tune=on", &[SERVER[0], SERVER[1], SERVER[2]]);
         assert_eq!(lopsided.topology.to_string(), "1x3x1");
         assert!(lopsided.notes[0].contains("numbers of cores"), "{:?}", lopsided.notes);

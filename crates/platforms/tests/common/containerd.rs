@@ -1,5 +1,5 @@
-//! A containerd of the test's own, with its root, its state and its socket in one directory, beside
-//! whatever other containerd the host has.
+//! A separate containerd for a test, with its root, its state and its socket in one directory,
+//! beside any other containerd of the host.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, Running, find_program};
 
-/// What it takes.
+/// The programs that it needs.
 const PROGRAMS: &[&str] = &["containerd", "ctr", "containerd-shim-runc-v2", "runc"];
 
-/// A daemon that is there until it is dropped.
+/// A daemon that runs until it is dropped.
 pub struct Daemon {
     base: tempfile::TempDir,
     server: Option<Running>,
 }
 
-/// Why there can be none here.
+/// Why no daemon can run here.
 pub fn missing() -> Option<String> {
     if !weigh_host::facts::is_root() {
         return Some("a containerd needs root".into());
@@ -61,23 +61,23 @@ impl Daemon {
         fs::remove_file(self.path("socket")).unwrap();
     }
 
-    /// One of its files.
+    /// The path of one of its files.
     pub fn path(&self, name: &str) -> PathBuf {
         self.base.path().join(name)
     }
 
-    /// An environment of this daemon with these keys, each with a comma before it.
+    /// An environment of this daemon with further keys, each preceded by a comma.
     pub fn environment(&self, keys: &str) -> String {
         format!("containerd:address={}{keys}", self.path("socket").display())
     }
 
-    /// What a command of `ctr` prints.
+    /// Returns what a `ctr` command prints.
     pub fn says(&self, arguments: &[&str]) -> String {
         let ctr = Invocation::new("ctr").arg("--address").arg(self.path("socket")).args(arguments);
         String::from_utf8(ctr.run_ok().unwrap().output).unwrap().trim().into()
     }
 
-    /// Nothing of any run is left in it, now or in a moment: no namespace, no shim, no mount.
+    /// Asserts that nothing of any run is left in it, now or soon: no namespace, no shim, no mount.
     pub fn assert_empty(&self) {
         let left = || {
             let state = self.base.path().display().to_string();

@@ -1,5 +1,5 @@
-//! The cluster that `tests/kubernetes` starts: one node, which is this host, in a network namespace
-//! of its own. And one that is not there.
+//! The cluster that `tests/kubernetes` starts: one node, which is this host, in its own network
+//! namespace. And a fake cluster.
 
 use super::processes::once_per_run;
 use std::fs;
@@ -11,14 +11,14 @@ use weigh_images::oci::{Layer, write_layout};
 use weigh_images::{Programs, Root};
 use weigh_model::ImageSpec;
 
-/// The directory of the cluster.
+/// Variable that names the cluster's directory.
 const CLUSTER: &str = "WEIGH_CLUSTER";
-/// The image of the tests, which has their programs.
+/// The tests' image, which has their programs.
 const IMAGE: &str = "localhost/weighbridge/conformance:latest";
-/// The namespace that the cluster is in.
+/// The cluster's network namespace.
 const NETWORK: &str = "weigh-k8s";
 
-/// Why there can be no pods here.
+/// Why no pods can run here.
 pub fn missing() -> Option<String> {
     if std::env::var_os(CLUSTER).is_none() {
         return Some("no cluster is named; `make test-kubernetes` starts one".into());
@@ -26,7 +26,7 @@ pub fn missing() -> Option<String> {
     super::system_image("pods").is_none().then(|| "there is no image of a system".into())
 }
 
-/// A pod with one CPU on the cluster's node, with these further keys, each with a comma before it.
+/// A pod with one CPU on the cluster's node, with further keys, each preceded by a comma.
 pub fn environment(keys: &str) -> String {
     once_per_run(env!("CARGO_TARGET_TMPDIR"), "pod-image", || {
         import();
@@ -35,7 +35,7 @@ pub fn environment(keys: &str) -> String {
     format!("pod:context=weigh,node=n1,here=yes,image={IMAGE}{keys}")
 }
 
-/// Has the node take an image of a system with the programs of these tests.
+/// Imports a system's image with the programs of these tests into the node.
 fn import() {
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
     let programs = Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() };
@@ -55,7 +55,7 @@ fn import() {
     import.arg(&archive).deadline(super::MINUTE * 5).run_ok().unwrap();
 }
 
-/// What `kubectl` prints.
+/// Returns what `kubectl` prints.
 pub fn kubectl(arguments: &[&str]) -> String {
     let done = Invocation::new("kubectl").args(arguments).deadline(super::MINUTE * 2).run_ok().unwrap();
     String::from_utf8(done.output).unwrap().trim().into()
@@ -67,20 +67,20 @@ pub fn create(object: &serde_json::Value) {
     create.input(object.to_string()).run_ok().unwrap();
 }
 
-/// Cuts the cluster's only link, or joins it again.
+/// Takes the cluster's only link down, or up again.
 pub fn link(state: &str) {
     Invocation::new("ip").args(["-n", NETWORK, "link", "set", "eth0", state]).run_ok().unwrap();
 }
 
-/// Nothing of any run is left in the cluster.
+/// Asserts that nothing of any run is left in the cluster.
 pub fn assert_empty() {
     let ours = ["--selector", "app.kubernetes.io/managed-by=weighbridge", "--output", "name"];
     let all = kubectl(&[&["get", "pods,namespaces", "--all-namespaces"][..], &ours].concat());
     assert_eq!(all, "", "left in the cluster");
 }
 
-/// A `kubectl` that plays a cluster, whose pods are sandboxes of this host, and are said to be
-/// elsewhere. What it cannot show is whether a real cluster does the same.
+/// A fake `kubectl` with a cluster whose pods are sandboxes of this host that claim to be
+/// elsewhere. It cannot show whether a real cluster behaves the same.
 pub struct Fake(tempfile::TempDir);
 
 impl Fake {
@@ -94,7 +94,7 @@ impl Fake {
         fake
     }
 
-    /// Why there can be none here.
+    /// Why it cannot run here.
     pub fn missing() -> Option<String> {
         let missing = ["perl", "bwrap"].into_iter().find(|name| find_program(name).is_none())?;
         Some(format!("{missing} is not installed (apt-get install perl bubblewrap)"))
@@ -105,18 +105,18 @@ impl Fake {
         fs::write(self.0.path().join(file), text).unwrap();
     }
 
-    /// Takes one away again.
+    /// Removes such a file again.
     pub fn unsay(&self, file: &str) {
         fs::remove_file(self.0.path().join(file)).unwrap();
     }
 
-    /// A pod with these further keys, each with a comma before it.
+    /// A pod with further keys, each preceded by a comma.
     pub fn environment(&self, keys: &str) -> String {
         let kubectl = self.0.path().join("kubectl");
         format!("pod:binary={},context=fake,node=n1,here=no{keys}", kubectl.display())
     }
 
-    /// The objects that it has.
+    /// The names of the objects that it has.
     pub fn objects(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).unwrap().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());

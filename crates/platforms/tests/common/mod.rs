@@ -1,5 +1,5 @@
-//! What tests of real guests have in common: a run of its own, guests that say what they see, and
-//! the search for what is left.
+//! What tests of real guests share: a separate run, the output of guests, and the search for
+//! leftovers.
 //!
 
 #![allow(clippy::print_stdout, reason = "a victim tells how far it is")]
@@ -38,19 +38,19 @@ use weigh_protocol::{Command, Input, Status};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// For a test that has the host to itself: it looks at the host's links and mounts, and a file
-/// system that it mounts for a moment belongs to the root that the guests of other tests are given.
+/// A turn for a test that must have the host to itself. Such a test looks at the host's links and
+/// mounts, and a file system that it mounts would become part of the root of other tests' guests.
 pub fn turn() -> File {
     processes::exclusive_turn()
 }
 
-/// A turn for a test that needs guests of an environment, where they can run ([`ready`]).
+/// A turn for a test that needs guests of an environment, if they can run here ([`ready`]).
 pub fn turn_for(test: &str, environment: &str) -> Option<File> {
     let turn = turn();
     ready(test, environment).then_some(turn)
 }
 
-/// A run on every one of these platforms that works here, one after the other.
+/// A run on each of these platforms that works here, one after another.
 pub fn benches<'a>(
     test: &'a str,
     platforms: &'a [&'static str],
@@ -61,18 +61,18 @@ pub fn benches<'a>(
     })
 }
 
-/// For a test that has guests, and that others of its kind do not disturb.
+/// A turn for a test with guests that others of its kind do not disturb.
 pub fn shared_turn() -> File {
     processes::shared_turn()
 }
 
-/// Whether guests of an environment can run here, asked once by launching one. Otherwise says that
-/// the test is skipped and why, and fails when `WEIGH_REQUIRE` names the platform.
+/// Whether guests of an environment can run here, found out once by launching one. If not, prints
+/// that the test is skipped and why, and fails if `WEIGH_REQUIRE` names the platform.
 pub fn ready(test: &str, environment: &str) -> bool {
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let (platform, _) = resolve(&spec).unwrap();
     if spec.get("address").is_some() {
-        // A daemon that was made for the test.
+        // The daemon was started for the test.
         return true;
     }
     let ask = || {
@@ -84,14 +84,14 @@ pub fn ready(test: &str, environment: &str) -> bool {
     false
 }
 
-/// Says that a test is skipped and why, and fails when `WEIGH_REQUIRE` names what it needs.
+/// Prints that a test is skipped and why, and fails if `WEIGH_REQUIRE` names what it needs.
 pub fn skip_or_fail(test: &str, needs: &str, reason: &str) {
     let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|word| word == needs), "{needs} is required: {reason}");
     eprintln!("SKIPPED {test}: {reason}");
 }
 
-/// Why a platform cannot run here and what would help, asked once in a run of the tests.
+/// Why a platform cannot run here and what would help, found out once per run of the tests.
 pub fn missing(platform: &'static dyn Platform, ask: impl FnOnce() -> Availability) -> Option<String> {
     static KNOWN: Mutex<BTreeMap<&str, Option<String>>> = Mutex::new(BTreeMap::new());
     let reason = || match ask() {
@@ -109,8 +109,8 @@ pub fn missing(platform: &'static dyn Platform, ask: impl FnOnce() -> Availabili
     known.entry(platform.name()).or_insert_with(ask).clone()
 }
 
-/// Value of the key `rootfs` for an image with an init of its own: the directory that
-/// `WEIGH_DEBIAN` names, or the image that is built here. Otherwise says that the test is skipped.
+/// A value of the key `rootfs` for an image with its own init: the directory that `WEIGH_DEBIAN`
+/// names, or the image that was built here. If there is none, prints that the test is skipped.
 pub fn system_image(test: &str) -> Option<String> {
     if let Ok(directory) = std::env::var("WEIGH_DEBIAN") {
         return Some(directory);
@@ -122,19 +122,19 @@ pub fn system_image(test: &str) -> Option<String> {
     found.map(|_| "debian".into())
 }
 
-/// A run of its own, in a state directory of its own. It ends with this value as runs of weigh do,
-/// and nothing of it may be left.
+/// A separate run, in its own state directory. Dropping this ends the run as weigh does, and
+/// asserts that nothing of it is left.
 pub struct Bench {
     pub host: Host,
     pub state: StateDirectory,
     instances: AtomicU64,
     _base: Option<tempfile::TempDir>,
-    /// Ends after the run.
+    /// Released after the run has ended.
     _turn: Option<File>,
 }
 
 impl Bench {
-    /// A run that has the host to itself, where guests of the environment can run ([`ready`]).
+    /// A run that has the host to itself, if guests of the environment can run here ([`ready`]).
     pub fn on(test: &str, environment: &str) -> Option<Self> {
         Some(Self::with_turn(test, turn_for(test, environment)?))
     }
@@ -150,11 +150,11 @@ impl Bench {
         bench
     }
 
-    /// `test` becomes part of the run's name, and so of the name of all that it makes.
+    /// `test` becomes part of the run's name, and thus of the names of everything that it makes.
     pub fn new(test: &str) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
-        // The root of a user namespace is nobody here, and has to get to its root.
+        // The root of a user namespace is nobody here, and must reach its root directory.
         std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o711)).unwrap();
         let number = RUNS.fetch_add(1, Ordering::Relaxed);
         let run = format!("test-{test}-{}-{number}", std::process::id());
@@ -163,7 +163,7 @@ impl Bench {
         bench
     }
 
-    /// In a state directory that outlives this process.
+    /// A run in a state directory that outlives this process.
     pub fn at(state: &Path, run: &str) -> Self {
         let state = StateDirectory::at(state);
         let ledger = Ledger::create(&state, run).unwrap();
@@ -184,7 +184,7 @@ impl Bench {
         Self { host, state, instances: AtomicU64::new(1), _base: None, _turn: None }
     }
 
-    /// A request for a guest with the host's root, or the one that its keys ask for; every request
+    /// A request for a guest with the host's root, or the root that its keys ask for; every request
     /// has its own instance number and root.
     pub fn request(&self, environment: &str) -> GuestRequest {
         let (platform, spec) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
@@ -205,7 +205,7 @@ impl Bench {
         GuestRequest::new(environment, instance, root)
     }
 
-    /// Type of the file system that a path of the host lies on, as `/proc/mounts` has it.
+    /// The type of the file system that holds a path of the host, as in `/proc/mounts`.
     pub fn file_system(path: &Path) -> String {
         let done = Invocation::new("findmnt").args(["-n", "-o", "FSTYPE", "-T"]).arg(path).run_ok().unwrap();
         String::from_utf8(done.output).unwrap().trim().into()
@@ -217,7 +217,7 @@ impl Bench {
         platform.launch(&self.host, request)
     }
 
-    /// Launches guests from as many threads.
+    /// Launches each guest from its own thread.
     pub fn launch_at_once(&self, requests: impl Iterator<Item = GuestRequest>) -> Vec<Box<dyn Guest>> {
         std::thread::scope(|scope| {
             let launch = |request| scope.spawn(move || self.launch(&request).unwrap());
@@ -235,7 +235,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let closed = self.host.ledger.close(&Undoers);
         if std::thread::panicking() {
-            // A test that failed has left nothing to the next ones, as far as it can.
+            // A failed test leaves nothing for the following ones, as far as it can.
             return;
         }
         closed.unwrap();
@@ -245,7 +245,7 @@ impl Drop for Bench {
     }
 }
 
-/// Stops guests from as many threads.
+/// Stops each guest from its own thread.
 pub fn stop_at_once(guests: Vec<Box<dyn Guest>>) {
     std::thread::scope(|scope| {
         for mut guest in guests {
@@ -254,7 +254,7 @@ pub fn stop_at_once(guests: Vec<Box<dyn Guest>>) {
     });
 }
 
-/// Waits a moment for what the kernel takes away by itself.
+/// Asserts that nothing of a run is left, after waiting for what the kernel removes by itself.
 pub fn nothing_is_left(run: &str) {
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     let mut left = traces(run);
@@ -286,7 +286,7 @@ pub fn says(guest: &mut dyn Guest, script: &str) -> String {
 }
 
 /// The threads of a guest's processes on the host: their names, and the CPUs that each may run on,
-/// asked of the kernel and not of weigh.
+/// as the kernel and not weigh reports them.
 pub fn threads(guest: &dyn Guest) -> Vec<(String, Vec<u32>)> {
     let tasks = guest.processes().into_iter().flat_map(|process| {
         std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten()
@@ -300,8 +300,8 @@ pub fn threads(guest: &dyn Guest) -> Vec<(String, Vec<u32>)> {
     tasks.filter_map(thread).collect()
 }
 
-/// Whether a process is there. One that has ended and waits for the system's init to reap it is
-/// gone as far as anyone here can do something about it; one that waits for this process is not.
+/// Whether a process exists. One that has ended and waits for the system's init to reap it is gone,
+/// as nobody here can do anything about it; one that waits for this process is not.
 pub fn is_left(process: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     let mut fields = stat[stat.rfind(')').unwrap() + 1..].split_whitespace();
@@ -309,7 +309,7 @@ pub fn is_left(process: u32) -> bool {
     state != "Z" || parent == std::process::id().to_string()
 }
 
-/// A field of a process (`proc_pid_status(5)`).
+/// A field of a process's status (`proc_pid_status(5)`).
 pub fn status(process: u32, field: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -317,7 +317,7 @@ pub fn status(process: u32, field: &str) -> String {
 }
 
 /// Everything on the host that carries the run's name: containers, images, control groups,
-/// processes' mounts.
+/// processes, mounts.
 pub fn traces(run: &str) -> BTreeSet<String> {
     let mut traces = BTreeSet::new();
     let mut pending = vec![PathBuf::from("/sys/fs/cgroup")];
@@ -336,7 +336,7 @@ pub fn traces(run: &str) -> BTreeSet<String> {
         let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
         let text = [read("cmdline"), read("cgroup")].concat();
         let text = String::from_utf8_lossy(&text).replace('\0', " ");
-        // The test's own victim, dead but not yet waited for, has an empty line.
+        // The test's own victim has an empty command line when it is dead but not yet waited for.
         if text.contains(run) && !text.contains("--exact") && is_left(process) {
             traces.insert(format!("process {process}: {text}"));
         }

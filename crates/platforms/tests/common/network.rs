@@ -10,12 +10,12 @@ use weigh_platforms::{Guest, Reach};
 /// The port that the guest listens on.
 const PORT: u16 = 7007;
 
-/// Answers one client and says who it was. Perl is on every Debian host.
+/// Answers one client and prints its address. Perl is on every Debian host.
 const SERVER: &str = "perl -MIO::Socket::INET -e '\
 $s = IO::Socket::INET->new(Listen => 1, LocalPort => 7007, ReuseAddr => 1) or die $@; $s->timeout(60);\
 $c = $s->accept or die $!; print {$c} q(pong); close $c; print $c->peerhost || q(gone)'";
 
-/// Whether machines can have taps here. Otherwise says so, and fails when `WEIGH_REQUIRE` names
+/// Whether machines can have taps here. If not, prints so, and fails if `WEIGH_REQUIRE` names
 /// `network`.
 pub fn taps_ready(test: &str) -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
@@ -24,7 +24,7 @@ pub fn taps_ready(test: &str) -> bool {
     false
 }
 
-/// Connects until somebody listens, and reads to the end.
+/// Connects, retrying until somebody listens, and reads to the end.
 fn ask(reach: &Reach) -> String {
     let end = Instant::now() + MINUTE;
     loop {
@@ -42,7 +42,7 @@ fn ask(reach: &Reach) -> String {
     }
 }
 
-/// A client talks to a server in the guest; returns what [`Guest::reach`] said.
+/// Connects a client to a server in the guest; returns the result of [`Guest::reach`].
 pub fn talk(guest: &mut dyn Guest) -> Reach {
     let reach = guest.reach(PORT).expect("a guest that can be reached");
     assert_eq!(guest.address().map(|address| address.is_unspecified()), Some(false));
@@ -54,12 +54,12 @@ pub fn talk(guest: &mut dyn Guest) -> Reach {
     reach
 }
 
-/// Two guests are reached, one by one and at addresses of their own, and nothing is left.
+/// Asserts that two guests are reached, one by one and at different addresses, and nothing is left.
 pub fn guests_are_reached(test: &str, environment: &str) {
     so_many_are_reached(test, environment, 2);
 }
 
-/// The same of so many guests.
+/// The same for `count` guests.
 pub fn so_many_are_reached(test: &str, environment: &str, count: usize) {
     if !ready(test, environment) {
         return;
@@ -84,7 +84,7 @@ pub fn so_many_are_reached(test: &str, environment: &str, count: usize) {
     }
 }
 
-/// A guest without network is not reached, and sees nothing but its loopback interface.
+/// Asserts that a guest without a network is not reached, and sees only its loopback interface.
 pub fn nobody_reaches(test: &str, environment: &str) {
     if !ready(test, environment) {
         return;

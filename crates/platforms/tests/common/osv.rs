@@ -1,11 +1,11 @@
-//! A QEMU that boots no OSv: it says on its console what OSv would, and runs the program of the
-//! command line here. What it cannot show is whether a real OSv does the same.
+//! A fake QEMU that boots no OSv: it prints what OSv would, and runs the command line's program
+//! here. It cannot show whether a real OSv behaves the same.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Reads the command line as OSv would find it, boots, runs, powers off. `MODE` is what goes wrong,
+/// Reads the command line as OSv would find it, boots, runs, powers off. `MODE` is the fault,
 /// `KERNELS` the program.
 const SCRIPT: &str = r#"#!/bin/sh
 line=; disk=
@@ -44,7 +44,7 @@ KERNELS "$@" 2>&1 | sed 's/$/\r/'
 exit 0
 "#;
 
-/// In place of `weigh-kernels`, where that is not built: takes a moment and says that all is well.
+/// Replaces `weigh-kernels` if that is not built: it takes a moment and reports success.
 const KERNELS: &str = r#"#!/bin/sh
 [ "$1" = noploop ] || { echo "there is no kernel $1" >&2; exit 2; }
 sleep 0.2
@@ -52,7 +52,7 @@ echo "warming up" >&2
 printf '{"kernel":"noploop","metrics":{"duration":{"value":0.2,"unit":"s"}},"check":{"passed":%s},"spin":"%s"}\n' "${WEIGH_PASSED:-true}" "$WEIGH_SPIN"
 "#;
 
-/// A QEMU and images for it.
+/// A fake QEMU and images for it.
 pub struct Fake(tempfile::TempDir);
 
 impl Fake {
@@ -80,7 +80,7 @@ impl Fake {
         self.0.path().join(name)
     }
 
-    /// With a QEMU of some mode, and an image.
+    /// An environment with a QEMU of a mode, and an image.
     pub fn environment(&self, mode: &str, image: &str) -> String {
         let (binary, image) = (self.path(mode), self.path(image));
         format!("osv:accel=tcg,binary={},image={}", binary.display(), image.display())

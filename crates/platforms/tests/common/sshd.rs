@@ -1,6 +1,6 @@
-//! Another machine for tests: an `sshd(8)` in a network namespace of its own, joined by a pair of
-//! links, with keys, configuration and a directory to work in of its own. Its kernel, its accounts
-//! and its programs are this host's.
+//! Another machine for tests: an `sshd(8)` in its own network namespace, connected by a pair of
+//! links, with its own keys, configuration and work directory. Its kernel, its accounts and its
+//! programs are this host's.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, Running, find_program};
 
-/// The port of its server.
+/// The port of the machine's server.
 const PORT: u16 = 2222;
-/// What it takes to make one.
+/// The programs that a machine needs.
 const PROGRAMS: &[&str] = &["ssh", "sshd", "ssh-keygen", "ip", "unshare", "mount"];
 
-/// A machine that is there until it is dropped.
+/// A machine that exists until it is dropped.
 pub struct Machine {
     base: tempfile::TempDir,
     namespace: String,
@@ -23,7 +23,7 @@ pub struct Machine {
     server: Option<Running>,
 }
 
-/// Why there can be none here.
+/// Why no machine can be made here.
 pub fn missing() -> Option<String> {
     if !weigh_host::facts::is_root() {
         return Some("a machine to enter by ssh needs root, to make a network namespace".into());
@@ -37,13 +37,13 @@ fn run(program: &str, arguments: &[&str]) {
 }
 
 impl Machine {
-    /// `path` is where commands find programs, where that is not the usual places.
+    /// `path` is where commands find programs, if not in the usual places.
     pub fn start(path: Option<&Path>) -> Self {
         Self::start_as(path, None, None)
     }
 
-    /// One that runs a whole weigh: it says that it is on a boot of its own and a machine of its
-    /// own, and has a state directory of its own.
+    /// A machine that runs its own weigh: it reports its own boot ID and machine ID, and has its
+    /// own state directory.
     pub fn of_fleet(path: Option<&Path>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +53,7 @@ impl Machine {
         Self::start_as(path, Some(&boot), Some(&machine))
     }
 
-    /// One that says that it is on a boot of its own: nobody takes its clock for this host's.
+    /// A machine that reports its own boot ID, so that nobody takes its clock for this host's.
     pub fn apart(path: Option<&Path>) -> Self {
         Self::start_as(path, Some("6f0c2a4e-0000-4000-8000-5f5f5f5f5f5f\n"), None)
     }
@@ -63,7 +63,7 @@ impl Machine {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
         let base = tempfile::Builder::new().prefix("weigh test-ssh ").tempdir_in("/var/tmp").unwrap();
-        // From the range for tests between networks (RFC 2544); four addresses a machine.
+        // From the range for tests between networks (RFC 2544), with four addresses per machine.
         let place = (process.wrapping_mul(64).wrapping_add(number)) & 0x7fff;
         let address = |host: u32| {
             let low = place * 4 + host;
@@ -106,7 +106,7 @@ impl Machine {
         let known = |key: String| format!("[{}]:{PORT} {key}", self.address);
         fs::write(self.path("known hosts"), known(public("host key"))).unwrap();
         fs::write(self.path("wrong hosts"), known(public("stranger"))).unwrap();
-        // A user's settings that would take any machine for the right one.
+        // A user's settings that would accept any machine's key.
         let careless = "StrictHostKeyChecking no\nUpdateHostKeys yes\nVerifyHostKeyDNS yes\n";
         fs::write(self.path("client config"), careless).unwrap();
         fs::create_dir(self.path("work here")).unwrap();
@@ -130,7 +130,7 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
             quoted("authorized keys")
         );
         fs::write(self.path("server config"), config).unwrap();
-        // The server insists on a directory in /run, which is its own here.
+        // The server insists on a directory in /run, so it gets a private /run.
         let script = "mount -t tmpfs none /run && mkdir /run/sshd || exit 1; \
 [ ! -e \"$2\" ] || mount --bind \"$2\" /proc/sys/kernel/random/boot_id || exit 1; \
 [ ! -e \"$3\" ] || mount --bind \"$3\" /etc/machine-id || exit 1; exec \"$0\" -D -e -f \"$1\"";
@@ -152,7 +152,7 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
         self
     }
 
-    /// One of its files.
+    /// The path of one of its files.
     pub fn path(&self, name: &str) -> PathBuf {
         self.base.path().join(name)
     }
@@ -163,12 +163,12 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
         format!("{net}.{}", last.parse::<u8>().unwrap() - 1)
     }
 
-    /// How it is entered.
+    /// An environment that reaches the machine.
     pub fn environment(&self) -> String {
         self.environment_but(&[])
     }
 
-    /// The same with other values of some keys, or more of them.
+    /// The same with other values of some keys, or with further keys.
     pub fn environment_but(&self, other: &[(&str, &str)]) -> String {
         let path = |name: &str| self.path(name).display().to_string();
         let mut keys = vec![
@@ -192,7 +192,7 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
         run("ip", &["link", "set", &self.link, state]);
     }
 
-    /// The server's processes for its connections, and all that runs for those.
+    /// The server's processes for its connections, and all their descendants.
     pub fn sessions(&self) -> Vec<u32> {
         let server = self.server.as_ref().unwrap().pid();
         let parents: Vec<(u32, u32)> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
@@ -205,7 +205,7 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
         found.split_off(1)
     }
 
-    /// What works for a run over there: processes whose command line names the directory.
+    /// What runs for a run on the machine: processes whose command line names the work directory.
     pub fn workers(&self) -> Vec<String> {
         let needle = self.path("work here").display().to_string();
         let line = |pid: u32| {
@@ -216,7 +216,7 @@ PasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\nMaxS
         processes().map(line).filter(|line| line.contains(&needle) && !client(line)).collect()
     }
 
-    /// Whether nothing of any run is left over there, now or in a moment.
+    /// Asserts that nothing of any run is left on the machine, now or soon.
     pub fn assert_empty(&self) {
         let left = || -> Vec<String> {
             let files = fs::read_dir(self.path("work here")).unwrap().flatten();
@@ -239,7 +239,7 @@ impl Drop for Machine {
             }
         }
         self.server = None;
-        // With the namespace goes the other end of the link, and so the link.
+        // The namespace takes the other end of the link, and so the link, with it.
         let _ = Invocation::new("ip").args(["link", "delete", &self.link]).run();
         let _ = Invocation::new("ip").args(["netns", "delete", &self.namespace]).run();
     }

@@ -1,4 +1,4 @@
-//! A process that has guests and is killed in the middle of having them.
+//! A process that is killed while it has guests.
 
 use super::{Bench, MINUTE, command, nothing_is_left, traces};
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ pub enum Killed {
     Running,
     /// Its guest is frozen.
     Frozen,
-    /// So long after it began to launch.
+    /// This long after it began to launch.
     Launching(Duration),
 }
 
@@ -31,14 +31,14 @@ pub fn play() {
     let bench = Bench::at(Path::new(words[1]), words[2]);
     println!("\nbegins");
     let request = GuestRequest { publish: vec![7001], ..bench.request(words[0]) };
-    // A machine by emulation is lost now and then on a busy host. What is tested here is what a
-    // kill leaves, of a second one just as well.
+    // On a busy host, an emulated machine is sometimes lost. What a kill leaves can be tested with
+    // a second one just as well.
     let mut guest = bench.launch(&request).or_else(|lost| {
         println!("{lost}");
         bench.launch(&GuestRequest { instance: request.instance + 1000, ..request.clone() })
     });
     let guest = guest.as_mut().unwrap();
-    // A root without programs has no sleep; the guest is there all the same.
+    // A root without programs has no sleep; the guest runs even so.
     let _ = guest.session().start(&command(&["sleep", "1000"]));
     if words[3] == "frozen" {
         guest.freeze().unwrap();
@@ -48,8 +48,7 @@ pub fn play() {
 }
 
 /// Kills a process that has a guest of the environment with SIGKILL, sweeps, and asserts that
-/// nothing is left and that a second sweep finds nothing to do. Returns how many changes were
-/// undone.
+/// nothing is left and that a second sweep has nothing to do. Returns the number of undone changes.
 pub fn kill_and_sweep(test: &str, environment: &str, when: Killed) -> usize {
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
     std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o711)).unwrap();
@@ -90,7 +89,7 @@ pub fn kill_and_sweep(test: &str, environment: &str, when: Killed) -> usize {
     swept.undone.len()
 }
 
-/// The same for a process that is killed so many milliseconds after it began to launch.
+/// The same for a process that is killed the given milliseconds after it began to launch.
 pub fn kill_while_launching(test: &str, environment: &str, after_ms: &[u64]) {
     for after_ms in after_ms {
         let when = Killed::Launching(Duration::from_millis(*after_ms));
@@ -98,8 +97,8 @@ pub fn kill_while_launching(test: &str, environment: &str, after_ms: &[u64]) {
     }
 }
 
-/// Sweeps what a dead process left. A child that it had just forked holds its ledger a moment
-/// longer, until its exec.
+/// Sweeps what a dead process left. A newly forked child of it holds the ledger a moment longer,
+/// until its exec.
 fn sweep_dead(state: &StateDirectory) -> Sweep {
     let end = Instant::now() + MINUTE;
     loop {

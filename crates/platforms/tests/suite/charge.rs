@@ -1,4 +1,4 @@
-//! The same CPU time is charged whoever runs the guest, and it is the time that was used.
+//! Every platform charges the same CPU time for the same work, and it is the time that was used.
 
 use crate::common::{MINUTE, benches, command};
 use weigh_host::accounts::Accounts;
@@ -7,13 +7,13 @@ use weigh_observe::{Observer, Sensors};
 use weigh_platforms::{Guest, GuestRequest, RunOptions};
 use weigh_protocol::{Command, Status};
 
-/// CPU time that the command uses, by its own clock, nanoseconds.
+/// CPU time that the command uses, by its own count, nanoseconds.
 const USED_NS: u64 = 1_000_000_000;
-/// How far the charge may be from it.
+/// How far the charge may differ from that time.
 const MARGIN: f64 = 0.02;
 
-/// Runs until it has used so much CPU time itself: how fast the host is at that moment is nothing
-/// to the test.
+/// Runs until it has used that CPU time itself, so that the host's current speed does not affect
+/// the test.
 fn spin() -> Command {
     let script = format!("use Time::HiRes qw(clock); 1 while clock() < {};", USED_NS as f64 / 1e9);
     command(&["perl", "-e", &script])
@@ -34,7 +34,7 @@ fn check(environment: &str, seen: &Observed, slack_ns: u64) {
     let bound = (USED_NS as f64 * MARGIN) as u64 + slack_ns;
     eprintln!("{environment}: {charged} ns of {USED_NS}, sensors {} ns", seen.sensors_ns);
     assert!(charged.abs_diff(USED_NS) <= bound, "{environment}: {charged} of {USED_NS}: {seen:#?}");
-    // What the guest used is never foreign: others had the rest of the CPU at most.
+    // The guest's own CPU time is never counted as foreign: others had at most the rest of the CPU.
     let left = seen.window_ns.saturating_sub(charged) + bound;
     assert!(seen.foreign.ns <= left + seen.foreign.uncertainty_ns, "{environment}: {seen:#?}");
 }
@@ -56,8 +56,8 @@ fn every_platform_is_charged_the_same() {
             assert!(seen.charge.daemons_ns.contains_key("dockerd"), "{seen:#?}");
         }
         if name == "native" {
-            // As for guests without a group. What ended is counted in ticks: a tick each for user
-            // and system time.
+            // As for guests without a control group. Ended processes are counted in ticks: up to
+            // one tick each for user and system time.
             let processes = Accounts::of_processes(guest.processes());
             check("native by its processes", &observe(&mut *guest, &processes, cpu), 20_000_000);
         }

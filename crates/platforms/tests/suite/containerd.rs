@@ -1,5 +1,5 @@
-//! What only containerd promises, each on a daemon of the test's own: networks, storage, its
-//! filter, and that neither a crash nor a daemon that dies leaves anything.
+//! What only containerd guarantees, each on a separate daemon: networks, storage, its filter, and
+//! that neither a crash nor a dying daemon leaves anything.
 
 use crate::common::containerd::{Daemon, missing};
 use crate::common::network::{guests_are_reached, nobody_reaches};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_platforms::{Availability, GuestRequest, PlatformError, SessionError};
 
-/// A daemon, and the host for the test alone.
+/// A daemon, and a turn that gives the test the host to itself.
 fn daemon(test: &str) -> Option<(Daemon, File)> {
     if let Some(reason) = missing() {
         skip_or_fail(test, "containerd", &reason);
@@ -75,7 +75,7 @@ fn what_is_missing_is_named_with_its_remedy() {
     daemon.assert_empty();
 }
 
-/// Asked of a process of its own, which has the daemon's address in its surroundings.
+/// Tested in a separate process, which has the daemon's address in its environment.
 #[test]
 fn a_daemon_is_found_by_the_address_that_ctr_takes() {
     const ASKED: &str = "WEIGH_TEST_CONTAINERD_ASKED";
@@ -132,8 +132,7 @@ fn helpers_that_stand_still_do_not_keep_a_guest() {
     daemon.assert_empty();
 }
 
-/// The guest is lost with its daemon. What is left of it waits in the ledger until the daemon is
-/// back.
+/// The guest is lost with its daemon. Its remains stay in the ledger until the daemon is back.
 #[test]
 fn a_daemon_that_dies_leaves_the_rest_to_the_ledger() {
     let Some((mut daemon, _turn)) = daemon("containerd-dies") else { return };

@@ -1,8 +1,8 @@
-//! What only containers promise: their limits, their network, their mounts, and that nothing of
+//! What only containers guarantee: their limits, their network, their mounts, and that nothing of
 //! them outlives a crash.
 //!
-//! The same for every platform with a bundle or an engine; what all platforms promise is in
-//! `conformance.rs`, and what keys of the runtimes promise in `runtimes.rs`.
+//! It is the same for every platform with a bundle or an engine. What all platforms guarantee is in
+//! `conformance/`, and what the runtimes' keys guarantee in `runtimes.rs`.
 
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, MINUTE, benches, command, says, shell};
@@ -15,7 +15,7 @@ use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, SessionError, resolve};
 use weigh_protocol::{Command, Input, Reply, Status, Stream, encode};
 
-/// The platforms of this file.
+/// The platforms that this file tests.
 const PLATFORMS: &[&str] = &["runc", "crun", "runsc", "docker"];
 
 fn shares_kernel(platform: &str) -> bool {
@@ -23,8 +23,8 @@ fn shares_kernel(platform: &str) -> bool {
     platform.capabilities(&environment).shares_kernel
 }
 
-/// Root in a container writes to the standard error of the program that carries it: the log stays
-/// short, and the guest good.
+/// Root in a container floods the standard error of the program that carries it: the log stays
+/// short, and the guest works.
 #[test]
 fn no_guest_fills_the_disk_by_its_log() {
     for (platform, bench) in benches("flood", &["namespaces", "runc", "crun", "docker"]) {
@@ -47,8 +47,8 @@ fn no_guest_fills_the_disk_by_its_log() {
     }
 }
 
-/// Root in a container forges the frames of the probe, without end: it gets no more memory of the
-/// host than the command may say, and no more time.
+/// Root in a container forges the probe's frames without end: it gets no more of the host's memory
+/// than the command's output limit, and no more time.
 #[test]
 fn no_guest_fills_the_memory_with_forged_output() {
     for (platform, bench) in benches("forged", &["namespaces", "runc", "crun", "docker"]) {
@@ -60,7 +60,7 @@ fn no_guest_fills_the_memory_with_forged_output() {
             encode(&reply, &mut frame).unwrap();
             frame
         };
-        // The host numbers its requests; this one is among the next.
+        // The host numbers its requests; the next number is among these.
         let frames: Vec<u8> = (1..50).flat_map(forged).collect();
         guest.session().put("/tmp/frames", 0o644, &frames).unwrap();
         let flood = "while cat /tmp/frames; do :; done > /proc/1/fd/1";
@@ -94,7 +94,7 @@ fn host_root_is_seen_and_cannot_be_written() {
             let done = shell(guest, &format!("touch {place}/written-by-a-guest"));
             assert_ne!(done.end.status, Status::Exited(0), "{platform}: {place} can be written");
         }
-        // Nor the file systems that the host mounts below.
+        // Nor are the file systems that the host mounts below writable.
         let writable = says(
             guest,
             "grep -E ' (ext[234]|xfs|btrfs|vfat|nfs4?) ' /proc/self/mounts | grep -v ' ro[ ,]' || true",
@@ -125,8 +125,8 @@ fn other_images_are_seen_with_what_is_mounted_in_them() {
         for directory in ["etc", "data", "disk", "tmp"] {
             std::fs::create_dir_all(image.join(directory)).unwrap();
         }
-        // Nothing that an engine could mount its own /etc/hosts over, and a link to where nothing
-        // is.
+        // The image has no file that an engine could mount its own /etc/hosts over, and a dangling
+        // link.
         std::fs::write(image.join("etc/only"), "the image's").unwrap();
         std::os::unix::fs::symlink("../run/nowhere/resolv.conf", image.join("etc/resolv.conf")).unwrap();
         std::fs::write(image.join("data/file"), "data").unwrap();
@@ -191,7 +191,7 @@ fn guests_of_one_root_run_side_by_side() {
         let (left, right) = guests.split_at_mut(1);
         left[0].freeze().unwrap();
         right[0].session().facts(&[], &[]).unwrap();
-        // Stopped in another order than started, one of them by dropping it.
+        // They are stopped in another order than they started, one of them by dropping it.
         drop(guests.remove(1));
         guests[1].session().get("/tmp/mine", 10).unwrap();
         guests[1].stop().unwrap();
@@ -217,7 +217,7 @@ fn limits_hold() {
         assert_eq!(facts.cpus.len(), 1, "{platform}");
         assert!(facts.init, "{platform}: the probe is the first process");
         let hungry = "head -c 600000000 /dev/zero | tail -c 500000000 | wc -c";
-        // Where the guest's kernel is confined with it, that kernel may be what is killed.
+        // If the limit includes the guest's kernel, that kernel may be killed instead.
         match guest.session().run(&command(&["sh", "-c", hungry]), RunOptions::within(MINUTE)) {
             Err(SessionError::Lost { .. }) if !shares_kernel(platform) => {}
             done => {
@@ -226,7 +226,7 @@ fn limits_hold() {
                     b"500000000\n",
                     "{platform}: the memory limit does not hold"
                 );
-                // The guest itself lives on.
+                // The guest itself survives.
                 says(&mut *guest, "true");
             }
         }
@@ -252,7 +252,7 @@ fn networks_are_what_their_key_says() {
         let (none, address) = inside("none");
         assert!(none.contains("lo") && !none.contains("eth0") && address.is_none(), "{platform}: {none:?}");
         let (host, address) = inside("host");
-        // What is not up is not told by every kernel of a guest's own.
+        // Not every guest kernel lists interfaces that are down.
         assert!(
             if shares_kernel(platform) { of_host.is_subset(&host) } else { host.len() > 1 },
             "{platform}: {host:?}"
@@ -301,7 +301,7 @@ fn frozen_guests_stand_still_and_can_be_stopped() {
         let ticks = |guest: &dyn Guest| -> u64 {
             let stat = |pid: &u32| -> u64 {
                 let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-                // After the name the state, field 3 of proc_pid_stat(5); the times are 14 and 15.
+                // The state follows the name, field 3 of proc_pid_stat(5); the times are 14 and 15.
                 let fields = text.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
                 fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
             };
@@ -337,7 +337,7 @@ fn a_guest_killed_from_outside_is_lost_and_cleaned() {
     for (platform, bench) in benches("killed", PLATFORMS) {
         let mut guest = bench.guest(platform);
         let id = guest.session().start(&command(&["sleep", "100"])).unwrap();
-        // The first process of its PID namespace takes all others along; of a sandbox, the kernel.
+        // The first process of its PID namespace, in a sandbox the kernel, ends all others.
         let first = if shares_kernel(platform) { weigh_images::PROBE } else { "runsc-sandbox" };
         let pids = guest.processes();
         let first = pids.iter().find(|pid| {
@@ -404,7 +404,7 @@ fn nothing_outlives_a_killed_run() {
     }
 }
 
-/// Whatever a runtime has made by then, and whatever it would go on to make.
+/// Whatever a runtime has made when the run is killed, or would make afterwards, is removed.
 #[test]
 fn nothing_outlives_a_run_that_is_killed_while_it_launches() {
     for (platform, _bench) in benches("crash-launching", PLATFORMS) {
@@ -422,7 +422,7 @@ fn undoing_twice_is_success() {
     }
 }
 
-/// Not a check: prints the figures that `docs` and comparisons between versions need.
+/// Not a check: prints the figures for `docs` and for comparing versions.
 #[test]
 #[ignore = "a measurement"]
 fn start_time() {

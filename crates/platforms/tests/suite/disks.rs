@@ -1,4 +1,4 @@
-//! Disks of machines, and roots on them: what guests see of them, what they cannot see of each
+//! Disks of machines, and roots on them: what guests see of them, that guests do not see each
 //! other's, and what is left after a crash.
 
 use crate::common::victim::Killed;
@@ -8,14 +8,14 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_platforms::{Guest, GuestRequest, RunOptions};
 
-/// The one that can be had everywhere.
+/// A request for a machine that can run everywhere.
 fn request(bench: &Bench, keys: &str) -> GuestRequest {
     let memory_bytes = Some(256 << 20);
     let cpus = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
     GuestRequest { memory_bytes, cpus, ..bench.request(&format!("qemu:accel=tcg,{keys}")) }
 }
 
-/// Whether loop devices can be had here.
+/// Whether loop devices are available here.
 fn loops(test: &str) -> bool {
     let works = weigh_host::facts::is_root() && Path::new("/dev/loop-control").exists();
     if !works {
@@ -32,8 +32,7 @@ fn attached(run: &str) -> BTreeSet<String> {
     files.filter(|file| file.contains(run)).collect()
 }
 
-/// Whatever a disk is made of, it has its size, random content in every block, and the facts that
-/// QEMU tells.
+/// A disk of any kind has its size, random content in every block, and the facts that QEMU reports.
 #[test]
 fn disks_are_full_of_random_bytes() {
     let Some(bench) = Bench::on("disks", "qemu") else { return };
@@ -63,21 +62,21 @@ fn disks_are_full_of_random_bytes() {
         assert_eq!(content.len(), 8 << 20);
         assert!(content.chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)), "{keys}");
         let moved = guest.disk_meter().unwrap().read().unwrap();
-        // The guest may have read a little when it found the disk.
+        // The guest may have read a little when it detected the disk.
         let read = moved.read_bytes - before.read_bytes;
         assert!((7 << 20..10 << 20).contains(&read), "{keys}: {read}");
         assert_eq!(moved.written_bytes, 0);
         assert_eq!(attached(&bench.host.run).len(), usize::from(keys.contains("block")), "{keys}");
         guest.stop().unwrap();
         assert!(attached(&bench.host.run).is_empty());
-        // As it was made it serves the next guest.
+        // As nobody has written to it, it serves the next guest.
         let pools = std::fs::read_dir(&bench.host.work).unwrap().flatten();
         let free = pools.filter(|pool| pool.file_name().to_string_lossy().starts_with("disks-"));
         assert!(free.count() > 0);
     }
 }
 
-/// Two guests at once: each writes to its disk and to its root, and sees what it has written and
+/// Two simultaneous guests each write to their disk and their root, and see what they wrote and
 /// nothing of the other's.
 #[test]
 fn no_two_guests_have_the_same_disk() {
@@ -102,7 +101,7 @@ fn no_two_guests_have_the_same_disk() {
         assert_eq!(seen, format!("{number}\nown-{number}"));
     }
     drop(guests);
-    // What they wrote is nobody's any more.
+    // No later guest sees what they wrote.
     let mut fresh = bench.launch(&request(&bench, &keys)).unwrap();
     let seen =
         says(&mut *fresh, "cat /etc/mine /var/lib/mine 2>/dev/null; head -c 3 /dev/vda | od -A n -c; true");
@@ -113,7 +112,7 @@ fn no_two_guests_have_the_same_disk() {
     fresh.stop().unwrap();
 }
 
-/// Debian from a disk: systemd is PID 1, the probe is beside it, and what is to run runs.
+/// Debian from a disk: systemd is PID 1, the probe runs beside it, and commands run.
 #[test]
 fn a_system_boots_from_its_disk() {
     let test = "system";
@@ -138,7 +137,7 @@ fn a_system_boots_from_its_disk() {
     guest.stop().unwrap();
 }
 
-/// SIGKILL with overlays and loop devices: the sweep takes them away.
+/// SIGKILL with overlays and loop devices: the sweep removes them.
 #[test]
 fn killed_with_disks_nothing_is_left() {
     let test = "killed_with_disks_nothing_is_left";

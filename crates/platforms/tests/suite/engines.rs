@@ -1,4 +1,4 @@
-//! What only engines of containers promise: their networks, storage, filters and users, and that a
+//! What only container engines guarantee: their networks, storage, filters and users, and that a
 //! crash at any instant leaves nothing of them.
 
 use crate::common::victim::{Killed, kill_and_sweep};
@@ -15,7 +15,7 @@ use weigh_platforms::{Guest, GuestRequest, PlatformError};
 const ENGINES: [&str; 2] = ["docker", "podman"];
 const PORT: u16 = 7001;
 
-/// What engines make on the host under names that do not hold the run's.
+/// What engines make on the host under names that do not contain the run's.
 fn of_engines() -> BTreeSet<String> {
     let names = |directory: &str, prefixes: &[&str]| {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -40,7 +40,7 @@ fn namespace_of(guest: &dyn Guest) -> PathBuf {
     format!("/proc/{pid}/ns/net").into()
 }
 
-/// Whom a server in a guest sees when it is reached as the guest says.
+/// The client's address that a server in a guest sees when it is reached as the guest says.
 fn visitor_of(guest: &dyn Guest, port: u16) -> IpAddr {
     let listen = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
     let server = within(Some(&namespace_of(guest)), listen).unwrap();
@@ -84,8 +84,8 @@ fn guests_are_reached_the_way_that_their_network_says() {
             let reach = guest.reach(PORT).unwrap();
             let visitor = visitor_of(guest.as_ref(), PORT);
             match net {
-                // Translated on its way in, and nothing else: a proxy would show itself instead of
-                // the client.
+                // Only translated on its way in: with a proxy, the guest would see the proxy
+                // instead of the client.
                 "nat" => {
                     assert_eq!(subnet(visitor), subnet(reach.address.ip()), "{environment}");
                     assert!(reach.from.is_some() && subnet(visitor) != subnet(own.unwrap()), "{environment}");
@@ -158,7 +158,7 @@ fn docker_is_told_what_only_it_can_know() {
                 assert!(said.contains(remedy), "{said}")
             }
             Err(other) => panic!("{environment}: {other}"),
-            // An engine that maps users.
+            // This engine supports mapped users.
             Ok(mut guest) if environment.contains("mapped") => guest.stop().unwrap(),
             Ok(_) => panic!("{environment} is taken"),
         }
@@ -231,12 +231,11 @@ fn killed_at_any_instant_nothing_is_left() {
     }
 }
 
-/// Nanoseconds before the first program, of all of a launch, of stopping; CPU time of what has
-/// ended.
+/// Nanoseconds before the first program, of a whole launch, and of stopping; and CPU time of ended
+/// processes.
 type Share = (u64, u64, u64, Vec<(String, u64)>);
 
-/// What a launch costs beyond what the engine's client does: before its first program, and all of
-/// it.
+/// The cost of a launch beyond the engine's client: before its first program, and in total.
 #[test]
 #[ignore = "a measurement, for people to read"]
 fn the_drivers_own_share() {

@@ -1,4 +1,4 @@
-//! What the conformance suite cannot ask of a machine of libvirt's: its keys, its daemons, and what
+//! What the conformance suite cannot test of libvirt machines: their keys, their daemons, and what
 //! a killed run leaves.
 
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
@@ -12,7 +12,7 @@ use weigh_platforms::{Guest, GuestRequest};
 
 const EMULATED: &str = "libvirt:accel=tcg";
 
-/// A guest with nothing but the probe.
+/// A request for a guest with only the probe.
 fn request(bench: &Bench, environment: &str) -> GuestRequest {
     let request = bench.request_with(environment, &ImageSpec::Probe, None);
     GuestRequest { memory_bytes: Some(256 << 20), ..request }
@@ -22,19 +22,19 @@ fn read(guest: &mut dyn Guest, path: &str) -> Vec<u8> {
     guest.session().get(path, 64 << 20).unwrap()
 }
 
-/// Where the daemon of a run listens.
+/// The socket of a run's daemon.
 fn socket(bench: &Bench) -> PathBuf {
     bench.host.work.join("lv/libvirt-sock")
 }
 
-/// Names of the domains of a daemon.
+/// The names of a daemon's domains.
 fn domains(uri: &str) -> String {
     let list = Invocation::new("virsh").args(["--connect", uri, "list", "--all", "--name"]);
     String::from_utf8(list.run_ok().unwrap().output).unwrap().trim().into()
 }
 
-/// Everything that the keys of a machine stand for is in the guest; and a daemon that somebody else
-/// runs is asked for domains alone.
+/// The guest has everything that its machine's keys ask for, and somebody else's daemon is asked
+/// for domains only.
 #[test]
 fn machines_are_as_their_keys_say_by_whatever_daemon() {
     let Some(bench) = Bench::on("libvirt-keys", EMULATED) else { return };
@@ -53,11 +53,11 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
     assert!(String::from_utf8_lossy(&board).contains("Q35"), "{board:?}");
     let cpus = weigh_host::facts::allowed_cpus().len();
     assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus.len(), cpus);
-    // Its kernel answers at its address, and refuses: nobody listens.
+    // The guest's kernel answers at its address, and refuses, because nobody listens.
     let reach = guest.reach(7).unwrap();
     let answer = weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(20));
     assert_eq!(answer.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
-    // Each CPU has a place of its own, the disk a thread, and QEMU is in the guest's group.
+    // Each CPU is pinned separately, the disk has a thread, and QEMU is in the guest's group.
     assert!(made["machine:placement"].starts_with("pinned: 0 on "), "{made:?}");
     assert_eq!(made["machine:cpu"], "max", "{made:?}");
     assert!(made["machine:iothread"].contains("iothread"), "{made:?}");
@@ -71,7 +71,7 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
     let (spawned, code) = (guest.spawned_ns(), guest.code_ns().unwrap());
     assert!(spawned < code && code < weigh_host::clock::monotonic_ns(), "{spawned} {code}");
 
-    // The daemon of one run is somebody else's for another.
+    // One run's daemon is somebody else's daemon for another run.
     let uri = format!("qemu+unix:///system?socket={}", socket(&bench).display());
     let other = Bench::new("libvirt-uri");
     let mut guest = other.launch(&request(&other, &format!("{EMULATED},uri={uri}"))).unwrap();
@@ -79,7 +79,7 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
     guest.freeze().unwrap();
     guest.thaw().unwrap();
     assert!(!guest.accounts().processes.is_empty());
-    // One that somebody kills is mourned.
+    // The loss of a machine that somebody kills is noticed.
     for process in guest.processes() {
         let pid = rustix::process::Pid::from_raw(process.cast_signed()).unwrap();
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -95,7 +95,7 @@ fn machines_are_as_their_keys_say_by_whatever_daemon() {
     assert_eq!(domains(&uri), "", "it lives on");
 }
 
-/// A whole system from a disk of its own, with the disk for workloads before it. It takes a minute
+/// A full system from its own disk, with the disk for workloads before it. It takes a minute
 /// without acceleration.
 #[test]
 fn a_system_boots_from_a_disk() {
@@ -122,6 +122,6 @@ fn a_system_boots_from_a_disk() {
 fn nothing_outlives_a_killed_run() {
     let Some(_turn) = turn_for("libvirt-killed", EMULATED) else { return };
     assert!(kill_and_sweep("killed-libvirt", &format!("{EMULATED},net=nat"), Killed::Running) > 3);
-    // The daemon comes up; it looks what QEMU can do; it starts QEMU.
+    // The daemon starts, probes QEMU, and starts QEMU.
     kill_while_launching("launch-libvirt", EMULATED, &[20, 150, 400, 800]);
 }

@@ -1,6 +1,5 @@
-//! What the platforms without a runtime promise beyond `conformance.rs`: their guests die with
-//! weighbridge, a crash leaves nothing that a sweep does not find, and an ordinary user can use
-//! them.
+//! What the platforms without a runtime guarantee beyond `conformance/`: their guests die with
+//! weighbridge, a sweep finds everything that a crash leaves, and an ordinary user can use them.
 
 use crate::common::victim::{Killed, kill_and_sweep};
 use crate::common::{Bench, MINUTE, command, nothing_is_left, ready, says, turn};
@@ -13,7 +12,7 @@ use weigh_model::ImageSpec;
 use weigh_platforms::{Availability, Guest, PlatformError, RunOptions};
 use weigh_protocol::Status;
 
-/// Those that an ordinary user has.
+/// The platforms that an ordinary user can use.
 const FOR_ALL: [&str; 4] = ["native", "namespaces", "bubblewrap", "charliecloud"];
 /// Set for the process that runs as an ordinary user: the state directory, and the run.
 const USER: &str = "WEIGH_TEST_USER";
@@ -31,7 +30,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A run for native guests with limits or images of their own, which take root.
+/// A run for native guests with their own limits or images, which take root.
 fn bench(test: &str) -> Option<Bench> {
     if !weigh_host::facts::is_root() {
         eprintln!("SKIPPED {test}: needs root");
@@ -101,7 +100,7 @@ fn guests_of_a_dead_run_are_swept() {
     }
 }
 
-/// The part of the test below that runs as somebody else than root.
+/// The part of the test below that runs as an ordinary user.
 #[test]
 #[ignore = "the ordinary user of another test"]
 fn ordinary_user() {
@@ -132,7 +131,7 @@ fn ordinary_user() {
         guest.freeze().unwrap();
         for pid in &pids {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-            // Stopped, or waiting in the kernel for a child in vfork(2) that is.
+            // Stopped, or waiting in the kernel for a stopped vfork(2) child.
             assert!(stat.rsplit_once(") ").unwrap().1.starts_with(['T', 'D']), "{environment}: {stat}");
         }
         guest.thaw().unwrap();
@@ -140,7 +139,7 @@ fn ordinary_user() {
         let done = guest.session().finish(id, MINUTE).unwrap();
         assert_eq!(done.end.status, Status::Signalled(9));
         assert_eq!(says(&mut *guest, "echo still here"), "still here");
-        // Stopped while frozen, with a command that is running.
+        // Stopping a frozen guest while a command runs.
         guest.session().start(&command(&["/bin/sh", "-c", "sleep 300"])).unwrap();
         guest.freeze().unwrap();
         let pids = guest.processes();
@@ -164,7 +163,7 @@ fn an_ordinary_user_can_use_them() {
         return;
     };
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
-    // Nobody may read the places where things are built.
+    // The user nobody may not read the build directories.
     let place = |from: &Path, name: &str| {
         let to = base.path().join(name);
         fs::copy(from, &to).unwrap();

@@ -1,5 +1,5 @@
-//! Containers by LXC: single programs and whole systems, with each kind of root, and that nothing
-//! of them outlives a crash.
+//! LXC containers: single programs and whole systems, with each kind of root, and that nothing of
+//! them outlives a crash.
 
 use crate::common::network::{guests_are_reached, nobody_reaches, talk};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
 
-/// Whether there is a Debian system to start; otherwise says that the test is skipped.
+/// Whether there is a Debian system to boot; if not, prints that the test is skipped.
 fn debian(test: &str) -> bool {
     let found = weigh_images::store::Store::check(&ImageSpec::Debian);
     if let Err(error) = &found {
@@ -17,12 +17,12 @@ fn debian(test: &str) -> bool {
     found.is_ok()
 }
 
-/// A run, where systems can be started in containers.
+/// A run, if systems can be booted in containers here.
 fn system_bench(test: &str) -> Option<Bench> {
     if debian(test) { Bench::on(test, "lxc") } else { None }
 }
 
-/// Waits until a system's init says that it is up.
+/// Waits until a system's init reports that it is up.
 fn is_up(guest: &mut dyn Guest) -> String {
     let end = Instant::now() + MINUTE;
     loop {

@@ -1,5 +1,5 @@
-//! The tests of real guests, in one program; a filter picks a part, as in
-//! `cargo test --package weigh-platforms --test suite conformance::`.
+//! The tests of real guests, in one program; a filter selects some of them, as in `cargo test
+//! --package weigh-platforms --test suite conformance::`.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of this is for tests")]
 

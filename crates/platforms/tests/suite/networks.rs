@@ -1,4 +1,4 @@
-//! Guests in networks that weighbridge makes: reached by clients as `net` says, and nothing is
+//! Guests in networks that weighbridge makes: clients reach them as `net` says, and nothing is
 //! left, however they end.
 
 use crate::common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, Reach, resolve};
 
-/// Whatever a platform's key `net` takes: a client reaches the guest, or nobody does.
+/// For every value of a platform's key `net`, a client reaches the guest, or nobody does.
 fn every_network_is_what_its_word_says(name: &str) {
     let _turn = turn();
     let platform = weigh_platforms::find(name).unwrap();
@@ -38,7 +38,7 @@ macro_rules! platforms {
 
 platforms! { namespaces bubblewrap charliecloud nspawn runc crun runsc }
 
-/// Machines boot slowly, so that two of them meet on one network alone.
+/// The same for machines. They boot slowly, so only one network has two of them.
 fn every_network_of_machines(environment: &str) {
     let _turn = turn();
     let spec = EnvironmentSpec::parse(environment).unwrap();
@@ -91,8 +91,8 @@ fn a_crash_leaves_no_network() {
     }
 }
 
-/// A machine's tap is a link of the host, or in a namespace of the client's; while the machine
-/// boots, both are there.
+/// A machine's tap is a link of the host, or is in the client's namespace; while the machine boots,
+/// both exist.
 #[test]
 fn a_crash_leaves_no_tap() {
     let _turn = turn();
@@ -109,7 +109,7 @@ fn a_crash_leaves_no_tap() {
     }
 }
 
-/// Its kernel has the address that it was given before it was saved, and so has its client.
+/// The guest's kernel and its client keep the addresses that they had when it was saved.
 #[test]
 fn a_machine_that_is_restored_has_its_network() {
     let environment = "qemu:accel=tcg,net=tap";
@@ -120,7 +120,7 @@ fn a_machine_that_is_restored_has_its_network() {
     let request = bench.request_with(environment, &ImageSpec::Probe, None);
     let (platform, _) = resolve(&request.environment).unwrap();
     platform.restores(&bench.host, &request).unwrap();
-    // Nothing listens, but the machine's kernel says so.
+    // Nothing listens, but the machine's kernel answers with a refusal.
     let is_there = |guest: &dyn Guest| {
         let Reach { address, from } = guest.reach(7).unwrap();
         let refused = weigh_network::connect(address, from.as_deref(), MINUTE).unwrap_err();

@@ -1,4 +1,4 @@
-//! The driver of OSv against a QEMU that says what OSv would. No OSv boots here.
+//! The OSv driver against a fake QEMU that prints what OSv would. No OSv boots here.
 
 use crate::common::osv::Fake;
 use crate::common::{Bench, MINUTE, command, is_left};
@@ -8,7 +8,7 @@ use weigh_protocol::{Command, Input, Status};
 
 const NOPLOOP: &[&str] = &["weigh-kernels", "noploop", "--nops", "1000"];
 
-/// A QEMU that says what OSv would, and a run.
+/// A fake QEMU that prints what OSv would, and a run.
 fn fake(test: &str) -> Option<(Fake, Bench)> {
     if weigh_host::facts::is_root() {
         return Some((Fake::new(None), Bench::alone(test)));
@@ -43,7 +43,7 @@ fn a_machine_boots_for_every_command() {
         assert_eq!((&result["check"]["passed"], &result["spin"]), (&true.into(), &"0.05".into()));
         let said = String::from_utf8(done.error).unwrap();
         assert!(said.contains("Booted up") && said.contains("warming up"), "{said}");
-        // The boot, which takes longer, is no part of it.
+        // The duration excludes the boot, which takes longer.
         let bracket_ns = done.host_ended_ns - done.host_started_ns;
         assert!(done.end.duration_ns >= 190_000_000, "{:?}", done.end);
         assert!(done.end.duration_ns + 290_000_000 <= bracket_ns, "{:?} of {bracket_ns}", done.end);
@@ -57,7 +57,7 @@ fn a_machine_boots_for_every_command() {
         let facts = guest.session().facts(&[], &[]).unwrap();
         assert_eq!(facts.kernel, "OSv v0.57.0-fake");
         assert_eq!(guest.facts()["acceleration"], "tcg");
-        // A second guest is not tried out again.
+        // There is no second trial run for another guest.
         let again = bench.launch(&request.clone());
         assert_eq!(fake.started("runs").len(), before + 2);
         drop(again);
@@ -118,8 +118,8 @@ fn one_program_runs_and_failures_are_failures() {
     }
 }
 
-/// Machines that do not end are ended: one under a command that takes too long, one that keeps its
-/// power on.
+/// Machines that do not end are ended: one that runs a command that takes too long, and one that
+/// does not power off.
 #[test]
 fn machines_that_stay_are_ended() {
     let Some((fake, bench)) = fake("osv-stays") else { return };
@@ -138,7 +138,7 @@ fn machines_that_stay_are_ended() {
     let done = run(&mut *guest, &command(NOPLOOP));
     assert_eq!(done.end.status, Status::Exited(0));
     assert!(done.end.duration_ns < 5_000_000_000 && started.elapsed() < Duration::from_secs(40), "{done:?}");
-    // And one that runs when its guest is dropped.
+    // The same for one that runs when its guest is dropped.
     std::fs::copy(fake.path("hang"), fake.path("runs")).unwrap();
     guest.session().start(&command(NOPLOOP)).unwrap();
     let last = guest.processes();

@@ -1,7 +1,7 @@
-//! Guests that one program of the host makes: namespaces by weighbridge itself, bubblewrap,
+//! Guests made by a single program of the host: namespaces by weighbridge itself, bubblewrap,
 //! Charliecloud, systemd-nspawn.
 //!
-//! What cannot be tested here is skipped, visibly, unless `WEIGH_REQUIRE` names it.
+//! What cannot be tested here is skipped with a message, unless `WEIGH_REQUIRE` names it.
 
 use crate::common::network::{guests_are_reached, talk};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
@@ -12,7 +12,7 @@ use std::time::Instant;
 use weigh_model::ImageSpec;
 use weigh_platforms::GuestRequest;
 
-/// `storage` is what lies behind `/var/tmp`, whatever the image, and what was written there is gone
+/// `storage` decides what is behind `/var/tmp` with any image, and what is written there is removed
 /// with the guest.
 fn storage_is_what_the_key_says(test: &str, platform: &str) {
     let Some(bench) = Bench::on(test, platform) else { return };
@@ -34,13 +34,13 @@ fn storage_is_what_the_key_says(test: &str, platform: &str) {
     assert!(left.iter().all(|name| name.to_string_lossy().starts_with("root-")), "{left:?}");
 }
 
-/// Which namespaces a guest shares with the host is what the keys say.
+/// The keys decide which namespaces a guest shares with the host.
 fn namespaces_are_what_the_keys_say(test: &str, platform: &str) {
     let Some(bench) = Bench::on(test, platform) else { return };
     let names = ["mnt", "pid", "net", "uts", "ipc", "cgroup", "user"];
     let host =
         |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string();
-    // Of user, group and network namespaces a platform without the key has what it always has.
+    // A platform without a key for user, control group and network namespaces has fixed ones.
     let expected: &[(&str, &[&str])] = match platform {
         "charliecloud" => &[
             ("net=none", &["pid", "uts", "ipc", "cgroup"]),
@@ -67,7 +67,7 @@ fn namespaces_are_what_the_keys_say(test: &str, platform: &str) {
     }
 }
 
-/// Killed at any moment, weighbridge leaves nothing that a sweep does not find.
+/// A sweep finds everything that weighbridge leaves if it is killed at any moment.
 fn killed_at_any_moment(test: &str, platform: &str, launching: &[u64]) {
     let Some(_turn) = turn_for(test, platform) else { return };
     kill_while_launching(test, platform, launching);
@@ -106,7 +106,7 @@ fn the_filter_of_nspawn_can_be_left_out() {
     let test = "seccomp-nspawn";
     let Some(_turn) = turn_for(test, "nspawn") else { return };
     let entries = |at: &str| std::fs::read_dir(at).into_iter().flatten().flatten().map(|entry| entry.path());
-    // What systemd-nspawn makes where nobody gives it a place of its own.
+    // What systemd-nspawn makes unless it is given its own place.
     let names = ["nspawn", "payload", "supervisor"];
     let places = ["/run/systemd", "/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"];
     let state = || -> BTreeSet<PathBuf> {
@@ -128,13 +128,13 @@ fn the_filter_of_nspawn_can_be_left_out() {
     assert_eq!(state(), before);
 }
 
-/// Waits until a system is up, and says how. There is no bus to ask at first.
+/// Waits until a system is up, and prints its state. At first there is no bus to ask.
 const UP: &str =
     "until systemctl is-system-running --wait 2>/dev/null | grep -E 'running|degraded'; do sleep 0.05; done";
 const FULL: [&str; 3] = ["overlay", "copied", "shared"];
 
-/// A whole system comes up, with the probe beside its init, in namespaces and groups of its own,
-/// and goes away.
+/// A whole system boots, with the probe beside its init, in its own namespaces and groups, and is
+/// removed.
 #[test]
 fn nspawn_boots_a_system() {
     let test = "nspawn-full";
@@ -177,10 +177,9 @@ fn nspawn_boots_a_system() {
     kill_and_sweep(test, &environment, Killed::Frozen);
 }
 
-/// Guests that are up at once.
+/// Number of simultaneous guests.
 const MANY: u64 = 200;
-/// What one more guest may cost this process, bytes: of what is aimed at, 100 kB, a debug build
-/// takes more.
+/// What each guest may cost this process, bytes; the goal is 100 kB, and a debug build takes more.
 const BOOKKEEPING_BYTES: u64 = 300_000;
 
 /// Proportional set size of this process, bytes.
@@ -190,7 +189,7 @@ fn own_memory() -> u64 {
     line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() * 1024
 }
 
-/// Many guests come up from as many threads, answer, and are gone again.
+/// Many guests start, each from its own thread, answer, and are stopped.
 #[test]
 fn many_guests_at_once() {
     if !weigh_host::facts::is_root() {
@@ -198,7 +197,7 @@ fn many_guests_at_once() {
     }
     let Some(bench) = Bench::on("many", "namespaces") else { return };
     let first = bench.request_with("namespaces", &ImageSpec::Probe, None);
-    // What is allocated once for all is not a guest's.
+    // One guest first, so that memory that is allocated once is not counted.
     bench.launch(&first).unwrap().stop().unwrap();
     let before = own_memory();
     let started = Instant::now();

@@ -1,5 +1,5 @@
-//! What only pods promise: that what a cluster refuses or takes away is said, and that nothing is
-//! left in it.
+//! What only pods guarantee: what a cluster refuses or removes is reported, and nothing is left in
+//! it.
 
 use crate::common::kubernetes::{Fake, assert_empty, create, environment, kubectl, link, missing};
 use crate::common::network::talk;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weigh_model::EnvironmentSpec;
 use weigh_platforms::{PlatformError, SessionError, resolve};
 
-/// A run, where there is a cluster.
+/// A run, if there is a cluster.
 fn bench(test: &str) -> Option<Bench> {
     if let Some(reason) = missing() {
         skip_or_fail(test, "pod", &reason);
@@ -59,7 +59,7 @@ fn where_pods_run_is_found_out() {
     let settled = platform.settle(&bench.host, &resolved).unwrap();
     assert_eq!(settled.to_string(), format!("pod:context=weigh,cpus=1,here=yes,image={image},node=n1"));
     assert!(!platform.capabilities(&settled).settles);
-    // By the scheduler, and as if it were elsewhere.
+    // Placed by the scheduler, and treated as if it ran elsewhere.
     let mut guest =
         bench.guest(&format!("pod:context=weigh,cpus=1,here=no,image={image},node=n1,scheduler=on"));
     assert!(guest.accounts().groups.is_empty() && guest.freezer().is_none());
@@ -77,7 +77,7 @@ fn what_a_cluster_refuses_has_a_remedy() {
         &json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": "weigh-small"},
         "spec": {"hard": {"limits.cpu": "500m"}}}),
     );
-    // The quota holds once its controller has seen it.
+    // The quota takes effect once its controller has seen it.
     kubectl(&["--namespace", "weigh-small", "wait", "--for=jsonpath={.status.hard}", "quota/small"]);
     for (keys, remedy) in [
         (",cpus=1,namespace=weigh-small", "quota"),
@@ -151,7 +151,7 @@ fn killed_at_any_instant_nothing_is_left() {
     }
 }
 
-/// What a real cluster can hardly be made to do on demand.
+/// Situations that a real cluster can hardly be brought into on demand.
 #[test]
 fn whatever_a_cluster_says_is_passed_on() {
     if let Some(reason) = Fake::missing() {

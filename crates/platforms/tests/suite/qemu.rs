@@ -1,4 +1,4 @@
-//! What the conformance suite cannot ask of a machine: its acceleration, its types, its disk.
+//! What the conformance suite cannot test of a machine: its acceleration, its types, its disk.
 
 use crate::common::{self, Bench, MINUTE, command, status};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, resolve};
 use weigh_protocol::{Command, Input};
 
-/// `None`, said, where there is no QEMU.
+/// A run; `None`, with a message, if there is no QEMU.
 fn bench(test: &str) -> Option<Bench> {
     let binary = format!("qemu-system-{}", std::env::consts::ARCH);
     if find_program(&binary).is_none() {
@@ -19,7 +19,7 @@ fn bench(test: &str) -> Option<Bench> {
     Some(Bench::with_turn(&format!("qemu-{test}"), common::shared_turn()))
 }
 
-/// With one CPU and nothing but the probe.
+/// A request for a guest with one CPU and only the probe.
 fn request(bench: &Bench, environment: &str) -> GuestRequest {
     let cpus = weigh_host::facts::allowed_cpus().into_iter().take(1).collect();
     let request = bench.request_with(environment, &ImageSpec::Probe, None);
@@ -35,7 +35,7 @@ fn settle(bench: &Bench, environment: &str) -> Result<String, PlatformError> {
     platform.settle(&bench.host, &environment).map(|settled| settled.to_string())
 }
 
-/// The installed QEMU under a name of its own, of which nothing is known.
+/// The installed QEMU under a new name, about which nothing is cached.
 fn fresh_qemu(bench: &Bench) -> PathBuf {
     let link = bench.host.work.join("qemu");
     let binary = find_program(&format!("qemu-system-{}", std::env::consts::ARCH)).unwrap();
@@ -43,24 +43,23 @@ fn fresh_qemu(bench: &Bench) -> PathBuf {
     link
 }
 
-/// Ends a run whose guests have taken along all that was theirs.
+/// Ends a run, and asserts that its guests have left only directories in the ledger.
 fn close(bench: Bench) {
     let standing = bench.host.ledger.standing();
     assert!(standing.iter().all(|change| matches!(change, Change::Directory { .. })), "{standing:?}");
 }
 
-/// KVM is proven by a guest, or not at all: whatever `/dev/kvm` can do here, it is found within the
-/// deadline and kept, `auto` means what was found, and what is asked for by name is never something
-/// else.
+/// KVM is proven by a guest, or not at all. Whatever `/dev/kvm` can do here, it is found out within
+/// the deadline and cached; `auto` means the result, and a value that is asked for by name is never
+/// replaced.
 #[test]
 fn acceleration_is_proven_by_booting() {
     let Some(bench) = bench("proof") else { return };
-    // `qemu64` is a model that any processor can be; with it a guest starts even where it then
-    // hangs.
+    // Any processor can be the model `qemu64`; with it a guest starts even where it then hangs.
     let keys = format!("binary={},cpu=qemu64", fresh_qemu(&bench).display());
     let started = Instant::now();
     let first = settle(&bench, &format!("kvm:{keys}"));
-    // The deadline of the proof, and what killing takes on a busy host.
+    // The proof's deadline, and the time that killing takes on a busy host.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     let auto = settle(&bench, &format!("qemu:{keys}")).unwrap();
     assert_eq!(settle(&bench, &format!("qemu:accel=tcg,{keys}")).unwrap(), format!("qemu:accel=tcg,{keys}"));
@@ -77,7 +76,7 @@ fn acceleration_is_proven_by_booting() {
             let started = Instant::now();
             let again = settle(&bench, &format!("kvm:{keys}")).unwrap_err().to_string();
             assert!(started.elapsed() < Duration::from_secs(3), "it is kept: {:?}", started.elapsed());
-            // The remedy names the place where it is kept; without a device nothing is.
+            // The remedy names the cache entry; without a device there is none.
             if let Some(place) = again.split_once("then remove ").and_then(|(_, rest)| rest.split(' ').next())
             {
                 assert!(again.contains("no guest answered"), "{again}");
@@ -113,8 +112,7 @@ fn pinned(guest: &dyn Guest) -> Vec<u32> {
     cpus
 }
 
-/// Everything that is tuned is so in the machine that runs, and the host is as before when it has
-/// ended.
+/// A running machine has everything that is tuned, and the host is as before after it has ended.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_tuned_machine_is_what_it_says() {
@@ -137,7 +135,7 @@ fn a_tuned_machine_is_what_it_says() {
         assert_eq!(pinned(&*guest), cpus, "{facts:?}");
     }
     if can_reserve {
-        // Large pages may be all in use on a busy host: then it is said, and nothing is changed.
+        // On a busy host no large page may be free: that is reported, and nothing is changed.
         let (pages, now) = (&facts["machine:pages"][..], number(POOL));
         match facts.get("machine:not-tuned") {
             None => assert_eq!((pages, now), ("2 MiB, reserved", before + 128)),
@@ -158,8 +156,8 @@ fn a_tuned_machine_is_what_it_says() {
     close(bench);
 }
 
-/// A machine as the usual tools make it, untuned, with a balloon: it has what it says, and its
-/// guest the memory that it is meant to have.
+/// An untuned machine as the usual tools configure it, with a balloon: it has what its keys say,
+/// and its guest has its final memory.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn an_untuned_machine_has_its_devices_and_its_balloon() {
@@ -182,14 +180,14 @@ fn an_untuned_machine_has_its_devices_and_its_balloon() {
         assert_eq!(pinned(&*guest), Vec::<u32>::new());
         assert!(facts["machine:placement"].starts_with("free on "), "{facts:?}");
     }
-    // The balloon took its part: of 384 MiB the guest's kernel has less than 256.
+    // The balloon has taken its part: the guest's kernel has less than 256 of 384 MiB.
     let total = guest.session().facts(&[], &[]).unwrap().memory_total_bytes.unwrap();
     assert!(((128 << 20)..(256 << 20)).contains(&total), "{total}");
     guest.stop().unwrap();
     close(bench);
 }
 
-/// Equal pages of two guests become one, and the host's setting is put back after the last of them.
+/// Equal pages of two guests are merged, and the host's setting is restored after the last guest.
 #[test]
 fn equal_pages_are_merged() {
     let Some(bench) = bench("ksm") else { return };
@@ -199,8 +197,8 @@ fn equal_pages_are_merged() {
         return close(bench);
     }
     let (before, shared) = (number(RUN), || number("/sys/kernel/mm/ksm/pages_sharing"));
-    // Pages of guests that are gone are counted until the kernel looks again, which it does not
-    // while it rests: it lets go of all of them.
+    // Pages of ended guests count until the kernel scans again, which it does not do while merging
+    // is off: this unmerges all of them.
     if before == 0 {
         std::fs::write(RUN, "2").unwrap();
         std::fs::write(RUN, "0").unwrap();
@@ -223,7 +221,7 @@ fn equal_pages_are_merged() {
     close(bench);
 }
 
-/// What a guest's clock does while it is frozen, and what its kernel says of it: nothing.
+/// A guest's clock stops while it is frozen, and its kernel does not complain.
 #[test]
 fn a_frozen_guest_does_not_see_the_time() {
     let Some(bench) = bench("frozen") else { return };
@@ -251,13 +249,13 @@ fn a_frozen_guest_does_not_see_the_time() {
     close(bench);
 }
 
-/// The probe as a command that runs until its input ends.
+/// The probe, as a command that runs until its input ends.
 fn waiting() -> Command {
     Command { input: Input::Pipe, ..command(&[weigh_images::PROBE]) }
 }
 
-/// Saved once, a machine goes on twice: its files in memory, its first process and a command that
-/// ran are there, and its kernel has noticed nothing. Another machine does not take its state.
+/// A machine saved once is restored twice: its files in memory, its first process and a running
+/// command are there, and its kernel noticed nothing. Another machine does not accept its state.
 #[test]
 fn a_saved_machine_goes_on_where_it_was() {
     let Some(bench) = bench("restore") else { return };
@@ -309,7 +307,7 @@ fn a_saved_machine_goes_on_where_it_was() {
     let other = GuestRequest { instance: 13, memory_bytes: Some(320 << 20), ..request.clone() };
     let error = platform.restore(&bench.host, &other, &saved).err().unwrap().to_string();
     assert!(error.contains("memory bytes") && error.contains("the same machine"), "{error}");
-    // What is no state is told in QEMU's words, at once.
+    // An invalid state is reported at once, in QEMU's words.
     std::fs::write(saved.join("machine.state"), "rubbish").unwrap();
     let asked = Instant::now();
     let error = platform.restore(&bench.host, &request, &saved).err().unwrap().to_string();
@@ -317,7 +315,7 @@ fn a_saved_machine_goes_on_where_it_was() {
     close(bench);
 }
 
-/// What is not in the memory alone is not saved, and the reason is told before anything is started.
+/// A machine that is not all in memory is not saved; the reason is given before anything starts.
 #[test]
 fn machines_that_cannot_be_saved_say_why() {
     let Some(bench) = bench("unsaved") else { return };
@@ -331,7 +329,7 @@ fn machines_that_cannot_be_saved_say_why() {
     close(bench);
 }
 
-/// A kernel that gives up is told as that, and at once.
+/// A kernel panic is reported as such, and at once.
 #[test]
 fn a_panic_is_told_in_its_words() {
     let Some(bench) = bench("panic") else { return };
@@ -346,8 +344,8 @@ fn a_panic_is_told_in_its_words() {
     close(bench);
 }
 
-/// The probe talks over a second serial line as well, saved and restored too, and the console stays
-/// apart. Where the host has no vsock for guests, asking for it says so.
+/// The probe also works over a second serial line, also after a restore, and the console stays
+/// separate. If the host has no vsock for guests, asking for it reports that.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn channels_are_what_their_key_says() {
@@ -382,7 +380,7 @@ fn channels_are_what_their_key_says() {
     close(bench);
 }
 
-/// A guest that takes QEMU over is no root of the host, starts no program there and wins no right.
+/// A guest that takes QEMU over is not root on the host, starts no program there, gains no rights.
 #[test]
 fn qemu_gives_up_root_and_is_filtered() {
     let Some(bench) = bench("confined") else { return };
@@ -399,7 +397,7 @@ fn qemu_gives_up_root_and_is_filtered() {
         let name = |process: &u32| status(*process, "Name") == "qemu-guest";
         let qemu = guest.processes().into_iter().find(name).expect("QEMU is a process of the guest's");
         let environment = &request.environment;
-        // What serves files to it is filtered, too.
+        // The process that serves its files is filtered, too.
         for process in guest.processes() {
             assert_eq!(status(process, "Seccomp"), "2", "{environment}: {}", status(process, "Name"));
         }

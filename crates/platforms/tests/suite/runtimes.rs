@@ -1,5 +1,5 @@
-//! What the keys of the runtimes runc, crun and runsc promise: networks, storage, filters, users,
-//! saving; and many guests at once.
+//! What the keys of the runtimes runc, crun and runsc guarantee: networks, storage, filters, users,
+//! saving; and many simultaneous guests.
 
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, benches, says, shell, stop_at_once, turn_for};
@@ -10,7 +10,7 @@ use weigh_platforms::{GuestRequest, PlatformError, resolve};
 use weigh_protocol::Status;
 
 const RUNTIMES: &[&str] = &["runc", "crun", "runsc"];
-/// Those whose guests are on the host's kernel.
+/// The runtimes whose guests are on the host's kernel.
 const CONTAINERS: &[&str] = &["runc", "crun"];
 
 #[test]
@@ -25,11 +25,11 @@ fn storage_is_what_its_key_says() {
             let environment = format!("{platform}:storage={word}");
             let mut guest = bench.guest(&environment);
             let kind = says(&mut *guest, "grep ' /var/tmp ' /proc/self/mounts | tail -n 1 | cut -d ' ' -f 3");
-            // A file server of the sandbox stands between.
+            // The sandbox has a file server in between.
             let seen = if own_kernel && word == "volume" { "9p" } else { seen };
             assert_eq!(kind, seen, "{environment}");
             says(&mut *guest, "head -c 1000000 /dev/zero > /var/tmp/x && rm /var/tmp/x && touch /var/tmp/y");
-            // Nobody else's files are there.
+            // Files of other guests are not visible.
             let mut other = bench.guest(&environment);
             assert_eq!(says(&mut *other, "ls -A /var/tmp"), "", "{environment}");
             other.stop().unwrap();
@@ -49,8 +49,8 @@ fn storage_is_what_its_key_says() {
 
 #[test]
 fn a_filter_refuses_what_dockers_refuses() {
-    // What works without a filter and is refused with it; the last is refused with an error that
-    // makes C libraries take another call.
+    // Calls that work without a filter and are refused with it; the last is refused with an error
+    // that makes C libraries use another call.
     let calls = [
         "unshare --user true",
         "python3 -c 'import ctypes; c = ctypes.CDLL(None, use_errno=True); c.syscall(250, 0, -2, 0, 0, 0) >= 0 or exit(ctypes.get_errno() == 1)'",
@@ -65,7 +65,7 @@ fn a_filter_refuses_what_dockers_refuses() {
                 let status = shell(&mut *guest, call).end.status;
                 assert_eq!(status == Status::Exited(0), word == "off", "{platform} {word}: {call}");
             }
-            // Threads, processes and pipes are made as ever.
+            // Threads, processes and pipes still work.
             says(
                 &mut *guest,
                 "python3 -c 'import threading; t = threading.Thread(target=print); t.start(); t.join()' | cat",
@@ -111,7 +111,7 @@ fn a_mapped_root_that_cannot_reach_its_root_is_told_how() {
     }
 }
 
-/// Saved, stopped and started again a guest is as it was.
+/// A guest that is saved, stopped and restored is as it was.
 #[test]
 fn a_saved_guest_goes_on_where_it_was() {
     for (name, bench) in benches("restore", RUNTIMES) {
@@ -129,7 +129,7 @@ fn a_saved_guest_goes_on_where_it_was() {
         std::fs::create_dir(&saved).unwrap();
         let mut guest = bench.launch(&request).unwrap();
         guest.session().put("/tmp/note", 0o600, b"kept").unwrap();
-        // When the first process began, in ticks since the guest's boot.
+        // The start time of the first process, in ticks since the guest's boot.
         let began = "sed 's/.*) //' /proc/1/stat | cut -d ' ' -f 20";
         let before = says(&mut *guest, began);
         guest.save(&saved).unwrap();
@@ -195,7 +195,7 @@ fn fifty_guests_are_up_at_once() {
     }
 }
 
-/// Guests with all that their keys can make, killed while they are made and when they are there.
+/// Guests with everything that their keys can make, killed while they are made and when they run.
 #[test]
 fn nothing_of_the_keys_outlives_a_killed_run() {
     for (platform, environment) in [
@@ -209,7 +209,7 @@ fn nothing_of_the_keys_outlives_a_killed_run() {
     }
 }
 
-/// Not a check: what the driver adds to what the runtime itself takes.
+/// Not a check: prints the driver's overhead over the runtime itself.
 #[test]
 #[ignore = "a measurement"]
 fn what_the_driver_adds() {

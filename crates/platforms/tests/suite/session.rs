@@ -1,5 +1,5 @@
-//! The host's side of the talk against peers that misbehave, and against the fake platform with its
-//! faults.
+//! The host's side of the protocol against misbehaving peers, and against the fake platform with
+//! its faults.
 
 use crate::common::Bench;
 use std::io::{Read, Write};
@@ -72,7 +72,7 @@ impl Peer {
     }
 }
 
-/// A session with a peer, which has played its part when this is dropped.
+/// A session with a peer; dropping it waits until the peer has played its part.
 struct Talk {
     session: Session,
     peer: Option<JoinHandle<()>>,
@@ -132,11 +132,11 @@ fn silence_is_a_lost_guest() {
     assert!(lost(session.hello(SHORT).unwrap_err()).contains("no hello within 0.1 s"));
     assert!(started.elapsed() >= SHORT && started.elapsed() < LONG);
     assert!(session.is_lost());
-    // From then on the same, at once; and the other side was told by the end of the channel.
+    // From then on the same error comes at once; the end of the channel has told the other side.
     assert!(lost(session.facts(&[], &[]).unwrap_err()).contains("no hello"));
 }
 
-/// When a probe began is its own word, when it said so is the host's.
+/// The probe reports when it began; the host records when the report arrived.
 #[test]
 fn an_arrival_is_dated_on_both_sides() {
     let mut session = talk(|mut peer| peer.hello());
@@ -148,7 +148,7 @@ fn an_arrival_is_dated_on_both_sides() {
     assert!((before_ns..=weigh_host::clock::monotonic_ns()).contains(&arrival.hello_ns));
 }
 
-/// A service says in the middle of its life that it is there, in as many pieces as it likes.
+/// A service reports while it runs that it is ready, in any number of pieces.
 #[test]
 fn a_running_command_is_waited_for_by_its_words() {
     let mut session = talk_after_hello(|mut peer| {
@@ -181,8 +181,8 @@ fn a_running_command_is_waited_for_by_its_words() {
     assert!(!session.is_lost());
 }
 
-/// A probe on a terminal says hello first, and hears nothing that a terminal could echo before
-/// that.
+/// A probe on a terminal says hello first; before that the host sends nothing that a terminal could
+/// echo.
 #[test]
 fn a_device_announces_itself() {
     let mut session = talk(|mut peer| {
@@ -200,7 +200,7 @@ fn a_device_announces_itself() {
     assert_eq!(session.run(&command(), RunOptions::within(LONG)).unwrap().end.status, Status::Exited(0));
 }
 
-/// However long a request is, only as much is under way as a terminal holds.
+/// Of a request of any length, only as much is in flight as a terminal holds.
 #[test]
 fn a_terminal_is_not_flooded() {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -270,7 +270,7 @@ fn a_frame_that_is_no_message_ends_the_talk() {
     lost(session.clock().unwrap_err());
 }
 
-/// Input that the guest does not take stays here; the end of the command is still seen.
+/// Input that the guest does not read stays on the host; the end of the command is still seen.
 #[test]
 fn no_more_than_the_window_is_under_way() {
     let mut session = talk_after_hello(|mut peer| {
@@ -293,7 +293,7 @@ fn no_more_than_the_window_is_under_way() {
     assert_eq!(completed.end.status, Status::Exited(0));
 }
 
-/// Both sides have much to say, and neither reads before it has said it: the host must.
+/// Both sides have much to write, and the peer does not read before it has written: the host must.
 #[test]
 fn output_is_read_while_input_is_written() {
     let mut session = talk_after_hello(|mut peer| {
@@ -334,7 +334,7 @@ fn answers_to_others_are_passed_over() {
     assert!(matches!(error, SessionError::Refused { errno: libc::ESRCH, .. }), "{error}");
 }
 
-/// Writes until the other side has had enough.
+/// Writes until the other side closes the channel.
 fn flood(peer: &mut Peer, bytes: &[u8]) {
     while peer.stream.write_all(bytes).is_ok() {}
 }
@@ -345,8 +345,8 @@ fn frame(reply: &Reply) -> Vec<u8> {
     frame
 }
 
-/// Root in a guest writes to the channel what it likes: only as much is taken as the command may
-/// say.
+/// Root in a guest can write anything to the channel: the host takes only as much as the command's
+/// output limit.
 #[test]
 fn a_flood_of_output_loses_the_guest() {
     let mut session = talk_after_hello(|mut peer| {
@@ -361,8 +361,7 @@ fn a_flood_of_output_loses_the_guest() {
     assert!(started.elapsed() < LONG);
 }
 
-/// What a guest sends without an end gives it no more time, be it output that it may send, or
-/// noise.
+/// Endless data gives a guest no more time, whether it is output that it may send, or noise.
 #[test]
 fn a_deadline_holds_while_a_guest_goes_on_sending() {
     for noise in [false, true] {
@@ -392,7 +391,7 @@ fn a_file_is_no_longer_than_was_asked_for() {
     assert!(reason.contains("more than it was asked for"), "{reason}");
 }
 
-/// Neither answers to nobody's question nor answers without content go on for ever.
+/// Neither answers to no request nor answers without content can go on for ever.
 #[test]
 fn a_flood_of_answers_to_nobody_loses_the_guest() {
     for empty in [false, true] {
@@ -407,7 +406,7 @@ fn a_flood_of_answers_to_nobody_loses_the_guest() {
     }
 }
 
-/// Headers that claim the headers after them as their payload: each would be read again and again.
+/// Headers that claim the headers after them as their payload: each would be read repeatedly.
 #[test]
 fn false_frames_lose_the_guest_before_its_deadline() {
     let mut session = talk_after_hello(|mut peer| {

@@ -1,5 +1,5 @@
 //! Guests on another machine, which is a server in a network namespace here; its connections break
-//! in every way they can.
+//! in every possible way.
 
 use crate::common::sshd::{self, Machine};
 use crate::common::victim::{Killed, kill_and_sweep};
@@ -10,14 +10,14 @@ use weigh_host::ledger::Change;
 use weigh_platforms::{Guest, PlatformError, RunOptions, SessionError, resolve};
 use weigh_protocol::{Command, Status};
 
-/// A machine and a run; otherwise says why the test is skipped.
+/// A machine and a run; if there can be none, prints why the test is skipped.
 fn machine(test: &str) -> Option<(Machine, Bench)> {
     let Some(reason) = sshd::missing() else { return Some((Machine::start(None), Bench::alone(test))) };
     skip_or_fail(test, "ssh", &reason);
     None
 }
 
-/// What came of a command, and how long the host saw it take.
+/// The reason and the error number with which a command is refused.
 fn refusal(guest: &mut dyn Guest, command: &Command) -> (String, i32) {
     match guest.session().run(command, RunOptions::within(MINUTE)) {
         Err(SessionError::Refused { reason, errno }) => (reason, errno),
@@ -29,7 +29,7 @@ fn refusal(guest: &mut dyn Guest, command: &Command) -> (String, i32) {
 fn guests_run_there_and_leave_nothing() {
     let Some((machine, bench)) = machine("ssh") else { return };
     let mut guests = [(); 2].map(|()| bench.guest(&machine.environment()));
-    // It is in the other network, and its directory has a blank.
+    // The guest is in the other network, and its directory's path has a space.
     let address = says(&mut *guests[0], "ip -o -4 address show dev eth0");
     assert!(address.contains("198."), "{address}");
     assert!(!machine.workers().is_empty());
@@ -49,8 +49,8 @@ fn guests_run_there_and_leave_nothing() {
     machine.assert_empty();
 }
 
-/// What is wrong is named, with what to do, and nothing is begun. Unknown keys and changed ones are
-/// refused although the user's configuration would take them.
+/// An error names what is wrong and what to do, and nothing is started. Unknown and changed keys
+/// are refused although the user's configuration would accept them.
 #[test]
 fn closed_doors_are_explained() {
     let Some((machine, bench)) = machine("ssh-doors") else { return };
@@ -60,7 +60,7 @@ fn closed_doors_are_explained() {
     std::fs::write(&nobody, "").unwrap();
     let no_place = path("not there");
     for (key, value, words) in [
-        ("port", "1", ["refused", "without a question"]),
+        ("port", "1", ["refused", "without a prompt"]),
         ("known-hosts", &wrong, ["ost key", "known-hosts="]),
         ("known-hosts", &nobody, ["ost key", "known-hosts="]),
         ("identity", &stranger, ["Permission denied", "identity="]),
@@ -79,7 +79,7 @@ fn closed_doors_are_explained() {
     machine.assert_empty();
 }
 
-/// Another root than the machine's own cannot be given to it.
+/// The machine can only use its own root.
 #[test]
 fn an_image_is_refused() {
     let Some((machine, bench)) = machine("ssh-image") else { return };
@@ -90,8 +90,8 @@ fn an_image_is_refused() {
     machine.assert_empty();
 }
 
-/// The link goes down under a command: the guest is lost, the machine cannot be cleaned, and is
-/// when it is there again.
+/// The link goes down while a command runs: the guest is lost, and the machine is cleaned only once
+/// it is reachable again.
 #[test]
 fn a_link_that_goes_down_is_noticed_and_cleaned_up_after() {
     let Some((machine, bench)) = machine("ssh-link") else { return };
@@ -108,7 +108,7 @@ fn a_link_that_goes_down_is_noticed_and_cleaned_up_after() {
     assert!(!machine.workers().is_empty(), "the other side has not noticed");
     machine.link("up");
     drop(guest);
-    // A run goes on where the machine is there again.
+    // A run continues once the machine is reachable again.
     let mut again = bench.guest(&machine.environment());
     assert_eq!(says(&mut *again, "echo back"), "back");
     again.stop().unwrap();
@@ -116,7 +116,7 @@ fn a_link_that_goes_down_is_noticed_and_cleaned_up_after() {
     machine.assert_empty();
 }
 
-/// While the machine is away its entry stays in the ledger, and says so.
+/// While the machine is out of reach, its entry stays in the ledger, and the error says so.
 #[test]
 fn what_cannot_be_reached_stays_in_the_ledger() {
     let Some((machine, bench)) = machine("ssh-away") else { return };
@@ -125,7 +125,7 @@ fn what_cannot_be_reached_stays_in_the_ledger() {
     let of_platform = |change: &Change| matches!(change, Change::Platform { .. });
     let change = bench.host.ledger.standing().into_iter().find(of_platform);
     let Some(Change::Platform { what, id, mut detail, .. }) = change else { panic!() };
-    // As another process sees it, which holds no connection; nobody listens at this port.
+    // As in another process, which holds no connection; nobody listens at this port.
     assert_eq!(detail["port"], "2222");
     detail["port"] = "1".into();
     let (platform, _) = resolve(&weigh_model::EnvironmentSpec::parse("ssh:host=x").unwrap()).unwrap();
@@ -135,7 +135,7 @@ fn what_cannot_be_reached_stays_in_the_ledger() {
     machine.assert_empty();
 }
 
-/// The server's processes for the connections are killed.
+/// The server's processes for the connections are killed; everything that they started ends.
 #[test]
 fn killed_sessions_take_everything_along() {
     let Some((machine, bench)) = machine("ssh-killed") else { return };
@@ -166,7 +166,7 @@ fn killed_sessions_take_everything_along() {
     nobody_sleeps("1001");
 }
 
-/// No `sleep` of so many seconds runs.
+/// Asserts that no `sleep` with this argument runs.
 fn nobody_sleeps(seconds: &str) {
     let sleeps = |pid: u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -181,8 +181,8 @@ fn nobody_sleeps(seconds: &str) {
     }
 }
 
-/// A weigh that was killed leaves nothing on the other machine, before any sweep, and the sweep
-/// finds it so.
+/// A killed weigh leaves nothing on the other machine even before a sweep, and the sweep finds it
+/// so.
 #[test]
 fn a_killed_weigh_leaves_nothing_there() {
     let Some((machine, _bench)) = machine("ssh-killed-weigh") else { return };
@@ -194,7 +194,7 @@ fn a_killed_weigh_leaves_nothing_there() {
     }
 }
 
-/// Every command by an `ssh` of its own.
+/// Every command runs through its own `ssh`.
 #[test]
 fn commands_run_where_no_probe_does() {
     let Some((machine, bench)) = machine("ssh-shell") else { return };
@@ -206,7 +206,7 @@ fn commands_run_where_no_probe_does() {
     let done = shell(&mut *guest, "printf unfinished");
     assert_eq!(done.output, b"unfinished");
     assert_eq!(shell(&mut *guest, "kill -SEGV $$").end.status, Status::Signalled(11));
-    // The time of the command, without that of the connection.
+    // The command's time excludes the connection's.
     let slept = guest.session().run(&command(&["sleep", "0.5"]), RunOptions::within(MINUTE)).unwrap();
     let bracket_ns = slept.host_ended_ns - slept.host_started_ns;
     assert!((490_000_000..bracket_ns).contains(&slept.end.duration_ns), "{slept:?} in {bracket_ns}");
@@ -233,7 +233,7 @@ fn commands_run_where_no_probe_does() {
     let facts = guest.session().facts(&[], &[]).unwrap();
     assert_eq!(facts.kernel, weigh_host::facts::host_facts().kernel);
     assert!(!facts.cpus.is_empty());
-    // A command that takes too long is ended with what it started.
+    // A command that takes too long is ended with everything that it started.
     let slow = command(&["sh", "-c", "echo begun; sleep 1002 & sleep 1003"]);
     let error = guest.session().run(&slow, RunOptions::within(Duration::from_millis(1500))).unwrap_err();
     let SessionError::Deadline { killed, .. } = error else { panic!("{error}") };
@@ -246,7 +246,7 @@ fn commands_run_where_no_probe_does() {
     machine.assert_empty();
 }
 
-/// On a machine that is no Linux of this kind the shell runs the commands, and the name says so.
+/// On another system or architecture, the shell runs the commands, and the name says so.
 #[test]
 fn another_system_is_told_from_this_one() {
     let Some((_, bench)) = machine("ssh-system") else { return };

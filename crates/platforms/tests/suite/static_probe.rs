@@ -1,4 +1,4 @@
-//! The probe as the product embeds it: static, built once in a run of the tests.
+//! The probe as the product embeds it: static, and built once per run of the tests.
 
 #[path = "../../../weigh/build/flags.rs"]
 mod flags;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use weigh_host::command::Invocation;
 
-/// Where it is. `WEIGH_PROBE` names one that is built already.
+/// The probe's path. `WEIGH_PROBE` names one that is already built.
 pub fn path() -> &'static Path {
     static PROBE: OnceLock<PathBuf> = OnceLock::new();
     PROBE.get_or_init(|| {
@@ -17,7 +17,7 @@ pub fn path() -> &'static Path {
             return PathBuf::from(path);
         }
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-        // As the build script of `weigh` does it: what that built is not built again.
+        // The build script of `weigh` uses the same target directory: nothing is built twice.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest/probe");
         let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let build = || {

@@ -51,7 +51,7 @@ fn durations_and_resources() {
     assert!(busy.resources.user_ns + busy.resources.system_ns <= busy.duration_ns + 20_000_000, "{busy:?}");
     assert!(busy.resources.maximum_resident_set_bytes > 100 << 10, "{busy:?}");
     assert!(busy.resources.minor_faults > 10, "{busy:?}");
-    // A child that was waited for counts.
+    // A child that was waited for also counts.
     let child = probe.run(shell("sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; true")).end;
     assert!(child.resources.user_ns > 5_000_000, "{child:?}");
 }
@@ -88,7 +88,7 @@ fn a_command_starts_clean() {
         let line = status.lines().find(|line| line.starts_with(mask)).unwrap();
         assert!(line.ends_with("0000000000000000"), "{line}");
     }
-    // The fourth is what `ls` reads.
+    // The fourth descriptor is the directory that `ls` reads.
     assert_eq!(probe.output_of(command(&["ls", "/proc/self/fd"])), "0\n1\n2\n3\n");
     let stat = probe.output_of(command(&["cat", "/proc/self/stat"]));
     let fields: Vec<&str> = stat.split(' ').collect();
@@ -115,7 +115,7 @@ fn a_file_is_the_standard_input() {
     assert_eq!(probe.run(read("/dev/null")).output, b"");
     let (reason, errno) = probe.refusal_of(read("word"));
     assert!(errno == 2 && reason.contains("the standard input word: no such file"), "{reason}");
-    // Nothing waits for a writer of a named pipe.
+    // Opening a named pipe does not wait for a writer.
     rustix::fs::mkfifoat(rustix::fs::CWD, directory.path().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
     let (reason, errno) = probe.refusal_of(read("pipe"));
     assert!(errno == 22 && reason.contains("neither a file nor"), "{reason}");
@@ -211,7 +211,7 @@ fn one_command_at_a_time() {
     }
     probe.send(&Request::Signal { id, signal: 15 });
     assert_eq!(probe.finish(id).end.status, Status::Signalled(15));
-    // What comes for a command that is gone is passed over.
+    // Messages for a command that has ended are ignored.
     probe.send(&Request::Signal { id, signal: 9 });
     probe.send(&Request::CloseInput { id });
     assert_eq!(probe.run(command(&["true"])).end.status, Status::Exited(0));
@@ -231,8 +231,8 @@ fn a_signal_reaches_the_whole_group() {
     assert!(!is_alive(child));
 }
 
-/// Whatever a command leaves behind is gone when its end is told, daemons in their own sessions
-/// among it.
+/// Whatever a command leaves behind, including daemons in their own sessions, is gone when its end
+/// is reported.
 #[test]
 fn strays_are_killed() {
     let mut probe = Driver::start();
@@ -243,11 +243,11 @@ fn strays_are_killed() {
     for pid in pids {
         assert!(!is_alive(pid), "{pid}");
     }
-    // They held its output open; what counts is the time of the main process.
+    // The stray processes held the output open; the duration is that of the main process.
     assert!(ended.end.duration_ns < 90_000_000_000, "{}", ended.end.duration_ns);
 }
 
-/// A command that is stopped, and one that holds back every signal that can be held back, die all
+/// A command that is stopped, and one that ignores every signal that can be ignored, are killed all
 /// the same.
 #[test]
 fn stubborn_commands_are_killed() {

@@ -1,5 +1,5 @@
-//! What the probe itself costs. The bounds are for a build without optimisation on a busy machine;
-//! the product is far below them, and what is measured is printed.
+//! What the probe itself costs. The bounds are for a build without optimisation on a busy machine.
+//! The release build stays far below them; the measured values are printed.
 
 use crate::driver::{Driver, command};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The host's side of the talk, kept plain so that the tests see every message.
+//! The host's side of the protocol, kept plain so that the tests see every message.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,7 +18,7 @@ pub fn probe_path() -> String {
     std::env::var("WEIGH_PROBE").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weigh-probe").into())
 }
 
-/// Far above everything that is expected; the machine may be busy.
+/// Far longer than anything should take; the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A started probe.
@@ -28,7 +28,7 @@ pub struct Driver {
     read: File,
     decoder: Decoder,
     last_id: u32,
-    /// Bytes of requests that a probe on a terminal said it took.
+    /// Bytes of requests that a probe on a terminal has acknowledged.
     pub taken: usize,
 }
 
@@ -87,7 +87,7 @@ impl Driver {
         Self::over(child, read, write)
     }
 
-    /// Says hello over these ends, and hears the answer.
+    /// Says hello over these descriptors, and receives the answer.
     pub fn over(child: Child, read: OwnedFd, write: OwnedFd) -> Self {
         let mut driver = Self::unheard(child, read, write);
         driver.send(&Request::Hello { version: VERSION });
@@ -95,7 +95,7 @@ impl Driver {
         driver
     }
 
-    /// A probe on a device, which says hello by itself.
+    /// A probe on a device, which says hello unasked.
     pub fn announced(child: Child, read: OwnedFd, write: OwnedFd) -> Self {
         let mut driver = Self::unheard(child, read, write);
         driver.hear();
@@ -160,7 +160,7 @@ impl Driver {
         self.wait(PATIENCE).expect("the probe answers")
     }
 
-    /// Starts a command and waits for the news that it runs.
+    /// Starts a command and waits for the reply that it runs.
     pub fn begin(&mut self, command: Command) -> (u32, u32) {
         let id = self.id();
         self.send(&Request::Run { id, command });
@@ -170,7 +170,7 @@ impl Driver {
         }
     }
 
-    /// Gathers what a command writes until it has ended.
+    /// Collects the output of a command until it has ended.
     pub fn finish(&mut self, id: u32) -> Ended {
         let (mut output, mut error) = (Vec::new(), Vec::new());
         loop {
@@ -189,7 +189,7 @@ impl Driver {
         self.finish(id)
     }
 
-    /// Runs what must succeed, and returns its output.
+    /// Runs a command that must succeed, and returns its output.
     pub fn output_of(&mut self, command: Command) -> String {
         let ended = self.run(command);
         assert_eq!(ended.end.status, Status::Exited(0), "{}", String::from_utf8_lossy(&ended.error));
@@ -247,7 +247,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.write = None;
-        // Ends by itself in the tests that pass; this is for those that do not.
+        // The probe ends by itself in tests that pass; this is for tests that do not.
         let until = Instant::now() + Duration::from_secs(3);
         while self.child.try_wait().is_ok_and(|status| status.is_none()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
@@ -257,7 +257,7 @@ impl Drop for Driver {
     }
 }
 
-/// Whether a process is there and not only waiting to be reaped.
+/// Whether a process exists and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat[stat.rfind(')').unwrap()..].starts_with(") Z"))

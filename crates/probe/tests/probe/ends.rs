@@ -64,8 +64,8 @@ fn noise_before_a_request_is_passed_over() {
     assert_eq!(probe.run(command(&["true"])).end.status, Status::Exited(0));
 }
 
-/// Over a terminal every byte has to pass as it is: no echo, no line ends changed, no control
-/// characters heard.
+/// Over a terminal every byte must pass unchanged: no echo, no changed line ends, no control
+/// characters that take effect.
 #[test]
 fn a_terminal_as_the_channel() {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
@@ -84,8 +84,8 @@ fn a_terminal_as_the_channel() {
     let mut more = shell("head -c 200000 /dev/zero");
     more.output_limit_bytes = 1 << 20;
     assert_eq!(probe.run(more).output.len(), 200_000);
-    // What was written is told in portions, so that a host does not write more than a terminal
-    // holds.
+    // Received bytes are acknowledged in portions, so that a host does not write more than a
+    // terminal holds.
     let (before, long) = (probe.taken, "x".repeat(3000));
     assert_eq!(probe.output_of(shell(&format!("echo {long} | wc -c"))), "3001\n");
     assert!((CREDIT..2 * 3000).contains(&(probe.taken - before)), "{} and {before}", probe.taken);
@@ -97,8 +97,8 @@ fn a_channel_that_is_not_there_is_named() {
     assert!(refused(&["--channel", "/dev/no-such-port"]).contains("/dev/no-such-port"));
 }
 
-/// As PID 1 it reaps what others leave, and its end is the end of the namespace, not of the
-/// machine.
+/// As PID 1 of a container the probe reaps orphans, and its end is the end of the namespace, not of
+/// the machine.
 #[test]
 fn as_pid_1_of_a_container() {
     if !rustix::process::geteuid().is_root() {
@@ -118,7 +118,7 @@ fn as_pid_1_of_a_container() {
             .count(),
         1
     );
-    // Nothing but the probe and what looks.
+    // Only the probe and the shell that looks are left.
     let numbers =
         probe.output_of(shell("for p in /proc/[0-9]*; do [ -e $p/exe ] && echo ${p#/proc/}; done; true"));
     assert_eq!(numbers.lines().count(), 2, "{numbers}");
@@ -126,8 +126,8 @@ fn as_pid_1_of_a_container() {
     probe.shut_down();
 }
 
-/// In an empty root: it mounts what it needs, works without devices, and finds the program beside
-/// it.
+/// In an empty root the probe mounts what it needs, works without devices, and finds the program
+/// beside it.
 #[test]
 fn as_pid_1_of_an_empty_root() {
     let skip = |reason: &str| eprintln!("SKIPPED as_pid_1_of_an_empty_root: {reason}");

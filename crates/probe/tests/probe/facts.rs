@@ -28,7 +28,7 @@ fn programs_are_those_that_would_run() {
     let facts = facts(&mut probe, &["sleep", "no-such-program"], &[]);
     let [sleep, missing] = &facts.programs[..] else { panic!("{:?}", facts.programs) };
     let path = sleep.path.clone().unwrap();
-    // What Run makes of the same name, by the link of the running process to its file.
+    // What `Run` starts for the same name, according to the running process's link to its file.
     let (id, pid) = probe.begin(Command {
         environment: vec![("PATH".into(), weigh_protocol::COMMAND_PATH.into())],
         ..command(&["sleep", "60"])
@@ -45,7 +45,7 @@ fn programs_are_those_that_would_run() {
 fn the_c_library_is_the_one_that_is_loaded() {
     let mut probe = Driver::start();
     let programs = facts(&mut probe, &["/bin/cat"], &[]).programs;
-    // What the loader made of it.
+    // What the loader loaded.
     let maps = probe.output_of(shell("cat /proc/self/maps"));
     let loaded = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
     let library = loaded.into_iter().find(|path| {
@@ -60,7 +60,7 @@ fn the_c_library_is_the_one_that_is_loaded() {
 #[test]
 fn a_program_without_a_loader_is_static() {
     let directory = tempfile::tempdir().unwrap();
-    // A header of a 64-bit file without program headers, as static as can be.
+    // The header of a 64-bit file without program headers, which is certainly static.
     let mut header = vec![0u8; 64];
     header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     let path = executable(directory.path(), "static", &header);
@@ -77,7 +77,7 @@ fn scripts_bring_their_interpreters_along() {
     let directory = tempfile::tempdir().unwrap();
     let shell = executable(directory.path(), "a", b"#!/bin/sh\ntrue\n");
     let env = executable(directory.path(), "b", b"#!/usr/bin/env cat\n");
-    // An interpreter that is a script: the libc is that of the program at the end.
+    // An interpreter that is itself a script: the libc is that of the program at the end.
     let nested = executable(directory.path(), "c", format!("#!{shell} -e\n").as_bytes());
     let endless =
         executable(directory.path(), "d", format!("#!{}/d\n", directory.path().display()).as_bytes());
@@ -105,7 +105,7 @@ fn mounts_are_those_of_the_paths() {
     let paths: Vec<&str> = mounts.iter().map(|mount| mount.path.as_str()).collect();
     assert_eq!(paths, ["/proc", "/", "/proc/self"]);
     assert_eq!((mounts[0].kind.as_str(), mounts[2].kind.as_str()), ("proc", "proc"));
-    // The kernel's own merged list says the same of /proc.
+    // The kernel's own merged list agrees for /proc.
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let line = table.lines().rfind(|line| line.split(' ').nth(1) == Some("/proc")).unwrap();
     assert_eq!(mounts[0].options, line.split(' ').nth(3).unwrap());

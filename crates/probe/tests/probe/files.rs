@@ -39,7 +39,7 @@ fn files_go_in_and_come_out() {
     assert!(get(&mut probe, name, 3_000_000).unwrap() == content);
     let (reason, errno) = get(&mut probe, name, 2_999_999).unwrap_err();
     assert_eq!(errno, 27, "{reason}");
-    // A first part empties what was there.
+    // A first part empties the existing file.
     put(&mut probe, name, 0o600, true, b"short");
     assert_eq!(get(&mut probe, name, 100).unwrap(), b"short");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);

@@ -1,5 +1,5 @@
-//! The probe as a process, over pipes and a pseudo terminal. `WEIGH_PROBE` names another build to
-//! test, such as the product.
+//! Tests of the probe as a process, over pipes and a pseudo terminal. `WEIGH_PROBE` names another
+//! build to test, such as the release build.
 
 #![expect(clippy::unwrap_used, reason = "what these helpers unwrap is what the tests are about")]
 

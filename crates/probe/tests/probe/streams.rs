@@ -28,7 +28,7 @@ fn what_is_beyond_the_limit_is_counted_and_thrown_away() {
     assert_eq!((ended.output.len(), ended.end.output_bytes), (0, 6));
 }
 
-/// The host does not read: the command waits, the probe does not grow, and nothing is lost.
+/// If the host does not read, the command waits, the probe does not grow, and nothing is lost.
 #[test]
 fn a_slow_host_slows_the_command() {
     let mut probe = Driver::start();

@@ -1,4 +1,4 @@
-//! Cells: typed pieces, never a text that has to be taken apart again.
+//! Cells: typed pieces, never text that has to be parsed.
 
 use super::Tone;
 use crate::quantity::{Effect, Quantity};
@@ -26,11 +26,11 @@ impl Cell {
     }
 }
 
-/// What stands in a cell, piece by piece.
+/// The content of a cell, piece by piece.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
     pub(crate) pieces: Vec<Piece>,
-    /// What a page sorts it by, where that is no text.
+    /// The number by which a page sorts it; `None` to sort by its text.
     pub(crate) sort: Option<f64>,
 }
 
@@ -44,11 +44,11 @@ pub(crate) enum Piece {
     /// Numbers in square brackets.
     Brackets(Vec<Quantity>),
     Flag(Tone, String),
-    /// What has to be known of everything under this head; whether also where there is little room.
+    /// A note on everything under this heading, and whether it is shown even where room is short.
     Beside(String, bool),
-    /// A sign behind a name, for the terminal.
+    /// A sign after a name, for the terminal.
     Mark(char),
-    /// A remark; where it is an aside, a terminal without room for it gathers it below the rows.
+    /// A remark. If it is an aside, a terminal without room for it collects it below the rows.
     Remark {
         text: String,
         aside: bool,
@@ -57,7 +57,7 @@ pub(crate) enum Piece {
 }
 
 impl Entry {
-    /// Nothing.
+    /// An empty entry.
     pub fn nothing() -> Self {
         Self::default()
     }
@@ -112,14 +112,14 @@ impl Entry {
         Self { pieces: pieces.into_iter().filter(|piece| !empty(piece)).collect(), sort: None }
     }
 
-    /// With more behind it.
+    /// Appends a piece.
     pub(crate) fn then(mut self, piece: Piece) -> Self {
         self.pieces.push(piece);
         self
     }
 
-    /// In words, without what stands beside or in pictures; where numbers must not be parted from
-    /// their units, `join` says so.
+    /// The entry in words, without notes beside it, marks, remarks and bars. Use `join` where
+    /// numbers must stay together with their units.
     pub(crate) fn words(&self) -> String {
         let word = |piece: &Piece| match piece {
             Piece::Text(text) | Piece::Name(text) | Piece::Flag(_, text) => text.clone(),
@@ -142,7 +142,8 @@ impl Entry {
         self.remarks().map(|(text, _)| text).collect::<Vec<_>>().join("; ")
     }
 
-    /// What stands beside a heading: all of it, or what has to be known wherever it stands.
+    /// The notes beside a heading: all of them, or only those that are shown even where room is
+    /// short.
     pub(crate) fn beside(&self, all: bool) -> Option<String> {
         let beside: Vec<&str> = self
             .pieces
@@ -176,7 +177,7 @@ pub(crate) fn brackets(numbers: &[Quantity]) -> String {
     format!("[{}]", numbers.join(", "))
 }
 
-/// An interval to be drawn.
+/// An interval to draw.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bar {
     pub interval: Option<Interval>,

@@ -5,27 +5,27 @@ use super::{Audience, BarScale, Cell, Entry};
 /// Rows and columns.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    /// What it is of.
+    /// The subject of the table.
     pub caption: String,
-    /// How it is to be read.
+    /// How to read it.
     pub note: String,
     pub(crate) form: Form,
-    /// Whether the heading of its section is the caption already.
+    /// Whether the heading of the section already says what the caption says.
     pub(crate) titled: bool,
-    /// Of every row; the first holds names.
+    /// The columns of every row. The first holds names.
     pub columns: Vec<Column>,
-    /// What the lines in the cells are, where they hold several.
+    /// The lines of each cell, if cells hold several.
     pub(crate) stack: Vec<Column>,
-    /// A cell for each column.
+    /// The rows, with a cell for each column.
     pub rows: Vec<Row>,
-    /// What is said once below.
+    /// Lines that appear once, below the rows.
     pub(crate) below: Vec<String>,
     /// The scale of its bars.
     pub(crate) bars: Option<BarScale>,
 }
 
 impl Table {
-    /// A table that stands by itself.
+    /// A table with its own columns.
     pub fn new(caption: impl Into<String>, columns: Vec<Column>, rows: Vec<Row>) -> Self {
         Self { caption: caption.into(), columns, rows, ..Self::default() }
     }
@@ -34,14 +34,14 @@ impl Table {
 /// How a terminal shows a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// In columns of its own.
+    /// With column widths of its own.
     #[default]
     Alone,
-    /// In columns that all results share, so that the eye can run down the page.
+    /// With column widths that all results share, so that the eye can run down the page.
     Results,
     /// Like `Results`, without a head, below other tables, under a short caption.
     Further(String),
-    /// Like `Results`, without a head, right below the table before.
+    /// Like `Results`, without a head, directly below the table before.
     Next,
     /// A sentence for each row.
     Sentences,
@@ -53,7 +53,7 @@ pub struct Column {
     pub(crate) heading: Entry,
     pub(crate) align: Align,
     pub(crate) fit: Fit,
-    /// The line of a narrow terminal on which it stands.
+    /// The line that it is on, where a narrow terminal needs several lines for a row.
     pub(crate) line: usize,
     pub(crate) audience: Audience,
 }
@@ -92,29 +92,29 @@ impl Column {
     }
 }
 
-/// Where the text of a column stands.
+/// How the text of a column is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
-    /// Estimates end and intervals begin at the same place.
+    /// Aligned where estimates end and intervals begin.
     Effect,
 }
 
-/// What becomes of a column where a terminal is narrow.
+/// What happens to a column where a terminal is narrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fit {
     /// It stays.
     Always,
-    /// Its words are wrapped, down to so many columns.
+    /// Its words are wrapped, down to this width.
     Wrapped(usize),
-    /// It is listed below the rows, and has a column as soon as there is room.
+    /// It is listed below the rows, and becomes a column as soon as there is room.
     Soon,
-    /// Like `Soon`, but only where everything else leaves room.
+    /// Like `Soon`, but only if everything else leaves room.
     Late,
     /// Bars, as wide as there is room for.
     Bar,
-    /// It stands below its row, where it does not fit beside it.
+    /// It is placed below its row if it does not fit beside it.
     Remarks,
     /// On paper and on a page it is part of the column before.
     Joined,
@@ -123,9 +123,9 @@ pub(crate) enum Fit {
 /// A row.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// One for each column.
+    /// The cells, one for each column.
     pub cells: Vec<Cell>,
-    /// Whether it says that something is wrong.
+    /// Whether the row reports a fault.
     pub(crate) fault: bool,
 }
 

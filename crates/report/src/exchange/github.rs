@@ -1,5 +1,5 @@
-//! What github-action-benchmark reads as `customSmallerIsBetter` and `customBiggerIsBetter`: a list
-//! of names with a value and a unit. One file has one direction.
+//! The `customSmallerIsBetter` and `customBiggerIsBetter` formats of github-action-benchmark: a
+//! list of names with a value and a unit. A file holds metrics of one direction.
 
 use super::{benchmark, measured};
 use crate::quantity::Effect;

@@ -1,8 +1,8 @@
 //! The text format of Go's benchmarks, for benchstat: one line per value.
 //!
 //! The environment is a part of the name, `/environment=...`, which benchstat takes for a key:
-//! `benchstat -col /environment FILE`. A metric is a unit, the measurement unit being the last of
-//! its words between hyphens; a `Unit` line says which direction is better.
+//! `benchstat -col /environment FILE`. A metric is a unit whose name ends with the unit of
+//! measurement after a hyphen; a `Unit` line says which direction is better.
 
 use super::{measured, refuse_compared};
 use crate::text::shown_name;
@@ -50,7 +50,7 @@ fn unit(metric: &MetricSpec) -> (String, f64) {
 
 fn name(cell: &Cell) -> String {
     let name = format!("{}/environment={}", part(&cell.workload), part(&cell.environment));
-    // What follows a last hyphen and is a number would be read as GOMAXPROCS.
+    // A number after the last hyphen would be read as GOMAXPROCS.
     match name.rsplit_once('-') {
         Some((before, digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             format!("{before}_{digits}")
@@ -59,12 +59,12 @@ fn name(cell: &Cell) -> String {
     }
 }
 
-/// A part of a name, which a slash would end.
+/// A part of a name. A slash would end it.
 fn part(text: &str) -> String {
     word(text).replace('/', "_")
 }
 
-/// A field of a line, which a blank would end.
+/// A field of a line. Whitespace would end it.
 fn word(text: &str) -> String {
     shown_name(text).replace(char::is_whitespace, "_")
 }

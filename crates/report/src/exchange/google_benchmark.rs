@@ -1,11 +1,12 @@
-//! JSON of Google Benchmark: one object per value, as for a repetition. Its values are times.
+//! JSON of Google Benchmark: one object per value, as for a repetition. The format holds only
+//! times.
 
 use super::{measured, refuse_compared};
 use crate::text::shown_name;
 use crate::{Report, ReportError};
 use serde_json::{Value, json};
 
-/// Every value that is a time. `cpu_time`, which the format has and no value here has, is 0.
+/// Every value that is a time. The format requires `cpu_time`, which is not measured here: it is 0.
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     refuse_compared(report, "google-benchmark")?;
     let mut benchmarks: Vec<Value> = Vec::new();

@@ -1,5 +1,5 @@
-//! OpenMetrics text (version 1.0 of the specification), for a node exporter's directory of texts or
-//! for a gateway.
+//! OpenMetrics text (version 1.0 of the specification), for the node exporter's textfile directory
+//! or for a push gateway.
 
 use crate::text::shown_name;
 use crate::{Report, ReportError};
@@ -9,7 +9,7 @@ use weigh_stats::{Cell, Interval};
 /// A family of gauges: name, unit, help, and the value of a cell.
 type Family = (&'static str, &'static str, &'static str, fn(&Cell) -> Option<f64>);
 
-/// Values in base units have the unit as a label, because they differ by metric.
+/// Metrics differ in their base unit, so a label of each value holds it.
 const FAMILIES: [Family; 8] = [
     ("weigh_median", "", "Median of a metric, in the unit of the label.", |cell| Some(cell.summary?.median)),
     ("weigh_p05", "", "5 % quantile of a metric, in the unit of the label.", |cell| Some(cell.summary?.p05)),

@@ -7,16 +7,16 @@ use crate::quantity::plain_percent;
 /// Width of the drawing, in the units of its view box.
 const WIDTH: f64 = 240.0;
 
-/// More blocks than these fall on each other.
+/// With more blocks than this, dots overlap.
 const MANY_BLOCKS: usize = 200;
 
-/// The place of a fraction on the drawing; beyond the scale, its edge.
+/// The x coordinate of a fraction, clamped to the edges of the drawing.
 fn place(fraction: f64, reach: f64) -> f64 {
     let x = WIDTH / 2.0 * (1.0 + (fraction / reach).clamp(-1.0, 1.0));
     (x * 10.0).round() / 10.0
 }
 
-/// A dot per block; of very many blocks, one dot for those that would fall on each other.
+/// One dot per block. With very many blocks, overlapping dots are merged.
 fn dots(bar: &Bar, reach: f64) -> String {
     let mut places: Vec<f64> = bar.blocks.iter().map(|effect| place(*effect, reach)).collect();
     if places.len() > MANY_BLOCKS {
@@ -51,7 +51,7 @@ pub(super) fn write(page: &mut Markup, bars: BarScale, bar: &Bar) {
     let attributes =
         [("class", Some(class)), ("viewBox", Some(&view)), ("role", Some("img")), ("aria-label", Some(&alt))];
     page.element("svg", &attributes, |page| {
-        // The margin is symmetric on the scale of logarithms.
+        // The margin is symmetric on a logarithmic scale.
         let (from, to) = (place(-margin / (1.0 + margin), reach), place(margin, reach));
         let width = ((to - from) * 10.0).round() / 10.0;
         page.own(&format!("<rect class=\"band\" x=\"{from}\" y=\"0\" width=\"{width}\" height=\"24\"/>"));

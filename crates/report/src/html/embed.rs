@@ -1,4 +1,4 @@
-//! What stands inside of script elements, and the policy that lets exactly that run.
+//! The content of script elements, and the policy that lets exactly that run.
 
 use crate::ReportError;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -14,20 +14,21 @@ pub(crate) static SCRIPT: LazyLock<String> =
 pub(crate) static STYLE: LazyLock<String> =
     LazyLock::new(|| unpack(include_bytes!(concat!(env!("OUT_DIR"), "/page.css.xz"))));
 
-/// The plotting library as a page has it, packed by gzip and spelled in base64; the script of the
-/// page unpacks it when the first plot comes into sight.
+/// The plotting library, compressed with gzip and encoded in base64. The script of the page unpacks
+/// it when the first plot scrolls into view.
 pub(crate) static LIBRARY: LazyLock<String> =
     LazyLock::new(|| BASE64_STANDARD.encode(include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"))));
 
-/// A text as the build script packed it, by xz: a quarter smaller than what browsers unpack.
+/// Unpacks a text that the build script compressed with xz, which is a quarter smaller than the
+/// formats that browsers unpack.
 fn unpack(packed: &[u8]) -> String {
     let mut text = String::new();
     XzDecoder::new(packed).read_to_string(&mut text).expect("the build script packed the text");
     text
 }
 
-/// Nothing is fetched, nothing runs but the two scripts that are known by their digests, whatever a
-/// name or an output contains.
+/// The policy of a page: nothing is fetched, and only the two scripts with these digests run,
+/// whatever a name or an output contains.
 pub(crate) const POLICY: &str = concat!(
     "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; script-src '",
     include_str!(concat!(env!("OUT_DIR"), "/page.js.sha256")),
@@ -36,14 +37,14 @@ pub(crate) const POLICY: &str = concat!(
     "'"
 );
 
-/// Data as JSON for a script element: nothing in it can end the element or begin a comment there,
-/// and no line break that scripts know but JSON does not is left.
+/// Data as JSON for a script element: nothing in it can end the element or begin a comment, and it
+/// has no line break that scripts know but JSON does not.
 pub(crate) fn data(value: &impl Serialize) -> Result<String, ReportError> {
     let json = serde_json::to_string(value)?;
     let mut out = String::with_capacity(json.len() + json.len() / 64);
     for c in json.chars() {
         match c {
-            // These only occur inside of strings, where an escape means the same.
+            // These occur only inside strings, where an escape means the same.
             '<' => out.push_str("\\u003c"),
             '>' => out.push_str("\\u003e"),
             '&' => out.push_str("\\u0026"),

@@ -1,8 +1,8 @@
-//! The page of a run that goes on, as the run's own server gives it to a browser.
+//! The page of a run in progress, as the run's own server sends it to a browser.
 //!
-//! It is the page of the file with a line that says how far the run is, a label, and a second
-//! script, which asks for `state` and loads the page again when there is a newer one. Its policy
-//! lets that one script run too, and lets it ask where the page came from.
+//! It is the page of the file with a progress line, a label, and a second script, which polls
+//! `state` and reloads the page when there is a newer one. Its policy also lets that script run and
+//! lets it connect to the server that the page came from.
 
 use super::embed;
 use super::markup::Markup;
@@ -10,21 +10,22 @@ use crate::Report;
 use crate::notes::Label;
 use weigh_stats::WarningKind;
 
-/// The script that keeps the page new.
+/// The script that keeps the page up to date.
 pub(super) const SCRIPT: &str = include_str!("../../templates/live.js");
 
-/// What the page of a run that goes on says beside the report.
+/// What the page of a run in progress shows besides the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LivePage {
-    /// Number of the page in its run, from 1. The script compares it with that of `state`.
+    /// The number of the page within its run, from 1. The script compares it with the one in
+    /// `state`.
     pub version: u64,
-    /// When it was made, UTC, for people.
+    /// The time at which it was made, UTC, for people.
     pub made: String,
-    /// Whether the run has ended: then there is no newer page.
+    /// Whether the run has ended, so that there will be no newer page.
     pub ended: bool,
 }
 
-/// What the page shows of a run that goes on.
+/// The progress of the run, as the page shows it.
 #[derive(Debug)]
 pub(crate) struct LiveView {
     version: u64,
@@ -44,24 +45,24 @@ impl LivePage {
                 format!("The run has ended; this page is its report, made at {made} UTC, and stays as it is.")
             }
             false => format!(
-                "Going on: {}. This page was made at {made} UTC; a newer one takes its place when there is one.",
+                "In progress: {}. This page was made at {made} UTC; a newer one takes its place when there is one.",
                 blocks(report)
             ),
         }
     }
 
-    /// What has to be known first of a run that goes on.
+    /// The label that warns that the run is still in progress.
     pub(crate) fn label(&self, report: &Report) -> Option<Label> {
         let meaning = format!(
-            "{} are done, and this is what they say so far. Every number and verdict may still change, and the run ends by its plan, not by \
-             them",
+            "{} are done, and this is what they say so far. Every number and verdict may still change, and the run ends as planned, \
+             whatever they say",
             blocks(report)
         );
         (!self.ended).then(|| Label { word: "GOING ON".into(), meaning })
     }
 }
 
-/// Writes how far the run is.
+/// Writes the progress of the run.
 pub(super) fn line(page: &mut Markup, live: &LiveView) {
     let version = live.version.to_string();
     let attributes = [
@@ -82,15 +83,15 @@ fn blocks(report: &Report) -> String {
     }
 }
 
-/// The report without the advice to go on with a run that goes on.
+/// The report without the advice to resume a run that is still in progress.
 pub(crate) fn without_advice(report: &Report) -> Report {
     let mut report = report.clone();
     report.analysis.warnings.retain(|warning| !matches!(warning.kind, WarningKind::RunIncomplete { .. }));
     report
 }
 
-/// The page's policy, with one script more, and with the right to ask the server that the page came
-/// from.
+/// The page's policy, with one more script, and with permission to connect to the server that the
+/// page came from.
 pub(super) fn policy() -> String {
     const DIGEST: &str = include_str!(concat!(env!("OUT_DIR"), "/live.js.sha256"));
     format!("{} '{DIGEST}'; connect-src 'self'", embed::POLICY)

@@ -1,7 +1,7 @@
-//! Elements of a page. Whatever is written as text or as the value of an attribute is escaped here,
-//! so that nothing from outside becomes markup.
+//! Elements of a page. All text and all attribute values are escaped here, so that nothing from
+//! outside becomes markup.
 
-/// The text of a page, as far as it is written.
+/// The text of a page that has been written so far.
 #[derive(Debug, Default)]
 pub(super) struct Markup {
     out: String,
@@ -47,22 +47,22 @@ impl Markup {
         self.element(tag, &[("class", class)], |markup| markup.text(text));
     }
 
-    /// A text of any origin and length: harmless, cut, escaped.
+    /// Writes text of any origin and length: control characters spelled out, cut, escaped.
     pub(super) fn text(&mut self, text: &str) {
         self.out.push_str(&escape(&crate::text::shown(text)));
     }
 
-    /// Numbers, with minus signs as they are set.
+    /// Writes numbers with typographic minus signs.
     pub(super) fn number(&mut self, text: &str) {
         self.text(&typeset(text));
     }
 
-    /// Lines of any origin, whole.
+    /// Writes lines of any origin, uncut.
     pub(super) fn lines(&mut self, text: &str) {
         self.out.push_str(&escape(text));
     }
 
-    /// What this crate wrote: scripts, styles, drawings.
+    /// Writes markup that this crate made: scripts, styles, drawings.
     pub(super) fn own(&mut self, markup: &str) {
         self.out.push_str(markup);
     }
@@ -88,7 +88,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Minus signs of numbers as they are set.
+/// Replaces hyphens before numbers by typographic minus signs.
 pub(super) fn typeset(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';

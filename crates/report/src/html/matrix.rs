@@ -1,10 +1,9 @@
-//! A matrix as a table of coloured cells. The sign says the same as the colour, and words for
-//! readers who hear the page say the same as the sign.
+//! A matrix as a table of coloured cells. The sign repeats what the colour says, and hidden words
+//! for screen readers repeat what the sign says.
 
 use super::Markup;
 use crate::matrix::{Content, Matrix, MatrixCell};
 
-/// Writes a matrix.
 pub(super) fn write(page: &mut Markup, matrix: &Matrix) {
     page.own("<div class=\"scroll\">");
     page.element("table", &[("class", Some("matrix"))], |page| {

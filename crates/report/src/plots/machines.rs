@@ -1,5 +1,5 @@
-//! The forest plot of a pool: a table for each cell, a row for each machine and for what holds over
-//! them.
+//! The forest plot of a pool: a table for each cell, with a row for each machine and one for the
+//! result over all of them.
 
 use super::{Plots, RowPlot, TablePlot, rounded};
 use crate::document::Tone;
@@ -9,8 +9,8 @@ use crate::text::shown_name;
 use weigh_stats::{Interval, PooledCell, Scope};
 
 impl Plots {
-    /// The plots of a pool. The baseline is the first of what rows name by number, because the axis
-    /// names it.
+    /// The plots of a pool. The baseline is the first name that rows refer to by index, because the
+    /// axis names it.
     pub(crate) fn of_machines(report: &PooledReport) -> Self {
         let pooled = &report.pooled;
         let average = match pooled.scope {

@@ -7,16 +7,16 @@ use crate::results;
 use crate::text::shown_name;
 use weigh_stats::LatencySummary;
 
-/// Shares of latencies that are slower, and how the quantiles are called.
+/// Shares of slower requests, and the names of the corresponding quantiles.
 const QUANTILES: [(f64, &str); 4] = [(0.5, "p50"), (0.1, "p90"), (0.01, "p99"), (0.001, "p99.9")];
 
-/// Columns of numbers behind a name.
+/// A column for the environment, then columns of numbers.
 fn columns(names: &[&str]) -> Vec<Column> {
     let numbers = names.iter().map(|name| Column::number(*name));
     [Column::text("environment")].into_iter().chain(numbers).collect()
 }
 
-/// The distribution of a metric over blocks, and every block; nothing where there are none.
+/// The distribution of a metric over blocks, and every block; empty if there are none.
 pub(crate) fn distribution(table: &results::Table, plot: &TablePlot) -> Vec<Block> {
     let scale = super::scale(table);
     let measured: Vec<(&results::Row, &RowPlot)> = table
@@ -51,7 +51,8 @@ pub(crate) fn distribution(table: &results::Table, plot: &TablePlot) -> Vec<Bloc
     [Block::table(numbers)].into_iter().chain(every.map(Block::Values)).collect()
 }
 
-/// Every value after the number of its block where that does not follow from the one before.
+/// Every value. A value has the number of its block before it if that does not follow the one
+/// before.
 fn values(plot: &RowPlot) -> String {
     let mut text = String::with_capacity(plot.values.len() * 8);
     let mut next = 0;
@@ -68,7 +69,6 @@ fn values(plot: &RowPlot) -> String {
     text
 }
 
-/// The latencies of a workload.
 pub(crate) fn latencies(plot: &LatencyPlot) -> Table {
     let kind = if plot.closed { "closed loop" } else { "open loop" };
     let row = |summary: &LatencySummary| {

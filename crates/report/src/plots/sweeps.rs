@@ -1,5 +1,4 @@
-//! Workloads that differ in one parameter alone: what an environment costs against load, or against
-//! size.
+//! Workloads that differ in one parameter only: the cost of an environment against load or size.
 
 use super::{Names, rounded, scale};
 use crate::document::{Entry, Piece};
@@ -11,18 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{WorkloadKey, parse_bytes};
 use weigh_stats::Cell;
 
-/// Metrics of a workload that are drawn against a parameter, the judged ones first.
+/// The most metrics of a workload that are drawn against a parameter, the judged ones first.
 const MOST_METRICS: usize = 6;
 
 /// One parameter of one workload, swept.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sweep {
-    /// The workload, with the parameters that stay.
+    /// The workload, with the parameters that do not change.
     pub workload: String,
     pub parameter: String,
-    /// Value of the parameter as it was given.
+    /// The values of the parameter, as they were given.
     pub at: Vec<String>,
-    /// As a number, rising.
+    /// The values as numbers, ascending.
     x: Vec<f64>,
     pub metrics: Vec<SweptMetric>,
 }
@@ -33,10 +32,10 @@ pub(crate) struct SweptMetric {
     pub name: String,
     pub unit: String,
     pub direction: String,
-    /// Environment, then for each value of the parameter the median, 5 % and 95 % quantile over
-    /// blocks.
+    /// The environment, then for each value of the parameter the median, the 5 % and the 95 %
+    /// quantile over blocks.
     pub rows: Vec<(usize, Vec<Option<[f64; 3]>>)>,
-    /// The same for the table: environment, then the median and its n.
+    /// The same for the table: the environment, then the medians with their n.
     #[serde(skip)]
     pub entries: Vec<(String, Vec<Entry>)>,
 }
@@ -47,12 +46,12 @@ fn key(group: &Group) -> WorkloadKey {
     first.map(|row| row.cell.key.clone()).unwrap_or_default()
 }
 
-/// A parameter as a number: `10`, `0.5`, `64MiB`.
+/// Parses a parameter as a number: `10`, `0.5`, `64MiB`.
 fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().or_else(|| parse_bytes(text).ok().map(|bytes| bytes as f64))
 }
 
-/// Every sweep of the report, in its order.
+/// Every sweep of the report, in the report's order.
 pub(crate) fn find(groups: &[Group], names: &Names) -> Vec<Sweep> {
     let known: Vec<(&Group, WorkloadKey)> = groups.iter().map(|group| (group, key(group))).collect();
     let mut done: BTreeSet<(String, String, BTreeMap<String, String>)> = BTreeSet::new();
@@ -86,7 +85,7 @@ pub(crate) fn find(groups: &[Group], names: &Names) -> Vec<Sweep> {
 }
 
 fn sweep(group: &Group, parameter: &str, points: &[(f64, &Group, &String)], names: &Names) -> Sweep {
-    // Throughput is judged and latency often is not: against load both are asked for.
+    // Throughput is judged and latency often is not, but readers want both against load.
     let swept = group.tables().take(MOST_METRICS);
     let metrics = swept.map(|table| metric(table, points, names)).collect();
     let workload = points.first().map_or(group, |(_, first, _)| first);

@@ -1,4 +1,4 @@
-//! Start-up, stamp after stamp.
+//! Plots of start-up, stamp by stamp.
 
 use super::{Names, rounded};
 use crate::document::Entry;
@@ -9,8 +9,7 @@ use crate::text::shown_name;
 use serde::Serialize;
 use weigh_model::{Unit, stamps};
 
-/// The stamps of a start in the order in which they follow, and what has happened when each is
-/// taken.
+/// The stamps of a start in order, and what has happened when each is taken.
 const STAMPS: [(&str, &str); 4] = [
     (stamps::CODE, "guest code runs"),
     (stamps::INIT, "guest is initialised"),
@@ -18,7 +17,7 @@ const STAMPS: [(&str, &str); 4] = [
     (stamps::RESPONSE, "first response"),
 ];
 
-/// The parts of a machine's coming up, each a duration.
+/// The parts of a machine's boot, each a duration.
 const PARTS: [(&str, &str); 4] = [
     (stamps::BOOT_VMM, "monitor lets the machine go"),
     (stamps::BOOT_FIRMWARE, "kernel's clock starts"),
@@ -26,15 +25,16 @@ const PARTS: [(&str, &str); 4] = [
     (stamps::BOOT_USER, "guest is initialised"),
 ];
 
-/// How the environments come up.
+/// The start-up of all environments for one workload.
 #[derive(Debug, Serialize)]
 pub(crate) struct Waterfall {
     pub workload: String,
-    /// Whether it is of the parts of machines.
+    /// Whether it shows the parts of a machine's boot.
     pub boot: bool,
     pub unit: String,
     pub steps: Vec<&'static str>,
-    /// Environment, then when each step was reached, median over blocks; null where it cannot be.
+    /// The environment, then the time at which each step was reached, median over blocks; null if a
+    /// step does not apply.
     pub rows: Vec<(usize, Vec<Option<f64>>)>,
     #[serde(skip)]
     pub entries: Vec<(String, Vec<Entry>)>,

@@ -1,4 +1,4 @@
-//! What the same work costs on each kind of machine: price-performance.
+//! The price of the same work on each kind of machine: price-performance.
 
 use super::PooledReport;
 use super::document::bar;
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use weigh_model::{Better, Unit};
 use weigh_stats::{WorkCost, work_costs};
 
-/// The costs of a report; none where it has no prices.
+/// The costs of a report; empty if it has no prices.
 pub(super) fn of(report: &PooledReport) -> Vec<WorkCost> {
     work_costs(&report.pooled, &report.prices)
 }
 
-/// A table for each metric of each workload, with a figure where there are kinds to compare.
+/// A table for each metric of each workload, with a figure if there are several kinds to compare.
 pub(super) fn section(report: &PooledReport, plots: &mut Plots) -> Section {
     let costs = of(report);
     let mut section = Section::new("Price and performance").id("prices");
@@ -45,7 +45,7 @@ pub(super) fn section(report: &PooledReport, plots: &mut Plots) -> Section {
     section
 }
 
-/// What a unit of the price buys: iterations, or what the rate counts.
+/// What a unit of the price buys: iterations, or whatever the rate counts.
 fn bought(cost: &WorkCost) -> String {
     match cost.metric.better {
         Better::Lower => "iterations".into(),
@@ -57,15 +57,15 @@ fn caption(cost: &WorkCost) -> String {
     format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name))
 }
 
-/// How numbers of work are shown, whatever is counted, with the prefix that they share.
+/// The number format for amounts of work, whatever they count, with their common prefix.
 fn scale(work: impl Iterator<Item = f64>) -> (Scale, String) {
     let scale = Scale::new(&Unit::normalise("op/s").0, work, None);
     let prefix = scale.symbol().trim_end_matches("op/s").to_string();
     (scale, if prefix.is_empty() { prefix } else { prefix + " " })
 }
 
-/// What one unit of the price buys on each kind, against the price of an hour: a line is level where
-/// dearer machines do as much for the money.
+/// What one unit of the price buys on each kind, against the price of an hour: a line is level if
+/// more expensive machines do the same amount of work for the money.
 fn chart(report: &PooledReport, costs: &[&WorkCost]) -> Chart {
     let price = |cost: &WorkCost| report.prices[cost.group];
     let (scale, prefix) = scale(costs.iter().map(|cost| cost.work));
@@ -126,7 +126,7 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
         ])
     };
     let mut rows: Vec<&&WorkCost> = costs.iter().collect();
-    // Of each environment the kinds stand below each other.
+    // Group the rows by environment, so that its kinds follow each other.
     let environments = distinct(costs.iter().map(|cost| cost.environment.as_str()));
     let place = |cost: &WorkCost| environments.iter().position(|one| *one == cost.environment);
     rows.sort_by_key(|cost| (place(cost), cost.group));

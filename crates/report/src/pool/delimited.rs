@@ -1,5 +1,5 @@
-//! A pool as CSV: a row for each cell over machines, then one for each of its machines; where there are
-//! prices, at last a row for what the work costs in each environment of each kind.
+//! A pool as CSV: a row for each cell over machines, followed by one for each of its machines. If
+//! there are prices, the last rows are the cost of the work in each environment of each kind.
 
 use super::{PooledReport, costs, words};
 use crate::ReportError;
@@ -16,7 +16,6 @@ const HEADER: &str = "\
     price_per_hour work_per_price work_low work_high cost_against_first_mean cost_against_first_low \
     cost_against_first_high";
 
-/// The pool as CSV.
 pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
     let rows = report.pooled.cells.iter().flat_map(|cell| {
         let machines = cell.machines.iter().map(|machine| of_machine(report, cell, machine));
@@ -26,7 +25,7 @@ pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
     write(HEADER, rows.chain(costs))
 }
 
-/// What both kinds of rows have.
+/// The fields that both kinds of rows have.
 fn subject(report: &PooledReport, cell: &PooledCell) -> Record {
     let better = serde_json::to_value(cell.metric.better).ok();
     Record::from([

@@ -1,4 +1,4 @@
-//! A pool as a document: what holds over machines, how groups differ, machine by machine.
+//! A pool as a document: the results over machines, how groups differ, machine by machine.
 
 use super::words::{self, direction, machines};
 use super::{PooledMachine, PooledReport, costs};
@@ -17,17 +17,18 @@ use crate::text::{harmless, join, shown_name};
 use weigh_model::Better;
 use weigh_stats::{GroupDifference, Interval, MachineEffect, PooledCell, Scope, Verdict};
 
-/// Machines of a cell that have a row. Of more, those with the least and with the largest effects
-/// have one: the others lie between them, and the formats for programs have them all.
+/// The most machines of a cell that have a row. If there are more, those with the smallest and the
+/// largest effects have one: the others lie between them, and the formats for programs have them
+/// all.
 const MOST_MACHINES: usize = 100;
 
-/// Effects of machines that the figure of a page can hold.
+/// The most effects of machines that the figure of a page can hold.
 const MOST_DRAWN: usize = 400;
 
-/// Warnings that the brief form shows.
+/// The number of warnings that the brief form shows.
 const WARNINGS: usize = 3;
 
-/// The document; a brief one where it is not `whole`.
+/// The document of a pool; the brief form unless `whole`.
 pub(super) fn document(report: &PooledReport, whole: bool) -> Document {
     let bars = scale(report);
     let mut document = Document::new(&report.title);
@@ -64,7 +65,7 @@ fn head(report: &PooledReport) -> Section {
     Section::untitled(SectionKind::Head).with(Audience::ALL, Block::faint(parts))
 }
 
-/// What has to be known before any number.
+/// What a reader has to know before any number.
 fn labels(report: &PooledReport) -> Section {
     let mut items = Vec::new();
     let mut add = |word: &str, meaning: String| items.push(Item::new(word, vec![meaning]));
@@ -102,7 +103,7 @@ fn labels(report: &PooledReport) -> Section {
     Section::untitled(SectionKind::Labels).with(Audience::ALL, Block::list(ListKind::Labels, items))
 }
 
-/// The common scale of the bars: that of the effects over machines.
+/// The common scale of the bars, which the effects over machines determine.
 fn scale(report: &PooledReport) -> BarScale {
     let judged = report.pooled.cells.iter().filter(|cell| cell.is_in_family());
     let shown = judged.flat_map(|cell| cell.overhead.into_iter().chain(cell.prediction));
@@ -209,7 +210,7 @@ fn result_row(cell: &PooledCell, scale: &Scale, bars: BarScale) -> Row {
     Row::new(before.into_iter().chain(another).chain(after))
 }
 
-/// The ends of an interval that stands for itself.
+/// The ends of an interval without an estimate.
 fn ends(interval: Interval) -> Entry {
     let Effect { low, high, .. } = Effect::from(interval);
     Entry { sort: Some(low.value), ..Entry::of(vec![Piece::Brackets(vec![low, high])]) }
@@ -240,7 +241,7 @@ pub(super) fn bar(name: &str, interval: Option<Interval>, tone: Tone, bars: BarS
     Bar { interval, tone, alt, ..Bar::default() }
 }
 
-/// How groups differ from the first; in the brief form, in primary metrics.
+/// How groups differ from the first. The brief form has only primary metrics.
 fn differences(report: &PooledReport, whole: bool) -> Section {
     let section = Section::new("Between groups");
     let pooled = &report.pooled;
@@ -272,7 +273,7 @@ fn differences(report: &PooledReport, whole: bool) -> Section {
     section.with(Audience::ALL, Block::table(table))
 }
 
-/// What else there is to say in the brief form, a line each.
+/// The other lines of the brief form.
 fn lines(report: &PooledReport) -> Section {
     let judged: Vec<&PooledCell> = report.pooled.cells.iter().filter(|cell| cell.is_in_family()).collect();
     let rates = judged.iter().any(|cell| cell.metric.better == Better::Higher);
@@ -282,7 +283,7 @@ fn lines(report: &PooledReport) -> Section {
     let units = words::units(report.pooled.scope);
     let decides = match nearest {
         Some(number) => format!("about {} {units} would decide the nearest", crate::rows::two_digits(number)),
-        None => format!("no practical number of {units} would decide one"),
+        None => format!("no practical number of {units} would decide any"),
     };
     let open = (!open.is_empty())
         .then(|| ("open", format!("{} of {} not decided; {decides}", open.len(), judged.len())));
@@ -391,7 +392,7 @@ fn forest(report: &PooledReport, cell: &PooledCell, bars: BarScale) -> Table {
     }
 }
 
-/// The machines that have a row, and what is said of the others.
+/// The machines that have a row, and a sentence about the others.
 fn shown_machines(cell: &PooledCell) -> (Vec<&MachineEffect>, Option<String>) {
     let mut machines: Vec<&MachineEffect> = cell.machines.iter().collect();
     let hidden = machines.len().saturating_sub(MOST_MACHINES);
@@ -436,7 +437,7 @@ fn spread_words(cell: &PooledCell) -> Option<String> {
     ))
 }
 
-/// What is known of every machine.
+/// The facts about every machine.
 fn all_machines(report: &PooledReport) -> Section {
     let grouped = report.by.is_some();
     let heads = ["CPU model", "CPUs", "memory", "kernel", "operating system", "runs", "identity"];
@@ -470,7 +471,7 @@ fn all_machines(report: &PooledReport) -> Section {
     Section::new("Machines").id("machines").with(Audience::ALL, Block::table(table))
 }
 
-/// How the tables are to be read.
+/// How to read the tables.
 fn reading(report: &PooledReport) -> Section {
     let pooled = &report.pooled;
     let margin = plain_percent(pooled.margin);

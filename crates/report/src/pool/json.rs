@@ -1,4 +1,4 @@
-//! A pool for programs: every number as it is.
+//! A pool for programs: numbers are not rounded.
 
 use super::{PooledMachine, PooledReport, costs, words};
 use crate::ReportError;

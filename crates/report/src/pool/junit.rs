@@ -1,5 +1,5 @@
-//! A pool as JUnit's XML: a suite for each workload of each group, a test case for each comparison
-//! that gets a verdict. What a case fails for is as in a run's.
+//! A pool as JUnit XML: a suite for each workload of each group, a test case for each comparison
+//! that gets a verdict. Cases fail for the same reasons as those of a run.
 
 use super::{PooledReport, words};
 use crate::group::grouped;
@@ -8,7 +8,6 @@ use crate::quantity::Effect;
 use crate::{Gate, ReportError};
 use weigh_stats::{GateOutcome, PooledCell, Verdict, gate_pooled};
 
-/// The pool as JUnit's XML.
 pub(super) fn render(report: &PooledReport, gate: Option<Gate>) -> Result<String, ReportError> {
     let gated =
         gate.map(|gate| (gate, gate_pooled(&report.pooled, gate.percent / 100.0, gate.undecided_fails)));
@@ -67,6 +66,6 @@ fn case(cell: &PooledCell, gate: Option<(Gate, GateOutcome)>) -> Case {
         name: name(&cell.environment),
         outcome,
         said,
-        withstands: false,
+        tolerates_failures: false,
     }
 }

@@ -8,20 +8,20 @@ use crate::text::{harmless, join};
 use weigh_model::Better;
 use weigh_stats::{Flag, PooledCell, Scope, Verdict};
 
-/// Machines that are named where several lack a value.
+/// The number of machines named if several lack a value.
 const NAMED: usize = 3;
 
-/// The name of the group of a cell, where there are groups.
+/// The name of the group of a cell, if there are groups.
 pub(super) fn group_of<'a>(report: &'a PooledReport, cell: &PooledCell) -> Option<&'a str> {
     report.by.as_ref().and_then(|_| report.pooled.groups.get(cell.group)).map(|group| group.name.as_str())
 }
 
-/// A number of machines.
+/// A number of machines, in words.
 pub(super) fn machines(count: usize) -> String {
     format!("{count} machine{}", if count == 1 { "" } else { "s" })
 }
 
-/// Which way is better.
+/// Which direction is better.
 pub(super) fn direction(better: Better) -> &'static str {
     match better {
         Better::Higher => "higher is better",
@@ -29,8 +29,8 @@ pub(super) fn direction(better: Better) -> &'static str {
     }
 }
 
-/// What is concluded of machines of this kind on average, or why nothing is; empty for descriptive
-/// metrics.
+/// The conclusion about machines of this kind on average, or why there is none; empty for
+/// descriptive metrics.
 pub(super) fn verdict(cell: &PooledCell) -> String {
     if let Some(bound) = cell.bound {
         return format!("{} {}", join("no difference found;"), join(&format!("within {}", magnitude(bound))));
@@ -61,7 +61,7 @@ pub(super) fn why_no_verdict(cell: &PooledCell) -> String {
     }
 }
 
-/// How many units in all would decide an open cell, and what the units are.
+/// The total number of units that would decide an open cell, and the name of the unit.
 pub(super) fn to_decide(cell: &PooledCell) -> (Option<u32>, &'static str) {
     match cell.scope() {
         Scope::LikeThese => (cell.machines_to_decide, units(Scope::LikeThese)),
@@ -69,7 +69,7 @@ pub(super) fn to_decide(cell: &PooledCell) -> (Option<u32>, &'static str) {
     }
 }
 
-/// What intervals are about, for programs.
+/// What the intervals are about, for programs.
 pub(super) fn scope(scope: Scope) -> &'static str {
     match scope {
         Scope::LikeThese => "machines-like-these",
@@ -77,7 +77,7 @@ pub(super) fn scope(scope: Scope) -> &'static str {
     }
 }
 
-/// What there have to be more of for an interval to become narrower.
+/// The unit that more are needed of to narrow an interval.
 pub(super) fn units(scope: Scope) -> &'static str {
     match scope {
         Scope::LikeThese => "machines",
@@ -105,10 +105,10 @@ fn lacking(cell: &PooledCell) -> String {
     format!("{} of {} without a value: {}{more}", cell.lacking.len(), machines(all), named.join(", "))
 }
 
-/// What has to be known beside the numbers of a cell.
+/// What a reader has to know besides the numbers of a cell.
 pub(super) fn remarks(cell: &PooledCell) -> Vec<String> {
     let all = cell.machines.len() + cell.lacking.len();
-    // What is said otherwise, or of all cells alike.
+    // Flags that are reported elsewhere, or that apply to all cells alike.
     const SAID: [Flag; 5] = [Flag::Failed, Flag::NotMeasured, Flag::Absent, Flag::Exploratory, Flag::Control];
     let flags = cell.flags.iter().filter(|(flag, _)| !SAID.contains(flag));
     let mut remarks: Vec<String> = flags

@@ -1,4 +1,4 @@
-//! What a run was made of: its environments, its plan, its host.
+//! The facts of a run: its environments, its plan, its host.
 
 use super::UNEQUAL;
 use crate::differences::{self, Difference, readable_fact, sentences};
@@ -7,7 +7,7 @@ use crate::quantity::plain_percent;
 use crate::{Report, circumstances};
 use weigh_model::format_bytes;
 
-/// What each environment is, and in what it differs from the baseline.
+/// The facts of each environment, and its differences from the baseline.
 pub(super) fn environments(report: &Report) -> Section {
     let found = differences::differences(report);
     let item = |environment: &crate::EnvironmentFacts, short: bool| {

@@ -1,5 +1,5 @@
-//! How the comparison of two overheads is written: a grade that says HOLDS of a claim says AGREES
-//! of two overheads.
+//! Serialisation of the comparison of two overheads: the grade that is HOLDS for a claim is AGREES
+//! for two overheads.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weigh_stats::Grade;
@@ -15,7 +15,6 @@ enum Agreement {
     },
 }
 
-/// Writes the grade of a comparison.
 pub(super) fn serialize<S: Serializer>(grade: &Option<Grade>, serializer: S) -> Result<S::Ok, S::Error> {
     let agreement = grade.map(|grade| match grade {
         Grade::Holds => Agreement::Agrees,
@@ -25,7 +24,6 @@ pub(super) fn serialize<S: Serializer>(grade: &Option<Grade>, serializer: S) -> 
     agreement.serialize(serializer)
 }
 
-/// Reads the grade of a comparison.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Grade>, D::Error> {
     let agreement = Option::<Agreement>::deserialize(deserializer)?;
     Ok(agreement.map(|agreement| match agreement {

@@ -1,5 +1,5 @@
-//! What the figures of a study are drawn from: bare numbers and words, and never a layout. The
-//! script of the page knows how a figure looks.
+//! The data of the figures of a study: plain numbers and words, without layout. The script of the
+//! page knows how a figure looks.
 
 use crate::document::{PlotKind, Tone};
 use crate::group::grouped;
@@ -13,31 +13,31 @@ use serde::Serialize;
 pub(crate) struct Chart {
     #[serde(skip)]
     pub kind: PlotKind,
-    /// What is drawn, for those who do not see it.
+    /// A description of the drawing, for readers who do not see it.
     #[serde(skip)]
     pub form: &'static str,
-    /// What the figure is of, for its caption.
+    /// The subject of the figure, for its caption.
     #[serde(skip)]
     pub title: String,
     /// Title of the vertical axis.
     pub what: String,
     /// Title of the horizontal axis.
     pub across: String,
-    /// Whether the places across are the points of a sweep.
+    /// Whether the places on the horizontal axis are the points of a sweep.
     pub swept: bool,
-    /// Places of an axis of words.
+    /// Places and labels of an axis of words.
     pub ticks: Vec<(f64, String)>,
     pub series: Vec<Series>,
 }
 
-/// A platform.
+/// The marks of a platform.
 #[derive(Debug, Serialize)]
 pub(crate) struct Series {
     pub arm: usize,
     pub name: String,
-    /// What was published.
+    /// The published numbers.
     pub there: Vec<Mark>,
-    /// What was measured.
+    /// The measured numbers.
     pub here: Vec<Mark>,
 }
 
@@ -68,14 +68,14 @@ impl Chart {
         Self { kind, form, title, what, across, swept: false, ticks: Vec::new(), series }
     }
 
-    /// How many points are published and measured.
+    /// The number of published and of measured points.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let count = |of: fn(&Series) -> &Vec<Mark>| self.series.iter().map(|series| of(series).len()).sum();
         (count(|series| &series.there), count(|series| &series.here))
     }
 }
 
-/// The figures of a view; none of a table.
+/// The figures of a view; empty for a table.
 pub(crate) fn of_view(experiment: &ExperimentReport, view: &ViewReport) -> Vec<Chart> {
     let charts: Vec<Chart> = match view.form {
         ViewForm::Table => Vec::new(),
@@ -93,18 +93,18 @@ pub(crate) fn of_view(experiment: &ExperimentReport, view: &ViewReport) -> Vec<C
     charts.into_iter().filter(|chart| chart.counts() != (0, 0)).collect()
 }
 
-/// Where a number stands in a view.
+/// The position of a number in a view.
 struct Place<'a> {
-    /// Which of the rows.
+    /// The index of the row.
     at: usize,
     arm: usize,
     row: &'a RowReport,
     cell: &'a StudyCell,
-    /// Whether it is the published one.
+    /// Whether it is the published number.
     there: bool,
 }
 
-/// A series for each arm that has a mark; `mark` makes that of a number.
+/// A series for each arm that has a mark; `mark` makes a mark from a number.
 fn series(
     experiment: &ExperimentReport,
     rows: &[&RowReport],
@@ -128,24 +128,24 @@ fn series(
     experiment.arms.iter().enumerate().filter_map(one).collect()
 }
 
-/// What a published number reaches over; of a standard deviation one of them.
+/// The interval around a published number; for a standard deviation, one on either side.
 fn spread_there(cell: &StudyCell) -> Option<(f64, f64)> {
     let number = cell.published.as_ref()?;
     let (spread, _) = number.spread.as_ref()?;
     Some((number.value - spread, number.value + spread))
 }
 
-/// Where the middle nine tenths of the blocks are, for statistics that lie in the middle of them.
+/// The middle nine tenths of the blocks, for statistics that lie in the middle of them.
 fn spread_here(number: &MeasuredNumber) -> Option<(f64, f64)> {
     let [_, low, _, high, _] = number.five;
     let central = ["mean", "median"].contains(&number.statistic.as_str());
     (central && low <= number.value && number.value <= high).then_some((low, high))
 }
 
-/// A published or measured number, not yet at its place.
+/// A published or measured number without a position.
 struct Number {
     value: f64,
-    /// How far its whiskers reach.
+    /// The ends of its whiskers.
     reach: Option<(f64, f64)>,
     five: Option<[f64; 5]>,
     text: String,
@@ -159,7 +159,7 @@ impl Number {
             let (amount, cost) = (words::published(number, at_published), words::published_overhead(cell));
             (number.value, spread_there(cell), number.five, amount, number.n, cost)
         } else {
-            // On an axis are numbers of one unit.
+            // An axis has numbers of one unit.
             let number = cell.measured.as_ref().filter(|number| number.unit.is_none())?;
             let (amount, cost) = (words::measured(number, at_measured, false), cell.overhead);
             let cost = cost.map(words::overhead);
@@ -220,13 +220,13 @@ fn bars(experiment: &ExperimentReport, view: &ViewReport, rows: &[&RowReport]) -
 
 fn distribution(experiment: &ExperimentReport, view: &ViewReport) -> Chart {
     let rows: Vec<&RowReport> = view.rows.iter().collect();
-    // Where some row has no percentile, the rows stand at equal distances.
+    // If any row has no percentile, the rows are equally spaced.
     let percentiles: Option<Vec<f64>> = rows.iter().map(|row| row.x.or(row.percentile)).collect();
     let place = |at: usize| percentiles.as_ref().map_or(at as f64, |percentiles| percentiles[at]);
     let mark = |spot: Place<'_>, number: Number| Some(number.at(number.value, place(spot.at)));
     let unit = rows.first().map_or("", |row| row.unit.as_str());
     Chart {
-        what: axis(view.y_label.as_deref(), "share that is no larger"),
+        what: axis(view.y_label.as_deref(), "share at or below"),
         across: axis(view.x_label.as_deref(), unit),
         ticks: rows.iter().enumerate().map(|(at, row)| (place(at), shown_name(&row_label(row)))).collect(),
         ..Chart::of(PlotKind::Cdf, "a distribution for each platform", series(experiment, &rows, mark))

@@ -1,4 +1,4 @@
-//! Measured overheads beside those of the paper, which is what is graded of tables and figures.
+//! Measured overheads beside those of the paper. In tables and figures, only these are graded.
 
 use super::charts::{Chart, Mark, Series};
 use crate::document::{PlotKind, Tone};
@@ -7,8 +7,8 @@ use crate::study::{ExperimentReport, RowReport, StudyCell};
 use crate::text::shown_name;
 use std::collections::BTreeSet;
 
-/// The measured overheads of every quantity of which the paper gives one, beside those of the
-/// paper; none where there are none.
+/// The measured overheads of every quantity that the paper gives an overhead for, beside those of
+/// the paper; `None` if there are none.
 pub(super) fn chart(experiment: &ExperimentReport) -> Option<Chart> {
     const FORM: &str = "points with intervals, one pair for each quantity and platform";
     let (mut there, mut here, mut ticks) = (Vec::new(), Vec::new(), Vec::new());
@@ -28,7 +28,7 @@ pub(super) fn chart(experiment: &ExperimentReport) -> Option<Chart> {
     })
 }
 
-/// Cells with a measured overhead in rows with a published one, each once.
+/// Cells with a measured overhead, in rows with a published one, without repetition.
 fn compared(experiment: &ExperimentReport) -> Vec<(&RowReport, usize, &StudyCell)> {
     let mut seen = BTreeSet::new();
     let rows = experiment.views.iter().flat_map(|view| &view.rows);

@@ -1,4 +1,4 @@
-//! A study as CSV: a row for each number that was published or measured, then one for each claim.
+//! A study as CSV: a row for each published or measured number, then one for each claim.
 
 use super::words::GradeWords;
 use super::{ClaimReport, ExperimentReport, RowReport, StudyCell, StudyReport};
@@ -13,7 +13,6 @@ const HEADER: &str = "\
     measured_unit overhead overhead_low overhead_high grade blocks_to_decide reason flags claim says \
     check seen source";
 
-/// The study as CSV.
 pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
     let mut records = Vec::new();
     for experiment in &report.experiments {
@@ -30,7 +29,7 @@ pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
     write(HEADER, records)
 }
 
-/// Every view with its rows and their cells, but for those of which nothing is known.
+/// Every cell of every row and view, except those about which nothing is known.
 fn numbers(experiment: &ExperimentReport) -> Result<Vec<Record>, ReportError> {
     let mut rows = Vec::new();
     for view in &experiment.views {
@@ -103,7 +102,7 @@ fn values(
     Ok(values)
 }
 
-/// The word of a grade, and what would decide it.
+/// The word of a grade, and the number of blocks that would decide it.
 fn graded(grade: &GradeWords) -> [(&'static str, String); 2] {
     [
         ("grade", grade.word.into()),

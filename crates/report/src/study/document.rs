@@ -14,10 +14,9 @@ use crate::document::{
 };
 use crate::group::grouped;
 
-/// Columns for the longest word of a grade.
+/// The width of the longest word of a grade.
 const GRADE: usize = "UNDECIDED".len();
 
-/// The study.
 pub(super) fn document(report: &StudyReport) -> Document {
     let mut document = Document::new(&report.title);
     let mut charts = Vec::new();
@@ -46,7 +45,7 @@ fn head(report: &StudyReport) -> Section {
         .with(Audience::ALL, Block::list(ListKind::Labels, vec![name]))
 }
 
-/// How many there are of each grade.
+/// The number of results of each grade.
 fn counts(what: &str, words: [&str; 4], counts: [usize; 4]) -> Block {
     const TONES: [Tone; 4] = [Tone::Same, Tone::Worse, Tone::Open, Tone::Plain];
     let head = Item::new(what, Vec::new());
@@ -55,7 +54,7 @@ fn counts(what: &str, words: [&str; 4], counts: [usize; 4]) -> Block {
     Block::list(ListKind::Counts, [head].into_iter().chain(items))
 }
 
-/// The counts, and what came of each experiment.
+/// The counts, and the results of each experiment.
 fn answer(report: &StudyReport) -> Section {
     const OVERHEADS: [&str; 4] = ["AGREES", "DIFFERS", "UNDECIDED", "not measured"];
     let Tally { claims, overheads } = Tally::of_study(report);
@@ -78,7 +77,7 @@ fn answer(report: &StudyReport) -> Section {
         .with(Audience::PAGE, Block::WithoutScript(without.into()))
 }
 
-/// What came of every experiment, as numbers.
+/// The results of every experiment, as numbers.
 fn overview(report: &StudyReport) -> Table {
     const COLUMNS: [&str; 8] = [
         "claims HOLD",
@@ -128,7 +127,7 @@ fn experiment(report: &StudyReport, one: &ExperimentReport, at: usize, charts: &
     section
 }
 
-/// A table, on a page folded under its figures where the paper has figures.
+/// A table. On a page it is folded under its figures if the paper has figures.
 fn write_view(
     report: &StudyReport,
     experiment: &ExperimentReport,
@@ -155,7 +154,7 @@ fn write_view(
     section.push(Audience::PAGE, Block::Fold { summary, open: false, blocks: vec![table] });
 }
 
-/// Keeps a chart, and gives the place for it.
+/// Stores a chart, and returns the figure that refers to it.
 fn place(charts: &mut Vec<Chart>, chart: Chart, caption: String) -> Figure {
     let (published, measured) = chart.counts();
     let (kind, form) = (chart.kind, chart.form);
@@ -166,8 +165,8 @@ fn place(charts: &mut Vec<Chart>, chart: Chart, caption: String) -> Figure {
     Figure::new(kind, charts.len() - 1, caption, alt)
 }
 
-/// A table or figure as rows and columns, turned as in the paper. An arm of which nothing is to be
-/// shown has no place.
+/// A table or figure as rows and columns, oriented as in the paper. An arm with nothing to show is
+/// left out.
 fn table(report: &StudyReport, experiment: &ExperimentReport, view: &ViewReport) -> Table {
     let places: Vec<usize> =
         (0..experiment.arms.len()).filter(|arm| has_place(&experiment.arms[*arm], view, *arm)).collect();
@@ -197,7 +196,7 @@ fn table(report: &StudyReport, experiment: &ExperimentReport, view: &ViewReport)
     }
 }
 
-/// What the lines in a cell are.
+/// The lines of a cell.
 fn stack() -> Vec<Column> {
     let overhead = |whose: &str| {
         let heading = Entry::text("overhead").then(Piece::Beside(whose.into(), false));
@@ -228,7 +227,8 @@ fn arm_heading(arm: &ArmReport) -> Entry {
     }
 }
 
-/// A quantity; that another program measures it here is said wherever its name stands.
+/// The heading of a quantity. Wherever it appears, it names the workload if another program
+/// measures the quantity here.
 fn quantity_heading(row: &RowReport) -> Entry {
     let heading = Entry::text(row_label(row)).then(Piece::Beside(direction(row.better).into(), false));
     match &row.stands_in {
@@ -237,7 +237,7 @@ fn quantity_heading(row: &RowReport) -> Entry {
     }
 }
 
-/// A cell in the order of the stack.
+/// A cell with its lines in the order of [`stack`].
 fn cell(experiment: &ExperimentReport, view: &ViewReport, row: &RowReport, arm: usize) -> Cell {
     let Some(cell) = row.cells.get(arm) else { return Cell::default() };
     let not_run = experiment.not_run.is_some() || experiment.arms[arm].not_run.is_some();
@@ -262,7 +262,7 @@ fn cell(experiment: &ExperimentReport, view: &ViewReport, row: &RowReport, arm: 
     ])
 }
 
-/// The reasons for which quantities are not measured, each once.
+/// The reasons why quantities are not measured, each once.
 fn below(view: &ViewReport) -> Vec<String> {
     let reasons = view.rows.iter().filter_map(|row| Some((row.not_measured.clone()?, row_label(row))));
     let sentence = |(reason, rows): (String, Vec<(String, String)>)| {

@@ -1,4 +1,4 @@
-//! A study for programs: the data as it is, with the counts in front.
+//! A study for programs: the data unchanged, with the counts in front.
 
 use super::StudyReport;
 use super::tally::Tally;
@@ -16,8 +16,8 @@ struct Document<'a> {
     study: &'a StudyReport,
 }
 
-/// The study as JSON. It reads back as a [`StudyReport`], whose percentiles are then in labels
-/// alone.
+/// The study as JSON. It can be read back as a [`StudyReport`], which then has percentiles only in
+/// labels.
 pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
     let document = Document { format: FORMAT, summary: Tally::of_study(report), study: report };
     Ok(serde_json::to_string_pretty(&document)? + "\n")

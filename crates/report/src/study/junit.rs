@@ -1,6 +1,6 @@
-//! A study as JUnit's XML: a suite for each experiment, a test case for each claim. A claim that is
+//! A study as JUnit XML: a suite for each experiment, a test case for each claim. A claim that is
 //! contradicted fails; one that is open or was not run is skipped, with the reason. The overheads
-//! of tables are no cases: a platform may well cost something else on another machine.
+//! of tables are not cases: a platform may well have another cost on another machine.
 
 use super::words::GradeWords;
 use super::{ClaimReport, ExperimentReport, StudyReport, notes};
@@ -9,7 +9,6 @@ use crate::document::Tone;
 use crate::junit::{Case, Outcome, Suite, legal, name, write};
 use crate::text::shown;
 
-/// The study as JUnit's XML.
 pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
     let checked = report.experiments.iter().filter(|experiment| !experiment.claims.is_empty());
     let suites: Vec<Suite> = checked.map(|experiment| suite(report, experiment)).collect();
@@ -34,10 +33,10 @@ fn case(class: &str, claim: &ClaimReport) -> Case {
     let outcome = outcome(&words.grade, &words.seen);
     let said = [words.says, format!("check: {}", words.check)].into_iter().chain(words.seen);
     let said = said.chain([format!("grade: {}", words.grade.word)]).collect();
-    Case { class: class.into(), name: name(&claim.id), outcome, said, withstands: false }
+    Case { class: class.into(), name: name(&claim.id), outcome, said, tolerates_failures: false }
 }
 
-/// Nothing of a study is an error: what could not be run was not checked.
+/// The outcome of a claim. It is never an error: what could not be run was not checked.
 fn outcome(grade: &GradeWords, seen: &[String]) -> Outcome {
     let why = || grade.sentence().map_or(String::new(), |reason| format!(": {reason}"));
     match grade.tone {

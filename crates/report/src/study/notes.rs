@@ -1,20 +1,20 @@
-//! What has to be said beside the numbers.
+//! The explanations beside the numbers.
 
 use super::words::GradeWords;
 use super::{ArmReport, ClaimReport, ExperimentReport, StudyReport, ViewReport, words};
 
-/// What overheads are, and what is no comparison.
+/// What overheads are, and which numbers are not compared.
 const CONVENTION: &str = "Overheads are costs against the baseline of their experiment: + is worse, whatever the direction of the \
      metric. Values of the paper and of this host come from two machines: they stand beside each other for reference and are no comparison. \
      Only ratios and orders are graded.";
 
-/// The same where the numbers beside the published ones come from the study's own logs.
-const CONVENTION_OF_LOGS: &str = "Nothing was measured: what stands as measured is computed again from the study's own raw logs. Overheads \
+/// The convention for numbers that were computed from the study's own logs.
+const CONVENTION_OF_LOGS: &str = "Nothing was measured: what is shown as measured is computed again from the study's own raw logs. Overheads \
      are costs against the baseline of their experiment: + is worse, whatever the direction of the metric. The platforms were measured one after \
      the other, so that nothing is paired: the intervals are Welch's on logarithms, and a drift of the machine between two platforms is in every \
      one of them, unseen.";
 
-/// What overheads are, and what is no comparison.
+/// What overheads are, and which numbers are not compared.
 pub(super) fn convention(report: &StudyReport) -> &'static str {
     if report.raw_logs.is_some() { CONVENTION_OF_LOGS } else { CONVENTION }
 }
@@ -29,7 +29,7 @@ pub(super) const LEGEND: &[(&str, &str)] = &[
     ("DIFFERS", "the whole interval violates the claim, or lies beyond those 5 %."),
     (
         "UNDECIDED",
-        "neither; in brackets the blocks in all that would likely decide it, were mean and spread to stay.",
+        "neither; in brackets the blocks in all that would likely decide it, if mean and spread stayed the same.",
     ),
     ("NOT RUN", "not checked here, with the reason."),
 ];
@@ -45,7 +45,7 @@ const READING: &[&str] = &[
     "Every measured number comes from this host, and from the environment that is named with its column; no other platform takes its place.",
 ];
 
-/// The same where the numbers beside the published ones come from the study's own logs.
+/// How to read numbers that were computed from the study's own logs.
 const READING_OF_LOGS: &[&str] = &[
     "Behind a published value stands what the paper prints: [ ] a standard deviation, ± half of a 95 % interval. Behind what is computed again \
      [ ] is the standard deviation over the runs in the logs, and n is their number; where a grade speaks of blocks, these are runs.",
@@ -103,8 +103,8 @@ pub(super) fn setting(experiment: &ExperimentReport) -> Vec<(&'static str, Strin
     .collect()
 }
 
-/// What an arm is here, or why it was not run; a reason that one before it has already is not told
-/// again.
+/// The environment of an arm, or why it was not run. A reason that an earlier arm has already is
+/// not repeated.
 fn arm(arm: &ArmReport, before: &[ArmReport]) -> String {
     let told = |reason: &String| before.iter().find(|other| other.not_run.as_ref() == Some(reason));
     let here = match (&arm.not_run, &arm.on) {
@@ -119,8 +119,8 @@ fn arm(arm: &ArmReport, before: &[ArmReport]) -> String {
     [here, today, arm.note.clone()].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// The arms of which anything is to be said. Of an experiment that was not run the reason is said
-/// once, for all.
+/// The arms that need an explanation. If the experiment was not run, its reason is given once, for
+/// all.
 pub(super) fn arms(experiment: &ExperimentReport) -> Vec<(String, String)> {
     let told = |(_, one): &(usize, &ArmReport)| experiment.not_run.is_none() || one.not_run.is_none();
     let arms = experiment.arms.iter().enumerate().filter(told);
@@ -128,13 +128,13 @@ pub(super) fn arms(experiment: &ExperimentReport) -> Vec<(String, String)> {
     said.filter(|(_, text)| !text.is_empty()).collect()
 }
 
-/// What is otherwise here than in the paper, once for all tables of an experiment: there may be ten
-/// of these, and ten tables.
+/// What differs from the paper, once for all tables of an experiment: there may be ten differences,
+/// and ten tables.
 pub(super) fn instead(experiment: &ExperimentReport) -> Vec<String> {
     experiment.instead.iter().map(|one| format!("instead of {}: {}", one.original, one.here)).collect()
 }
 
-/// What stands beside a table: the size, and that something stands for something.
+/// The note beside a table: the size, and a pointer to what differs from the paper.
 pub(super) fn beside(report: &StudyReport, experiment: &ExperimentReport) -> String {
     let size = format!("Size {}.", report.size);
     let told = (!experiment.instead.is_empty())
@@ -142,18 +142,15 @@ pub(super) fn beside(report: &StudyReport, experiment: &ExperimentReport) -> Str
     [size].into_iter().chain(told).collect::<Vec<_>>().join(" ")
 }
 
-/// The heading of a view.
 pub(super) fn title(view: &ViewReport) -> String {
     if view.title.is_empty() { view.id.clone() } else { format!("{}: {}", view.id, view.title) }
 }
 
-/// The heading of an experiment.
 pub(super) fn heading(experiment: &ExperimentReport) -> String {
     format!("{}: {}", experiment.name, experiment.title)
 }
 
-/// A claim: what it says with its source, what was checked, and what was seen or what kept it from
-/// being seen.
+/// A claim: what it says with its source, what was checked, and the ratios, or why there are none.
 pub(super) struct ClaimWords {
     pub grade: GradeWords,
     pub says: String,
@@ -161,7 +158,6 @@ pub(super) struct ClaimWords {
     pub seen: Vec<String>,
 }
 
-/// A claim in words.
 pub(super) fn claim(claim: &ClaimReport) -> ClaimWords {
     let source = if claim.source.is_empty() { String::new() } else { format!(" ({})", claim.source) };
     ClaimWords {

@@ -1,4 +1,4 @@
-//! How many claims and published overheads came out how.
+//! The number of claims and of published overheads by grade.
 
 use super::{ClaimGrade, ExperimentReport, StudyReport};
 use serde::Serialize;
@@ -12,7 +12,7 @@ pub(super) struct Tally {
     pub overheads: Overheads,
 }
 
-/// What became of the claims.
+/// The number of claims by grade.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Claims {
     pub hold: usize,
@@ -21,7 +21,7 @@ pub(super) struct Claims {
     pub not_run: usize,
 }
 
-/// What became of the overheads that the paper's numbers give.
+/// The number of overheads in the paper's numbers by grade.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Overheads {
     pub agree: usize,
@@ -31,28 +31,28 @@ pub(super) struct Overheads {
 }
 
 impl Claims {
-    /// In the order of the fields.
+    /// The counts in the order of the fields.
     pub(super) fn all(&self) -> [usize; 4] {
         [self.hold, self.differ, self.undecided, self.not_run]
     }
 }
 
 impl Overheads {
-    /// In the order of the fields.
+    /// The counts in the order of the fields.
     pub(super) fn all(&self) -> [usize; 4] {
         [self.agree, self.differ, self.undecided, self.not_measured]
     }
 }
 
 impl Tally {
-    /// Of a whole study.
+    /// Counts the grades of a whole study.
     pub(super) fn of_study(report: &StudyReport) -> Self {
         let mut tally = Self::default();
         report.experiments.iter().for_each(|experiment| tally.add(experiment));
         tally
     }
 
-    /// Of one experiment.
+    /// Counts the grades of one experiment.
     pub(super) fn of_experiment(experiment: &ExperimentReport) -> Self {
         let mut tally = Self::default();
         tally.add(experiment);
@@ -85,12 +85,12 @@ impl Tally {
         }
     }
 
-    /// Both counts as one sentence without a full stop; empty where there is nothing to count.
+    /// Both counts as one sentence without a full stop; empty if there is nothing to count.
     pub(super) fn sentence(&self) -> String {
         self.parts(|_| true)
     }
 
-    /// The same without what there is none of.
+    /// Like [`Self::sentence`], without counts of zero.
     pub(super) fn short_sentence(&self) -> String {
         self.parts(|count| count > 0)
     }

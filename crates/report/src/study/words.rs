@@ -1,4 +1,4 @@
-//! The numbers of a cell and the grades, typed, the same in every format.
+//! The numbers and grades of cells, typed, the same in every format.
 
 use super::{ClaimGrade, MeasuredNumber, PublishedNumber, RowReport, Seen, StudyCell};
 use crate::document::{Entry, Piece, Tone};
@@ -17,19 +17,19 @@ pub(super) struct GradeWords {
     why: Why,
 }
 
-/// What is said beside the word.
+/// The explanation beside the word.
 #[derive(Debug, Clone, PartialEq)]
 enum Why {
     /// Nothing: the grade is decided.
     Decided,
-    /// So many blocks in all would likely decide it, where that is known.
+    /// The total number of blocks that would likely decide it, if known.
     Blocks(Option<u32>),
     /// Why nothing was run.
     NotRun(String),
 }
 
 impl GradeWords {
-    /// Blocks that would decide it.
+    /// The number of blocks that would decide it.
     pub(super) fn blocks(&self) -> Option<u32> {
         match self.why {
             Why::Blocks(blocks) => blocks,
@@ -37,7 +37,7 @@ impl GradeWords {
         }
     }
 
-    /// The word, and in round brackets what would decide it.
+    /// The word, and in parentheses what would decide it.
     pub(super) fn text(&self) -> String {
         match self.needed() {
             Some(needed) => format!("{} ({needed})", self.word),
@@ -54,7 +54,7 @@ impl GradeWords {
         }
     }
 
-    /// Why, as a sentence without a full stop.
+    /// The explanation, as a sentence without a full stop.
     pub(super) fn sentence(&self) -> Option<String> {
         match &self.why {
             Why::Decided => None,
@@ -73,7 +73,7 @@ impl GradeWords {
         }
     }
 
-    /// Of a claim.
+    /// The grade of a claim.
     pub(super) fn of_claim(grade: &ClaimGrade) -> Self {
         match grade {
             ClaimGrade::Checked(grade) => Self::of(*grade, "HOLDS"),
@@ -83,7 +83,7 @@ impl GradeWords {
         }
     }
 
-    /// Of two overheads.
+    /// The grade of two overheads.
     pub(super) fn of_agreement(grade: Grade) -> Self {
         Self::of(grade, "AGREES")
     }
@@ -99,7 +99,7 @@ impl GradeWords {
     }
 }
 
-/// A published overhead; without its interval where the paper gives none.
+/// A published overhead, without an interval if the paper gives none.
 pub(super) fn published_overhead(cell: &StudyCell) -> Option<Entry> {
     let effect = Effect::from(cell.published_overhead?);
     Some(match cell.published_overhead_has_interval {
@@ -108,23 +108,22 @@ pub(super) fn published_overhead(cell: &StudyCell) -> Option<Entry> {
     })
 }
 
-/// A measured overhead.
 pub(super) fn overhead(overhead: Interval) -> Entry {
     Entry::effect(Effect::from(overhead))
 }
 
-/// What stands where nothing was measured; `not_run` says that nothing of its column was run.
+/// The word in place of a number that was not measured; `not_run`: nothing of its column was run.
 pub(super) fn instead(row: &RowReport, cell: &StudyCell, not_run: bool) -> Option<&'static str> {
     match (row.not_measured.is_some(), not_run) {
-        // Why is said with the row; a column of which the paper says nothing either stays empty.
+        // The row gives the reason. A column that is not in the paper either stays empty.
         (true, _) => cell.published.as_ref().map(|_| "not measured"),
         (false, true) => Some("NOT RUN"),
         (false, false) => cell.missing.as_ref().map(|_| "missing"),
     }
 }
 
-/// Five numbers in a row, or one with its spread; then where it is on the x axis, when that is
-/// measured too.
+/// Five numbers in a row, or one with its spread; then the place on the x axis, if that is measured
+/// too.
 fn amount(value: Quantity, spread: Vec<Piece>, five: Option<Vec<Quantity>>, at: Option<Quantity>) -> Entry {
     let sort = Some(value.value);
     let mut pieces = match five {
@@ -140,7 +139,7 @@ fn amount(value: Quantity, spread: Vec<Piece>, five: Option<Vec<Quantity>>, at: 
     Entry { pieces, sort }
 }
 
-/// A published number with what the paper prints beside it.
+/// A published number with the spread that the paper prints beside it.
 pub(super) fn published(number: &PublishedNumber, at: Option<f64>) -> Entry {
     let spread = number.spread.as_ref().map(|(spread, kind)| {
         let spread = printed(*spread);
@@ -153,10 +152,10 @@ pub(super) fn published(number: &PublishedNumber, at: Option<f64>) -> Entry {
     amount(printed(number.value), spread.unwrap_or_default(), five, at.map(printed))
 }
 
-/// A measured number with the standard deviation over blocks, or five of them.
+/// A measured number with the standard deviation over blocks, or as five numbers.
 pub(super) fn measured(number: &MeasuredNumber, at: Option<f64>, five: bool) -> Entry {
     let error = number.sd.map(|sd| 2.0 * sd / f64::from(number.n.max(1)).sqrt() / number.value.abs());
-    // What is told otherwise here than in the paper has its unit beside it.
+    // A number in another unit than the paper's has its unit beside it.
     let scale = match &number.unit {
         Some(unit) => Scale::new(&Unit::normalise(unit).0, [number.value], error),
         None => scale(number.value, error),
@@ -167,7 +166,7 @@ pub(super) fn measured(number: &MeasuredNumber, at: Option<f64>, five: bool) -> 
     amount(scale.quantity(number.value), sd.unwrap_or_default(), five, at.map(plain))
 }
 
-/// Numbers without a unit, which their row says.
+/// The scale of numbers without a unit, which their row gives.
 fn scale(value: f64, error: Option<f64>) -> Scale {
     Scale::new(&Unit::normalise("1").0, [value], error)
 }
@@ -186,7 +185,7 @@ fn printed(value: f64) -> Quantity {
     Quantity::new(value, rounded.to_string(), "")
 }
 
-/// A ratio that a claim looked at, with its interval and its blocks.
+/// A ratio that a claim was checked on, with its interval and its number of blocks.
 pub(super) fn seen(seen: &Seen) -> String {
     let Seen { estimate, low, high, .. } = *seen;
     let numbers = if seen.is_overhead {
@@ -200,7 +199,7 @@ pub(super) fn seen(seen: &Seen) -> String {
     format!("{} {numbers}, n {}", seen.what, seen.n)
 }
 
-/// The head of a row: the paper's words, and the point of a sweep.
+/// The heading of a row: the paper's words, and the point of a sweep.
 pub(super) fn row_label(row: &RowReport) -> String {
     match &row.point {
         Some(point) => format!("{}, {point}", row.label),
@@ -208,7 +207,7 @@ pub(super) fn row_label(row: &RowReport) -> String {
     }
 }
 
-/// Which way is better.
+/// Which direction is better.
 pub(super) fn direction(better: Better) -> &'static str {
     match better {
         Better::Higher => "higher is better",

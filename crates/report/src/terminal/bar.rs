@@ -15,7 +15,7 @@ const UNICODE: Glyphs =
     Glyphs { zero: '│', line: '─', crossing: '┼', low: '├', high: '┤', estimate: '●' };
 const ASCII: Glyphs = Glyphs { zero: '|', line: '-', crossing: '+', low: '[', high: ']', estimate: 'o' };
 
-/// The narrowest bar that is worth drawing and that the scale fits above.
+/// The narrowest bar that is worth drawing and that has room for the scale above it.
 pub(super) fn narrowest(reach: f64) -> usize {
     let label = crate::quantity::plain_percent(reach).len() + 1;
     (2 * label + 3).max(15)
@@ -34,8 +34,8 @@ pub(super) fn axis(width: usize, reach: f64) -> String {
     text
 }
 
-/// A bar `width` characters wide, zero in the middle; an interval beyond the scale ends in `<` or
-/// `>`.
+/// A bar `width` characters wide with zero in the middle. An interval beyond the scale ends in `<`
+/// or `>`.
 pub(super) fn bar(bar: Option<Interval>, width: usize, reach: f64, unicode: bool) -> String {
     let glyphs = if unicode { UNICODE } else { ASCII };
     let middle = width / 2;

@@ -1,4 +1,4 @@
-//! A matrix on a terminal: environments that do not fit beside each other follow below.
+//! A matrix on a terminal. Environments that do not fit side by side follow below.
 
 use super::screen::{Screen, Style};
 use crate::matrix::{Matrix, MatrixCell};
@@ -6,10 +6,9 @@ use crate::text::{columns, left, right, wrap};
 
 const GAP: usize = 2;
 const INDENT: usize = 2;
-/// Columns of the longest line of a name.
+/// The width of the longest line of a name.
 const NAME_WIDEST: usize = 16;
 
-/// Writes a matrix.
 pub(super) fn write(screen: &mut Screen, matrix: &Matrix) {
     let legend = format!("{}: {}", matrix.caption, matrix.legend());
     screen.paragraph(0, &legend, Style::Strong);
@@ -55,7 +54,7 @@ fn painted(screen: &Screen, cell: &MatrixCell, width: usize) -> String {
     screen.paint(&text, style)
 }
 
-/// Columns that fit beside each other in this room, one at least.
+/// Groups of columns that fit side by side in this room, at least one column each.
 fn groups(widths: &[usize], room: usize) -> Vec<std::ops::Range<usize>> {
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
     let mut used = 0;
@@ -72,7 +71,7 @@ fn groups(widths: &[usize], room: usize) -> Vec<std::ops::Range<usize>> {
     groups
 }
 
-/// The lines of a name, broken behind `:` and `,` where it is long.
+/// The lines of a name, broken after `:` and `,` if it is long.
 fn lines_of_name(name: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in name.split_inclusive([':', ',']) {

@@ -1,4 +1,4 @@
-//! A document on a terminal: sections under each other, tables in columns where they fit.
+//! A document on a terminal: sections below each other, tables in columns if they fit.
 
 mod bar;
 mod matrix;
@@ -78,19 +78,20 @@ fn write_block(screen: &mut Screen, results: &table::Layout, block: &Block, base
     }
 }
 
-/// How text of a tone looks: what explains is quiet.
+/// The style of text with this tone: explanations are faint.
 fn quiet(tone: Tone) -> Style {
     if tone == Tone::Open { Style::Faint } else { Style::Tone(tone) }
 }
 
-/// Columns for the longest name, so that the texts beside them line up, up to a third of the page.
+/// The width of the longest name, up to a third of the page, so that the texts beside names line
+/// up.
 fn gap<'a>(screen: &Screen, names: impl Iterator<Item = &'a str>) -> usize {
     let longest = names.map(|name| columns(&screen.clean(name)) + 2).max().unwrap_or(0);
     longest.min(screen.width / 3)
 }
 
 fn write_list(screen: &mut Screen, list: &List, indent: usize) {
-    // What is below no heading of its own is set off from what is said before it.
+    // A list without a heading of its own is indented below what comes before it.
     let set_off = list.kind == ListKind::Answers || list.kind == ListKind::Named && indent == 0;
     let indent = if set_off { indent + 2 } else { indent };
     let shared = gap(screen, list.items.iter().map(|item| item.term.as_str()));
@@ -102,7 +103,7 @@ fn write_list(screen: &mut Screen, list: &List, indent: usize) {
         let style = match (list.kind, item.tone) {
             (ListKind::Facts, _) => Style::Faint,
             (ListKind::Legend | ListKind::Labels, _) => Style::Strong,
-            // The word says the same as its colour; a name has no such word.
+            // Usually a word says the same as its colour, but a name does not.
             (ListKind::Answers, Tone::Open) => Style::Plain,
             (_, tone) => Style::Tone(tone),
         };
@@ -131,7 +132,7 @@ fn write_below(screen: &mut Screen, item: &Item, indent: usize) {
         }
     }
     if rest > 0 {
-        let more = format!("and {rest} more; the page and the JSON list all");
+        let more = format!("and {rest} more; the page and the JSON list them all");
         screen.paragraph(indent, &more, Style::Faint);
     }
 }

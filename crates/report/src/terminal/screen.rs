@@ -4,8 +4,7 @@ use crate::Options;
 use crate::document::Tone;
 use crate::text::{self, JOINER, columns, wrap};
 
-/// How a piece of text looks. Blue and orange are told apart by everyone, and the words say the
-/// same.
+/// The style of a piece of text. Everyone can tell blue from orange, and the words say the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
@@ -27,7 +26,7 @@ impl Style {
     }
 }
 
-/// The text of the terminal, as far as it is written.
+/// The text that has been written to the terminal so far.
 pub(crate) struct Screen {
     pub width: usize,
     pub unicode: bool,
@@ -67,7 +66,7 @@ impl Screen {
         }
     }
 
-    /// As much of a text as fits behind an indent, whole words where there are any.
+    /// As much of a text as fits after an indent, in whole words if possible.
     pub(crate) fn cut(&self, text: &str, indent: usize) -> String {
         let text = self.clean(text);
         let more = self.clean("…");
@@ -96,7 +95,7 @@ impl Screen {
         self.paragraph(0, text, Style::Strong);
     }
 
-    /// A name that stands out, and texts beside it with a hanging indent, each on lines of its own.
+    /// A highlighted name, and texts beside it with a hanging indent, each on lines of its own.
     pub(crate) fn item(&mut self, indent: usize, name: &str, style: Style, gap: usize, texts: &[&str]) {
         let name = self.clean(name);
         // A name that leaves too little room beside it gets lines of its own.

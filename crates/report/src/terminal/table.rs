@@ -1,5 +1,5 @@
-//! Tables in columns. Where a terminal is too narrow, words are wrapped, then the least important
-//! columns are listed below the rows, and then each row takes several lines.
+//! Tables in columns. If a terminal is too narrow, words are wrapped first, then the least
+//! important columns are listed below the rows, and at last each row takes several lines.
 
 use super::bar;
 use super::screen::{Screen, Style};
@@ -9,18 +9,18 @@ use crate::text::{columns, join, left, right, wrap};
 const GAP: usize = 2;
 const BAR_WIDEST: usize = 41;
 const REMARKS_NARROWEST: usize = 24;
-/// Names that are no longer than this share of the page stay on the line of their numbers.
+/// A name stays on the line of its numbers if it is no longer than this share of the page.
 const NAME_SHARE: usize = 4;
 
-/// A table whose cells have one entry each: of a stacked table every cell is a row, under the head
-/// of its row.
+/// A table whose cells have one entry each. In a stacked table, every cell becomes a row, below the
+/// heading of its original row.
 struct Flat<'a> {
     columns: Vec<&'a Column>,
     groups: Vec<(Option<&'a Entry>, Vec<Vec<&'a Entry>>)>,
     bars: Option<BarScale>,
-    /// Whether its rows are the cells of a stacked table: what they are called, other heads say.
+    /// Whether its rows are the cells of a stacked table, so that other headings apply.
     stacked: bool,
-    /// Whether bars are drawn where there is no interval too.
+    /// Whether to draw a bar even without an interval.
     zeros: bool,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Flat<'a> {
         let columns = table.columns[..1].iter().chain(&table.stack).collect();
         let group = |row: &'a crate::document::Row| {
             let cells = table.columns.iter().zip(&row.cells).skip(1);
-            // That nothing of a column was run is said once, above.
+            // If nothing of a column was run, that is said once, above.
             let told = cells.filter(|(_, cell)| {
                 cell.0.iter().any(|entry| entry.sort.is_some() || entry.remarks().next().is_some())
             });
@@ -64,8 +64,8 @@ impl<'a> Flat<'a> {
     }
 }
 
-/// The text of an entry in a column, as estimate and interval; in other columns, all of it and an
-/// empty text.
+/// The estimate and the interval of an entry in an effect column. In other columns, the whole text
+/// and an empty one.
 fn halves(screen: &Screen, column: &Column, entry: &Entry) -> (String, String) {
     let cut = entry.pieces.iter().position(|piece| matches!(piece, Piece::Brackets(_)));
     let Some(at) = cut.filter(|_| column.align == Align::Effect) else {
@@ -87,13 +87,14 @@ fn whole((estimate, interval): &(String, String)) -> String {
 
 /// Which columns fit, and how wide they are.
 pub(super) struct Layout {
-    /// Of each column: the part before an interval, and the whole; none where it has no place.
+    /// The widths of each column: the part before an interval, and the whole; `None` if it does not
+    /// fit.
     widths: Vec<Option<(usize, usize)>>,
     narrow: bool,
 }
 
 impl Layout {
-    /// One for all results.
+    /// The common layout of all results.
     pub(super) fn of_results<'a>(screen: &Screen, tables: impl Iterator<Item = &'a Table>) -> Self {
         let results =
             tables.filter(|table| matches!(table.form, Form::Results | Form::Next | Form::Further(_)));
@@ -131,7 +132,7 @@ impl Layout {
             layout.narrow = true;
             return layout;
         }
-        // What tells most gets room first.
+        // The most informative columns get room first.
         for wanted in [Fit::Late, Fit::Bar, Fit::Remarks] {
             for at in (0..count).filter(|at| fit(*at) == Some(wanted)) {
                 let room = screen.width.saturating_sub(layout.used(indent) + GAP);
@@ -146,7 +147,7 @@ impl Layout {
         layout
     }
 
-    /// Columns that a row takes.
+    /// The width of a row.
     fn used(&self, indent: usize) -> usize {
         let widths: Vec<usize> = self.widths.iter().flatten().map(|(_, width)| *width).collect();
         indent + widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
@@ -160,12 +161,12 @@ impl Layout {
 fn bar_width(tables: &[Flat<'_>], room: usize) -> Option<usize> {
     let narrowest =
         tables.iter().filter_map(|table| table.bars).map(|bars| bar::narrowest(bars.reach)).max()?;
-    // Odd, so that zero has a middle.
+    // Odd, so that zero is in the middle.
     let width = room.min(BAR_WIDEST.max(narrowest));
     (room >= narrowest).then(|| width - usize::from(width.is_multiple_of(2)))
 }
 
-/// Columns that the longest part and the longest whole of a column take.
+/// The widths of the longest estimate and of the longest entry of a column.
 fn natural(screen: &Screen, tables: &[Flat<'_>], at: usize) -> (usize, usize) {
     let (mut part, mut rest, mut width) = (0, 0, 0);
     for table in tables {
@@ -181,7 +182,7 @@ fn natural(screen: &Screen, tables: &[Flat<'_>], at: usize) -> (usize, usize) {
     (part, width.max(both))
 }
 
-/// Writes a table, its caption at the indent and its rows deeper.
+/// Writes a table: its caption at the indent, its rows deeper.
 pub(super) fn write(screen: &mut Screen, results: &Layout, table: &Table, indent: usize) {
     let flat = Flat::new(table);
     match &table.form {
@@ -223,7 +224,7 @@ pub(super) fn write(screen: &mut Screen, results: &Layout, table: &Table, indent
     table.below.iter().for_each(|line| screen.paragraph(indent, line, Style::Plain));
 }
 
-/// A sentence for each row: what is in which column.
+/// Writes a sentence for each row, which names each column and its value.
 fn sentences(screen: &mut Screen, flat: &Flat<'_>, indent: usize) {
     let name = |row: &[&Entry]| row[0].words();
     let gap =
@@ -243,7 +244,7 @@ fn sentences(screen: &mut Screen, flat: &Flat<'_>, indent: usize) {
     }
 }
 
-/// A text in its column.
+/// Text padded to the width of its column.
 fn set(column: &Column, (estimate, interval): &(String, String), (part, width): (usize, usize)) -> String {
     match column.align {
         Align::Left => left(estimate, width),
@@ -272,7 +273,7 @@ fn head(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, indent: usize) {
     }
 }
 
-/// A row in columns; words and remarks that do not fit go on below.
+/// Writes a row in columns. Words and remarks that do not fit continue below.
 fn wide(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, row: &[&Entry], indent: usize) {
     let (mut line, mut end) = (" ".repeat(indent), None);
     let mut below: Vec<(usize, String, Style)> = Vec::new();
@@ -317,7 +318,7 @@ fn wide(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, row: &[&Entry], i
     }
 }
 
-/// The remarks of a row below it, but for those that are gathered below all rows.
+/// The remarks of a row below it, except those that are collected below all rows.
 fn remarks_below(screen: &Screen, entry: &Entry, indent: usize, below: &mut Vec<(usize, String, Style)>) {
     let own: Vec<&str> = entry.remarks().filter(|(_, aside)| !aside).map(|(text, _)| text).collect();
     let from = indent + 2 * GAP;
@@ -325,7 +326,7 @@ fn remarks_below(screen: &Screen, entry: &Entry, indent: usize, below: &mut Vec<
     below.extend(lines.into_iter().map(|line| (from, line, Style::Faint)));
 }
 
-/// What has no column stands below the rows.
+/// Lists the columns that did not fit below the rows.
 fn listed_below(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, indent: usize) {
     for (at, column) in flat.columns.iter().enumerate() {
         let listed = matches!(column.fit, Fit::Soon | Fit::Late) && !layout.has(at);
@@ -355,14 +356,14 @@ fn listed_below(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, indent: u
 
 /// The numbers of a row on one line of a narrow terminal.
 struct Numbers {
-    /// What they are, where there are several such lines.
+    /// The label of the line, if a row has several.
     label: String,
     texts: Vec<String>,
-    /// A text that is no number, instead of all of them.
+    /// A text in place of the numbers.
     instead: Option<String>,
 }
 
-/// Columns of the places on the lines of a narrow terminal, and of the labels before them.
+/// The widths of the slots on the lines of a narrow terminal, and of the labels before them.
 struct Slots {
     label: usize,
     widths: Vec<usize>,
@@ -406,7 +407,8 @@ fn slots(screen: &Screen, flat: &Flat<'_>) -> Slots {
     slots
 }
 
-/// A row on several lines: its name, with its word where it has one line of numbers, then these.
+/// Writes a row on several lines: its name, followed by its word if it has one line of numbers,
+/// then the numbers.
 fn narrow(screen: &mut Screen, flat: &Flat<'_>, row: &[&Entry], slots: &Slots, indent: usize) {
     let name = whole(&halves(screen, flat.columns[0], row[0]));
     let wrapped = flat.columns.iter().zip(row).find(|(column, _)| matches!(column.fit, Fit::Wrapped(_)));
@@ -424,7 +426,7 @@ fn narrow(screen: &mut Screen, flat: &Flat<'_>, row: &[&Entry], slots: &Slots, i
         word = if several { word } else { String::new() };
         (" ".repeat(indent + 2), indent + 2)
     };
-    // Why there is no number stands beside what was published.
+    // The reason that there is no number goes beside the published number.
     if let Some(instead) = lines.last().and_then(|line| line.instead.clone()).filter(|_| lines.len() > 1) {
         lines.pop();
         word = instead;
@@ -442,7 +444,7 @@ fn narrow(screen: &mut Screen, flat: &Flat<'_>, row: &[&Entry], slots: &Slots, i
     }
 }
 
-/// A name, and a word behind it or on a line of its own.
+/// Writes a name, and a word after it or on a line of its own.
 fn named(screen: &mut Screen, name: &str, word: &str, style: Style, indent: usize) {
     let name = if word.is_empty() { name.to_string() } else { format!("{name}: ") };
     if indent + columns(&name) + columns(word) <= screen.width {
@@ -453,8 +455,8 @@ fn named(screen: &mut Screen, name: &str, word: &str, style: Style, indent: usiz
     screen.paragraph(indent + 2, word, style);
 }
 
-/// Numbers beside each other, and a word that may take a line of its own; where the numbers do not
-/// fit, they are wrapped.
+/// Writes numbers side by side, and a word that may take a line of its own. Numbers that do not fit
+/// are wrapped.
 fn stack(screen: &mut Screen, slots: &Slots, start: &str, line: &Numbers, (word, style): (&str, Style)) {
     let gap = if slots.label > 0 { " ".repeat(GAP) } else { String::new() };
     let indent = columns(start) + gap.len();

@@ -96,7 +96,8 @@ fn three_warnings_are_told_and_the_rest_is_counted() {
     assert!(report.table(100).contains("thing 6"));
 }
 
-/// A metric that has no number anywhere has no row; why is said once for all its environments.
+/// A metric that was measured nowhere has no row; the reason is given once for all its
+/// environments.
 #[test]
 fn what_was_measured_nowhere_is_one_line() {
     let mut report = common::standard();
@@ -136,7 +137,7 @@ fn an_environment_that_was_left_out_is_one_line() {
     assert!(report.table(80).contains("NOT MEASURED"), "the details have the row");
 }
 
-/// A remark that every row has is told once.
+/// A remark that every row has appears once.
 #[test]
 fn what_all_rows_have_is_said_once() {
     let mut report = one_metric();
@@ -158,8 +159,8 @@ fn sign(verdict: Option<Verdict>) -> &'static str {
     }
 }
 
-/// Every comparison stands in the matrix of the page: its sign, its number, and in words what the
-/// sign means.
+/// Every comparison is in the matrix of the page: its sign, its number, and the meaning of the sign
+/// in words.
 #[test]
 fn the_matrix_of_a_page_has_every_comparison() {
     let report = common::standard();
@@ -232,7 +233,7 @@ fn colour_adds_nothing_to_the_matrix() {
     assert_ne!(with(true), with(false));
 }
 
-/// Environments that do not fit beside each other follow below, each with its name.
+/// Environments that do not fit side by side follow below, each with its name.
 #[test]
 fn many_environments_stay_readable_on_a_narrow_terminal() {
     let names: Vec<String> = (0..12).map(|i| format!("platform{i}:key=value")).collect();
@@ -251,7 +252,7 @@ fn many_environments_stay_readable_on_a_narrow_terminal() {
     assert_eq!(matrix.matches('▲').count(), 12 + 1, "a sign for each, and the legend:\n{matrix}");
 }
 
-/// What a table of the brief form says, it says with everything that makes it readable.
+/// Every effect in a table of the brief form has its value, its interval and n.
 #[test]
 fn every_effect_stands_with_its_value_its_interval_and_n() {
     let report = common::standard();

@@ -1,5 +1,5 @@
-//! Formats of other tools: they parse, hold the values that the report has, and names cannot break
-//! out of them.
+//! Formats of other tools: they parse and hold the values of the report, and names cannot break out
+//! of them.
 
 use crate::common::{all, hostile, hostile_samples};
 use serde_json::Value;
@@ -18,7 +18,7 @@ fn written(report: &Report, format: Format) -> Result<String, ReportError> {
     render(report, format, &Options::default())
 }
 
-/// What may be missing: single values of runs compared, times of what has none.
+/// Whether the format may be refused: samples of compared runs, or times of a report without any.
 fn has_no_place(error: &ReportError) -> bool {
     matches!(error, ReportError::NoSamples { .. } | ReportError::NoMetric { .. })
 }
@@ -93,7 +93,7 @@ fn medians_and_overheads_are_those_of_the_report() {
     }
 }
 
-/// A line of OpenMetrics: the family and how many labels it has. None where it is no sample.
+/// A line of OpenMetrics: the family and the number of labels. `None` if it is not a sample.
 fn sample(line: &str) -> Option<(&str, usize)> {
     let (family, rest) = line.split_once('{')?;
     let (mut labels, mut rest) = (0, rest);

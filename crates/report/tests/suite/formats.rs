@@ -1,4 +1,4 @@
-//! What each format promises, of runs as of studies: a page that fetches nothing, rows of equal
+//! The promises of each format, for runs and studies: a page that fetches nothing, rows of equal
 //! length, text that is not markup.
 
 use crate::common::{self, FORMATS, Sample, Shown, found, hostile_samples, samples, study};
@@ -67,7 +67,7 @@ fn the_page_can_be_read_aloud() {
         );
         let ids = found(&page, r##" href="#([^"]*)""##);
         assert!(ids.iter().all(|id| page.contains(&format!("id=\"{id}\""))), "{name}: links lead somewhere");
-        // First what was asked, the matrix and the answer, before any other table.
+        // What was asked, the matrix and the answer come before any other table.
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{name}: {text} is missing"));
         let table = page.find("<table class=\"cells").unwrap_or(page.len());
         let matrix = page.find("<table class=\"matrix").unwrap_or(0);
@@ -194,7 +194,7 @@ fn rows_of_csv_are_equally_long_and_no_formulas() {
     }
 }
 
-/// Claims, and cells of which anything is known.
+/// The number of claims, and of cells about which anything is known.
 fn rows_of(report: &StudyReport) -> usize {
     let claims: usize = report.experiments.iter().map(|experiment| experiment.claims.len()).sum();
     let views = report.experiments.iter().flat_map(|e| &e.views);
@@ -248,7 +248,7 @@ fn every_text_ends_with_one_line_break() {
     }
 }
 
-/// A metric that no environment can have is told with the reason, without a table of nothing, in
+/// A metric that no environment can have is reported with the reason, without an empty table, in
 /// every format for people.
 #[test]
 fn what_no_environment_has_is_a_sentence() {

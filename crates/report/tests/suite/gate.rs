@@ -1,4 +1,4 @@
-//! A gate lets nothing through that failed, and closes for nothing that chance explains.
+//! A gate passes nothing that failed, and fails nothing that chance explains.
 
 use crate::common;
 use weigh_model::{Comparison, Observation, Series, WorkloadKey};
@@ -9,8 +9,7 @@ fn gate(percent: f64) -> Gate {
     Gate { percent, undecided_fails: false }
 }
 
-/// Thirty blocks of a build against another, as slow as `effect` says, of which the last trials
-/// failed.
+/// Thirty blocks of one build against another with this effect. The last `failed` trials failed.
 fn builds(effect: f64, failed: u32) -> Comparison {
     let done = 30 - failed as usize;
     let noise = |block: usize| 1.0 + 0.01 * (block as f64 * 1.7).sin();
@@ -43,7 +42,8 @@ fn a_build_that_cannot_run_does_not_pass() {
     assert_eq!((passing.below.len(), passing.not_judged.len()), (1, 0));
 }
 
-/// Neither do a load generator at its limit and a workload that failed before it had a cell.
+/// Nor is a comparison whose load generator is at its limit judged, nor a workload that failed
+/// before it had a cell.
 #[test]
 fn what_is_impaired_or_has_no_cell_is_not_judged() {
     let flag = |environment: &str, flag| CellFlag {
@@ -65,7 +65,7 @@ fn what_is_impaired_or_has_no_cell_is_not_judged() {
     failed.failures = vec![common::failure("new", "gups", 0, true, "it ended with status 127")];
     let judged = gate(5.0).judge(&failed);
     assert_eq!(judged.not_judged, ["gups in new, not measured from block 0 on: it ended with status 127"]);
-    // A metric that the environment cannot have is no failure.
+    // A metric that the environment cannot have is not a failure.
     let mut without = builds(0.0, 0);
     without.series[1].observations.clear();
     without.series[1].tried = 0;
@@ -74,7 +74,7 @@ fn what_is_impaired_or_has_no_cell_is_not_judged() {
     assert_eq!(judged, Judgement::default());
 }
 
-/// One failed trial of thirty is judged by the worst that it could have been.
+/// With one failed trial of thirty, the worst case of that trial is judged.
 #[test]
 fn a_failed_trial_that_changes_nothing_is_judged() {
     let name = ["syscall time in new".to_string()];
@@ -91,7 +91,7 @@ fn a_slow_build_closes_the_gate_and_noise_does_not() {
     let near = report(builds(0.03, 0));
     assert_eq!(gate(3.0).judge(&near).undecided, name);
     assert_eq!(Gate { undecided_fails: true, ..gate(3.0) }.judge(&near).undecided, name);
-    // Twelve blocks lie below, and do not prove it.
+    // Twelve blocks lie below the gate, but do not prove it.
     let mut few = builds(0.0, 0);
     few.series.iter_mut().for_each(|series| series.observations.truncate(12));
     let few = report(few);
@@ -99,8 +99,8 @@ fn a_slow_build_closes_the_gate_and_noise_does_not() {
     assert_eq!(Gate { undecided_fails: true, ..gate(3.0) }.judge(&few).undecided, name);
 }
 
-/// The failures of a baseline are told by the comparisons with it, and by themselves where there is
-/// none.
+/// The failures of a baseline are reported by the comparisons with it, or by themselves if there
+/// are none.
 #[test]
 fn a_failed_baseline_leaves_nothing_to_judge() {
     let nothing = gate(3.0).judge(&common::nothing());

@@ -1,5 +1,4 @@
-//! JUnit's XML can be read by any parser, counts what it holds, and fails what crosses the gate and
-//! nothing else.
+//! JUnit XML is well-formed, its counts match its cases, and only cases that cross the gate fail.
 
 use crate::common::page::{Element, Node};
 use crate::common::{self, Shown, hostile_samples, samples};
@@ -53,7 +52,7 @@ fn written(report: &Report, gate: Option<Gate>) -> String {
     report.render(Format::Junit, &Options { gate, ..Options::default() })
 }
 
-/// What each test case became, by class and name.
+/// The outcome and message of each test case, by class and name.
 fn cases(report: &Report, gate: Option<Gate>) -> BTreeMap<(String, String), (String, String)> {
     let root = parse(&written(report, gate));
     let case = |case: &Element| {
@@ -92,7 +91,7 @@ fn it_is_well_formed_and_counts_what_it_holds() {
 /// Every compared cell with a verdict is a case, and no other.
 #[test]
 fn every_judged_comparison_is_a_case() {
-    // Where nothing was measured there are failures, and no cells to judge.
+    // If nothing was measured, there are failures and no cells to judge.
     for (name, report) in common::all().into_iter().filter(|(name, _)| *name != "nothing") {
         let cases = cases(&report, None);
         for cell in &report.analysis.cells {
@@ -130,7 +129,7 @@ fn a_case_is_what_the_gate_says_of_it() {
     assert!(seen.iter().all(|count| *count > 0), "the runs have a case of every outcome: {seen:?}");
 }
 
-/// A load generator at its limit hides what the environment costs, however small it looks.
+/// A load generator at its limit hides the cost of the environment, however small it looks.
 #[test]
 fn an_impaired_comparison_below_the_gate_does_not_pass() {
     let mut report = common::standard();

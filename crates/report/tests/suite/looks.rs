@@ -1,4 +1,4 @@
-//! What reports say of a group-sequential run.
+//! Reports of a group-sequential run.
 
 use crate::common::{self, Shown};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use weigh_model::{Effort, Looks};
 use weigh_report::{Format, Report};
 use weigh_stats::{Concluded, Options, analyse};
 
-/// `runc` ended at 10 blocks and `docker` at 30, or is still measured.
+/// A run in which `runc` ended at 10 blocks and `docker` at 30, or is still open.
 pub fn report(is_open: bool) -> Report {
     let shapes = [
         common::shape("native", 0.0, 0.01),
@@ -47,7 +47,7 @@ fn the_design_and_the_looks_that_ended_cells_are_told() {
         assert!(text.contains("looks at 10, 15, ... 60 blocks"), "{text}");
         assert!(text.contains("Comparisons ended by blocks: 1 at 10, 1 at 30."), "{text}");
         // 30 + 10 + 30 of 3 * 60.
-        assert!(text.contains("61 % of the trials of 60 blocks of everything were saved"), "{text}");
+        assert!(text.contains("That saved 61 % of the trials of 60 full blocks."), "{text}");
         assert!(!text.contains("INCOMPLETE"), "{text}");
     }
 }
@@ -56,7 +56,7 @@ fn the_design_and_the_looks_that_ended_cells_are_told() {
 fn an_interrupted_run_is_incomplete_and_has_saved_nothing_yet() {
     let text = words(&report(true), Format::Table);
     assert!(text.contains("INCOMPLETE") && text.contains("ended by blocks: 1 at 10."), "{text}");
-    assert!(!text.contains("were saved"), "{text}");
+    assert!(!text.contains("That saved"), "{text}");
 }
 
 #[test]

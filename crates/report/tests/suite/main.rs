@@ -1,4 +1,4 @@
-//! The integration tests of the crate in one program: linking costs more than most of them.
+//! All integration tests of the crate in one program: linking takes longer than most of them.
 
 mod brief;
 mod browser;

@@ -1,6 +1,5 @@
-//! What a reader finds in a page: every number in the row and the column where it belongs, every
-//! figure with its data; and pages of unusual runs: very long ones, broken ones, and those whose
-//! programs wrote what nobody should.
+//! The content of a page: every number in its row and column, every figure with its data; and pages
+//! of unusual runs: very long ones, broken ones, and ones with hostile program output.
 
 use crate::common::page::{Element, Table};
 use crate::common::texts::{self, effect};
@@ -11,8 +10,8 @@ use weigh_model::{Effort, VoidCause};
 use weigh_report::{Format, LogEnd, Report};
 use weigh_stats::Notice;
 
-/// The tables of every page are whole: a cell for each column, which says its heading where rows
-/// become cards.
+/// The tables of every page are complete: a cell for each column, which names its heading for
+/// layouts that show rows as cards.
 #[test]
 fn every_row_has_the_columns_of_its_head() {
     for (name, sample) in samples().into_iter().chain(hostile_samples()) {
@@ -38,7 +37,7 @@ fn squeezed(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('−', "-")
 }
 
-/// The value of a row in the column whose heading begins so.
+/// The value of a row in the column whose heading starts with this text.
 fn value<'a>(table: &'a Table, row: &'a [String], heading: &str) -> &'a str {
     let at = table.head.iter().position(|head| head.starts_with(heading));
     at.and_then(|at| row.get(at)).unwrap_or_else(|| panic!("no column {heading} in {:?}", table.head))
@@ -85,8 +84,8 @@ fn every_comparison_stands_in_its_row_and_its_columns() {
     assert!(compared > 50, "{compared}");
 }
 
-/// Whether a cell has a row of its own: charged CPU time and how many guests were up are told in
-/// tables of theirs.
+/// Whether a cell has a row of its own. Charged CPU time and the number of guests that were up have
+/// tables of their own.
 fn shown(report: &Report, all_up: &[String], cell: &weigh_stats::Cell) -> bool {
     let charged = !report.circumstances.charges.is_empty() && cell.is_charged_cpu();
     let up = cell.metric.name == weigh_model::neighbours::UP && all_up.contains(&cell.workload);
@@ -124,7 +123,7 @@ fn every_number_of_a_paper_stands_in_its_row_and_its_column() {
     assert!(seen > 30, "{seen}");
 }
 
-/// What scripts read is the JSON of the data, whatever the names are.
+/// The data that scripts read, which is JSON whatever the names are.
 fn data(page: &str) -> serde_json::Value {
     let found = found(page, r#"(?s)<script type="application/json" id="data">(.*?)</script>"#);
     assert_eq!(found.len(), 1);
@@ -132,7 +131,7 @@ fn data(page: &str) -> serde_json::Value {
     serde_json::from_str(&found[0]).expect("JSON")
 }
 
-/// Where the data of a kind of figure is, and whether it is one for all.
+/// The key under which the data of a kind of figure is.
 fn place(kind: &str) -> &'static str {
     match kind {
         "forest" | "box" | "trace" => "tables",
@@ -214,7 +213,7 @@ fn scripts_know_hostile_names_as_they_are() {
     );
 }
 
-/// Names that are markup are words of the page, in headings as in cells.
+/// Names that contain markup appear as text, in headings and in cells.
 #[test]
 fn hostile_names_are_words() {
     for (name, sample) in hostile_samples() {
@@ -239,7 +238,7 @@ fn what_a_run_says_around_its_tables_is_on_the_page() {
     }
 }
 
-/// Whether to hold the page to its time, which only a quiet machine and optimised code can.
+/// Whether to check the time that the page takes, which needs a quiet machine and optimised code.
 fn long() -> bool {
     std::env::var_os("WEIGH_LONG").is_some() && !cfg!(debug_assertions)
 }

@@ -1,4 +1,4 @@
-//! What `weigh plan` says.
+//! The output of `weigh plan`.
 
 use crate::common;
 use weigh_report::{Format, Options, planned, render, render_document};
@@ -100,7 +100,7 @@ fn what_no_blocks_can_find_is_told_without_a_command() {
     assert!(!told.contains("weigh run"), "{told}");
 }
 
-/// A run says what would help once for a workload with something open, and nothing where all is
+/// A run says once what would help a workload with an open comparison, and nothing if all is
 /// decided.
 #[test]
 fn a_run_says_what_helps_where_something_is_not_decided() {
@@ -116,9 +116,9 @@ fn a_run_says_what_helps_where_something_is_not_decided() {
         let text = render(&report, Format::Markdown, &Options::default()).expect("a document renders");
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    const HELPED: &str = "what is not decided would be helped most by";
+    const HELPED: &str = "what is not decided would gain most from";
     assert!(!told(&[]).contains(HELPED));
     let open = told(&[("noploop", "runc"), ("syscall", "runc")]);
     assert_eq!(open.matches(HELPED).count(), 2, "{open}");
-    holds(&open, &["helped most by longer units", "helped most by more blocks"]);
+    holds(&open, &["gain most from longer units", "gain most from more blocks"]);
 }

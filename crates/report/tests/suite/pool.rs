@@ -7,7 +7,8 @@ use weigh_stats::{Notice, Options as Analysed, PoolRun, RunEstimates, join_share
 
 const BASELINE: &str = "native";
 
-/// A metric of 30 blocks: a baseline of about 1, and environments that cost so many times as much.
+/// A metric of 30 blocks: a baseline of about 1, and environments that cost `factors` times as
+/// much.
 fn comparison(random: &mut Random, spec: MetricSpec, factors: &[(&str, f64)]) -> Comparison {
     let mut noise = || 1.0 + 0.01 * random.normal();
     let mut series = |environment: &str, factor: f64| {

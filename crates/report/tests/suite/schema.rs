@@ -1,12 +1,17 @@
-//! The JSON of every run and of every study fits the published schema of it.
+//! The JSON of every run, study, pool and history conforms to its published schema.
 //!
-//! The schemas use few keywords, and this checker knows exactly those: a validator crate would
-//! bring sixty more crates into every build of the tests. A keyword that it does not know is a
-//! failure, so nothing in a schema goes unchecked.
+//! The schemas use few keywords, and this checker knows exactly those: a validator crate would add
+//! sixty more crates to every build of the tests. An unknown keyword is a failure, so nothing in a
+//! schema goes unchecked.
 
 use crate::common::{self, Shown, study};
 use serde_json::{Value, json};
-use weigh_report::{Format, Options, Report, render_pooled};
+use weigh_model::{MetricSpec, WorkloadKey};
+use weigh_report::{
+    Format, HistoryEffect, HistoryPoint, HistoryReport, HistorySeries, Options, Report, render_history,
+    render_pooled,
+};
+use weigh_stats::{Interval, Notice, Shift};
 
 struct Schema(Value);
 
@@ -23,7 +28,11 @@ impl Schema {
         Self(serde_json::from_str(include_str!("../../schema/pool.schema.json")).expect("a schema"))
     }
 
-    /// Each of these places with this value instead is a fault.
+    fn of_histories() -> Self {
+        Self(serde_json::from_str(include_str!("../../schema/history.schema.json")).expect("a schema"))
+    }
+
+    /// Asserts that replacing the value at each of these places is a fault.
     fn finds(&self, good: &Value, spoilt: impl IntoIterator<Item = (&'static str, Value)>) {
         for (pointer, value) in spoilt {
             let mut bad = good.clone();
@@ -226,7 +235,7 @@ fn fixed_fields_come_first_and_in_order() {
 
 #[test]
 fn numbers_are_not_rounded() {
-    // The parser of the test may be off by the last bit.
+    // The JSON parser of the test may be off by the last bit.
     let same =
         |text: &Value, value: f64| (text.as_f64().unwrap_or(f64::NAN) - value).abs() <= 1e-15 * value.abs();
     let report = common::standard();
@@ -252,4 +261,53 @@ fn what_is_not_finite_is_null() {
     let document = document(&report);
     assert!(document["cells"][1]["smallest_detectable"].is_null());
     assert_eq!(Schema::of_runs().faults(&document), [""; 0]);
+}
+
+#[test]
+fn every_history_fits_the_schema() {
+    let interval = |estimate: f64| Interval { estimate, low: estimate - 0.01, high: estimate + 0.01 };
+    let run = |version: &str| HistoryPoint {
+        version: version.into(),
+        began: "2026-11-01T05:00:00Z".into(),
+        run: format!("run-{version}"),
+        machine: "0123".into(),
+        cpu_model: "a CPU".into(),
+    };
+    let point = |run| HistoryEffect { run, overhead: interval(0.1 * run as f64), median: 0.0012, n: 30 };
+    let series = HistorySeries {
+        workload: "syscall{call=getpid}".into(),
+        key: WorkloadKey::named("syscall"),
+        metric: MetricSpec::time("duration"),
+        environment: "runc".into(),
+        baseline: "native".into(),
+        points: vec![point(0), point(1)],
+        shifts: vec![Shift { at: 1, change: interval(0.1), p: 0.002 }],
+        now: Some(interval(0.1)),
+        left_out: 2,
+    };
+    let history = HistoryReport {
+        runs: vec![run("v1"), run("v2")],
+        series: vec![series],
+        notices: vec![Notice::new("seen", "done")],
+    };
+    let json = |report: &HistoryReport| -> Value {
+        let text = render_history(report, Format::Json, &Options::default()).expect("a history renders");
+        serde_json::from_str(&text).expect("the history is JSON")
+    };
+    let schema = Schema::of_histories();
+    let mut unknown = history.clone();
+    unknown.series[0].now = None;
+    unknown.series[0].shifts[0].change.high = f64::INFINITY;
+    for report in [&history, &unknown, &HistoryReport::default()] {
+        assert_eq!(schema.faults(&json(report)), [""; 0]);
+    }
+    let spoilt = [
+        ("/format", json!(2)),
+        ("/runs/0", json!({"version": "v1"})),
+        ("/series/0/points/0/n", json!(-1)),
+        ("/series/0/changes/0/p", json!(1.5)),
+        ("/series/0/now", json!({"mean": 1})),
+        ("/warnings", json!("none")),
+    ];
+    schema.finds(&json(&history), spoilt);
 }

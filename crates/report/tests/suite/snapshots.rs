@@ -1,17 +1,17 @@
-//! Every format on fixed runs and studies, as it was read and found right.
+//! Snapshots of every format on fixed runs and studies, as they were reviewed.
 //!
-//! What differs only in width, or holds the same kinds of rows once more, is not kept twice; pages
-//! are asserted part by part in `pages`, and here is what they consist of.
+//! Output that differs only in width, or repeats the same kinds of rows, has no second snapshot.
+//! The content of pages is asserted in `pages`; here are only their outlines.
 
 use crate::common::{self, Shown, neighbours, page::Element, study};
 use serde_json::Value;
 use weigh_report::{Format, Options, Report};
 
-/// Formats that are kept as they are, and what their snapshots are called.
+/// Formats with snapshots of their exact text, and the suffixes of these.
 const SUFFIXES: [(Format, &str); 4] =
     [(Format::Csv, "csv"), (Format::Markdown, "md"), (Format::Latex, "tex"), (Format::Junit, "xml")];
 
-/// Columns of the lines of JSON.
+/// The width of the lines of JSON.
 const WIDE: usize = 160;
 
 /// Three of the numbers of guests and kinds of neighbours: the others have the same rows.
@@ -28,8 +28,8 @@ fn runs() -> Vec<(&'static str, Report)> {
     runs.chain([("density", brief_density())]).collect()
 }
 
-/// A value with as much on each line as there is room for: every key and number is there, and the
-/// line breaks of the format are a test of their own.
+/// A value with as much on each line as fits: every key and number is there. Another test covers
+/// the line breaks of the format.
 fn compact(value: &Value, indent: usize) -> String {
     let line = value.to_string();
     let (members, ends): (Vec<String>, [&str; 2]) = match value {

@@ -38,7 +38,7 @@ fn check(report: &Report, width: usize, unicode: bool) -> Result<(), TestCaseErr
 #[test]
 fn every_run_fits_every_width() {
     for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
-        // Every width of the runs with the most kinds of rows, and some of the others.
+        // Every width for the runs with the most kinds of rows, and some widths for the others.
         let step = if ["standard", "machines"].contains(&name) { 1 } else { 9 };
         for width in (40..=220).step_by(step) {
             for unicode in [true, false] {

@@ -1,8 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A guest's clock as nature has it: `origin + rate * host`, read after a way there and before a
-/// way back.
+/// A guest's true clock: `origin + rate * host`, read after a delay there and before a delay back.
 #[derive(Debug, Clone, Copy)]
 struct Simulated {
     rate: f64,
@@ -23,7 +22,7 @@ impl Simulated {
         }
     }
 
-    /// Exchanges in a row, each with its own two ways.
+    /// Exchanges in a row, each with its own two delays.
     fn exchanges(self, mut at_ns: u64, ways: &[(u64, u64)]) -> Exchanged {
         let mut exchanges = Vec::new();
         for (there, back) in ways {
@@ -40,7 +39,7 @@ impl Simulated {
     }
 }
 
-/// Ways there and back of up to `longest_ns`, each on its own: as unequal as they like.
+/// Delays there and back of up to `longest_ns`, each drawn independently.
 fn ways(longest_ns: u64) -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((0..longest_ns, 0..longest_ns), 1..40)
 }
@@ -188,7 +187,7 @@ fn durations_have_to_fit_their_bracket() {
     assert_eq!(check(&[run(SECOND, SECOND + 2_020_000)]), (ClockState::Proven, 0));
     assert_eq!(check(&[run(SECOND, SECOND - 2_020_001)]), (ClockState::Bracket, -2_020_001));
     assert_eq!(check(&[run(SECOND, SECOND + 2_020_001)]), (ClockState::Wrong, 2_020_001));
-    // The worst of several; one that is too long counts for more than any that is too short.
+    // The worst of several; a duration that is too long counts for more than any that is too short.
     let short = run(SECOND, 0);
     let long = run(SECOND, SECOND + 3_000_000);
     assert_eq!(check(&[run(SECOND, SECOND), short]), (ClockState::Bracket, -1_000_000_000));

@@ -1,9 +1,9 @@
-//! What neighbours did while their measured guest was measured.
+//! Rates of the neighbours during the measurement of their guest.
 
 use super::work::TaskResult;
 use weigh_model::{Iteration, WorkloadPlan};
 
-/// From the begin of the first measured run to the end of the last, host's monotonic clock,
+/// From the start of the first measured run to the end of the last, host's monotonic clock,
 /// nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
@@ -12,7 +12,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// None without a run.
+    /// Returns none without a run.
     pub(super) fn of(iterations: &[Iteration]) -> Option<Self> {
         let (first, last) = (iterations.first()?, iterations.last()?);
         let window = Self { from_ns: first.host_started_ns, to_ns: last.host_ended_ns };
@@ -23,20 +23,20 @@ impl Window {
         self.to_ns - self.from_ns
     }
 
-    /// How much of a run lies within, nanoseconds.
+    /// Time of a run within the window, nanoseconds.
     fn overlap_ns(self, run: &Iteration) -> u64 {
         run.host_ended_ns.min(self.to_ns).saturating_sub(run.host_started_ns.max(self.from_ns))
     }
 
-    /// Whether the middle of a run lies within.
+    /// Whether the middle of a run lies within the window.
     fn has_middle(self, run: &Iteration) -> bool {
         let middle_ns = run.host_started_ns.midpoint(run.host_ended_ns);
         (self.from_ns..=self.to_ns).contains(&middle_ns)
     }
 }
 
-/// What all neighbours together did a second: operations where their command counts them, runs
-/// otherwise; of a run that lies within only in part, that part. None where no run lies within.
+/// Rate per second of all neighbours together: operations if their command counts them, runs
+/// otherwise. A run counts in proportion to its part within the window. None if no run lies within.
 pub(super) fn together(all: &[TaskResult], window: Window) -> Option<f64> {
     let done: f64 = all
         .iter()
@@ -49,7 +49,7 @@ pub(super) fn together(all: &[TaskResult], window: Window) -> Option<f64> {
     (done > 0.0).then(|| done / (window.ns() as f64 * 1e-9))
 }
 
-/// What one guest reached of a workload, operations or else runs a second.
+/// Rate per second of one guest in a workload: operations, or else runs.
 pub(super) fn reached(plan: &WorkloadPlan, runs: &[Iteration]) -> Option<f64> {
     if let Some((_, rate_per_s)) = plan.reached(runs) {
         return Some(rate_per_s);
@@ -58,8 +58,8 @@ pub(super) fn reached(plan: &WorkloadPlan, runs: &[Iteration]) -> Option<f64> {
     (ns > 0).then(|| runs.len() as f64 / (ns as f64 * 1e-9))
 }
 
-/// The runs of a neighbour that count: those with their middle in the window; where there are none,
-/// the one that lies in it most.
+/// The runs of a neighbour that count: those with their middle in the window or, if there are none,
+/// the one with the largest part in it.
 pub(super) fn counted(done: &TaskResult, window: Window) -> Vec<Iteration> {
     let within: Vec<Iteration> = done.runs.iter().filter(|run| window.has_middle(run)).cloned().collect();
     if !within.is_empty() {
@@ -69,14 +69,14 @@ pub(super) fn counted(done: &TaskResult, window: Window) -> Vec<Iteration> {
     most.filter(|run| window.overlap_ns(run) > 0).cloned().into_iter().collect()
 }
 
-/// Jain's index of what guests did (DEC-TR-301, 1984).
+/// Jain's index of the guests' rates (DEC-TR-301, 1984).
 pub(super) fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
     sum * sum / (rates.len() as f64 * squares)
 }
 
-/// What the slowest did over what the fastest did.
+/// The slowest rate divided by the fastest.
 pub(super) fn least_to_most(rates: &[f64]) -> f64 {
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let most = rates.iter().copied().fold(0.0, f64::max);
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn parts_of_runs_count_as_parts() {
         let window = Window::of(&[run(10 * S, 11 * S, None), run(11 * S, 12 * S, None)]).unwrap();
-        // One run wholly within, a half of one, none of a third.
+        // One run is wholly within, half of another is, and a third is not.
         let all = [did(&[(10 * S, 11 * S), (11 * S, 13 * S)]), did(&[(2 * S, 9 * S)])];
         assert!((together(&all, window).unwrap() - 0.75).abs() < 1e-12);
         assert_eq!(together(&all[1..], window), None);

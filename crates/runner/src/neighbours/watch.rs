@@ -1,5 +1,5 @@
 //! Watches the host's memory while neighbours are up: all of them are stopped before the kernel
-//! would have to kill a process of its own choice.
+//! would have to choose a process to kill.
 
 use crate::start::footprint::shown;
 use crate::start::guest_pool::Request;
@@ -8,19 +8,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weigh_observe::memory::available_bytes;
 
-/// Between two looks.
+/// Time between two checks.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// A thread that checks the available memory as long as this value lives.
 pub(super) struct MemoryWatch {
-    /// Dropped, it ends the watch.
+    /// Dropping it ends the watch.
     go_on: Option<Sender<()>>,
     thread: Option<JoinHandle<Option<String>>>,
 }
 
 impl MemoryWatch {
     /// Calls `stop` and then stops the guests of all `request_channels` when less than the floor is
-    /// available. Where no thread can be started, nothing is watched.
+    /// available. If no thread can be started, nothing is watched.
     pub(super) fn begin(
         floor: u64,
         guests: u32,
@@ -56,7 +56,7 @@ impl MemoryWatch {
         Self { go_on: Some(go_on), thread }
     }
 
-    /// Ends the watch. Why there was too little, if so.
+    /// Ends the watch. Returns why memory was short, if it was.
     pub(super) fn end(mut self) -> Option<String> {
         self.join()
     }
@@ -73,7 +73,7 @@ impl Drop for MemoryWatch {
     }
 }
 
-/// Why the host has no room for more.
+/// Explains why the host has no room for more guests.
 pub(super) fn too_little(available: u64, floor: u64, up: u32) -> String {
     format!(
         "the host has only {} of memory available with {up} guests up, and keeps {}",

@@ -20,18 +20,18 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The work of all neighbours in one trial.
 pub(crate) struct Task {
-    /// What runs in each of them: repeatedly, or as a server where there is a client.
+    /// What runs in each of them: repeatedly, or as a server if there is a client.
     pub(crate) plan: WorkloadPlan,
-    /// What loads the server, outside.
+    /// The client outside that loads the server.
     pub(crate) client: Option<WorkloadPlan>,
     /// CPUs of the clients.
     pub(crate) client_cpus: Vec<u32>,
     pub(crate) directory: Option<PathBuf>,
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) padding_bytes: usize,
-    /// The guests have nothing but the probe, and no storage.
+    /// Whether the guests have nothing but the probe, and no storage.
     pub(crate) bare: bool,
-    /// Memory that each may use, bytes; 0 where nothing limits it.
+    /// Memory that each guest may use, bytes; 0 without a limit.
     pub(crate) memory_bytes: u64,
     pub(crate) trial: u64,
     pub(crate) seed: u64,
@@ -53,7 +53,7 @@ impl TaskResult {
     }
 }
 
-/// When all neighbours have to stop, host's monotonic clock, nanoseconds.
+/// The time by which all neighbours have to stop, host's monotonic clock, nanoseconds.
 #[derive(Debug)]
 pub(crate) struct StopToken(AtomicU64);
 
@@ -64,7 +64,7 @@ impl Default for StopToken {
 }
 
 impl StopToken {
-    /// Lets no new run begin, and ends the runs that have not ended by then.
+    /// Prevents new runs, and ends those that are unfinished at this time.
     pub(crate) fn stop_by(&self, at_ns: u64) {
         self.0.fetch_min(at_ns, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ impl StopToken {
     }
 }
 
-/// Works until the token says stop. `runs` is called once, when the load runs or cannot.
+/// Works until the token is set. `runs` is called once, when the load runs or cannot.
 pub(crate) fn work(
     guest: &mut dyn Guest,
     recipe: &Recipe,
@@ -142,7 +142,7 @@ fn again(
     done
 }
 
-/// Repeats a command until the token says stop.
+/// Repeats a command until the token is set.
 pub(crate) fn repeat(
     commands: &WorkloadCommands<'_>,
     session: &mut Session,
@@ -152,7 +152,7 @@ pub(crate) fn repeat(
     while !stop.is_over() {
         match commands.once(session, None) {
             Ok((iteration, _)) => runs.push(iteration),
-            // A run that was cut short is no failure, unless the guest is lost.
+            // A run that was cut short is not a failure, unless the guest is lost.
             Err(_) if stop.is_over() && !session.is_lost() => break,
             Err(failure) => return Err(failure),
         }

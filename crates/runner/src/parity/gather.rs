@@ -1,4 +1,4 @@
-//! What a guest looks like, by parity key.
+//! The facts of a guest, by parity key.
 
 use super::Facts;
 use super::network::Route;
@@ -14,28 +14,28 @@ use weigh_protocol::{GuestFacts, MountFacts, ProgramFacts, Questions};
 
 /// Digits of a digest that are shown: 64 bits, enough unless files were made to collide.
 const DIGITS: usize = 16;
-/// Version 1 of control groups writes the largest number of pages that it counts where there is no
-/// limit (Documentation/admin-guide/cgroup-v1/memory.rst); no machine has so much.
+/// In cgroup v1 a group without a limit shows the largest number of pages that it can count
+/// (Documentation/admin-guide/cgroup-v1/memory.rst); no machine has this much memory.
 const UNLIMITED_BYTES: u64 = 1 << 60;
 
-/// What a plan's guests are asked about.
+/// What to ask a plan's guests about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// Programs as the plan has them, and as the guest is asked: what is relative to the working
-    /// directory made absolute.
+    /// Programs by their name in the plan and by the name asked for, in which paths relative to the
+    /// working directory are made absolute.
     programs: Vec<(String, String)>,
     /// Paths whose mounts count: the root, `/tmp`, the working directory.
     paths: Vec<String>,
     /// Whether a server is measured, so that its network counts.
     network: bool,
-    /// Whether commands make files in a guest, so that what holds them counts.
+    /// Whether commands make files in a guest, so that the file system that holds them counts.
     stores: bool,
-    /// The address of this host at which clients on another machine reach it, where they are there.
+    /// The address at which clients on another machine reach this host, if they run there.
     outside: Option<Ipv4Addr>,
 }
 
 impl Subject {
-    /// The measured programs of a plan, and the paths that they live in.
+    /// The measured programs of a plan, and the paths whose mounts count.
     pub fn of(plan: &Plan) -> Self {
         let directory = plan.guest.working_directory.as_deref();
         let network = plan.workloads.iter().any(|workload| workload.staging.server.is_some());
@@ -56,12 +56,12 @@ impl Subject {
         subject
     }
 
-    /// The same with clients that reach this host from another machine, by this address.
+    /// The same, with clients that reach this host from another machine by this address.
     pub fn seen_from(self, outside: Option<Ipv4Addr>) -> Self {
         Self { outside, ..self }
     }
 
-    /// Only what is cheap to ask and leaves the guest's page cache as it is: no program is read.
+    /// The same without programs, whose digests are costly and change the guest's page cache.
     pub fn without_programs(&self) -> Self {
         Self { programs: Vec::new(), ..self.clone() }
     }
@@ -77,7 +77,7 @@ fn in_guests(workload: &WorkloadPlan) -> impl Iterator<Item = &Vec<String>> {
     around.into_iter().flatten().chain([own]).chain(workload.commands.values())
 }
 
-/// A program with a slash is relative to the working directory; one without is looked up.
+/// Makes a program with a slash absolute, by the working directory; one without is looked up.
 fn absolute(program: &str, working_directory: Option<&Path>) -> String {
     if !program.contains('/') || program.starts_with('/') {
         return program.into();
@@ -91,10 +91,10 @@ fn absolute(program: &str, working_directory: Option<&Path>) -> String {
         .to_string()
 }
 
-/// Asks a guest that is awake and runs nothing. `port` is one that its server may listen on.
+/// Gathers the facts of a guest that is awake and idle. Its server may listen on `port`.
 ///
 /// # Errors
-/// It is lost.
+/// The guest is lost.
 pub fn gather(
     guest: &mut dyn Guest,
     capabilities: &Capabilities,
@@ -132,13 +132,13 @@ pub fn gather(
     Ok(facts)
 }
 
-/// What is there already of the place where commands make files.
+/// The directory for commands' files, or the existing part of its path.
 fn files_of(guest: &dyn Guest) -> String {
     let own = guest.scratch().and_then(Path::parent);
     own.unwrap_or(Path::new(staging::USUAL)).display().to_string()
 }
 
-/// The tightest limit of the guest's control groups: many guests cannot see their own.
+/// The tightest limit of the guest's control groups, which many guests cannot see themselves.
 fn limit_from_outside(accounts: &Accounts) -> Option<u64> {
     let limit = |group: &CgroupView| {
         let read = |directory: &Path, file: &str| {
@@ -152,7 +152,7 @@ fn limit_from_outside(accounts: &Accounts) -> Option<u64> {
     accounts.groups.iter().filter_map(limit).min()
 }
 
-/// What the probe saw, but for what needs the host's view.
+/// The facts that the probe saw, except those that need the host's view.
 fn from_inside(inside: &GuestFacts, subject: &Subject, shares_kernel: bool) -> Facts {
     let mut facts = Facts::new();
     let mut put = |key: &str, value: Option<String>| {
@@ -160,7 +160,7 @@ fn from_inside(inside: &GuestFacts, subject: &Subject, shares_kernel: bool) -> F
             facts.insert(key.into(), value);
         }
     };
-    // A machine that shows its kernel's files but not this one has a kernel without it.
+    // If a machine shows its kernel's files but not this one, its kernel lacks the feature.
     let own_kernel = !shares_kernel && inside.boot.is_some();
     let or_none = |value: Option<String>| value.or_else(|| own_kernel.then(|| "none".into()));
     put("kernel", Some(inside.kernel.clone()));
@@ -188,7 +188,7 @@ fn from_inside(inside: &GuestFacts, subject: &Subject, shares_kernel: bool) -> F
     facts
 }
 
-/// What concerns this CPU; the kernel lists what does not as well.
+/// The mitigations that concern this CPU; the kernel also lists those that do not.
 fn mitigations(all: &[(String, String)]) -> Option<String> {
     let concerns = all.iter().filter(|(_, text)| text != "Not affected");
     let words: Vec<String> = concerns.map(|(name, text)| format!("{name}: {text}")).collect();
@@ -200,8 +200,8 @@ fn mitigations(all: &[(String, String)]) -> Option<String> {
 }
 
 /// Type and options of a mount, without options that differ in every guest and decide nothing:
-/// names of places on the host, such as an overlay's layers, and the bounds that the kernel works
-/// out for its first file system from what memory it found.
+/// names of places on the host, such as an overlay's layers, and the bounds that the kernel derives
+/// for its first file system from the available memory.
 fn words(mount: &MountFacts) -> String {
     let bounds: &[&str] = if mount.kind == "rootfs" { &["size=", "nr_inodes="] } else { &[] };
     let of_this_guest =

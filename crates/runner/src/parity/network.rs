@@ -1,4 +1,4 @@
-//! What the network of a server is like: the guest's interface, what lies between it and the load
+//! The properties of a server's network: the guest's interface, what lies between it and the load
 //! generator, the guest's settings.
 
 use super::Facts;
@@ -8,13 +8,13 @@ use weigh_protocol::{DEFAULT_LINK, GuestFacts, LinkFacts, Questions};
 
 /// The loopback interface's name in every namespace (`net/core/dev.c` of the kernel).
 const LOOPBACK: &str = "lo";
-/// The only other interface of a namespace that clients are in (`weigh_network`).
+/// The only other interface of a namespace with clients (`weigh_network`).
 const CLIENTS: &str = "eth0";
-/// What the load generator's end is called.
+/// The name of the load generator's end.
 const LOADER: &str = "loader";
-/// How a setting's key begins.
+/// The prefix of a setting's key.
 const SETTING: &str = "sysctl:";
-/// The setting that decides how fast a connection becomes. A new namespace has the host's.
+/// The congestion control algorithm. A new namespace has the host's.
 const CONGESTION_CONTROL: &str = "sysctl:net.ipv4.tcp_congestion_control";
 /// Settings of the network stack that decide what a server can do
 /// (Documentation/admin-guide/sysctl/net.rst and Documentation/networking/ip-sysctl.rst of the
@@ -31,17 +31,17 @@ const SETTINGS: [&str; 10] = [
     "net.ipv4.tcp_timestamps",
     "net.ipv4.tcp_sack",
 ];
-/// Those that a new namespace has from the kernel, and not from the host's namespace as it has the
-/// others (`net/core/net_namespace.c`, `tcp_sk_init` of `net/ipv4/tcp_ipv4.c`).
+/// Settings that a new namespace takes from the kernel's defaults; it takes the others from the
+/// host's namespace (`net/core/net_namespace.c`, `tcp_sk_init` of `net/ipv4/tcp_ipv4.c`).
 const FRESH: [&str; 3] =
     ["sysctl:net.core.somaxconn", "sysctl:net.ipv4.tcp_timestamps", "sysctl:net.ipv4.tcp_sack"];
 
-/// How the client of a server comes to it.
+/// How the client of a server reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Route {
-    /// Where the client connects to, and from where.
+    /// The address that the client connects to, and the namespace that it connects from.
     pub(super) way: Reach,
-    /// Whether the guest has the host's own network.
+    /// Whether the guest uses the host's own network.
     pub(super) on_host: bool,
 }
 
@@ -50,15 +50,15 @@ impl Route {
         self.way.from.is_none() && self.way.address.ip().is_loopback()
     }
 
-    /// Adds what the guest must be asked.
+    /// Adds the questions for the guest.
     pub(super) fn ask(&self, about: &mut Questions) {
         let link = if self.on_host && self.on_loopback() { LOOPBACK } else { DEFAULT_LINK };
         about.links = vec![link.into()];
         about.settings = SETTINGS.map(String::from).into();
     }
 
-    /// What the guest has answered, with the host's interfaces on the way. Nothing of a guest that
-    /// shows no interface.
+    /// The guest's answers, and the host's interfaces on the way. Empty for a guest that shows no
+    /// interface.
     pub(super) fn facts(&self, inside: &GuestFacts, hops: Vec<Hop>) -> Facts {
         let mut facts = Facts::new();
         let Some(own) = inside.links.first() else { return facts };
@@ -94,8 +94,8 @@ fn offloads(link: &LinkFacts) -> Option<String> {
     Some(if on.is_empty() { "none".into() } else { on.join(" ") })
 }
 
-/// A bridge has the offloads of its ports, which come and go with other guests of the run: they say
-/// nothing of its own.
+/// The properties of an interface in words. A bridge has the offloads of its ports, which come and
+/// go with other guests of the run, so they are left out.
 fn words(link: &LinkFacts) -> String {
     let driver = link.driver.clone().unwrap_or_else(|| "unknown".into());
     let own = Some(link).filter(|_| driver != "bridge");
@@ -104,16 +104,16 @@ fn words(link: &LinkFacts) -> String {
     [Some(driver), mtu, offloads].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Why a difference in what a network is like follows from another difference of the two guests, if
-/// it does.
+/// Why a difference in the network's properties follows from another difference of the two guests,
+/// if it does.
 ///
-/// - Interfaces, their MTU and offloads, and what lies before them are others where `network` is
-///   another.
-/// - Offloads, and the host's end of the guest's link, are others where the guest's interface is of
-///   another kind. Its MTU is not: in one network it decides what is sent, whatever sends it.
-/// - Settings are those of the kernel, the congestion control among them. A namespace of its own
-///   has the kernel's, too, in [`FRESH`], where the host's may have been changed.
-pub(super) fn meant(key: &str, baseline: &Facts, other: &Facts) -> Option<String> {
+/// - Interfaces, their MTU and offloads, and what lies before them differ if `network` does.
+/// - Offloads, and the host's end of the guest's link, differ if the guest's interface is of
+///   another kind. The MTU does not: in one network it decides what is sent, whatever the
+///   interface.
+/// - Settings, including the congestion control, differ if the kernels do. Those in [`FRESH`] also
+///   differ if one guest has its own namespace, because the host's may have been changed.
+pub(super) fn intended_reason(key: &str, baseline: &Facts, other: &Facts) -> Option<String> {
     let both = |key: &str| Some((other.get(key)?, baseline.get(key)?));
     let unlike = |key: &str| both(key).filter(|(other, baseline)| other != baseline);
     let is_path = key.starts_with("network-path:");
@@ -131,7 +131,7 @@ pub(super) fn meant(key: &str, baseline: &Facts, other: &Facts) -> Option<String
     if unlike("kernel").is_some() {
         return Some(match key {
             CONGESTION_CONTROL => {
-                "another kernel's own choice, which decides how a stream comes to its speed".into()
+                "another kernel's own choice, which decides how a stream reaches its speed".into()
             }
             _ => "another kernel has values of its own".into(),
         });
@@ -228,7 +228,7 @@ mod tests {
             "cpus",
         ];
         let of = |baseline: &Facts, other: &Facts| -> Vec<&str> {
-            all.into_iter().filter(|key| meant(key, baseline, other).is_some()).collect()
+            all.into_iter().filter(|key| intended_reason(key, baseline, other).is_some()).collect()
         };
         assert!(of(&host, &host).is_empty() && of(&bridged, &bridged).is_empty());
         assert_eq!(of(&host, &bridged), all[..5]);

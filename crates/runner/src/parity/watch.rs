@@ -1,4 +1,4 @@
-//! Parity during a run: what is on record, what the present instances look like, who may go on.
+//! Parity during a run: the recorded facts, those of the present instances, and the consequences.
 
 use super::{Compared, Difference, Facts, Side, compare};
 use crate::pool::State;
@@ -6,29 +6,29 @@ use crate::run::{Ended, Runner};
 use crate::{RunnerError, UnequalEnvironment};
 use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure};
 
-/// Instances of one machine may see a little more or less memory, because the kernel is placed
-/// elsewhere at every boot. A change by less than this share is none.
+/// Instances of one machine may see slightly different amounts of memory, because the kernel's
+/// location differs at every boot. A change by less than this share is ignored.
 const SAME_MEMORY: f64 = 1.0 / 64.0;
 
-/// Facts that a machine's kernel makes of the memory that it finds.
+/// Facts that a machine's kernel derives from the memory that it finds.
 const MADE_OF_MEMORY: &[&str] = &["memory", "sysctl:net.ipv4.tcp_rmem", "sysctl:net.ipv4.tcp_wmem"];
 
 /// The facts of a run's environments by their places in the plan.
 #[derive(Debug)]
 pub(crate) struct Parity {
     baseline: usize,
-    /// What is on record last.
+    /// The last facts on record.
     recorded: Vec<Option<InstanceFacts>>,
     /// Why trials of the present instance do not count.
     unequal: Vec<Option<TrialFailure>>,
     /// Whether all environments have been compared once since the run was begun or resumed.
     settled: bool,
-    /// Only leave out what is unequal, instead of ending the run.
+    /// Whether to leave out environments that are unequal, instead of ending the run.
     leave_out: bool,
 }
 
 impl Parity {
-    /// Parity as the records have it.
+    /// Parity according to the records.
     pub(crate) fn new(plan: &Plan, records: &[Record], leave_out: bool) -> Self {
         let place = |name: &str| plan.environments.iter().position(|environment| environment.name == name);
         let mut recorded: Vec<Option<InstanceFacts>> = vec![None; plan.environments.len()];
@@ -64,7 +64,7 @@ impl Parity {
         self.settled
     }
 
-    /// From here on differences fail trials.
+    /// From now on differences fail trials.
     pub(crate) fn settle(&mut self) {
         self.settled = true;
     }
@@ -75,8 +75,8 @@ impl Parity {
     }
 }
 
-/// What is known now: an instance that was not asked about its programs has those of the instance
-/// before.
+/// The facts known now: an instance that was not asked about its programs takes those of the
+/// previous instance.
 fn merged(before: Option<&Facts>, now: &Facts) -> Facts {
     let mut merged = before.cloned().unwrap_or_default();
     for (key, value) in now {
@@ -120,7 +120,7 @@ impl Runner<'_> {
                 Side { facts: &facts, implies: &implies },
                 &self.plan.allow_unequal,
             ),
-            // A baseline that never came up gives no ratio that could be unfair.
+            // Without a baseline there is no ratio that could be unfair.
             _ => Compared::default(),
         };
         let name = self.plan.environments[environment].name.clone();
@@ -162,9 +162,9 @@ impl Runner<'_> {
         self.conclude(block, unequal)
     }
 
-    /// As [`Runner::compare_instances`] for a block that begins with starts, whose guests are asked
-    /// nothing: if it has not been done yet, launches an instance of every environment that takes
-    /// part, one after the other, and ends it.
+    /// Like [`Runner::compare_instances`], for a block that begins with starts, whose guests are
+    /// not asked anything. If it has not been done yet, launches an instance of every environment
+    /// that takes part, one after the other, and stops it.
     pub(crate) fn compare_before_starts(
         &mut self,
         block: u32,
@@ -220,7 +220,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Ends the run because of what is unequal; the reason stays with the run.
+    /// Ends the run because environments are unequal; the reason is recorded in the run.
     pub(crate) fn refuse(&mut self, unequal: Vec<UnequalEnvironment>) -> Result<(), RunnerError> {
         let error = RunnerError::Unequal { baseline: self.plan.baseline.clone(), unequal };
         self.journal.file_warning(error.to_string())?;

@@ -1,18 +1,18 @@
-//! What of a quick run fits its budget (method specification, "Effort").
+//! Which part of a quick run fits its budget (method specification, "Effort").
 //!
-//! What costs the most time for each comparison is left out until the planned blocks fit: an
-//! environment, such as an emulated machine, or a workload. The decision sees times of the pilot
-//! alone, which are no results, and is made before the first block.
+//! The environment, such as an emulated machine, or workload that costs the most time for each
+//! comparison is left out until the planned blocks fit. The decision uses only times of the pilot,
+//! which are not results, and is made before the first block.
 
-/// Blocks take longer than the pilot says, because guests are frozen and checked between trials.
+/// Factor by which blocks take longer than in the pilot, as guests are frozen and checked.
 const RESERVE: f64 = 1.15;
 
-/// What a block takes, seconds, by environment.
+/// The time of a block in one environment, seconds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cost {
-    /// Its start and its end.
+    /// Launching and stopping the instance.
     pub(super) launch_s: f64,
-    /// Its workloads; none where one cannot run.
+    /// Each workload; none for one that cannot run.
     pub(super) workloads: Vec<Option<f64>>,
 }
 
@@ -23,7 +23,7 @@ pub(super) enum LeftOut {
     Workload(usize),
 }
 
-/// What has to be left out so that so many blocks fit so many seconds, in the order of the
+/// What must be left out so that this many blocks fit into this many seconds, in the order of the
 /// decisions. The baseline stays, and so do one other environment and one workload.
 pub(super) fn left_out(costs: &[Cost], baseline: usize, (blocks, left_s): (u32, f64)) -> Vec<LeftOut> {
     let most = costs.iter().map(|cost| cost.workloads.len()).max().unwrap_or(0);
@@ -46,7 +46,7 @@ pub(super) fn left_out(costs: &[Cost], baseline: usize, (blocks, left_s): (u32, 
         if block_s * f64::from(blocks) * RESERVE <= left_s {
             return out;
         }
-        // Time for each comparison that would be lost.
+        // Time per comparison that would be lost.
         let mut dearest: Option<(f64, LeftOut)> = None;
         let mut offer = |price: f64, what: LeftOut| {
             if dearest.is_none_or(|(highest, _)| price > highest) {
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(left_out(&[], 0, (6, 30.0)), []);
     }
 
-    /// 6 blocks of 4.3 s fit 30 s, with an emulated machine they do not.
+    /// 6 blocks of 4.3 s fit into 30 s, but not with an emulated machine.
     #[test]
     fn a_slow_environment_goes_before_workloads_that_all_run_alike() {
         let costs = costs(&[&[1.0, 1.0], &[1.0, 1.0], &[30.0, 20.0]]);

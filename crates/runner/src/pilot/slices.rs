@@ -1,4 +1,4 @@
-//! Which workloads are measured in slices, and how long those are (method specification, "Slices").
+//! Which workloads are measured in slices, and how long these are (method specification, "Slices").
 
 use crate::pool::Instance;
 use crate::run::Runner;
@@ -6,31 +6,30 @@ use crate::{RunnerError, trial};
 use std::collections::BTreeMap;
 use weigh_model::{Record, SliceChoice, SlicedWork, Slicing, WorkloadPlan};
 
-/// A slice is at least this many times as long as it takes to freeze a guest. Most of that time is
-/// work, and counts as such. Longer slices would hold more of the noise that neighbours do not
+/// The shortest slice as a multiple of the time to freeze a guest. Most of that time is work, and
+/// counts as such. Longer slices would contain more of the noise that neighbouring slices do not
 /// share.
 const FREEZES_PER_SLICE: f64 = 40.0;
-/// A guest that takes longer to freeze than this, microseconds, is not sliced.
+/// A guest that takes longer than this to freeze, microseconds, is not sliced.
 const SLOWEST_FREEZE_US: f64 = 800.0;
-/// Bounds of the length that is chosen, microseconds.
+/// Bounds of the chosen length, microseconds.
 const CHOSEN_US: (f64, f64) = (5_000.0, 20_000.0);
-/// How often a guest is frozen to see how long that takes.
+/// Number of times that a guest is frozen to see how long that takes.
 const LOOKS: usize = 9;
-/// A command that uses less than this share of its time on a CPU, and did not lose the CPU to
-/// others more often than it gave it up, waits for something. What it waits for goes on while it is
-/// frozen.
+/// A command that uses less than this share of its time on a CPU, and was not preempted more often
+/// than it yielded the CPU, waits for something. What it waits for continues while it is frozen.
 const LEAST_CPU_SHARE: f64 = 0.9;
-/// The same where every run lost the CPU to others: beside three that compute, a command that
-/// computes has this share of a CPU. One that waits has less even in its best run.
+/// The same threshold if every run was preempted: beside three other commands that compute, a
+/// command that computes has this share of a CPU. One that waits has less even in its best run.
 const LEAST_SHARE_AMONG_OTHERS: f64 = 0.25;
-/// Where one environment takes this many times as long for a command as another, most slices of the
-/// faster one would go to runs that nobody asked for.
+/// If one environment takes this many times as long for a command as another, most slices of the
+/// faster one would go to surplus runs.
 const MOST_UNEQUAL: f64 = 8.0;
 
-/// What the pilot saw that decides about slices.
+/// The pilot's observations that decide about slices.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// How long it takes to freeze a guest, microseconds, by environment; why it cannot be done.
+    /// Time to freeze a guest, microseconds, by environment; or why it cannot be frozen.
     freeze_us: BTreeMap<usize, Result<f64, String>>,
     runs: BTreeMap<usize, Vec<RunSeen>>,
 }
@@ -40,12 +39,12 @@ pub(super) struct Seen {
 pub(super) struct RunSeen {
     pub(super) wall_s: f64,
     pub(super) cpu_s: f64,
-    /// It lost the CPU to others more often than it gave it up.
+    /// Whether it was preempted more often than it yielded the CPU.
     pub(super) preempted: bool,
 }
 
 impl Seen {
-    /// Freezes and thaws a guest a few times.
+    /// Measures the freezer: freezes and thaws a guest a few times.
     pub(super) fn add_freezer(&mut self, environment: usize, instance: &mut Instance) {
         let latency = freeze_us(instance);
         let _settled_or_stopped_next = instance.settle(false);
@@ -56,7 +55,7 @@ impl Seen {
         self.runs.entry(workload).or_default().push(run);
     }
 
-    /// Why a command that is run again and again cannot be sliced.
+    /// Why a command that is repeated cannot be sliced.
     fn objection_to_runs(&self, workload: usize) -> Option<String> {
         let runs = self.runs.get(&workload)?;
         let share = |run: &RunSeen| run.cpu_s / run.wall_s;
@@ -67,7 +66,7 @@ impl Seen {
             None => (among_others()?, LEAST_SHARE_AMONG_OTHERS),
         };
         if used < least {
-            return Some(format!("it used a CPU for {:.0} % of its time only: it waits", used * 100.0));
+            return Some(format!("it used a CPU for only {:.0} % of its time: it waits", used * 100.0));
         }
         let seconds = runs.iter().map(|run| run.wall_s);
         let (shortest, longest) = seconds.fold((f64::INFINITY, 0.0f64), |(a, b), s| (a.min(s), b.max(s)));
@@ -75,7 +74,7 @@ impl Seen {
             .then(|| format!("one environment takes {:.0} times as long as another", longest / shortest))
     }
 
-    /// The length that fits the slowest freezer, microseconds; why there is none.
+    /// The length that suits the slowest freezer, microseconds; or why there is none.
     fn length_us(&self, environments: &[usize], names: &[&str]) -> Result<u32, String> {
         let mut slowest: f64 = 0.0;
         for environment in environments {
@@ -94,8 +93,8 @@ impl Seen {
     }
 }
 
-/// The time to freeze a guest that is idle, microseconds: the lower quartile of a few looks,
-/// because on a busy host some of them wait for a CPU.
+/// The time to freeze an idle guest, microseconds: the lower quartile of a few attempts, because on
+/// a busy host some of them wait for a CPU.
 fn freeze_us(instance: &mut Instance) -> Result<f64, String> {
     let freezer = instance.freezer().ok_or("it has no control group that freezes it")?;
     instance.wake().map_err(|failure| failure.reason)?;
@@ -108,7 +107,7 @@ fn freeze_us(instance: &mut Instance) -> Result<f64, String> {
     Ok(looks[LOOKS / 4])
 }
 
-/// Why a workload is never sliced, whatever the pilot sees; none where it may be.
+/// Why a workload is never sliced, whatever the pilot sees; none if it may be.
 fn objection(plan: &WorkloadPlan) -> Option<&'static str> {
     if plan.start.is_some() {
         return Some("a start cannot be frozen");
@@ -117,7 +116,7 @@ fn objection(plan: &WorkloadPlan) -> Option<&'static str> {
         return Some("it has a server and its clients, which wait for one another");
     }
     if plan.neighbours.is_some() {
-        return Some("its guest has neighbours, which go on");
+        return Some("its guest has neighbours, which keep running");
     }
     if plan.prepare.is_some() || plan.cleanup.is_some() {
         return Some("it is prepared before every run");
@@ -130,7 +129,7 @@ fn objection(plan: &WorkloadPlan) -> Option<&'static str> {
 }
 
 impl Runner<'_> {
-    /// Decides which workloads are sliced, and puts that on record where the user wants slices.
+    /// Decides which workloads are sliced, and records it if the user wants slices.
     pub(super) fn settle_slices(&mut self, seen: &Seen) -> Result<(), RunnerError> {
         if self.plan.slices.is_off() {
             return Ok(());
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(seen(&[], &[(1.0, 0.98, false), (3.0, 1.2, true)]).objection_to_runs(0), None);
         let waits = seen(&[], &[(1.0, 0.98, false), (1.0, 0.5, false)]).objection_to_runs(0).unwrap();
         assert!(waits.contains("50 %"), "{waits}");
-        // On a busy host a command that sleeps loses the CPU more often than it gives it up.
+        // On a busy host a command that sleeps is preempted more often than it yields the CPU.
         let busy = |shares: [f64; 2]| seen(&[], &shares.map(|cpu_s| (1.0, cpu_s, true))).objection_to_runs(0);
         assert_eq!(busy([0.3, 0.1]), None);
         assert!(busy([0.02, 0.04]).unwrap().contains("4 %"));

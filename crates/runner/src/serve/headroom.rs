@@ -1,4 +1,4 @@
-//! What a load generator reaches against a server that answers at once (method specification,
+//! The rate of a load generator against a server that answers at once (method specification,
 //! "Loader headroom").
 
 use super::{Served, ServerWorkload, TrialInput};
@@ -7,8 +7,8 @@ use weigh_model::Headroom;
 use weigh_platforms::Guest;
 
 impl ServerWorkload<'_> {
-    /// Runs the load once against the null server in the guest; none where the workload has no such
-    /// server, or counts nothing.
+    /// Runs the load once against the null server in the guest; returns none if the workload has no
+    /// such server, or counts nothing.
     pub(crate) fn headroom(
         &self,
         guest: &mut dyn Guest,

@@ -19,8 +19,8 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// Starts it: on this host in the network namespace `from`, or on the machine of the run. A
-    /// fake guest is driven by another fake.
+    /// Starts the loader: on this host in the network namespace `from`, or on the machine of the
+    /// run. For a fake guest it is a fake, too.
     pub(super) fn launch(
         server: &ServerWorkload<'_>,
         input: &TrialInput,
@@ -54,18 +54,18 @@ impl Loader {
         self.guest.session()
     }
 
-    /// The machine that it is on, if that is not this host.
+    /// The machine that the loader runs on, if that is not this host.
     pub(super) fn machine(&self) -> Option<&Arc<Machine>> {
         self.machine.as_ref()
     }
 
-    /// The clock of its durations. That of this host needs no proof: [`Loader::check`] checks what
-    /// it reports.
+    /// The clock of its durations. The clock of this host needs no proof: [`Loader::check`] checks
+    /// the reported durations.
     pub(super) fn clock(&self) -> GuestClock {
-        if self.machine.is_some() { GuestClock::Own } else { GuestClock::MadeUp }
+        if self.machine.is_some() { GuestClock::Own } else { GuestClock::Unchecked }
     }
 
-    /// Shows it to the sensors around the guest. Of one on another machine only the client is here.
+    /// Shows the loader to the sensors around the guest, or its client if it is on another machine.
     pub(super) fn shown_to(&self, watch: &mut Watch<'_>, from: &LoadedFrom) {
         match (&self.machine, from) {
             (Some(machine), _) => {
@@ -77,20 +77,20 @@ impl Loader {
         }
     }
 
-    /// Its measurement, if the durations are possible. Another machine's clock has already been
-    /// compared with this one's.
+    /// Returns the measurement if its durations are possible. Another machine's clock has already
+    /// been compared with this one's.
     pub(super) fn check(&self, measured: Measured) -> Result<Measured, Failure> {
         if self.machine.is_some() { Ok(measured) } else { check_durations(measured) }
     }
 
-    /// What is filled in for its commands.
+    /// The placeholders of the loader's commands.
     pub(super) fn placeholders(&self, input: &TrialInput) -> Placeholders {
         let scratch = staging::scratch(&*self.guest, false);
         let placeholders = Placeholders::new(&scratch, input.trial, input.seed);
         placeholders.with(staging::KERNELS, self.guest.kernels().display().to_string())
     }
 
-    /// Marks a failure as its own where it is lost: then the guest is not to blame.
+    /// Marks a failure as the loader's own if the loader is lost: then the guest is not to blame.
     pub(super) fn own(&mut self, failure: Failure) -> Failure {
         if !self.guest.session().is_lost() {
             return failure;
@@ -99,7 +99,7 @@ impl Loader {
         Failure { kind: FailureKind::Preparation, reason, ..failure }
     }
 
-    /// Ends it, with everything that it started.
+    /// Stops the loader and everything that it started.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         let named = called(self.machine.as_deref());
         self.guest.stop().map_err(|error| failed(&named, "does not end", &error))

@@ -10,8 +10,8 @@ use weigh_host::accounts::Accounts;
 use weigh_model::{FailureKind, Iteration, Transport, WorkloadPlan};
 use weigh_platforms::{Guest, Session, loader};
 
-/// Serves under load until the token says stop. `runs` is called once: with the client's accounts
-/// when its first run has been answered, or with the reason why that cannot be.
+/// Serves under load until the token is set. `runs` is called once: with the client's accounts when
+/// its first run has succeeded, or with the reason why it cannot.
 pub(crate) fn serve(
     guest: &mut dyn Guest,
     of: (&Recipe, u32),
@@ -45,7 +45,7 @@ fn try_serve(
     runs: &mut dyn FnMut(Accounts),
 ) -> Result<(), Failure> {
     if !recipe.can.fork {
-        let reason = "the guest runs its one program and no server beside it";
+        let reason = "the guest runs only its one program, and no server beside it";
         return Err(Failure::new(FailureKind::Preparation, reason));
     }
     let ports: Vec<u16> = recipe.port(number).into_iter().collect();
@@ -87,7 +87,7 @@ fn try_serve(
     })
 }
 
-/// The client: once, and when that was answered, repeatedly.
+/// Runs the client once and, if that succeeds, repeatedly.
 fn load(
     loads: &WorkloadCommands<'_>,
     session: &mut Session,

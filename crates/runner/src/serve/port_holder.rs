@@ -1,7 +1,7 @@
-//! Finds other processes that hold a server's ports, where its guest has the host's own network.
+//! Finds other processes that hold a server's ports, if its guest uses the host's own network.
 //!
-//! A port that was free when the run chose it may be taken when the server wants it. Then the
-//! server cannot come up, and whatever answers on the port must never be mistaken for it.
+//! A port that was free when the run chose it may be taken when the server needs it. Then the
+//! server cannot start, and whatever answers on the port must never be mistaken for it.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weigh_model::Transport;
 
-/// `TCP_LISTEN` and `TCP_CLOSE`, which stands for a UDP socket without a peer
+/// `TCP_LISTEN` and `TCP_CLOSE`, the state of a UDP socket without a peer
 /// (`include/net/tcp_states.h` of the kernel).
 const LISTENS: [&str; 2] = ["0A", "07"];
 
@@ -17,13 +17,13 @@ const LISTENS: [&str; 2] = ["0A", "07"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PortHolder {
     pub(super) port: u16,
-    /// Its program and process id, where they can be seen.
+    /// Its program and process id, if they can be seen.
     pub(super) process: Option<(String, u32)>,
 }
 
 impl PortHolder {
     /// The process that holds one of the ports at an address where clients look for the server, and
-    /// is none of the guest's. None also where that cannot be found out.
+    /// does not belong to the guest. Also none if that cannot be found out.
     pub(super) fn on(ports: &[u16], transport: &[Transport], guest: &[u32]) -> Option<Self> {
         let bound: Vec<(u16, u64)> =
             tables(transport).iter().flat_map(|table| sockets(table, ports)).collect();
@@ -32,7 +32,7 @@ impl PortHolder {
         }
         let mut own = Vec::new();
         for process in guest {
-            // One that has ended holds nothing; one that may not be looked at may hold anything.
+            // A process that has ended holds nothing; one that is off limits may hold anything.
             match held(*process) {
                 Ok(inodes) => own.extend(inodes),
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return None,
@@ -43,7 +43,7 @@ impl PortHolder {
         Some(Self { port, process: holder(inode) })
     }
 
-    /// What is wrong and what helps, in a sentence.
+    /// The problem and a remedy, in a sentence.
     pub(super) fn reason(&self) -> String {
         let who = match &self.process {
             Some((name, pid)) => format!("another process ({name}, {pid})"),
@@ -57,7 +57,7 @@ impl PortHolder {
     }
 }
 
-/// The kernel's tables of sockets in this process's network (proc_pid_net(5)).
+/// The kernel's tables of sockets in this process's network namespace (proc_pid_net(5)).
 fn tables(transport: &[Transport]) -> Vec<String> {
     let names = transport.iter().flat_map(|transport| match transport {
         Transport::Tcp => ["tcp", "tcp6"],
@@ -66,7 +66,7 @@ fn tables(transport: &[Transport]) -> Vec<String> {
     names.filter_map(|name| fs::read_to_string(Path::new("/proc/self/net").join(name)).ok()).collect()
 }
 
-/// Ports and inodes of the sockets that wait on these ports where a client on the host finds them.
+/// Ports and inodes of the sockets bound to these ports where a client on the host reaches them.
 fn sockets(table: &str, ports: &[u16]) -> Vec<(u16, u64)> {
     let of = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -78,8 +78,8 @@ fn sockets(table: &str, ports: &[u16]) -> Vec<(u16, u64)> {
     table.lines().skip(1).filter_map(of).collect()
 }
 
-/// Whether a connection to the host's loopback interface may reach an address: words of 32 bits as
-/// this machine stores them.
+/// Whether a connection to the host's loopback interface may reach an address, which is given as
+/// 32-bit words in this machine's byte order.
 fn is_near(address: &str) -> bool {
     let words = address.as_bytes().chunks(8).map(|word| {
         let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;

@@ -7,22 +7,22 @@ use std::ops::Range;
 use weigh_host::clock::monotonic_ns;
 use weigh_model::Plan;
 
-/// Where ports are looked for: numbers of five digits, beyond those of known services.
+/// The range to search: numbers of five digits, beyond those of known services.
 const LOOKED_AT: Range<u16> = 15_000..32_000;
-/// Ports that the kernel gives to clients (ip(7)): one that is free now may be a client's end a
-/// moment later.
+/// Ephemeral ports, which the kernel gives to clients (ip(7)): one that is free now may be a
+/// client's a moment later.
 const EPHEMERAL: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// Ports tried before there are taken to be none.
+/// Number of ports to try before giving up.
 const TRIES: usize = 2_000;
 
-/// How many ports the guests of a plan need: those of its server with the most.
+/// Number of ports that the guests of a plan need: the most that any of its servers needs.
 pub(crate) fn wanted(plan: &Plan) -> usize {
     let servers = plan.workloads.iter().filter_map(|workload| workload.staging.server.as_ref());
     servers.map(|server| usize::from(server.ports)).max().unwrap_or(0)
 }
 
-/// So many free ports of this host, for TCP and for UDP, that are not among `taken`. Guests that
-/// share the host's network listen on them; the ports of other guests are published at them.
+/// Finds this many free ports of this host, for TCP and for UDP, that are not among `taken`. Guests
+/// that share the host's network listen on them; the ports of other guests are published at them.
 pub(crate) fn unused(count: usize, taken: &[u16]) -> Option<Vec<u16>> {
     let ephemeral = std::fs::read_to_string(EPHEMERAL).ok().and_then(|text| range(&text));
     let mut generator = Pcg64::seed_from_u64(monotonic_ns() ^ u64::from(std::process::id()).rotate_left(32));

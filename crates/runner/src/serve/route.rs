@@ -15,7 +15,7 @@ const PORTS: [&str; 3] = ["port", "port2", "port3"];
 pub(crate) struct Route {
     /// The address that the server binds.
     listen: IpAddr,
-    /// The ports that it binds, and where each is found from outside.
+    /// The ports that it binds, and the address of each from outside.
     ports: Vec<(u16, SocketAddr)>,
     /// The network namespace that the loader is in; the host's when absent.
     pub(super) from: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub(crate) struct Route {
 
 impl Route {
     /// The route to these ports, of which there is at least one. `outside` is the address at which
-    /// clients on another machine reach this host, where they run there.
+    /// clients on another machine reach this host, if they run there.
     ///
     /// # Errors
     /// The guest cannot be reached.
@@ -48,7 +48,7 @@ impl Route {
         let elsewhere = reached.iter().find(|(port, reach)| reach.address.port() != *port);
         if let (Some((port, reach)), true) = (elsewhere, ports.len() > 1) {
             return Err(unreachable(format!(
-                "port {port} of the guest is port {} of the host, and a server of several ports tells its clients their numbers; \
+                "port {port} of the guest is port {} of the host, and a server with several ports tells its clients their numbers; \
                  use net=host, bridge or nat",
                 reach.address.port()
             )));
@@ -62,12 +62,12 @@ impl Route {
         Ok(Self { listen, ports, from })
     }
 
-    /// Where the first port is found.
+    /// The address of the first port from outside.
     pub(super) fn address(&self) -> SocketAddr {
         self.ports[0].1
     }
 
-    /// With the placeholders of commands in the guest.
+    /// Adds the placeholders of commands in the guest.
     pub(super) fn inside(&self, placeholders: Placeholders) -> Placeholders {
         let placeholders = placeholders.with("listen", self.listen.to_string());
         PORTS
@@ -76,7 +76,7 @@ impl Route {
             .fold(placeholders, |placeholders, (name, (port, _))| placeholders.with(name, port.to_string()))
     }
 
-    /// With the placeholders of commands of the loader.
+    /// Adds the placeholders of commands of the loader.
     pub(super) fn outside(&self, placeholders: Placeholders) -> Placeholders {
         let placeholders = placeholders.with("address", self.address().ip().to_string());
         let ports = PORTS.iter().zip(&self.ports);
@@ -94,11 +94,11 @@ pub(crate) fn reach(guest: &dyn Guest, can: &Capabilities, port: u16) -> Option<
     })
 }
 
-/// How a client on another machine reaches a port of the guest, by the address of this host that it
-/// reaches with the port's number.
+/// How a client on another machine reaches a port of the guest. `there` is the port's number at the
+/// address of this host that the client reaches.
 ///
 /// # Errors
-/// It does not, in words: its network is this host's own affair.
+/// It cannot reach the port, because the guest's network is private to this host; in words.
 pub(crate) fn reach_from_outside(
     guest: &dyn Guest,
     can: &Capabilities,
@@ -115,11 +115,11 @@ pub(crate) fn reach_from_outside(
     }
 }
 
-/// Words of `net` for networks into which the host lets clients on other machines.
+/// Values of `net` for networks into which the host lets clients on other machines.
 const OPEN: [&str; 3] = ["host", "nat", "user"];
 
-/// Why a guest on this network cannot be reached from another machine, and on which networks of its
-/// platform it could be.
+/// Why a guest on this network cannot be reached from another machine, and from which networks of
+/// its platform it could be.
 fn private(network: &str, networks: &[&str]) -> String {
     let others = OPEN.iter().filter(|word| networks.contains(word) && **word != network);
     let others: Vec<String> = others.map(|word| format!("net={word}")).collect();
@@ -132,15 +132,15 @@ fn private(network: &str, networks: &[&str]) -> String {
     )
 }
 
-/// Where a server on the host's own network listens for clients on other machines: at the address
-/// that they reach, where it is the host's own and not that of something that translates it.
+/// The address at which a server on the host's own network listens for clients on other machines:
+/// the one that they reach, unless it belongs to an address translator in between.
 fn own(address: Ipv4Addr) -> IpAddr {
     let is_own = TcpListener::bind((address, 0)).is_ok();
     if is_own { address.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// The address at which a server listens: on the host's own network only the loopback one, unless
-/// its clients come from elsewhere.
+/// The address at which a server listens: on the host's own network only the loopback address,
+/// unless its clients come from elsewhere.
 pub(crate) fn listen_at(guest: &dyn Guest, can: &Capabilities, reach: Option<&Reach>) -> IpAddr {
     match reach {
         Some(reach) if !is_on_host(guest, can) || !reach.address.ip().is_loopback() => {
@@ -150,25 +150,27 @@ pub(crate) fn listen_at(guest: &dyn Guest, can: &Capabilities, reach: Option<&Re
     }
 }
 
-/// Whether a guest has the host's own network.
+/// Whether a guest uses the host's own network.
 pub(crate) fn is_on_host(guest: &dyn Guest, can: &Capabilities) -> bool {
     network(guest, can) == "host"
 }
 
-/// The network of the guest, as its parity key spells it.
+/// The network of the guest, spelled as in its parity key.
 pub(crate) fn network(guest: &dyn Guest, can: &Capabilities) -> String {
     let said = guest.facts().remove("network");
     said.unwrap_or_else(|| can.network.into())
 }
 
-/// Why a guest on this network cannot be reached; `networks` are all that its platform has.
+/// Why a guest on this network cannot be reached; `networks` are all those of its platform.
 pub(crate) fn no_way(network: &str, networks: &[&str]) -> String {
     let others: Vec<String> =
         networks.iter().filter(|word| **word != "none").map(|word| format!("net={word}")).collect();
     match network {
         "none" if others.is_empty() => "the guest has no network to answer over".into(),
         "none" => format!("the guest has no network to answer over; give it one: {}", others.join(", ")),
-        other => format!("the platform tells no way to reach a port of the guest over its network ({other})"),
+        other => {
+            format!("the platform offers no way to reach a port of the guest over its network ({other})")
+        }
     }
 }
 
@@ -197,7 +199,7 @@ mod tests {
     #[test]
     fn a_server_on_the_host_listens_where_it_is_reached() {
         assert_eq!(own(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv4Addr::LOCALHOST));
-        // From a range for documentation: no host has it.
+        // From a range for documentation: no host has this address.
         assert_eq!(own([192, 0, 2, 77].into()), IpAddr::from(Ipv4Addr::UNSPECIFIED));
     }
 

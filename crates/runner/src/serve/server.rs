@@ -1,4 +1,4 @@
-//! The server of a trial: its start, its coming up, its end.
+//! The server of a trial: its start, its readiness, its end.
 
 use super::route::Route;
 use crate::trial::{Failure, WorkloadCommands};
@@ -10,35 +10,34 @@ use weigh_model::{FailureKind, Transport};
 use weigh_platforms::{Completed, RunOptions, Session, SessionError};
 use weigh_protocol::{Command, Input, Status};
 
-/// Output kept of each stream of a server. A probe holds as much of both without waiting for the
-/// host, which does not read while the loader works, so that no server waits for its words to be
-/// taken.
+/// Output kept of each stream of a server. A probe buffers this much of both without waiting for
+/// the host, which does not read while the loader works, so no server blocks on its output.
 const OUTPUT_LIMIT_BYTES: u64 = 48 << 10;
 /// Time for a server to end after SIGTERM, and after SIGKILL.
 const END_DEADLINE: Duration = Duration::from_secs(5);
-/// Time in which a server that failed its load may be seen to have ended.
+/// Time to wait for a server that failed its load to be seen to have ended.
 const EXIT_WAIT: Duration = Duration::from_millis(200);
-/// The longest that one question whether it is up may take.
+/// The longest time for one check of whether it is up.
 const QUESTION: Duration = Duration::from_secs(10);
-/// Pauses between two questions: at first, and at most.
+/// Pauses between two checks: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
-/// How long a connection must stand before it is taken for the server's own: a proxy accepts for a
-/// server that is not there, and closes when it has learnt that.
+/// How long a connection must last before it counts as the server's own: a proxy accepts
+/// connections for a server that is not there, and closes them when it finds out.
 const STANDS: Duration = Duration::from_millis(200);
-/// How much of the end of a server's output failures quote, bytes.
+/// Length of the end of a server's output that failures quote, bytes.
 const QUOTED_BYTES: usize = 400;
 
 /// A server that was started in a guest.
 pub(super) struct Server {
     id: u32,
-    /// How it ended, if it has.
+    /// Its end, if it has ended.
     ended: Option<Box<Completed>>,
-    /// A failure already says how it ended.
+    /// Whether a failure already reports its end.
     end_reported: bool,
 }
 
 impl Server {
-    /// Starts it. Its standard input stays open, so that it may live until that is closed.
+    /// Starts the server. Its standard input stays open, because some servers end when it closes.
     pub(super) fn start(session: &mut Session, inside: &WorkloadCommands<'_>) -> Result<Self, Failure> {
         let command = Command {
             input: Input::Pipe,
@@ -50,7 +49,7 @@ impl Server {
         Ok(Self { id, ended: None, end_reported: false })
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the server has ended by itself.
     fn has_ended(&mut self, session: &mut Session, patience: Duration) -> Result<bool, Failure> {
         if self.ended.is_none() {
             let ended = session.try_finish(self.id, patience).map_err(|error| Failure::lost(&error))?;
@@ -59,8 +58,7 @@ impl Server {
         Ok(self.ended.is_some())
     }
 
-    /// Asks a question by the loader, as `asker` does, until it has the answer: an exit status of
-    /// 0.
+    /// Repeats a check of the loader, as `asker` does, until it succeeds: an exit status of 0.
     pub(super) fn answers(
         &mut self,
         session: &mut Session,
@@ -95,8 +93,8 @@ impl Server {
         })
     }
 
-    /// Waits until a connection to its first port stands. Where it has none by TCP it is up when it
-    /// has lived for a moment.
+    /// Waits until a connection to its first port lasts. If that port does not use TCP, the server
+    /// is up when it has lived for a moment.
     pub(super) fn listens(
         &mut self,
         session: &mut Session,
@@ -113,7 +111,7 @@ impl Server {
         self.until_up(session, deadline, |left| Ok(stands(way.address(), way.from.as_deref(), left)))
     }
 
-    /// Tries until it is up, it ends, or its time is over.
+    /// Tries until the server is up, it ends, or time runs out.
     fn until_up(
         &mut self,
         session: &mut Session,
@@ -142,7 +140,7 @@ impl Server {
         }
     }
 
-    /// That it ended by itself, with the end of its output.
+    /// The failure of a server that ended by itself, with the end of its output.
     fn died(&mut self, when: &str) -> Failure {
         self.end_reported = true;
         let (how, said) = match &self.ended {
@@ -152,7 +150,7 @@ impl Server {
         Failure::new(FailureKind::ExitStatus, format!("the server ended {when}{how}{said}"))
     }
 
-    /// Ends it, however the load went, and adds its output to a failure.
+    /// Ends the server, however the load went, and adds its output to a failure.
     pub(super) fn end<R>(mut self, session: &mut Session, outcome: Result<R, Failure>) -> Result<R, Failure> {
         if session.is_lost() {
             return outcome;
@@ -163,7 +161,7 @@ impl Server {
             self.terminate(session)?;
         }
         let Err(failure) = outcome else { return outcome };
-        // What the loader complains about is what the server's end has brought.
+        // The loader's complaint is a consequence of the server's end.
         let failure = if by_itself && failure.kind != FailureKind::GuestDied && !self.end_reported {
             let died = self.died("while it was loaded");
             Failure { reason: format!("{}; then {}", died.reason, failure.reason), ..failure }
@@ -181,7 +179,7 @@ impl Server {
                 return Ok(());
             }
         }
-        // Not even SIGKILL ended it: it is stuck in the kernel, and more of the guest may be.
+        // Not even SIGKILL ended it: it hangs in the kernel, and so may more of the guest.
         match session.finish(self.id, Duration::ZERO) {
             Ok(ended) => self.ended = Some(Box::new(ended)),
             Err(SessionError::Deadline { killed, .. }) => self.ended = Some(killed),
@@ -190,7 +188,7 @@ impl Server {
         Ok(())
     }
 
-    /// The failure with the server's output below that of the command that failed.
+    /// Adds the server's output to a failure, below that of the failed command.
     fn with_output(self, failure: Failure) -> Failure {
         let Some(ended) = self.ended else { return failure };
         let completed = match failure.completed {
@@ -216,11 +214,11 @@ mod libc_signal {
     pub(super) const KILL: i32 = 9;
 }
 
-/// Whether a connection from a network namespace is made and stands.
+/// Whether a connection from a network namespace is established and lasts.
 fn stands(address: SocketAddr, from: Option<&Path>, left: Duration) -> bool {
     let patience = left.min(Duration::from_secs(1));
     let Ok(mut stream) = weigh_network::connect(address, from, patience) else { return false };
-    // From a namespace of its own a client meets no proxy.
+    // There is no proxy between a client in its own namespace and the server.
     if from.is_some() {
         return true;
     }
@@ -237,7 +235,7 @@ fn ended_how(status: Status) -> String {
     }
 }
 
-/// The end of what a command wrote, on standard error or else on standard output.
+/// The end of a command's output, on standard error or else on standard output.
 fn said(completed: &Completed) -> String {
     let last = [&completed.error, &completed.output].into_iter().map(|bytes| {
         let text = String::from_utf8_lossy(bytes);

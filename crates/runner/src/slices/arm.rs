@@ -14,12 +14,12 @@ use weigh_platforms::{Completed, Progress};
 use weigh_protocol::{Command, Stream};
 use weigh_stats::slices::ITERATION;
 
-/// Time for a command to end after it was asked to.
+/// Time for a command to end after the request.
 const END_DEADLINE: Duration = Duration::from_secs(60);
-/// Signals of Linux, whatever runs in the guest (`signal(7)`).
+/// Signals of Linux, even if the guest runs another system (`signal(7)`).
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-/// Most of a line that a command may write before it is no mark.
+/// The longest line that may be a mark.
 const LONGEST_LINE: usize = 4096;
 
 /// Something that works while it is thawed.
@@ -27,14 +27,14 @@ pub(crate) trait Arm {
     /// Whether it takes slices.
     fn is_open(&self) -> bool;
 
-    /// Whether it has had its time and finished its work since the stretch began.
+    /// Whether it has had its time and finished its work in this stretch.
     fn has(&self, stretch: Stretch) -> bool;
 
-    /// The stretch with longer slices begins.
+    /// Begins the stretch with longer slices.
     fn begin_longer(&mut self);
 
-    /// Lets it work for so long. With `last` it begins nothing new: it is closed when its piece of
-    /// work is finished.
+    /// Lets it work for this long. With `last` it begins nothing new: it is closed when its piece
+    /// of work is finished.
     fn slice(&mut self, length: Duration, last: bool);
 }
 
@@ -45,7 +45,7 @@ fn median_and_p95(ns: &mut [u64]) -> [f32; 2] {
     [at(0.5), at(0.95)]
 }
 
-/// The guest of an environment, with the command that is measured in it.
+/// The guest of an environment, with the command measured in it.
 pub(crate) struct GuestArm<'u> {
     instance: &'u mut Instance,
     freezer: Option<OpenFreezer>,
@@ -54,12 +54,12 @@ pub(crate) struct GuestArm<'u> {
     command: Command,
     /// The command that is under way.
     running: Option<u32>,
-    /// The begin of a line that the command has not ended yet.
+    /// The beginning of an unfinished line of the command's output.
     line: Vec<u8>,
     /// Whether the command dates its marks by the host's clock.
     dated: bool,
     thawed: ThawedTime,
-    /// Thawed time before the stretch that is under way.
+    /// Thawed time before the present stretch.
     before_ns: u64,
     slices: Slices,
     freeze_ns: Vec<u64>,
@@ -71,8 +71,8 @@ pub(crate) struct GuestArm<'u> {
 }
 
 impl<'u> GuestArm<'u> {
-    /// Wakes the guest, warms it up, and leaves it frozen by its group. An arm for which that fails
-    /// is closed from the beginning.
+    /// Wakes the guest, warms it up, and leaves it frozen by its control group. An arm for which
+    /// that fails is closed from the beginning.
     pub(crate) fn begin(
         instance: &'u mut Instance,
         commands: WorkloadCommands<'u>,
@@ -130,7 +130,7 @@ impl<'u> GuestArm<'u> {
         self.set_frozen(true)
     }
 
-    /// Freezes or thaws the guest by its group.
+    /// Freezes or thaws the guest by its control group.
     fn set_frozen(&self, frozen: bool) -> Result<(), Failure> {
         let Some(freezer) = &self.freezer else {
             let reason = "it has no control group that freezes it; --slices off measures whole trials";
@@ -143,7 +143,7 @@ impl<'u> GuestArm<'u> {
         })
     }
 
-    /// Starts the endless work and waits until it has set itself up.
+    /// Starts the endless work and waits until its set-up is over.
     fn await_ready(&mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + self.commands.deadline();
         let id = self.start()?;
@@ -159,7 +159,7 @@ impl<'u> GuestArm<'u> {
                 Err(error) => return Err(Failure::lost(&error)),
             }
         }
-        // Work begins with the first mark within the rounds: what went before is the warm-up.
+        // Work begins with the first mark within the rounds; earlier work is the warm-up.
         self.slices.marks.clear();
         Ok(())
     }
@@ -171,7 +171,7 @@ impl<'u> GuestArm<'u> {
         Ok(id)
     }
 
-    /// Ends the arm where something failed.
+    /// Closes the arm after a failure.
     fn settle(&mut self, result: Result<(), Failure>) {
         if let Err(failure) = result {
             self.closed = true;
@@ -179,7 +179,7 @@ impl<'u> GuestArm<'u> {
         }
     }
 
-    /// One slice. The guest is frozen again even where something went wrong in it.
+    /// Runs one slice. The guest is frozen again even if something failed in it.
     fn try_slice(&mut self, length: Duration, last: bool) -> Result<(), Failure> {
         let began_ns = monotonic_ns();
         self.thawed.begin(began_ns);
@@ -195,7 +195,7 @@ impl<'u> GuestArm<'u> {
         worked.and(frozen)
     }
 
-    /// Reads what the command does until a moment. Adds to `idle_ns` the time between two runs of a
+    /// Reads the command's output until a moment. Adds to `idle_ns` the time between two runs of a
     /// command, which counts for neither.
     fn work_until(
         &mut self,
@@ -250,8 +250,8 @@ impl<'u> GuestArm<'u> {
         self.slices.marks.push(SliceMark { at_us, amounts });
     }
 
-    /// Takes the lines that begin with `mark` from what a command wrote. It arrived when so much
-    /// thawed time had gone by; none after the last slice.
+    /// Takes the lines that begin with `mark` from a command's output. `arrived_us` is the thawed
+    /// time at its arrival; none after the last slice.
     fn read(&mut self, bytes: &[u8], arrived_us: Option<u64>) {
         for byte in bytes {
             if *byte != b'\n' {
@@ -269,10 +269,10 @@ impl<'u> GuestArm<'u> {
         }
     }
 
-    /// How much thawed time had gone by when the work of a mark was finished. Where the guest reads
-    /// the host's clock it says so itself, and more exactly than the time at which that arrives;
-    /// but it is believed only as long as that is no later, and in order. None where it was
-    /// finished in no slice.
+    /// The thawed time at which the work of a mark was finished. A guest that reads the host's
+    /// clock reports this itself, more exactly than the time of arrival, but its report is used
+    /// only if it is not later and in order. Returns none if the work was finished outside of all
+    /// slices.
     fn date(&self, at_ns: Option<u64>, arrived_us: Option<u64>) -> Option<u64> {
         let believed = |at_ns: &u64| self.dated && !self.thawed.is_none() && *at_ns <= monotonic_ns();
         let Some(at_ns) = at_ns.filter(believed) else {
@@ -285,7 +285,7 @@ impl<'u> GuestArm<'u> {
     fn ended_early(&self, completed: Completed) -> Failure {
         match self.commands.checked(completed) {
             Ok((_, completed)) => {
-                Failure::new(FailureKind::Check, "it ended although its work is without end").with(completed)
+                Failure::new(FailureKind::Check, "it ended although its work has no end").with(completed)
             }
             Err(failure) => failure,
         }
@@ -306,7 +306,7 @@ impl<'u> GuestArm<'u> {
         }
     }
 
-    /// Thaws the guest for good, ends its command, and checks what it did. With `give_up` the
+    /// Thaws the guest for good, ends its command, and checks the result. With `give_up` the
     /// command is killed and its result does not matter.
     pub(crate) fn end(mut self, give_up: bool) -> ArmResult {
         let thawed = self.freezer.as_ref().map_or(Ok(()), |_| self.set_frozen(false));
@@ -333,7 +333,7 @@ impl<'u> GuestArm<'u> {
         let _gone_or_lost = session.signal(id, SIGKILL).and_then(|()| session.finish(id, END_DEADLINE));
     }
 
-    /// Ends the command. What it still says of work within the slices counts.
+    /// Ends the command. Its last reports of work within the slices count.
     fn try_end(&mut self) -> Result<(), Failure> {
         let Some(id) = self.running.take() else { return Ok(()) };
         self.instance.session().signal(id, SIGTERM).map_err(|error| Failure::lost(&error))?;
@@ -358,7 +358,7 @@ impl<'u> GuestArm<'u> {
     }
 }
 
-/// What came of an arm.
+/// The result of an arm.
 pub(crate) struct ArmResult {
     pub(crate) slices: Slices,
     /// Every run of the command with its output.
@@ -376,7 +376,7 @@ impl Arm for GuestArm<'_> {
     fn has(&self, stretch: Stretch) -> bool {
         let marks = self.slices.marks.iter().rev();
         let marks = marks.take_while(|mark| mark.at_us >= self.before_ns / 1000).count();
-        // The first mark finishes nothing, or what was begun before.
+        // The first mark finishes nothing, or work that began before.
         let pieces = marks.saturating_sub(1);
         let thawed_ns = self.thawed.total_ns() - self.before_ns;
         thawed_ns >= stretch.each.as_nanos() as u64 && pieces >= stretch.pieces
@@ -401,18 +401,18 @@ impl Arm for GuestArm<'_> {
     }
 }
 
-/// A line in which a command says what it has finished.
+/// A line in which a command reports its finished work.
 #[derive(Debug, PartialEq, Default)]
 struct MarkLine {
-    /// The statistic that it wants of its pieces.
+    /// The statistic of its pieces that the command asks for.
     statistic: Option<PieceStatistic>,
     amounts: BTreeMap<String, f64>,
-    /// When it was finished, by the clock of the command.
+    /// When the work was finished, by the command's clock.
     at_ns: Option<u64>,
 }
 
 impl MarkLine {
-    /// None where a line such as `mark rate=1e6 at=12` or `mark median` is no mark.
+    /// Parses a line such as `mark rate=1e6 at=12` or `mark median`; none if it is not a mark.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
         if words.next()? != "mark" {

@@ -1,4 +1,4 @@
-//! Longer slices where those of a workload are shown to be too short (method specification,
+//! Lengthens the slices of a workload that are shown to be too short (method specification,
 //! "Slices").
 
 use super::LONGER;
@@ -7,16 +7,16 @@ use crate::run::Runner;
 use weigh_model::{Effort, Record, SliceChoice, Slicing};
 use weigh_stats::{SliceSummary, collect};
 
-/// Longer slices than these are not tried, microseconds: whole trials replace them.
+/// The longest slices to try, microseconds; beyond this, whole trials replace them.
 const LONGEST_US: u32 = 20_000;
 
-/// What replaces the slices of a workload; none where they are long enough, or not known not to be.
+/// The replacement for a workload's slices; none unless they are known to be too short.
 fn replacement(summary: &SliceSummary) -> Option<Slicing> {
     let length_us = summary.length_us?;
     let cell = summary.cells.iter().find(|cell| cell.too_short && cell.is_due())?;
     let found = cell.longer?.estimate * 100.0;
     let reason = format!(
-        "in {} slices four times as long as {} ms find {found:+.1} % beyond those",
+        "in {} slices four times as long as {} ms differ by {found:+.1} % from those",
         cell.environment,
         f64::from(length_us) / 1000.0,
     );
@@ -25,12 +25,12 @@ fn replacement(summary: &SliceSummary) -> Option<Slicing> {
 }
 
 impl Runner<'_> {
-    /// Looks at what the blocks so far say of the length of their slices, a few times in a run.
-    /// Where it is too short the workload gets longer ones, or whole trials, and its units so far
+    /// Checks what the blocks so far show about the length of their slices, a few times in a run.
+    /// If it is too short, the workload gets longer slices, or whole trials, and its units so far
     /// are replaced. A length that the user asked for stays; the report warns of it.
     pub(crate) fn lengthen_slices(&mut self) -> Result<(), RunnerError> {
-        // All that was measured so far, looked at after each of ten thousand blocks, would be most
-        // of the work of a day.
+        // Analysing all samples after each of ten thousand blocks would be most of the work of a
+        // day's run.
         let lasts = matches!(self.plan.effort, Effort::Lasting { .. });
         if self.plan.slices != SliceChoice::Auto || lasts || !self.journal.history().has_slices() {
             return Ok(());
@@ -50,7 +50,7 @@ impl Runner<'_> {
         self.void_superseded_units()
     }
 
-    /// Declares units void whose slices have another length than their workload has by now.
+    /// Voids units whose slices have another length than their workload has now.
     pub(crate) fn void_superseded_units(&mut self) -> Result<(), RunnerError> {
         for void in self.journal.history().superseded_units() {
             self.void(void)?;
@@ -86,7 +86,7 @@ mod tests {
     fn slices_that_are_too_short_become_longer_and_then_whole() {
         let longer = replacement(&summary(Some(5000), true)).unwrap();
         assert_eq!((longer.workload.as_str(), longer.length_us), ("spin", Some(20_000)));
-        assert_eq!(longer.reason, "in uml slices four times as long as 5 ms find -2.1 % beyond those");
+        assert_eq!(longer.reason, "in uml slices four times as long as 5 ms differ by -2.1 % from those");
         assert_eq!(replacement(&summary(Some(9500), true)).unwrap().length_us, Some(20_000));
         assert_eq!(replacement(&summary(Some(20_000), true)).unwrap().length_us, None);
         assert_eq!(replacement(&summary(Some(5000), false)), None);

@@ -45,7 +45,7 @@ const NOMINAL: Stretch =
     Stretch { length: Duration::from_millis(5), each: Duration::from_millis(200), pieces: 3 };
 const DESIGN: Design = Design { nominal: NOMINAL, longer: None };
 
-/// The arms after their rounds, and who had which slice.
+/// Returns the arms after their rounds, and which arm had which slice.
 fn run<const N: usize>(
     arms: [(usize, usize); N],
     interrupted: impl Fn(usize) -> bool,
@@ -54,7 +54,7 @@ fn run<const N: usize>(
     (ended, arms.map(|arm| arm.lengths), log)
 }
 
-/// What an arm had: its slices, and the first of the longer ones.
+/// The slices of an arm, and the first of the longer ones.
 struct Had {
     lengths: Vec<Duration>,
     longer_from: Option<usize>,

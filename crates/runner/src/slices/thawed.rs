@@ -1,18 +1,18 @@
-//! The time for which an arm was thawed, and what the host's clock showed then.
+//! The time for which an arm was thawed, and the host's clock during it.
 
 use std::time::Duration;
 
 /// A guest that takes longer than this to freeze waits for a CPU: none of its threads works then,
-/// and each stops as soon as it has one. What is beyond this is not counted, because it would fall
-/// on the arm that happened to be thawed. The pilot slices no guest that takes as long on an idle
-/// host.
+/// and each stops as soon as it has one. The time beyond this is not counted, because it would be
+/// charged to the arm that happened to be thawed. The pilot rejects guests that take this long on
+/// an idle host.
 const LONGEST_FREEZE: Duration = Duration::from_millis(1);
 
 /// One slice, nanoseconds of the host's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 struct Slice {
     began_ns: u64,
-    /// How much of it is counted.
+    /// The part of it that is counted.
     counted_ns: u64,
     /// Thawed time before it.
     before_ns: u64,
@@ -23,18 +23,18 @@ struct Slice {
 pub(super) struct ThawedTime {
     slices: Vec<Slice>,
     total_ns: u64,
-    /// When the slice that is under way began.
+    /// When the present slice began.
     open_ns: Option<u64>,
 }
 
 impl ThawedTime {
-    /// The order to thaw is given.
+    /// Begins a slice: the request to thaw is sent.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.open_ns = Some(now_ns);
     }
 
-    /// The order to freeze was given, and the guest is frozen. `idle_ns` of the slice belong to no
-    /// work. Returns how much is counted, microseconds of the total.
+    /// Ends a slice: the request to freeze was sent, and the guest is frozen. `idle_ns` of the
+    /// slice belong to no work. Returns the counted part, microseconds.
     pub(super) fn end(&mut self, ordered_ns: u64, frozen_ns: u64, idle_ns: u64) -> u32 {
         let Some(began_ns) = self.open_ns.take() else { return 0 };
         let longest_ns = LONGEST_FREEZE.as_nanos() as u64;
@@ -51,13 +51,12 @@ impl ThawedTime {
         self.slices.is_empty() && self.open_ns.is_none()
     }
 
-    /// All of it, nanoseconds, without the slice that is under way.
+    /// All thawed time, nanoseconds, without the present slice.
     pub(super) fn total_ns(&self) -> u64 {
         self.total_ns
     }
 
-    /// How much of it had gone by at a moment; none for one after the last slice, or in no slice at
-    /// all.
+    /// The thawed time at a moment; none after the last slice, or outside of all slices.
     pub(super) fn at_ns(&self, moment_ns: u64) -> Option<u64> {
         if let Some(began_ns) = self.open_ns.filter(|began_ns| moment_ns >= *began_ns) {
             return Some(self.total_ns + (moment_ns - began_ns));
@@ -65,7 +64,7 @@ impl ThawedTime {
         let after = self.slices.partition_point(|slice| slice.began_ns <= moment_ns);
         let slice = self.slices[..after].last()?;
         let within_ns = moment_ns - slice.began_ns;
-        // A later slice has begun: what was finished between the two was finished with the first.
+        // A later slice has begun: work finished between the two was finished with the first.
         let is_last = after == self.slices.len() && self.open_ns.is_none();
         (within_ns <= slice.counted_ns || !is_last).then(|| slice.before_ns + within_ns.min(slice.counted_ns))
     }
@@ -99,7 +98,7 @@ mod tests {
         }
     }
 
-    /// On two CPUs of which one is busy a guest of two threads waited for up to 8 ms.
+    /// On two CPUs, one of them busy, a guest of two threads waited for up to 8 ms.
     #[test]
     fn a_wait_for_a_cpu_while_freezing_is_not_counted() {
         let mut thawed = ThawedTime::default();

@@ -25,7 +25,7 @@ struct Part {
     guest_log: Option<PathBuf>,
 }
 
-/// What came of a part.
+/// The result of a part.
 struct PartResult {
     part: Part,
     result: ArmResult,
@@ -33,7 +33,7 @@ struct PartResult {
 }
 
 impl Runner<'_> {
-    /// One workload in every environment at once, in slices.
+    /// Measures one workload in every environment at once, in slices.
     pub(crate) fn sliced_unit(
         &mut self,
         place: Place,
@@ -128,7 +128,7 @@ impl Runner<'_> {
         for part in parts {
             let (instance, bare) = instances.remove(&part.environment).expect("its instance runs");
             let attached = instance.attached;
-            // A kernel counts its operations from its start, a command those of its measured runs.
+            // A kernel counts operations from its start, a command only those of measured runs.
             let counts_from_start = work == SlicedWork::Marks;
             if let Some(attached) = attached.filter(|_| counts_from_start) {
                 sensors.begin(attached);
@@ -161,7 +161,7 @@ impl Runner<'_> {
         (outcome, under_way.into_iter().map(end).collect())
     }
 
-    /// The values of all parts over the rounds that they have in common.
+    /// The values of all parts over their common rounds.
     #[expect(clippy::type_complexity, reason = "the parts of a record, used once")]
     fn values_of(
         &mut self,
@@ -222,12 +222,12 @@ fn too_short() -> Failure {
     Failure::new(FailureKind::Check, reason)
 }
 
-/// CPU time that was charged to a guest in its window.
+/// CPU time charged to a guest in its window.
 fn charged_ns(observed: Option<&Observed>) -> u64 {
     observed.map_or(0, |observed| observed.charge.total_ns())
 }
 
-/// What was observed of a guest, where what the other guests of the unit used is nobody else's.
+/// The observations of a guest, in which the CPU use of the unit's other guests is not foreign.
 fn alone(mut observed: Observed, all_used_ns: u64) -> Observed {
     let others_ns = all_used_ns.saturating_sub(observed.charge.total_ns());
     observed.foreign.ns = observed.foreign.ns.saturating_sub(others_ns);
@@ -235,7 +235,7 @@ fn alone(mut observed: Observed, all_used_ns: u64) -> Observed {
     observed
 }
 
-/// A run of the command with the values that its slices say.
+/// A run of the command with the values that its slices give.
 fn valued(workload: &WorkloadPlan, mut iteration: Iteration, costs: &BTreeMap<String, f64>) -> Iteration {
     for metric in &workload.metrics {
         let name = &metric.spec.name;

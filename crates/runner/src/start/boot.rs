@@ -1,4 +1,4 @@
-//! What the coming up of a machine is made of, by stamps alone.
+//! The stages of a virtual machine's start, from timestamps alone.
 //!
 //! ```text
 //! spawn ------ RESUME -------- the kernel's clock starts ---------- the probe's first instruction ------ up
@@ -7,48 +7,48 @@
 //! ```
 //!
 //! The two moments in the middle are known in the guest's clock, which starts at 0 when its kernel
-//! sets up its timekeeping. Exchanges with the probe tell where that is on the host's clock, to
-//! half of the best round trip: the two outer of the three parts that they border are as uncertain
-//! as that, their sum is not.
+//! sets up its timekeeping. Exchanges with the probe locate this 0 on the host's clock, to within
+//! half of the best round trip. The stages on either side of the guest's have this uncertainty; the
+//! sum of the three does not.
 
 use crate::clock::{Exchange, Exchanged};
 
-/// What was seen, nanoseconds.
+/// The observed timestamps, nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// On the host's clock, when the machine was let go; `None` where the platform does not tell.
+    /// When the machine began to execute, host's clock; `None` if the platform does not report it.
     pub(super) code_ns: Option<u64>,
-    /// On the guest's clock, the probe's first instruction.
+    /// The probe's first instruction, guest's clock.
     pub(super) started_ns: u64,
-    /// On the host's clock, when the guest was up.
+    /// When the guest was up, host's clock.
     pub(super) init_ns: u64,
 }
 
-/// The parts that begin or end inside of the guest, nanoseconds.
+/// The stages that begin or end inside of the guest, nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) firmware_ns: Result<u64, &'static str>,
     pub(super) kernel_ns: u64,
     pub(super) user_ns: Result<u64, &'static str>,
-    /// How far off the borders of `firmware_ns` and `user_ns` may be.
+    /// Uncertainty of the boundaries of `firmware_ns` and `user_ns`.
     pub(super) bound_ns: u64,
 }
 
-/// Why the firmware's part is absent where no platform tells when it began.
-pub(super) const NOT_TOLD: &str = "the platform does not tell when it let the machine go";
-/// Why parts are absent that would end before they began.
+/// Why the firmware's stage is absent if no platform reports its beginning.
+pub(super) const NOT_TOLD: &str = "the platform does not say when it let the machine run";
+/// Why stages are absent that would end before they began.
 const UNSTEADY: &str = "the guest's clock did not keep its pace while it booted";
 
 impl Seen {
-    /// The parts, by the exchanges that were made when the guest was up.
+    /// The stages, from the exchanges that were made when the guest was up.
     pub(super) fn parts(self, exchanged: &Exchanged) -> Parts {
         let Exchange { guest_ns, .. } = exchanged.best;
         let bound_ns = exchanged.best.round_trip_ns().div_ceil(2);
-        // Where the guest's 0 is on the host's clock. Years in nanoseconds are far from the ends of
-        // the type.
+        // The guest's 0 on the host's clock. Years in nanoseconds are far from the limits of the
+        // type.
         let zero_ns = -i128::from(exchanged.best.offset_ns());
         let between = |from: i128, to: i128| match to - from {
-            // A border that may be a little off may come to lie beyond another one.
+            // An uncertain boundary may seem to lie slightly beyond another one.
             time if time < -i128::from(bound_ns) => Err(UNSTEADY),
             time => Ok(u64::try_from(time.max(0)).unwrap_or(u64::MAX)),
         };
@@ -72,7 +72,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// An exchange with a guest whose clock started at this moment of the host's.
+    /// An exchange with a guest whose clock started at this moment of the host's clock.
     fn exchange(zero_ns: u64, asked_ns: u64, there_ns: u64, back_ns: u64) -> Exchanged {
         let guest_ns = asked_ns + there_ns - zero_ns;
         Exchanged::of(&[Exchange { asked_ns, guest_ns, answered_ns: asked_ns + there_ns + back_ns }]).unwrap()
@@ -95,11 +95,11 @@ mod tests {
     #[test]
     fn a_border_within_its_bound_of_another_is_on_it() {
         let seen = Seen { code_ns: Some(1000 * MS), started_ns: 10 * MS, init_ns: 1100 * MS };
-        // The reading seems to be from the middle of the exchange: one from its beginning puts the
-        // clock's start too late.
+        // The reading is assumed to be in the middle of the exchange. If it is from the beginning,
+        // the clock's start comes out too late.
         let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, 0, 4 * MS));
         assert_eq!(parts.firmware_ns, Ok(2 * MS));
-        // And one from its end too early, before the machine was let go.
+        // If it is from the end, the start comes out too early, before the machine's.
         let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, 4 * MS, 0));
         assert_eq!(parts.firmware_ns, Ok(0));
     }
@@ -109,10 +109,10 @@ mod tests {
         let seen = Seen { code_ns: None, started_ns: 10 * MS, init_ns: 1100 * MS };
         let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, MS, MS));
         assert_eq!((parts.firmware_ns, parts.user_ns), (Err(NOT_TOLD), Ok(90 * MS)));
-        // A clock that gained half a second seems to have started before the machine was let go.
+        // A clock that gained half a second seems to have started before the machine did.
         let seen = Seen { code_ns: Some(1000 * MS), ..seen };
         assert_eq!(seen.parts(&exchange(500 * MS, 1100 * MS, MS, MS)).firmware_ns, Err(UNSTEADY));
-        // One that was set back since.
+        // A clock that has been set back since.
         let seen = Seen { started_ns: 700 * MS, ..seen };
         assert_eq!(seen.parts(&exchange(1000 * MS, 1100 * MS, MS, MS)).user_ns, Err(UNSTEADY));
     }

@@ -10,47 +10,47 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
 
-/// Longest wait for a connection before it is tried again.
+/// Timeout of one attempt to connect.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Pause after a connection was refused.
 const PAUSE: Duration = Duration::from_micros(500);
 const STACK_BYTES: usize = 256 << 10;
 
-/// Bytes of the one request, and of its response.
+/// Size of the single request, and of its response.
 const REQUEST_BYTES: u32 = 8;
 
-/// What the client of the kernel `echo` says: the greeting that names both sizes, then a request
-/// that begins with its number.
+/// The bytes that the client of the kernel `echo` sends: the greeting with both sizes, then a
+/// request that begins with its number.
 fn words() -> Vec<u8> {
     let sizes = [REQUEST_BYTES.to_le_bytes(), REQUEST_BYTES.to_le_bytes()].concat();
     [b"wbecho 1".as_slice(), &sizes, &1u64.to_le_bytes()].concat()
 }
 
-/// A client that is ready to go: a thread in the namespace from which the guest can be reached.
+/// A client that is ready to connect: a thread in the namespace that reaches the guest.
 pub(super) struct Client {
     go: Sender<(SocketAddr, Instant)>,
     thread: JoinHandle<io::Result<u64>>,
 }
 
 impl Client {
-    /// `from` is the network namespace to go from, the host's own when absent.
+    /// `from` is the network namespace to connect from, the host's own when absent.
     pub(super) fn new(from: Option<&Path>) -> io::Result<Self> {
         let namespace = from.map(File::open).transpose()?;
         let (go, wait) = channel();
         let (ready, is_ready) = channel();
-        // A thread of its own, because it stays in the namespace.
+        // It needs its own thread, because it stays in the namespace.
         let thread = std::thread::Builder::new()
             .name("first-response".into())
             .stack_size(STACK_BYTES)
             .spawn(move || first(namespace, &ready, &wait))?;
-        // Either it is ready, or it has ended with an error that the join gives.
+        // Either it is ready, or it has ended with an error that the join returns.
         let _ = is_ready.recv();
         Ok(Self { go, thread })
     }
 
     /// When the response was read, host's monotonic clock, nanoseconds.
     pub(super) fn first_response_ns(self, address: SocketAddr, until: Instant) -> io::Result<u64> {
-        // A client that has ended takes no word; the join says why.
+        // A client that has ended receives nothing; the join says why.
         let _ = self.go.send((address, until));
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the client's thread panicked")))
     }
@@ -75,7 +75,7 @@ fn first(
     }
 }
 
-/// Whether the way to the guest may just not be there yet.
+/// Whether the route to the guest may just not exist yet.
 fn is_early(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut, UnexpectedEof,
@@ -109,7 +109,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
-            // As a proxy whose server is not there yet.
+            // This imitates a proxy whose server is not there yet.
             drop(listener.accept().unwrap());
             let (mut stream, _) = listener.accept().unwrap();
             let mut bytes = vec![0; words().len()];

@@ -1,10 +1,10 @@
-//! Equal pages of guests that stand still (`docs/design/0034-duplicate-memory-pages.md`): who and
-//! what is scanned.
+//! Duplicate pages of settled guests (`docs/design/0034-duplicate-memory-pages.md`): what is
+//! scanned.
 //!
-//! Every guest is a subject by its processes, every helper one of its own. The host's part beside
-//! the helpers are files in its page cache: the root file system that all guests have, copies of it
-//! that they see as their own, and whatever their processes have open or mapped, which is how the
-//! disks, kernels and layers of every platform are found without knowing any of them.
+//! Every guest is a subject by its processes, and every helper is a subject of its own. The rest of
+//! the host's part is files in its page cache: the root file system that all guests share, copies
+//! of it that they see as their own, and whatever their processes have open or mapped. This finds
+//! the disks, kernels and layers of every platform without knowledge of any platform.
 
 use super::StartOutcome;
 use crate::trial::Failure;
@@ -18,7 +18,7 @@ use weigh_model::duplicates::DUPLICATES;
 use weigh_observe::memory::guest_processes;
 use weigh_observe::pages::{Options, PagesError, Subject};
 
-/// Scans the pages of all guests. Where that fails, the duplicates are absent with the reason.
+/// Scans the pages of all guests. If that fails, the duplicates are absent with the reason.
 ///
 /// # Errors
 /// Only when the user interrupts.
@@ -36,7 +36,7 @@ pub(super) fn scan(
     Ok(())
 }
 
-/// Guests by their numbers, their helpers, and the files.
+/// The subjects: guests by their numbers, their helpers, and the files.
 fn subjects(root: &Root, guests: &[Accounts]) -> Vec<Subject> {
     let own: Vec<BTreeSet<u32>> = guests.iter().map(guest_processes).collect();
     let mut subjects = Vec::new();
@@ -55,15 +55,14 @@ fn subjects(root: &Root, guests: &[Accounts]) -> Vec<Subject> {
     subjects
 }
 
-/// What the root file system is made of. Of the host's own there would be no end: there it is what
-/// the guests have open and mapped.
+/// The files of the root file system. The host's own would be too many; of these, only those that
+/// the guests have open or mapped are scanned.
 fn root_files(root: &Root) -> Vec<PathBuf> {
     let parts = root.binds.iter().map(|bind| &bind.source).chain(&root.tree).chain([&root.skeleton]);
     parts.filter(|path| !root.host && path.exists()).cloned().collect()
 }
 
-/// The root that a guest's processes see, where it is another than the host's: it may be a copy of
-/// its own.
+/// The root that a guest's processes see, if it differs from the host's; it may be a copy.
 fn own_root(root: &Root, pids: &BTreeSet<u32>) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -73,7 +72,7 @@ fn own_root(root: &Root, pids: &BTreeSet<u32>) -> Option<PathBuf> {
 }
 
 /// The files that a process has open or mapped, by links of `/proc` that lead to them whatever its
-/// root is. Files without a name are memory, which belongs to whom maps it.
+/// root is. Files without a name are memory, which belongs to the process that maps it.
 fn files_of(pid: u32) -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let directories = ["fd", "map_files"].map(|name| Path::new("/proc").join(pid.to_string()).join(name));

@@ -1,9 +1,9 @@
-//! The memory footprint of idle guests, read when it stands still.
+//! The memory footprint of idle guests, read when it has settled.
 //!
-//! Memory is read repeatedly; the result counts when all readings of the last seconds lie close
-//! together. Where the kernel merges equal pages, it must have scanned everything since the last
-//! guest came up, and once more without finding much: before that it is not known how much more it
-//! would save.
+//! Memory is read repeatedly; the result counts when all readings of the last seconds are close
+//! together. If the kernel merges equal pages, it must have scanned everything since the last guest
+//! came up, and once more without finding much; before that it is not known how much more it would
+//! save.
 
 use super::duplicates::scan;
 use super::guest_pool::{WhileUp, at_once};
@@ -22,37 +22,37 @@ use weigh_observe::memory::{
     GuestMemory, Merging, available_bytes, daemon_memory, guest_memory, merging, total_bytes,
 };
 
-/// All readings of so long have to lie close together.
+/// Time over which all readings have to be close together.
 const STILL_NS: u64 = 5_000_000_000;
-/// How close: the largest over the smallest, less one.
+/// Their allowed spread: the largest over the smallest, less one.
 const STILL: f64 = 0.01;
-/// Between two readings.
+/// Time between two readings.
 const PERIOD: Duration = Duration::from_millis(500);
-/// How long memory may take to stand still.
+/// Time for memory to settle.
 const DEADLINE_NS: u64 = 120_000_000_000;
-/// How long it may where equal pages are merged: at the kernel's own pace that takes minutes.
+/// The same if equal pages are merged: at the kernel's own pace that takes minutes.
 const MERGING_DEADLINE_NS: u64 = 900_000_000_000;
-/// How often the kernel must have looked at everything after the last guest had come up. A page is
-/// merged when it is found unchanged the second time (Documentation/mm/ksm.rst), so that two rounds
-/// are the least in which everything can be.
+/// How often the kernel must have scanned everything after the last guest came up. A page is merged
+/// when it is found unchanged the second time (Documentation/mm/ksm.rst), so two scans are the
+/// fewest after which everything can be merged.
 const SCANS: u64 = 3;
-/// The host keeps this share of its memory, and at least [`FLOOR_BYTES`], whatever is asked for.
+/// The host keeps this share of its memory, and at least [`FLOOR_BYTES`], in any case.
 const FLOOR: f64 = 0.05;
 const FLOOR_BYTES: u64 = 256 << 20;
 
-/// What is measured.
+/// What to measure.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FootprintPlan {
     pub(super) environment: usize,
-    /// Guests at once.
+    /// Number of guests at once.
     pub(super) guests: u32,
-    /// Whether their pages are then scanned for equal ones.
+    /// Whether their pages are then scanned for duplicates.
     pub(super) duplicates: bool,
-    /// For each guest's coming up.
+    /// Deadline for each guest's start.
     pub(super) deadline: Duration,
 }
 
-/// Starts the guests at once, waits until their memory stands still, reads it, and stops them. If a
+/// Starts the guests at once, waits until their memory has settled, reads it, and stops them. If a
 /// smaller number of guests has failed in this run, and no larger one ever succeeded, this number
 /// is not tried.
 pub(super) fn weigh(
@@ -73,7 +73,7 @@ pub(super) fn weigh(
         return Ok(outcome);
     }
     let outcome = stand(pool, recipe, plan, (before, floor), interrupt);
-    // An interrupted trial says nothing of how many there can be.
+    // An interrupted trial does not show how many guests are possible.
     if !interrupt.load(Ordering::Relaxed) {
         let most = &mut pool.entries[environment].most;
         match &outcome {
@@ -115,26 +115,26 @@ fn stand(
     at_once(pool, environment, recipe, guests, deadline, while_up)
 }
 
-/// The readings when everything stood still.
+/// The readings when all memory had settled.
 struct Found {
     memory: GuestMemory,
     daemons: Option<u64>,
     drop: Option<u64>,
-    /// The kernel's merging when the last guest was up, and now.
+    /// The kernel's merging when the last guest was up, and at the reading.
     merged: Option<(Merging, Merging)>,
     settling_ns: u64,
 }
 
 const ELSEWHERE: &str = "the guests are on another machine, whose memory this host does not see";
 const NO_PROCESSES: &str = "the guests have no processes on this host";
-const NO_GROUP: &str = "no control group of the guest tells it";
+const NO_GROUP: &str = "no control group of the guest reports it";
 const NO_HELPERS: &str = "the guest has no helpers outside of its control group";
 const NO_DROP: &str = "the host has no less memory available than before";
-const NO_MERGING: &str = "the kernel merges no equal pages (a machine's key `ksm=on` switches it on)";
+const NO_MERGING: &str = "the kernel does not merge equal pages (a machine's key `ksm=on` switches that on)";
 const NO_DAEMONS: &str = "the platform has no daemons that guests share";
 
 impl Found {
-    /// Every metric with its value, or with the reason why it has none: ratios cannot compare 0.
+    /// Every metric with its value, or with the reason why it has none: a ratio to 0 is undefined.
     fn told(&self, guests: u32) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
         let each = |bytes: u64| bytes as f64 / f64::from(guests.max(1));
         let memory = &self.memory;
@@ -152,7 +152,7 @@ impl Found {
             (weights::DAEMONS, self.daemons.map(|bytes| bytes as f64), NO_DAEMONS),
             (weights::MERGED, saved, if saved.is_some() { "nothing was merged" } else { NO_MERGING }),
             (weights::MERGING_CPU, worked, NO_MERGING),
-            (weights::SETTLING, Some(self.settling_ns as f64 * 1e-9), "it stood still at once"),
+            (weights::SETTLING, Some(self.settling_ns as f64 * 1e-9), "it settled at once"),
         ] {
             match value.filter(|value| *value > 0.0) {
                 Some(value) => drop(values.insert(name.to_string(), value)),
@@ -183,7 +183,7 @@ fn mark_all_absent(outcome: &mut StartOutcome, reason: &str) {
     }
 }
 
-/// How many guests at once were up in an environment of this run, and how many failed.
+/// The most guests that were up at once in an environment of this run, and how many failed.
 #[derive(Debug, Default)]
 pub(crate) struct MostGuests {
     stood: u32,
@@ -201,16 +201,16 @@ impl MostGuests {
         }
     }
 
-    /// Why so many are not tried. A failure of fewer than were ever up says nothing of how many
-    /// there can be.
+    /// Why this many guests are not tried. A failure of fewer guests than were ever up does not
+    /// count.
     fn beyond(&self, guests: u32) -> Option<String> {
         let (failed, reason) = self.failed.as_ref()?;
         (self.stood < *failed && *failed < guests)
-            .then(|| format!("not tried, because {failed} guests did not stand: {reason}"))
+            .then(|| format!("not tried, because {failed} guests were already too many: {reason}"))
     }
 }
 
-/// The daemons of all guests, each once; none where there are none.
+/// Memory of the daemons of all guests, each once; none if there are no daemons.
 fn daemon_bytes(accounts: &[Accounts]) -> Option<u64> {
     let daemons: Vec<Process> = accounts.iter().flat_map(|guest| guest.daemons.iter().cloned()).collect();
     (!daemons.is_empty()).then(|| daemon_memory(&daemons).values().sum())
@@ -220,8 +220,7 @@ pub(crate) fn floor_bytes(total: u64) -> u64 {
     ((total as f64 * FLOOR) as u64).max(FLOOR_BYTES)
 }
 
-/// Why guests with memory of their own are not even started: a machine may come to fill what it is
-/// given.
+/// Why guests with memory of their own are not even started: a machine may fill what it is given.
 fn too_many(recipe: &Recipe, guests: u32, available: u64, floor: u64) -> Option<String> {
     let each = recipe.request.memory_bytes.filter(|_| recipe.can.sized_memory)?;
     let needed = u64::from(guests).saturating_mul(each);
@@ -240,8 +239,8 @@ pub(crate) fn shown(bytes: u64) -> String {
     format_bytes(bytes >> 20 << 20)
 }
 
-/// What stood still.
-struct Stood {
+/// The memory that settled.
+struct SettledMemory {
     memory: GuestMemory,
 }
 
@@ -250,9 +249,9 @@ fn stand_still(
     merging_before: Option<Merging>,
     floor: u64,
     interrupt: &AtomicBool,
-) -> Result<Stood, Failure> {
+) -> Result<SettledMemory, Failure> {
     let begun_ns = monotonic_ns();
-    let mut still = Still::default();
+    let mut still = SettleDetector::default();
     let mut scans = merging_before.map(Scans::new);
     let deadline_ns = if scans.is_some() { MERGING_DEADLINE_NS } else { DEADLINE_NS };
     loop {
@@ -261,7 +260,7 @@ fn stand_still(
         let is_still = still.add(now_ns, memory.charged_bytes());
         let is_merged = scans.as_mut().is_none_or(|scans| merging().is_none_or(|now| scans.add(now)));
         if is_still && is_merged {
-            return Ok(Stood { memory });
+            return Ok(SettledMemory { memory });
         }
         if let Some(available) = available_bytes().filter(|available| *available < floor) {
             let reason = format!(
@@ -273,11 +272,11 @@ fn stand_still(
             return Err(Failure::new(FailureKind::Check, reason));
         }
         if interrupt.load(Ordering::Relaxed) {
-            return Err(Failure::new(FailureKind::Check, "interrupted before the memory stood still"));
+            return Err(Failure::new(FailureKind::Check, "interrupted before the memory settled"));
         }
         if since(begun_ns, now_ns) > deadline_ns {
             let seconds = deadline_ns / 1_000_000_000;
-            let reason = format!("the memory of the guests did not stand still within {seconds} s: {still}");
+            let reason = format!("the memory of the guests did not settle within {seconds} s: {still}");
             return Err(Failure::new(FailureKind::Deadline, reason));
         }
         std::thread::sleep(PERIOD);
@@ -286,15 +285,15 @@ fn stand_still(
 
 /// The readings of the last seconds.
 #[derive(Debug, Default)]
-struct Still {
+struct SettleDetector {
     readings: VecDeque<(u64, u64)>,
 }
 
-impl Still {
-    /// Takes a reading, and returns whether all of the last [`STILL_NS`] lie close together.
+impl SettleDetector {
+    /// Adds a reading, and returns whether all of the last [`STILL_NS`] are close together.
     fn add(&mut self, at_ns: u64, bytes: u64) -> bool {
         self.readings.push_back((at_ns, bytes));
-        // One that is as old as that, or older, stays: it closes the time that is looked at.
+        // The latest reading of at least this age stays, because it covers the start of the period.
         while self.readings.get(1).is_some_and(|(second, _)| since(*second, at_ns) >= STILL_NS) {
             self.readings.pop_front();
         }
@@ -309,7 +308,7 @@ impl Still {
     }
 }
 
-impl std::fmt::Display for Still {
+impl std::fmt::Display for SettleDetector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (least, most) = self.range();
         write!(
@@ -322,14 +321,14 @@ impl std::fmt::Display for Still {
     }
 }
 
-/// The kernel's rounds over all memory that may be merged.
+/// The kernel's scans of all memory that may be merged.
 #[derive(Debug)]
 struct Scans {
-    /// Rounds when the last guest was up.
+    /// Number of scans when the last guest was up.
     first: u64,
-    /// The last round that was seen to end, with what was saved then.
+    /// The last scan that was seen to end, and the bytes saved then.
     last: (u64, u64),
-    /// Whether the round before it saved nearly the same.
+    /// Whether the scan before it saved nearly the same.
     is_steady: bool,
 }
 
@@ -339,7 +338,7 @@ impl Scans {
         Self { first: begun.full_scans, last, is_steady: false }
     }
 
-    /// Takes a reading, and returns whether there were enough rounds and the last one saved little.
+    /// Adds a reading, and returns whether there were enough scans and the last one saved little.
     fn add(&mut self, now: Merging) -> bool {
         if now.full_scans > self.last.0 {
             let (before, after) = (self.last.1 as f64, now.saved_bytes as f64);
@@ -358,7 +357,7 @@ mod tests {
 
     #[test]
     fn memory_stands_still_after_five_quiet_seconds() {
-        let mut still = Still::default();
+        let mut still = SettleDetector::default();
         // It grows for three seconds, then stays.
         let settled: Vec<u64> = (0..20)
             .filter(|half| still.add(half * SECOND / 2, 1_000_000 + 50_000 * (*half).min(6)))
@@ -369,10 +368,10 @@ mod tests {
 
     #[test]
     fn one_reading_is_no_rest() {
-        let mut still = Still::default();
+        let mut still = SettleDetector::default();
         assert!(!still.add(0, 5) && !still.add(4 * SECOND, 5) && still.add(5 * SECOND, 5));
-        // A reading that came late still closes the time.
-        let mut late = Still::default();
+        // A late reading still covers the period.
+        let mut late = SettleDetector::default();
         assert!(!late.add(0, 5) && late.add(60 * SECOND, 5));
         assert!(late.to_string().contains("5B"), "{late}");
     }
@@ -397,7 +396,7 @@ mod tests {
         most.failed(32, "no memory");
         most.failed(16, "no address");
         assert_eq!((most.beyond(8), most.beyond(16)), (None, None), "the number itself is tried again");
-        assert!(most.beyond(32).unwrap().contains("16 guests did not stand: no address"));
+        assert!(most.beyond(32).unwrap().contains("16 guests were already too many: no address"));
         most.stood(16);
         assert_eq!(most.beyond(32), None, "it was an accident");
     }

@@ -1,4 +1,4 @@
-//! Many guests: at once, one after the other in lanes, and beside a measured one.
+//! Pools of guests: started at once, one after the other in lanes, or beside a measured one.
 
 use super::system::init_ns;
 use super::{StartOutcome, Window, not_launched, since, used_by};
@@ -16,7 +16,7 @@ use weigh_host::clock::monotonic_ns;
 use weigh_model::{Charge, FailureKind, stamps};
 use weigh_platforms::Guest;
 
-/// Enough for a driver; with two hundred threads the usual 8 MiB would be much to reserve.
+/// Enough for a driver; for two hundred threads the default of 8 MiB would reserve too much.
 const STACK_BYTES: usize = 1 << 20;
 
 /// When a guest of the pool came up, host's monotonic clock, nanoseconds.
@@ -25,21 +25,21 @@ pub(crate) struct StartedGuest {
     init_ns: u64,
 }
 
-/// What the thread of a guest is asked to do. When the channel closes it stops its guest.
+/// A request to the thread of a guest. When the channel closes, the thread stops its guest.
 pub(crate) enum Request {
     Start,
     Account,
-    /// Work until the task's stop token says that it is over.
+    /// Works until the task's stop token is set.
     Work(Arc<Task>),
-    /// Say whether the guest still answers.
+    /// Checks whether the guest still answers.
     Check,
     Freeze,
     Thaw,
-    /// Stop the guest, whatever requests follow.
+    /// Stops the guest, whatever requests follow.
     Stop,
 }
 
-/// The reply to each request. [`Request::Work`] has two, [`Reply::Working`] and in the end
+/// The reply to each request. [`Request::Work`] has two, [`Reply::Working`] and at the end
 /// [`Reply::Finished`]; [`Request::Stop`] has none.
 pub(crate) enum Reply {
     Started(Result<StartedGuest, Failure>),
@@ -51,10 +51,10 @@ pub(crate) enum Reply {
     Checked(Option<String>),
 }
 
-/// What is done while all guests are up, given their accounts. It adds to the outcome.
+/// What to do while all guests are up, given their accounts. It adds to the outcome.
 pub(super) type WhileUp<'a> = dyn FnMut(&[Accounts], &mut StartOutcome) -> Result<(), Failure> + 'a;
 
-/// Starts guests at once, each from a thread of its own, and ends them at once.
+/// Starts guests at once, each from its own thread, and stops them at once.
 pub(super) fn at_once(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
@@ -110,13 +110,13 @@ pub(crate) struct GuestPool {
 }
 
 impl GuestPool {
-    /// A pool without guests. Each may take `deadline` for its init.
+    /// Makes a pool without guests. Each may take `deadline` for its init.
     pub(crate) fn new(recipe: Arc<Recipe>, deadline: Duration) -> Self {
         let (reply, replies) = channel();
         Self { recipe, deadline, threads: Vec::new(), reply, replies }
     }
 
-    /// Adds the thread of a guest that is still to be started, and returns its number.
+    /// Adds the thread of a guest that has yet to be started, and returns its number.
     pub(crate) fn add(&mut self) -> Result<u32, Failure> {
         let number = self.len();
         let life = (Arc::clone(&self.recipe), number, self.deadline, self.reply.clone());
@@ -128,12 +128,12 @@ impl GuestPool {
         self.threads.len() as u32
     }
 
-    /// Sends a request to every thread, and returns how many took it: one that panicked does not.
+    /// Sends a request to every thread. Returns how many received it: one that panicked does not.
     pub(crate) fn broadcast(&self, request: impl Fn() -> Request) -> u32 {
         self.threads.iter().filter(|thread| thread.send(request())).count() as u32
     }
 
-    /// Sends a request to one thread, and returns whether it took it.
+    /// Sends a request to one thread, and returns whether it received it.
     pub(crate) fn send(&self, number: u32, request: Request) -> bool {
         self.threads.get(number as usize).is_some_and(|thread| thread.send(request))
     }
@@ -143,12 +143,12 @@ impl GuestPool {
         self.threads.iter().filter_map(|thread| thread.requests.clone()).collect()
     }
 
-    /// The next reply, unless none comes for so long.
+    /// The next reply, or none if it does not come in time.
     pub(crate) fn receive(&self, timeout: Duration) -> Option<(u32, Reply)> {
         self.replies.recv_timeout(timeout).ok()
     }
 
-    /// What all guests used until now, and their accounts.
+    /// The CPU use of all guests until now, and their accounts.
     pub(crate) fn account(&self) -> (Charge, Vec<Accounts>) {
         let sent = self.broadcast(|| Request::Account);
         add_up(&self.replies, sent)
@@ -156,7 +156,7 @@ impl GuestPool {
 
     /// Stops all guests. Returns what did not end cleanly.
     pub(crate) fn stop_all(&mut self) -> Vec<String> {
-        // All are told before the first is waited for.
+        // All are told to stop before the first is waited for.
         for requests in self.threads.iter_mut().filter_map(|thread| thread.requests.take()) {
             // Others may hold the channel open; a thread that has ended needs no request.
             let _ = requests.send(Request::Stop);
@@ -172,8 +172,8 @@ impl Drop for GuestPool {
     }
 }
 
-/// The thread that starts and ends one guest. It stays for the guest's life: a program that asked
-/// to be killed at the death of whoever started it means the thread.
+/// The thread that starts and stops one guest. It lives as long as the guest, because a program
+/// with a parent-death signal is killed when the thread that started it ends.
 struct GuestThread {
     requests: Option<Sender<Request>>,
     thread: JoinHandle<Option<String>>,
@@ -239,7 +239,7 @@ fn live(
             (Request::Thaw, Some(guest)) => Reply::Checked(guest.thaw().err().map(|error| describe(&error))),
             (Request::Check | Request::Freeze | Request::Thaw, None) => Reply::Checked(Some(NOT_UP.into())),
         };
-        // If nobody listens any more, the request channel is about to close, too.
+        // If nobody receives any more, the request channel is about to close, too.
         let _ = reply.send((number, answer));
     }
     let error = guest.as_mut()?.stop().err()?;
@@ -283,7 +283,7 @@ impl Drop for PanicReply<'_> {
     }
 }
 
-/// The replies of all to [`Request::Start`], and the first failure.
+/// Collects the replies of all guests to [`Request::Start`], and the first failure.
 fn gather(replies: &Receiver<(u32, Reply)>, guests: u32) -> (Vec<StartedGuest>, Option<Failure>) {
     let (mut ups, mut failure, mut failed) = (Vec::new(), None, 0);
     for (_, answer) in replies.iter().take(guests as usize) {
@@ -334,7 +334,7 @@ fn described(ups: &[StartedGuest]) -> StartOutcome {
     outcome
 }
 
-/// Starts and ends guests in lanes as fast as it goes.
+/// Starts and stops guests in lanes as fast as possible.
 pub(super) fn churn(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
@@ -385,16 +385,15 @@ pub(super) fn churn(
     Ok(outcome)
 }
 
-/// Memory that weighbridge itself has, in proportion where it is shared, bytes
-/// (`proc_pid_smaps(5)`).
+/// Proportional set size of weighbridge itself, bytes (`proc_pid_smaps(5)`).
 fn own_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Writes down what weighbridge itself needed per guest. It is of use to those who work on
-/// weighbridge, and no result.
+/// Notes how much memory weighbridge itself needed per guest. This is for weighbridge's developers,
+/// and not a result.
 fn note_bookkeeping(recipe: &Recipe, guests: u32, before: Option<u64>, after: Option<u64>) {
     let (Some(before), Some(after)) = (before, after) else { return };
     let line = format!(

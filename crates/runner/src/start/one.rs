@@ -1,4 +1,4 @@
-//! One guest, stamp by stamp.
+//! The start of one guest with all its timestamps.
 
 use super::boot::{NOT_TOLD, Seen};
 use super::client::Client;
@@ -22,17 +22,17 @@ const SERVICE_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the server may take to end when it is killed.
 const END_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What is wanted of a start.
+/// What to measure of a start.
 pub(super) struct Wanted<'a> {
     pub(super) deadline: Duration,
-    /// The parts of a machine's start are measured, too.
+    /// Whether the stages of a virtual machine's start are measured, too.
     pub(super) boot: bool,
-    /// Stages that platforms tell of, by the names of their metrics.
+    /// Stages that platforms report, by the names of their metrics.
     pub(super) stages: &'a [String],
 }
 
-/// Starts a guest, takes its stamps and stops it.
-pub(super) fn come_up(
+/// Starts a guest, takes its timestamps and stops it.
+pub(super) fn start_guest(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
     mut recipe: Recipe,
@@ -73,7 +73,7 @@ pub(super) fn come_up(
         boot_parts(&mut *guest, &recipe.can, init_ns, &mut outcome)
             .map_err(|failure| failure.of_guest(&mut *guest, log.clone()))?;
     }
-    // What was just counted took time that no user of the platform pays for.
+    // The accounting just now took time that no user of the platform pays for.
     let origin_ns = spawned_ns + since(pause_ns, monotonic_ns());
     serve(&mut *guest, &recipe.can, port, origin_ns, &mut outcome)
         .map_err(|failure| failure.of_guest(&mut *guest, log.clone()))?;
@@ -87,9 +87,9 @@ pub(super) fn come_up(
     Ok(outcome)
 }
 
-/// When the guest's code began to run: when the platform let a machine go; else when the probe
-/// began, by its own clock where that is the host's; else when its hello arrived. A stamp counts
-/// only when it lies between the spawn and the hello.
+/// When the guest's code began to run: when the platform began to execute a virtual machine;
+/// otherwise when the probe began, by its own clock if that is the host's; otherwise when its hello
+/// arrived. A timestamp counts only if it lies between the spawn and the hello.
 fn first_instruction_ns(guest: &mut dyn Guest, can: &Capabilities) -> Result<u64, Failure> {
     let spawned_ns = guest.spawned_ns();
     let hello_ns = super::system::hello_ns(guest)?;
@@ -99,19 +99,19 @@ fn first_instruction_ns(guest: &mut dyn Guest, can: &Capabilities) -> Result<u64
     Ok(guest.code_ns().or(own).filter(within).unwrap_or(hello_ns))
 }
 
-/// The stages of a start that its platform tells; absent where it tells none.
+/// Adds the stages of a start that its platform reports; they are absent if it reports none.
 fn put_stages(guest: &dyn Guest, stages: &[String], outcome: &mut StartOutcome) {
     let told = guest.stages();
     for stage in stages {
         match told.iter().find(|(name, _)| name == stage) {
             Some((_, Ok(at_ns))) => outcome.put(stage, since(guest.spawned_ns(), *at_ns)),
             Some((_, Err(reason))) => outcome.mark_absent(stage, reason),
-            None => outcome.mark_absent(stage, "the guest is no pod"),
+            None => outcome.mark_absent(stage, "the guest is not a pod"),
         }
     }
 }
 
-/// The parts of a machine's start; absent for a guest that is no machine.
+/// Adds the stages of a virtual machine's start; they are absent for other guests.
 fn boot_parts(
     guest: &mut dyn Guest,
     can: &Capabilities,
@@ -119,7 +119,7 @@ fn boot_parts(
     outcome: &mut StartOutcome,
 ) -> Result<(), Failure> {
     if !can.sized_memory {
-        let reason = "the guest is no machine that boots a kernel of its own";
+        let reason = "the guest is not a machine that boots its own kernel";
         stamps::BOOT.iter().for_each(|metric| outcome.mark_absent(metric, reason));
         return Ok(());
     }
@@ -148,8 +148,8 @@ fn boot_parts(
     Ok(())
 }
 
-/// Starts a server in the guest and waits for its first response. Where the guest cannot have one
-/// the stamps are absent.
+/// Starts a server in the guest and waits for its first response. If the guest cannot run one, the
+/// timestamps are absent.
 fn serve(
     guest: &mut dyn Guest,
     can: &Capabilities,
@@ -158,7 +158,7 @@ fn serve(
     outcome: &mut StartOutcome,
 ) -> Result<(), Failure> {
     if !can.fork {
-        let reason = "the guest runs its one program and no server beside it";
+        let reason = "the guest runs only its one program, and no server beside it";
         outcome.mark_absent(stamps::SERVICE, reason);
         outcome.mark_absent(stamps::RESPONSE, reason);
         return Ok(());
@@ -197,7 +197,7 @@ fn unreachable_by(error: &std::io::Error) -> Failure {
     Failure::new(FailureKind::Check, format!("the service gave no response: {error}"))
 }
 
-/// The server: it lives until it is killed, as its standard input stays open.
+/// The server: it lives until it is killed, because its standard input stays open.
 fn server(at: IpAddr, port: u16) -> Command {
     let address = SocketAddr::new(at, port).to_string();
     let argv = ["weigh-kernels", "echo", "--protocols", "tcp", "--serve", &address];

@@ -1,4 +1,4 @@
-//! A guest that was saved, and comes back.
+//! The restoring of a saved guest.
 
 use super::{StartOutcome, Window, drop_caches, not_launched, since, used_by};
 use crate::pool::{EnvironmentPool, Recipe};
@@ -7,9 +7,9 @@ use weigh_host::clock::monotonic_ns;
 use weigh_model::{FailureKind, stamps};
 use weigh_platforms::{GuestRequest, PlatformError};
 
-/// Saves a fresh guest, restores it, and ends it. Where that is not possible the metrics are absent
+/// Saves a fresh guest, restores it, and stops it. If that is not possible, the metrics are absent
 /// with the reason.
-pub(super) fn come_up(
+pub(super) fn restore_guest(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
     recipe: &Recipe,

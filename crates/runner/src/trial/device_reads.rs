@@ -1,4 +1,4 @@
-//! Whether what a disk workload measured was a disk.
+//! Checks that a disk workload measured a disk.
 
 use super::Failure;
 use super::watch::DISK_READS;
@@ -8,15 +8,15 @@ use weigh_model::{FailureKind, Iteration, Observed};
 /// specification, "Workload checks").
 const SEEN_BY_DEVICE: f64 = 0.95;
 
-/// Counters of [`weigh_model::Charge::counters`] that say what devices read: the host's for
-/// everybody, any for the guest. Others' reads may hide a cache from the first, a device over a
-/// cache may hide it from the second: each that is there has to agree.
+/// Counters of [`weigh_model::Charge::counters`] of what devices read: the host's for everybody,
+/// and any for the guest. Others' reads may hide a cache from the first, and a device over a cache
+/// may hide it from the second, so each counter that exists has to agree.
 const DEVICE_READS: [&str; 2] = ["host_device_read_bytes", GUEST_READS];
 const GUEST_READS: &str = "block_read_bytes";
 
-/// The share, and the bytes beside it for programs that are loaded, by which a guest may have had
-/// more read than it asked for. A host that reads ahead of random reads has a page cache in their
-/// way, which may also have answered some.
+/// The factor, and the additional bytes for programs that are loaded, by which the device's reads
+/// may exceed the guest's. If a host reads ahead of random reads, they pass through its page cache,
+/// which may also have answered some.
 const READ_AHEAD: (f64, f64) = (1.05, 1_048_576.0);
 
 /// Whether the host's device saw what the workload says it read at random places of a disk.

@@ -11,7 +11,7 @@ pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) reason: String,
     pub(crate) completed: Option<Box<Completed>>,
-    /// The guest's log, where it is the guest that failed.
+    /// The guest's log, if the guest failed.
     pub(crate) log: Option<PathBuf>,
 }
 
@@ -25,12 +25,12 @@ impl Failure {
         self
     }
 
-    /// The session with the guest broke off.
+    /// The failure of a lost session with the guest.
     pub(crate) fn lost(error: &SessionError) -> Self {
         Self::new(FailureKind::GuestDied, describe(error))
     }
 
-    /// Names the guest's log, where it is the guest that failed.
+    /// Names the guest's log, if the guest failed.
     pub(crate) fn in_guest(mut self, log: Option<PathBuf>) -> Self {
         if self.kind == FailureKind::GuestDied {
             self.log = log;
@@ -38,7 +38,7 @@ impl Failure {
         self
     }
 
-    /// The same, with what the platform saw of the guest's end.
+    /// Adds what the platform saw of the guest's end.
     pub(crate) fn of_guest(mut self, guest: &mut dyn Guest, log: Option<PathBuf>) -> Self {
         if self.kind == FailureKind::GuestDied && guest.session().is_lost() {
             self = self.because(guest.exit_reason());
@@ -46,7 +46,7 @@ impl Failure {
         self.in_guest(log)
     }
 
-    /// Adds why the guest ended, where it is the guest that failed.
+    /// Adds why the guest ended, if the guest failed.
     pub(crate) fn because(mut self, exit_reason: Option<String>) -> Self {
         if let (FailureKind::GuestDied, Some(why)) = (self.kind, exit_reason) {
             self.reason = format!("{}; {why}", self.reason);
@@ -60,7 +60,7 @@ impl Failure {
     }
 }
 
-/// Why a status is not a success.
+/// Why a status is a failure.
 pub(super) fn ended_badly(status: Status) -> Option<String> {
     match status {
         Status::Exited(0) => None,
@@ -73,7 +73,7 @@ pub(super) fn ended_badly(status: Status) -> Option<String> {
 const LAST_LINES: usize = 4;
 const LAST_BYTES: usize = 800;
 
-/// The end of a command's output, so that the reason of a failure is read with it.
+/// The end of a command's output, to be quoted in the reason of a failure.
 pub(super) fn last_words(completed: &Completed) -> String {
     let said = if completed.error.is_empty() { &completed.output } else { &completed.error };
     let text = String::from_utf8_lossy(&said[said.len().saturating_sub(LAST_BYTES)..]);

@@ -1,4 +1,4 @@
-//! The sensors around what is measured.
+//! The sensors around the measured commands.
 
 use crate::serve::machine::Machine;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use weigh_model::Observed;
 use weigh_observe::{InstanceId, RemoteLoaderReading, Sensors, add};
 use weigh_platforms::{DiskMeter, DiskMoved, Session};
 
-/// What a machine has read from its virtual disks, below its own caches and above those of the
-/// host: it shows whose cache was measured.
+/// Bytes that a machine has read from its virtual disks, below its own caches and above those of
+/// the host: this shows whose cache was measured.
 pub(super) const DISK_READS: &str = "guest_disk_read_bytes";
 
 /// The sensors around the measured commands of one trial. Preparation and clean-up are outside of
 /// the window.
 pub(crate) struct Watch<'a> {
     sensors: &'a mut dyn Sensors,
-    /// None where the sensors see nothing of the guest.
+    /// None if the sensors see nothing of the guest.
     instance: Option<InstanceId>,
-    /// Counts what the guest moves of its disk, where it has one.
+    /// Counts the input and output of the guest's own disk, if it has one.
     meter: Option<Box<dyn DiskMeter>>,
-    /// What it had moved when the window began.
+    /// The reading of this meter when the window began.
     moved: Option<DiskMoved>,
     pub(super) seen: Option<Observed>,
-    /// The sensors have been told of a load generator.
+    /// Whether the sensors have been given a load generator.
     loaded: bool,
     /// The machine of the load generator, which reports its own use, and its reading when the
     /// window began.
@@ -47,7 +47,7 @@ impl<'a> Watch<'a> {
         Self { sensors, instance, meter, moved: None, seen: None, loaded: false, machine: None, asked: None }
     }
 
-    /// Tells the sensors of a load generator and its CPUs, as long as this lives.
+    /// Gives the sensors a load generator and its CPUs, for the lifetime of this value.
     pub(crate) fn set_loader(&mut self, accounts: &Accounts, cpus: &[u32]) {
         self.sensors.set_loader(Some((accounts, cpus)));
         self.loaded = true;
@@ -70,7 +70,7 @@ impl<'a> Watch<'a> {
         let Some(instance) = self.instance else { return };
         let mut window = self.sensors.end(instance);
         if let Some(machine) = &self.machine {
-            // What the sensors saw of it is its client here.
+            // The sensors saw only its client on this host.
             let ends = self.asked.take().zip(machine.read(session));
             window.loader = ends.map(|(begun, ended)| begun.until(&ended, &machine.facts().cpus));
         }

@@ -18,7 +18,7 @@ fn every_block_is_complete_and_in_the_order_of_the_seed() {
     assert_complete(&plan, &store, 4);
     assert!(trials(&store).iter().all(is_measured));
     assert_eq!(outing.finish.statistics.trials, 24);
-    // Three for the pilot, three for each block.
+    // Three for the pilot, and three for each block.
     assert_eq!(outing.finish.statistics.launches, 15);
 }
 
@@ -83,8 +83,8 @@ fn a_warm_up_that_failed_is_made_up_for() {
 #[test]
 fn reuse_replaces_an_instance_that_died() {
     let bench = Bench::new();
-    // The second command of an instance kills it, so the instance of the pilot lives: each block of
-    // one workload runs one.
+    // The second command of an instance kills it. The pilot's instance survives, because each block
+    // of one workload runs only one command.
     let mut plan = plan(&["null", "null:fault=die,at=2"], &["u"], fixed(6));
     plan.guest.reuse = true;
     let (outing, store) = bench.run(&plan);
@@ -177,7 +177,7 @@ fn a_cell_that_fails_in_the_pilot_is_out_and_the_others_go_on() {
     assert_eq!([of("null:fault=exit", "u"), of("null:fault=exit", "v")], [0, 2]);
     assert_eq!(outing.finish.reason, FinishReason::Blocks);
     assert_eq!(outing.finish.blocks_done, 2);
-    // Going on with it changes nothing.
+    // Resuming it changes nothing.
     let mut store = store;
     let before = records(&store).len();
     let again = bench.finish(&plan, &mut store);
@@ -203,7 +203,7 @@ fn nothing_runs() {
     assert_eq!(outing.finish.reason, FinishReason::NothingRuns);
     assert!(trials(&store).is_empty());
     assert_eq!(exclusions(&store).len(), 2);
-    // One block has no pilot: the failures are trials.
+    // A run of one block has no pilot: the failures are trials.
     let one = crate::common::plan(&["null:launch=fail", "null:fault=missing"], &["u"], fixed(1));
     let (outing, store) = bench.run(&one);
     assert_eq!(outing.finish.reason, FinishReason::NothingRuns);

@@ -1,4 +1,4 @@
-//! Guests whose clocks are right, wrong, and beyond judgement.
+//! Guests whose clocks are right, wrong, or cannot be judged.
 
 use crate::common::{
     Bench, Outing, assert_complete, exclusions, fixed, only, records, trials, valid_trials, voids, warnings,
@@ -6,7 +6,7 @@ use crate::common::{
 use weigh_model::{ClockState, Extraction, FailureKind, FinishReason, Plan, Record, Trial, VoidCause};
 use weigh_store::RunDirectory;
 
-/// As [`crate::common::plan`], over commands that take their time and are timed by the probe.
+/// Like [`crate::common::plan`], with commands that take time and are timed by the probe.
 fn plan(environments: &[&str], blocks: u32) -> Plan {
     let mut plan = crate::common::plan(environments, &["u"], fixed(blocks));
     plan.workloads[0].metrics[0].from = Extraction::Duration;
@@ -23,8 +23,8 @@ fn state(trial: &Trial) -> ClockState {
     trial.clock.as_ref().unwrap().state
 }
 
-/// Whether a command waited so long for a busy machine that its duration says nothing. These tests
-/// share theirs.
+/// Whether a command waited so long for a busy machine that its duration is meaningless. These
+/// tests share their machine with others.
 fn was_held_up(trial: &Trial) -> bool {
     let clock = trial.clock.as_ref().unwrap();
     clock.state == ClockState::Bracket && clock.misfit_ns < 0
@@ -42,7 +42,7 @@ fn the_hosts_own_clock_is_known_as_such() {
         assert_eq!((clock.state, clock.rate_ppm), (ClockState::Shared, None));
         assert!(clock.misfit_ns <= 0, "{clock:?}");
         assert!(clock.awake_ns >= 20_000_000, "{clock:?}");
-        // The probe's duration is what is reported, free of the channel.
+        // The reported duration is the probe's, free of the channel's delays.
         let iteration = only(&trial);
         assert_eq!(iteration.values["time"], iteration.guest_duration_ns as f64 * 1e-9);
     }
@@ -55,7 +55,7 @@ fn a_clock_one_per_cent_fast_is_void_and_given_up() {
         let mut plan = plan(&[NATIVE, fast], 3);
         plan.noise.voiding = voiding;
         let (outing, store, _bench) = run(&plan);
-        // Three units are void for it; then the cell is given up and the baseline goes on alone.
+        // It voids three units; then the cell is given up and the baseline continues alone.
         let void = voids(&store);
         assert_eq!(void.iter().map(|void| void.block).collect::<Vec<_>>(), [0, 1, 2]);
         for unit in &void {
@@ -77,7 +77,7 @@ fn a_clock_one_per_cent_fast_is_void_and_given_up() {
         assert_eq!(excluded.failure.kind, FailureKind::Clock);
         assert!(warnings(&outing).iter().any(|message| message.contains("clock is wrong")));
         assert_eq!((outing.finish.reason, outing.finish.blocks_done), (FinishReason::Blocks, 3));
-        // A wrong clock is no noise of the host.
+        // A wrong clock is not noise of the host.
         assert!(!records(&store).iter().any(|record| matches!(record, Record::NoisyHost(_))));
         let collected = weigh_stats::collect(&plan, &records(&store));
         assert_eq!(collected.blocks_done, 3);
@@ -128,7 +128,7 @@ fn half_a_per_mille_is_told_once() {
     let told = warnings(&outing);
     let is_warned = |trial: &Trial| state(trial) == ClockState::Warned || was_held_up(trial);
     assert!(trials.iter().all(is_warned), "{trials:?}");
-    // Two trials of one environment, one warning.
+    // Two trials of one environment give one warning.
     if !trials.iter().any(was_held_up) {
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].contains("ppm"), "{told:?}");
@@ -151,7 +151,7 @@ fn a_clock_that_cannot_be_judged_gives_the_hosts_brackets() {
         let bracket_ns = iteration.host_ended_ns - iteration.host_started_ns;
         assert_eq!(iteration.values["time"], bracket_ns as f64 * 1e-9);
         assert!(bracket_ns >= iteration.guest_duration_ns + 8_000_000, "{iteration:?}");
-        // Only what the probe timed is replaced.
+        // Only durations of the probe are replaced.
         assert_eq!(iteration.values["by_tool"], 0.02);
     }
     let told = warnings(&outing);
@@ -160,7 +160,7 @@ fn a_clock_that_cannot_be_judged_gives_the_hosts_brackets() {
 
 #[test]
 fn unequal_ways_do_not_deceive() {
-    // The clock is right. Everything is on the way back, and how much of it is chance.
+    // The clock is right. All delay is on the way back, partly at random.
     let plan = plan(&["null:real=yes,time=5ms,kernel=own,back=0.2ms,jitter=0.1ms"], 3);
     let (_, store, _bench) = run(&plan);
     assert_complete(&plan, &store, 3);

@@ -1,4 +1,4 @@
-//! The design against drift: environments that are alike stay alike, however the host drifts.
+//! The design against drift: equal environments are found equal, however the host drifts.
 //!
 //! Every environment here runs the same fake work over a drift that all share. A false positive is
 //! a difference at the 5 % level where there is none. Everything is seeded: the counts are the same
@@ -11,8 +11,8 @@ use weigh_stats::{Options, analyse, collect};
 const RUNS: u32 = 300;
 const BLOCKS: u32 = 8;
 
-/// p of no difference between two environments, paired by block as the method has it, and as if
-/// they were loose samples.
+/// p-values of no difference between two environments: paired by block, as in the method, and
+/// unpaired.
 struct Tested {
     paired: f64,
     loose: f64,
@@ -38,8 +38,8 @@ fn compare(drift: &str, seed: u32, effect: f64) -> Tested {
     Tested { paired, loose: p(&comparisons) }
 }
 
-/// All trials of one environment before all of the other, as a design without blocks has it: one
-/// environment, cut in halves.
+/// Runs all trials of one environment before all of the other, as a design without blocks does: one
+/// environment is cut in halves.
 fn compare_in_sequence(drift: &str, seed: u32) -> f64 {
     let bench = Bench::without_pilot();
     let environment = format!("null:sd=0.003,drift={drift},seed={seed}");
@@ -62,7 +62,7 @@ fn compare_in_sequence(drift: &str, seed: u32) -> f64 {
     analysis.cells.iter().find_map(|cell| cell.p_diff).unwrap()
 }
 
-/// The counts within which a share of 5 % of `n` stays with probability 99.9 %.
+/// The bounds within which 5 % of `n` cases stay with probability 99.9 %.
 fn band(n: u32) -> (u32, u32) {
     let (mut term, mut cumulative) = (0.95f64.powi(n as i32), 0.0);
     let (mut low, mut high) = (0, n);
@@ -84,10 +84,10 @@ fn band(n: u32) -> (u32, u32) {
 fn blocks_keep_the_false_positives_at_their_level() {
     let (low, high) = band(RUNS);
     assert!(low >= 4 && high <= 29, "{low} {high}");
-    // Two environments that are alike need two names, so the second has an effect of none.
+    // Two equal environments need two names, so the second has an effect of zero.
     for drift in ["linear-3", "ar0.9-0.05", "step-0.1"] {
         let found = (1..=RUNS).filter(|seed| compare(drift, *seed, 0.0).paired < 0.05).count() as u32;
-        // Balanced orders cancel an even drift, which still widens the intervals.
+        // Balanced orders cancel a steady drift, which still widens the intervals.
         let low = if drift.starts_with("linear") { 0 } else { low };
         assert!((low..=high).contains(&found), "{drift}: {found} of {RUNS}, expected {low} to {high}");
     }
@@ -95,7 +95,7 @@ fn blocks_keep_the_false_positives_at_their_level() {
 
 #[test]
 fn environments_in_sequence_find_differences_that_are_not_there() {
-    // The reason for blocks: the same drifts, the same test, and the design that they replace.
+    // The reason for blocks: the same drifts and test, with the design that they replace.
     for drift in ["linear-0.5", "ar0.9-0.05"] {
         let found = (1..=100).filter(|seed| compare_in_sequence(drift, *seed) < 0.05).count();
         assert!(found > 30, "{drift}: {found} of 100");

@@ -1,13 +1,13 @@
-//! Each fault gives its failure, and everything else goes on.
+//! Each fault gives its own failure, and everything else goes on.
 
 use crate::common::{Bench, assert_complete, exclusions, failure, fixed, is_measured, trials};
 use weigh_model::{Effort, Event, FailureKind, FinishReason, Plan, Trial};
 use weigh_store::RunDirectory;
 
-/// Of commands that hang until then. Long for a fake command, also on a busy machine.
+/// Deadline of commands that hang until then. Long for a fake one, even on a busy machine.
 const DEADLINE_S: f64 = 0.4;
 
-/// As [`crate::common::plan`], with the short deadline.
+/// Like [`crate::common::plan`], with the short deadline.
 fn plan(environments: &[&str], workloads: &[&str], effort: Effort) -> Plan {
     let mut plan = crate::common::plan(environments, workloads, effort);
     plan.workloads.iter_mut().for_each(|workload| workload.deadline_s = DEADLINE_S);
@@ -27,7 +27,7 @@ fn of<'a>(trials: &'a [Trial], environment: &str) -> Vec<&'a Trial> {
 
 #[test]
 fn each_fault_has_its_kind_and_the_others_are_measured() {
-    // A check that failed is told by the status alone when the result has no statement.
+    // If the result has no statement, a failed check shows only in the status.
     const CHECK: &[FailureKind] = &[FailureKind::Check, FailureKind::ExitStatus];
     for (fault, kinds, said) in [
         ("exit", &[FailureKind::ExitStatus][..], "the script says that this command fails"),
@@ -81,15 +81,15 @@ fn a_launch_that_fails_fails_the_trials_of_its_environment() {
         assert_eq!(failure(trial).unwrap().kind, FailureKind::Launch);
         assert!(failure(trial).unwrap().reason.contains("launch=fail"));
     }
-    // One try for each environment and block, none for each trial.
+    // One attempt for each environment and block, none for each trial.
     assert_eq!(outing.finish.statistics.launches, 4);
 }
 
 #[test]
 fn a_guest_that_dies_is_replaced_for_the_next_workload() {
     for fault in ["die", "mute"] {
-        // `mute` answers nothing: it is given up when it does not end the command that is over
-        // time.
+        // `mute` answers nothing: it is given up when the command is over its deadline and not
+        // ended.
         let faulty = format!("null:fault={fault},at=1");
         let plan = plan(&["null", &faulty], &["u", "v", "w"], fixed(if fault == "die" { 2 } else { 1 }));
         let (outing, store, _bench) = run_without_pilot(&plan);
@@ -140,7 +140,7 @@ fn preparation_and_clean_up_are_run_around_each_command_and_may_fail() {
             assert!(failure.log.is_some());
         }
     }
-    // A guest that dies in its preparation is dead, whatever it was doing.
+    // A guest that dies in its preparation counts as dead, whatever it was doing.
     let mut plan = plan(&["null", "null:fault=die"], &["u"], fixed(1));
     plan.workloads[0].prepare = Some(vec!["prepare".into()]);
     let (_, store, _bench) = run_without_pilot(&plan);
@@ -186,7 +186,7 @@ fn a_cell_that_hangs_again_and_again_is_given_up() {
         assert!(warned);
         // After the third block the environment is not even launched.
         assert_eq!(outing.finish.statistics.launches, 3 * 3 + 3 * 2);
-        // A run that goes on knows.
+        // A resumed run remembers this.
         let mut store = store;
         let again = bench.finish(&plan, &mut store);
         assert_eq!(again.finish.blocks_done, 6);
@@ -196,8 +196,8 @@ fn a_cell_that_hangs_again_and_again_is_given_up() {
 
 #[test]
 fn quick_failures_and_recovered_hangs_are_not_given_up() {
-    // Two hangs, then a good one: the first two workloads of each block hang, so each cell hangs
-    // now and then.
+    // Two hangs, then a success: the first two workloads of each block hang, so each cell hangs
+    // occasionally.
     let exits = plan(&["null", "null:fault=exit,every=1"], &["u"], fixed(6));
     let (_, store, _bench) = run_without_pilot(&exits);
     assert_complete(&exits, &store, 6);

@@ -1,5 +1,5 @@
-//! Runs that last: a day of trials on disk and in memory, a clock that begins anew, guests that
-//! die.
+//! Runs of fixed duration: a day of trials on disk and in memory, a clock that starts over, guests
+//! that die.
 
 use crate::common::{Bench, facts, has_done, is_measured, plan, quiet, records, trials, workload};
 use std::collections::BTreeMap;
@@ -7,9 +7,9 @@ use std::path::Path;
 use weigh_model::{Charge, Effort, Event, FinishReason, Observed, Plan, WorkloadPlan};
 use weigh_store::RunDirectory;
 
-/// Trials of an environment in a day of trials of ten seconds.
+/// Trials of an environment in a day, at ten seconds each.
 const OF_A_DAY: u32 = 8640;
-/// What a day may have on disk, bytes.
+/// The most that a day may take on disk, bytes.
 const MOST_BYTES: u64 = 200_000_000;
 
 fn lasting(environments: &[&str], workloads: &[&str], seconds: f64) -> Plan {
@@ -28,7 +28,7 @@ fn bytes_below(directory: &Path) -> u64 {
         .sum()
 }
 
-/// As much as a trial on a host with control groups and counters has to say.
+/// All observations that a host with control groups and counters can give of a trial.
 fn much() -> Observed {
     let helper = |name: &str| (name.to_string(), 123_456_789);
     let charge = Charge {
@@ -63,7 +63,7 @@ fn a_day_fits_on_disk() {
 fn failures_without_end_fill_no_directory() {
     let failing = "null:label=failing,fault=exit,every=1";
     let plan = lasting(&["null", failing], &["u"], 1e6);
-    // Its pilot would leave it out.
+    // A pilot would leave it out.
     let bench = Bench::without_pilot();
     let mut store = bench.create(&plan);
     bench.go_on_until(&plan, &mut store, |event| has_done(event, 60));
@@ -74,7 +74,7 @@ fn failures_without_end_fill_no_directory() {
     assert!(failed >= 60 && of_their_own == 20, "{failed} failures: {names:?}");
 }
 
-/// Runs until so many blocks are done, or the plan's time is over.
+/// Runs until this many blocks are done, or the plan's time is over.
 fn until_block(bench: &Bench, plan: &Plan, store: &mut RunDirectory, blocks: u32) -> FinishReason {
     bench.go_on_until(plan, store, |event| has_done(event, blocks)).finish.reason
 }
@@ -103,8 +103,8 @@ fn time_that_was_spent_before_counts_although_the_machine_was_restarted() {
     let path = store.path().to_path_buf();
     let before = trials(&store).len() as u64;
     drop(store);
-    // Another boot: its clock had begun anew when those trials were measured, and the host has
-    // another identity of this boot.
+    // This imitates a reboot: the host's clock started over before those trials were measured, and
+    // the boot has another identity.
     let host = path.join("host.json");
     let text = std::fs::read_to_string(&host).unwrap();
     std::fs::write(&host, text.replace(&facts().boot, "another-boot")).unwrap();

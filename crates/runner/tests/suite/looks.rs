@@ -1,4 +1,4 @@
-//! Looks of a group-sequential run: who drops out, when a workload ends, and what is remembered.
+//! Looks of a group-sequential run: which arms drop out, when a workload ends, what is remembered.
 
 use crate::common::{Bench, plan, records, trials, valid_trials};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ fn what_is_decided_drops_out_and_the_baseline_stays_for_the_others() {
     let found = conclusions(&store);
     let of: Vec<_> = found.iter().map(|of| (of.from_block, of.blocks, of.reason)).collect();
     assert_eq!(of, [(10, 10, ConclusionReason::Decided), (30, 30, ConclusionReason::Decided)]);
-    // From its samples alone the run is known to be complete.
+    // The samples alone show that the run is complete.
     let analysis = analysis(&plan, &store, false);
     let verdicts: Vec<_> = analysis.cells.iter().filter(|cell| cell.primary).map(|c| c.verdict).collect();
     assert_eq!(verdicts, [Some(Verdict::Baseline), Some(Verdict::Slower), Some(Verdict::Equivalent)]);
@@ -60,7 +60,7 @@ fn what_is_decided_drops_out_and_the_baseline_stays_for_the_others() {
     assert_eq!(analysis.warnings, []);
 }
 
-/// A control holds no workload, and is measured as long as an environment is.
+/// A control does not keep a workload going, and is measured as long as another environment is.
 #[test]
 fn a_control_stays_for_the_others_and_keeps_nothing_going() {
     let bench = Bench::new();
@@ -78,7 +78,7 @@ fn a_control_stays_for_the_others_and_keeps_nothing_going() {
     assert_eq!(counts(&equal, &store), at("u", [30, 10, 30, 30]));
 }
 
-/// The environment that no workload needs any more is not launched either.
+/// An environment that no workload needs any more is not launched either.
 #[test]
 fn a_workload_ends_with_its_last_arm() {
     let bench = Bench::new();
@@ -110,8 +110,8 @@ fn an_environment_that_nobody_needs_is_not_launched() {
     assert_eq!(launched(names[0]) - launched(names[1]), 20);
 }
 
-/// Before the look an interrupted run has no conclusion, after it those on record, and it goes on
-/// to the same end.
+/// Before the look an interrupted run has no conclusion, after it has those on record, and it
+/// continues to the same end.
 #[test]
 fn an_interrupted_run_goes_on_with_what_is_left() {
     let bench = Bench::new();
@@ -136,7 +136,7 @@ fn an_interrupted_run_goes_on_with_what_is_left() {
     }
 }
 
-/// A cell that could not be measured is not waited for.
+/// The run does not wait for a cell that could not be measured.
 #[test]
 fn an_environment_that_fails_holds_nothing_up() {
     let bench = Bench::new();
@@ -146,7 +146,7 @@ fn an_environment_that_fails_holds_nothing_up() {
     assert_eq!(trials(&store).len(), 2 * 10);
 }
 
-/// Progress tells which cells are done, and forecasts no end before 30 blocks.
+/// Progress reports which cells are done, and forecasts no end before 30 blocks.
 #[test]
 fn progress_tells_what_a_look_concluded() {
     let bench = Bench::new();

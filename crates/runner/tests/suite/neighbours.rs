@@ -1,9 +1,9 @@
-//! Guests among others, over fakes: what is told of them, what stops them, what stays.
+//! Guests with neighbours, over fakes: their results, what stops them, which of them stay.
 use crate::common::{Bench, failure, fixed, only, plan, trials, voids, workload};
 use weigh_model::{Event, FinishReason, Load, Neighbours, Plan, Shares, Trial, VoidCause, neighbours};
 use weigh_workloads::with_neighbours;
 
-/// Commands take their time in truth, so that neighbours work as long as something is measured.
+/// Commands take real time, so that neighbours work as long as something is measured.
 const REAL: &str = "null:real=yes,time=20ms";
 
 fn beside(guests: u32, load: Load) -> Neighbours {
@@ -20,7 +20,7 @@ fn density(environment: &str, all: &[Neighbours], blocks: u32) -> Plan {
     Plan { workloads: all.iter().map(of).collect(), ..plan(&[environment], &[], fixed(blocks)) }
 }
 
-/// How many guests were started, and the trials.
+/// Returns the number of guests that were started, and the trials.
 fn run(plan: &Plan) -> (u64, Vec<Trial>) {
     let bench = Bench::without_pilot();
     let (outing, store) = bench.run(plan);
@@ -49,15 +49,15 @@ fn whoever_is_beside_is_told() {
         if let Some(jain) = of(neighbours::JAIN) {
             let (least, sum) = (of(neighbours::LEAST_TO_MOST).unwrap(), of(neighbours::SUM).unwrap());
             assert!(1.0 / 3.0 < jain && jain <= 1.0 && least > 0.0 && least <= 1.0, "{iteration:?}");
-            // Each of three runs 20 ms again and again, and no command is faster than it says.
+            // Each of three repeats a run of 20 ms, and no command is faster than it says.
             assert!(sum > 3.0 && sum < 3.0 / 0.019, "{sum}");
         }
         if trial.workload != "u{guests=1}" && trial.workload != "u{guests=4,neighbours=idle}" {
-            // Nobody sees what fakes use.
+            // The CPU use of fakes cannot be seen.
             assert!(iteration.absent.contains_key(neighbours::NEIGHBOURS_CPU), "{iteration:?}");
         }
     }
-    // Per block a measured one, and fresh neighbours for each trial that has any.
+    // Per block one measured guest, and fresh neighbours for each trial that has any.
     assert_eq!(launches, 2 * (1 + 3 + 2 + 2));
 }
 
@@ -69,7 +69,7 @@ fn fewer_than_asked_for_are_the_result() {
         only(all.iter().find(|trial| trial.workload == id).unwrap()).clone()
     };
     let (few, enough) = (of(5), of(2));
-    // Instance 0 is measured; 1 and 2 start, whoever they are.
+    // Instance 0 is measured; instances 1 and 2 start, in whatever order.
     let up = few.values[neighbours::UP];
     assert!((1.0..=3.0).contains(&up) && few.values.len() == 1, "{few:?}");
     let reason = &few.absent["time"];
@@ -77,14 +77,14 @@ fn fewer_than_asked_for_are_the_result() {
         reason.contains(&format!("{up} of 5 guests were up")) && reason.contains("did not start"),
         "{reason}"
     );
-    // The other number of guests came first, and had all, or second, and had nobody left to start.
+    // The other workload came first, with all its guests, or second, with none left to start.
     assert!(enough.values[neighbours::UP] <= 2.0 && up + enough.values[neighbours::UP] <= 4.0, "{enough:?}");
 }
 
 #[test]
 fn a_load_that_breaks_off_is_the_reason() {
     // The measured guest runs one command. With this seed it takes so long that some neighbours
-    // come to the end of their second one, which fails.
+    // reach the end of their second command, which fails.
     let (_, trials) =
         run(&density("null:real=yes,time=20ms,sd=2,seed=16,fault=exit,at=1", &[beside(9, again())], 1));
     let iteration = only(&trials[0]);

@@ -1,4 +1,4 @@
-//! What noise of the host does to a run: warnings, void units, noisy hosts. The sensors are
+//! Effects of the host's noise on a run: warnings, void units, noisy hosts. The sensors are
 //! scripted.
 
 use crate::common::{
@@ -44,7 +44,7 @@ fn what_is_observed_is_on_record() {
     let (outing, store, _bench) = run(&plan(&ENVIRONMENTS, &["u"], fixed(2)), |_| foreign(0.001));
     assert!(trials(&store).iter().all(|trial| trial.observed.as_deref() == Some(&foreign(0.001))));
     assert!(voids(&store).is_empty() && warnings(&outing).is_empty());
-    // A failed trial has nothing to say.
+    // A failed trial has no signals.
     let (_, store, _bench) = run(&plan(&["null:fault=exit"], &["u"], fixed(1)), |_| foreign(0.5));
     assert!(trials(&store)[0].observed.is_none() && voids(&store).is_empty());
 }
@@ -58,7 +58,7 @@ fn preparation_and_clean_up_are_not_observed() {
         let (_, store, _bench) = run(plan, |_| quiet());
         trials(&store)[0].observed.as_ref().unwrap().window_ns
     };
-    // The script gives a second for every window.
+    // The script observes one second per window.
     assert_eq!(window_ns(&plan), 1_000_000_000);
     plan.workloads[0].cleanup = Some(vec!["clean".into()]);
     assert_eq!(window_ns(&plan), 3_000_000_000);
@@ -72,7 +72,7 @@ fn noise_in_one_arm_voids_the_whole_unit_and_ends_it() {
     assert_eq!((outing.finish.reason, outing.finish.blocks_done), (FinishReason::Blocks, 6));
     let void = voids(&store);
     let places: Vec<(u32, &str)> = void.iter().map(|void| (void.block, void.workload.as_str())).collect();
-    // Blocks 1 and 4 of `v` are replaced by 6 and 7; the latter is void again and replaced by 8.
+    // Blocks 1 and 4 of `v` are replaced by 6 and 7; block 7 is void again and replaced by 8.
     assert_eq!(places, [(1, "v"), (4, "v"), (7, "v")]);
     for unit in &void {
         assert_eq!((unit.cause, unit.environment.as_deref()), (VoidCause::ForeignCpu, Some("null:label=b")));
@@ -108,7 +108,7 @@ fn each_signal_voids_under_its_own_name_and_pressure_never_does() {
         (Observed { steal: share(0.03), ..quiet() }, Some(VoidCause::Steal)),
         (Observed { foreign: share(0.03), ..quiet() }, Some(VoidCause::ForeignCpu)),
         (Observed { throttled_periods: 1, throttled_ns: 1, ..quiet() }, Some(VoidCause::Throttle)),
-        // What is not certain is not held against the host.
+        // Only certain noise counts.
         (Observed { foreign: CpuTime { ns: 40_000_000, uncertainty_ns: 20_000_000 }, ..quiet() }, None),
         (
             Observed {
@@ -142,7 +142,7 @@ fn limits_are_the_plans() {
     plan.noise.void_share = 0.5;
     let (outing, store, _bench) = run(&plan, |_| foreign(0.4));
     assert!(voids(&store).is_empty());
-    // Told once per environment, not once per trial.
+    // One warning per environment, not per trial.
     assert_eq!(warnings(&outing).len(), 2, "{:?}", warnings(&outing));
     assert!(warnings(&outing)[0].contains("40 % of 1 CPU"), "{:?}", warnings(&outing));
     plan.noise.warn_share = 0.45;
@@ -193,15 +193,15 @@ fn a_budget_holds_on_a_noisy_host() {
     assert_eq!(outing.finish.reason, FinishReason::Budget);
     assert!(voids(&store).len() <= 3 && trials(&store).len() <= 22, "{}", trials(&store).len());
     assert_eq!(counting(&store).len() as u32, outing.finish.blocks_done);
-    // A budget that is spent in void units ends the run too.
+    // A budget that is spent on void units ends the run too.
     plan.budget_s = Some(0.1);
     let (outing, store, _bench) = run(&plan, |_| foreign(0.1));
     assert_eq!((outing.finish.reason, outing.finish.blocks_done), (FinishReason::Budget, 0));
     assert!(!voids(&store).is_empty());
 }
 
-/// Foreign CPU in one arm: block and environment decide, so that a run sees the same weather after
-/// it was cut.
+/// Foreign CPU time in one arm. It depends only on block and environment, so that a run sees the
+/// same noise after it was cut.
 fn patchy(now: &Now) -> Observed {
     let loud = match now.block {
         0 => now.workload == "u" && now.environment == "null",
@@ -211,12 +211,12 @@ fn patchy(now: &Now) -> Observed {
     if loud { foreign(0.3) } else { quiet() }
 }
 
-/// Most units void, so that voiding ends.
+/// Noise that voids most units, so that voiding ends.
 fn bad(now: &Now) -> Observed {
     if now.block == 1 { quiet() } else { foreign(0.3) }
 }
 
-/// A run that was cut and went on comes to what the run in one go came to.
+/// A run that was cut and resumed has the same result as an uninterrupted one.
 fn assert_same_end(plan: &Plan, store: &RunDirectory, whole: &RunDirectory, when: &str) {
     assert_eq!(counting(store), counting(whole), "{when}");
     assert_eq!(noisy_host(store), noisy_host(whole), "{when}");
@@ -294,8 +294,8 @@ fn a_warning_is_given_once_and_the_noise_of_every_trial_is_told() {
     assert_eq!(seen.collect::<Vec<_>>(), [[foreign].as_slice(); 8]);
 }
 
-/// Native against native under noise that slows whom it strikes, by as much as it takes: the share
-/// of runs with a verdict that there is a difference.
+/// Native against native under noise that slows the affected trials by the time that it takes.
+/// Returns the number of runs with a verdict of a difference.
 fn false_verdicts(runs: u64, voiding: bool, share: fn(u64, &Now) -> f64) -> u32 {
     let mut found = 0;
     for seed in 0..runs {
@@ -323,15 +323,15 @@ fn false_verdicts(runs: u64, voiding: bool, share: fn(u64, &Now) -> f64) -> u32 
     found
 }
 
-/// Whether noise strikes a block; `share` of them. A multiplier makes neighbouring blocks and seeds
-/// unrelated.
+/// Whether noise strikes a block, with probability `share`. A multiplier makes neighbouring blocks
+/// and seeds unrelated.
 fn strikes(seed: u64, block: u32, share: f64) -> bool {
     let mixed = (seed << 32 | u64::from(block)).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     ((mixed >> 11) as f64) < share * (1u64 << 53) as f64
 }
 
-/// The first of the two environments: its seed is odd.
+/// Whether it is the first of the two environments, whose seed is odd.
 fn is_first(now: &Now) -> bool {
     now.environment.ends_with(['1', '3', '5', '7', '9'])
 }
@@ -344,12 +344,12 @@ fn noise_never_makes_native_differ_from_native() {
         let found = false_verdicts(100, voiding, half_of_the_units);
         assert!(found <= 13, "{found} of 100, voiding {voiding}");
     }
-    // What strikes one arm only would be a difference: its units are void.
+    // Noise in one arm only would look like a difference, so its units are void.
     let one_arm =
         |seed: u64, now: &Now| if is_first(now) && strikes(seed, now.block, 0.25) { 0.3 } else { 0.0 };
     let found = false_verdicts(100, true, one_arm);
     assert!(found <= 13, "{found} of 100");
-    // The test has teeth: what strikes one arm always, and voids nothing, is found.
+    // The test can fail: noise that always strikes one arm and voids nothing is found.
     let always = |_: u64, now: &Now| if is_first(now) { 0.3 } else { 0.0 };
     assert_eq!(false_verdicts(20, false, always), 20);
 }
@@ -385,11 +385,11 @@ fn random_reads_have_to_reach_the_hosts_device() {
         }
     }
     for (counters, word) in [
-        // A machine's own disk tells whose cache it was, and is no proof by itself.
+        // A machine's own disk shows whose cache it was, and is not a proof by itself.
         (&[("guest_disk_read_bytes", 2000), (HOST, 100)][..], "a cache of the host"),
         (&[("guest_disk_read_bytes", 100), (HOST, 100)], "a cache in the machine"),
         (&[("guest_disk_read_bytes", 2000)], "cannot be read"),
-        // Neither others' reads nor a host that reads ahead hide a cache.
+        // Neither reads of others nor a host that reads ahead hide a cache.
         (&[("block_read_bytes", 0), (HOST, 9_000_000)], "saw 0"),
         (&[("block_read_bytes", 2_000_000), (HOST, 2_000_000)], "read ahead"),
     ] {

@@ -1,5 +1,5 @@
-//! Guests that differ in what nobody meant: refused, allowed by name, left out, or failed when they
-//! come to differ.
+//! Guests with unintended differences: refused, allowed by name, left out, or failed when the
+//! differences appear during a run.
 use crate::common::{Bench, Outing, exclusions, failure, fixed, is_measured, plan, records, trials};
 use weigh_model::{Event, FailureKind, InstanceFacts, Plan, Record};
 use weigh_runner::RunnerError;
@@ -13,7 +13,7 @@ fn facts(store: &RunDirectory) -> Vec<InstanceFacts> {
     records(store).into_iter().filter_map(facts).collect()
 }
 
-/// Two environments, each with facts of its own in the words of the fake.
+/// Two environments, each with its own facts in the syntax of the fake.
 fn two(baseline: &str, other: &str, blocks: u32) -> Plan {
     plan(
         &[&format!("null:fact={baseline}"), &format!("null:fact={other},label=other")],
@@ -48,7 +48,7 @@ fn a_guest_with_a_cpu_less_is_refused_with_the_list() {
         [plan.environments[0].name.clone(), plan.environments[1].name.clone()],
         "the reason is on record"
     );
-    // Going on changes nothing as long as they differ, and records nothing twice.
+    // Resuming changes nothing as long as they differ, and records nothing twice.
     let again = bench.go_on(&plan, &mut store, |_, _| {});
     assert!(matches!(again.map(|_| ()), Err(RunnerError::Unequal { .. })));
     assert_eq!(facts(&store).len(), 2);
@@ -110,7 +110,7 @@ fn a_network_may_differ_in_what_follows_from_it() {
     let (keys, intended) = refused(HOST, BRIDGE);
     assert!(keys.is_empty(), "{keys:?}");
     assert_eq!(intended, ["network-interface", "network-mtu"]);
-    // What somebody has set by hand.
+    // A setting that was changed by hand.
     assert_eq!(refused(BRIDGE, &BRIDGE.replace("1500", "1400")).0, ["network-mtu"]);
     let controls = ["cubic", "bbr"].map(|word| format!("{CONTROL}={word}"));
     assert_eq!(
@@ -124,7 +124,7 @@ fn runs_that_nobody_named_leave_it_out() {
     let mut bench = Bench::new();
     bench.options.leave_out_unequal = true;
     for blocks in [1, 3] {
-        // One block has no pilot.
+        // A run of one block has no pilot.
         let plan = two("cpus=2", "cpus=1", blocks);
         let (outing, store) = attempt(&bench, &plan);
         outing.unwrap();
@@ -154,7 +154,7 @@ fn a_run_without_a_pilot_is_refused_in_its_first_block() {
 #[test]
 fn an_instance_that_comes_to_differ_fails_its_trials() {
     let bench = Bench::new();
-    // Two instances of the pilot, two of each block: from the second block on.
+    // Two instances in the pilot and two in each block: the difference begins in the second block.
     let plan = plan(&["null", "null:fact=architecture=vax,fact-from=4,label=other"], &["u"], fixed(4));
     let (outing, store) = attempt(&bench, &plan);
     let outing = outing.unwrap();

@@ -1,4 +1,4 @@
-//! Interrupted and killed runs go on: nothing is lost, nothing is measured twice.
+//! Interrupted and killed runs are resumed: nothing is lost, nothing is measured twice.
 
 use crate::common::{
     Bench, Weather, assert_complete, copy_run, fixed, go_on, lengths_with_whole_lines, plan, quiet, records,
@@ -36,7 +36,7 @@ fn interrupted_at_any_event_a_run_goes_on_to_the_same_end() {
         let before = records(&store);
         let cut = trials(&store);
         assert!(voids(&store).len() <= 1);
-        // What is on disk is right as it is: units are whole, or void.
+        // The records on disk are correct as they are: units are complete, or void.
         let collected = weigh_stats::collect(&plan, &before);
         assert!(collected.incomplete.is_empty(), "event {strike}: {:?}", collected.incomplete);
         assert_eq!(first.finish.blocks_done, collected.blocks_done, "event {strike}");
@@ -114,8 +114,7 @@ fn a_finished_run_is_left_alone() {
     assert_eq!(records(&store), before);
 }
 
-/// Cuts the samples file after every record, and in the middle of every line: what a crash can
-/// leave.
+/// Cuts the samples file after every record, and in the middle of every line, as a crash can.
 #[test]
 fn cut_at_any_record_a_run_goes_on_to_the_same_end() {
     let plan = small_plan();
@@ -135,11 +134,11 @@ fn cut_at_any_record_a_run_goes_on_to_the_same_end() {
     }
 }
 
-/// Names the bench and the run directory to the child process of
+/// Gives the bench and the run directory to the child process of
 /// [`killed_at_any_time_a_run_goes_on`].
 const CHILD: &str = "WEIGH_RUNNER_TEST_CHILD";
 
-/// The child: not a test of its own. It says every event.
+/// The child process, not a test of its own. It prints a line per event.
 #[test]
 fn child() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
@@ -151,7 +150,7 @@ fn child() {
     let mut output = std::io::stdout();
     writeln!(output).unwrap();
     let tell = |_: &Event, _: &AtomicBool| {
-        // Nobody listens any more when the parent is about to kill this process.
+        // Nobody reads any more when the parent is about to kill this process.
         let _ = writeln!(output, "event").and_then(|()| output.flush());
     };
     go_on(directory, &plan, &mut store, RunOptions::default(), &quiet_weather, tell).unwrap();
@@ -176,8 +175,8 @@ fn killed_at_any_time_a_run_goes_on() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Numbers of events from a fixed sequence; what the kill hits after them is left to chance,
-        // and any hit is a good one.
+        // Numbers of events from a fixed sequence. What the kill hits after them is left to chance,
+        // and any hit is useful.
         events = (events + 37) % 60;
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         lines.filter(|line| line == "event").take(events).for_each(drop);

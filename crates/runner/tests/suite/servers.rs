@@ -13,7 +13,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(Into::into).collect()
 }
 
-/// A workload with a server that is up when `ready` says so, as fakes play it.
+/// A workload with a server that is up when `ready` succeeds, as fakes imitate it.
 fn server(name: &str) -> WorkloadPlan {
     let plan = ServerPlan {
         command: words("serve {listen} {port}"),
@@ -44,7 +44,7 @@ fn serving(environments: &[&str], blocks: u32) -> Plan {
     plan
 }
 
-/// What the sensors see when the busiest of the loader's CPUs was busy for such a share.
+/// The observation of a loader whose busiest CPU was busy for this share.
 fn loaded(share: f64) -> Observed {
     let loader = LoaderUse { cpus: vec![0], busy_ns: vec![(share * 1e9) as u64], used_ns: 1 };
     Observed { loader: Some(loader), ..quiet() }
@@ -89,7 +89,7 @@ fn servers_are_measured_and_the_headroom_is_recorded() {
     let headrooms = headrooms(&records);
     assert_eq!(headrooms.len(), 2);
     assert_eq!((headrooms[0].workload.as_str(), headrooms[0].operation.as_str()), ("w", "request"));
-    // The fake's operations are its seconds.
+    // The fake counts its seconds as operations.
     assert!((headrooms[0].rate_per_s - 1.0).abs() < 1e-6, "{headrooms:?}");
     let told = |event: &&Event| matches!(event, Event::Headroom(_));
     assert_eq!(outing.events.iter().filter(told).count(), 2);
@@ -99,13 +99,13 @@ fn servers_are_measured_and_the_headroom_is_recorded() {
     assert!(loader.closed && loader.headroom_per_s.is_some() && loader.reached_per_s.is_some());
 }
 
-/// An open loop at a share of what the slowest environment reaches; swept shares are of one and the
-/// same finding.
+/// An open loop at a share of the slowest environment's rate; swept shares use the same saturated
+/// runs.
 #[test]
 fn a_rate_follows_from_what_the_slowest_reaches() {
     let mut bench = Bench::new();
     bench.weather = Box::new(|_| loaded(0.4));
-    // What these fakes reach is what they take: 10 and 5 ms.
+    // The metric of these fakes is their duration: 10 and 5 ms.
     let mut plan = serving(&["null:fork=yes", "null:time=5ms,fork=yes", "null:fork=yes,launch=fail"], 3);
     let one = &mut plan.workloads[0];
     one.operations = None;
@@ -148,7 +148,7 @@ fn a_rate_follows_from_what_the_slowest_reaches() {
     assert!(loader.headroom_per_s.is_some() && loader.behind().is_none());
 }
 
-/// A loader without time left gives no verdict on throughput, and keeps that on latency.
+/// A saturated loader allows no verdict on throughput, but still one on latency.
 #[test]
 fn a_loader_without_time_left_is_said_and_judged() {
     let mut bench = Bench::new();
@@ -211,12 +211,12 @@ fn a_guest_of_one_program_is_left_out() {
     assert!(found.failure.reason.contains("one program"), "{}", found.failure.reason);
 }
 
-/// In the blocks, too, a failure is one of its trial, and the server is ended so that the guest can
-/// be frozen.
+/// In the blocks, too, a failure fails only its trial, and the server is ended so that the guest
+/// can be frozen.
 #[test]
 fn a_failed_trial_leaves_a_guest_that_goes_on() {
     let bench = Bench::without_pilot();
-    // Of a trial's commands the loader's first asks whether the server is up; the second is the
+    // The loader's first command of a trial checks whether the server is up; the second is the
     // load.
     let mut plan = serving(&["null:fork=yes", "null:fork=yes,loader-every=2,loader-fault=check"], 2);
     plan.workloads.push(workload("plain"));

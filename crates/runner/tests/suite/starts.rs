@@ -1,5 +1,4 @@
-//! Guests that come up, whose times are scripted: what is recorded, what is found, what is absent,
-//! what fails.
+//! Starts of guests with scripted times: records, findings, absent values, failures.
 use crate::common::{
     Bench, assert_complete, exclusions, failure, fixed, only, plan, quiet, records, trials, voids,
 };
@@ -45,7 +44,7 @@ fn differences_of_starts_are_found_and_their_absence_is_not() {
     assert!((0.019..0.03).contains(&slow.summary.unwrap().median), "seconds: {slow:?}");
     let same = cell(&analysis, stamps::INIT, SAME);
     assert!(!matches!(same.verdict, Some(Verdict::Slower | Verdict::Faster)), "{same:?}");
-    // Only one stamp is judged, the others describe.
+    // Only one metric is judged; the others are descriptive.
     assert_eq!(analysis.comparisons, 2);
     assert_eq!(cell(&analysis, stamps::STOP, SLOW).n, 30);
 }
@@ -69,7 +68,7 @@ fn every_trial_starts_a_fresh_guest_and_dates_it_by_the_host() {
     }
 }
 
-/// A guest that runs one program has no service: that is no failure, no 0, and has its reason.
+/// A guest that runs a single program has no service: that is not a failure, and has a reason.
 #[test]
 fn what_cannot_be_is_absent() {
     let plan = starts(&["null", "null:label=b"], &[Started::One, Started::Restored], 3);
@@ -113,7 +112,7 @@ fn many_at_once_are_one_trial() {
         assert!(values[stamps::SLOWEST_INIT] <= values[stamps::ALL_INIT], "{values:?}");
         assert!(values[stamps::ALL_STOP] > 0.0);
     }
-    // Each of the twelve had a number of its own.
+    // Each of the twelve had its own number.
     let mut numbers: Vec<u64> = trials.iter().map(|trial| trial.instance).collect();
     numbers.sort_unstable();
     assert!(numbers.windows(2).all(|two| two[1] - two[0] >= 12), "{numbers:?}");
@@ -136,7 +135,7 @@ fn rates_count_every_guest() {
 fn a_guest_that_does_not_come_up_is_a_failed_trial() {
     let bad = "null:label=bad,launch=fail";
     for what in [Started::One, Started::AtOnce { guests: 3 }, Started::Churn { concurrency: 2, guests: 3 }] {
-        // A single block has no pilot that would leave it out.
+        // A run of a single block has no pilot that would leave it out.
         let plan = starts(&["null", bad], &[what], 1);
         let bench = Bench::new();
         let (_, store) = bench.run(&plan);
@@ -152,8 +151,8 @@ fn a_guest_that_does_not_come_up_is_a_failed_trial() {
     assert!(exclusions(&store).iter().any(|one| one.environment == bad), "the pilot leaves it out");
 }
 
-/// Programs that a platform's daemon starts and that are gone by the end look like anybody's: only
-/// what the hypervisor took voids.
+/// Programs that a platform's daemon starts and that are gone by the end look like foreign ones, so
+/// only the hypervisor's steal voids.
 #[test]
 fn only_steal_voids_a_start() {
     fn taken(ns: u64) -> CpuTime {
@@ -197,7 +196,7 @@ fn an_interrupted_run_of_starts_goes_on() {
     assert_complete(&plan, &store, 4);
 }
 
-/// Commands and starts in one run: no instance stands while guests start.
+/// Commands and starts in one run: no instance exists while guests start.
 #[test]
 fn commands_come_after_starts() {
     let mut plan = starts(&["null", "null:label=b"], &[Started::One], 3);
@@ -212,7 +211,7 @@ fn commands_come_after_starts() {
     assert!(order.values().all(|workloads| *workloads == ["start", "start", "u", "u"]), "{order:?}");
 }
 
-/// Guests without a process on this host have no memory here, and every metric says why.
+/// Guests without a process on this host have no memory here, and every metric says so.
 #[test]
 fn what_has_no_memory_here_is_absent_with_the_reason() {
     let plan = starts(&["null", "null:label=b"], &[Started::Footprint { guests: 2, duplicates: true }], 2);

@@ -11,7 +11,7 @@ fn precision(target: f64) -> Effort {
     Effort::Precision { minimum: 30, maximum: 60, step: 5, target }
 }
 
-/// Blocks that a run over noise of 1 % takes to be as precise as `target`, and why it ended.
+/// Number of blocks that a run over noise of 1 % takes for this precision, and why it ended.
 fn blocks_for(target: f64, seed: u64, effect: f64) -> (u32, FinishReason) {
     let bench = Bench::new();
     let first = format!("null:sd=0.01,seed={seed}");
@@ -38,8 +38,8 @@ fn precision_stops_at_its_looks_only() {
     assert!(seen.keys().any(|blocks| *blocks > 30 && *blocks < 60), "{seen:?}");
 }
 
-/// A pilot of `weigh plan`: neither who watches nor the log of events sees an effect, and all else is
-/// told as ever.
+/// A pilot of `weigh plan`: neither observers nor the log of events see an effect, and all else is
+/// reported as usual.
 #[test]
 fn a_blind_run_tells_no_effect() {
     let plan = plan(&["null:sd=0.01,seed=1", "null:effect=0.2,label=b"], &["u"], fixed(6));
@@ -69,16 +69,16 @@ fn progress_tells_the_precision_asked_and_the_blocks_that_it_takes() {
         let Event::Progress { blocks_done, of, target, budget_left_s, cells, .. } = event else { continue };
         assert_eq!(*target, Some(0.0005));
         assert!(budget_left_s.is_some_and(|left_s| left_s > 3000.0 && left_s < 3600.0));
-        // Four blocks have no interval that holds at any moment.
+        // For up to four blocks there is no interval that holds at any time.
         assert_eq!(cells.first().map(|cell| cell.n), Some(*blocks_done).filter(|done| *done > 4));
         foretold.push(*of);
     }
-    // It cannot be told yet, then it is clear that it takes all.
+    // The first forecast is not possible yet; then it becomes clear that the run needs all blocks.
     assert_eq!((foretold[0], foretold[9], foretold.len()), (30, 60, 60));
 }
 
 /// The median of 25 iterations is about four times as precise as one: that workload stops at its
-/// first look, and the noisy one goes on alone.
+/// first look, and the noisy one continues alone.
 #[test]
 fn each_workload_stops_by_itself() {
     let bench = Bench::new();
@@ -104,7 +104,7 @@ fn each_workload_stops_by_itself() {
     assert_eq!(of(&store), [2 * 60, 2 * 30]);
 }
 
-/// A run that is interrupted between the looks of its workloads goes on to the same end.
+/// A run that is interrupted between the looks of its workloads continues to the same end.
 #[test]
 fn a_settled_workload_stays_so_when_a_run_goes_on() {
     let bench = Bench::new();
@@ -119,7 +119,7 @@ fn a_settled_workload_stays_so_when_a_run_goes_on() {
     assert_eq!((of("noisy"), of("quiet")), (2 * 60, 2 * 30));
 }
 
-/// A cell whose trials fail gets no verdict: the others are not held to the last look for it.
+/// A cell whose trials fail gets no verdict, and does not delay the others until the last look.
 #[test]
 fn a_cell_that_gets_no_verdict_is_not_waited_for() {
     let bench = Bench::new();
@@ -133,8 +133,8 @@ fn a_cell_that_gets_no_verdict_is_not_waited_for() {
     assert_eq!(valid_trials(&store).len(), 3 * 30);
 }
 
-/// One failed trial of thirty costs no verdict where its worst case does not change it: the cell is
-/// waited for.
+/// One failed trial of thirty does not prevent a verdict if its worst case does not change it, so
+/// the run waits for the cell.
 #[test]
 fn a_cell_with_one_failed_trial_is_waited_for() {
     let bench = Bench::new();
@@ -238,8 +238,8 @@ fn a_budget_ends_the_run_before_a_block_that_does_not_fit() {
     assert!((1..=6).contains(&outing.finish.blocks_done), "{:?}", outing.finish);
     assert_eq!(trials(&store).len() as u32, 2 * outing.finish.blocks_done, "blocks are whole");
     assert_eq!(estimate(&outing).map(|(_, most_s)| most_s), Some(0.25));
-    // The time of the trials on record is spent: going on adds what the pilot and the launches took
-    // at most.
+    // The time of the recorded trials is already spent: a resumed run adds at most the time of the
+    // pilot and the launches.
     let done = outing.finish.blocks_done;
     let again = bench.finish(&plan, &mut store);
     assert_eq!(again.finish.reason, FinishReason::Budget);
@@ -257,8 +257,8 @@ fn a_budget_that_is_too_small_still_gives_one_block() {
     assert_eq!(trials(&store).len(), 4);
 }
 
-/// Six blocks of the slow environment would take longer than the budget: it is left out before the
-/// first block, and what is left has all its blocks.
+/// Six blocks of the slow environment would exceed the budget: it is left out before the first
+/// block, and the others have all their blocks.
 #[test]
 fn what_does_not_fit_the_budget_is_left_out_where_the_run_may() {
     let slow = "null:real=yes,time=1200ms,label=slow";
@@ -278,7 +278,7 @@ fn what_does_not_fit_the_budget_is_left_out_where_the_run_may() {
     assert_eq!(trials(&store).len(), 2 * 6);
     let told = warnings(&outing);
     assert!(told.iter().any(|text| text.contains(slow) && text.contains("--on all`")), "{told:?}");
-    // What the user named is measured, however long it takes.
+    // Environments that the user named are measured, however long it takes.
     let bench = Bench::new();
     let (outing, store) = bench.run(&plan);
     assert_eq!(outing.finish.reason, FinishReason::Budget);
@@ -296,7 +296,7 @@ fn the_runner_takes_little_beside_the_commands() {
     assert!(statistics.trial_s >= statistics.command_s);
     let parts = statistics.trial_s + statistics.launch_s + statistics.stop_s + statistics.sync_s;
     assert!(parts <= statistics.total_s, "{statistics:?}");
-    // Ten trials; generous, because the tests share their machine.
+    // Ten trials. The bound is generous, because the tests share their machine.
     let beside_s = statistics.trial_s - statistics.command_s;
     assert!(beside_s / 10.0 < 0.05, "{statistics:?}");
 }

@@ -7,7 +7,7 @@ fn close(found: f64, expected: f64) {
 }
 
 /// A shift of 0 gives the level itself, and with many degrees of freedom the tail is that of a
-/// normal distribution shifted.
+/// shifted normal distribution.
 #[test]
 fn the_noncentral_tail_has_its_limits() {
     for df in [2.0, 9.0, 29.0, 400.0] {
@@ -47,9 +47,9 @@ fn a_mean_has_an_interval_of_any_confidence() {
 
 #[test]
 fn bands_hold_all_but_a_thousandth() {
-    // Exact sums: of 40, P(X >= 8) = .00071 and P(X >= 9) = .00013; P(X = 0) = .129.
+    // Exact sums for 40 trials: P(X >= 8) = .00071 and P(X >= 9) = .00013; P(X = 0) = .129.
     assert_eq!(binomial_band(40, 0.05), Band { low: 0, high: 8 });
-    // Of 200: P(X <= 1) = .00040, P(X <= 2) = .0023; P(X >= 21) = .0011, P(X >= 22) = .00048.
+    // For 200: P(X <= 1) = .00040, P(X <= 2) = .0023; P(X >= 21) = .0011, P(X >= 22) = .00048.
     assert_eq!(binomial_band(200, 0.05), Band { low: 2, high: 21 });
     assert_eq!(binomial_band(0, 0.05), Band { low: 0, high: 0 });
     assert_eq!(binomial_band(10, 1.0), Band { low: 10, high: 10 });
@@ -77,9 +77,9 @@ fn chance_rejects_as_often_as_the_level_says_for_normal_noise_and_less_with_spik
     assert_eq!(rejection_by_chance(&[0.1; 21]), None);
 }
 
-/// The whole judgement, simulated: comparisons of 10 pairs, an effect of known size, noise of an
+/// Simulates the whole judgement: comparisons of 10 pairs, an effect of known size, noise of an
 /// unknown and changing size. The number found stays inside the band that follows from what each
-/// comparison says of itself.
+/// comparison says about its own power.
 #[test]
 fn what_is_found_agrees_with_what_the_smallest_effects_promise() {
     let quiet = |noise: &mut Noise, _: f64| noise.normal();

@@ -1,40 +1,39 @@
-//! What guests state of the time that commands took, against what the host saw.
+//! Checks the times that guests report for commands against what the host saw.
 //!
 //! Whatever runs in a guest may answer in place of the probe. A guest on the host's kernel reads
-//! the host's clock, and the kernel charges its CPU time: times that do not go together with these
-//! are not believed. What a guest may still say unseen is the output and the exit status of its
-//! commands.
+//! the host's clock, and the kernel charges its CPU time, so stated times that contradict these are
+//! not believed. The output and the exit status of commands cannot be checked in this way.
 
 use crate::estimate::count;
 use crate::rank::median_of as median;
 use crate::warning::WarningKind;
 use weigh_model::{ClockState, Outcome, Trial, WorkloadPlan};
 
-/// What CPU time may exceed the room for it by: commands are timed from before they begin until
-/// they have ended, and the guest's probe works beside them.
+/// The amount by which CPU time may exceed the room for it: the charge runs from before the
+/// commands begin until they have ended, and the guest's probe works beside them.
 const SLACK_SHARE: f64 = 0.1;
 const SLACK_NS: f64 = 50e6;
-/// The way to a guest on the host's kernel and back takes less than a millisecond. What a duration
-/// may lack of the time between request and answer, for each run of the command.
+/// How much a duration may lack of the time between request and answer, for each run of the
+/// command. The way to a guest on the host's kernel and back takes less than a millisecond.
 const WAY_SHARE: f64 = 0.05;
 const WAY_NS: f64 = 20e6;
 
 /// The times of one trial.
 struct Times {
-    /// CPU time for which the stated durations have room, and what was used of it: as the host
-    /// charged it, and as the guest states it. Nanoseconds.
+    /// The CPU time for which the stated durations have room, and the CPU time used, as the host
+    /// charged it and as the guest states it. Nanoseconds.
     room_ns: f64,
     charged_ns: f64,
     stated_ns: f64,
     /// The share of the time between requests and answers that the stated durations lack.
     missing_share: f64,
-    /// What may be missing.
+    /// The largest share that may be missing.
     way_share: f64,
 }
 
 impl Times {
-    /// None of a guest with a clock of its own, which is checked otherwise, of a trial in slices,
-    /// which the host times, and of one that was not observed.
+    /// `None` for a guest with a clock of its own, which is checked elsewhere, for a trial in
+    /// slices, which the host times, and for one that was not observed.
     fn of(trial: &Trial) -> Option<Self> {
         let observed = trial.observed.as_deref()?;
         let Outcome::Measured { iterations } = &trial.outcome else { return None };
@@ -54,7 +53,7 @@ impl Times {
         })
     }
 
-    /// Whether more CPU time was used than there can have been.
+    /// Whether more CPU time was used than is possible.
     fn is_impossible(&self) -> bool {
         self.charged_ns.max(self.stated_ns) > self.room_ns * (1.0 + SLACK_SHARE) + SLACK_NS
     }
@@ -64,7 +63,7 @@ impl Times {
     }
 }
 
-/// A warning about the times of a cell that cannot be, or that most of its trials are short of.
+/// A warning if times of a cell are impossible, or if most of its trials lack time.
 pub(crate) fn warning<'a>(
     workload: &WorkloadPlan,
     trials: impl Iterator<Item = &'a Trial>,

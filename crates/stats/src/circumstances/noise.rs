@@ -1,4 +1,4 @@
-//! What disturbed the trials of a run.
+//! The noise in the trials of a run.
 
 use super::NoiseSummary;
 use crate::estimate::count;

@@ -1,4 +1,4 @@
-//! What slices did for a workload (method specification, "Slices").
+//! Summaries of the slices of a workload (method specification, "Slices").
 
 use super::{SliceSummary, SlicedCell};
 use crate::collect::CountingUnit;
@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use weigh_model::{MetricSource, Outcome, Plan, Slices, Slicing, Trial, WorkloadPlan};
 
-/// Fewest blocks of which a spread is told.
+/// Fewest blocks for which a spread is reported.
 const FEWEST: usize = 4;
-/// A difference between lengths of slices matters where it is beyond this share of the margin.
+/// A difference between lengths of slices matters beyond this share of the margin.
 const BIAS_SHARE: f64 = 0.25;
-/// The level at which that is tested for all cells of a workload together.
+/// The level of that test for all cells of a workload together.
 const BIAS_LEVEL: f64 = 0.01;
-/// A run looks at it after so many blocks, and each time that their number has doubled: five looks
-/// in 48 blocks. With each look there is one more chance to find a difference that is not there.
+/// A run tests for the difference after this many blocks, and each time that their number has
+/// doubled: five looks in 48 blocks. Each look is one more chance of a false finding.
 const FIRST_LOOK: u32 = 3;
 
-/// The slices of a workload; none where nothing was decided about them.
+/// The slices of a workload; `None` if nothing was decided about them.
 pub(crate) fn summary(
     plan: &Plan,
     workload: &WorkloadPlan,
@@ -56,8 +56,8 @@ pub(crate) fn summary(
     })
 }
 
-/// Whether what longer slices find beyond the others is shown to be more than a quarter of the
-/// margin, in one of so many cells.
+/// Whether the effect in longer slices, less that in the others, is shown to exceed a quarter of
+/// the margin, in one of `cells` cells.
 fn matters(longer: &Estimate, margin: f64, cells: usize) -> bool {
     let beyond = longer.mean.abs() - (BIAS_SHARE * margin).ln_1p();
     let level = BIAS_LEVEL / cells.max(1) as f64;
@@ -65,13 +65,13 @@ fn matters(longer: &Estimate, margin: f64, cells: usize) -> bool {
 }
 
 impl SlicedCell {
-    /// Whether a run decides after this number of blocks whether its slices are too short.
+    /// Whether a run tests, after this number of blocks, whether its slices are too short.
     pub fn is_due(&self) -> bool {
         self.trials.is_multiple_of(FIRST_LOOK) && (self.trials / FIRST_LOOK).is_power_of_two()
     }
 }
 
-/// Warnings of cells in which the length of the slices decides what is found.
+/// Warnings about cells whose effect depends on the length of the slices.
 pub(crate) fn warnings(summary: &SliceSummary) -> Vec<Warning> {
     let beyond = summary.cells.iter().filter_map(|cell| {
         let longer = cell.longer.filter(|_| cell.too_short)?;
@@ -89,9 +89,9 @@ fn slices_of<'t>(trial: &&'t Trial) -> Option<&'t Slices> {
 #[derive(Default)]
 struct Pairs {
     nominal: Vec<f64>,
-    /// What the longer slices of a block find beyond its others.
+    /// The log ratio in the longer slices of a block, less that in its others.
     longer: Vec<f64>,
-    /// What whole trials would have found.
+    /// The log ratio that whole trials would have found.
     whole: Vec<f64>,
 }
 
@@ -117,13 +117,13 @@ impl Pairs {
             pairs.nominal.push(arm - baseline);
             let name = mark_name(metric, of_arm);
             pairs.longer.extend(beyond(of_arm, of_baseline, &name));
-            // Which of the two comes first alternates: any rule does that looks at no value.
+            // Which of the two comes first alternates: any rule that looks at no value will do.
             pairs.whole.extend(back_to_back(of_arm, of_baseline, &name, block % 2 == 0));
         }
         Some(pairs)
     }
 
-    /// How many times as much whole trials would spread.
+    /// How many times as wide the spread of whole trials would be.
     fn gain(&self) -> Option<f64> {
         let spread = |logs: &[f64]| Estimate::of(logs).filter(|_| logs.len() >= FEWEST);
         let (sliced, whole) = (spread(&self.nominal)?, spread(&self.whole)?);
@@ -141,7 +141,7 @@ fn beyond(arm: &Slices, baseline: &Slices, metric: &str) -> Option<f64> {
     Some(ratio(longer_rounds(&arms)?)? - ratio(common_rounds(&arms)?)?)
 }
 
-/// The name of a metric's amounts: its own, or that of iterations.
+/// The name of a metric's amounts in the marks: its own, or that of iterations.
 pub(super) fn mark_name(metric: &MetricSource, slices: &Slices) -> String {
     let own = |amounts: &BTreeMap<String, f64>| amounts.contains_key(&metric.spec.name);
     let marked = slices.marks.iter().any(|mark| own(&mark.amounts));
@@ -163,7 +163,7 @@ mod tests {
         Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, PieceStatistic, SliceMark,
     };
 
-    /// A trial whose work takes so long in slices of the nominal length, and in longer ones.
+    /// A trial with these costs in seconds, in slices of the nominal length and in longer ones.
     fn trial(environment: &str, block: u32, seconds: f64, longer_seconds: f64) -> Trial {
         let values = BTreeMap::from([("time".to_string(), seconds)]);
         let mark = |at_us: u64| SliceMark {
@@ -190,8 +190,8 @@ mod tests {
         }
     }
 
-    /// Ten blocks in which `e` costs so much more in slices of the nominal length, and in longer
-    /// ones.
+    /// The summary of ten blocks with these extra costs of `e` in slices of the nominal length and
+    /// in longer ones.
     fn found(short: f64, long: f64, margin: f64) -> SliceSummary {
         let environments = ["native", "e"].map(|name| EnvironmentSpec::new(name, BTreeMap::new()).into());
         let metric = MetricSource {

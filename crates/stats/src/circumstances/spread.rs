@@ -1,4 +1,4 @@
-//! Where the spread of the effects of a run comes from, and one unit of slices from begin to end
+//! The sources of the spread of the effects of a run, and one unit of slices from begin to end
 //! (method specification, "Where the spread comes from").
 
 use super::slices::mark_name;
@@ -11,13 +11,13 @@ use crate::spread::{Spread, UnitTime};
 use std::ops::Range;
 use weigh_model::{MetricSource, Outcome, Plan, Record, Slices, Trial, WorkloadPlan};
 
-/// A unit is cut into no more windows than these.
+/// The largest number of windows in a unit.
 const MOST_WINDOWS: usize = 120;
-/// Windows of which a course can be seen.
+/// Fewest windows that show a course.
 const FEWEST_WINDOWS: usize = 6;
 
-/// The spread of every environment's ratio to the baseline, by the first primary metric. Between
-/// two blocks `launches_s` go by.
+/// The spread of every environment's ratio to the baseline, by the first primary metric.
+/// `launches_s` is the time between two blocks.
 pub(crate) fn summaries(
     plan: &Plan,
     workload: &WorkloadPlan,
@@ -70,7 +70,7 @@ fn slices_of(trial: &Trial) -> Option<&Slices> {
     trial.slices.as_deref().filter(|_| matches!(trial.outcome, Outcome::Measured { .. }))
 }
 
-/// The log ratios of the windows of every unit that is cut in slices of the nominal length.
+/// The log ratios of the windows of every unit that is measured in slices of the nominal length.
 fn sliced_units(metric: &MetricSource, pairs: &[(&Trial, &Trial)]) -> Vec<Vec<f64>> {
     let sliced = pairs.iter().filter_map(|(arm, baseline)| slices_of(arm).zip(slices_of(baseline)));
     let sliced: Vec<(&Slices, &Slices)> = sliced.collect();
@@ -93,15 +93,15 @@ fn logs(metric: &MetricSource, trial: &Trial) -> Option<Vec<f64>> {
     iterations.iter().map(|iteration| value(&iteration.values)).collect()
 }
 
-/// The common rounds in windows of equally many, as many as the arm with the fewest marks has
-/// pieces of work; none where there is no common round.
+/// The common rounds in windows of equally many rounds. There are as many windows as the arm with
+/// the fewest marks has pieces of work. `None` if there is no common round.
 fn windows(metric: &MetricSource, arms: &[&Slices]) -> Option<Vec<Range<usize>>> {
     let rounds = common_rounds(arms)?;
     let fewest = arms.iter().map(|arm| pieces(metric, arm, &rounds)).min()?;
     Some(cut(&rounds, fewest.min(rounds.len()).min(MOST_WINDOWS)))
 }
 
-/// Log ratios of two arms, window by window, without windows in which either did nothing.
+/// Log ratios of two arms, window by window, without windows in which either did no work.
 fn ratios(metric: &MetricSource, arm: &Slices, baseline: &Slices, windows: &[Range<usize>]) -> Vec<f64> {
     let cost = |slices, window: &Range<usize>| cost_in(metric, slices, window.clone());
     windows.iter().filter_map(|window| Some((cost(arm, window)? / cost(baseline, window)?).ln())).collect()
@@ -111,7 +111,7 @@ fn cost_in(metric: &MetricSource, slices: &Slices, rounds: Range<usize>) -> Opti
     work_in(slices, rounds, &mark_name(metric, slices)).cost()
 }
 
-/// How many pieces of work end in these rounds.
+/// The number of pieces of work that end in these rounds.
 fn pieces(metric: &MetricSource, slices: &Slices, rounds: &Range<usize>) -> usize {
     let (name, at_us) = (mark_name(metric, slices), boundaries(slices));
     let within = at_us[rounds.start]..=at_us[rounds.end];
@@ -119,14 +119,14 @@ fn pieces(metric: &MetricSource, slices: &Slices, rounds: &Range<usize>) -> usiz
     ends.filter(|mark| mark.amounts.contains_key(&name)).count()
 }
 
-/// What a unit takes, as the median over the units.
+/// The time of a unit, as the median over the units.
 fn unit_time(units: &[CountingUnit<'_>], share_s: f64) -> Option<UnitTime> {
     let times = units.iter().map(|(_, trials)| {
         let span = |trial: &&Trial| trial.host_ended_ns.saturating_sub(trial.host_started_ns) as f64 / 1e9;
         let (mut measured, mut spans, mut sliced) = (0.0, 0.0, 0.0f64);
         for trial in trials.values() {
             match (&trial.slices, &trial.outcome) {
-                // All of them have the begin and the end of their unit.
+                // Every sliced trial has the begin and the end of its unit.
                 (Some(_), _) => {
                     measured += trial.took_s();
                     sliced = sliced.max(span(trial));
@@ -148,8 +148,8 @@ fn unit_time(units: &[CountingUnit<'_>], share_s: f64) -> Option<UnitTime> {
     })
 }
 
-/// What goes by between the last trial of a block and the first of the next: its launches; the
-/// median over the blocks of a run.
+/// The time from the last trial of a block to the first of the next, which is that of the launches:
+/// the median over the blocks of a run.
 pub(crate) fn between_blocks_s(records: &[Record]) -> f64 {
     let mut last: Option<(u32, u64)> = None;
     let mut gaps = Vec::new();
@@ -157,7 +157,7 @@ pub(crate) fn between_blocks_s(records: &[Record]) -> f64 {
         let Record::Trial(trial) = record else { continue };
         if let Some((block, ended_ns)) = last
             && block != trial.block
-            // The clock begins anew with the host.
+            // The clock begins anew when the host restarts.
             && let Some(gap_ns) = trial.host_started_ns.checked_sub(ended_ns)
         {
             gaps.push(gap_ns as f64 / 1e9);
@@ -167,8 +167,8 @@ pub(crate) fn between_blocks_s(records: &[Record]) -> f64 {
     rank::median_of(gaps).unwrap_or(0.0)
 }
 
-/// One unit in slices from begin to end: the middle one of those in which all environments of the
-/// first of them have slices, of the nominal length. What it found has no part in the choice.
+/// One unit in slices from begin to end, chosen without regard to its values: the middle one of
+/// those in which the most environments have slices, all of them of the nominal length.
 pub(crate) fn unit(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'_>]) -> Option<SlicedUnit> {
     let metric = first_primary(workload)?;
     let arms = |trials: &std::collections::HashMap<&str, &Trial>| -> Vec<(String, Slices)> {
@@ -215,7 +215,7 @@ pub(crate) fn unit(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'
     })
 }
 
-/// The common rounds in as many windows as there can be with work of every arm in each.
+/// The common rounds in as many windows as possible with work of every arm in each.
 fn filled_windows(metric: &MetricSource, arms: &[&Slices]) -> Option<Vec<Range<usize>>> {
     let rounds = common_rounds(arms)?;
     let most = windows(metric, arms)?.len();
@@ -234,7 +234,7 @@ fn spread(values: &[f64]) -> Option<f64> {
     Estimate::of(values).map(|estimate| estimate.standard_error * f64::from(estimate.n).sqrt())
 }
 
-/// Correlation of two series of the same length; none where one of them does not move.
+/// Correlation of two series of the same length; `None` if one of them does not vary.
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let sum: Vec<f64> = a.iter().zip(b).map(|(a, b)| a + b).collect();
     let [of_a, of_b, of_sum] = [a, b, &sum].map(spread);
@@ -246,7 +246,7 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
 /// The time of a unit: the thawed time of all its arms, one after the other.
 struct UnitClock {
     rounds: Range<usize>,
-    /// At the begin of every round, microseconds since the first.
+    /// The time at the begin of every round, microseconds since the first.
     all_us: Vec<u64>,
 }
 
@@ -257,7 +257,7 @@ impl UnitClock {
         Self { rounds, all_us: (0..last).map(|round| each.iter().map(|at| at[round]).sum()).collect() }
     }
 
-    /// Seconds from the first common round to this one.
+    /// The time from the first common round to this one, seconds.
     fn at(&self, round: usize) -> f64 {
         (self.all_us[round] - self.all_us[self.rounds.start]) as f64 * 1e-6
     }
@@ -289,7 +289,7 @@ mod tests {
         Plan::of("p", environments.into(), vec![workload], Effort::Fixed { blocks: 8 })
     }
 
-    /// Work of 1 in every 10 ms of thawed time at the cost 1, in rounds of 5 ms.
+    /// A trial in rounds of 5 ms whose pieces of work take 10 ms of thawed time per unit of cost.
     fn sliced(block: u32, environment: &str, costs: &[f64]) -> Trial {
         let mut at_us = 0;
         let mut marks = vec![SliceMark { at_us, amounts: BTreeMap::new() }];
@@ -327,7 +327,7 @@ mod tests {
         collect::collect(&plan(), &records.collect::<Vec<_>>()).circumstances
     }
 
-    /// Iterations that differ by 10 %, in blocks that do not differ at all.
+    /// Iterations differ by 10 %, and blocks do not differ at all.
     #[test]
     fn whole_trials_have_their_iterations_as_parts() {
         let trials =
@@ -339,14 +339,13 @@ mod tests {
         assert_eq!((parts, parts_per_unit, spread.between.estimate), (SpreadParts::Iterations, 2.0, 0.0));
         // The standard error of two parts is half their distance, and there are two environments.
         assert!((spread.within - 1.1f64.ln() / 2.0 * 2.0f64.sqrt()).abs() < 1e-9, "{spread:?}");
-        // Of four seconds each trial measures for two; six go by until the next block.
+        // Each trial measures for two of four seconds; six seconds pass until the next block.
         assert_eq!((time.measured_s, time.other_s), (4.0, 4.0 + 6.0));
         assert_eq!(pays, Pays::Either, "blocks that are all alike are more so than their iterations explain");
         assert_eq!(found.sliced_units, []);
     }
 
-    /// Noise of the first half meets both environments; one instance of `e` costs 2 % more than
-    /// the other.
+    /// Noise in the first half hits both environments; every other instance of `e` costs 2 % more.
     #[test]
     fn noise_of_all_is_neither_within_nor_between() {
         let costs: Vec<f64> = (0..20).map(|at| if at < 10 { 1.5 } else { 1.0 }).collect();
@@ -368,7 +367,7 @@ mod tests {
         );
         assert!(native.moved > 0.15 && e.ratio_moved.unwrap() < 0.03, "{unit:?}");
         assert!(e.together.unwrap() > 0.98, "{unit:?}");
-        // Against the mean of the baseline, 1.25.
+        // Relative to the mean of the baseline, 1.25.
         let (first, last) = (native.costs[1], native.costs[native.costs.len() - 2]);
         assert!((first - 1.2).abs() < 0.02 && (last - 0.8).abs() < 0.02, "{native:?}");
         let end = unit.windows_s.last().unwrap();
@@ -397,7 +396,7 @@ mod tests {
         assert!(unit.courses.iter().all(|course| course.moved.is_finite()), "{unit:?}");
     }
 
-    /// Forty pieces in eighty rounds, of which the last forty are of longer slices.
+    /// Forty pieces in eighty rounds, of which the last forty have longer slices.
     #[test]
     fn longer_slices_have_no_part_in_the_windows() {
         let trials = (0..5).flat_map(|block| {

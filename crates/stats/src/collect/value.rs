@@ -1,4 +1,4 @@
-//! The number that a block contributes: from the iterations of one trial to one value.
+//! The number that a block contributes: reduces the iterations of one trial to one value.
 
 use super::CountingUnit;
 use crate::estimate::count;
@@ -9,14 +9,14 @@ use weigh_model::{
     Trial, Unit as UnitOf, WorkloadKey, WorkloadPlan, neighbours,
 };
 
-/// What the one guest of a workload does a second, where the same workload may have neighbours.
+/// The rate of the one guest of a workload, if the same workload may have neighbours.
 pub(super) fn rate_alone(
     plan: &Plan,
     workload: &WorkloadPlan,
     units: &[CountingUnit<'_>],
 ) -> Option<Comparison> {
     workload.neighbours.as_ref().filter(|neighbours| neighbours.guests == 1)?;
-    // The workload's own metrics: what was stamped beside them is no rate of its own.
+    // Only the workload's own metrics count: a stamp beside them is not a rate.
     let mut own = workload.clone();
     own.metrics.retain(|metric| metric.from != Extraction::Stamp);
     let runs = |iterations: &[Iteration]| {
@@ -24,7 +24,7 @@ pub(super) fn rate_alone(
         (ns > 0).then(|| iterations.len() as f64 / (ns as f64 * 1e-9))
     };
     let of_trial = |trial: &Trial| match &trial.outcome {
-        // As the rates of the guests in a sum are.
+        // The rates of the guests in a sum are computed in the same way.
         Outcome::Measured { iterations } => {
             own.reached(iterations).map_or_else(|| runs(iterations), |(_, rate_per_s)| Some(rate_per_s))
         }
@@ -57,13 +57,13 @@ pub(super) fn rate_alone(
 /// The number of a block.
 pub(super) enum BlockValue {
     Value(f64),
-    /// A quantile of fewer samples than say something about it.
+    /// A quantile that needs more samples.
     TooFew {
         samples: u64,
     },
     /// An iteration lacks the metric.
     Missing,
-    /// The environment cannot have the metric, and why.
+    /// The environment cannot have the metric, with the reason.
     Absent(String),
 }
 
@@ -84,12 +84,12 @@ pub(super) fn block_value(iterations: &[Iteration], metric: &MetricSource) -> Bl
     }
 }
 
-/// The median iteration. None unless every iteration has the metric.
+/// The median iteration. `None` unless every iteration has the metric.
 fn median_value(iterations: &[Iteration], metric: &MetricSpec) -> Option<f64> {
     let values: Option<Vec<f64>> = iterations.iter().map(|i| i.values.get(&metric.name).copied()).collect();
     let values = values?;
-    // The median must not hide a value that cannot be: the block takes it, and the analysis says
-    // so. A descriptive metric may well be 0 (CPU time below its resolution).
+    // The median must not hide an impossible value: the block gets that value, and the analysis
+    // reports it. A descriptive metric may well be 0 (CPU time below its resolution).
     let broken = |value: f64| !is_cost(value) && (metric.primary || value != 0.0);
     let first_broken = values.iter().copied().find(|value| broken(*value));
     first_broken.or_else(|| median_iteration(values.into_iter()))

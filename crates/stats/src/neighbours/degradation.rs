@@ -1,40 +1,40 @@
-//! How much slower a guest gets with neighbours, and how many of them it bears.
+//! How much neighbours slow a guest down, and how many of them it can bear.
 
 use super::{Family, Known, Paired, median, series};
 use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
 use weigh_model::{Comparison, LoadKind, MetricSpec, NeighbourKind, WorkloadKey, neighbours};
 
-/// Neighbours that use less than this part of their equal share of the CPUs are not bound by them.
+/// Neighbours that use less than this part of their equal share of the CPUs are not limited by it.
 const BOUND: f64 = 0.9;
 
 /// The cost of one kind of neighbours in one environment, by their number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Degradation {
-    /// The workload, whatever its neighbours.
+    /// The workload, without its neighbours.
     #[serde(flatten)]
     pub key: WorkloadKey,
     /// The metric of the measured guest.
     pub metric: MetricSpec,
     /// Environment.
     pub environment: String,
-    /// What the neighbours do, and how CPU time is shared with them.
+    /// The load of the neighbours, and how CPU time is shared with them.
     #[serde(flatten)]
     pub neighbours: NeighbourKind,
-    /// CPUs that all guests share, where known.
+    /// Number of CPUs that all guests share, if known.
     pub cpus: Option<u32>,
     /// Median over the blocks of the guest alone, in the unit of the metric.
     pub alone: Option<f64>,
-    /// By the number of guests, ascending.
+    /// The losses by the number of guests, ascending.
     pub steps: Vec<DegradationStep>,
-    /// How many guests it bears; none where nothing can be compared.
+    /// How many guests the environment bears; none if nothing can be compared.
     pub knee: Option<Knee>,
 }
 
 /// The loss at one number of guests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DegradationStep {
-    /// Guests in all that were asked for, the measured one among them.
+    /// Number of guests that were asked for, the measured one included.
     pub guests: u32,
     /// Guests over CPUs.
     pub guests_per_cpu: Option<f64>,
@@ -42,42 +42,42 @@ pub struct DegradationStep {
     pub up: Option<u32>,
     /// Blocks that have both the guest among neighbours and the guest alone.
     pub n: u32,
-    /// Trials that failed. With any, nothing is certain here.
+    /// Trials that failed. If any did, nothing is certain here.
     pub failed: u32,
     /// Median over the blocks, in the unit of the metric.
     pub median: Option<f64>,
     /// Cost over the cost alone in the same block, less 1.
     pub loss: Option<Interval>,
-    /// What an equal share of the CPUs would leave of the CPU time: min(1, CPUs / guests). Only
-    /// where neighbours are bound by the CPUs; context, and never graded.
+    /// The share of CPU time that an equal share of the CPUs would leave: min(1, CPUs / guests).
+    /// Present only if the CPUs limit the neighbours. For context: it is never graded.
     pub fair: Option<f64>,
     /// Why there is no value.
     #[serde(rename = "lack", default, skip_serializing_if = "Option::is_none")]
     pub missing_reason: Option<String>,
-    /// Whether the interval is of a fair sample: no failed trials, no unusable values on either
+    /// Whether the interval rests on a fair sample: no failed trials, no unusable values on either
     /// side.
     pub sound: bool,
 }
 
-/// How many guests an environment bears, as far as the intervals show. Nothing is fitted.
+/// How many guests an environment bears, as far as the intervals show. No curve is fitted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
-    /// The loss that still counts as borne, as a fraction.
+    /// The largest loss that still counts as borne, as a fraction.
     pub margin: f64,
-    /// The most guests up to which, at every number that was measured, the whole interval of the
-    /// loss lies at or below the margin. 1 where not even the fewest do.
+    /// The largest number of guests up to which, at every measured number, the whole interval of
+    /// the loss lies at or below the margin. 1 if not even the smallest number qualifies.
     pub within: u32,
-    /// The fewest guests from which, at every number that was measured, the whole interval lies
-    /// above it.
+    /// The smallest number of guests from which, at every number that was measured, the whole
+    /// interval lies above the margin.
     pub beyond: Option<u32>,
-    /// Numbers of guests between the two: the interval reaches over the margin, trials failed, or
+    /// Numbers of guests between the two: the interval extends over the margin, trials failed, or
     /// nothing could be measured.
     pub undecided: Vec<u32>,
 }
 
 impl Knee {
-    /// A loss of 5 % is borne: less than the noise of most hosts moves a result by, and what
-    /// agarwal-2015 calls equal.
+    /// A loss of 5 % counts as borne: the noise of most hosts moves a result by more, and
+    /// agarwal-2015 calls it equal.
     pub const MARGIN: f64 = 0.05;
 
     fn of(steps: &[DegradationStep]) -> Option<Self> {
@@ -85,7 +85,7 @@ impl Knee {
             let certain = |step: &DegradationStep| step.loss.filter(|_| step.sound);
             let holds = |step: &&DegradationStep| certain(step).is_some_and(|loss| loss.high <= Self::MARGIN);
             let within = steps.iter().take_while(holds).last().map_or(1, |step| step.guests);
-            // What could not be measured says nothing of what lies beyond.
+            // A number that could not be measured says nothing about what lies beyond it.
             let past = |step: &&&DegradationStep| certain(step).is_some_and(|loss| loss.low > Self::MARGIN);
             let measured: Vec<&DegradationStep> = steps.iter().filter(|step| step.loss.is_some()).collect();
             let beyond = measured.iter().rev().take_while(past).last().map(|step| step.guests);
@@ -103,7 +103,7 @@ impl Knee {
 /// loss = e^mean(d) - 1, interval e^(mean(d) -+ t(.975, k-1) s / sqrt(k)) - 1
 /// ```
 ///
-/// No p values and no verdicts: the intervals are of each number of guests alone.
+/// There are no p values and no verdicts: each interval is about one number of guests alone.
 pub fn degradations(comparisons: &[Comparison], known: &Known<'_>) -> Vec<Degradation> {
     let mut found = Vec::new();
     for family in Family::all(comparisons) {
@@ -159,8 +159,8 @@ fn degradation(
     })
 }
 
-/// Whether each neighbour used nearly all of its equal share, and so would use more. Where their
-/// use is not known, this holds for those that spin.
+/// Whether each neighbour used nearly all of its equal share, and so would use more. If their use
+/// is not known, this is true of neighbours that spin.
 fn are_bound(family: &Family<'_>, environment: &str, guests: u32, kind: &NeighbourKind, part: f64) -> bool {
     let told = family.at(neighbours::NEIGHBOURS_CPU, guests, Some(kind));
     match told.and_then(|told| median(told, environment)) {
@@ -176,8 +176,8 @@ mod tests {
     use crate::analysis::{CellFlag, Flag};
     use weigh_model::Shares;
 
-    /// Alone 1 s; among 2, 4, 8 guests on two CPUs as slow as the part says, with a per cent of
-    /// noise that alone does not have.
+    /// A guest takes 1 s alone, and these multiples of it among 2, 4 and 8 guests, with a per cent
+    /// of noise that the guest alone does not have.
     fn spinning() -> Vec<Comparison> {
         let mut all = vec![comparison("time", 1, "-", Shares::Equal, &[1.0; 6])];
         for (guests, slow) in [(8, 4.0), (2, 1.01), (4, 2.0)] {
@@ -219,11 +219,11 @@ mod tests {
             (within, beyond, undecided)
         };
         assert_eq!(knee(&spinning()), (2, Some(4), vec![]));
-        // Four guests: from 0 to 10 % slower.
+        // Among four guests, from 0 to 10 % slower.
         let mut unsure = spinning();
         unsure[3] = comparison("time", 4, "cpu", Shares::Equal, &[1.0, 1.1, 1.0, 1.1, 1.0, 1.1]);
         assert_eq!(knee(&unsure), (2, Some(8), vec![4]));
-        // A failed trial makes nothing certain.
+        // After a failed trial, nothing is certain at that number.
         let mut failed = spinning();
         failed[2].series[0].failed = 1;
         assert_eq!(knee(&failed), (1, Some(4), vec![2]));
@@ -267,7 +267,7 @@ mod tests {
             of.steps.last().unwrap().fair
         };
         assert_eq!((fair("cpu"), fair("io")), (Some(0.25), None));
-        // Seven neighbours with a quarter each have 1.75 CPUs; at 1 they were idle at times.
+        // Seven neighbours with a quarter of a CPU use 1.75 CPUs; with 1 they were idle at times.
         all.push(comparison(neighbours::NEIGHBOURS_CPU, 4, "cpu", Shares::Equal, &[1.0; 6]));
         let found = degradations(&all, &known(2));
         assert_eq!(found[0].steps.iter().map(|s| s.fair.is_some()).collect::<Vec<_>>(), [true, false, true]);
@@ -277,7 +277,7 @@ mod tests {
     fn what_counts_guests_of_another_kind_is_left_alone() {
         let footprint = comparison("time", 4, "-", Shares::Equal, &[1.0; 6]);
         assert_eq!(degradations(&[footprint], &known(2)), []);
-        // Without a guest alone there are values and no loss.
+        // Without a guest alone there are values but no loss.
         let found = degradations(&spinning()[1..], &Known::default());
         assert!(found[0].knee.is_none() && found[0].steps[0].median.is_some());
         assert_eq!((found[0].steps[0].n, found[0].steps[0].loss, found[0].steps[0].fair), (0, None, None));

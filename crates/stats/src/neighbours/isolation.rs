@@ -1,55 +1,55 @@
-//! How well an environment isolates a guest: the cost of busy neighbours over that of as many idle
-//! ones.
+//! How well an environment isolates a guest: the cost among busy neighbours over that among as many
+//! idle ones.
 
 use super::{Family, Paired, median};
 use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
 use weigh_model::{Comparison, LoadKind, MetricSpec, NeighbourKind, Shares, WorkloadKey};
 
-/// What a guest beside busy neighbours is compared with, in the same block and environment.
+/// The reference for a guest beside busy neighbours, in the same block and environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reference {
     /// As many idle neighbours with the same shares.
     Idle,
-    /// As many idle neighbours, of which all have equal shares: those with other shares were not
+    /// As many idle neighbours with equal shares, because idle ones with other shares were not
     /// measured.
     IdleEqual,
-    /// The guest alone: idle neighbours were not measured.
+    /// The guest alone, because idle neighbours were not measured.
     Alone,
 }
 
 /// The loss that one kind of neighbours causes in one environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Isolation {
-    /// The workload, whatever its neighbours.
+    /// The workload, without its neighbours.
     #[serde(flatten)]
     pub key: WorkloadKey,
     /// The metric of the measured guest.
     pub metric: MetricSpec,
     /// Environment.
     pub environment: String,
-    /// Guests in all.
+    /// Number of guests, the measured one included.
     pub guests: u32,
-    /// What the neighbours do, and how CPU time is shared with them.
+    /// The load of the neighbours, and how CPU time is shared with them.
     #[serde(flatten)]
     pub neighbours: NeighbourKind,
-    /// What the loss is against.
+    /// The reference of the loss.
     pub reference: Reference,
     /// Median over the blocks, in the unit of the metric.
     pub median: Option<f64>,
     /// Median of the reference.
     pub reference_median: Option<f64>,
-    /// Blocks that have both.
+    /// Blocks that have both the guest and the reference.
     pub n: u32,
-    /// Cost over that of the reference in the same block, less 1, with the interval of the average
-    /// effect.
+    /// Cost over the cost of the reference in the same block, less 1, with the interval of the
+    /// average effect.
     pub loss: Option<Interval>,
     /// Whether no trial failed and no value was unusable on either side.
     pub sound: bool,
 }
 
-/// The loss by every kind of neighbours that does something, at every number of guests.
+/// Computes the loss for every kind of busy neighbours, at every number of guests.
 pub fn isolations(comparisons: &[Comparison]) -> Vec<Isolation> {
     let mut found = Vec::new();
     for family in Family::all(comparisons) {

@@ -1,4 +1,4 @@
-//! The combined rate of all guests where all run the workload, and how evenly it is spread.
+//! The combined rate of all guests that run the same workload, and how evenly it is spread.
 
 use super::{Family, Known, Paired, median, values};
 use crate::estimate::Estimate;
@@ -9,31 +9,31 @@ use weigh_model::{Comparison, MetricSpec, NeighbourKind, Shares, WorkloadKey, ne
 /// The combined rate of all guests of one environment, by their number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
-    /// The workload, whatever its neighbours.
+    /// The workload, without its neighbours.
     #[serde(flatten)]
     pub key: WorkloadKey,
     /// [`weigh_model::neighbours::SUM`].
     pub metric: MetricSpec,
     /// Environment.
     pub environment: String,
-    /// How CPU time is shared out.
+    /// How CPU time is shared.
     pub shares: Shares,
-    /// Median over blocks of what a guest does alone.
+    /// Median over blocks of the rate of a guest alone.
     pub alone: Option<f64>,
-    /// By the number of guests, ascending.
+    /// The sums by the number of guests, ascending.
     pub steps: Vec<SumStep>,
-    /// The growth that still counts as such, as a fraction.
+    /// The smallest growth that counts as such, as a fraction.
     pub margin: f64,
-    /// The most guests at which the sum certainly grew: the whole interval of its ratio to that of
-    /// the next smaller number of guests lies above 1 + margin. 1 where it never did; none where
-    /// nothing can be compared.
+    /// The largest number of guests at which the sum certainly grew: the whole interval of its
+    /// ratio to the sum at the next smaller number of guests lies above 1 + margin. 1 if it never
+    /// did; none if nothing can be compared.
     pub grew_up_to: Option<u32>,
 }
 
 /// The sum at one number of guests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SumStep {
-    /// Guests in all that were asked for.
+    /// Number of guests that were asked for.
     pub guests: u32,
     /// Fewest guests that were up in any block.
     pub up: Option<u32>,
@@ -41,13 +41,13 @@ pub struct SumStep {
     pub n: u32,
     /// Median over the blocks, in the unit of the metric.
     pub median: Option<f64>,
-    /// The sum over what one guest does alone, in the same block.
+    /// The sum over the rate of one guest alone, in the same block.
     pub scale: Option<Interval>,
-    /// The sum over that of the next smaller number of guests.
+    /// The sum over the sum at the next smaller number of guests.
     pub growth: Option<Interval>,
     /// Jain's index over the guests.
     pub jain: Option<Evenness>,
-    /// What the slowest guest did over what the fastest did.
+    /// The rate of the slowest guest over that of the fastest.
     pub least_to_most: Option<Evenness>,
     /// Why there is no value.
     #[serde(rename = "lack", default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct SumStep {
 /// A measure of evenness between 0 and 1, one per block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Evenness {
-    /// Blocks.
+    /// Number of blocks.
     pub n: u32,
     /// Median over them.
     pub median: f64,
@@ -76,9 +76,9 @@ impl Evenness {
     }
 }
 
-/// The sums of every workload whose neighbours run the workload itself. `alone` has what a guest
-/// does alone, in the same unit, as [`crate::Collected::alone`] has it: for the workloads with one
-/// guest.
+/// Computes the sums of every workload whose neighbours run the workload itself. `alone` has the
+/// rate of a guest alone in the same unit, as [`crate::Collected::alone`] has it, for the workloads
+/// with one guest.
 pub fn sums(comparisons: &[Comparison], alone: &[Comparison], known: &Known<'_>) -> Vec<Sum> {
     let all: Vec<Comparison> = comparisons.iter().chain(alone).cloned().collect();
     let mut found = Vec::new();
@@ -133,7 +133,7 @@ fn sum(family: &Family<'_>, kind: &NeighbourKind, environment: &str, known: &Kno
 }
 
 impl Sum {
-    /// As much more is growth.
+    /// Growth by more than this counts as growth.
     pub const MARGIN: f64 = super::degradation::Knee::MARGIN;
 }
 
@@ -163,7 +163,7 @@ mod tests {
         let mean = jain.mean.unwrap();
         assert!((mean.estimate - 0.8).abs() < 1e-12 && mean.high == 1.0 && mean.low < 0.4, "{mean:?}");
         assert_eq!(last.least_to_most, None);
-        // Without the guest alone the first number has nothing to grow from.
+        // Without the guest alone, the first sum has no predecessor.
         let found = sums(&all, &[], &Known::default());
         assert_eq!((found[0].grew_up_to, found[0].steps[0].growth), (Some(1), None));
     }

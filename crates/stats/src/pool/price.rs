@@ -1,4 +1,4 @@
-//! What the same work costs on machines of several kinds, given what an hour of each costs.
+//! The cost of the same work on machines of several kinds, given the price of an hour on each.
 
 use super::{Pooled, PooledCell};
 use crate::estimate::{Estimate, count};
@@ -8,40 +8,40 @@ use weigh_model::{Better, MetricSpec, WorkloadKey};
 /// Seconds of an hour.
 const HOUR_S: f64 = 3600.0;
 
-/// What the work of one cell costs on machines of one kind.
+/// The cost of the work of one cell on machines of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkCost {
-    /// Which of [`Pooled::groups`].
+    /// Index into [`Pooled::groups`].
     pub group: usize,
     /// Workload id.
     pub workload: String,
     /// The workload by name, parameters and neighbours.
     pub key: WorkloadKey,
-    /// The metric: a time, or a rate of so much in a second.
+    /// The metric: a time, or a rate per second.
     pub metric: MetricSpec,
-    /// Environment name, the baseline's among them.
+    /// Environment name; the baseline is included.
     pub environment: String,
     /// Machines with a value.
     pub machines: u32,
-    /// How much work the unit of the price buys: iterations that take so long, or what the rate counts.
-    /// Geometric mean over machines.
+    /// How much work one unit of the price buys: iterations of this duration, or the operations
+    /// that the rate counts. Geometric mean over machines.
     pub work: f64,
     /// The 95 % interval of that mean over machines like these; none below two.
     pub interval: Option<(f64, f64)>,
-    /// The ratio of what the same work costs over that in the same environment in the first group, less
-    /// 1, with its 95 % interval (Welch); none in the first group, and where either has one machine. Not
+    /// The cost of the same work over that in the same environment in the first group, less 1, with
+    /// its 95 % interval (Welch); none in the first group, and if either has one machine. Not
     /// adjusted.
     pub against_first: Option<Interval>,
 }
 
-/// What the work of every time and every rate costs, in every group and environment, with the price of
-/// an hour of each group.
+/// Computes the cost of the work for every time and every rate, in every group and environment,
+/// with the price of an hour of each group.
 ///
 /// The machine is the unit: y = ln(price x time) or ln(price / rate) of the medians of each is one
-/// observation, and the mean over the machines of a group has the error sd / sqrt(k) on k - 1 degrees of
-/// freedom. What the blocks of one machine do not tell about its median is part of that spread.
+/// observation, and the mean over the machines of a group has the error sd / sqrt(k) on k - 1
+/// degrees of freedom. The error of a machine's median is part of that spread.
 ///
-/// Metrics that are neither are left out, because memory, say, is no work; and so are descriptive ones: a
+/// Other metrics are left out, because memory, for example, is no work. So are descriptive ones: a
 /// latency is a time, but not that of the work.
 pub fn work_costs(pooled: &Pooled, per_hour: &[f64]) -> Vec<WorkCost> {
     let mut costs: Vec<(WorkCost, Option<Estimate>)> = Vec::new();
@@ -76,8 +76,8 @@ fn is_about(cost: &WorkCost, cell: &PooledCell, environment: &str) -> bool {
         == (&cell.workload, &cell.metric.name, &cell.key.params, environment)
 }
 
-/// What the work costs where an environment has these medians, by the price of a second, with the
-/// estimate of its logarithm; nothing where the metric is no work.
+/// The cost of the work for these medians of an environment and the price of a second, with the
+/// estimate of its logarithm; `None` if the metric measures no work.
 fn cost(
     cell: &PooledCell,
     environment: &str,
@@ -94,7 +94,7 @@ fn cost(
     let logs = logs.filter(|logs| !logs.is_empty() && logs.iter().all(|log| log.is_finite()))?;
     let estimate = Estimate::of(&logs);
     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    // More cost is less work.
+    // A higher cost buys less work.
     let ends = |of: Estimate| {
         let Interval { low, high, .. } = of.interval();
         (1.0 / (1.0 + high), 1.0 / (1.0 + low))

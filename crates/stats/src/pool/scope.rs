@@ -1,9 +1,9 @@
-//! How several estimates become one: as units of a kind, or as strata.
+//! Combines several estimates into one: as units of a kind, or as strata.
 
 use crate::estimate::Estimate;
 use crate::random_effects::RandomEffects;
 
-/// What the intervals of a pool are about.
+/// Which machines the intervals of a pool are about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scope {
     /// Machines like these: the machine is the unit.
@@ -14,7 +14,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// What several runs of a machine, or several machines, say together; of one, what it says.
+    /// The combined estimate of several runs of a machine, or of several machines.
     pub(super) fn combined(self, of: &[Estimate]) -> Option<Estimate> {
         match self {
             Self::LikeThese => RandomEffects::of(of).map(|effects| effects.mean).or(of.first().copied()),
@@ -22,7 +22,7 @@ impl Scope {
         }
     }
 
-    /// The number of blocks that stands for several.
+    /// The number of blocks to report for several estimates.
     pub(super) fn blocks(self, of: impl Iterator<Item = u32>) -> u32 {
         match self {
             Self::LikeThese => of.min().unwrap_or(0),
@@ -31,7 +31,7 @@ impl Scope {
     }
 }
 
-/// The part of each stratum in all blocks.
+/// The share of each stratum in all blocks.
 pub(super) fn parts(strata: &[Estimate]) -> impl Iterator<Item = f64> {
     let all: f64 = strata.iter().map(|one| f64::from(one.n)).sum();
     strata.iter().map(move |one| f64::from(one.n) / all)

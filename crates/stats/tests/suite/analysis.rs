@@ -1,4 +1,4 @@
-//! Small samples against figures computed elsewhere, and every verdict.
+//! Small samples against figures computed with other programs, and every verdict.
 
 use crate::build::*;
 use weigh_model::{Better, Comparison, Observation};
@@ -91,7 +91,7 @@ fn every_verdict_is_reached() {
 /// The end of the interval that is farther from 0, up to three margins.
 #[test]
 fn an_open_verdict_has_a_bound_where_it_is_narrow() {
-    // 2.5705818 standard errors of five degrees of freedom on either side.
+    // 2.5705818 standard errors at five degrees of freedom on either side.
     for (mean, sd, bound) in
         [(0.01, 0.02, Some(0.031_474)), (-0.01, 0.02, Some(0.030_513)), (0.0, 0.06, None)]
     {
@@ -123,7 +123,7 @@ fn descriptive_metrics_get_intervals_and_no_verdict() {
 
 #[test]
 fn the_family_is_adjusted_together() {
-    // Alone p is about .03; together with three others it is not enough.
+    // A p of about .03 is enough alone, and not together with three others.
     let d = spread(20, 0.005, 0.0097);
     let alone = cell_of(with_log_ratios(&d));
     assert_eq!(alone.verdict, Some(Verdict::Slower));
@@ -141,8 +141,8 @@ fn the_family_is_adjusted_together() {
     assert_eq!(cell.verdict, Some(Verdict::Inconclusive));
 }
 
-/// The whole 95 % interval has to lie within the margin, which is the level .025 on either side,
-/// and for the family.
+/// The whole 95 % interval has to lie within the margin, which means a level of .025 on either
+/// side, also for the family.
 #[test]
 fn equivalence_is_adjusted_and_held_to_half_the_level() {
     // scipy: t.sf((ln 1.02 - .003) / (sd / sqrt(30)), 29) is .02267 for an sd of .044, and .03255
@@ -161,8 +161,7 @@ fn equivalence_is_adjusted_and_held_to_half_the_level() {
     assert_eq!((cell.verdict, cell.p_eq_holm), (Some(Verdict::Inconclusive), Some(2.0 * cell.p_eq.unwrap())));
 }
 
-/// A cell that was planned and gave nothing still counts: the family is what was asked, not what
-/// came of it.
+/// A cell that was planned but gave no values still counts: the family is fixed by the plan.
 #[test]
 fn a_cell_without_values_stays_in_the_family() {
     let mut with_empty = with_log_ratios(&spread(20, 0.005, 0.0097));
@@ -185,7 +184,7 @@ fn a_mixture_is_flagged() {
     let cell = cell_of(with_log_ratios(&d));
     assert!(cell.overhead.unwrap().estimate > 0.0 && cell.typical.unwrap().estimate < 0.0);
     assert!(has(&cell, Flag::Mixed));
-    // The same sign, but intervals that do not meet.
+    // The same sign, but disjoint intervals.
     let disjoint: Vec<f64> =
         (0..30).map(|i| if i % 5 == 0 { 0.03 } else { 0.02 + 1e-6 * f64::from(i) }).collect();
     let cell = cell_of(with_log_ratios(&disjoint));
@@ -196,7 +195,7 @@ fn a_mixture_is_flagged() {
     );
     assert!(has(&cell, Flag::Mixed));
     assert!(!has(&cell_of(with_log_ratios(&spread(30, 0.05, 0.01))), Flag::Mixed));
-    // Signs that differ say nothing where both intervals hold 0.
+    // Different signs mean nothing if both intervals hold 0.
     let mut level = spread(30, 0.0, 0.01);
     level.sort_by(f64::total_cmp);
     let median = f64::midpoint(level[14], level[15]);
@@ -215,7 +214,7 @@ fn wide_spread_and_short_intervals_are_warned_of() {
     let analysis = analysed(std::slice::from_ref(&short));
     assert_eq!(kinds(&analysis), [WarningKind::ShortMeasurement { shortest_s: 9e-4 }]);
     assert!(has(&environment(&analysis, "native"), Flag::ShortMeasurement));
-    // Per-operation times of a run are averages over many: there the trial is looked at, not the
+    // Per-operation times of a run are averages over many operations: the trial is checked, not the
     // value.
     let of_a_run = Options { values_are_intervals: false, ..Options::new("native") };
     assert_eq!(analyse(&[short], &of_a_run).warnings, []);
@@ -228,7 +227,7 @@ fn a_run_that_was_cut_short_is_warned_of() {
     assert_eq!(kinds(&analysis), [WarningKind::RunIncomplete { done: 8, planned: 30 }]);
 }
 
-/// A difference that two runs of one platform would have as well, with an instance each.
+/// Two runs of one platform would differ as well, with one instance each.
 #[test]
 fn one_instance_has_an_interval_and_no_verdict() {
     let comparison = with_log_ratios(&spread(30, 0.3, 0.01));
@@ -281,7 +280,7 @@ fn precision_waits_for_every_primary_cell_that_can_be_measured() {
     );
 }
 
-/// The names of the export are fixed.
+/// The names in the export are fixed.
 #[test]
 fn the_words_of_the_export() {
     let json = serde_json::to_value(analysed(&[pairs(&NATIVE, &OTHER)])).unwrap();
@@ -312,8 +311,8 @@ fn blocks_are_paired_in_whatever_order_they_come() {
     assert_eq!(environment(&shuffled, "e").overhead, environment(&ordered, "e").overhead);
 }
 
-/// Pairs with the log ratios given, of which the last were missing because trials failed, on either
-/// side.
+/// Pairs with the given log ratios, of which the last are missing because trials failed on one of
+/// the sides.
 fn failing(d: &[f64], failed: usize, baseline: bool) -> Comparison {
     let mut comparison = with_log_ratios(d);
     let series = &mut comparison.series[usize::from(!baseline)];
@@ -327,12 +326,12 @@ fn a_verdict_stays_where_failed_pairs_cannot_change_it() {
     for (mean, sd, failed, expected) in [
         (0.05, 0.01, 1, Some(Verdict::Slower)),
         (-0.05, 0.01, 3, Some(Verdict::Faster)),
-        // Thirty blocks, although one has no pair.
+        // Thirty blocks count, although one has no pair.
         (0.0, 0.005, 1, Some(Verdict::Equivalent)),
-        // The worst case is beyond the margin, or holds 0, and the others are not.
+        // The worst case reaches beyond the margin, or holds 0, and the remaining pairs do not.
         (0.012, 0.01, 1, None),
         (0.03, 0.04, 3, None),
-        // Neither the pairs that there are show anything, nor their worst case.
+        // Neither the remaining pairs show anything, nor their worst case.
         (0.005, 0.05, 1, Some(Verdict::Inconclusive)),
         // More than a tenth is missing.
         (0.5, 0.01, 4, None),
@@ -356,7 +355,7 @@ fn what_is_missing_for_another_reason_has_no_worst_case() {
     let thirty = spread(30, 0.05, 0.01);
     let mut unusable = failing(&thirty, 1, true);
     unusable.series[0].observations[3].value = 0.0;
-    // Excluded after two failures, and alike to the last digit.
+    // An excluded cell with two failures, and one with values equal to the last digit.
     let mut excluded = failing(&thirty, 2, false);
     excluded.series[1].observations.truncate(20);
     for comparison in [unusable, excluded, failing(&[0.0; 30], 1, false)] {
@@ -365,8 +364,8 @@ fn what_is_missing_for_another_reason_has_no_worst_case() {
     }
 }
 
-/// A control is no member of the family, gets no verdict, holds no run, and is warned of where it
-/// is found different.
+/// A control does not belong to the family, gets no verdict, does not hold up a run, and gives a
+/// warning if it is found different.
 #[test]
 fn a_control_is_judged_by_itself() {
     let options = Options { control: Some("e0".into()), ..Options::new("native") };

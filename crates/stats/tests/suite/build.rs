@@ -24,7 +24,7 @@ pub fn series(environment: &str, observations: Vec<Observation>) -> Series {
     Series::of(environment, observations)
 }
 
-/// A duration, primary, of the workload `w`.
+/// A primary metric of the workload `w`: a duration.
 pub fn comparison(series: Vec<Series>) -> Comparison {
     Comparison {
         workload: "w".into(),
@@ -39,14 +39,14 @@ pub fn pairs(native: &[f64], e: &[f64]) -> Comparison {
     comparison(vec![series("native", in_blocks(native)), series("e", in_blocks(e))])
 }
 
-/// Pairs with the log ratios given; the baseline wanders, so that only pairing gives them back.
+/// Pairs with the given log ratios. The baseline wanders, so only pairing recovers them.
 pub fn with_log_ratios(d: &[f64]) -> Comparison {
     let native: Vec<f64> = (0..d.len()).map(|b| 2.0 + 0.05 * (b as f64).sin()).collect();
     let e: Vec<f64> = native.iter().zip(d).map(|(y, d)| y * d.exp()).collect();
     pairs(&native, &e)
 }
 
-/// `mean + sd * x`, where x has mean 0 and standard deviation 1 over the k values, without a
+/// `mean + sd * x`, where x has mean 0 and standard deviation 1 over the k values, without a random
 /// generator.
 pub fn spread(k: usize, mean: f64, sd: f64) -> Vec<f64> {
     let raw: Vec<f64> = (0..k).map(|i| (i as f64 * 1.7).sin()).collect();
@@ -60,7 +60,7 @@ pub fn analysed(comparisons: &[Comparison]) -> Analysis {
     analyse(comparisons, &Options::new("native"))
 }
 
-/// The cell of environment `e` of the analysis of one comparison.
+/// The cell of environment `e` in the analysis of one comparison.
 pub fn cell_of(comparison: Comparison) -> Cell {
     environment(&analysed(&[comparison]), "e")
 }

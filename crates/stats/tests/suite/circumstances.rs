@@ -1,4 +1,4 @@
-//! What the records say beside the values: noise, clocks, charges, inequalities.
+//! What the records say beside the values: noise, clocks, charges, differences.
 
 use crate::build::{close, metric};
 use crate::records::*;
@@ -8,7 +8,7 @@ use weigh_model::{
 };
 use weigh_stats::{Analysis, Collected, Flag, Verdict, WarningKind, collect};
 
-/// Blocks of the workload `w` with a small spread, seen as `see` says.
+/// Blocks of the workload `w` with a small spread; `see` gives observation and clock.
 fn run(blocks: u32, see: impl Fn(u32, &str) -> (Option<Observed>, Option<ClockCheck>)) -> Vec<Record> {
     file((0..blocks).map(|block| {
         let trial = |(i, environment): (usize, &'static str)| {
@@ -52,7 +52,7 @@ fn noise_is_summed_over_the_trials_that_count() {
         (Some(observed), None)
     };
     let mut records = run(4, see);
-    // What is void does not count, however noisy it was.
+    // A void unit does not count, however noisy it was.
     records.push(void(3, 0, "w"));
     let collected = collect(&time_plan(), &records);
     let noise = collected.circumstances.noise.clone().unwrap();
@@ -73,7 +73,7 @@ fn noise_is_summed_over_the_trials_that_count() {
     assert!(matches!(kinds[0], WarningKind::Disturbed { disturbed: 1, trials: 9, .. }));
     assert!(matches!(kinds[1], WarningKind::Unattributed { share } if (share - 0.03).abs() < 1e-9));
     assert_eq!(kinds[2], WarningKind::KernelLog { count: 1, first: "oops".into() });
-    // The flag is at the cell whose trial it was, and at no other.
+    // The flag is on the cell of that trial, and on no other.
     let analysis = analysed_run(&time_plan(), &collected);
     let disturbed: Vec<&str> = analysis
         .cells
@@ -149,7 +149,7 @@ fn settings_and_a_noisy_host_are_warned_of() {
     }
 }
 
-/// A trial in which no guest could be started looks at no settings, and none have changed for that.
+/// A trial in which no guest could be started records no settings, which is not a change of them.
 #[test]
 fn trials_that_tell_no_settings_change_none() {
     let see = |block: u32, environment: &str| {
@@ -179,8 +179,8 @@ fn three_metrics() -> Plan {
     plan
 }
 
-/// Records for [`three_metrics`]: `see` gives the clock of a trial, and how long its iteration took
-/// on it.
+/// Records for [`three_metrics`]: `see` gives the clock of a trial, and the duration of its
+/// iteration on that clock.
 fn timed(see: impl Fn(u32, &str) -> (ClockCheck, u64)) -> Vec<Record> {
     file((0..8).map(|block| {
         let trial = |e: &'static str| {
@@ -233,7 +233,7 @@ fn a_misfit_takes_no_verdict_where_the_clock_cannot_have_strayed() {
         let cell = cell_in(&concluded(&three_metrics(), &records).1, "rate", "e");
         (cell.flags, cell.verdict)
     };
-    // Awake for one second, of which half a per cent of half a second is 2500 parts per million.
+    // The guest is awake for one second; half a per cent of half a second is 2500 ppm of that.
     assert_eq!(flags_at(2399.0), (vec![Flag::ClockWarning], Some(Verdict::Slower)));
     assert_eq!(flags_at(2401.0), (vec![Flag::ClockUnproven], None));
 }
@@ -262,8 +262,8 @@ fn a_clock_that_is_off_is_flagged_where_it_times_and_keeps_the_verdict() {
     assert_eq!(kinds_of(&collected), [WarningKind::ClockOff { off: 8, trials: 8, rate_ppm: 500.0 }]);
 }
 
-/// Charged: a helper beside the guest and softirqs, never a shared daemon, per operation of all
-/// iterations together.
+/// The charge includes a helper beside the guest and softirqs, but no shared daemon, per operation
+/// of all iterations together.
 #[test]
 fn cpu_per_operation_is_charged_with_every_helper() {
     let mut plan = time_plan();
@@ -313,13 +313,13 @@ fn cpu_per_operation_is_charged_with_every_helper() {
     assert_eq!(collected.circumstances.charges[0].difference, None);
     assert!(overhead.low < expected && expected < overhead.high, "{overhead:?} {expected}");
     assert_eq!(analysis.comparisons, 2, "service demand is descriptive");
-    // In cycles as soon as every trial has them.
+    // The charge is in cycles as soon as every trial has them.
     let analysis = analysed_run(&plan, &collect(&plan, &records(true)));
     let demand = cell_in(&analysis, "cpu_per_request", "e");
     assert_eq!((demand.metric.unit.symbol(), demand.values[0].value), ("cycle", 300_000.0 / 50.0));
 }
 
-/// Where nothing finer is counted, a run of the command is the operation.
+/// If nothing finer is counted, the operation is a run of the command.
 #[test]
 fn a_run_is_the_operation_of_a_workload_that_counts_none() {
     let records = run(3, |_, _| (Some(quiet(4_000)), None));
@@ -331,11 +331,11 @@ fn a_run_is_the_operation_of_a_workload_that_counts_none() {
         cell_in(&analysis, "cpu_per_run", "e").is_charged_cpu()
             && !cell_in(&analysis, "time", "e").is_charged_cpu()
     );
-    // Where nobody keeps accounts there is no charge of nothing.
+    // If nothing is accounted, there is no charge.
     let unaccounted = collect(&time_plan(), &run(3, |_, _| (Some(quiet(0)), None)));
     assert_eq!((unaccounted.comparisons.len(), unaccounted.circumstances.charges.len()), (1, 0));
     assert!(unaccounted.circumstances.noise.is_some());
-    // A trial whose operations are not known is charged to nothing.
+    // A trial with an unknown number of operations has no charge per operation.
     let mut plan = time_plan();
     plan.workloads[0].operations =
         Some(Operations { name: "byte".into(), from: Extraction::Json { pointer: "/operations".into() } });
@@ -360,8 +360,8 @@ fn what_was_allowed_to_differ_is_said_at_every_ratio() {
     };
     assert_eq!(unequal(&analysis), [false, true, false]);
     assert_eq!(kinds_of(&collected), [WarningKind::Unequal { keys: vec!["binary:fio".into()] }]);
-    // An instance that changes later differs too, and what nobody allowed is not for the statistics
-    // to judge.
+    // An instance whose facts change later differs too. Differences that nobody allowed are not for
+    // the statistics to judge.
     records.push(facts("f", &[("libc", "musl"), ("kernel", "6.1"), ("binary:fio", "aa")], &[]));
     assert_eq!(unequal(&analysed_run(&plan, &collect(&plan, &records))), [false, true, true]);
     let strict = time_plan();
@@ -369,7 +369,7 @@ fn what_was_allowed_to_differ_is_said_at_every_ratio() {
 }
 
 /// A run of containers whose guests state these times: durations, and CPU time. Each iteration took
-/// a second between request and answer, and the host charged as much CPU time as it says.
+/// a second between request and answer, and the host charged the given CPU time.
 fn stated(duration_ns: u64, user_ns: u64, charged_ns: u64) -> (Collected, Analysis) {
     let records = file((0..8).map(|block| {
         let trial = |e: &'static str| {
@@ -394,8 +394,8 @@ fn honest_times_of_a_container_are_believed() {
     assert!(cell_in(&analysis, "time", "e").verdict.is_some());
 }
 
-/// Root in a container answers in place of the probe, and halves its times; the host's accounts of
-/// its CPU time say how long it worked.
+/// Root in a container answers in place of the probe and halves its times; the host's accounting of
+/// CPU time shows how long it really worked.
 #[test]
 fn a_container_that_halves_its_times_is_found_out() {
     let forged = stated(500_000_000, 495_000_000, 995_000_000);
@@ -407,9 +407,9 @@ fn a_container_that_halves_its_times_is_found_out() {
     }
     assert!(cell_in(&forged.1, "size", "e").flags.is_empty(), "no clock measures it");
     assert!(cell_in(&forged.1, "time", "f").verdict.is_some());
-    // More CPU time than there was time contradicts itself.
+    // More CPU time than elapsed time is a contradiction.
     assert_eq!(kinds_of(&stated(999_000_000, 1_500_000_000, 900_000_000).0), [impossible]);
-    // One that hardly works gives itself away by the time that is missing.
+    // A guest that hardly works is found out by the missing time.
     let kinds = kinds_of(&stated(500_000_000, 0, 1_000_000).0);
     assert!(
         matches!(kinds[..], [WarningKind::TimeMissing { missing_share, trials: 8 }] if (missing_share - 0.5).abs() < 1e-9),

@@ -1,4 +1,4 @@
-//! What of a run counts.
+//! Which records of a run count.
 
 use crate::build::metric;
 use crate::records::*;
@@ -32,7 +32,7 @@ fn a_complete_run_gives_a_number_per_block() {
     assert_eq!(collected.instances["e"], 3);
 }
 
-/// What an environment cannot have is no failure, no value, and no matter of the others.
+/// An absent metric is no failure and no value, and does not affect other environments.
 #[test]
 fn absent_metrics_have_a_reason_and_no_number() {
     let plan = plan_of(vec![metric("time", Better::Lower, true), metric("response", Better::Lower, false)]);
@@ -54,7 +54,7 @@ fn absent_metrics_have_a_reason_and_no_number() {
         assert_eq!(absent.absent.as_deref(), Some("no network"));
         assert!(absent.flags.contains(&Flag::Absent) && absent.summary.is_none() && absent.failed == 0);
     }
-    // What the baseline cannot have, the other environments may.
+    // Other environments may have a metric that the baseline cannot have.
     assert!(cell("e").absent.is_none() && !cell("e").flags.contains(&Flag::Absent));
     assert_eq!(cell("e").summary.unwrap().median, 2.0);
     assert_eq!(
@@ -72,7 +72,7 @@ fn blocks_done_are_those_of_the_slowest_workload() {
     assert_eq!(collect(&plan(), &file([])).blocks_done, 0);
 }
 
-/// Of an even number the geometric mean of the two in the middle, which a rate shares.
+/// For an even number it is the geometric mean of the two in the middle, which a rate shares.
 #[test]
 fn the_iterations_of_a_trial_become_their_median() {
     let plan = time_plan();
@@ -117,12 +117,12 @@ fn an_incomplete_unit_is_out_and_named() {
     assert_eq!(values(&collected, "w", "native"), [(0, 1.0)]);
     assert_eq!(collected.incomplete, [(1, "w".into())]);
     assert!(matches!(&collected.warnings[0].kind, WarningKind::IncompleteUnits { blocks } if *blocks == [1]));
-    // Done again after a crash: the later attempt counts, and repeating what was cut off is no
-    // offence.
+    // The unit was repeated after a crash: the later attempt counts, and repeating a cut-off
+    // attempt is no fault.
     let collected = collect(&plan(), &file([unit(0, 0, "w", 1.0), cut.clone(), unit(1, 1, "w", 2.0)]));
     assert_eq!(values(&collected, "w", "native"), [(0, 1.0), (1, 2.0)]);
     assert!(collected.incomplete.is_empty() && collected.warnings.is_empty());
-    // The later attempt was cut off: the earlier one, even complete, does not come back.
+    // The later attempt was cut off: the earlier one does not come back, even if complete.
     let mut second = unit(0, 1, "w", 2.0);
     second.pop();
     let collected = collect(&plan(), &file([unit(0, 0, "w", 1.0), vec![void(0, 0, "w")], second]));
@@ -172,7 +172,7 @@ fn a_trial_without_a_metric_has_failed_for_it() {
     assert_eq!(collected.failures.len(), 3);
 }
 
-/// A rate of 0 in the middle of good ones would vanish behind the median.
+/// A rate of 0 among good ones would vanish behind the median.
 #[test]
 fn the_median_does_not_hide_a_value_that_cannot_be() {
     let plan = plan_of(vec![metric("rate", Better::Higher, true), metric("cpu", Better::Lower, false)]);
@@ -193,16 +193,16 @@ fn the_median_does_not_hide_a_value_that_cannot_be() {
 fn an_excluded_cell_is_a_failure_and_leaves_the_units_complete() {
     let without_f = |block: u32| unit(block, 0, "w", 1.0).into_iter().take(2).collect::<Vec<_>>();
     let plan = time_plan();
-    // From the pilot on.
+    // Excluded from the pilot on.
     let collected = collect(&plan, &file([vec![excluded("f", "w", 0)], without_f(0), without_f(1)]));
     assert_eq!((collected.blocks_done, collected.incomplete.len()), (2, 0));
     assert_eq!(series(&collected, "w", "f").tried, 0);
     assert!(collected.failures[0].excluded && collected.failures[0].environment == "f");
-    // From a block on: what was measured before stays.
+    // Excluded from a block on: earlier measurements stay.
     let records = file([unit(0, 0, "w", 1.0), vec![excluded("f", "w", 1)], without_f(1)]);
     let collected = collect(&plan, &records);
     assert_eq!((collected.blocks_done, series(&collected, "w", "f").tried), (2, 1));
-    // Everywhere: the workload holds nothing up.
+    // Excluded everywhere: the workload holds nothing up.
     let out = ENVIRONMENTS.map(|e| excluded(e, "v", 0)).to_vec();
     let collected = collect(&self::plan(), &file([out, unit(0, 0, "w", 1.0)]));
     assert_eq!(collected.blocks_done, 1);
@@ -238,7 +238,7 @@ fn short_iterations_are_warned_of_by_what_was_timed() {
     assert!(matches!(warnings[0].kind, WarningKind::ShortMeasurement { .. }));
 }
 
-/// What one guest does a second, for the sums of those that all do it; a workload without
+/// The rate of one guest, for the sums of guests that all run the workload; a workload without
 /// neighbours has none.
 #[test]
 fn the_rate_of_a_guest_alone_is_told_beside_the_cells() {

@@ -1,4 +1,4 @@
-//! Samples that cannot be compared, or hardly.
+//! Samples that cannot be compared, or barely.
 
 use crate::build::*;
 use weigh_stats::{Flag, Options, Pairing, Verdict, WarningKind, analyse};
@@ -48,8 +48,8 @@ fn no_spread_is_flagged() {
     }
 }
 
-/// A value that is no cost is an error of the measurement: it is counted and named, its pair is
-/// out, no verdict is given.
+/// A value that cannot be a cost is an error of the measurement: it is counted and named, its pair
+/// is left out, and there is no verdict.
 #[test]
 fn unusable_values_are_named_and_never_dropped_in_silence() {
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
@@ -64,12 +64,12 @@ fn unusable_values_are_named_and_never_dropped_in_silence() {
         let expected = WarningKind::UnusableValues { count: 1, first: bad.to_string(), block: Some(3) };
         assert!(kinds(&analysis).contains(&expected), "{:?}", analysis.warnings);
         assert!(cell.summary.unwrap().mean.is_finite());
-        // On the side of the baseline it takes the verdict too.
+        // On the side of the baseline it prevents the verdict too.
         let analysis = analysed(&[pairs(&other, &native)]);
         let cell = environment(&analysis, "e");
         assert_eq!((cell.n, cell.unusable, cell.verdict), (7, 0, None));
         assert!(has(&cell, Flag::BaselineFailed));
-        // And the result can be written as JSON and read again.
+        // The result can be written as JSON and read again.
         let text = serde_json::to_string(&analysis).unwrap();
         let back: weigh_stats::Analysis = serde_json::from_str(&text).unwrap();
         assert_eq!(back.cells.len(), 2);
@@ -85,7 +85,7 @@ fn a_baseline_that_lacks_blocks_takes_their_pairs_only() {
     assert_eq!((cell.n, cell.values.len()), (3, 4));
     assert_eq!(cell.log_ratios.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [0, 2, 3]);
     assert_eq!(kinds(&analysis), [WarningKind::BlocksWithoutPartner { blocks: 1 }]);
-    // Where a failure explains it, the failure is what is told, and the verdict is withheld.
+    // If a failure explains it, only the failure is reported, and the verdict is withheld.
     holes.series[0].failed = 1;
     let analysis = analysed(&[holes]);
     let cell = environment(&analysis, "e");
@@ -116,7 +116,7 @@ fn no_baseline_is_told_once_with_the_names_there_are() {
     let text = analysis.warnings[0].to_string();
     assert!(text.contains("`nativ`") && text.contains("`native`"), "{text}");
     assert!(analysis.cells.iter().all(|cell| cell.overhead.is_none() && cell.verdict.is_none()));
-    // In one of several comparisons it is told for that one.
+    // If only one of several comparisons lacks the baseline, the warning is about that one.
     let mut one = two.to_vec();
     one[1].series.remove(0);
     let analysis = analysed(&one);

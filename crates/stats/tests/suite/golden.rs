@@ -31,7 +31,7 @@ fn students_sleep_paired() {
     about(overhead.low.ln_1p(), 0.7001142, 1e-7);
     about(overhead.high.ln_1p(), 2.4598858, 1e-7);
     about(cell.p_diff.unwrap(), 0.002833, 1e-6);
-    // The median difference is 1.3, and of ten the second and the ninth bound it (below).
+    // The median difference is 1.3, and the second and the ninth of ten bound it (below).
     about(cell.typical.unwrap().estimate.ln_1p(), 1.3, 1e-9);
     about(cell.typical.unwrap().low.ln_1p(), 0.8, 1e-9);
     about(cell.typical.unwrap().high.ln_1p(), 2.4, 1e-9);

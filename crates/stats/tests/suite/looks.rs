@@ -1,4 +1,4 @@
-//! What looks of a group-sequential run make of cells.
+//! The effect of the looks of a group-sequential run on cells.
 
 use crate::build::*;
 use crate::records::*;
@@ -40,7 +40,7 @@ fn an_interval_is_that_of_the_look() {
     assert!(at_look.typical.is_none(), "ten values do not cover so much");
 }
 
-/// One look with all of the error is the fixed design, before any other look.
+/// Before any other look, one look with all of the error equals the fixed design.
 #[test]
 fn a_run_that_ended_by_its_budget_spends_what_is_left() {
     let looked = |k: usize| {
@@ -66,7 +66,7 @@ fn an_open_cell_holds_at_any_moment() {
     assert_eq!(environment(&open, "e").overhead, cell(&comparison, &other).overhead);
 }
 
-/// The baseline of a concluded arm is what both measured: a later failure is no reason for doubt.
+/// Later failures of the baseline do not matter, because both sides end with the conclusion.
 #[test]
 fn later_failures_of_the_baseline_do_not_touch_what_is_concluded() {
     let mut comparison = with_log_ratios(&spread(20, 0.3, 0.01));
@@ -83,7 +83,7 @@ fn later_failures_of_the_baseline_do_not_touch_what_is_concluded() {
     assert!(has(&before, Flag::BaselineFailed));
 }
 
-/// What the look at so many blocks concludes of environment `e`.
+/// The conclusion of a look at `blocks` blocks about environment `e`.
 fn at_look(blocks: usize, mean: f64, sd: f64) -> Option<ConclusionReason> {
     let comparison = with_log_ratios(&spread(blocks, mean, sd));
     let due = [Due { workload: "w", blocks: blocks as u32 }];
@@ -102,15 +102,15 @@ fn before_thirty_blocks_only_what_lies_beyond_the_margin_is_decided() {
     assert_eq!((at_look(55, 0.0, 0.1), at_look(60, 0.0, 0.1)), (None, Some(ConclusionReason::LastLook)));
 }
 
-/// An arm whose p is small enough once another is found. While that one is measured further it may
-/// still change, and is no help.
+/// The p of this arm is small enough once another is found. While that one is measured further it
+/// may still change, so it does not help.
 #[test]
 fn a_cell_that_is_measured_further_helps_nobody() {
     let of = |name: &str, mean: f64, sd: f64| {
         let logs = spread(30, mean, sd);
         series(name, in_blocks(&logs.iter().map(|d| d.exp()).collect::<Vec<_>>()))
     };
-    // The helper is clear; the other is found only if the helper counts.
+    // The helper is clearly different; the other is found only if the helper counts.
     let arms = |helper: f64| {
         let native = series("native", in_blocks(&[1.0; 30]));
         vec![comparison(vec![native, of("helper", helper, 0.05), of("weak", 0.0271, 0.05)])]
@@ -139,7 +139,7 @@ fn conclusion(environment: &str, from_block: u32) -> Record {
     })
 }
 
-/// Units without a concluded environment are complete; a new length of slices takes it back.
+/// Units without a concluded environment are complete; a new length of slices reopens it.
 #[test]
 fn units_after_a_conclusion_are_complete_without_it() {
     let plan = sequential_plan();
@@ -171,7 +171,7 @@ fn failed_unit(block: u32) -> Vec<Record> {
     [failed(At(block, 0, "w", "native"))].into_iter().chain(others).collect()
 }
 
-/// What a gate with a limit of 3 % makes of a look at so many of 30 blocks.
+/// The conclusion of a gate with a limit of 3 % at a look at `blocks` of 30 blocks.
 fn gated(blocks: usize, mean: f64, sd: f64) -> Option<ConclusionReason> {
     let comparison = with_log_ratios(&spread(blocks, mean, sd));
     let due = [Due { workload: "w", blocks: blocks as u32 }];
@@ -187,7 +187,8 @@ fn a_gate_decides_by_its_limit_in_place_of_the_margin() {
     // A difference beyond the margin of 2 % that is not shown to lie above the limit.
     assert_eq!(gated(10, 0.028, 0.001), None);
     assert_eq!((gated(10, 0.0, 0.001), gated(15, 0.0, 0.001)), (None, Some(Decided)), "below, from 15 on");
-    // At the limit the blocks that are left decide nothing; a fifth of the spread below it they may.
+    // At the limit the remaining blocks would decide nothing; below it by a fifth of the spread
+    // they may.
     let limit = 0.03_f64.ln_1p();
     assert_eq!((gated(15, limit - 0.004, 0.02), gated(15, limit, 0.02)), (None, Some(Futile)));
     assert_eq!(gated(25, limit - 0.008, 0.02), None);

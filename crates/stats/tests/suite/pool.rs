@@ -7,9 +7,9 @@ use weigh_stats::{
     join_shares, pool, work_costs,
 };
 
-/// Trials of BCG vaccine against tuberculosis: tuberculous and others with the vaccine, tuberculous
-/// and others without (Colditz et al., JAMA 271, 1994, table; the data set `dat.bcg` of R's package
-/// metafor).
+/// Trials of BCG vaccine against tuberculosis. With the vaccine: tuberculous, others; without it:
+/// tuberculous, others (Colditz et al., JAMA 271, 1994, table; the data set `dat.bcg` of R's
+/// package metafor).
 const BCG: [[f64; 4]; 13] = [
     [4.0, 119.0, 11.0, 128.0],
     [6.0, 300.0, 29.0, 274.0],
@@ -26,7 +26,7 @@ const BCG: [[f64; 4]; 13] = [
     [27.0, 16886.0, 29.0, 17825.0],
 ];
 
-/// A run of 30 blocks whose log ratios have exactly this mean, and its error exactly this size.
+/// A run of 30 blocks whose log ratios have exactly this mean and this standard error.
 fn run(mean: f64, standard_error: f64) -> Vec<Comparison> {
     blocks(30, mean, standard_error)
 }
@@ -54,10 +54,10 @@ fn cell(pooled: &Pooled) -> &PooledCell {
     &pooled.cells[0]
 }
 
-/// What metafor publishes for these trials: Q = 152.2330 and tau^2 = .3181 by the empirical Bayes
+/// metafor publishes for these trials: Q = 152.2330 and tau^2 = .3181 by the empirical Bayes
 /// estimator, which is that of Paule and Mandel (Viechtbauer, J. Stat. Softw. 36, 2010), and
-/// [.1197, 1.1115] by the Q profile. The rest was computed from the formulas in Python, by bisection
-/// and with a t distribution by continued fractions, independently of this code.
+/// [.1197, 1.1115] by the Q profile. The rest was computed from the formulas in Python, by
+/// bisection and with a t distribution by continued fractions, independently of this code.
 #[test]
 fn published_trials_give_the_published_numbers() {
     let trial = |[a, b, c, d]: &[f64; 4]| {
@@ -87,8 +87,8 @@ const BCG_MEAN: f64 = -0.7149681535;
 const BCG_INTERVAL: [f64; 2] = [-1.1090983812, -0.3208379258];
 const BCG_PREDICTION: [f64; 2] = [-2.0185580542, 0.5886217472];
 
-/// Machines that are more alike than their blocks explain: the fixed-effect mean with its own error,
-/// and the t distribution all the same.
+/// Machines that are more alike than their blocks explain have the fixed-effect mean with its own
+/// error, but still the t distribution.
 #[test]
 fn the_interval_is_never_narrower_than_without_differences() {
     let pooled = machines(&[(0.050, 0.010), (0.051, 0.010), (0.049, 0.005), (0.050, 0.020)]);
@@ -99,12 +99,12 @@ fn the_interval_is_never_narrower_than_without_differences() {
     let overhead = cell.overhead.unwrap();
     // t(.975, 3) = 3.182446.
     close((overhead.high.ln_1p() - overhead.low.ln_1p()) / 2.0, 3.182446 / total.sqrt());
-    // t(.975, 2) = 4.302653, and nothing between machines.
+    // t(.975, 2) = 4.302653, and no variance between machines.
     let prediction = cell.prediction.unwrap();
     close((prediction.high.ln_1p() - prediction.low.ln_1p()) / 2.0, 4.302653 / total.sqrt());
 }
 
-/// With errors that vanish beside the differences the interval is that of Student for the means.
+/// If errors are negligible beside the differences, the interval is that of Student for the means.
 #[test]
 fn exact_machines_give_a_t_interval_of_their_means() {
     let cell = cell(&machines(&[(0.04, 1e-7), (0.05, 2e-7), (0.06, 1e-7)])).clone();
@@ -127,7 +127,7 @@ fn without_any_spread_the_limit_is_taken() {
     assert_eq!(cell(&pooled).flags[&Flag::NoSpread], 3);
 }
 
-/// One machine says nothing of others; two leave no degrees of freedom for another.
+/// One machine says nothing about others; two leave no degrees of freedom for another.
 #[test]
 fn few_machines_say_little() {
     let one = machines(&[(0.2, 0.001)]);
@@ -199,13 +199,13 @@ fn groups_are_pooled_by_themselves_and_compared() {
     assert_eq!((pooled.cells[difference.first].group, pooled.cells[difference.other].group), (0, 1));
     close(difference.difference.estimate, 0.03_f64.exp_m1());
     assert!(difference.difference.low > 0.0, "{difference:?}");
-    // Of a single machine in a group no difference between kinds follows.
+    // A single machine in a group is not enough for a difference between groups.
     let three = pool(&runs[..3]);
     assert_eq!((three.differences.len(), three.cells[1].verdict), (0, None));
 }
 
-/// A failure that may hide the slowest machine takes the verdict; one within the worst case of its
-/// machine does not.
+/// A failure that may hide the slowest machine prevents the verdict; one within the worst case of
+/// its machine does not.
 #[test]
 fn failures_count_at_their_worst() {
     let with_failures = |failed: u32| {
@@ -224,7 +224,7 @@ fn failures_count_at_their_worst() {
     assert_eq!(with_failures(10).verdict, None);
 }
 
-/// A machine without a value is named. Where it cannot have one, the others keep the verdict.
+/// A machine without a value is named. If it cannot have one, the others keep the verdict.
 #[test]
 fn machines_without_a_value_are_named() {
     let absent = Options {
@@ -254,14 +254,14 @@ fn machines_without_a_value_are_named() {
     assert_eq!(failing.verdict, None, "it may be the slowest");
 }
 
-/// Shares of so many blocks with means and errors of their own, on machines of these names.
+/// Shares as (machine, blocks, mean, error).
 fn shares(parts: &[(&str, usize, f64, f64)]) -> Pooled {
     let run = |(machine, k, mean, error): &(&str, usize, f64, f64)| of(machine, &blocks(*k, *mean, *error));
     join_shares(&parts.iter().map(run).collect::<Vec<_>>())
 }
 
-/// By hand: the mean is (10 * .02 + 20 * .05 + 10 * .03) / 40, e^2 = (.25 * .01)^2 + (.5 * .02)^2 + (.25 *
-/// .01)^2 = 1.125e-4, and df = e^4 / ((6.25e-6)^2 / 9 * 2 + (1e-4)^2 / 19) = 23.64.
+/// Computed by hand: the mean is (10 * .02 + 20 * .05 + 10 * .03) / 40, e^2 = (.25 * .01)^2 + (.5 *
+/// .02)^2 + (.25 * .01)^2 = 1.125e-4, and df = e^4 / ((6.25e-6)^2 / 9 * 2 + (1e-4)^2 / 19) = 23.64.
 #[test]
 fn shares_are_strata() {
     let pooled = shares(&[("a", 10, 0.02, 0.01), ("b", 20, 0.05, 0.02), ("c", 10, 0.03, 0.01)]);
@@ -280,7 +280,7 @@ fn shares_are_strata() {
     assert_eq!(weights, [0.25, 0.5, 0.25]);
 }
 
-/// A machine that measured two shares counts with the blocks of both, and not as two of its kind.
+/// A machine that measured two shares counts with the blocks of both, and as one machine.
 #[test]
 fn a_machine_may_have_several_shares() {
     let apart = shares(&[("a", 10, 0.02, 0.01), ("b", 10, 0.05, 0.02), ("c", 10, 0.03, 0.01)]);
@@ -295,8 +295,8 @@ fn a_machine_may_have_several_shares() {
     assert!(together.verdict.is_some());
 }
 
-/// What machines differ in widens the interval of an average over machines like these, and not that of
-/// these alone; what a single one measured has a verdict, too.
+/// Differences between machines widen the interval of an average over machines like these, but not
+/// over these alone. A single share has a verdict, too.
 #[test]
 fn shares_say_nothing_of_other_machines() {
     let parts = [("a", 30, 0.02, 0.001), ("b", 30, 0.06, 0.001)];
@@ -313,8 +313,8 @@ fn shares_say_nothing_of_other_machines() {
     assert_eq!(cell(&open).machines_to_decide, None);
 }
 
-/// By hand: on kind x the baseline takes 1 s and 2 s at 0.36 an hour, .0001 a second, so that 1 buys
-/// 10,000 / sqrt(2) iterations; on kind y it takes half as long at twice the price, which is the same.
+/// By hand: on kind x the baseline takes 1 s and 2 s at 0.36 an hour, .0001 a second, so that 1
+/// buys 10,000 / sqrt(2) iterations; on kind y it takes half as long at twice the price: the same.
 #[test]
 fn work_costs_what_its_time_costs() {
     let options = Options::new("native");

@@ -1,7 +1,7 @@
-//! What the method forbids (its section 7), as far as it is for the statistics to keep.
+//! The prohibitions of the method specification, as far as the statistics can break them.
 //!
-//! Not theirs: closed-loop tails as service latency (7), a saturated loader and host-cached storage
-//! (13), emulation under the name of acceleration (17).
+//! Outside the statistics: the tail of a closed loop as the latency of a service (7), a saturated
+//! load generator or a disk that the host caches (13), emulation under the name of KVM (17).
 
 use crate::build::*;
 use crate::records::*;
@@ -13,7 +13,7 @@ use weigh_stats::{
 /// 1. "No overhead" from a difference that is not significant.
 #[test]
 fn what_is_not_significant_is_not_nothing() {
-    // Few blocks, wide spread, an average of exactly nothing: p is 1 and nothing is shown.
+    // Few blocks, wide spread, an average of exactly 0: p is 1 and nothing is shown.
     for k in [2, 6, 29, 30, 60] {
         let cell = cell_of(with_log_ratios(&spread(k, 0.0, 0.2)));
         assert!(cell.p_diff.unwrap() > 0.99);
@@ -30,7 +30,7 @@ fn what_is_not_significant_is_not_nothing() {
     assert_eq!(cell_of(narrow).verdict, Some(Verdict::Equivalent), "without the label it is one");
 }
 
-/// 2. Iterations as samples: a hundred in every block tell as much as one of each.
+/// 2. Iterations as samples: a hundred in every block count as much as one in each.
 #[test]
 fn iterations_are_no_samples() {
     let blocks = spread(8, 2.0, 0.1);
@@ -49,7 +49,7 @@ fn iterations_are_no_samples() {
     assert_eq!(found.overhead, expected.overhead);
     assert_eq!(kinds(&analysis), [WarningKind::SeveralValuesPerBlock { blocks: 8 }]);
 
-    // Of a run likewise: 3 blocks of 30 iterations are 3 numbers.
+    // The same holds for a run: 3 blocks of 30 iterations are 3 numbers.
     let plan = time_plan();
     let times: Vec<f64> = spread(30, 1.0, 0.01);
     let block = |b: u32| ENVIRONMENTS.map(|e| measured(At(b, 0, "w", e), &times)).to_vec();
@@ -57,8 +57,8 @@ fn iterations_are_no_samples() {
     assert_eq!(collected.comparisons[0].series[1].observations.len(), 3);
 }
 
-/// 3. Environments in sequence: what shares no block is never passed off as paired. (How wrong a
-///    sequence is, and that blocks are not, is simulated in `simulation::drift`.)
+/// 3. Environments in sequence: samples without common blocks are never labelled as paired.
+///    (`simulation::drift` shows how wrong a sequence is, and that blocks are not.)
 #[test]
 fn what_was_measured_in_sequence_is_labelled() {
     let (a, b) = (spread(20, 1.0, 0.01), spread(20, 1.1, 0.01));
@@ -70,7 +70,7 @@ fn what_was_measured_in_sequence_is_labelled() {
     for cell in &two.cells {
         assert!(has(cell, Flag::Sequential) && cell.pairing == Pairing::Sequential);
     }
-    // Blocks that do not meet are compared with nothing.
+    // Blocks without a partner are compared with nothing.
     let mut apart = pairs(&a, &b);
     for observation in &mut apart.series[1].observations {
         observation.block = observation.block.map(|block| block + 100);
@@ -79,7 +79,7 @@ fn what_was_measured_in_sequence_is_labelled() {
     assert_eq!((cell.n, cell.overhead), (0, None));
 }
 
-/// 4. Stopping on significance: the same widths stop, whatever the effect.
+/// 4. Stopping on significance: the same width stops the run, whatever the effect.
 #[test]
 fn the_effect_has_no_say_in_when_to_stop() {
     for (sd, stops) in [(0.01, true), (0.2, false)] {
@@ -118,7 +118,7 @@ fn outliers_are_flagged_and_stay() {
     close(cell.overhead.unwrap().estimate, mean.exp_m1());
 }
 
-/// 5. Dropping one arm of a unit: a void unit is out in every environment, or in none.
+/// 5. Dropping one environment of a unit: a void unit is left out in every environment.
 #[test]
 fn no_arm_of_a_unit_counts_alone() {
     let plan = time_plan();
@@ -132,8 +132,8 @@ fn no_arm_of_a_unit_counts_alone() {
     }
 }
 
-/// 6. Averaging percentiles: the number of a block is the median iteration's, and of an even number
-///    it lies between the two in the middle, whatever the others are.
+/// 6. Averaging percentiles: the value of a block is that of the median iteration; for an even
+///    number it lies between the two in the middle, whatever the others are.
 #[test]
 fn percentiles_are_not_averaged() {
     let plan = plan_of(vec![metric("latency_p99", Better::Lower, true)]);
@@ -150,9 +150,8 @@ fn percentiles_are_not_averaged() {
     }
 }
 
-/// 6. Averaging percentiles: of several histograms the samples are put together. Half of the
-///    iterations being slow is not a p99 that is half as slow, neither by their mean nor by
-///    choosing one of them.
+/// 6. Averaging percentiles: the samples of several histograms are merged. The p99 is that of all
+///    samples, not a mean of the iterations' p99 or a choice among them.
 #[test]
 fn percentiles_are_of_all_samples_together() {
     let plan = quantile_plan(0.99);
@@ -163,8 +162,8 @@ fn percentiles_are_of_all_samples_together() {
     assert!((value - 1e-3).abs() < 2e-6, "{value}");
 }
 
-/// 8. A ratio without absolute values, n and interval: where there is an effect, all of it is
-///    there.
+/// 8. A ratio without absolute values, the number of blocks and an interval: a cell with an effect
+///    has all of these.
 #[test]
 fn no_effect_stands_alone() {
     for k in [2, 6, 30] {
@@ -179,14 +178,14 @@ fn no_effect_stands_alone() {
         assert!(overhead.low < overhead.estimate && overhead.estimate < overhead.high);
         assert!(cell.smallest_detectable.is_some() && cell.unseen_mode_bound.is_some());
     }
-    // One pair has no interval, so it has no effect and no verdict but that nothing is decided.
+    // One pair has no interval, so there is no effect, and the verdict is that nothing is decided.
     let cell = cell_of(pairs(&[1.0], &[2.0]));
     assert_eq!((cell.overhead, cell.typical, cell.verdict), (None, None, Some(Verdict::Inconclusive)));
     let cell = cell_of(comparison(vec![series("native", in_blocks(&[1.0, 1.1])), series("e", vec![])]));
     assert_eq!((cell.overhead, cell.summary, cell.verdict), (None, None, None));
 }
 
-/// 9. Arithmetic means of ratios: twice and half the cost cancel, and do not make 25 %.
+/// 9. Arithmetic means of ratios: twice the cost and half the cost cancel, and do not make 25 %.
 #[test]
 fn ratios_are_averaged_geometrically() {
     let cell = cell_of(pairs(&[1.0, 1.0, 1.0, 1.0], &[2.0, 0.5, 2.0, 0.5]));
@@ -196,7 +195,7 @@ fn ratios_are_averaged_geometrically() {
     assert!(cell_of(loose_values).overhead.unwrap().estimate.abs() < 1e-12);
 }
 
-/// Blocks of the workload `w` with the metric `rate`, each trial charged as `charge` says.
+/// Blocks of the workload `w` with the metric `rate`; `charge` gives each environment's charge.
 fn charged(charge: impl Fn(&str) -> Charge) -> (Plan, Vec<Record>) {
     let plan = plan_of(vec![metric("rate", Better::Higher, true)]);
     let records = file((0..8u32).map(|block| {
@@ -234,7 +233,7 @@ fn service_demand_stands_beside_throughput_with_every_helper() {
     assert_eq!(parts["helper"], 60_000_000.0);
 }
 
-/// 12. Unproven guest clocks: what a tool timed by one gets no verdict, however clear the
+/// 12. Unproven guest clocks: a metric that a tool timed by one gets no verdict, however clear the
 ///     difference.
 #[test]
 fn an_unproven_clock_gives_no_verdict() {
@@ -259,8 +258,8 @@ fn an_unproven_clock_gives_no_verdict() {
     assert_eq!(verdicts(&plan, ClockState::Bracket), [None, equivalent]);
 }
 
-/// 14. Unequal configurations unsaid: an allowed difference is at every ratio of the environment,
-///     and in a warning.
+/// 14. Unequal configurations that are not mentioned: an allowed difference is flagged at every
+///     ratio of the environment, and in a warning.
 #[test]
 fn an_allowed_difference_is_said() {
     let plan = Plan { allow_unequal: vec!["libc".into()], ..plan() };
@@ -280,8 +279,8 @@ fn an_allowed_difference_is_said() {
     assert!(collected.warnings.iter().any(|warning| matches!(warning.kind, WarningKind::Unequal { .. })));
 }
 
-/// 15. Hidden failures, voids, flags: each is counted where it happened, and no verdict rests on
-///     what is left.
+/// 15. Hidden failures, void units or flags: each is counted where it happened, and there is no
+///     verdict from the rest.
 #[test]
 fn failures_and_voids_stay_in_sight() {
     let plan = time_plan();
@@ -297,7 +296,7 @@ fn failures_and_voids_stay_in_sight() {
     let e = environment(&analysis, "e");
     assert_eq!((e.failed, e.tried, e.n, e.verdict), (1, 8, 7, None));
     assert!(has(&e, Flag::Failed));
-    // A failed baseline takes the verdict of what is compared with it.
+    // A failed baseline prevents the verdict of what is compared with it.
     let mut native = pairs(&[1.0, 1.1, 1.2], &[1.0, 1.1, 1.2]);
     native.series[0].failed = 1;
     let cell = cell_of(native);
@@ -316,7 +315,7 @@ fn there_is_no_composite_score() {
     assert_eq!(names, ["baseline", "margin", "exploratory", "cells", "comparisons", "warnings"]);
     let own: Vec<&str> = analysis.cells.iter().map(|c| c.workload.as_str()).collect();
     assert_eq!(own, ["a", "a", "b", "b", "c", "c"], "a cell belongs to one workload");
-    // No cell's interval has anything of the others in it.
+    // The interval of a cell does not depend on the other workloads.
     let alone = environment(&analysed(&workloads[..1]), "e");
     assert_eq!(analysis.cells[1].overhead, alone.overhead);
 }

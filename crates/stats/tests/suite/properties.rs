@@ -26,8 +26,8 @@ fn near_intervals(a: Option<Interval>, b: Option<Interval>) -> bool {
     }
 }
 
-/// Whether the ratios of one interval are those of the other turned round. The larger of two is
-/// turned: close to -1 an effect has no digits left to get a large one from.
+/// Whether the ratios of one interval are the inverses of the other's. The larger of two is
+/// inverted: an effect close to -1 has too few digits to recover a large one from.
 fn are_reciprocal(a: Option<Interval>, b: Option<Interval>) -> bool {
     let turned = |x: f64| 1.0 / (1.0 + x) - 1.0;
     let reciprocal = |x: f64, y: f64| near(turned(x.max(y)), x.min(y));
@@ -58,14 +58,14 @@ proptest! {
         let (native, e) = split(&values);
         let whole = pairs(&native, &e);
         let expected = cell_of(whole.clone());
-        // The lines of one series in another order: nothing at all changes.
+        // Observations of one series in another order change nothing.
         let mut shuffled = whole.clone();
         shuffled.series[1].observations = order.iter().map(|&i| whole.series[1].observations[i]).collect();
         let found = cell_of(shuffled);
         prop_assert_eq!(&found.log_ratios, &expected.log_ratios);
         prop_assert_eq!(found.overhead, expected.overhead);
-        // The blocks numbered in another way on both sides: all that follows from their order is
-        // whether neighbours are alike.
+        // Blocks with other numbers on both sides: only the correlation of neighbours depends on
+        // their order.
         let mut renumbered = whole;
         for series in &mut renumbered.series {
             for observation in &mut series.observations {
@@ -105,8 +105,8 @@ proptest! {
         prop_assert!(same_conclusion(&cell_of(pairs(&native, &e)), &cell_of(rates)));
     }
 
-    /// Several iterations of a block too: the median iteration of a rate is the median iteration of
-    /// its duration.
+    /// The same for several iterations of a block: the median iteration of a rate is the median
+    /// iteration of its duration.
     #[test]
     fn rates_and_durations_of_several_iterations_agree(
         blocks in proptest::collection::vec(proptest::collection::vec(1e-3..1e3f64, 1..6), 2..8),
@@ -142,7 +142,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes in, the analysis holds no number that is none, and the words fit the numbers.
+    /// Whatever the input, the analysis holds no NaN or infinity, and its words fit its numbers.
     #[test]
     fn anything_can_be_analysed(
         native in proptest::collection::vec((proptest::option::of(0..9u32), any::<f64>()), 0..12),

@@ -1,4 +1,4 @@
-//! One quantile per block, of the histograms of all its iterations together.
+//! One quantile per block, from the merged histograms of all its iterations.
 
 use crate::build::has;
 use crate::records::*;
@@ -30,8 +30,8 @@ fn a_block_gives_the_quantile_of_all_its_samples() {
     assert!(collected.failures.is_empty() && collected.warnings.is_empty());
 }
 
-/// 367 samples say nothing of p99, in however many iterations; and a block with enough does not
-/// stay alone.
+/// 367 samples give no p99, in however many iterations; and the other blocks of the cell lose their
+/// values too.
 #[test]
 fn a_quantile_of_too_few_samples_is_refused() {
     for (quantile, fewest) in [(0.99, 368), (0.999, 3688), (0.5, 6)] {

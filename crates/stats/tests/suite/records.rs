@@ -15,7 +15,7 @@ use weigh_stats::{Analysis, Cell, Collected, Options, WarningKind, analyse, coll
 /// The environments of a plan.
 pub const ENVIRONMENTS: [&str; 3] = ["native", "e", "f"];
 
-/// A workload with the metrics given, named by its id.
+/// A workload with the given metrics, named by its id.
 pub fn workload(id: &str, metrics: Vec<MetricSpec>) -> WorkloadPlan {
     let source = |spec| MetricSource { spec, from: Extraction::Duration, factor: 1.0 };
     let metrics = metrics.into_iter().map(source).collect();
@@ -36,7 +36,7 @@ pub fn plan() -> Plan {
     Plan::of("test", environments.into(), workloads, Effort::Fixed { blocks: 3 })
 }
 
-/// The plan with the workload `w` alone, with the metrics given.
+/// The plan with the workload `w` alone, with the given metrics.
 pub fn plan_of(metrics: Vec<MetricSpec>) -> Plan {
     Plan { workloads: vec![workload("w", metrics)], ..plan() }
 }
@@ -51,7 +51,7 @@ pub fn analysed_run(plan: &Plan, collected: &Collected) -> Analysis {
     analyse(&collected.comparisons, &Options::for_run(plan, collected))
 }
 
-/// What the records of a run come to, and their analysis.
+/// The collected records of a run, and their analysis.
 pub fn concluded(plan: &Plan, records: &[Record]) -> (Collected, Analysis) {
     let collected = collect(plan, records);
     let analysis = analysed_run(plan, &collected);
@@ -69,11 +69,11 @@ pub fn kinds_of(collected: &Collected) -> Vec<WarningKind> {
     collected.warnings.iter().map(|warning| warning.kind.clone()).collect()
 }
 
-/// Which trial of a run.
+/// The block, attempt, workload and environment of a trial.
 #[derive(Clone, Copy)]
 pub struct At(pub u32, pub u32, pub &'static str, pub &'static str);
 
-/// An iteration that took a second and gave the values.
+/// An iteration that took a second and gave these values.
 pub fn iteration(values: &[(&str, f64)]) -> Iteration {
     Iteration {
         host_ended_ns: 1_000_000_000,
@@ -83,7 +83,7 @@ pub fn iteration(values: &[(&str, f64)]) -> Iteration {
     }
 }
 
-/// A latency histogram as kernels print it: how many samples of how many nanoseconds.
+/// A latency histogram as kernels print it, from numbers of samples with their nanoseconds.
 pub fn histogram(samples: &[(u64, u64)]) -> String {
     let mut histogram = Histogram::<u64>::new(3).expect("three digits are allowed");
     for (count, ns) in samples {
@@ -133,13 +133,13 @@ pub fn trial_of(at: At, iterations: Vec<Iteration>) -> Record {
     trial(at, Outcome::Measured { iterations })
 }
 
-/// A trial that was observed, with a checked clock.
+/// A trial with these observations and this check of its clock.
 pub fn seen(record: Record, observed: Option<Observed>, clock: Option<ClockCheck>) -> Record {
     let Record::Trial(trial) = record else { panic!("only trials are observed") };
     Record::Trial(Trial { observed: observed.map(Box::new), clock, ..trial })
 }
 
-/// The clock of a second that is off by half a per mille, and too uncertain where it is not proven.
+/// A check of a clock over one second: 500 ppm off, and too uncertain if the state is unproven.
 pub fn clock(state: ClockState) -> ClockCheck {
     ClockCheck {
         state,
@@ -152,7 +152,7 @@ pub fn clock(state: ClockState) -> ClockCheck {
     }
 }
 
-/// What an instance looks like from inside, and the keys in which it is meant to differ.
+/// The facts of an instance, and the keys in which it is intended to differ.
 pub fn facts(environment: &str, facts: &[(&str, &str)], intended: &[&str]) -> Record {
     Record::Facts(InstanceFacts {
         environment: environment.into(),

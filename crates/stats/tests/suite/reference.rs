@@ -1,14 +1,13 @@
-//! STREAM rates that others measured: ten runs of each of Linux, Docker and KVM in IBM's report
-//! RC25482 (2014). The logs lie in the directory that `WEIGH_REFERENCE` names and are no part of
-//! this project.
+//! Published STREAM rates: ten runs of each of Linux, Docker and KVM in IBM's report RC25482
+//! (2014). The logs are in the directory that `WEIGH_REFERENCE` names, and not part of this
+//! project.
 
 use crate::build::*;
 use std::path::PathBuf;
 use weigh_model::{Better, Comparison};
 use weigh_stats::{Pairing, Verdict};
 
-/// The directory with the logs; without it the test is skipped, or fails where the data are
-/// required.
+/// The directory with the logs. Without it the test is skipped, or fails if the data are required.
 #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
 fn logs(test: &str) -> Option<PathBuf> {
     let directory = std::env::var_os("WEIGH_REFERENCE").map(|d| PathBuf::from(d).join("felter-2014/stream"));
@@ -74,7 +73,7 @@ fn the_ratios_of_the_published_logs() {
     for (name, ratio, low, high) in [("vm", 0.9873, 0.9837, 0.9909), ("docker", 1.0006, 0.9925, 1.0088)] {
         let cell = environment(&analysis, name);
         assert_eq!((cell.n, cell.pairing), (10, Pairing::Unpaired));
-        // The overhead is one of cost; the published ratio is one of rates.
+        // The overhead is a ratio of costs; the published ratio is one of rates.
         let cost = cell.overhead.unwrap();
         let found = [1.0 / (1.0 + cost.estimate), 1.0 / (1.0 + cost.high), 1.0 / (1.0 + cost.low)];
         for (found, expected) in found.into_iter().zip([ratio, low, high]) {
@@ -82,6 +81,6 @@ fn the_ratios_of_the_published_logs() {
         }
     }
     assert_eq!(environment(&analysis, "vm").verdict, Some(Verdict::Slower));
-    // Ten runs show no difference for Docker, and ten runs are too few to say that there is none.
+    // Ten runs show no difference for Docker, and are too few to show equivalence.
     assert_eq!(environment(&analysis, "docker").verdict, Some(Verdict::Inconclusive));
 }

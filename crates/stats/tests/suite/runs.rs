@@ -8,7 +8,7 @@ use weigh_stats::{
 
 const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
 const OTHER: [f64; 8] = [10.4, 10.5, 10.2, 10.6, 10.5, 10.3, 10.3, 10.7];
-/// The second run: another host speed, other ratios.
+/// Ratios of the second run; its host has another speed.
 const RATIOS_AFTER: [f64; 6] = [1.010, 1.022, 1.015, 1.009, 1.018, 1.02];
 
 fn after(host: f64) -> Comparison {
@@ -50,7 +50,7 @@ fn what_the_host_did_to_both_cancels() {
     close(one.low, other.low);
 }
 
-/// The baseline has no ratio of its own: its raw change is shown, labelled, outside of the family
+/// The baseline has no ratio of its own: its raw change is shown with a label, outside the family
 /// and without a verdict.
 #[test]
 fn the_baseline_shows_its_raw_change_without_a_verdict() {
@@ -63,7 +63,7 @@ fn the_baseline_shows_its_raw_change_without_a_verdict() {
     assert_eq!((after.overhead, after.each.len()), (None, 0));
 }
 
-/// Several runs on each side, each with so many blocks about the log ratio given.
+/// Several runs on each side, each with `blocks` blocks about the given log ratio.
 fn several(before: &[f64], after: &[f64], blocks: usize, options: &Options) -> Analysis {
     let run = |log: &f64| vec![with_log_ratios(&spread(blocks, *log, 0.005))];
     let runs = [before, after].map(|side| side.iter().map(run).collect::<Vec<_>>());
@@ -72,8 +72,8 @@ fn several(before: &[f64], after: &[f64], blocks: usize, options: &Options) -> A
     compare_runs(&before, &after)
 }
 
-/// Whatever the blocks say: `scipy.stats.ttest_ind([.02, .03, .028], [.05, .058, .049],
-/// equal_var=False)` of scipy 1.17.1, by the means of the runs.
+/// The blocks do not matter: the figures are those of `scipy.stats.ttest_ind([.02, .03, .028],
+/// [.05, .058, .049], equal_var=False)`, scipy 1.17.1, on the means of the runs.
 #[test]
 fn of_several_runs_the_run_is_the_unit() {
     for blocks in [10, 60] {
@@ -92,7 +92,7 @@ fn of_several_runs_the_run_is_the_unit() {
     }
 }
 
-/// Two runs on one side and one on the other say no more than two runs do.
+/// Two runs on one side and one on the other show no more than one run on each side.
 #[test]
 fn one_run_on_either_side_gives_no_verdict() {
     let options = Options::new("native");
@@ -132,8 +132,8 @@ fn equivalence_needs_thirty_blocks_of_each_run_and_no_quick_one() {
     assert_eq!(verdict(30, &quick), Some(Verdict::Inconclusive));
 }
 
-/// The number that would decide is one of runs: t(.975) + t(.975) times s sqrt(2 / K) within the
-/// margin of 2 %.
+/// The number that would decide counts runs: (t(.975) + t(.975)) s sqrt(2 / K) within the margin of
+/// 2 %.
 #[test]
 fn an_open_verdict_says_how_many_runs_would_decide() {
     let analysis = several(&[0.05, 0.07, 0.06], &[0.05, 0.07, 0.06], 30, &Options::new("native"));
@@ -183,9 +183,9 @@ fn different_baselines_are_named() {
     );
 }
 
-/// Samples of which the records say that each side is one run: what is inside of two runs tells that
-/// these differ, and no more. `scipy.stats.ttest_ind(log(new), log(old), equal_var=False)` and its
-/// interval, scipy 1.17.1.
+/// The records say that each side is one run: the values show that these two runs differ, and no
+/// more. `scipy.stats.ttest_ind(log(new), log(old), equal_var=False)` and its interval, scipy
+/// 1.17.1.
 #[test]
 fn loose_samples_of_one_run_each_differ_at_most() {
     let old = [0.2011, 0.2043, 0.1987, 0.2020, 0.2034, 0.1999, 0.2051, 0.2008];
@@ -212,6 +212,6 @@ fn loose_samples_of_one_run_each_differ_at_most() {
     assert_eq!(cell.verdict, Some(Verdict::RunsDiffer));
     assert_eq!(environment(&analysis, "old").verdict, Some(Verdict::Baseline));
     assert_eq!(weigh_stats::gate(&analysis, 0.01, false)[0].1, GateOutcome::NotJudged);
-    // Nothing is said where nothing differs.
+    // Without a difference there is no verdict.
     assert_eq!(environment(&analyse(&[of(&old)], &options), "new").verdict, None);
 }

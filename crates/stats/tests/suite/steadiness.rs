@@ -1,4 +1,4 @@
-//! Iterations without a steady state are said to be that, and no number changes.
+//! Iterations without a steady state are flagged, and no number changes.
 
 use crate::build::metric;
 use crate::records::*;
@@ -11,8 +11,7 @@ fn plan() -> Plan {
     plan_of(vec![metric("time", Better::Lower, true), metric("rate", Better::Higher, false)])
 }
 
-/// Trials of 60 iterations, the time of the environment `e` being `level` of the iteration's
-/// number.
+/// Trials of 60 iterations. In environment `e`, the time of iteration i is `level(i)`.
 fn run(level: impl Fn(usize) -> f64) -> (Collected, Analysis) {
     let records = file((0..BLOCKS).map(|block| {
         let trial = |environment: &'static str| {
@@ -41,7 +40,7 @@ fn what_never_settles_is_flagged_and_nothing_else_changes() {
         .map(|cell| (cell.metric.name.as_str(), cell.environment.as_str()))
         .collect();
     assert_eq!(flagged, [("time", "e")]);
-    // The median iteration, as ever: it is one of the first fifty.
+    // The median iteration is unaffected: it is one of the first fifty.
     let e = &analysis.cells[1];
     assert!((e.summary.unwrap().median - 1.0).abs() < 2e-3 && e.n == BLOCKS && e.verdict.is_some());
 }

@@ -1,4 +1,4 @@
-//! What was kept is believed exactly as long as it is what would be made now.
+//! A cached value is used exactly as long as it is the value that would be derived now.
 
 use super::*;
 use crate::fixtures::{host, plan, void};
@@ -9,14 +9,14 @@ use weigh_model::Record;
 
 const READER: &str = "00ff";
 
-/// A void unit that takes so many bytes, so that few lines make a long file.
+/// A void unit whose record is long, so that few lines make a long file.
 fn heavy(block: u32, bytes: usize) -> Record {
     let Record::Void(mut unit) = void(block) else { unreachable!() };
     unit.detail = Some("x".repeat(bytes));
     Record::Void(unit)
 }
 
-/// A run with a little more than is worth keeping for.
+/// A run with slightly more samples than are worth a cache.
 fn long(parent: &Path) -> RunDirectory {
     let mut run = RunDirectory::create(parent, &plan("long"), &host(), "2026-11-21T05:00:00Z").unwrap();
     for block in 0..9 {
@@ -25,14 +25,14 @@ fn long(parent: &Path) -> RunDirectory {
     run
 }
 
-/// What is made here: the number of records and a value that few digits hold.
+/// The derived value: the number of records, and a number whose binary fraction needs many digits.
 type Value = (usize, f64);
 
 fn make(records: Vec<Record>) -> Value {
     (records.len(), 0.1 + 0.2)
 }
 
-/// What was made, and whether it was made now.
+/// The derived value, and whether it was derived now.
 fn made_by(run: &RunDirectory, reader: &str) -> (Derived<Value>, bool) {
     let mut now = false;
     let made = run.derived(reader, |records| {
@@ -48,7 +48,7 @@ fn is_made_now(path: &Path) -> bool {
     now
 }
 
-/// A finished run that was kept.
+/// A finished run that has a cache.
 fn cached_run(parent: &Path) -> PathBuf {
     let run = long(parent);
     assert!(made_by(&run, READER).1);
@@ -68,7 +68,7 @@ fn what_is_kept_is_believed_and_need_not_be_made() {
     let parent = tempfile::tempdir().unwrap();
     let path = cached_run(parent.path());
     assert!(!is_made_now(&path));
-    // By one that writes, too, who does not write it again.
+    // A writer uses the cache too, and does not write it again.
     let before = fs::metadata(path.join(FILE)).unwrap().modified().unwrap();
     let (made, now) = made_by(&RunDirectory::open_for_append(&path).unwrap(), READER);
     assert_eq!((made.value, now, made.recovered), ((9, 0.1 + 0.2), false, None));
@@ -117,7 +117,7 @@ fn other_samples_another_plan_and_another_reader_are_not_believed() {
     run.append(&void(9)).unwrap();
     let (made, now) = made_by(&run, READER);
     assert_eq!((made.value.0, now), (10, true));
-    // Now those are kept.
+    // The cache now holds the new samples.
     let (made, now) = made_by(&RunDirectory::open(&path).unwrap(), READER);
     assert_eq!((made.value.0, now), (10, false));
 }
@@ -131,8 +131,8 @@ fn a_line_that_was_cut_is_told_and_nothing_of_it_kept() {
     fs::write(&samples, [&whole[..], b"{\"record\":\"vo"].concat()).unwrap();
     let (made, now) = made_by(&RunDirectory::open(&path).unwrap(), READER);
     assert!(now && made.recovered.is_some_and(|told| told.contains("cut short")));
-    // Set aside, the samples are again those that it was made from; that a line was cut is still
-    // told, this once.
+    // Once the cut line is set aside, the samples are again those of the cache. The cut line is
+    // still reported, this once.
     let (made, now) = made_by(&RunDirectory::open_for_append(&path).unwrap(), READER);
     assert!(!now && made.recovered.is_some_and(|told| told.contains("cut short")));
     let (made, now) = made_by(&RunDirectory::open(&path).unwrap(), READER);
@@ -195,7 +195,7 @@ fn what_is_no_file_or_longer_than_the_samples_is_not_opened() {
 fn that_it_cannot_be_kept_is_no_error() {
     let parent = tempfile::tempdir().unwrap();
     let run = long(parent.path());
-    // Nothing can take the name of a directory.
+    // A file cannot be renamed over a directory.
     fs::create_dir(run.path().join(FILE)).unwrap();
     let before = names(run.path());
     assert_eq!(made_by(&run, READER).0.value, (9, 0.1 + 0.2));

@@ -1,4 +1,4 @@
-//! Whether a directory is one of a run, or may become one.
+//! Checks whether a directory is a run directory, or may become one.
 
 use super::{HOST, PLAN, SAMPLES};
 use crate::StoreError;
@@ -7,12 +7,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Whether a path is an empty directory, and no link to one, of this user's or of the owner of the
-/// directory that it is in.
+/// Whether a path is an empty directory, not a link to one, that belongs to this user or to the
+/// owner of its parent directory.
 pub(super) fn is_empty_and_own(path: &Path) -> bool {
     let is_own = || {
         let (found, parent) = (path.symlink_metadata().ok()?, parent_of(path).metadata().ok()?);
-        // It belongs to the user whose rights this process has (proc_pid(5)).
+        // /proc/self belongs to the user whose rights this process has (proc_pid(5)).
         let own = Path::new("/proc/self").metadata().ok()?.uid();
         Some(found.is_dir() && [own, parent.uid()].contains(&found.uid()))
     };
@@ -27,7 +27,7 @@ pub(super) fn is_empty_but_for(path: &Path, name: Option<&str>) -> bool {
 }
 
 pub(super) fn require_run_directory(path: &Path) -> Result<(), StoreError> {
-    // What may not be looked at is not missing.
+    // A path that may not be read is not missing.
     let look = |path: &Path| match path.metadata() {
         Ok(found) => Ok(Some(found)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),

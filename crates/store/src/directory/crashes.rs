@@ -1,5 +1,5 @@
-//! What a loss of power, or a killed process, leaves of runs: one test for each fault of a kind
-//! that the simulation of whole machines looks for.
+//! What a loss of power or a killed process leaves of runs. There is one test for each kind of
+//! fault that the simulation of whole machines looks for.
 
 use super::*;
 use crate::fixtures::{host, measured, plan};
@@ -8,7 +8,7 @@ use weigh_disk::simulation::{Faults, Machine};
 
 const STARTED: &str = "2026-11-21T05:00:00Z";
 
-/// A machine with an empty disk, and the place of its runs.
+/// Returns a machine with an empty disk, and the directory of its runs.
 fn machine(seed: u64) -> (tempfile::TempDir, Machine, PathBuf) {
     let disk = tempfile::tempdir().unwrap();
     let root = disk.path().canonicalize().unwrap();
@@ -37,7 +37,7 @@ fn directories_that_a_killed_run_made_are_synced_by_the_next() {
 }
 
 /// A record whose process was killed before the sync is read, and counted, when the run goes on. So
-/// is one whose sync failed and that could not be taken back.
+/// is a record whose sync failed and that could not be taken back.
 #[test]
 fn what_is_read_to_go_on_is_on_disk() {
     assert!(read_to_go_on(0, false));
@@ -57,7 +57,7 @@ fn read_to_go_on(seed: u64, fails: bool) -> bool {
             machine.set_faults(Faults { sync: 1, ..Faults::default() });
             writer.samples.sync_data().unwrap_err();
             machine.set_faults(Faults::default());
-            // It succeeds, and writes nothing.
+            // This sync succeeds, and writes nothing.
             writer.samples.sync_data().unwrap();
         }
     });
@@ -87,7 +87,7 @@ fn a_last_line_that_lost_its_beginning_is_set_aside() {
     assert!(read.recovered.unwrap().contains("cut short by a crash"));
     run.append(&measured(1, 2.5)).unwrap();
     assert_eq!(run.records().unwrap().records, [measured(0, 1.5), measured(1, 2.5)]);
-    // In the middle it is damage.
+    // A torn line in the middle of the file is damage.
     drop(run);
     std::fs::write(
         path.join(SAMPLES),
@@ -97,7 +97,7 @@ fn a_last_line_that_lost_its_beginning_is_set_aside() {
     assert!(matches!(RunDirectory::open_for_append(&path), Err(StoreError::Damaged { line: 3, .. })));
 }
 
-/// Without the lock first, one of them removed what the other had made.
+/// Before the lock was taken first, one of the two removed what the other had made.
 #[test]
 fn two_that_make_the_same_run_leave_one_whole() {
     for seed in 0..64 {
@@ -113,7 +113,7 @@ fn two_that_make_the_same_run_leave_one_whole() {
         machine.run(faults, LOGS, vec![Box::new(make), Box::new(make)]).unwrap();
         let stored = RunDirectory::open(&path).and_then(|run| run.records());
         match made.into_inner().unwrap() {
-            // Each may find the other's lock, or something in the directory.
+            // Each may find the other's lock, or a file of the other's in the directory.
             0 => assert!(stored.is_err(), "seed {seed}"),
             made => assert_eq!((made, stored.unwrap().records), (1, vec![measured(0, 1.5)]), "seed {seed}"),
         }

@@ -1,4 +1,4 @@
-//! A file system without room, for real.
+//! Tests on a real file system that has no room.
 
 use super::*;
 use crate::fixtures::{host, measured, plan, void};
@@ -6,8 +6,9 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::UnshareFlags;
 use std::fs;
 
-/// Runs `test` with a tmpfs of `bytes` at `place`, in a mount namespace of its own thread: the
-/// mount ends with the thread, whatever becomes of the test. `None` without the right to do so.
+/// Runs `test` with a tmpfs of `bytes` at `place`, in a mount namespace of its own thread. The
+/// mount ends with the thread, whatever the outcome of the test. Returns `None` without the right
+/// to mount.
 fn on_a_small_disk(bytes: u64, place: &Path, test: impl FnOnce() + Send) -> Option<()> {
     let mounted = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -81,13 +82,13 @@ fn a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same() {
         let Record::Void(mut unit) = void(0) else { unreachable!() };
         unit.detail = Some("x".repeat(3 << 19));
         run.append(&Record::Void(unit)).unwrap();
-        // Worth keeping, and more than there is room for.
+        // The value is long enough to be cached, and longer than the room on disk.
         let long = "x".repeat(1 << 20);
         assert_eq!(run.derived("00ff", |_| long.clone()).unwrap().value, long);
         let names: Vec<_> =
             fs::read_dir(run.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(!names.iter().any(|name| name.to_string_lossy().contains("collected")), "{names:?}");
-        // What there is room for is kept.
+        // A value for which there is room is cached.
         run.derived("00ff", |_| 1).unwrap();
         assert_eq!(run.derived("00ff", |_| 2).unwrap().value, 1);
     });

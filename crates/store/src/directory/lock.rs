@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weigh_disk::{File, Step};
 
-/// Held by whoever writes to the run. It is a file that only this user can open, because whoever
-/// can open a file can hold its lock, and the other files are for everybody to read.
+/// The lock file, held by the process that writes to the run. Only this user can open it: whoever
+/// can open a file can hold its lock, and everybody may read the other files.
 pub(super) const LOCK: &str = "lock";
 
 /// The right to write to a directory, until this is dropped or the process ends.
@@ -32,7 +32,7 @@ impl DirectoryLock {
                 Err(TryLockError::WouldBlock) => return Err(StoreError::Busy(directory.into())),
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
-            // Who held it before may have removed it meanwhile.
+            // The earlier holder may have removed the file meanwhile.
             let is_there = weigh_disk::step(Step::Look(&path), || {
                 let (at_path, ours) = (path.symlink_metadata()?, file.metadata()?);
                 Ok((at_path.dev(), at_path.ino()) == (ours.dev(), ours.ino()))
@@ -49,8 +49,8 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // While it is held, so that nobody else holds a file that is not there any more. One that
-        // stays is nobody's.
+        // The file is removed while the lock is held, so that nobody else locks a file that is
+        // gone. A lock file that stays belongs to nobody.
         let _ = weigh_disk::remove_file(&self.path);
     }
 }

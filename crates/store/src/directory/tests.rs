@@ -1,4 +1,4 @@
-//! Run directories that were made, cut, damaged and written by a newer version.
+//! Tests of run directories that were made, cut short, damaged or written by a newer version.
 
 use super::*;
 use crate::fixtures::{host, measured, plan, void};
@@ -12,7 +12,7 @@ fn created(parent: &Path) -> RunDirectory {
     RunDirectory::create(parent, &plan("stream"), &host(), STARTED).unwrap()
 }
 
-/// A run with these records, and its directory.
+/// Makes a run with these records, and returns its directory.
 fn stored(parent: &Path, records: &[Record]) -> PathBuf {
     let mut run = created(parent);
     for record in records {
@@ -51,7 +51,7 @@ fn what_is_stored_is_read_back() {
     assert_eq!(left_over, [""; 0], "no temporary file stays");
 }
 
-/// A run directory of somebody else's, in which one of the files leads elsewhere.
+/// In a run directory that somebody else made, one of the files is a link to elsewhere.
 #[test]
 fn no_file_of_a_run_leads_out_of_it() {
     let parent = tempfile::tempdir().unwrap();
@@ -71,14 +71,14 @@ fn no_file_of_a_run_leads_out_of_it() {
         assert_eq!(appended.is_err(), [PLAN, HOST, SAMPLES, EVENTS].contains(&name), "{name}");
         if let Err(error) = appended {
             let source = std::error::Error::source(&error).map(ToString::to_string);
-            assert!(source.unwrap().contains("no regular file of this directory"), "{name}: {error}");
+            assert!(source.unwrap().contains("not a regular file in this directory"), "{name}: {error}");
         }
         write_whole(&path, "collected.json", b"{}").unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), secret, "{name}");
     }
 }
 
-/// The directory of logs leads elsewhere: nothing is read or written there.
+/// Where the directory of logs is a link to elsewhere, nothing is read or written there.
 #[test]
 fn logs_are_in_the_run() {
     let parent = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn logs_are_in_the_run() {
     assert!(path.join(LOGS).is_dir(), "missing ones are made");
 }
 
-/// Files that are long without taking room.
+/// Sparse files are long without taking room.
 #[test]
 fn a_sparse_file_is_refused_and_not_read() {
     let parent = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn a_run_can_be_made_at_a_named_place_that_is_free() {
     RunDirectory::create_at(&empty, &plan("x"), &host()).unwrap();
 }
 
-/// In a directory where everybody may make something, another user may have been faster.
+/// In a directory where everybody may make files, another user may have been faster.
 #[test]
 fn directories_that_somebody_else_put_there_are_not_used() {
     use std::os::unix::fs::{MetadataExt, chown, symlink};
@@ -154,7 +154,7 @@ fn directories_that_somebody_else_put_there_are_not_used() {
     chown(&empty, Some(65534), Some(65534)).unwrap();
     assert!(matches!(at(&empty), Err(StoreError::Exists(_))));
     assert!(std::fs::read_dir(&empty).unwrap().next().is_none());
-    // Whoever owns the directory above could put anything there anyway.
+    // The owner of the directory above could put anything there anyway.
     chown(base.path(), Some(65534), Some(65534)).unwrap();
     at(&empty).unwrap();
 }
@@ -175,10 +175,10 @@ fn one_writer_at_a_time_and_any_number_of_readers() {
     assert_eq!(std::os::unix::fs::MetadataExt::mode(&fs::metadata(&lock).unwrap()) & 0o777, 0o600);
     drop(run);
     assert!(!reader.is_going_on() && !lock.exists());
-    // Everybody who may read a file can hold its lock: that stops nobody from going on.
+    // Everybody who may read a file can hold its lock. That stops nobody from resuming the run.
     let samples = fs::File::open(path.join("samples.jsonl")).unwrap();
     samples.lock().unwrap();
-    // A crash leaves the file, and no lock.
+    // A crash leaves the lock file, but no lock.
     fs::write(&lock, "").unwrap();
     assert!(!reader.is_going_on());
     let mut again = RunDirectory::open_for_append(&path).unwrap();
@@ -250,7 +250,7 @@ fn a_file_cut_anywhere_gives_back_its_whole_lines_and_goes_on() {
 
 #[test]
 fn a_tail_of_zeros_is_a_cut_line() {
-    // What a power failure leaves when the file's length was on disk before its data.
+    // A power failure leaves zeros when the file's length was on disk before its data.
     let parent = tempfile::tempdir().unwrap();
     let path = stored(parent.path(), &[measured(0, 1.5)]);
     let mut bytes = fs::read(path.join(SAMPLES)).unwrap();

@@ -1,4 +1,4 @@
-//! Fleets that were made, received runs, crashed and were damaged.
+//! Tests of fleets that were made, received runs, crashed and were damaged.
 
 use super::*;
 use crate::fixtures::{host, measured, plan};
@@ -19,7 +19,7 @@ fn created(parent: &Path) -> FleetDirectory {
     FleetDirectory::create(&parent.join("f"), &plan("work"), fleet(&["a", "b"])).unwrap()
 }
 
-/// Puts a run of so many trials together and has it accepted.
+/// Makes a run of `trials` trials in the receiving directory and has it accepted.
 fn receive(directory: &FleetDirectory, at: usize, trials: u64) -> Result<RunDirectory, StoreError> {
     let room = directory.make_room(at)?;
     let mut run = RunDirectory::create_at(&room, directory.plan(), &host())?;
@@ -105,8 +105,8 @@ fn what_names_no_machine_is_damage() {
     assert!(matches!(FleetDirectory::open(&path), Err(StoreError::NewerFormat { found: 9, .. })));
 }
 
-/// Wherever the power goes while a longer run takes the place of a half one, the fleet has one of
-/// both, whole, and a machine is done only if its run is here.
+/// Whenever the power fails while a longer run replaces an incomplete one, the fleet has one of the
+/// two, whole, and a machine is done only if its run is here.
 #[test]
 fn a_loss_of_power_leaves_one_whole_run() {
     let (mut halves, mut wholes, mut done) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! CSV.
+//! Reads CSV.
 
 use super::table::{Column, Problem, Row, Table};
 use super::{BYTE_ORDER_MARK, ImportError, Imported, Place};
@@ -75,8 +75,9 @@ impl Source<'_> {
         Ok((places, ignored))
     }
 
-    /// A column is missing: an error when it is needed, or when another one looks like it. A
-    /// misspelt `block` would silently turn paired trials into unpaired ones.
+    /// Checks whether a column may be missing. It is an error if the column is needed, or if
+    /// another one looks like it: a misspelt `block` would silently turn paired trials into
+    /// unpaired ones.
     fn may_be_missing(
         &self,
         column: Column,
@@ -116,7 +117,7 @@ impl Source<'_> {
         let block = match text(Column::Block)? {
             "" => None,
             block => Some(block.parse().map_err(|_| {
-                let help = "a block is a whole number from 0 on";
+                let help = "a block is a whole number, 0 or above";
                 fault(Column::Block, format!("`{block}` is not a block"), help)
             })?),
         };
@@ -134,7 +135,7 @@ impl Source<'_> {
 
     fn wrong_length(&self, record: &ByteRecord, expected: usize) -> ImportError {
         let message = format!("this row has {} fields, the first line names {expected}", record.len());
-        let help = "a text that contains a comma stands in double quotes".to_string();
+        let help = "put text that contains a comma in double quotes".to_string();
         self.at(offset_of(record), record.len().min(expected + 1) - 1, message, Some(help))
     }
 
@@ -149,13 +150,13 @@ impl Source<'_> {
         ImportError { file: self.path.into(), place: Some(Box::new(place)), message, help }
     }
 
-    /// Finds a field by reading its row again, byte by byte: only errors pay for it.
+    /// Finds the place of a field by reading its row again, byte by byte. Only errors pay for it.
     fn locate(&self, offset: u64, field: usize) -> Place {
         let mut start = (offset as usize).min(self.bytes.len());
         if self.bytes[start..].starts_with(BYTE_ORDER_MARK) {
             start += 3;
         }
-        // The reader counts empty lines before a row as its beginning.
+        // The reader counts empty lines before a row as part of it.
         while self.bytes.get(start).is_some_and(|byte| matches!(byte, b'\r' | b'\n')) {
             start += 1;
         }

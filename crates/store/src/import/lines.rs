@@ -1,4 +1,4 @@
-//! JSON lines.
+//! Reads JSON lines.
 
 use super::table::{Column, Problem, Row, Table};
 use super::{BYTE_ORDER_MARK, ImportError, Imported, Place};
@@ -39,7 +39,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Imported, ImportError> 
         let row: JsonRow<'_> =
             serde_json::from_slice(line).map_err(|error| source.unreadable(start, line, &error))?;
         if ignored.is_none() {
-            // The other lines are taken to have the same keys: looking at each would cost more than
+            // Assume that the other lines have the same keys: checking each would cost more than
             // reading them.
             ignored = Some(source.other_keys(start, line)?);
         }
@@ -120,7 +120,7 @@ fn is_column(key: &str) -> bool {
     Column::ALL.iter().any(|column| column.name() == key)
 }
 
-/// Where `"key"` stands in the line; its beginning when it does not.
+/// The position of `"key"` in the line, or the line's beginning if it is not there.
 fn key_place(line: &[u8], key: &str) -> (usize, usize) {
     let quoted = format!("\"{key}\"");
     let at = line.windows(quoted.len()).position(|window| window == quoted.as_bytes());

@@ -1,10 +1,10 @@
-//! Rows sorted into comparisons, the same for every file format.
+//! Sorts rows into comparisons, for every file format.
 
 use super::Imported;
 use std::collections::HashMap;
 use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey};
 
-/// The columns that mean something.
+/// The columns that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Environment,
@@ -47,11 +47,11 @@ pub(super) struct Row<'a> {
     pub(super) better: &'a str,
     pub(super) value: f64,
     pub(super) block: Option<u32>,
-    /// Where the row begins in the file, bytes: an error found later still names its line.
+    /// Where the row begins in the file, bytes, so that an error found later can name its line.
     pub(super) offset: u64,
 }
 
-/// A row that cannot be used; the file format knows where its column stands.
+/// A row that cannot be used. The file format knows the place of its column.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) offset: u64,
@@ -62,7 +62,8 @@ pub(super) struct Problem {
     pub(super) earlier: Option<u64>,
 }
 
-/// Rows so far. Texts are kept once each; a row costs a few look-ups and no allocation of its own.
+/// The rows read so far. Each text is kept once. A row costs a few look-ups and no allocation of
+/// its own.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     environments: Names,
@@ -81,10 +82,10 @@ struct Draft {
     better: Better,
     base: Unit,
     first_row: u64,
-    /// Units seen, as written, with their factors.
+    /// Units seen so far, as written, with their factors.
     units: Vec<(String, f64)>,
     series: Vec<DraftSeries>,
-    /// Position in `series` by environment, `NONE` where the environment has none.
+    /// Position in `series` by environment, or `NONE` if the environment has no series.
     by_environment: Vec<u32>,
 }
 
@@ -96,7 +97,7 @@ struct DraftSeries {
     observations: Vec<(Observation, u64)>,
 }
 
-/// Texts by number.
+/// Texts and their numbers.
 #[derive(Debug, Default)]
 struct Names {
     texts: Vec<String>,
@@ -194,7 +195,7 @@ impl Table {
         Err(Problem { earlier: Some(first), ..row.problem(Column::Block, message.into(), Some(help)) })
     }
 
-    /// Ends the table: looks for rows given twice and arranges the rest.
+    /// Ends the table: looks for repeated rows and arranges the rest.
     pub(super) fn finish(mut self, ignored: Vec<String>) -> Result<Imported, Problem> {
         for draft in &mut self.comparisons {
             for series in &mut draft.series {
@@ -207,7 +208,7 @@ impl Table {
         Ok(Imported { comparisons, ignored })
     }
 
-    /// The earliest line that repeats an earlier one.
+    /// Reports the first line in the file that repeats an earlier one.
     fn check_twice(&self) -> Result<(), Problem> {
         let mut found: Option<Problem> = None;
         for draft in &self.comparisons {
@@ -307,7 +308,8 @@ impl Draft {
 }
 
 impl Problem {
-    /// The message, with the line of the earlier row as `line_of` finds it.
+    /// Returns the message, with the line of the earlier row if there is one, as `line_of` finds
+    /// it.
     pub(super) fn message(&self, line_of: impl FnOnce(u64) -> u64) -> String {
         match self.earlier {
             Some(earlier) => format!("{} (line {})", self.message, line_of(earlier)),

@@ -1,4 +1,4 @@
-//! Files as people write them.
+//! Tests with files as people write them.
 
 use super::*;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn json(text: &str) -> Result<Imported, ImportError> {
     parse(Path::new("samples.jsonl"), text.as_bytes())
 }
 
-/// Message, place as `line:column`, the text at the place, help.
+/// Returns the message, the place as `line:column`, the text at the place, and the help.
 fn fault(result: Result<Imported, ImportError>) -> (String, String, String, String) {
     let error = result.unwrap_err();
     let (place, text) = error.place.map_or_else(Default::default, |place| {
@@ -59,7 +59,7 @@ fn json_lines_say_the_same_as_csv() {
     let from_lines = json(lines).unwrap();
     assert_eq!(from_lines.comparisons, csv(&rows).unwrap().comparisons);
     assert_eq!(from_lines.ignored, ["host"]);
-    // The ending does not matter where the content tells.
+    // The ending does not matter if the content shows the format.
     assert_eq!(parse(Path::new("samples"), lines.as_bytes()).unwrap(), from_lines);
     assert_eq!(parse(Path::new("-"), rows.as_bytes()).unwrap().comparisons, from_lines.comparisons);
 }
@@ -171,7 +171,7 @@ fn contradictions_name_both_lines() {
     assert_eq!(message, "this row has no block, earlier rows have one (line 2)");
     let (message, ..) = two("n,w,m,s,lower,1,", "e,v,m,s,lower,2,3");
     assert_eq!(message, "this row has a block, earlier rows have none (line 2)");
-    // One metric name of two workloads is two metrics.
+    // The same metric name in two workloads names two metrics.
     assert!(csv(&format!("{HEADER}n,w,m,s,lower,1,4\nn,v,m,B,higher,2,4\n")).is_ok());
 }
 

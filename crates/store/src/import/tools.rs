@@ -1,13 +1,12 @@
-//! Result files of other benchmark tools.
+//! Reads result files of other benchmark tools.
 //!
-//! A file is a **run**: one invocation of the tool. What a run holds below that differs by tool
-//! ([`Tool::within`]): executions of a command, repetitions in one process, or nothing but a mean.
-//! Values of one run share a process, a layout or at least a time, so they are no independent
-//! samples of what is compared. Where every environment has several runs, the value of a run is the
-//! geometric mean of what it holds (the mean of its log costs, as `weigh compare` takes it), and
-//! nothing below the run is counted. Where every environment has one run, the values are those that
-//! the run holds, and [`ToolSamples::each_is_a_run`] is false: they tell how these runs differ and no
-//! more.
+//! A file is a **run**: one invocation of the tool. What a run contains differs by tool
+//! ([`Tool::within`]): executions of a command, repetitions in one process, or only a mean. Values
+//! of one run share a process, a layout or at least a time, so they are not independent samples of
+//! what is compared. If every environment has several runs, the value of a run is the geometric
+//! mean of its values (the mean of its log costs, as `weigh compare` takes it), and nothing below
+//! the run is counted. If every environment has one run, the values are those in the run, and
+//! [`ToolSamples::each_is_a_run`] is false: they show how these runs differ and no more.
 
 mod cloud_hypervisor;
 mod fio;
@@ -33,7 +32,7 @@ pub enum Tool {
     Hyperfine,
     /// `go test -bench`, the text format of Go's benchmarks.
     Go,
-    /// `--benchmark_out=FILE`, JSON of Google Benchmark.
+    /// `--benchmark_out=FILE`, the JSON of Google Benchmark.
     GoogleBenchmark,
     /// `pytest --benchmark-json=FILE`.
     PytestBenchmark,
@@ -70,7 +69,7 @@ impl Tool {
         }
     }
 
-    /// What a run of the tool holds several of, in the plural; none where it holds one number.
+    /// What a run of the tool has several values of, in the plural; none if it has one value.
     pub fn within(self) -> Option<&'static str> {
         match self {
             Self::Hyperfine => Some("executions of the command"),
@@ -87,16 +86,16 @@ impl Tool {
     }
 }
 
-/// A file, and which environment (build, commit, machine) it is of.
+/// A file, and the environment (build, commit, machine) that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedFile {
-    /// The environment; absent where the file's own name, or what is in it, says so.
+    /// The environment; absent if the file's own name, or its content, names it.
     pub environment: Option<String>,
     /// The file.
     pub path: PathBuf,
 }
 
-/// What files of a tool hold, arranged for comparison.
+/// The samples in the files of a tool, arranged for comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSamples {
     /// The tool.
@@ -105,19 +104,20 @@ pub struct ToolSamples {
     pub comparisons: Vec<Comparison>,
     /// Environments, in the order of the files.
     pub environments: Vec<String>,
-    /// Whether each value is a run. Otherwise each environment has one run and its values are what
-    /// that run holds.
+    /// Whether each value is a run. Otherwise each environment has one run, and its values are
+    /// those in that run.
     pub each_is_a_run: bool,
-    /// What the reader should know: what was seen, and what to do.
+    /// Notices for the reader: what was seen, and what to do.
     pub notices: Vec<(String, String)>,
 }
 
-/// Which tool wrote a file, by its content; none where no tool is known to write such a file.
+/// Recognises by its content the tool that wrote a file; none if no known tool writes such a file.
 pub fn recognise(bytes: &[u8]) -> Option<Tool> {
     recognise::tool(bytes)
 }
 
-/// Reads files of one tool: each is a run, several of one environment are several runs of it.
+/// Reads files of one tool. Each file is a run, and several files of one environment are several
+/// runs of it.
 ///
 /// `bytes` are the contents of the files, in their order.
 ///
@@ -151,7 +151,7 @@ fn parse_one(tool: Tool, text: &Text<'_>) -> Result<ToolFile, ImportError> {
     Ok(file)
 }
 
-/// The error of a file that another tool wrote names that tool.
+/// Adds the name of the tool that wrote a file to the error, if it was another tool.
 fn of_other_tool(error: ImportError, tool: Tool, bytes: &[u8]) -> ImportError {
     match recognise(bytes).filter(|found| *found != tool) {
         Some(found) => {
@@ -165,9 +165,10 @@ fn of_other_tool(error: ImportError, tool: Tool, bytes: &[u8]) -> ImportError {
 /// One file of a tool.
 #[derive(Debug, Default)]
 struct ToolFile {
-    /// Nearly always one; a file of Go may have several, one after the other.
+    /// The runs in the file: nearly always one, but a file of Go may have several, one after the
+    /// other.
     runs: Vec<Run>,
-    /// What the reader should know of it.
+    /// Notices for the reader about the file.
     notices: Vec<(String, String)>,
 }
 
@@ -185,12 +186,12 @@ struct Cell {
     metric: MetricSpec,
     /// In the base unit.
     values: Vec<f64>,
-    /// What failed: executions, repetitions.
+    /// How many executions or repetitions failed.
     failed: u32,
 }
 
 impl Run {
-    /// The cell of a benchmark and metric, made if need be.
+    /// Returns the cell of a benchmark and metric, made if it is missing.
     fn cell(&mut self, benchmark: &str, metric: &MetricSpec) -> &mut Cell {
         let key = (benchmark.to_string(), metric.name.clone());
         let place = *self.places.entry(key).or_insert_with(|| {
@@ -203,13 +204,13 @@ impl Run {
     }
 }
 
-/// A metric in the base unit of `unit`, with the factor to it.
+/// Returns a metric in the base unit of `unit`, with the factor to it.
 fn metric(name: &str, unit: &str, better: Better, primary: bool) -> (MetricSpec, f64) {
     let (unit, factor) = Unit::normalise(unit);
     (MetricSpec { name: name.into(), unit, better, primary }, factor)
 }
 
-/// The path as a name for people.
+/// Returns the path's file name without its ending, as a name for people.
 fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
                 break;
             }
             let Some(next) = super::parse::relation(word) else {
-                let message = format!("`{word}` in an order, where only arms stand");
+                let message = format!("`{word}` in an order, where only arms belong");
                 let (last, arm) = rest.last().expect("an order has a second arm");
                 let help = format!("to compare two quantities, write `{last} 1 x {arm} {word}`");
                 return Err(self.fault(span, message, help));
@@ -221,8 +221,8 @@ impl<'a> Reader<'a> {
             Some(value) if !value.is_empty() && value.chars().all(known) => Some(Point::At(value.into())),
             Some(value) => {
                 let span = span.start + id.len() + 1..span.end;
-                let help = "write a value of the parameter, first, last, all or some behind the `@`";
-                return Err(self.fault(span, format!("`{value}` is no point of a sweep"), help));
+                let help = "write a value of the parameter, first, last, all or some after the `@`";
+                return Err(self.fault(span, format!("`{value}` is not a point of a sweep"), help));
             }
         };
         self.quantities.push((id.into(), point.clone(), span));

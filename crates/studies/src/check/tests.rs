@@ -97,15 +97,15 @@ fn faults_are_located() {
     wrong("kvm pxz within 0 % of native", "0", "above 0", "");
     wrong("KVM pxz > native", "KVM", "`KVM` where an arm belongs", "");
     wrong("kvm of > native", "of", "`of` where a quantity belongs", "");
-    wrong("kvm pxz@ > native", "", "`` is no point of a sweep", "first, last, all");
-    wrong("kvm pxz@a/b > native", "a/b", "no point of a sweep", "first, last, all");
+    wrong("kvm pxz@ > native", "", "`` is not a point of a sweep", "first, last, all");
+    wrong("kvm pxz@a/b > native", "a/b", "not a point of a sweep", "first, last, all");
     wrong("kvm pxz > docker > lxc < native", "<", "two directions", "`and`");
-    wrong("kvm pxz > docker lu", "lu", "only arms stand", "`> 1 x docker lu`");
+    wrong("kvm pxz > docker lu", "lu", "only arms belong", "`> 1 x docker lu`");
     wrong("kvm pxz > native and", "", "ends where an arm belongs", "");
     wrong("kvm overhead of pxz > 2 % or kvm pxz > native", "or", "after the end of a condition", "`and`");
     wrong("kvm q@1 > 2 x native q@all", "q@all", "`@all` on the right side only", "left side");
     wrong("kvm q@some > 2 x native q@all", "q@all", "on the right side only", "");
-    wrong("kvm pxz > 1e3 x native", "x", "only arms stand", "");
+    wrong("kvm pxz > 1e3 x native", "x", "only arms belong", "");
     wrong("kvm pxz >\u{a0}1.8 ü native", "1.8", "neither", "");
 }
 

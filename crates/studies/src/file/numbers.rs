@@ -1,4 +1,4 @@
-//! Published numbers, and whether they are plausible.
+//! Published numbers, and checks of their plausibility.
 
 use super::validate::{known_arm, known_quantity, nonempty, values};
 use super::{PublishedFile, Values};
@@ -94,8 +94,8 @@ fn value(spread: Spread, written: &Spanned<Vec<Spanned<f64>>>) -> Result<Publish
             && (*number.get_ref() > 0.0 || (is_spread && *number.get_ref() == 0.0));
         if !sound {
             let (message, help) = match is_spread {
-                true => ("a spread is not negative", "write it as printed"),
-                false => ("a published value is above 0", "ratios are made of it"),
+                true => ("a spread cannot be negative", "write it as printed"),
+                false => ("a published value must be above 0", "ratios are computed from it"),
             };
             return Err(Fault::new(number.span(), message, help));
         }
@@ -112,7 +112,7 @@ fn value(spread: Spread, written: &Spanned<Vec<Spanned<f64>>>) -> Result<Publish
             }
         }
         (Spread::Box, _) => fault(
-            format!("a box has 5 numbers, and this one {}", numbers.len()),
+            format!("a box has 5 numbers, and this one has {}", numbers.len()),
             "write min, p05, median, p95, max",
         ),
         (_, &[value]) => Ok(PublishedValue::Single { value, spread: None }),
@@ -123,7 +123,7 @@ fn value(spread: Spread, written: &Spanned<Vec<Spanned<f64>>>) -> Result<Publish
             fault("a value with a spread of unknown kind".into(), "write spread = \"sd\" or \"ci95\"")
         }
         _ => fault(
-            format!("a value has 1 or 2 numbers, and this one {}", numbers.len()),
+            format!("a value has 1 or 2 numbers, and this one has {}", numbers.len()),
             "write `[value]` or `[value, spread]`",
         ),
     }

@@ -1,10 +1,10 @@
-//! A study that is right, and others that are wrong in one place each.
+//! A study that is correct, and others that are wrong in one place each.
 
 use super::*;
 use crate::check::Point;
 use crate::study::{Measurand, Origin, Place, PublishedValue, Reach};
 
-/// Everything that a study can have.
+/// A study with every key.
 pub(crate) const GOOD: &str = r##"
 name = 'mine-2026'
 title = 'What a build server costs'
@@ -273,8 +273,8 @@ fn a_folder_is_read_as_one_file() {
     );
 }
 
-/// `from` replaced by `to` must fail at `at` (empty: the file) with words of the message and of the
-/// help.
+/// Asserts that replacing `from` by `to` fails at `at` (empty: the file), with these words in the
+/// message and the help.
 fn wrong(from: &str, to: &str, at: &str, message: &str, help: &str) {
     assert!(GOOD.contains(from), "{from} is in the good study");
     let text = GOOD.replacen(from, to, 1);
@@ -377,7 +377,7 @@ fn names_are_sound_and_defined_once() {
     wrong("'fig-1'", "'table-1/build'", "'table-1/build'", "is defined twice", "rename");
     wrong("id = 'lxc'", "id = 'LXC'", "'LXC'", "the name of an arm", "kvm-tuned");
     wrong("id = 'lxc'", "id = 'of'", "'of'", "`of` cannot be the name of an arm", "another");
-    wrong("id = 'lxc'", "id = '32'", "'32'", "checks read it otherwise", "another");
+    wrong("id = 'lxc'", "id = '32'", "'32'", "another meaning in checks", "another");
     wrong("id = 'lxc'", "id = 'jail'", "'jail'", "the arm `jail` is defined twice", "rename");
     wrong("id = 'latency'", "id = 'rate'", "'rate'", "the quantity `rate` is defined twice", "");
     wrong("id = 'efficient'", "id = 'docker-costs-little'", "'docker-costs-little'", "the claim", "");
@@ -506,8 +506,8 @@ fn published_numbers_can_have_been_printed() {
     wrong("[76.2, 0.93]", "[0]", "0", "above 0", "ratios");
     wrong("[76.2, 0.93]", "[-76.2]", "-76.2", "above 0", "ratios");
     wrong("[76.2, 0.93]", "[inf]", "inf", "above 0", "ratios");
-    wrong("[76.2, 0.93]", "[76.2, -1]", "-1", "a spread is not negative", "as printed");
-    wrong("[76.2, 0.93]", "[76.2, nan]", "nan", "a spread is not negative", "as printed");
+    wrong("[76.2, 0.93]", "[76.2, -1]", "-1", "a spread cannot be negative", "as printed");
+    wrong("[76.2, 0.93]", "[76.2, nan]", "nan", "a spread cannot be negative", "as printed");
     wrong("spread = 'sd'\n", "", "[76.2, 0.93]", "a spread of unknown kind", "ci95");
     wrong(
         "[1, 2, 3.0, 4, 5]",
@@ -548,9 +548,9 @@ fn claims_are_underlined_within_the_check() {
     wrong("requests@all", "requests", "requests", "`requests` is swept", "`@last`");
     wrong("overhead of rate <", "overhead of rate@4 <", "rate@4", "no point `@4`", "add `sweep`");
     wrong("lxc efficiency > 98 %", "lxc rate > 98 %", "rate", "`rate` is in MB/s", "only shares");
-    // The empty place at the end.
+    // The place is empty, at the end.
     wrong("lxc efficiency > 98 %", "lxc efficiency >", "", "the check ends where an arm belongs", "");
-    // Written with an escape, the text is not in the file: all of it is underlined.
+    // Text written with an escape is not in the file as it is, so all of it is underlined.
     let escaped = r#""\u006cxx efficiency > 98 %""#;
     wrong("'''lxc efficiency > 98 %'''", escaped, escaped, "there is no arm `lxx`", "`lxc`");
 }

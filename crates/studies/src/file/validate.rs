@@ -152,7 +152,7 @@ fn arm(written: &Spanned<ArmFile>) -> Result<Arm, Fault> {
     })
 }
 
-/// An environment in canonical form, so that two files that mean the same are read as equal.
+/// An environment in canonical form, so that two files with the same meaning are read as equal.
 fn environment(on: &Text) -> Result<EnvironmentSpec, Fault> {
     EnvironmentSpec::parse(on.get_ref())
         .and_then(|spec| EnvironmentSpec::parse(&spec.to_string()))
@@ -187,7 +187,7 @@ fn percentile(written: &Spanned<f64>) -> Result<f64, Fault> {
         percentile if (0.0..=100.0).contains(&percentile) => Ok(percentile),
         other => Err(Fault::new(
             written.span(),
-            format!("`{other}` is no percentile"),
+            format!("`{other}` is not a percentile"),
             "write a number from 0 to 100",
         )),
     }
@@ -239,8 +239,7 @@ fn origin(span: Range<usize>, written: &QuantityFile) -> Result<Origin, Fault> {
         if fixed || written.sweep.is_some() || written.from != FromFile::Cells {
             let message =
                 format!("the best of the quantity `{id}` cannot be taken over `{}`", over.get_ref());
-            let help =
-                "a best value is one of cells, without `sweep`, over a parameter that is not in `params`";
+            let help = "take the best of cells, without `sweep`, over a parameter that is not in `params`";
             return Err(Fault::new(over.span(), message, help));
         }
     }
@@ -349,14 +348,14 @@ fn not_a_name(name: &Text, what: &str, as_in: &str) -> Fault {
     Fault::new(name.span(), message, format!("use small letters, digits and hyphens, {as_in}"))
 }
 
-/// Refuses what a check could not name.
+/// Refuses identifiers that a check could not contain.
 pub(super) fn identifier(id: &Text, what: &str) -> Result<(), Fault> {
     let word = id.get_ref().as_str();
     if !is_identifier(word) {
         return Err(not_a_name(id, what, "as in kvm-tuned"));
     }
     if RESERVED.contains(&word) || is_number(word) {
-        let message = format!("`{word}` cannot be the name of {what}: checks read it otherwise");
+        let message = format!("`{word}` cannot be the name of {what}: it has another meaning in checks");
         return Err(Fault::new(id.span(), message, "choose another name"));
     }
     Ok(())
@@ -389,7 +388,7 @@ pub(super) fn known_quantity<'a>(experiment: &'a Experiment, id: &Text) -> Resul
     })
 }
 
-/// A name that nothing has, with the nearest that exists.
+/// A fault for an unknown name, with the nearest known one.
 pub(super) fn unknown(span: Range<usize>, word: &str, what: &str, known: Vec<&str>) -> Fault {
     let help = match nearest(word, known.iter().copied()) {
         Some(meant) => format!("did you mean `{meant}`?"),

@@ -67,7 +67,7 @@ fn claim(
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
 /// The largest round number that does not exceed a percentage: a bound that leaves room for the
-/// next run. None below a hundredth.
+/// next run. `None` below a hundredth.
 fn round_down(percent: f64) -> Option<f64> {
     let rounds = (-2..9).flat_map(|power| STEPS.map(|step| decimal(step, power)));
     rounds.rev().find(|round| *round <= percent)
@@ -81,7 +81,7 @@ fn within(overhead: &Interval, margin: f64) -> f64 {
     if far <= margin { margin } else { rounds.into_iter().find(|round| *round >= far).unwrap_or(far) }
 }
 
-/// A step times a power of ten, as it is written.
+/// A step times a power of ten, exactly as its decimal spelling.
 fn decimal(step: f64, power: i32) -> f64 {
     if power < 0 { step / 10f64.powi(-power) } else { step * 10f64.powi(power) }
 }

@@ -19,9 +19,9 @@ pub struct Row<'a> {
     pub workload: &'a str,
     /// Its points; a single one without a name if it is not swept.
     pub points: Vec<Point<'a>>,
-    /// What one more guest takes, of a quantity of that kind.
+    /// The limits (what one more guest takes), for a quantity of that kind.
     limits: Vec<&'a Limit>,
-    /// From the base unit to the quantity's.
+    /// The factor from the base unit to the quantity's.
     scale: f64,
 }
 
@@ -91,7 +91,7 @@ fn varying(plan: &Plan, workload: &str) -> Vec<String> {
     values.into_iter().filter(|(_, values)| values.len() > 1).map(|(key, _)| key.clone()).collect()
 }
 
-/// Whether every cell has a number of the parameter that a check can name.
+/// Whether every cell has a numeric value of the parameter that a check can spell.
 fn is_swept(cells: &[&Cell], sweep: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let sound = |value: &String| number(value) < f64::MAX && value.chars().all(plain);
@@ -228,7 +228,7 @@ pub fn arm<'a>(arms: &'a [Arm], environment: &str) -> Option<&'a str> {
 
 /// A unit that makes the largest value easy to read, and the factor from the base unit.
 fn readable(base: &str, largest: f64) -> (&str, f64) {
-    /// From the largest: the unit, and its size in the base unit.
+    /// The units from the largest on, each with its size in the base unit.
     const UNITS: [(&str, &[(&str, f64)]); 5] = [
         ("s", &[("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)]),
         ("B", &[("GiB", 1_073_741_824.0), ("MiB", 1_048_576.0), ("KiB", 1024.0)]),
@@ -237,7 +237,7 @@ fn readable(base: &str, largest: f64) -> (&str, f64) {
         ("update/s", &[("GUPS", 1e9)]),
     ];
     let units = UNITS.iter().find(|(of, _)| *of == base).map_or(&[][..], |(_, units)| units);
-    // Most machines do thousandths of a GUPS, which is still the usual unit.
+    // Most machines reach thousandths of a GUPS, which is still the usual unit.
     let fits = units.iter().find(|(unit, factor)| largest >= *factor || *unit == "GUPS" && largest >= 1e6);
     fits.map_or((base, 1.0), |(unit, factor)| (unit, 1.0 / factor))
 }

@@ -109,7 +109,7 @@ fn an_unknown_name_is_told_with_the_nearest() {
     assert_eq!(nearest("thiers/table-1").as_deref(), Some("theirs/table-1"));
     assert_eq!(nearest("theirs/table-1/c").as_deref(), Some("theirs/table-1/a"));
     assert_eq!(nearest("mine-2026/table-1/biuld").as_deref(), Some("mine-2026/table-1/build"));
-    // What stands in one study alone is found without it.
+    // A name that only one study has is found without the study's name.
     assert_eq!(nearest("fig-99").as_deref(), Some("theirs/fig-99"));
     assert_eq!(nearest("zzzzzzzz"), None);
     assert_eq!(library.find("theirs/table-").unwrap_err().nearest.as_deref(), Some("theirs/table-1"));

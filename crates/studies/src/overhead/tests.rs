@@ -44,7 +44,8 @@ fn more_is_worse_whatever_the_direction() {
     assert_eq!(overhead(values, "lower").interval, None);
 }
 
-/// Limits were computed apart, with quantiles by numerical integration of the density.
+/// The expected limits were computed independently, with quantiles by numerical integration of the
+/// density.
 #[test]
 fn intervals_are_those_of_welch_on_logarithms() {
     let of = |published: &str, better: &str, low: f64, high: f64| {
@@ -55,7 +56,7 @@ fn intervals_are_those_of_welch_on_logarithms() {
     let pxz = "{ quantity = 'q', source = 'p. 1', n = 10, spread = 'sd', values = { native = [76.2, 0.93], kvm = [59.2, 1.88] } }";
     near(overhead(pxz, "higher").overhead, 76.2 / 59.2 - 1.0);
     of(pxz, "higher", 0.257_228_503_997, 0.317_808_518_049);
-    // 15 runs of one, 30 of the other.
+    // 15 runs on one side, 30 on the other.
     let two = |spread: &str| {
         format!(
             "{{ quantity = 'q', source = 'p. 1', n = 30, spread = '{spread}', values = {{ native = [10, 0.1] }} }}, \
@@ -93,7 +94,7 @@ fn without_spread_and_runs_of_both_there_is_no_interval() {
         near(found.overhead, 0.25);
         assert_eq!(found.interval, None, "{published}");
     }
-    // A spread of 0 on one side only is one that was rounded away beside a larger one.
+    // A spread of 0 on one side only was rounded away beside a larger one.
     let one = "{ quantity = 'q', source = 'p. 1', n = 10, spread = 'sd', values = { native = [8, 0], kvm = [10, 1] } }";
     assert!(overhead(one, "lower").interval.is_some());
 }

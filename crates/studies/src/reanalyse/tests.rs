@@ -172,7 +172,7 @@ fn a_damaged_log_is_pointed_at_and_nothing_else_is_lost() {
     assert!(cell(&found, 0, 1).measured.is_none() && cell(&found, 0, 2).overhead.is_some());
 }
 
-/// Neither the logs nor the study that names them show a file from elsewhere.
+/// A file from elsewhere is not shown, whether a log or the study leads to it.
 #[test]
 fn a_log_from_elsewhere_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ fn a_log_from_elsewhere_is_not_read() {
     let found = reanalyse(&study, &["table"], &logs);
     let [error] = &found.damaged[..] else { panic!("{:?}", found.damaged) };
     let source = std::error::Error::source(error).unwrap().to_string();
-    assert!(source.contains("no regular file of this directory"), "{error}: {source}");
+    assert!(source.contains("not a regular file in this directory"), "{error}: {source}");
     assert!(error.line.is_none(), "nothing of it is shown");
 
     let absolute = format!("[\"{}\"]", elsewhere.display());
@@ -210,7 +210,7 @@ fn one_run_concludes_nothing() {
     assert!(remarks.contains("docker: runs of triad in the logs: 1; the study has 4"), "{remarks}");
 }
 
-/// One table of all arms, each under a name of its own.
+/// One table of all arms, each under its own name.
 #[test]
 fn arms_are_told_apart_by_section() {
     let one = STUDY

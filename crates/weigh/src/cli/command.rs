@@ -8,7 +8,7 @@ pub const NEXT_COMMAND: &str = "---";
 /// How `run` runs the commands after `--`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CommandArgs {
-    /// Name of a command in results, once for each command in their order
+    /// Name of a command in results; once for each command, in their order
     #[arg(long, value_name = "NAME", requires = "command")]
     pub name: Vec<String>,
     /// Shell command to run in the guest once, before the first run in a fresh instance
@@ -20,10 +20,11 @@ pub struct CommandArgs {
     /// File in the guest that is the standard input of every run; default: none
     #[arg(long, value_name = "FILE", requires = "command")]
     pub input: Option<String>,
-    /// Count runs that exit with another status than 0, too
+    /// Also count runs that exit with a status other than 0
     #[arg(long, requires = "command")]
     pub ignore_failure: bool,
-    /// Variable in the environment of everything that is measured, and of what is run around it
+    /// Environment variable for everything that is measured, and for the commands that run around
+    /// it
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
 }

@@ -16,14 +16,14 @@ pub struct FleetArgs {
     /// `slurm:nodes=N[,partition=NAME,constraint=LIST,account=NAME,time=TIME,exclusive=on|off]`
     #[arg(long, value_name = "ENGINE", required_unless_present = "resume", conflicts_with_all = Self::UNFIT)]
     pub via: Vec<String>,
-    /// Continue a fleet: machines that are not done begin, or go on where their run ended
+    /// Continue a fleet: machines that are not done start, or continue where their run stopped
     #[arg(long, value_name = "DIR", conflicts_with_all = Self::NOT_OF_RESUME)]
     pub resume: Option<PathBuf>,
-    /// Share the blocks out over the machines, which have to be alike, so that the run ends sooner:
-    /// one report of these machines, which says nothing of others
+    /// Divide the blocks among the machines, which have to be alike, so that the run ends sooner;
+    /// the one report is about these machines and says nothing about others
     #[arg(long)]
     pub shard: bool,
-    /// Show what every machine says meanwhile
+    /// Show what every machine prints while it measures
     #[arg(long)]
     pub watch: bool,
     /// What every machine measures
@@ -35,7 +35,7 @@ impl FleetArgs {
     /// Options of `run` that a fleet does not take: its machines show their runs themselves, and a
     /// gate judges one run.
     const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
-    /// A plan that exists leaves nothing to say.
+    /// Options that conflict with `--resume`, because the fleet's plan already exists.
     const NOT_OF_RESUME: [&str; 40] = [
         "via",
         "shard",

@@ -17,11 +17,11 @@ Exit codes: 0 every comparison is shown to lie below its limit, 3 one is shown t
 What the command line leaves open is read from .weigh/gate.toml where there is one: workloads, start, param, size, iterations, limit, \
 blocks, budget, and a table [limits] with limits of metrics.")]
 pub struct BuildGateArgs {
-    /// The old build, an environment `platform[:key=value,...]`, as in `runc:binary=old/runc`; of
+    /// The old build, an environment `platform[:key=value,...]`, as in `runc:binary=old/runc`; for
     /// two commands, the environment of both (default: native)
     #[arg(value_name = "OLD", required_unless_present = "command", conflicts_with_all = Self::UNFIT)]
     pub old: Option<String>,
-    /// The new build, likewise; none where two commands are compared
+    /// The new build, likewise; absent when two commands are compared
     #[arg(value_name = "NEW", required_unless_present = "command")]
     pub new: Option<String>,
     /// What every measurement has
@@ -42,28 +42,28 @@ pub struct BuildGateArgs {
     /// Largest change of the cost that passes, per cent; default: 3
     #[arg(long, value_name = "PCT", value_parser = gate_percentage)]
     pub limit: Option<f64>,
-    /// Settings of the gate; default: `.weigh/gate.toml` where there is one
+    /// Settings of the gate; default: `.weigh/gate.toml` if it exists
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Write the answer as Markdown, for a comment on a pull request
     #[arg(long, value_name = "FILE")]
     pub comment: Option<PathBuf>,
-    /// Write the comparisons as JUnit's test cases
+    /// Write the comparisons as JUnit test cases
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
 }
 
 impl BuildGateArgs {
-    /// Options of `run` that a gate does not take: it says itself what is compared, when it stops
+    /// Options of `run` that a gate does not take: it decides itself what is compared, when to stop
     /// and what fails.
     const UNFIT: [&str; 7] = ["on", "baseline", "quick", "precision", "margin", "gate", "gate_undecided"];
 
-    /// Hides what a gate does not take, and says what it takes otherwise.
+    /// Hides what a gate does not take, and changes the help of what it takes in another way.
     pub fn fit(arg: Arg) -> Arg {
         match arg.get_id().as_str() {
-            "blocks" => {
-                arg.help("Most blocks; default: 30. It looks at 10, 15, 20... and stops what is decided")
-            }
+            "blocks" => arg.help(
+                "Maximum number of blocks; default: 30. It looks at 10, 15, 20... and stops what is decided",
+            ),
             "workloads" => arg.help("Workloads (see `weigh list workloads`)"),
             "command" => {
                 let help = "A command of your own; or two with `---` between them: the old and the new build";

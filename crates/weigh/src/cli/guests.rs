@@ -12,9 +12,9 @@ use clap::Args;
   weigh start --on namespaces --guests 200 --blocks 6
   weigh start --on native,runc --rate --restore --spawn
 
-Every time begins when the platform's first program starts. start_to_code ends at the first instruction of ours in the guest, \
+All times are counted from the start of the platform's first program. start_to_code ends at the first instruction of our code in the guest, \
 start_to_init when the guest is up (its probe answers; a full system has reached multi-user.target), start_to_service when a server \
-in it listens, start_to_response when a client outside has its first answer. A time that a platform cannot have is absent, with the reason.")]
+in it listens, start_to_response when a client outside has its first answer. A time that a platform cannot provide is absent, with the reason.")]
 pub struct StartArgs {
     /// What every measurement has
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub struct StartArgs {
 Fresh, idle guests are started at once. When their memory has not changed by more than 1 % for 5 s it is read: the proportional \
 set size of guests and helpers, and what the kernel holds for them. Several numbers of guests give what one more takes, and how many \
 fit into a GiB. With `ksm=on` on a VM it is read once the kernel has scanned all memory for equal pages. Six blocks \
-unless you ask for others.")]
+unless you ask for another number.")]
 pub struct FootprintArgs {
     /// What every measurement has
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub struct FootprintArgs {
     /// Number of guests to measure at once; a list measures each number
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1,2,4,8,16,32")]
     pub guests: Vec<u32>,
-    /// Then scan the pages of guests, their helpers and the host's cached files for equal ones
+    /// Then scan the pages of guests, their helpers and the host's cached files for duplicates
     #[arg(long)]
     pub duplicates: bool,
 }
@@ -89,7 +89,7 @@ says: nothing (idle), spin (cpu), write and read files (io), serve HTTP to a loa
 run the workload itself (same; the report then also has the throughput of all guests together and how fairly they share it). The CPU \
 time of neighbours is neither foreign nor charged to the measured guest. With --shares weights the measured guest has ten times the weight of a \
 neighbour; with limits no guest gets more than its part of the CPUs. Where fewer guests come up than asked for, that number is the \
-result, with the reason. Six blocks unless you ask for others."
+result, with the reason. Six blocks unless you ask for another number."
 )]
 pub struct DensityArgs {
     /// What every measurement has
@@ -127,7 +127,7 @@ pub struct DensityArgs {
   weigh soak --on runc --guests 8 --neighbours io --for 3d
 
 The workloads alternate in random order in one guest of each environment. The guest stays for the whole run, with everything it has \
-grown and cached. Beside it stay further guests, which by default serve HTTP to load generators; that needs a network (`net=`). \
+grown and cached. Beside it run further guests, which by default serve HTTP to load generators; that needs a network (`net=`). \
 `weigh show last` shows at any time what has been measured so far. After a crash, Ctrl-C or a reboot `weigh resume` continues for the \
 rest of the time. A guest that dies is replaced."
 )]

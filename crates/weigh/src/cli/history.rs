@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 Exit codes: 3 with --gate where the last change of an effect is shown to be for the worse by more than this.")]
 pub struct HistoryArgs {
-    /// Runs to add before it is shown: run directories, or `last`
+    /// Runs to add before the history is shown: run directories, or `last`
     #[arg(value_name = "RUN", requires = "version")]
     pub runs: Vec<PathBuf>,
     /// Version of what the runs measured: a commit, a release

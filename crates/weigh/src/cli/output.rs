@@ -36,7 +36,7 @@ pub struct GateArgs {
     /// judged
     #[arg(long, value_name = "PCT", value_parser = gate_percentage, allow_negative_numbers = true)]
     pub gate: Option<f64>,
-    /// Whether a comparison passes that is shown to lie neither above the gate nor below it; `fail`
+    /// Whether a comparison passes when it is shown to lie neither above nor below the gate; `fail`
     /// demands proof that nothing got slower, which takes 30 blocks
     #[arg(long, value_name = "WHAT", default_value = "pass", requires = "gate")]
     pub gate_undecided: Undecided,
@@ -55,7 +55,7 @@ impl GateArgs {
 pub enum Undecided {
     /// They pass
     Pass,
-    /// They exit 3
+    /// They fail, with exit code 3
     Fail,
 }
 
@@ -70,7 +70,7 @@ pub enum OutputFormat {
     Csv,
     /// Markdown tables
     Md,
-    /// booktabs and siunitx
+    /// LaTeX tables with booktabs and siunitx
     Latex,
     /// One self-contained page
     Html,
@@ -78,9 +78,9 @@ pub enum OutputFormat {
     Junit,
     /// Bencher Metric Format
     Bencher,
-    /// Metrics of which less is better, for github-action-benchmark (customSmallerIsBetter)
+    /// Metrics where less is better, for github-action-benchmark (customSmallerIsBetter)
     GithubSmaller,
-    /// Metrics of which more is better, for github-action-benchmark (customBiggerIsBetter)
+    /// Metrics where more is better, for github-action-benchmark (customBiggerIsBetter)
     GithubBigger,
     /// Go's benchmark text with every value, for benchstat
     Go,
@@ -119,9 +119,9 @@ impl From<OutputFormat> for weigh_report::Format {
     }
 }
 
-/// A value is no limit for an overhead.
+/// The error for a value that cannot be a limit for an overhead.
 #[derive(Debug, thiserror::Error)]
-#[error("it must be a number of per cent above -100")]
+#[error("it must be a percentage above -100")]
 pub(super) struct NotALimit;
 
 pub(super) fn gate_percentage(text: &str) -> Result<f64, NotALimit> {

@@ -30,20 +30,20 @@ pub struct PoolOf {
     /// Pool the machines of each kind by themselves, and compare the kinds
     #[arg(long, value_name = "WHAT")]
     pub by: Option<By>,
-    /// The kind of the machine of a run, for `--by label`; repeated. RUN is as it is named above, and
-    /// a final `*` in it stands for any ending
+    /// The kind of a run's machine, for `--by label`; repeated. RUN is spelled as above; a final
+    /// `*` matches any ending
     #[arg(long, value_name = "RUN=NAME")]
     pub label: Vec<String>,
     /// Pool runs that differ in this, and say so: a key as the refusal lists it, or its beginning, as
     /// in `tool_version` or `facts:docker`; a list `a,b` names several
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub allow_unequal: Vec<String>,
-    /// What an hour of a machine of a kind costs, for each kind of `--by` or `--label`: what the same work
-    /// costs on each, against the first; repeated
+    /// Price of an hour of a machine, for each kind of `--by` or `--label`; repeated. The report
+    /// then shows what the same work costs on each kind, against the first
     #[arg(long, value_name = "KIND=PRICE/h")]
     pub price: Vec<String>,
-    /// Take the prices from a TOML file with a line for each kind, as in `small = 0.34`; it may list more
-    /// kinds than are here
+    /// Take the prices from a TOML file with a line for each kind, as in `small = 0.34`; it may
+    /// list kinds that are not here
     #[arg(long, value_name = "FILE", conflicts_with = "price")]
     pub prices: Option<PathBuf>,
 }

@@ -4,8 +4,8 @@ use super::Cli;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 
-/// Options that say where, how long and how a run is shown: the plan has the first elsewhere, and
-/// `weigh study` adds its own to the recorded command.
+/// Options that say where and how long a run measures and how it is shown. The plan holds the first
+/// elsewhere, and `weigh study` adds its own to the recorded command.
 const NOT_RECORDED: [&str; 20] = [
     "on",
     "baseline",
@@ -29,12 +29,12 @@ const NOT_RECORDED: [&str; 20] = [
     "watch",
 ];
 
-/// Options of `plan` that the run which it plans does not have.
+/// Options of `plan` that the planned run does not have.
 const OF_THE_PILOT: [&str; 3] = ["detect", "json", "dry_run"];
 
-/// The command and its arguments as the user gave them, in one spelling. None where there is no
-/// command, and where a plan file is run, which has its own record. Of `plan` they are the whole
-/// command of the run that it plans.
+/// Returns the command and its arguments as the user gave them, in one spelling. `None` without a
+/// command, or with a plan file, which has its own record. For `plan`, they are the whole command
+/// of the run that it plans.
 pub fn words(matches: &ArgMatches) -> Option<Vec<String>> {
     let (name, given) = matches.subcommand()?;
     let command = Cli::command();

@@ -12,14 +12,14 @@ use weigh_store::import::Tool;
   weigh analyse bench.json --baseline 'gzip -k file'
   weigh analyse old=old-1.txt old=old-2.txt old=old-3.txt new=new-1.txt new=new-2.txt new=new-3.txt")]
 pub struct AnalyseArgs {
-    /// Files of samples, or result files of one tool; `NAME=FILE` says which environment (build,
-    /// commit, machine) a file of a tool is of, and several files of one name are several runs
+    /// Files of samples, or result files of one tool; `NAME=FILE` names the environment (build,
+    /// commit, machine) of a tool's file, and several files with one name are several runs
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Who wrote the files; default: what their content shows
+    /// Format of the files; default: recognised by their content
     #[arg(long, value_name = "FORMAT")]
     pub from: Option<SampleFormat>,
-    /// Environment that the others are compared with; default: `native`, for files of a tool the
+    /// Environment that the others are compared with; default: `native`, or for files of a tool the
     /// first one
     #[arg(long, value_name = "ENV")]
     pub baseline: Option<String>,

@@ -7,7 +7,7 @@ use weigh_model::SliceChoice;
 /// Options of `selftest`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Compares native with itself in small runs of 10 blocks each, in random order: 40 without an effect, and 10 each with \
+    after_help = "Compares native with itself in small runs of 10 blocks each, in random order: 20 without an effect, and 10 each with \
 .5, 1, 2 and 5 % more work on one side; half of each in slices, the others whole. Exit 0 when every count lies within the band that \
 chance explains in 99.9 % of cases, 1 when one does not, 4 when nothing could be measured."
 )]
@@ -20,7 +20,7 @@ pub struct SelftestArgs {
     #[arg(long, conflicts_with_all = ["long", "fake", "platforms", "slices"])]
     pub tools: bool,
     /// Instead, compare each of these environments with itself and with itself with 3 % more work:
-    /// `platform[:key=value,...]`, separated by commas or `;`, or `all` that are ready
+    /// `platform[:key=value,...]`, separated by commas or `;`, or `all` for every ready platform
     #[arg(long, value_name = "PLATFORMS", conflicts_with = "fake")]
     pub platforms: Vec<String>,
     /// Measure only in slices (`auto`, or their length as in `5ms`) or only whole (`off`); default:

@@ -27,7 +27,8 @@ pub struct StudyArgs {
     /// Write a study instead
     #[command(subcommand)]
     pub what: Option<StudyCommand>,
-    /// A study, or an experiment or table of it, as in `felter-2014/table-1`; without any, the list
+    /// A study, or an experiment or table of it, as in `felter-2014/table-1`; without any, the
+    /// studies are listed
     #[arg(value_name = "NAME[/EXPERIMENT]")]
     pub names: Vec<String>,
     /// The file of a study of your own; all of it is measured unless you name experiments
@@ -92,7 +93,7 @@ pub struct StudyNewArgs {
     /// Name of the study; default: what was measured
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Its title
+    /// Title of the study
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
     /// Who measured it

@@ -1,4 +1,4 @@
-//! `weigh analyse`: the same statistics for samples that were measured elsewhere.
+//! `weigh analyse`: the statistics of a run for samples that were measured elsewhere.
 
 use crate::cli::{AnalyseArgs, SampleFormat};
 use crate::error::Failure;
@@ -6,14 +6,14 @@ use crate::outcome;
 use std::path::{Path, PathBuf};
 use weigh_store::import::{self, NamedFile, Tool};
 
-/// Endings of names that are always weighbridge's own formats.
+/// The endings of names that always mean weighbridge's own formats.
 const OWN_ENDINGS: [&str; 3] = ["csv", "jsonl", "ndjson"];
 
 /// Analyses a file of samples, or result files of one other tool.
 ///
 /// # Errors
-/// A file cannot be read, with line and column; files of several tools; they have no such baseline;
-/// the report cannot be written; the gate is not passed.
+/// A file cannot be read, with line and column; the files are of several tools; they have no such
+/// baseline; the report cannot be written; the gate is not passed.
 pub fn run(args: &AnalyseArgs) -> Result<(), Failure> {
     let AnalyseArgs { files, from, baseline, output } = args;
     let files: Vec<NamedFile> = files.iter().map(|word| named(word)).collect();
@@ -46,7 +46,8 @@ pub fn run(args: &AnalyseArgs) -> Result<(), Failure> {
     output.write(&report)
 }
 
-/// A word of the command line: a file, or `NAME=FILE` where no file has the whole word as its name.
+/// Reads a word of the command line: a file, or `NAME=FILE` if no file has the whole word as its
+/// name.
 fn named(word: &Path) -> NamedFile {
     let whole = || NamedFile { environment: None, path: word.into() };
     if word.exists() {
@@ -65,7 +66,7 @@ fn tool_of(path: &Path, bytes: &[u8]) -> Option<Tool> {
     if OWN_ENDINGS.contains(&ending.as_str()) { None } else { import::recognise(bytes) }
 }
 
-/// The tool that wrote all files; none for samples.
+/// The tool that wrote all files; none for weighbridge's own samples.
 fn same_tool(files: &[(NamedFile, Vec<u8>)], tools: &[Option<Tool>]) -> Result<Option<Tool>, Failure> {
     let name = |tool: Option<Tool>| tool.map_or("samples", Tool::name);
     let first = tools.first().copied().flatten();
@@ -82,11 +83,13 @@ fn same_tool(files: &[(NamedFile, Vec<u8>)], tools: &[Option<Tool>]) -> Result<O
     }
 }
 
-/// Samples say themselves which environment they are of, so there is one file of them.
+/// Returns the one file of samples. Samples name their environments themselves, so one file has
+/// all.
 fn only_file(files: &[(NamedFile, Vec<u8>)]) -> Result<&(NamedFile, Vec<u8>), Failure> {
     let [one] = files else {
-        return Err(Failure::input("samples are read from one file")
-            .hint("put all rows into one file; the column `environment` says what each is of"));
+        return Err(Failure::input("samples are read from one file").hint(
+            "put all rows into one file; the column `environment` says which environment each belongs to",
+        ));
     };
     if let Some(name) = &one.0.environment {
         let message = format!("the rows of {} name their environments themselves", one.0.path.display());
@@ -95,7 +98,7 @@ fn only_file(files: &[(NamedFile, Vec<u8>)]) -> Result<&(NamedFile, Vec<u8>), Fa
     Ok(one)
 }
 
-/// The files, as they were named; of many the first.
+/// The names of the files as the user gave them, up to a maximum.
 fn title(files: &[(NamedFile, Vec<u8>)]) -> String {
     const SHOWN: usize = 4;
     let mut names: Vec<String> =

@@ -54,5 +54,5 @@ pub fn run(dry_run: bool) -> Result<(), Failure> {
         Kind::Failed,
         format!("{} changes could not be undone:\n{}", list.len(), list.join("\n")),
     )
-    .hint("they stay recorded; mend the reason and run `weigh clean` again"))
+    .hint("they stay recorded; fix the cause and run `weigh clean` again"))
 }

@@ -1,4 +1,4 @@
-//! `weigh compare`: runs with other runs, before and after.
+//! `weigh compare`: compares runs with other runs, before and after.
 
 use super::run::find;
 use crate::cli::OutputArgs;
@@ -12,8 +12,8 @@ use weigh_store::RunDirectory;
 /// the result is labelled sequential.
 ///
 /// # Errors
-/// Not two sides of runs; a run does not exist or is damaged; the runs have no cell in common; a
-/// file cannot be written; the gate is not passed.
+/// There are not two sides of runs; a run does not exist or is damaged; the runs have no cell in
+/// common; a file cannot be written; the gate is not passed.
 pub fn run(runs: &[PathBuf], with: &[PathBuf], output: &OutputArgs) -> Result<(), Failure> {
     let (before, after) = match (runs, with) {
         ([before, after], []) => (std::slice::from_ref(before), std::slice::from_ref(after)),

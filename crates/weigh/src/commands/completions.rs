@@ -5,10 +5,10 @@ use crate::error::Failure;
 use crate::ui;
 use clap::CommandFactory;
 
-/// Prints the completions of a shell.
+/// Prints the completions for a shell.
 ///
 /// # Errors
-/// None; the type is that of every command.
+/// Never fails; the return type is that of every command.
 pub fn run(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "weigh", &mut text);

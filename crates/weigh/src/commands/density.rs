@@ -11,7 +11,7 @@ const BLOCKS: u32 = 6;
 /// Default workload.
 const WORKLOAD: &str = "spin";
 
-/// Reads `weigh density`.
+/// Turns the arguments of `weigh density` into a request.
 ///
 /// # Errors
 /// Guests, neighbours or shares that are wrong or given twice.
@@ -40,7 +40,7 @@ fn with_defaults(args: DensityArgs) -> DensityArgs {
 
 /// The numbers of guests, loads of neighbours and shares that each workload is measured with.
 struct Sweep {
-    /// Without 1, which is always measured.
+    /// Numbers of guests, without 1, which is always measured.
     guests: Vec<u32>,
     loads: Vec<Load>,
     shares: Vec<Shares>,
@@ -58,7 +58,7 @@ impl Sweep {
         })
     }
 
-    /// All combinations. The guest alone comes first: the others are compared with it.
+    /// All combinations. The guest alone comes first, because the others are compared with it.
     fn all(&self) -> Vec<Neighbours> {
         let of = |guests, load: &Load, shares| Neighbours { guests, load: load.clone(), shares, stay: false };
         let mut all = vec![of(1, &Load::Idle, Shares::Equal)];
@@ -74,7 +74,7 @@ impl Sweep {
 fn refuse_repeated<T: PartialEq + ToString>(option: &str, given: &[T]) -> Result<(), Failure> {
     match first_repeated(given) {
         Some(twice) => Err(Failure::input(format!("`{}` is given twice in {option}", twice.to_string()))
-            .hint("give everything once")),
+            .hint("give each one once")),
         None => Ok(()),
     }
 }
@@ -116,7 +116,8 @@ fn workloads(
     Ok(plans.into_iter().flat_map(with_each).collect())
 }
 
-/// A workload measured beside neighbours. The user's own deadline holds for any number of guests.
+/// Returns a workload with neighbours. A deadline of the user's own stays the same for any number
+/// of guests.
 pub(super) fn beside(plan: &WorkloadPlan, neighbours: Neighbours, own_deadline: bool) -> WorkloadPlan {
     let with = with_neighbours(plan.clone(), neighbours);
     if own_deadline { WorkloadPlan { deadline_s: plan.deadline_s, ..with } } else { with }

@@ -32,10 +32,10 @@ struct Diagnosis {
     /// Why guests cannot be limited here, if they cannot.
     limits: Option<noise::Finding>,
     noise: Vec<noise::Finding>,
-    /// What it has for machines under KVM; null where that is not known.
+    /// What the host provides for virtual machines under KVM; null if that is not known.
     virtualisation: Option<Virtualisation>,
     /// What the host does now, without guests.
-    now: Look,
+    now: HostObservation,
     /// The last selftest of this host; null if none is known.
     selftest: Option<LastSelftest>,
     leftovers: Vec<String>,
@@ -43,29 +43,29 @@ struct Diagnosis {
 
 /// A look at the host through the sensors of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Look {
+struct HostObservation {
     /// Duration, seconds.
     window_s: f64,
     /// The CPUs that were observed.
     cpus: Vec<u32>,
-    /// Share of them that the hypervisor certainly took.
+    /// Share of their time that the hypervisor certainly took.
     steal_share: f64,
-    /// Share of them that processes of the host certainly took.
+    /// Share of their time that processes of the host certainly took.
     foreign_share: f64,
     /// Share of the time in which some task waited for a CPU; null if the kernel does not report
     /// it.
     cpu_pressure_share: Option<f64>,
     /// Context switches of the whole host, per second.
     context_switches_per_s: f64,
-    /// New warnings of the kernel's log.
+    /// New warnings in the kernel's log.
     kernel_log: Vec<String>,
-    /// How a run would judge it by its noise limits.
+    /// How a run would judge this window by its noise limits.
     state: Judgement,
-    /// The command that shows who disturbs; absent if nobody does or if the hypervisor does.
+    /// The command that shows what disturbs; absent if nothing does or if the hypervisor does.
     command: Option<&'static str>,
 }
 
-/// What would become of a unit that was measured now.
+/// How a run would judge a unit that was measured now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Judgement {
@@ -74,7 +74,7 @@ enum Judgement {
     Void,
 }
 
-impl Look {
+impl HostObservation {
     /// Observes the host while no guest runs.
     fn now(cpus: Vec<u32>) -> Self {
         let mut sensors = Observer::new();
@@ -110,7 +110,7 @@ impl Look {
         }
     }
 
-    /// What was seen, and what it means for a run.
+    /// The findings, and what they mean for a run.
     fn items(&self, limits: &NoiseLimits, root: bool) -> Vec<Item> {
         let cpus: Vec<String> = self.cpus.iter().map(ToString::to_string).collect();
         let pressure = self.cpu_pressure_share.map_or(String::new(), |waiting| {
@@ -174,8 +174,8 @@ impl PlatformState {
         Self { name, ready: true, detail, remedy: None, command: None }
     }
 
-    /// Without a remedy the platform failed in an unusual way; a run of it alone leaves logs that
-    /// say more.
+    /// A missing platform. Without a remedy it failed in an unusual way, and a run of it alone
+    /// leaves logs that say more.
     fn missing(name: &'static str, detail: String, remedy: Option<String>) -> Self {
         let remedy = remedy.unwrap_or_else(|| {
             format!("a run of it leaves logs: `weigh run --on {name} --blocks 1 --out weigh-{name} -- true`")
@@ -191,8 +191,8 @@ impl PlatformState {
 /// The host is in use by another run, or its state directory cannot be written.
 pub fn run(json: bool) -> Result<(), Failure> {
     let session = HostSession::open("weigh doctor", None)?;
-    // Before the guests, whose work is not noise.
-    let now = Look::now(facts::allowed_cpus());
+    // Observe the host before the guests start, whose work is not noise.
+    let now = HostObservation::now(facts::allowed_cpus());
     let leftovers =
         session.leftovers.iter().map(|(run, changes)| format!("{run}: {changes} changes")).collect();
     let states = platforms::defaults()
@@ -240,8 +240,8 @@ fn limits(root: bool, layout: Layout) -> Option<noise::Finding> {
         .then(|| finding("no control groups are mounted", remedy, "mount -t cgroup2 none /sys/fs/cgroup"))
 }
 
-/// Whether this host has what an alias stands for. Its platform boots a guest to prove it, or knows
-/// from an earlier proof.
+/// Whether this host has the feature that an alias promises. Its platform boots a guest to prove
+/// it, or remembers an earlier proof.
 fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
     let spec = EnvironmentSpec::new(alias, Default::default());
     let (platform, environment) = match platforms::resolve(&spec) {
@@ -257,7 +257,7 @@ fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
     }
 }
 
-/// A command that this user can copy: with sudo if it changes the host.
+/// A command that this user can copy, with sudo if it changes the host.
 fn prompt(command: &str, root: bool) -> String {
     const FOR_ALL: [&str; 5] = ["export", "sudo", "top", "unset", "weigh"];
     let first = command.split(' ').next().unwrap_or_default();
@@ -270,7 +270,7 @@ fn prompt(command: &str, root: bool) -> String {
     }
 }
 
-/// A finding, what it needs, and the command for that.
+/// A finding, with its remedy and the command for it.
 fn finding(finding: &noise::Finding, root: bool) -> Item {
     let remedy = Item::line(finding.remedy.clone());
     let command = finding.command.iter().map(|command| Item::command(prompt(command, root)));
@@ -311,14 +311,15 @@ fn host_of(diagnosis: &Diagnosis) -> Section {
     Section::new("Host").with(Audience::ALL, bullets(lines.into_iter().map(Item::line).chain(limits)))
 }
 
-/// What the host has for machines under KVM, then what makes them slower than need be.
+/// The facts about virtual machines under KVM on this host, then the findings about what slows them
+/// down.
 fn machines(diagnosis: &Diagnosis) -> Vec<Item> {
     let Some(found) = &diagnosis.virtualisation else { return Vec::new() };
     let facts = found.facts.iter().cloned().map(Item::line);
     facts.chain(found.findings.iter().map(|slow| finding(slow, diagnosis.host.root))).collect()
 }
 
-/// Whether the method is known to keep its promises here.
+/// The last selftest of this host: whether the method keeps its promises here.
 fn selftest(diagnosis: &Diagnosis) -> Item {
     let ask =
         |why: String, command: &str| [Item::line(why), Item::command(prompt(command, diagnosis.host.root))];
@@ -339,7 +340,7 @@ fn selftest(diagnosis: &Diagnosis) -> Item {
     item.with_below(ask(format!("since then {}", changed.join(", ")), "weigh selftest"))
 }
 
-/// What is shown of a diagnosis.
+/// Arranges a diagnosis for display.
 fn document(diagnosis: &Diagnosis) -> Document {
     let root = diagnosis.host.root;
     let settings = match diagnosis.noise.as_slice() {
@@ -371,7 +372,7 @@ mod tests {
     use super::*;
     use weigh_model::{CpuTime, Pressure};
 
-    fn look(steal_ms: u64, foreign_ms: u64) -> Look {
+    fn look(steal_ms: u64, foreign_ms: u64) -> HostObservation {
         let time = |ms: u64| CpuTime { ns: ms * 1_000_000, uncertainty_ns: 0 };
         let seen = Observed {
             window_ns: 1_000_000_000,
@@ -382,7 +383,7 @@ mod tests {
             kernel_log: vec!["something broke".into()],
             ..Observed::default()
         };
-        Look::of(&seen, vec![0, 1], &NoiseLimits::default())
+        HostObservation::of(&seen, vec![0, 1], &NoiseLimits::default())
     }
 
     #[test]
@@ -394,7 +395,7 @@ mod tests {
         assert_eq!(look(41, 0).state, Judgement::Void);
     }
 
-    fn diagnosis(now: Look) -> Diagnosis {
+    fn diagnosis(now: HostObservation) -> Diagnosis {
         let mut host = facts::host_facts();
         host.root = true;
         let missing = PlatformState::missing("lxc", "x".into(), Some("`apt-get install lxc`".into()));
@@ -412,13 +413,13 @@ mod tests {
         }
     }
 
-    /// What a terminal of a hundred columns shows.
+    /// Renders a diagnosis as a terminal of a hundred columns shows it.
     fn rendered(diagnosis: &Diagnosis) -> String {
         let options = weigh_report::Options::default();
         weigh_report::render_document(&document(diagnosis), weigh_report::Format::Table, &options).unwrap()
     }
 
-    fn shown(now: Look) -> String {
+    fn shown(now: HostObservation) -> String {
         rendered(&diagnosis(now))
     }
 

@@ -9,11 +9,11 @@ use weigh_model::{
     Effort, EnvironmentPlan, HostFacts, ImageSpec, Load, LoadLoop, Neighbours, Plan, ServerPlan, Shares,
     Started, WorkloadPlan,
 };
-use weigh_platforms::loader::Elsewhere;
+use weigh_platforms::loader::RemoteMachine;
 use weigh_platforms::{self as platforms, GuestRequest};
 use weigh_runner::order;
 
-/// Blocks whose order is printed.
+/// The number of blocks whose order is printed.
 const SHOWN_BLOCKS: u32 = 3;
 
 /// The plan in lines for people.
@@ -93,7 +93,7 @@ fn all_host_changes(plan: &Plan) -> Vec<String> {
         lines.extend(changes.map(|change| format!("  {}: {change}", environment.name)));
     }
     let serves = plan.workloads.iter().any(|workload| workload.staging.server.is_some());
-    match plan.loader.as_ref().map(Elsewhere::of) {
+    match plan.loader.as_ref().map(RemoteMachine::of) {
         Some(Ok(machine)) => {
             lines.extend(machine.changes().iter().map(|change| format!("  load generator: {change}")));
         }
@@ -105,7 +105,7 @@ fn all_host_changes(plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// The guests beside the measured one.
+/// Describes the guests beside the measured one.
 fn beside(neighbours: &Neighbours) -> String {
     let others = neighbours.guests.saturating_sub(1);
     let plural = if others == 1 { "" } else { "s" };
@@ -121,13 +121,13 @@ fn beside(neighbours: &Neighbours) -> String {
     };
     let shares = match neighbours.shares {
         Shares::Equal => String::new(),
-        Shares::Weights => format!("; it weighs {} times what a neighbour does", Shares::WEIGHT),
-        Shares::Limits => format!("; no guest gets more than a {}th of the CPUs", neighbours.guests),
+        Shares::Weights => format!("; its weight is {} times a neighbour's", Shares::WEIGHT),
+        Shares::Limits => format!("; no guest gets more than 1/{} of the CPUs", neighbours.guests),
     };
     format!("beside {others} more guest{plural}, {stay}, {load}{shares}")
 }
 
-/// Where a server listens, and from where it is loaded.
+/// Describes where a server listens, and from where it is loaded.
 fn describe_server(plan: &Plan, server: &ServerPlan, facts: &HostFacts) -> Vec<String> {
     let transport: Vec<&str> = server.transport.iter().map(|transport| transport.as_str()).collect();
     let plural = if server.ports == 1 { "" } else { "s" };
@@ -148,7 +148,7 @@ fn describe_server(plan: &Plan, server: &ServerPlan, facts: &HostFacts) -> Vec<S
     let kind = if server.kind == LoadLoop::Closed { "a closed loop" } else { "an open loop" };
     lines.push(match &plan.loader {
         Some(machine) => format!(
-            "  is loaded in {kind} from {machine}, on all its CPUs, by this host's address there: on the host's own network, or what is translated to the guest's"
+            "  is loaded in {kind} from {machine}, on all its CPUs, at the address of this host there: on the host's own network, or translated to the guest's"
         ),
         None => {
             let cpus = cpu_words(&loader_cpus(&plan.guest.cpus, facts));
@@ -180,13 +180,15 @@ fn describe_start(what: Started) -> String {
         Started::Restored => "one guest per block, saved and restored".into(),
         Started::Footprint { guests, duplicates } => {
             let scanned = if duplicates { ", and their pages scanned for equal ones" } else { "" };
-            format!("{guests} fresh guests at once per block, idle until their memory stands still{scanned}")
+            format!(
+                "{guests} fresh guests at once per block, idle until their memory stops changing{scanned}"
+            )
         }
     }
 }
 
-/// What launching an environment would change on the host. Its root is an empty one, because a dry
-/// run prepares nothing.
+/// Describes what launching an environment would change on the host. A dry run prepares nothing, so
+/// the root is an empty one.
 fn host_changes(
     plan: &Plan,
     environment: &EnvironmentPlan,
@@ -227,7 +229,7 @@ fn blocks(plan: &Plan) -> String {
             looks.step(),
             target * 100.0
         ),
-        Effort::Lasting { seconds } => format!("as many as there are in {seconds} s"),
+        Effort::Lasting { seconds } => format!("as many as fit into {seconds} s"),
         Effort::Precision { minimum, maximum, step, target } => {
             format!(
                 "{minimum} to {maximum}, looked at every {step}, until every interval is within {} %",

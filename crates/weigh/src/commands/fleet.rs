@@ -14,7 +14,7 @@ use weigh_host::clock;
 use weigh_report::{FleetRow, Format};
 use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine, MachineState};
 
-/// Makes the plan, has every machine measure it, and shows what became of them.
+/// Makes the plan, has every machine measure it, and shows the state of the machines.
 ///
 /// # Errors
 /// Bad input; a host that cannot be used; machines that are not done at the end.
@@ -66,17 +66,17 @@ pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure>
     carry_on(FleetDirectory::create(&path, &plan, fleet)?, watch)
 }
 
-/// Goes on with the machines of a fleet that are not done.
+/// Resumes the machines of a fleet that are not done.
 ///
 /// # Errors
-/// There is no such fleet, another build of weigh began it; as [`run`].
+/// There is no such fleet; another build of weigh began it; those of [`run`].
 pub fn resume(path: &Path, watch: bool) -> Result<(), Failure> {
     let path = find(path)?;
     output::check(&path)?;
     carry_on(FleetDirectory::open_for_work(&path)?, watch)
 }
 
-/// Shows what has become of the machines of a fleet so far.
+/// Shows the state of the machines of a fleet.
 ///
 /// # Errors
 /// A damaged directory, a file that cannot be written.
@@ -90,14 +90,14 @@ pub fn show(path: &Path, format: OutputFormat, file: Option<&Path>) -> Result<()
     Ok(())
 }
 
-/// The directory of a fleet that the user names.
+/// Finds the directory of a fleet that the user names.
 fn find(path: &Path) -> Result<PathBuf, Failure> {
     let path = super::run::find(path)?;
     if FleetDirectory::is_one(&path) {
         return Ok(path);
     }
     Err(Failure::input(format!("{} is not the directory of a fleet: it has no fleet.json", path.display()))
-        .hint("`weigh resume DIR` goes on with a run"))
+        .hint("`weigh resume DIR` continues a run"))
 }
 
 fn carry_on(mut directory: FleetDirectory, watch: bool) -> Result<(), Failure> {
@@ -119,15 +119,15 @@ fn carry_on(mut directory: FleetDirectory, watch: bool) -> Result<(), Failure> {
         return fleet::verdict(directory.fleet(), &path, interrupt.load(Ordering::Relaxed));
     }
     if done > 0 {
-        twins(&directory);
-        ui::note(&format!("one answer of all machines: weigh pool {}/*/", path.display()));
+        report_shared_machines(&directory);
+        ui::note(&format!("one answer from all machines: weigh pool {}/*/", path.display()));
     }
     fleet::verdict(directory.fleet(), &path, interrupt.load(Ordering::Relaxed))
 }
 
-/// Has the machines measure that are not done. Where blocks are shared out, machines that are unlike
-/// the others are refused, and shares of machines that failed are measured by others, for as long as
-/// that brings the fleet on.
+/// Has the machines measure that are not done. If the blocks are shared out, machines that are
+/// unlike the others are refused, and other machines measure the shares of those that failed, as
+/// long as that makes progress.
 fn carry_out(
     engine: &dyn Engine,
     directory: &mut FleetDirectory,
@@ -142,7 +142,7 @@ fn carry_out(
         {
             let work = Work::new(directory, interrupt, tell);
             std::thread::scope(|scope| {
-                // It ends when the engine is done, which then drops the sender.
+                // The loop ends when the engine is done, which then drops the sender.
                 let carried = scope.spawn(move || engine.carry_out(&work));
                 told.iter().for_each(|(at, update)| display.show(at, &update));
                 carried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -153,7 +153,7 @@ fn carry_out(
             break;
         }
         shares::refuse_unlike(directory)?;
-        // What fails on every machine is not tried for ever.
+        // Shares that fail on every machine are not tried forever.
         let comes_on = round == 0 || shares::done(directory) > before;
         if interrupt.load(Ordering::Relaxed) || !comes_on || !shares::hand_over(directory, engine)? {
             break;
@@ -163,8 +163,8 @@ fn carry_out(
     Ok(())
 }
 
-/// Says which runs are of one machine.
-fn twins(directory: &FleetDirectory) {
+/// Reports the runs that come from one machine.
+fn report_shared_machines(directory: &FleetDirectory) {
     let mut known: Vec<(String, Vec<String>)> = Vec::new();
     for (at, machine) in directory.fleet().machines.iter().enumerate() {
         let Ok(Some(run)) = directory.run(at) else { continue };
@@ -181,12 +181,12 @@ fn twins(directory: &FleetDirectory) {
             names.join(", ")
         };
         ui::note(&format!(
-            "note: {listed} have one machine id: they are runs of one machine, or of clones that need an id of their own"
+            "note: {listed} have the same machine id: they are runs of one machine, or of clones that need an id of their own"
         ));
     }
 }
 
-/// The machines in a format.
+/// Renders the machines in a format.
 fn rendered(directory: &FleetDirectory, format: OutputFormat) -> Result<String, Failure> {
     if format == OutputFormat::Json {
         let text = serde_json::to_string_pretty(directory.fleet());

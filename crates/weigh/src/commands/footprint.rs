@@ -1,4 +1,4 @@
-//! `weigh footprint`: the memory that guests take.
+//! `weigh footprint`: the memory that guests use.
 
 use crate::cli::FootprintArgs;
 use crate::error::Failure;
@@ -6,11 +6,11 @@ use crate::request::{self, PlanRequest};
 use weigh_model::{Caches, Plan, StartPlan, Started, WorkloadPlan, weights};
 use weigh_workloads::start_workload;
 
-/// Default number of blocks: memory differs little from block to block, and every block waits until
-/// it no longer changes.
+/// Default number of blocks. Memory use differs little from block to block, and every block waits
+/// until it no longer changes.
 const BLOCKS: u32 = 6;
 
-/// Reads `weigh footprint`.
+/// Turns the arguments of `weigh footprint` into a request.
 pub fn request(args: FootprintArgs) -> PlanRequest {
     let common = args.common.with_default_blocks(BLOCKS);
     PlanRequest::new(common.clone(), move |facts, host| {
@@ -21,7 +21,7 @@ pub fn request(args: FootprintArgs) -> PlanRequest {
     })
 }
 
-/// The workload without the metrics of page merging, unless the memory of some VM is merged.
+/// Removes the metrics of page merging from the workload, unless the memory of some VM is merged.
 fn without_merging(plan: &Plan, workload: &WorkloadPlan) -> WorkloadPlan {
     let merges = plan.environments.iter().any(|environment| environment.spec.get("ksm") == Some("on"));
     let mut workload = workload.clone();

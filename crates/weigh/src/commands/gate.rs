@@ -10,10 +10,12 @@ use weigh_model::{
 };
 use weigh_workloads::start_workload;
 
-/// First look, blocks between looks, and the last look unless the user says otherwise.
+/// The number of blocks at the first look, between looks, and at the last look unless the user
+/// gives another.
 const LOOKS: (u32, u32, u32) = (10, 5, 30);
 
-/// Reads `weigh gate`: the run of the two builds, and what is written of it.
+/// Turns the arguments of `weigh gate` into a request for the run of the two builds, and the files
+/// that its result is written to.
 ///
 /// # Errors
 /// A file of settings that cannot be read or is wrong; nothing to measure; too many or too few blocks.
@@ -40,7 +42,7 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
     }
     let on = environments(old, new, &work, start)?;
     let own = match (on.len(), own.name.is_empty()) {
-        // Two builds of a program have one name.
+        // Both builds of a program have the same name.
         (1, true) => CommandArgs { name: vec!["old".into(), "new".into()], ..own },
         _ => own,
     };
@@ -72,7 +74,7 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
     Ok((request, Written { comment, junit }))
 }
 
-/// A plan of looks has a precision, which a gate does not ask for.
+/// A plan of looks needs a precision, which a gate does not use.
 const PRECISION: f64 = 0.01;
 
 fn looks(blocks: Option<u32>) -> Result<Looks, Failure> {
@@ -85,7 +87,8 @@ fn looks(blocks: Option<u32>) -> Result<Looks, Failure> {
     })
 }
 
-/// The environments of the two builds, or the one in which two commands are the builds.
+/// Returns the environments of the two builds, or the one environment in which two commands are the
+/// builds.
 fn environments(
     old: Option<String>,
     new: Option<String>,
@@ -107,12 +110,14 @@ fn environments(
             Err(Failure::input(format!("a gate compares two commands, and here are {commands}"))
                 .hint("`weigh run` compares any number of them"))
         }
-        _ if start => Err(Failure::input("a guest starts alike for both commands").hint("leave --start out")),
+        _ if start => {
+            Err(Failure::input("a guest starts the same way for both commands").hint("leave --start out"))
+        }
         (environment, _) => Ok(vec![environment.unwrap_or_else(|| "native".into())]),
     }
 }
 
-/// The environments, with labels where nothing else tells them apart.
+/// Returns the environments, with labels if nothing else tells them apart.
 fn labelled(old: String, new: String) -> Result<(String, String), Failure> {
     let [one, other] = [&old, &new].map(|text| EnvironmentSpec::parse(text).map(|spec| spec.to_string()));
     let (one, other) = (

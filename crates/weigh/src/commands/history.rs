@@ -1,4 +1,4 @@
-//! `weigh history`: what the runs of many versions found, and where it changed.
+//! `weigh history`: the results of runs of many versions, and where they changed.
 
 use super::run::find;
 use crate::cli::HistoryArgs;
@@ -17,7 +17,7 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
     let HistoryArgs { runs, version, history: directory, format, output: file, gate } = args;
     super::study::refuse_format("history", "RUN", *format)?;
     let version = version.as_deref().unwrap_or_default();
-    // All are read before the first is added.
+    // Read all runs before the first is added.
     let entries = runs.iter().map(|run| entry(&RunDirectory::open(&find(run)?)?, version));
     let entries = entries.collect::<Result<Vec<_>, Failure>>()?;
     if !entries.is_empty() {

@@ -15,10 +15,10 @@ use weigh_images::store::{CachedImage, Record, Store};
 use weigh_images::{ImageError, Progress, Root};
 use weigh_model::{ImageSpec, nearest};
 
-/// Number of digits of a digest in lists for people.
+/// The number of digits of a digest that lists for people show.
 const SHOWN_DIGITS: usize = 12;
 
-/// Builds, lists or removes.
+/// Builds, packs, lists or removes images.
 ///
 /// # Errors
 /// Bad input; an image that cannot be built, or that is in use.
@@ -31,7 +31,7 @@ pub fn run(what: ImageCommand) -> Result<(), Failure> {
     }
 }
 
-/// The images on this host.
+/// Returns the images on this host.
 ///
 /// # Errors
 /// Another user could change the cache.
@@ -40,7 +40,7 @@ pub fn kept() -> Result<Vec<CachedImage>, Failure> {
     Ok(Store::open().map(|store| store.list()).unwrap_or_default())
 }
 
-/// An image in one line, without its name.
+/// Describes an image in one line, without its name.
 pub fn about(record: &Record) -> String {
     let digest = &record.identity[..SHOWN_DIGITS.min(record.identity.len())];
     let mebibytes = record.bytes as f64 / f64::from(1 << 20);
@@ -73,7 +73,7 @@ fn build(name: &str) -> Result<(), Failure> {
         }
         ImageSpec::Host | ImageSpec::Probe => {
             return Err(Failure::input(format!("the image `{name}` is always there"))
-                .hint(format!("nothing is to be built: use it as `--image {name}`")));
+                .hint(format!("there is nothing to build: use it as `--image {name}`")));
         }
         ImageSpec::Path(_) => return Err(unknown(name)),
     };
@@ -90,7 +90,7 @@ fn pull_failure(name: &str, error: PullError) -> Failure {
         PullError::NotThere(_) | PullError::OtherPlatform { .. } | PullError::Locked(_) => Kind::Input,
         _ => Kind::Failed,
     };
-    Failure::new(kind, format!("the image `{name}` cannot be had")).because(error)
+    Failure::new(kind, format!("the image `{name}` is not available")).because(error)
 }
 
 fn unknown(name: &str) -> Failure {
@@ -112,7 +112,7 @@ fn build_failure(error: BuildError) -> Failure {
     Failure::new(kind, "the image `debian` cannot be built").because(error)
 }
 
-/// An image in `--json`.
+/// An image as `--json` lists it.
 #[derive(Serialize)]
 struct Listed<'a> {
     #[serde(flatten)]
@@ -158,7 +158,7 @@ fn pack(name: &str, file: &Path, tag: Option<String>) -> Result<(), Failure> {
     let image = ImageSpec::from(name.to_string());
     let tag = match (&image, tag) {
         (ImageSpec::Host, _) => {
-            return Err(Failure::input("the host's own root cannot be packed: it is no image").hint(
+            return Err(Failure::input("the host's own root cannot be packed: it is not an image").hint(
                 "pack `debian` or `oci:REF`, which `weigh image build` makes, `probe`, or a directory",
             ));
         }
@@ -196,7 +196,7 @@ fn store() -> Result<Store, Failure> {
     })
 }
 
-/// Does something with a ledger of its own, but without the host's lock: a build takes minutes, and
+/// Runs `act` with a ledger of its own, but without the host's lock: a build takes minutes, and
 /// disturbs runs no more than any other program.
 fn recorded<T>(act: impl FnOnce(&Ledger) -> Result<T, Failure>) -> Result<T, Failure> {
     let ledger = Ledger::create(&state_directory()?, &run_id()).map_err(ledger_failure)?;

@@ -25,7 +25,7 @@ struct Detail {
     default: &'static str,
 }
 
-/// A summary that this many entries have in common is printed once, below all of them.
+/// A summary that at least this many entries share is printed once, below all of them.
 const COMMON: usize = 3;
 
 /// Prints the names that the command line takes.
@@ -73,7 +73,7 @@ fn platform_entries() -> Vec<Entry> {
     entries
 }
 
-/// The values of a key.
+/// Describes the values that a key takes.
 fn values(values: Values) -> String {
     match values {
         Values::Words(words) => words.join("|"),
@@ -148,7 +148,7 @@ fn image_entries() -> Result<Vec<Entry>, Failure> {
             details: of("oci:"),
             ..image(
                 "oci:REF",
-                "an image of a registry, as in oci:localhost:5000/name:tag: `weigh image build oci:REF`",
+                "an image from a registry, as in oci:localhost:5000/name:tag: `weigh image build oci:REF`",
             )
         },
         image("DIR", "a directory with a root file system, seen read-only"),

@@ -1,4 +1,4 @@
-//! `weigh man`: manual pages from the command line's own definition.
+//! `weigh man`: manual pages made from the definition of the command line.
 
 use crate::cli::Cli;
 use crate::error::Failure;

@@ -49,7 +49,7 @@ impl OutputArgs {
         outcome::gate(report, self.gate.gate())
     }
 
-    /// Puts a text where the user wants it.
+    /// Writes a text where the user wants it.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -64,8 +64,8 @@ impl OutputArgs {
     }
 }
 
-/// Runs the command that the arguments name; without one, a quick comparison of everything that can
-/// run here.
+/// Runs the command that the arguments name. Without a command, runs a quick comparison of
+/// everything that can run here.
 ///
 /// # Errors
 /// Those of the command.
@@ -99,7 +99,8 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
     }
 }
 
-/// Reads a command that measures, without planning it. Its plan records these words.
+/// Turns a command that measures into a request, without planning it. Its plan records `recorded`
+/// as the command's words.
 ///
 /// # Errors
 /// Bad input; a command that measures nothing.

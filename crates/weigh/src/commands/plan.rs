@@ -1,4 +1,4 @@
-//! `weigh plan`: a blind pilot, and the run that finds a difference (method specification,
+//! `weigh plan`: a blind pilot, and from it the run that finds a difference (method specification,
 //! "Planning a run").
 
 use super::dry_run;
@@ -16,7 +16,7 @@ use weigh_stats::{PILOT_BLOCKS, PlannedRun, planned_run};
 use weigh_store::RunDirectory;
 use weigh_studies::shell_quoted;
 
-/// Measures a pilot of the run that `command` asks for, deletes it, and prints what the run takes.
+/// Measures a pilot of the run that `command` asks for, deletes it, and prints what the run needs.
 ///
 /// # Errors
 /// Bad input, a host that cannot be used; a pilot that is interrupted, or measures nothing.
@@ -68,8 +68,8 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The directory of a pilot, which is deleted whatever happens, so that nobody comes upon its
-/// effects. It is not among the runs, where `last` would find it.
+/// The directory of a pilot. It is always deleted, so that nobody comes upon its effects. It is not
+/// in the directory of runs, where `last` would find it.
 struct Pilot {
     path: PathBuf,
     ledger: Ledger,
@@ -94,7 +94,7 @@ impl Drop for Pilot {
     }
 }
 
-/// The words of the run that finds the difference; none where no number of blocks does.
+/// The words of the run that finds the difference; none if no number of blocks does.
 fn proposed(command: &[String], planned: &PlannedRun) -> Option<Vec<String>> {
     let (iterations, expense) = match planned.better {
         Some(better) => (Some(better.iterations), better.expense),
@@ -118,7 +118,7 @@ fn proposed(command: &[String], planned: &PlannedRun) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The most that `weigh run --blocks` takes.
+/// The greatest number that `weigh run --blocks` takes.
 const MOST_BLOCKS: u32 = 100_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `weigh pool`: runs of one plan on several machines, to one answer.
+//! `weigh pool`: pools runs of one plan from several machines into one result.
 
 use crate::cli::{OutputFormat, PoolArgs, PoolOf};
 use crate::error::{Failure, Kind};
@@ -6,7 +6,7 @@ use crate::{outcome, pool, ui};
 use std::path::Path;
 use weigh_report::render_pooled;
 
-/// Pools the runs by machine and shows what holds over machines.
+/// Pools the runs by machine and shows what holds across machines.
 ///
 /// # Errors
 /// Those of [`pool::report`]; a file cannot be written; the gate is not passed.
@@ -24,7 +24,7 @@ pub fn run(args: &PoolArgs) -> Result<(), Failure> {
     }
 }
 
-/// Shows what the shares of a fleet say together.
+/// Shows the pooled result of the shares of a fleet.
 ///
 /// # Errors
 /// As [`run`].

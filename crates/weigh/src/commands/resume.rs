@@ -1,4 +1,4 @@
-//! `weigh resume`: continue a run where it ended.
+//! `weigh resume`: continues a run where it ended.
 
 use super::run::{Settings, Shown, Written, find, measure};
 use crate::cli::OutputFormat;

@@ -1,4 +1,4 @@
-//! `weigh run`, and how every measuring command carries out its plan: run, show.
+//! `weigh run`, and how every measuring command carries out its plan and shows the result.
 
 use super::dry_run;
 use crate::cli::{MeasureArgs, OutputFormat, RunArgs};
@@ -18,10 +18,10 @@ use weigh_report::{Gate, Report};
 use weigh_runner::{Finish, RunOptions, RunnerError};
 use weigh_store::RunDirectory;
 
-/// Where runs go unless the user says otherwise, and where `last` looks.
+/// The default directory of runs, where `last` looks.
 pub const RUNS: &str = "weigh-runs";
 
-/// Reads `weigh run`.
+/// Turns the arguments of `weigh run` into a request.
 pub fn request(args: RunArgs) -> PlanRequest {
     if let Some(file) = args.plan {
         let read = move |facts: &HostFacts, host: &mut dyn HostView| {
@@ -56,16 +56,16 @@ pub fn run(request: &PlanRequest) -> Result<(), Failure> {
     run_and_write(request, &Written::default())
 }
 
-/// Files that a result is also written to.
+/// Files that the result is also written to.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Markdown.
+    /// A Markdown comment.
     pub comment: Option<PathBuf>,
-    /// JUnit's test cases.
+    /// JUnit test cases.
     pub junit: Option<PathBuf>,
 }
 
-/// The same, and writes the result to files.
+/// Does the same as [`run`], and writes the result to files.
 ///
 /// # Errors
 /// As [`run`]; a file cannot be written.
@@ -76,12 +76,12 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
         ui::print(&dry_run::describe(&plan, &request.facts));
         return Ok(());
     }
-    // Before anything is done, because the port may be taken.
+    // Take the port before anything is done, because it may be taken.
     let live = live.live.map(Port::take).transpose()?;
     let began = Instant::now();
     let mut plan = LocalHost::ask(|host| request.plan(host))?;
     if request.common.fits_budget() && request.common.effort.budget.is_none() {
-        // What planning took is a part of the time that the user waits.
+        // The time that planning took is part of the time that the user waits.
         plan.budget_s = plan.budget_s.map(|budget_s| budget_left_s(budget_s, began.elapsed().as_secs_f64()));
     }
     let directory = match out {
@@ -102,38 +102,38 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
     measure(&plan, &request.facts, directory, Settings { shown, gate: gate.gate(), options, live, written })
 }
 
-/// What is left of a budget after planning, seconds: enough for a pilot in any case.
+/// The budget that is left after planning, seconds: in any case enough for a pilot.
 fn budget_left_s(budget_s: f64, planning_s: f64) -> f64 {
     const LEAST_S: f64 = 60.0;
     (budget_s - planning_s).max(LEAST_S.min(budget_s)).round()
 }
 
-/// Environments that the user named are measured as asked or not at all; others are left out if
+/// Environments that the user named are measured as asked or not at all. Others are left out if
 /// they are unequal.
 pub fn run_options(names_environments: bool) -> RunOptions {
     RunOptions { leave_out_unequal: !names_environments, ..RunOptions::default() }
 }
 
-/// How the result is shown.
+/// How the result is displayed.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown {
     pub format: OutputFormat,
-    /// All of it, where the format is for a terminal.
+    /// Whether a terminal format shows all details.
     pub details: bool,
 }
 
-/// How a run is carried out and shown.
+/// How a run is carried out and its result displayed.
 pub struct Settings<'a> {
     pub shown: Shown,
     pub gate: Option<Gate>,
     pub options: RunOptions,
-    /// Where the live report is served.
+    /// The port of the live report.
     pub live: Option<Port>,
-    /// Where the result is also written.
+    /// Files that the result is also written to.
     pub written: &'a Written,
 }
 
-/// Runs or continues what a run directory holds, then shows the result.
+/// Runs or resumes the run of a directory, then shows the result.
 ///
 /// # Errors
 /// As [`run`].
@@ -189,19 +189,19 @@ pub fn write_page(report: &Report, run: &Path) -> Result<PathBuf, Failure> {
     Ok(page)
 }
 
-/// How a run is carried out.
+/// How a run is executed.
 pub struct Execution<'a> {
     pub options: RunOptions,
-    /// Where the live report is served.
+    /// The port of the live report.
     pub live: Option<Port>,
-    /// Turns true when the run should end.
+    /// A flag that turns true when the run should end.
     pub interrupt: &'a AtomicBool,
 }
 
-/// Runs or continues what a run directory holds, and shows only its progress.
+/// Runs or resumes the run of a directory, and shows only its progress.
 ///
 /// # Errors
-/// The host cannot be used; the runner's own.
+/// The host cannot be used; errors of the runner.
 pub fn execute(
     plan: &Plan,
     facts: &HostFacts,
@@ -209,7 +209,7 @@ pub fn execute(
     execution: Execution<'_>,
 ) -> Result<(Finish, Option<Live>), Failure> {
     let path = directory.path().to_path_buf();
-    // Absolute, because platforms' tools write logs from directories of their own.
+    // Make the path absolute, because platforms' tools write logs from directories of their own.
     let logs = std::path::absolute(directory.logs())
         .map_err(|error| file_failure("find the directory of logs", &path, error))?;
     let session = HostSession::open(&path.display().to_string(), Some(logs))?;
@@ -226,7 +226,7 @@ pub fn execute(
     }
     let anywhere = rustix::thread::sched_getaffinity(None);
     stay_off(&plan.guest.cpus, facts);
-    // After that, so that its threads stay off them as well.
+    // Start the live report after that, so that its threads stay off those CPUs as well.
     let mut live = execution.live.map(|port| Live::serve(port, &path)).transpose()?;
     if let Some(live) = &live {
         ui::note(&live.announcement());
@@ -247,18 +247,18 @@ pub fn execute(
         options: execution.options,
     });
     drop(progress);
-    // The next run of this process may need another choice.
+    // The next run of this process may need other CPUs.
     let _unchanged = anywhere.and_then(|set| rustix::thread::sched_setaffinity(None, &set));
     let closed = session.close();
     match &finish {
-        // Nothing of a pilot is kept.
+        // A pilot is not kept, so there is no run to name.
         Err(_) if execution.options.blind => {}
         Err(RunnerError::Unequal { .. }) => ui::note(&format!(
-            "run: {0}, with what was seen of every guest; `weigh resume {0}` goes on once they are alike",
+            "run: {0}, with what was seen of every guest; `weigh resume {0}` continues once they are alike",
             path.display()
         )),
         Err(RunnerError::Loader { .. }) => ui::note(&format!(
-            "run: {0}; `weigh resume {0}` goes on once the machine can be used",
+            "run: {0}; `weigh resume {0}` continues once the machine can be used",
             path.display()
         )),
         _ => {}
@@ -268,7 +268,7 @@ pub fn execute(
     Ok((finish, live))
 }
 
-/// A flag that turns true on Ctrl-C, SIGTERM and SIGHUP.
+/// Returns a flag that turns true on SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 ///
 /// # Errors
 /// Signals cannot be caught.
@@ -284,7 +284,7 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(interrupt)
 }
 
-/// Where the time of a run went.
+/// Reports where the time of a run went.
 fn spent(statistics: &weigh_runner::RunStatistics) -> String {
     format!(
         "time: {} in all, {} of it in {} trials, {} in {} launches, {:.3} s in syncs",
@@ -297,7 +297,7 @@ fn spent(statistics: &weigh_runner::RunStatistics) -> String {
     )
 }
 
-/// The directory of a run that the user names: a path, a name below [`RUNS`], or `last`.
+/// Finds the directory of a run that the user names: a path, a name below [`RUNS`], or `last`.
 ///
 /// # Errors
 /// There is no such run.

@@ -1,11 +1,11 @@
-//! `weigh selftest`: whether the method keeps its promises on this host.
+//! `weigh selftest`: tests whether the method keeps its promises on this host.
 
 use super::run::{catch_signals, stay_off};
 use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostSession;
 use crate::selftest::LastSelftest;
-use crate::selftest::conduct::{Conductor, Constant, by_the_method, nothing_measured};
+use crate::selftest::conduct::{Constant, SelftestRunner, by_the_method, nothing_measured};
 use crate::selftest::design::{Design, Form, Subject};
 use crate::selftest::judgement::{Verdict, document, judge};
 use crate::{embedded, output, request, ui};
@@ -17,10 +17,10 @@ use weigh_model::{HostFacts, SliceChoice, parse_duration};
 use weigh_observe::{Observer, Sensors};
 use weigh_report::Document;
 
-/// Comparisons without an effect and with each effect, of all forms together: two to three minutes,
-/// or a quarter of an hour.
+/// Comparisons without an effect, and with each effect, over all forms. Short takes two to three
+/// minutes, long twenty.
 const SHORT: (u32, u32) = (20, 10);
-const LONG: (u32, u32) = (100, 50);
+const LONG: (u32, u32) = (200, 50);
 
 /// Makes the comparisons and judges them.
 ///
@@ -55,7 +55,7 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
         stay_off(cpus, &facts);
     }
     let mut progress = ui::Steps::new("comparison");
-    let conducted = Conductor {
+    let conducted = SelftestRunner {
         host: &session.host,
         facts: &facts,
         directory: &directory,
@@ -74,7 +74,7 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
 
     let judgement = judge(&design, conducted);
     let json = write(&directory.join("selftest.json"), &judgement)?;
-    said(args.format, &json, &document(&judgement));
+    print_judgement(args.format, &json, &document(&judgement));
     if let Subject::Native { .. } = &design.subject {
         let passed = judgement.verdict == Verdict::Inside;
         if !LastSelftest::now(&facts, passed, &judgement.statement).keep() {
@@ -89,12 +89,12 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
             format!("the method does not keep its promises on this host: {}", judgement.statement),
         )
         .hint(
-            "chance does this in at most three selftests of a hundred: run it again with --long; if it fails again, trust no verdict of this host",
+            "chance does this in at most three of a hundred selftests: run it again with --long; if it fails again, trust no verdict of this host",
         )),
     }
 }
 
-/// The forms to measure, and the length of slices.
+/// The forms to measure, and the length of the slices.
 pub(super) fn forms(slices: Option<SliceChoice>) -> (Vec<Form>, SliceChoice) {
     match slices {
         None => (vec![Form::Slices, Form::Whole], SliceChoice::Auto),
@@ -116,15 +116,16 @@ pub(super) fn write(file: &Path, judgement: &impl Serialize) -> Result<String, F
     Ok(json)
 }
 
-/// Prints a judgement.
-pub(super) fn said(format: SelftestFormat, json: &str, document: &Document) {
+/// Prints a judgement in a format.
+pub(super) fn print_judgement(format: SelftestFormat, json: &str, document: &Document) {
     match format {
         SelftestFormat::Table => ui::print(&ui::shown(document)),
         SelftestFormat::Json => ui::print(json),
     }
 }
 
-/// Native on one CPU, which leaves the others to weigh, or the fakes of the hidden options.
+/// The subject of the selftest: native on one CPU, which leaves the others to weigh, or the fakes
+/// of the hidden options.
 fn subject(args: &SelftestArgs, facts: &HostFacts) -> Subject {
     match &args.fake {
         Some(keys) => {
@@ -141,7 +142,7 @@ fn sensors(subject: &Subject) -> Box<dyn Sensors> {
     }
 }
 
-/// The directory of this selftest. `last` does not look for its name.
+/// The directory of this selftest, whose name `last` does not match.
 pub(super) fn directory(out: Option<&Path>) -> Result<PathBuf, Failure> {
     let stamp = clock::utc_now().replace([':', '-'], "");
     let stamp = stamp.split(['.', 'Z']).next().unwrap_or_default().to_string();

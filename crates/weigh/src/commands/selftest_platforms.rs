@@ -1,25 +1,25 @@
-//! `weigh selftest --platforms`: whether the method keeps its promises on other platforms than
-//! native.
+//! `weigh selftest --platforms`: tests whether the method keeps its promises on platforms other
+//! than native.
 
 use super::run::{catch_signals, stay_off};
-use super::selftest::{directory, forms, said, write};
+use super::selftest::{directory, forms, print_judgement, write};
 use crate::cli::SelftestArgs;
 use crate::error::Failure;
 use crate::host::{HostSession, HostView, LocalHost};
-use crate::selftest::conduct::{Conductor, by_the_method};
+use crate::selftest::conduct::{SelftestRunner, by_the_method};
 use crate::selftest::platforms::{BLOCKS, Design, LONG_BLOCKS, OTHERS, Target, document, judge};
 use crate::{embedded, request, ui};
 use weigh_model::{EnvironmentSpec, HostFacts, parse_environment_list};
 use weigh_observe::Observer;
 
-/// What stands for every platform that is ready.
+/// The word for every platform that is ready.
 const ALL: &str = "all";
 
 /// Measures every platform and shows what was found.
 ///
 /// # Errors
-/// A platform that is wrong or cannot be had here; a truth lies outside its bounds; a platform gave
-/// no number; the host cannot be used.
+/// A platform is invalid or not available here; a true effect lies outside its bounds; a platform
+/// gave no number; the host cannot be used.
 pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
     let budget = super::selftest::budget(args)?;
     let targets = LocalHost::ask(|host| targets(&args.platforms, host))?;
@@ -39,7 +39,7 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
         HostSession::open(&format!("selftest in {}", directory.display()), Some(directory.join("logs")))?;
     stay_off(&design.cpus, facts);
     let mut progress = ui::Steps::new("platform");
-    let conducted = Conductor {
+    let conducted = SelftestRunner {
         host: &session.host,
         facts,
         directory: &directory,
@@ -55,13 +55,12 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
 
     let judgement = judge(&design, measured, cut_short);
     let json = write(&directory.join("platforms.json"), &judgement)?;
-    said(args.format, &json, &document(&judgement));
+    print_judgement(args.format, &json, &document(&judgement));
     ui::note(&format!("every platform is a run below {}", directory.display()));
     judgement.ended()
 }
 
-/// The platforms that are named, or all that are ready, each with the environments to compare it
-/// with.
+/// The named platforms, or all that are ready, each with the environments to compare it with.
 fn targets(platforms: &[String], host: &mut LocalHost) -> Result<Vec<Target>, Failure> {
     let is_all = platforms.iter().any(|text| text == ALL);
     let mut specs = Vec::new();

@@ -1,7 +1,7 @@
-//! `weigh selftest --tools`: whether the built-in kernels do what the canonical tools do.
+//! `weigh selftest --tools`: tests whether the built-in kernels agree with the canonical tools.
 
 use super::run::{catch_signals, stay_off};
-use super::selftest::{directory, said, write};
+use super::selftest::{directory, print_judgement, write};
 use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{Failure, Kind, file_failure};
 use crate::host::HostSession;
@@ -17,7 +17,7 @@ use weigh_store::RunDirectory;
 /// Compares every pair and shows the results.
 ///
 /// # Errors
-/// A pair misses its demand; nothing was compared; the host cannot be used.
+/// A pair fails its requirement; nothing was compared; the host cannot be used.
 pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
     let pairs = chosen(&args.pair)?;
     let seed = args.seed.unwrap_or_else(request::random_seed);
@@ -51,7 +51,7 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
     say(&outcomes, blocks, args.format, &directory)
 }
 
-/// The pairs that are named, or all.
+/// The named pairs, or all.
 fn chosen(names: &[String]) -> Result<Vec<Pair>, Failure> {
     let known: Vec<&str> = PAIRS.iter().map(|pair| pair.name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
@@ -63,7 +63,7 @@ fn chosen(names: &[String]) -> Result<Vec<Pair>, Failure> {
     Ok(PAIRS.iter().filter(is_chosen).copied().collect())
 }
 
-/// How pairs are compared.
+/// The settings of the comparison.
 struct Conduct<'a> {
     facts: &'a HostFacts,
     cpus: &'a [u32],
@@ -74,14 +74,14 @@ struct Conduct<'a> {
 }
 
 impl Conduct<'_> {
-    /// Runs one pair; none if it was interrupted.
+    /// Compares one pair; returns none if it was interrupted.
     fn compare(&self, pair: &Pair, host: &Host) -> Result<Option<Outcome>, Failure> {
         if self.interrupt.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let plan = pair.plan(self.facts, self.cpus, self.blocks, self.seed, &embedded::digests())?;
         let mut store = RunDirectory::create_at(&self.directory.join(pair.name), &plan, self.facts)?;
-        // Within the scratch directory of all pairs, which is in the ledger.
+        // The directory is within the scratch directory of all pairs, which is in the ledger.
         let work = host.work.join(pair.name);
         std::fs::create_dir(&work).map_err(|error| file_failure("make the directory", &work, error))?;
         let host = Host {
@@ -112,7 +112,7 @@ impl Conduct<'_> {
 
 fn say(outcomes: &[Outcome], blocks: u32, format: SelftestFormat, directory: &Path) -> Result<(), Failure> {
     let json = write(&directory.join("tools.json"), &outcomes)?;
-    said(format, &json, &document(outcomes, blocks));
+    print_judgement(format, &json, &document(outcomes, blocks));
     ui::note(&format!("every pair is a run below {}", directory.display()));
     let with_found = |outcome: &'_ Outcome| outcome.found.as_ref().ok().map(|found| found.met);
     let met: Vec<bool> = outcomes.iter().filter_map(with_found).collect();

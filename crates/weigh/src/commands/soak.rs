@@ -1,4 +1,4 @@
-//! `weigh soak`: hours or days in guests that stay, beside guests that serve.
+//! `weigh soak`: measures for hours or days in guests that stay, beside guests that serve.
 
 use super::density::beside;
 use crate::cli::{CommandArgs, MeasureArgs, Size, SoakArgs, TrialArgs, WorkArgs};
@@ -7,15 +7,15 @@ use crate::request::{self, PlanRequest, commands};
 use weigh_model::{Effort, GuestPlan, HostFacts, Neighbours, Plan, Shares, WorkloadPlan, parse_duration};
 use weigh_workloads::{LOADS, Library, load};
 
-/// Default workloads: one each for CPU, memory and files, in place of what Cloud Spectator (2017)
-/// alternated for its hours. All run everywhere.
+/// Default workloads, one each for CPU, memory and files, in place of those that Cloud Spectator
+/// (2017) alternated for hours. All of them run everywhere.
 const WORKLOADS: [&str; 3] = ["lu", "memory-latency", "fileserver"];
 
-/// Reads `weigh soak`.
+/// Turns the arguments of `weigh soak` into a request.
 ///
 /// # Errors
-/// A duration or neighbours that are wrong; an option that would end the soak otherwise; a manifest
-/// that is wrong.
+/// The duration or the neighbours are wrong; an option would end the soak in another way; a
+/// manifest is wrong.
 pub fn request(args: SoakArgs) -> Result<PlanRequest, Failure> {
     let seconds = duration(&args)?;
     refuse_other_ends(&args.common)?;
@@ -40,7 +40,7 @@ fn with_defaults(args: SoakArgs) -> SoakArgs {
     SoakArgs { work: WorkArgs { workloads, ..args.work }, ..args }
 }
 
-/// How long it lasts, seconds.
+/// The duration of the soak, seconds.
 fn duration(args: &SoakArgs) -> Result<f64, Failure> {
     let parsed = parse_duration(&args.duration).map_err(|error| Failure::of_size("--for", &error))?;
     if parsed.is_zero() {
@@ -58,16 +58,16 @@ fn refuse_other_ends(common: &MeasureArgs) -> Result<(), Failure> {
         ("--budget", common.effort.budget.is_some()),
     ];
     match others.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => {
-            Err(Failure::input(format!("a soak lasts for a time, and `{option}` would end it otherwise"))
-                .hint("give its time with --for, and the size of its workloads with --size"))
-        }
+        Some((option, _)) => Err(Failure::input(format!(
+            "a soak runs for a given time, and `{option}` would end it in another way"
+        ))
+        .hint("give its time with --for, and the size of its workloads with --size")),
         None => Ok(()),
     }
 }
 
 fn check_load(word: &str) -> Result<(), Failure> {
-    // Loads that go on while the workloads change, which `same` does not.
+    // These loads go on while the workloads change, which `same` does not.
     let usable: Vec<&str> = LOADS.into_iter().filter(|load| *load != "same").collect();
     if usable.contains(&word) {
         return Ok(());

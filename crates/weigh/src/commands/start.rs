@@ -9,14 +9,14 @@ use weigh_model::{Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, 
 use weigh_platforms::{Capabilities, resolve};
 use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
 
-/// Guests that are started and removed to measure a rate, per concurrent start; at least
-/// [`FEWEST_CHURNED`] in all.
+/// The number of guests that are started and removed per concurrent start to measure a rate, of
+/// which there are at least [`FEWEST_CHURNED`] in all.
 const CHURNED_PER_LANE: u32 = 4;
 const FEWEST_CHURNED: u32 = 8;
 /// The workload that starts processes.
 const SPAWN: &str = "spawn";
 
-/// Reads `weigh start`.
+/// Turns the arguments of `weigh start` into a request.
 pub fn request(args: StartArgs) -> PlanRequest {
     if Caches::parse(&args.caches) == Some(Caches::Cold) {
         ui::note("note: `--caches cold` drops the page cache of the whole host before every start");
@@ -26,7 +26,7 @@ pub fn request(args: StartArgs) -> PlanRequest {
     })
 }
 
-/// The plan with the metrics of starts that only some platforms have.
+/// Adds the metrics of starts that only some platforms have to the plan.
 pub(super) fn with_own_metrics(plan: Plan) -> Plan {
     let can = |environment: &EnvironmentPlan| {
         let known = resolve(&environment.spec).ok();
@@ -73,7 +73,7 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
     Ok(plans)
 }
 
-/// The state of the page cache, if this user may bring it about.
+/// Returns the state of the page cache that a word names, if this user may produce it.
 fn caches(word: &str, facts: &HostFacts) -> Result<Caches, Failure> {
     let caches = Caches::parse(word).ok_or_else(|| {
         Failure::input(format!("caches are warm or cold, `{word}` is neither")).at_word(

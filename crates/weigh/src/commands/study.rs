@@ -1,4 +1,5 @@
-//! `weigh study`: the experiments of studies here, beside what was published.
+//! `weigh study`: measures the experiments of studies on this host, and shows them beside the
+//! published results.
 
 use super::run::{RUNS, catch_signals};
 use super::study_new;
@@ -92,7 +93,7 @@ pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<
     }
 }
 
-/// Shows what the study's own logs say, then reports the first log that cannot be used.
+/// Shows the results in the study's own logs, then reports the first log that cannot be used.
 fn show_logs(
     study: &Study,
     experiments: &[&Experiment],
@@ -135,14 +136,14 @@ fn write_reports(out: &Path, report: &StudyReport) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether there is any measured number.
+/// Whether the report has any measured number.
 fn has_values(report: &StudyReport) -> bool {
     let rows = report.experiments.iter().flat_map(|one| &one.views).flat_map(|view| &view.rows);
     rows.flat_map(|row| &row.cells).any(|cell| cell.measured.is_some())
 }
 
-/// Refuses options that only a run has, which would otherwise be ignored. `what` has runs in it, as
-/// `run` names them.
+/// Refuses options that only a run has, which would otherwise be ignored. `what` names the thing
+/// that was given, which contains runs, and `run` says how to name one of them.
 ///
 /// # Errors
 /// One of them is given.
@@ -154,16 +155,16 @@ pub fn refuse_of_runs(what: &str, run: &str, options: &[(&str, bool)]) -> Result
     }
 }
 
-/// Refuses formats of other tools, before hours of measuring; as [`refuse_of_runs`].
+/// Refuses formats of other tools before hours of measuring; see [`refuse_of_runs`].
 ///
 /// # Errors
-/// The format is one of these.
+/// The format is one of those.
 pub fn refuse_format(what: &str, run: &str, format: OutputFormat) -> Result<(), Failure> {
     let name = format.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default();
     refuse_of_runs(what, run, &[(&format!("--format {name}"), format.is_for_runs())])
 }
 
-/// Measures what is left, then shows all of it.
+/// Measures what is left, then shows all results.
 fn carry_on(mut directory: StudyDirectory, format: OutputFormat) -> Result<(), Failure> {
     let interrupt = catch_signals()?;
     let measured = study::measure(&mut directory, &interrupt);
@@ -177,7 +178,7 @@ fn carry_on(mut directory: StudyDirectory, format: OutputFormat) -> Result<(), F
     verdict(&report, path, &interrupt)
 }
 
-/// Whether anything was measured.
+/// Returns an error if nothing was measured.
 fn verdict(report: &StudyReport, path: &Path, interrupt: &AtomicBool) -> Result<(), Failure> {
     if has_values(report) {
         return Ok(());
@@ -187,13 +188,13 @@ fn verdict(report: &StudyReport, path: &Path, interrupt: &AtomicBool) -> Result<
             Kind::NothingMeasured,
             "the study was interrupted before anything that counts was measured",
         )
-        .hint(format!("`weigh resume {}` goes on", path.display())));
+        .hint(format!("`weigh resume {}` continues it", path.display())));
     }
     Err(Failure::new(Kind::NothingMeasured, "nothing of the study could be measured")
         .hint("the reasons are above; `weigh doctor` looks at every platform"))
 }
 
-/// The experiments that names stand for, without repetitions and in the order of their study.
+/// The experiments that the names select, without repetitions and in the order of their study.
 fn chosen<'a>(library: &'a Library, names: &[String]) -> Result<(&'a Study, Vec<&'a Experiment>), Failure> {
     let mut found = Vec::new();
     for name in names {
@@ -216,7 +217,7 @@ fn unknown(error: &UnknownExperiment) -> Failure {
     Failure::input(error.to_string()).at("study", &error.name, 0..error.name.len()).hint(hint)
 }
 
-/// The state of a study that was just asked for.
+/// The state of a study that is about to begin.
 fn new_state(
     args: &StudyArgs,
     study: &Study,
@@ -254,11 +255,11 @@ struct Listed {
     source: String,
     /// Arms that can run here.
     runs: Vec<String>,
-    /// The others, each with why not.
+    /// The other arms, each with the reason.
     without: BTreeMap<String, String>,
 }
 
-/// Prints all studies with what of them can run here.
+/// Prints all studies with the experiments that can run here.
 fn list(library: &Library, json: bool) -> Result<(), Failure> {
     let mut availability = AvailabilityCheck::default();
     let all = LocalHost::ask(|host| {
@@ -293,8 +294,8 @@ fn listed(study: &Study, experiment: &Experiment, columns: &[Column]) -> Listed 
     }
 }
 
-/// The list for people: every experiment has what can run, and each reason why something cannot
-/// stands once, at the end.
+/// The list for people. Every experiment has the arms that can run, and each reason why an arm
+/// cannot is given once, at the end.
 fn in_words(library: &Library, all: &[(&Study, Listed)]) -> String {
     let mut lines = Vec::new();
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();

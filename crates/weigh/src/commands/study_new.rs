@@ -1,4 +1,4 @@
-//! `weigh study new`: a study from a run.
+//! `weigh study new`: makes a study from a run.
 
 use super::run::find;
 use crate::cli::StudyNewArgs;
@@ -17,8 +17,8 @@ const EXPERIMENT: &str = "comparison";
 /// Writes the study to a file, or prints it.
 ///
 /// # Errors
-/// No such run, nothing measured, a run that no command line repeats, a file that exists already or
-/// cannot be written.
+/// There is no such run; nothing was measured; no command line repeats the run; the file exists
+/// already or cannot be written.
 pub fn run(args: &StudyNewArgs) -> Result<(), Failure> {
     let runs = runs(&find(&args.run)?)?;
     let mut sources = Vec::new();

@@ -4,9 +4,9 @@
 //! plan --engine--> weigh on every machine --> run directories --> the directory of the fleet
 //! ```
 //!
-//! An engine, one file each, has `weigh` itself run the plan on every machine. What is an engine's
-//! own is how the program and the plan travel, how the run is begun and ended, and how the run
-//! directory comes back; what that run amounts to is judged here.
+//! An engine, one file each, has `weigh` itself run the plan on every machine. Each engine decides
+//! how the program and the plan get there, how the run is started and stopped, and how the run
+//! directory comes back. The result of that run is judged here.
 
 pub mod shares;
 mod slurm;
@@ -21,47 +21,48 @@ use std::path::Path;
 use weigh_model::{EnvironmentSpec, ImageSpec, Plan, SpecError, nearest, parse_environment_list};
 use weigh_store::fleet::{Fleet, Machine, machine_names};
 
-/// What runs a plan on many machines.
+/// Runs a plan on many machines.
 pub trait Engine: Sync {
     /// The first word of `--via`.
     fn name(&self) -> &'static str;
 
-    /// The machines that one environment string stands for, each with the name that it would like
-    /// and an environment string of its own.
+    /// Returns the machines that one environment string names, each with a suggested name and an
+    /// environment string of its own.
     ///
     /// # Errors
     /// The word that is wrong, underlined.
     fn machines(&self, spec: &EnvironmentSpec) -> Result<Vec<(String, EnvironmentSpec)>, SpecError>;
 
-    /// The name of one more run on a machine, at a place in the fleet; a number makes it unique.
+    /// Names a further run on a machine, at index `at` of the fleet. A number is added to make it
+    /// unique.
     fn name_of(&self, machine: &Machine, _at: usize) -> String {
         machine.name.clone()
     }
 
-    /// What is changed elsewhere, in sentences.
+    /// Describes, in sentences, what the engine changes elsewhere.
     fn changes(&self, fleet: &Fleet) -> Vec<String>;
 
-    /// Has the machines that are not done measure until each has ended, and says what becomes of
-    /// them. Nothing of the fleet's is left elsewhere but what [`Machine::directory`] names.
+    /// Has the machines that are not done measure until each has ended, and reports their states.
+    /// The engine leaves nothing of the fleet elsewhere but what [`Machine::directory`] names.
     ///
     /// When [`Work::is_interrupted`] turns true, every run ends after its trial.
     ///
     /// # Errors
-    /// What concerns all machines. What concerns one is its state.
+    /// Errors that concern all machines. An error of one machine is recorded in its state.
     fn carry_out(&self, work: &Work<'_>) -> Result<(), Failure>;
 }
 
 const ENGINES: [&dyn Engine; 2] = [&ssh::Ssh, &slurm::Slurm];
 
-/// The engine of that name.
+/// Finds the engine with a name.
 fn find(name: &str) -> Option<&'static dyn Engine> {
     ENGINES.into_iter().find(|engine| engine.name() == name)
 }
 
-/// The engine of the machines of a fleet.
+/// Returns the engine of the machines of a fleet.
 ///
 /// # Errors
-/// No engine, or not the same one, has them.
+/// No engine, or more than one, has the machines.
 pub fn engine_of(fleet: &Fleet) -> Result<&'static dyn Engine, Failure> {
     let name = |machine: &Machine| machine.via.split(':').next().unwrap_or_default().to_string();
     let mut names: Vec<String> = fleet.machines.iter().map(name).collect();
@@ -82,10 +83,10 @@ fn unknown(name: &str) -> Failure {
     Failure::input(format!("there is no engine `{name}`")).at("--via", name, 0..name.len()).hint(hint)
 }
 
-/// The machines that `--via` names.
+/// Returns the machines that `--via` names.
 ///
 /// # Errors
-/// A word that is wrong, underlined; a machine that is named twice.
+/// A word is wrong (underlined); a machine is named twice.
 pub fn machines(texts: &[String]) -> Result<Vec<Machine>, Failure> {
     let of_spec = |error: SpecError| Failure::of_spec("--via", &error);
     let mut found: Vec<(String, EnvironmentSpec)> = Vec::new();
@@ -112,10 +113,10 @@ pub fn machines(texts: &[String]) -> Result<Vec<Machine>, Failure> {
     Ok(machines)
 }
 
-/// The plan as every machine gets it: without what only this host has.
+/// Returns the plan as every machine gets it, without what only this host has.
 ///
 /// # Errors
-/// It cannot be carried out elsewhere.
+/// The plan cannot be carried out on another machine.
 pub fn portable(mut plan: Plan) -> Result<Plan, Failure> {
     if let ImageSpec::Path(path) = &plan.guest.image {
         let message = format!("the image {} is on this host alone", path.display());
@@ -130,10 +131,10 @@ pub fn portable(mut plan: Plan) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Refuses to go on with a fleet by another build: its machines would not measure the same.
+/// Refuses to resume a fleet with another build, whose machines would not measure the same.
 ///
 /// # Errors
-/// This weigh is another one.
+/// Another build of weigh began the fleet.
 pub fn check_build(plan: &Plan, fleet: &Fleet) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     if fleet.tool_version == version && plan.digests == embedded::digests() {
@@ -142,10 +143,10 @@ pub fn check_build(plan: &Plan, fleet: &Fleet) -> Result<(), Failure> {
     let began = &fleet.tool_version;
     let which = if began == version { "another build of it".into() } else { format!("weigh {began}") };
     Err(Failure::input(format!("this is weigh {version}, and {which} began the fleet"))
-        .hint("go on with the program that began it, or begin a fleet again"))
+        .hint("continue with the program that began it, or start a new fleet"))
 }
 
-/// What ended the fleet, for the exit code.
+/// Returns how the fleet ended, for the exit code.
 ///
 /// # Errors
 /// Not every machine is done.
@@ -156,14 +157,14 @@ pub fn verdict(fleet: &Fleet, path: &Path, interrupted: bool) -> Result<(), Fail
     let all = fleet.machines.iter().filter(|machine| !is_replaced(machine)).count();
     let done = count(|machine| machine.state == Done);
     let failed = count(|machine| matches!(machine.state, Failed { .. }) && machine.replaced_by.is_none());
-    let resume = format!("`weigh fleet --resume {}` goes on", path.display());
+    let resume = format!("`weigh fleet --resume {}` continues it", path.display());
     if done == all {
         return Ok(());
     }
     let kind = if done == 0 { Kind::NothingMeasured } else { Kind::Failed };
     let message = match interrupted {
         true => format!("the fleet was interrupted: {done} of {all} machines are done"),
-        false if failed == 0 => format!("{} of {all} machines did not come to an end", all - done),
+        false if failed == 0 => format!("{} of {all} machines did not finish", all - done),
         false => format!("{failed} of {all} machine{} failed", if all == 1 { "" } else { "s" }),
     };
     Err(Failure::new(kind, message).hint(resume))
@@ -198,7 +199,7 @@ mod tests {
     fn what_names_no_machine_is_refused() {
         for (text, words) in [
             ("shs:host=a", "no engine `shs`"),
-            ("ssh", "needs the machine"),
+            ("ssh", "needs a machine"),
             ("ssh:host=a,by=probe", "runs weigh itself"),
             ("ssh:host=a,prot=1", "no key `prot`"),
             ("ssh:host=a;ssh:host=a", "named twice"),

@@ -1,5 +1,5 @@
-//! Shares of one plan's blocks, a share for each machine of a fleet: which machine measures which,
-//! which machines are alike, and who measures the share of one that failed.
+//! Divides the blocks of one plan into shares, one for each machine of a fleet: which machine
+//! measures which share, which machines are alike, and who measures the share of one that failed.
 
 use super::{Engine, Failure};
 use std::collections::BTreeMap;
@@ -14,14 +14,15 @@ use weigh_store::fleet::{FleetDirectory, Machine, MachineState, machine_names};
 pub fn share_out(plan: &Plan, machines: &mut [Machine]) -> Result<(), Failure> {
     let count = u32::try_from(machines.len()).unwrap_or(u32::MAX);
     let Some(blocks) = plan.effort.fixed_blocks() else {
-        return Err(Failure::input("only a fixed number of blocks can be shared out")
-            .hint("give --blocks: where a run ends by what it has seen, one machine has to see all of it"));
+        return Err(Failure::input("only a fixed number of blocks can be shared out").hint(
+            "give --blocks: if the results decide when a run ends, one machine has to see all of them",
+        ));
     };
     let fewest = count.saturating_mul(Share::FEWEST_BLOCKS);
     if blocks < fewest {
         let message = format!("{blocks} blocks are too few for {count} machines");
         return Err(Failure::input(message).hint(format!(
-            "give --blocks {fewest} or more, or name fewer machines: a share has {} blocks at least, and its error is \
+            "give --blocks {fewest} or more, or name fewer machines: a share has at least {} blocks, and its error is \
              well known from 5 on",
             Share::FEWEST_BLOCKS
         )));
@@ -30,7 +31,7 @@ pub fn share_out(plan: &Plan, machines: &mut [Machine]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What machines that share blocks must have in common, by name.
+/// Returns, by name, the facts that machines that share blocks must have in common.
 pub fn fingerprint(host: &HostFacts) -> BTreeMap<&'static str, String> {
     let memory = host.memory_bytes as f64 / f64::from(1 << 30);
     BTreeMap::from([
@@ -38,22 +39,23 @@ pub fn fingerprint(host: &HostFacts) -> BTreeMap<&'static str, String> {
         ("CPUs", host.cpus.len().to_string()),
         ("architecture", host.architecture.clone()),
         ("kernel", host.kernel.clone()),
-        // The kernel keeps a part for itself, which differs a little from boot to boot.
+        // The kernel reserves a part, which differs a little from boot to boot.
         ("memory", format!("{memory:.0} GiB")),
     ])
 }
 
-/// In what a machine is unlike another one, a phrase each.
+/// Returns the facts in which a machine differs from another, a phrase each.
 fn unlike(host: &HostFacts, first: &HostFacts, name: &str) -> Vec<String> {
     let (own, of_first) = (fingerprint(host), fingerprint(first));
     let differing = own.iter().zip(of_first.values()).filter(|((_, own), first)| own != first);
-    differing.map(|((what, own), first)| format!("{what} {own} and not {first} as {name}")).collect()
+    differing.map(|((what, own), first)| format!("{what} {own}, not {first} as on {name}")).collect()
 }
 
-/// Refuses machines that are done and unlike the first that is: their shares are not of one population.
+/// Refuses finished machines that are unlike the first finished one: their shares are not of one
+/// population.
 ///
 /// # Errors
-/// It cannot be recorded.
+/// The refusal cannot be recorded.
 pub fn refuse_unlike(directory: &mut FleetDirectory) -> Result<(), StoreError> {
     let mut first: Option<(String, HostFacts)> = None;
     for at in 0..directory.fleet().machines.len() {
@@ -83,7 +85,7 @@ pub fn refuse_unlike(directory: &mut FleetDirectory) -> Result<(), StoreError> {
 /// whether any was given.
 ///
 /// # Errors
-/// It cannot be recorded.
+/// The change cannot be recorded.
 pub fn hand_over(directory: &mut FleetDirectory, engine: &dyn Engine) -> Result<bool, StoreError> {
     let machines = &directory.fleet().machines;
     let mut able: Vec<Machine> = Vec::new();
@@ -110,7 +112,7 @@ pub fn hand_over(directory: &mut FleetDirectory, engine: &dyn Engine) -> Result<
     Ok(!pairs.is_empty())
 }
 
-/// How many shares are done.
+/// The number of shares that are done.
 pub fn done(directory: &FleetDirectory) -> usize {
     let machines = &directory.fleet().machines;
     machines.iter().filter(|machine| machine.share.is_some() && machine.state == MachineState::Done).count()
@@ -133,7 +135,7 @@ mod tests {
         names.iter().map(|name| Machine::new((*name).into(), format!("ssh:host={name}"))).collect()
     }
 
-    /// A fleet whose blocks are shared out.
+    /// Makes a fleet whose blocks are shared out.
     fn shared(parent: &std::path::Path, names: &[&str]) -> FleetDirectory {
         let plan = plan(Effort::Fixed { blocks: 10 });
         let mut machines = machines(names);
@@ -142,7 +144,7 @@ mod tests {
         FleetDirectory::create(&parent.join("f"), &plan, fleet).unwrap()
     }
 
-    /// The machine has measured its share.
+    /// Makes a complete run of the share of a machine.
     fn measured(directory: &mut FleetDirectory, at: usize, host: &HostFacts) {
         let plan = directory.plan_of(at).unwrap();
         let mut run = RunDirectory::create_at(&directory.run_path(at), &plan, host).unwrap();
@@ -214,8 +216,8 @@ mod tests {
         assert_eq!(done(&directory), 2);
     }
 
-    /// The share of a machine that failed goes to one that is done, one to each, and the machine that
-    /// failed is not tried again.
+    /// The share of a machine that failed goes to one that is done, at most one to each, and the
+    /// machine that failed is not tried again.
     #[test]
     fn the_share_of_a_machine_that_failed_is_handed_over() {
         let parent = tempfile::tempdir().unwrap();
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(FleetDirectory::open(&parent.path().join("f")).unwrap().fleet().machines.len(), 5);
     }
 
-    /// Slurm's tasks are found by their place.
+    /// Slurm's tasks are found by their index.
     #[test]
     fn a_task_is_named_by_its_place() {
         let machine = Machine::new("task-0".into(), "slurm:partition=x".into());

@@ -1,11 +1,11 @@
-//! Machines of a cluster by Slurm: one job array, a task for each machine.
+//! Runs a fleet on the nodes of a Slurm cluster: one job array with a task for each machine.
 //!
-//! The directory of the fleet has to be on a file system that the nodes share: `weigh`, the plan and
-//! the script of a task are in it, and every run is measured into it. What a task leaves beside its
-//! run (`.slurm/N.node`, `.slurm/N.exit`) says on which node it ran and how it ended, so that no
-//! accounting of the cluster's is needed. A share of the blocks has its plan there (`.slurm/N.plan`).
-//! The job's name is that of the fleet: whoever goes on with the fleet finds the tasks that are still
-//! in the queue.
+//! The directory of the fleet has to be on a file system that the nodes share: it holds `weigh`,
+//! the plan and the script of a task, and every run is measured into it. The files that a task
+//! writes beside its run (`.slurm/N.node`, `.slurm/N.exit`) record the node that it ran on and how
+//! it ended, so that the cluster needs no accounting. A share of the blocks has its plan there
+//! (`.slurm/N.plan`). The job's name is the fleet's id, by which a resumed fleet finds the tasks
+//! that are still in the queue.
 
 use super::work::{Work, own_program};
 use super::{Engine, Failure};
@@ -20,28 +20,29 @@ use weigh_host::deadlines;
 use weigh_model::{EnvironmentSpec, SpecError, nearest};
 use weigh_store::fleet::{Fleet, Machine, MachineState};
 
-/// What a task runs.
+/// The script that a task runs.
 const TASK: &str = include_str!("slurm-task.sh");
-/// Where tasks say where they run and how they ended.
+/// The directory in which tasks record where they run and how they ended.
 const CONTROL: &str = ".slurm";
 const PROGRAM: &str = "weigh";
 const SCRIPT: &str = ".slurm/task.sh";
-/// Most machines of a fleet. Slurm's own limit of an array (`MaxArraySize`) is 1,001 by default.
+/// The greatest number of machines of a fleet. Slurm's own limit of an array (`MaxArraySize`) is
+/// 1,001 by default.
 const MOST_MACHINES: u32 = 10_000;
 /// Keys that are options of `sbatch(1)` with the same meaning.
 const OPTIONS: [&str; 4] = ["account", "constraint", "partition", "time"];
 /// Variables of this process that Slurm's programs need; tasks get no others.
 const VARIABLES: [&str; 9] =
     ["HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "SLURM_CONF", "USER"];
-/// For a program of Slurm's to answer. A busy controller takes some seconds.
+/// The deadline for a program of Slurm's to answer. A busy controller takes some seconds.
 const ANSWER: Duration = Duration::from_secs(60);
-/// How often the files of tasks are looked at, and how often Slurm is asked.
+/// The interval between looks at the files of tasks, and between questions to Slurm.
 const LOOK: Duration = Duration::from_millis(200);
 const ASK: Duration = Duration::from_secs(3);
-/// How often in a row Slurm may not answer.
+/// The greatest number of times in a row that Slurm may fail to answer.
 const MOST_SILENCES: u32 = 20;
-/// How long a file of a task may take to be seen here: attributes of network file systems are cached
-/// for up to a minute (`nfs(5)`, acdirmax).
+/// How long a task's file may take to be visible here: network file systems cache attributes for up
+/// to a minute (`nfs(5)`, acdirmax).
 const SEEN: Duration = Duration::from_secs(70);
 
 /// The engine.
@@ -63,7 +64,11 @@ impl Engine for Slurm {
                 return Err(spec.key_error(key, format!("slurm has no key `{key}`"), help));
             }
             if value.starts_with('-') || value.chars().any(|c| c.is_control() || c.is_whitespace()) {
-                return Err(spec.value_error(key, format!("`{value}` is no {key}"), "as `sbatch` takes it"));
+                return Err(spec.value_error(
+                    key,
+                    format!("`{value}` is not valid for {key}"),
+                    "as `sbatch` takes it",
+                ));
             }
         }
         if !["on", "off"].contains(&spec.get("exclusive").unwrap_or("on")) {
@@ -76,7 +81,7 @@ impl Engine for Slurm {
         let number = nodes.parse::<u32>().ok().filter(|number| (1..=MOST_MACHINES).contains(number));
         let Some(number) = number else {
             let help = format!("write a number from 1 to {MOST_MACHINES}");
-            return Err(spec.value_error("nodes", format!("`{nodes}` is no number of nodes"), help));
+            return Err(spec.value_error("nodes", format!("`{nodes}` is not a number of nodes"), help));
         };
         Ok((0..number).map(|task| (format!("task-{task}"), spec.without(&["nodes"]))).collect())
     }
@@ -101,7 +106,7 @@ impl Engine for Slurm {
     }
 }
 
-/// The queue as far as it concerns a fleet.
+/// The part of the queue that belongs to a fleet.
 struct Cluster<'a, 'w> {
     work: &'a Work<'w>,
     path: PathBuf,
@@ -116,7 +121,7 @@ struct Task {
 }
 
 impl Task {
-    /// Whether it will run, or runs (`squeue(1)`, "Job State Codes").
+    /// Whether it is running or going to run (`squeue(1)`, "Job State Codes").
     fn is_alive(&self) -> bool {
         const ALIVE: [&str; 11] = [
             "PENDING",
@@ -147,7 +152,8 @@ impl<'a, 'w> Cluster<'a, 'w> {
         for (name, bytes) in [(PROGRAM, own_program()?), ("task.sh", TASK.into())] {
             let directory = if name == PROGRAM { &cluster.path } else { &control };
             let file = directory.join(name);
-            // A program that runs on a node must not be replaced: over NFS its file would be gone.
+            // A program that is running on a node must not be replaced: over NFS its file would
+            // disappear.
             if std::fs::read(&file).ok().as_ref() != Some(&bytes) {
                 weigh_store::write_whole(directory, name, &bytes)?;
             }
@@ -158,7 +164,7 @@ impl<'a, 'w> Cluster<'a, 'w> {
         Ok(cluster)
     }
 
-    /// A program of Slurm's, without what tasks must not inherit.
+    /// An invocation of a program of Slurm's, without the variables that tasks must not inherit.
     fn program(&self, name: &str) -> Invocation {
         let is_needed = |name: &str| {
             VARIABLES.contains(&name) || name.starts_with("SLURM_") || name.starts_with("SBATCH_")
@@ -168,14 +174,15 @@ impl<'a, 'w> Cluster<'a, 'w> {
         needed.fold(program, |program, (name, value)| program.env(name, value))
     }
 
-    /// Submits the machines that are neither done nor in the queue. A half run goes on on its node.
+    /// Submits the machines that are neither done nor in the queue. An incomplete run is resumed on
+    /// its node.
     fn submit_missing(&self) -> Result<(), Failure> {
         let queue = self.queue().map_err(|error| refused("asked", &error))?;
         let mut groups: BTreeMap<(String, Option<String>), Vec<usize>> = BTreeMap::new();
         for at in self.work.unfinished() {
             let machine = self.work.machine(at);
             if queue.get(&at).is_some_and(Task::is_alive) || self.exit_code(at).is_some() {
-                // Whatever was thought of it before, it is followed.
+                // Follow it, even if it was recorded as failed before.
                 if matches!(machine.state, MachineState::Failed { .. }) {
                     self.work.set(at, MachineState::Waiting { reason: None })?;
                 }
@@ -208,7 +215,7 @@ impl<'a, 'w> Cluster<'a, 'w> {
         Ok(())
     }
 
-    /// `node` is the option that says on which nodes.
+    /// Submits tasks. `node` is the option that selects the nodes.
     fn submit(&self, spec: &EnvironmentSpec, node: Option<String>, tasks: &[usize]) -> Result<(), Failure> {
         let mut sbatch = self.program("sbatch").args([
             "--parsable".to_string(),
@@ -219,7 +226,8 @@ impl<'a, 'w> Cluster<'a, 'w> {
             "--nodes=1".into(),
             "--ntasks=1".into(),
             "--no-requeue".into(),
-            // Two minutes before its time is up a run ends after its trial, and can go on.
+            // Two minutes before the time limit, a run ends after its current trial, and can be
+            // resumed.
             "--signal=B:TERM@120".into(),
         ]);
         if spec.get("exclusive") != Some("off") {
@@ -235,7 +243,7 @@ impl<'a, 'w> Cluster<'a, 'w> {
         Ok(())
     }
 
-    /// The tasks of the fleet that Slurm knows, also those that ended some minutes ago.
+    /// The tasks of the fleet that Slurm knows, including those that ended some minutes ago.
     fn queue(&self) -> Result<BTreeMap<usize, Task>, weigh_host::command::CommandError> {
         let name = format!("--name={}", self.id);
         let asked =
@@ -250,7 +258,7 @@ impl<'a, 'w> Cluster<'a, 'w> {
         Some(String::from_utf8_lossy(&bytes).trim().to_string())
     }
 
-    /// How a task ended, if it did.
+    /// The exit code of a task, if it has ended.
     fn exit_code(&self, at: usize) -> Option<i32> {
         self.control(at, "exit")?.parse().ok()
     }
@@ -292,7 +300,7 @@ impl<'a, 'w> Cluster<'a, 'w> {
         Ok(())
     }
 
-    /// Looks at what a task has written. Returns whether it has ended.
+    /// Reads what a task has written. Returns whether it has ended.
     fn look(&self, at: usize, follower: &mut Follower) -> bool {
         if follower.node.is_none() {
             follower.node = self.control(at, "node").filter(|node| !node.is_empty());
@@ -317,15 +325,15 @@ impl<'a, 'w> Cluster<'a, 'w> {
         true
     }
 
-    /// Removes what a task has written of its end, so that another can begin.
+    /// Removes the files in which a task recorded its end, so that another can begin.
     fn forget(&self, at: usize) {
         for what in ["exit", "node"] {
-            // What stays is read again by the next fleet, which judges the same run.
+            // A file that stays is read again by the next fleet, which judges the same run.
             let _ = std::fs::remove_file(self.path.join(format!("{CONTROL}/{at}.{what}")));
         }
     }
 
-    /// Whether a task has ended without a word of its own.
+    /// Whether a task has ended without recording its end.
     fn is_lost(&self, at: usize, follower: &mut Follower, task: Option<&Task>) -> bool {
         if let Some(task) = task.filter(|task| task.is_alive()) {
             follower.missed = None;
@@ -336,7 +344,7 @@ impl<'a, 'w> Cluster<'a, 'w> {
         }
         let began = follower.node.is_some();
         let missed = *follower.missed.get_or_insert_with(Instant::now);
-        // A task that never began wrote nothing that could come late.
+        // A task that never began wrote nothing that could arrive late.
         if missed.elapsed() < deadlines::scaled(if began { SEEN } else { ASK }) {
             return false;
         }
@@ -358,7 +366,7 @@ impl<'a, 'w> Cluster<'a, 'w> {
         true
     }
 
-    /// Ends tasks that run after their trial, and takes the others out of the queue.
+    /// Ends running tasks after their current trial, and takes the others out of the queue.
     fn cancel(&self) {
         let name = format!("--name={}", self.id);
         for arguments in [&["--state=PENDING"][..], &["--state=RUNNING", "--batch", "--signal=TERM"]] {
@@ -369,13 +377,13 @@ impl<'a, 'w> Cluster<'a, 'w> {
     }
 }
 
-/// What is known of a task while it is followed.
+/// The state of a task while it is followed.
 #[derive(Debug, Default)]
 struct Follower {
     node: Option<String>,
     log_bytes: u64,
     said: Vec<String>,
-    /// Since when Slurm has not had it in the queue.
+    /// When Slurm first no longer had it in the queue.
     missed: Option<Instant>,
 }
 
@@ -390,8 +398,8 @@ fn refused(what: &str, error: &weigh_host::command::CommandError) -> Failure {
         .hint("tasks that are in the queue go on; `weigh fleet --resume` follows them again")
 }
 
-/// The option that keeps shares of machines that failed off the nodes where they failed, unless a
-/// machine is done there; none where no task measures such a share.
+/// The option that keeps the shares of failed machines off the nodes where they failed, unless
+/// another machine is done there; none if no task measures such a share.
 fn excluded(fleet: &Fleet, tasks: &[usize]) -> Option<String> {
     if !tasks.iter().any(|at| fleet.replaces(&fleet.machines[*at].name).is_some()) {
         return None;
@@ -406,14 +414,14 @@ fn excluded(fleet: &Fleet, tasks: &[usize]) -> Option<String> {
     (!nodes.is_empty()).then(|| format!("--exclude={}", nodes.join(",")))
 }
 
-/// The last lines of a log.
+/// Reads the last lines of a log.
 fn lines_of(log: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&weigh_host::log::tail(log, 4096)).into_owned();
     text.lines().map(String::from).collect()
 }
 
-/// What `squeue` says of tasks. Of several tasks of one number the one that is alive counts: the
-/// others are of earlier submissions.
+/// Reads the tasks in the output of `squeue`. Of several tasks of one number the one that is alive
+/// counts: the others belong to earlier submissions.
 fn tasks_of(text: &str) -> BTreeMap<usize, Task> {
     let mut tasks: BTreeMap<usize, Task> = BTreeMap::new();
     for line in text.lines() {
@@ -429,7 +437,7 @@ fn tasks_of(text: &str) -> BTreeMap<usize, Task> {
     tasks
 }
 
-/// Numbers as `--array` takes them: `0-2,5`. They ascend.
+/// Formats ascending numbers for `--array`: `0-2,5`.
 fn ranges(numbers: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for number in numbers {
@@ -456,7 +464,7 @@ mod tests {
         assert_eq!(ranges(&[]), "");
     }
 
-    /// As Slurm 22.05 answers.
+    /// The text is what Slurm 22.05 answers.
     #[test]
     fn the_queue_is_read() {
         let text = "0|COMPLETED|None\n1|RUNNING|None\n2|PENDING|Resources\n2|FAILED|NonZeroExitCode\n3|TIMEOUT|TimeLimit\nN/A|RUNNING|None\n\n";
@@ -467,7 +475,8 @@ mod tests {
         assert!(!alive(0) && alive(1) && alive(2) && !alive(3));
     }
 
-    /// A share is not measured where it failed; a node on which a machine is done stays.
+    /// A share is not measured again where it failed; a node on which a machine is done is still
+    /// used.
     #[test]
     fn a_share_goes_to_another_node() {
         let machine = |name: &str, node: &str, replaced_by: Option<&str>| Machine {

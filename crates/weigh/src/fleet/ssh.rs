@@ -1,4 +1,4 @@
-//! Machines by `ssh`: a thread for each, one connection for each run.
+//! Runs a fleet by `ssh`, with a thread for each machine and one connection for each run.
 
 use super::work::{LastLines, Work, own_program};
 use super::{Engine, Failure};
@@ -23,17 +23,17 @@ use weigh_platforms::with_causes;
 use weigh_store::StoreError;
 use weigh_store::fleet::{Fleet, MachineState};
 
-/// How many machines the program is copied to at once.
+/// How many copies of the program are sent at once.
 const COPIES: usize = 4;
-/// How often a run looks whether it is to end.
+/// The interval at which a run checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);
-/// For `ssh` to end after its streams have.
+/// The deadline for `ssh` to end after its streams have.
 const EXIT: Duration = Duration::from_secs(20);
-/// What `ssh` exits with when it is not the remote command that failed (`ssh(1)`).
+/// The exit code of `ssh` when it fails itself, and not the remote command (`ssh(1)`).
 const CONNECTION_FAILED: i32 = 255;
-/// The longest line that a machine may say, bytes.
+/// The longest line that a machine may print, bytes.
 const LONGEST_LINE: usize = 1 << 16;
-/// What a machine may send: so many files, and so many bytes of logs.
+/// The greatest number of files that a machine may send, and of bytes of logs.
 const MOST_FILES: u64 = 20_000;
 const MOST_LOG_BYTES: u64 = 2 << 30;
 
@@ -62,7 +62,7 @@ impl Engine for Ssh {
             let spec = EnvironmentSpec::parse(via).ok()?;
             let directory = spec.get("directory").unwrap_or("/tmp").to_string();
             Some(format!(
-                "on {}: make {directory}/weighbridge-fleet-... with a copy of weigh and the plan, and run it; removed when its run is here",
+                "on {}: make {directory}/weighbridge-fleet-... with a copy of weigh and the plan, and run it; removed once its run has been brought here",
                 spec.get("host")?
             ))
         };
@@ -80,7 +80,8 @@ impl Engine for Ssh {
             kernels: Mutex::default(),
         };
         let unfinished = work.unfinished();
-        // All are asked before the first is measured: of two names of one machine the first counts.
+        // Ask all machines before the first is measured: of two names of one machine the first
+        // counts.
         let asked: Vec<(usize, Result<(FleetMachine, MachineFacts)>)> = std::thread::scope(|scope| {
             let ask = |at| (at, scope.spawn(move || Conduct::ask(work, at)));
             let asked: Vec<_> = unfinished.into_iter().map(ask).collect();
@@ -108,25 +109,25 @@ impl Engine for Ssh {
             return close_ledger(&ledger);
         }
         ui::note(
-            "note: machines that could not be reached hold a part of the fleet; `weigh fleet --resume` brings it back, `weigh clean` removes it",
+            "note: machines that could not be reached still hold a part of the fleet; `weigh fleet --resume` brings it back, `weigh clean` removes it",
         );
         Ok(())
     }
 }
 
-/// The result of a thread, whose panic goes on in this one.
+/// Returns the result of a thread. If the thread panicked, resumes the panic.
 fn joined<T>(result: std::thread::Result<T>) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What all machines have in common.
+/// The state that all machines share.
 struct Conduct<'a, 'w> {
     work: &'a Work<'w>,
     ledger: &'a Ledger,
     program: Vec<u8>,
-    /// Whoever copies has one of them.
+    /// Permits to copy; a machine that copies holds one of them.
     copies: [Mutex<()>; COPIES],
-    /// The machine of each running kernel.
+    /// The index of the machine of each running kernel.
     kernels: Mutex<BTreeMap<String, usize>>,
 }
 
@@ -139,7 +140,7 @@ impl Conduct<'_, '_> {
         Ok((machine, facts))
     }
 
-    /// Refuses a machine that does not run this program, or that is there under another name.
+    /// Refuses a machine that cannot run this program, or that is in the fleet under another name.
     fn check(&self, at: usize, facts: &MachineFacts) -> Result<()> {
         if !facts.takes_programs() {
             let MachineFacts { system, architecture, .. } = facts;
@@ -162,7 +163,7 @@ impl Conduct<'_, '_> {
         }
     }
 
-    /// Measures on one machine.
+    /// Measures on one machine, and returns its state.
     fn one(&self, at: usize, machine: &FleetMachine, facts: &MachineFacts) -> Result<MachineState> {
         let (work, log) = (self.work, self.work.log(at));
         if let Some(left) = work.machine(at).directory {
@@ -177,13 +178,13 @@ impl Conduct<'_, '_> {
         }
         let half = work.with(|directory| directory.run(at))?;
         if half.as_ref().is_some_and(|run| run.host().identity != facts.identity) {
-            return Err("its half run was measured on another machine than the one that now has this name; move its directory away to begin anew".into());
+            return Err("its unfinished run was measured on a different machine from the one that now has this name; move its directory away to start again".into());
         }
         let directory = machine.directory(&format!("weighbridge-{}-{at}", self.ledger.run()));
         let entry = self.ledger.record(machine.change(&directory))?;
         work.update(at, |machine| machine.directory = Some(directory.clone()))?;
         if let Err(error) = self.prepare(at, machine, &directory, half.is_some()) {
-            // Nothing runs there yet. What cannot be removed stays recorded.
+            // Nothing runs there yet. A directory that cannot be removed stays recorded.
             if machine.remove(&directory, Some(&log)).is_ok() {
                 work.update(at, |machine| machine.directory = None)?;
                 self.ledger.forget(entry)?;
@@ -203,7 +204,8 @@ impl Conduct<'_, '_> {
         Ok(work.judge(at, code, said.lines()))
     }
 
-    /// Makes a directory over there with the program, the plan, and the half run if there is one.
+    /// Makes a directory on the machine with the program, the plan, and the incomplete run if there
+    /// is one.
     fn prepare(&self, at: usize, machine: &FleetMachine, directory: &str, goes_on: bool) -> Result<()> {
         let (work, log) = (self.work, self.work.log(at));
         let _turn = self.copies[at % COPIES].lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,8 +225,8 @@ impl Conduct<'_, '_> {
         Ok(())
     }
 
-    /// Runs the plan over there, or goes on with the half run. Returns the exit code, if the
-    /// connection held, and what was said last.
+    /// Runs the plan on the machine, or resumes the incomplete run. Returns the exit code, if the
+    /// connection held, and the last lines that were printed.
     fn measure(
         &self,
         at: usize,
@@ -245,7 +247,7 @@ impl Conduct<'_, '_> {
         Ok((code.filter(|code| *code != CONNECTION_FAILED), said))
     }
 
-    /// Follows a run until it has ended, and ends it when the fleet is interrupted.
+    /// Follows a run until it has ended. Ends it if the fleet is interrupted.
     fn listen(&self, at: usize, running: &mut Running, log: &Path) -> LastLines {
         let mut last = LastLines::default();
         let (mut input, output) = (running.take_input(), running.take_output());
@@ -272,8 +274,8 @@ impl Conduct<'_, '_> {
         last
     }
 
-    /// Brings the run in a directory over there into the directory of the fleet; whether there was
-    /// one.
+    /// Copies the run in a directory on the machine into the directory of the fleet. Returns
+    /// whether there was a run.
     fn bring_back(&self, at: usize, machine: &FleetMachine, directory: &str) -> Result<bool> {
         let (work, log) = (self.work, self.work.log(at));
         let (mut files, mut log_bytes) = (MOST_FILES, MOST_LOG_BYTES);
@@ -293,7 +295,7 @@ impl Conduct<'_, '_> {
             return Ok(false);
         }
         match work.with(|fleet| fleet.accept(at)) {
-            // It ended while it was being made, and holds no sample.
+            // The run ended while its directory was being made, and holds no sample.
             Err(StoreError::Missing { .. } | StoreError::Foreign(_)) => Ok(false),
             accepted => Ok(accepted.map(|_| true)?),
         }

@@ -1,4 +1,4 @@
-//! What an engine works on: the machines of a fleet, and who is told what becomes of them.
+//! The state that an engine works on: the machines of a fleet, and who is told of their updates.
 
 use crate::error::Failure;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use weigh_store::{RunDirectory, StoreError};
 
 /// The longest reason, characters.
 const LONGEST_REASON: usize = 600;
-/// What `weigh` exits with when nothing could be measured.
+/// The exit code of `weigh` when nothing could be measured.
 const NOTHING_MEASURED: i32 = 4;
 
-/// What becomes of a machine.
+/// A change of a machine.
 #[derive(Debug)]
 pub enum Update {
-    /// It came so far.
+    /// It has a new state.
     State(MachineState),
-    /// It said this.
+    /// It printed this text.
     Said(String),
 }
 
-/// The machines of a fleet, for several threads.
+/// The machines of a fleet, shared by several threads.
 pub struct Work<'a> {
     directory: Mutex<&'a mut FleetDirectory>,
     interrupt: &'a AtomicBool,
@@ -32,7 +32,7 @@ pub struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// Work on a directory, until `interrupt` turns true.
+    /// Starts work on a directory, until `interrupt` turns true.
     pub fn new(
         directory: &'a mut FleetDirectory,
         interrupt: &'a AtomicBool,
@@ -41,13 +41,13 @@ impl<'a> Work<'a> {
         Self { directory: Mutex::new(directory), interrupt, tell }
     }
 
-    /// Does something with the directory while nobody else does.
+    /// Runs `act` on the directory while no other thread uses it.
     pub fn with<T>(&self, act: impl FnOnce(&mut FleetDirectory) -> T) -> T {
         act(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, &'a mut FleetDirectory> {
-        // A thread that panicked left what is on disk.
+        // A thread that panicked left the directory as it is on disk.
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,7 +56,7 @@ impl<'a> Work<'a> {
         self.with(|directory| directory.path().to_path_buf())
     }
 
-    /// The machines that are not done and have no other in their place, by their place.
+    /// The indices of the machines that are neither done nor replaced.
     pub fn unfinished(&self) -> Vec<usize> {
         self.with(|directory| {
             let machines = directory.fleet().machines.iter().enumerate();
@@ -66,22 +66,22 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// What is known of a machine.
+    /// Returns the record of a machine.
     pub fn machine(&self, at: usize) -> Machine {
         self.with(|directory| directory.fleet().machines[at].clone())
     }
 
-    /// Where what is said about a machine is kept.
+    /// The path of a machine's log.
     pub fn log(&self, at: usize) -> PathBuf {
         self.with(|directory| directory.log_path(at))
     }
 
-    /// Whether the runs are to end after their trials.
+    /// Whether the runs are to end after their current trials.
     pub fn is_interrupted(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
     }
 
-    /// Records something of a machine, and returns when it is on disk.
+    /// Changes the record of a machine, and returns when it is on disk.
     ///
     /// # Errors
     /// It cannot be written.
@@ -89,7 +89,7 @@ impl<'a> Work<'a> {
         self.with(|directory| directory.update(at, change))
     }
 
-    /// Records how far a machine came, and says so.
+    /// Records the state of a machine, and announces it.
     ///
     /// # Errors
     /// It cannot be recorded.
@@ -99,13 +99,13 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Says what a machine said.
+    /// Announces a text from a machine.
     pub fn said(&self, at: usize, text: &str) {
         let _nobody_listens = self.tell.send((at, Update::Said(harmless(text))));
     }
 
-    /// How far a machine came whose `weigh` ended with this exit code, by the run that is here now.
-    /// `said` are the last lines that it said.
+    /// Judges the state of a machine whose `weigh` ended with this exit code, by the run that has
+    /// been received. `said` holds the last lines that it printed.
     pub fn judge(&self, at: usize, code: Option<i32>, said: &[String]) -> MachineState {
         match self.with(|directory| directory.run(at)) {
             Ok(run) => judge(run.as_ref(), code, said, self.is_interrupted()),
@@ -114,7 +114,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The state of a machine whose run is over.
+/// Returns the state of a machine whose run is over.
 fn judge(run: Option<&RunDirectory>, code: Option<i32>, said: &[String], interrupted: bool) -> MachineState {
     let end = run.and_then(end_of);
     let failed = |what: &str| MachineState::Failed { reason: reason(what, said) };
@@ -142,7 +142,8 @@ fn end_of(run: &RunDirectory) -> Option<FinishReason> {
     }
 }
 
-/// What happened, with what `weigh` said of it: its error from the first line on, or its last lines.
+/// Returns what happened, with the output of `weigh` about it: its error from the first line on, or
+/// its last lines.
 fn reason(what: &str, said: &[String]) -> String {
     let is_error = |line: &String| line.trim_start().starts_with(['×', 'x']) && line.starts_with("  ");
     let from = said.iter().rposition(is_error).unwrap_or(said.len().saturating_sub(3));
@@ -157,7 +158,7 @@ fn reason(what: &str, said: &[String]) -> String {
     reason
 }
 
-/// The last lines of what was said.
+/// The last lines of an output.
 #[derive(Debug, Default)]
 pub struct LastLines(Vec<String>);
 
@@ -178,7 +179,7 @@ impl LastLines {
     }
 }
 
-/// The program that runs here, whatever happened to its file.
+/// Reads the program that is running, even if its file was replaced.
 ///
 /// # Errors
 /// It cannot be read.
@@ -196,7 +197,7 @@ mod tests {
         text.lines().map(String::from).collect()
     }
 
-    /// A run whose last event says that it ended so.
+    /// Makes a run whose last event says that it ended for this reason.
     fn ended(parent: &Path, reason: Option<FinishReason>) -> RunDirectory {
         let plan = Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 });
         let host: HostFacts = weigh_host::facts::host_facts();

@@ -1,5 +1,5 @@
-//! Requests and their replies: GET of three paths, with a host name of this machine's loopback
-//! interface, and nothing else. The paths begin with a secret, because every user of this machine
+//! Parses requests and builds replies. Only GET of three paths is served, with a host name of this
+//! machine's loopback interface. The paths begin with a secret, because every user of this machine
 //! can connect.
 
 /// The largest head of a request, bytes.
@@ -12,9 +12,9 @@ const MOST_HEADERS: usize = 64;
 pub(super) enum Answer {
     /// The report.
     Page,
-    /// How far the run is.
+    /// The progress of the run.
     State,
-    /// Nothing, on purpose: browsers ask for an icon of the page.
+    /// An empty reply, on purpose: browsers ask for an icon of the page.
     Nothing,
     /// A refusal.
     Refused(Refusal),
@@ -31,25 +31,25 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// The status line (RFC 9110) and a sentence.
+    /// Returns the status line (RFC 9110) and a sentence.
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::NoHttp => ("400 Bad Request", "this is no request of HTTP/1.1"),
-            // Otherwise a stranger's host name that resolves to 127.0.0.1 would let their page read
-            // this one (DNS rebinding).
+            Self::NoHttp => ("400 Bad Request", "this is not an HTTP/1.1 request"),
+            // Otherwise a foreign host name that resolves to 127.0.0.1 would let its page read this
+            // one (DNS rebinding).
             Self::ForeignHost => ("403 Forbidden", "ask for 127.0.0.1 or localhost"),
             Self::Method => ("405 Method Not Allowed", "there is nothing to change here, only to GET"),
             Self::Unknown => {
-                ("404 Not Found", "nothing is here; weigh has printed the address of the report")
+                ("404 Not Found", "there is nothing here; weigh has printed the address of the report")
             }
             Self::TooLong => {
-                ("431 Request Header Fields Too Large", "the head of a request has 8 KiB at most")
+                ("431 Request Header Fields Too Large", "the head of a request may have at most 8 KiB")
             }
         }
     }
 }
 
-/// The request in a head; none if the head is not complete yet. Pages are below `secret`, a
+/// Parses the request in a head; none if the head is not complete yet. Pages are below `secret`, a
 /// directory.
 pub(super) fn answer(head: &[u8], secret: &str) -> Option<Answer> {
     let is_whole = head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n");
@@ -83,14 +83,16 @@ fn answer_to(request: &httparse::Request<'_, '_>, secret: &str) -> Answer {
     }
 }
 
-/// What of a path is below `/secret`. How long it takes does not depend on how much is right.
+/// Returns the part of a path below `/secret`. The time it takes does not depend on how much of the
+/// secret is right.
 fn below<'a>(path: &'a str, secret: &str) -> Option<&'a str> {
     let (given, rest) = path.strip_prefix('/')?.split_at_checked(secret.len())?;
     let difference = given.bytes().zip(secret.bytes()).fold(0, |found, (a, b)| found | (a ^ b));
     (difference == 0 && !secret.is_empty()).then_some(rest)
 }
 
-/// Whether a `Host` names the loopback interface. The port may be another one, that of a tunnel.
+/// Whether a `Host` header names the loopback interface. The port may be another one, such as that
+/// of a tunnel.
 fn is_own(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let name = match host.rsplit_once(':') {
@@ -101,8 +103,8 @@ fn is_own(host: &[u8]) -> bool {
     name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost")
 }
 
-/// The head of a reply with a body of this many bytes. It forbids caching, framing and reading by
-/// other pages.
+/// Returns the head of a reply with a body of `length` bytes. It forbids caching, framing and
+/// reading by other pages.
 pub(super) fn head(status: &str, kind: &str, length: usize) -> String {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\nAllow: GET\r\n\
@@ -140,7 +142,8 @@ mod tests {
         }
     }
 
-    /// Every user of the machine can connect: whoever does not know the address learns nothing.
+    /// Every user of the machine can connect, but a user who does not know the address learns
+    /// nothing.
     #[test]
     fn nothing_is_shown_to_who_does_not_know_the_secret() {
         let (almost, longer) = (format!("/{}/", &SECRET[1..]), format!("/{SECRET}0/state"));

@@ -1,4 +1,4 @@
-//! The live report: the report of a run that is going on, for browsers on this machine.
+//! The live report: the report of a run in progress, for browsers on this machine.
 //!
 //! ```text
 //! Event --Live::show--> how far the run is --GET /state--> the page's script
@@ -27,10 +27,10 @@ use weigh_model::Event;
 use weigh_report::{LivePage, Report, render_live};
 use weigh_store::RunDirectory;
 
-/// The least time between two pages.
+/// The shortest time between two pages.
 const BETWEEN_PAGES: Duration = Duration::from_secs(10);
-/// And at least this many times the time that the last page took, so that pages take at most 5 % of
-/// a run.
+/// The pause after a page is at least this many times the time that the page took, so that pages
+/// take at most 5 % of a run.
 const REST_PER_PAGE: u32 = 19;
 /// A browser counts as present for this long after a request. The script asks every two seconds.
 const LOOKING: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ impl Port {
     /// # Errors
     /// The port is taken, or this user may not take it.
     pub fn take(port: u16) -> Result<Self, Failure> {
-        // Only this interface, which nobody can reach from another machine.
+        // Bind only this interface, which nobody can reach from another machine.
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| {
             let address = listener.local_addr()?;
             Ok(Self { listener, address })
@@ -65,7 +65,7 @@ impl Port {
     }
 }
 
-/// How far the run is.
+/// The progress of the run.
 #[derive(Debug, Clone, Default)]
 struct Standing {
     blocks_done: u32,
@@ -82,7 +82,7 @@ pub struct Live {
     standing: Standing,
     /// When the next page may be rendered.
     next: Instant,
-    /// Whether the user knows that a page could not be rendered.
+    /// Whether the user was told that a page could not be rendered.
     complained: bool,
 }
 
@@ -103,13 +103,14 @@ impl Live {
             complained: false,
         };
         live.publish(false, || read(directory))?;
-        // The next one comes as soon as a browser asks, because this one usually has no values.
+        // The next page is rendered as soon as a browser asks, because this one usually has no
+        // values.
         live.next = Instant::now();
         server::start(port.listener, shared).map_err(refused)?;
         Ok(live)
     }
 
-    /// The address, which is a secret, and how to look at it without disturbing the run.
+    /// The address, which is a secret, and how to view it without disturbing the run.
     pub fn announcement(&self) -> String {
         let port = self.address.port();
         format!(
@@ -120,8 +121,8 @@ impl Live {
         )
     }
 
-    /// Follows an event, and between blocks renders a page if a browser asks for one. Returns a
-    /// warning for the user.
+    /// Follows an event, and between blocks renders a page if a browser has asked for one. Returns
+    /// a warning for the user.
     pub fn show(&mut self, event: &Event) -> Option<String> {
         let standing = &mut self.standing;
         let mut measures_nothing = false;
@@ -153,10 +154,10 @@ impl Live {
         let directory = self.directory.clone();
         let failure = self.publish(false, || read(&directory)).err()?;
         let first = !std::mem::replace(&mut self.complained, true);
-        first.then(|| format!("the live report could not be made anew: {failure}"))
+        first.then(|| format!("the live report could not be updated: {failure}"))
     }
 
-    /// Serves the report of the run, which has ended, until the browsers that are looking have it.
+    /// Serves the report of the finished run until the browsers that are looking have it.
     pub fn finish(mut self, report: &Report, interrupt: &AtomicBool) {
         // A page that cannot be rendered must not hide the result; browsers still learn that the
         // run has ended.
@@ -208,12 +209,12 @@ impl Drop for Live {
     }
 }
 
-/// The report of the samples on disk.
+/// Makes the report from the samples on disk.
 fn read(directory: &Path) -> Result<Report, Failure> {
     outcome::from_run(&RunDirectory::open(directory)?)
 }
 
-/// `2026-11-22 19:03:12`, UTC.
+/// Returns the time in UTC, as in `2026-11-22 19:03:12`.
 fn clock_time() -> String {
     utc_now().chars().take(19).collect::<String>().replace('T', " ")
 }

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The largest number of connections at a time; one more ends the oldest. A browser has two or
-/// three, and each is over in a moment: what stays open is somebody who sends nothing.
+/// The largest number of connections at a time; one more closes the oldest. A browser has two or
+/// three, and each is over in a moment, so a connection that stays open belongs to a client that
+/// sends nothing.
 const MOST_CONNECTIONS: usize = 16;
 /// Time limit for the head of a request.
 const TO_ASK: Duration = Duration::from_secs(5);
-/// Time limit for a reply, which lets a page of a few megabytes through a slow tunnel.
+/// Time limit for a reply, long enough for a page of a few megabytes to pass a slow tunnel.
 const TO_TAKE: Duration = Duration::from_secs(60);
 /// How long the browser has after a reply to close the connection.
 const TO_LEAVE: Duration = Duration::from_millis(500);
@@ -54,7 +55,7 @@ struct Content {
 }
 
 impl Shared {
-    /// With a new secret.
+    /// Makes the state with a new secret.
     pub(super) fn new() -> io::Result<Self> {
         let mut random = [0; 16];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -71,7 +72,7 @@ impl Shared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a connection, and ends the oldest where there are too many. Returns its number.
+    /// Records a connection, and closes the oldest if there are too many. Returns its number.
     fn connected(&self, stream: &TcpStream) -> io::Result<u64> {
         let mut connections = self.connections();
         connections.last += 1;
@@ -80,7 +81,7 @@ impl Shared {
         if connections.open.len() > MOST_CONNECTIONS
             && let Some((_, oldest)) = connections.open.pop_front()
         {
-            // Its thread reads the end, and leaves.
+            // The thread of that connection reads its end, and exits.
             let _gone_already = oldest.shutdown(Shutdown::Both);
         }
         Ok(number)
@@ -119,14 +120,15 @@ impl Shared {
         self.content().wanted
     }
 
-    /// Whether a browser is looking that does not have the newest page.
+    /// Whether a browser is looking that does not have the newest page yet.
     pub(super) fn is_awaited(&self) -> bool {
         let content = self.content();
         let looks = content.asked_at.is_some_and(|at| at.elapsed() < LOOKING);
         looks && content.taken_version < content.version
     }
 
-    /// Stops accepting connections. The accepting thread waits for one, which this method makes.
+    /// Stops accepting connections. The accepting thread waits for a connection, so this method
+    /// makes one.
     pub(super) fn close(&self, address: SocketAddr) {
         self.closed.store(true, Ordering::Relaxed);
         let _gone_already = TcpStream::connect_timeout(&address, Duration::from_millis(200));
@@ -160,8 +162,8 @@ impl Shared {
 /// No thread can be started.
 pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
     let accept = move || {
-        // Its threads inherit the priority, and also the CPUs, which are not those of guests if
-        // there are others.
+        // Its threads inherit the priority, and also the CPUs, which are not those of guests if the
+        // host has others.
         lower_priority();
         loop {
             let taken = listener.accept();
@@ -170,8 +172,8 @@ pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()
             }
             match taken {
                 Ok((stream, _)) => serve(stream, &shared),
-                // Out of descriptors, or the connection was closed before it was accepted. A later
-                // one may work.
+                // There are no descriptors left, or the connection was closed before it was
+                // accepted. A later one may work.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -179,9 +181,9 @@ pub(super) fn start(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()
     std::thread::Builder::new().name("live".into()).spawn(accept).map(drop)
 }
 
-/// Replies in a thread of its own.
+/// Replies to a connection in a thread of its own.
 fn serve(mut stream: TcpStream, shared: &Arc<Shared>) {
-    // Without a descriptor for it the connection is closed.
+    // Without a descriptor for the clone, the connection is closed.
     let Ok(number) = shared.connected(&stream) else { return };
     let mine = Arc::clone(shared);
     let talk = move || {
@@ -246,7 +248,7 @@ fn write(stream: &mut TcpStream, status: &str, kind: &str, body: &[u8], end: Ins
     Ok(())
 }
 
-/// Closes a connection so that everything sent arrives. With unread input it would be reset.
+/// Closes a connection so that everything sent arrives. Unread input would reset it.
 fn leave(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     let end = Instant::now() + TO_LEAVE;
@@ -261,7 +263,7 @@ fn leave(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Time left until a deadline.
+/// Returns the time left until a deadline.
 fn left(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -331,7 +333,7 @@ mod tests {
         shared.close(address);
     }
 
-    /// Any user of the machine can connect, and say nothing on any number of connections.
+    /// Any user of the machine can open any number of connections and send nothing.
     #[test]
     fn who_sends_nothing_holds_up_nobody() {
         let (shared, address) = server();
@@ -343,7 +345,7 @@ mod tests {
             assert!(ask(address, GET).contains("200 OK"), "{round}");
             assert!(started.elapsed() < TO_ASK, "nobody waited for their time to be up");
         }
-        // The oldest were closed.
+        // The oldest connections were closed.
         let mut end = [0];
         silent[0].set_read_timeout(Some(TO_ASK)).unwrap();
         assert_eq!(silent[0].read(&mut end).unwrap(), 0);

@@ -1,22 +1,23 @@
-//! What a report takes from the samples of a run, read from them or from the analysis cache.
+//! Reads the values that a report needs from the samples of a run, or from the analysis cache.
 
 use crate::error::Failure;
-use crate::facts::OnRecord;
+use crate::facts::RecordedFacts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{Comparison, Effort, Observation, Plan, Record};
 use weigh_stats::{Collected, Course, collect, courses};
 use weigh_store::RunDirectory;
 
-/// Digest of the sources that decide what is cached and how: see `build.rs`.
+/// Digest of the sources that decide what is cached and how; see `build.rs`.
 const READER: &str = env!("WEIGH_READERS_DIGEST");
 
-/// What a report takes from the samples of a run.
+/// The values that a report needs from the samples of a run.
 #[derive(Debug)]
 pub struct Read {
     pub collected: Collected,
-    pub on_record: OnRecord,
-    /// Only of a run with a fixed duration: in others, blocks do not stand for time.
+    pub on_record: RecordedFacts,
+    /// Courses over time, only for a run with a fixed duration: in other runs, blocks do not
+    /// represent time.
     pub courses: Vec<Course>,
     /// A sentence about a last line that a crash cut short.
     pub recovered: Option<String>,
@@ -37,24 +38,24 @@ impl Read {
     }
 }
 
-/// What is cached. It follows from plan and records alone.
+/// The cached values. They follow from the plan and the records alone.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct CachedAnalysis {
     collected: Collected,
     /// [`weigh_stats::DuplicateSummary::scans`], which exports leave out, in the order of the
     /// summaries.
     scans: Vec<BTreeMap<String, Vec<Observation>>>,
-    on_record: OnRecord,
+    on_record: RecordedFacts,
     courses: Vec<Course>,
 }
 
 impl CachedAnalysis {
     fn make(plan: &Plan, records: Vec<Record>) -> Self {
         let mut collected = collect(plan, &records);
-        let on_record = OnRecord::of(plan, &records);
+        let on_record = RecordedFacts::of(plan, &records);
         let courses = over_time(plan, &records, &collected.comparisons);
-        // A long run has many small allocations, and freeing them takes a while that nobody needs
-        // to wait for. If no thread starts, they are freed here.
+        // A long run has many small allocations. Freeing them takes a while, and nobody needs to
+        // wait for it. If no thread starts, they are freed here.
         let _ = std::thread::Builder::new().spawn(move || drop(records));
         let summaries = collected.circumstances.duplicates.iter_mut();
         let scans = summaries.map(|summary| std::mem::take(&mut summary.scans)).collect();
@@ -76,8 +77,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// A recorded run below `tests/data`, with blanks that make its samples long enough for a
-    /// cache.
+    /// Copies a recorded run from `tests/data`, and adds blanks that make its samples long enough
+    /// for a cache.
     fn long(name: &str) -> tempfile::TempDir {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name);
         let directory = tempfile::tempdir().unwrap();
@@ -107,7 +108,8 @@ mod tests {
         }
     }
 
-    /// `build.rs` digests these crates; what they use of this workspace decides their results, too.
+    /// `build.rs` digests these crates. The crates of this workspace that they use decide their
+    /// results, too.
     #[test]
     fn crates_that_read_samples_use_only_digested_crates() {
         let digested = ["model", "disk", "store", "stats"];

@@ -1,4 +1,4 @@
-//! Reports of samples that were measured elsewhere.
+//! Makes reports of samples that were measured elsewhere.
 
 use crate::error::Failure;
 use weigh_model::Comparison;
@@ -6,13 +6,13 @@ use weigh_report::Report;
 use weigh_stats::{CellFlag, Flag, Notice, Options, analyse};
 use weigh_store::import::ToolSamples;
 
-/// The environment that others are compared with where nobody names one.
+/// The default baseline.
 const BASELINE: &str = "native";
 
-/// The report of samples.
+/// Makes the report of samples.
 ///
 /// # Errors
-/// A baseline that is not in the file.
+/// The baseline is not in the file.
 pub fn from_samples(
     title: &str,
     comparisons: &[Comparison],
@@ -29,10 +29,10 @@ pub fn from_samples(
     Ok(Report::new(title, analyse(comparisons, &Options::new(baseline))))
 }
 
-/// The report of files of another tool.
+/// Makes the report of files of another tool.
 ///
 /// # Errors
-/// A baseline that is not in the files.
+/// The baseline is not in the files.
 pub fn from_tool(title: &str, samples: &ToolSamples, baseline: Option<&str>) -> Result<Report, Failure> {
     let names: Vec<&str> = samples.environments.iter().map(String::as_str).collect();
     let first = names.iter().find(|name| **name == BASELINE).or(names.first());
@@ -71,7 +71,7 @@ fn one_run(environment: &str) -> CellFlag {
     }
 }
 
-/// What each value is, in words.
+/// Describes what each value is.
 fn level(samples: &ToolSamples) -> String {
     let tool = samples.tool.name();
     match (samples.each_is_a_run, samples.tool.within()) {

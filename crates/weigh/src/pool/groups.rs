@@ -1,4 +1,4 @@
-//! Machines of a kind.
+//! Groups machines by kind.
 
 use crate::cli::By;
 use crate::error::Failure;
@@ -15,10 +15,10 @@ struct Label {
 }
 
 impl Labels {
-    /// Reads `RUN=NAME`.
+    /// Parses labels of the form `RUN=NAME`.
     ///
     /// # Errors
-    /// No `=`, or nothing on one side of it.
+    /// A text has no `=`, or nothing on one side of it.
     pub fn parse(texts: &[String]) -> Result<Self, Failure> {
         let label = |text: &String| {
             let parts = text.rsplit_once('=').filter(|(run, name)| !run.is_empty() && !name.is_empty());
@@ -32,8 +32,8 @@ impl Labels {
         texts.iter().map(label).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The label of a run, given what it was named by and its own name. The first one that fits
-    /// counts.
+    /// Returns the label of a run, given the name that the user gave it and its own name. The first
+    /// label that fits counts.
     fn of(&self, names: [&str; 2]) -> Option<&str> {
         self.0
             .iter()
@@ -44,7 +44,7 @@ impl Labels {
     /// Refuses a label that fits no run.
     ///
     /// # Errors
-    /// There is one.
+    /// A label fits no run.
     pub fn require_used<'a>(&self, runs: impl Iterator<Item = [&'a str; 2]> + Clone) -> Result<(), Failure> {
         let is_used = |label: &&Label| runs.clone().flatten().any(|name| label.is_of(name));
         let Some(unused) = self.0.iter().find(|label| !is_used(label)) else { return Ok(()) };
@@ -52,7 +52,7 @@ impl Labels {
         let failure = Failure::input(format!("no run here is named `{}`", unused.run));
         let hint = match weigh_model::nearest(&unused.run, known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "name it as among the runs, or with a final `*` for any ending".into(),
+            None => "name it as it is among the runs, or with a final `*` for any ending".into(),
         };
         Err(failure.at("--label", &unused.text, 0..unused.run.len()).hint(hint))
     }
@@ -67,10 +67,10 @@ impl Label {
     }
 }
 
-/// The kind of the machine of a run.
+/// Returns the kind of the machine of a run.
 ///
 /// # Errors
-/// It has no label.
+/// The run has no label.
 pub fn group(by: Option<By>, labels: &Labels, names: [&str; 2], host: &HostFacts) -> Result<String, Failure> {
     Ok(match by {
         None => String::new(),

@@ -1,4 +1,4 @@
-//! What machines of a kind cost.
+//! Prices of kinds of machines.
 
 use crate::error::{Failure, file_failure};
 use std::collections::BTreeMap;
@@ -7,13 +7,13 @@ use std::path::Path;
 use toml::Spanned;
 use weigh_stats::PooledGroup;
 
-/// Prices as the user gives them.
+/// The prices that the user gives.
 #[derive(Debug)]
 pub struct Prices {
-    /// The option or the file.
+    /// The option or the file that they come from.
     source: String,
     prices: Vec<Price>,
-    /// Whether every price has to be that of a machine here. A file may list more.
+    /// Whether every price has to belong to a machine of the runs. A file may list more.
     all_used: bool,
 }
 
@@ -22,7 +22,7 @@ pub struct Prices {
 struct Price {
     kind: String,
     per_hour: f64,
-    /// The text that the kind stands in, and where.
+    /// The text that names the kind, and its place there.
     text: String,
     place: Range<usize>,
 }
@@ -31,8 +31,8 @@ impl Prices {
     /// Reads `KIND=PRICE/h` of the command line, or the file of `--prices`.
     ///
     /// # Errors
-    /// A kind without a name, a price that is no positive number, a kind that is named twice; a file that
-    /// cannot be read or is no table of numbers.
+    /// A kind has no name; a price is not a positive number; a kind is named twice; the file cannot
+    /// be read or is not a table of numbers.
     pub fn read(texts: &[String], file: Option<&Path>) -> Result<Self, Failure> {
         match file {
             Some(path) => Self::of_file(path),
@@ -68,7 +68,7 @@ impl Prices {
         let source = path.display().to_string();
         let refused = |what: String, place: Option<Range<usize>>| {
             let failure = Failure::input(format!("{source}: {what}"))
-                .hint("a line for each kind of machine has what an hour of it costs: `small = 0.34`");
+                .hint("a line for each kind of machine says what an hour of it costs: `small = 0.34`");
             match place {
                 Some(place) => failure.at(&source, &text, place),
                 None => failure,
@@ -89,19 +89,20 @@ impl Prices {
     }
 
     /// # Errors
-    /// There are prices, and no kinds of machines.
+    /// There are prices, but no kinds of machines.
     pub fn require_kinds(&self, has_kinds: bool) -> Result<(), Failure> {
         match self.prices.first() {
-            Some(price) if !has_kinds => Err(self.refused(price, "prices are those of kinds of machines")
+            Some(price) if !has_kinds => Err(self
+                .refused(price, "prices are for kinds of machines")
                 .hint("say what the kinds are: --by cpu-model, or --label RUN=KIND")),
             _ => Ok(()),
         }
     }
 
-    /// The price of each group, in their order; none at all where the user gave none.
+    /// Returns the price of each group, in their order; none at all if the user gave none.
     ///
     /// # Errors
-    /// A price of a kind that is not there; a kind without a price.
+    /// A price is for a kind that is not there; a kind has no price.
     pub fn of_groups(&self, groups: &[PooledGroup]) -> Result<Vec<f64>, Failure> {
         if self.all_used && self.prices.is_empty() {
             return Ok(Vec::new());
@@ -138,7 +139,7 @@ fn is_price(amount: &f64) -> bool {
     amount.is_finite() && *amount > 0.0
 }
 
-/// A name as a key of a TOML file.
+/// Quotes a name as a key of a TOML file.
 fn toml_key(name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if !name.is_empty() && name.chars().all(is_bare) { name.into() } else { format!("{name:?}") }

@@ -1,4 +1,4 @@
-//! Runs that are shares of one plan's blocks.
+//! Checks runs that are shares of one plan's blocks.
 
 use super::PoolRun;
 use crate::cli::By;
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use weigh_model::Share;
 use weigh_stats::Notice;
 
-/// Refuses shares that are there twice, and groups of them. That all are of one plan and of machines
-/// that are alike has been checked.
+/// Refuses duplicate shares, and groups of shares. The caller has checked that all shares belong to
+/// one plan and that their machines are alike.
 ///
 /// # Errors
-/// As said.
+/// A share is there twice; the shares are grouped.
 pub fn check(share: Share, runs: &[PoolRun], by: Option<By>) -> Result<(), Failure> {
     if by.is_some() {
-        return Err(Failure::input("shares of one plan's blocks are of machines of one kind")
+        return Err(Failure::input("the shares of a plan's blocks come from machines of one kind")
             .hint("leave out --by and --label; kinds are compared by runs of the whole plan"));
     }
     let mut known: BTreeMap<u32, &PoolRun> = BTreeMap::new();
@@ -36,7 +36,7 @@ pub fn check(share: Share, runs: &[PoolRun], by: Option<By>) -> Result<(), Failu
     Ok(())
 }
 
-/// That shares are missing, where some are.
+/// Returns a notice if shares are missing.
 pub fn missing(share: Share, runs: &[PoolRun]) -> Option<Notice> {
     let there = |number: &u32| runs.iter().any(|run| run.plan.share.is_some_and(|one| one.number == *number));
     let missing: Vec<String> =

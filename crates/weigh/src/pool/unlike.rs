@@ -1,10 +1,10 @@
-//! In what runs that are to be pooled differ: their plans, the weigh that made them, and what their
-//! guests were like.
+//! Finds the differences between runs that are to be pooled: in their plans, in the weigh that made
+//! them, and in their guests.
 //!
-//! Hosts differ, and that is what is measured. What a guest is must not: the facts of platforms, the
-//! measured programs and their C library have the same values everywhere, and of every other fact it
-//! counts whether it is that of the baseline. Where the blocks of one plan were shared out, the machines
-//! must be alike, too.
+//! Hosts differ, and that is what is measured. Guests must not differ. The facts of platforms, the
+//! measured programs and their C library must have the same values everywhere. For every other
+//! fact, what counts is whether it equals the baseline's. If the blocks of one plan were shared
+//! out, the machines must be alike, too.
 
 use super::PoolRun;
 use crate::cli::By;
@@ -15,24 +15,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Plan, is_parity_key_of_platforms, parity_key_matches};
 use weigh_report::EnvironmentFacts;
 
-/// Parts of a plan that may differ: how it was asked for, and its random choices.
+/// Parts of a plan that may differ: its request, and its random choices.
 const FREE: [&str; 4] = ["name", "command", "seed", "budget_s"];
 
-/// Facts whose values count, beside those of platforms.
+/// Facts whose values count, in addition to those of platforms.
 const MEASURED: [&str; 2] = ["libc", "binary"];
 
-/// Differences that a refusal lists.
+/// The number of differences that a refusal lists.
 const LISTED: usize = 20;
-/// Characters of a value.
+/// The number of characters of a value that a refusal shows.
 const LONGEST: usize = 60;
 
-/// Everything that must be the same, by key.
-type Decisive = BTreeMap<String, String>;
+/// Everything that must be the same in all runs, by key.
+type ComparedValues = BTreeMap<String, String>;
 
-/// What runs that may be pooled differ in, although it decides what is measured.
+/// Permitted differences between runs in what decides the measurement.
 #[derive(Debug, Default)]
-pub struct Unlike {
-    /// What the user allowed by name, a sentence each.
+pub struct Differences {
+    /// Differences that the user allowed by name, a sentence each.
     pub allowed: Vec<String>,
     /// The first parts of the keys in which groups differ, because their kinds do.
     pub between_groups: BTreeSet<String>,
@@ -41,15 +41,15 @@ pub struct Unlike {
 /// Compares the runs with the first.
 ///
 /// # Errors
-/// They differ in something that nobody allowed, with the list; a word that is allowed stands for
-/// nothing.
-pub fn compare(runs: &[PoolRun], by: Option<By>, allow: &[String]) -> Result<Unlike, Failure> {
-    let mut unlike = Unlike::default();
+/// The runs differ in something that nobody allowed (the error lists the differences); a word that
+/// is allowed matches nothing.
+pub fn compare(runs: &[PoolRun], by: Option<By>, allow: &[String]) -> Result<Differences, Failure> {
+    let mut unlike = Differences::default();
     let Some(first) = runs.first() else { return Ok(unlike) };
     require_known(allow, first)?;
     let implied = implied(by);
     let is_implied = |key: &str| implied.iter().any(|word| parity_key_matches(word, key));
-    let mut known: BTreeMap<&str, Decisive> = BTreeMap::new();
+    let mut known: BTreeMap<&str, ComparedValues> = BTreeMap::new();
     // Key, then value, then the runs that have it.
     let mut found: BTreeMap<String, BTreeMap<String, Vec<&str>>> = BTreeMap::new();
     for run in runs {
@@ -89,7 +89,7 @@ pub fn compare(runs: &[PoolRun], by: Option<By>, allow: &[String]) -> Result<Unl
     Ok(unlike)
 }
 
-/// Refuses a word that stands for nothing that runs are compared by.
+/// Refuses a word that matches nothing that runs are compared by.
 fn require_known(allow: &[String], run: &PoolRun) -> Result<(), Failure> {
     if allow.is_empty() {
         return Ok(());
@@ -112,7 +112,7 @@ fn require_known(allow: &[String], run: &PoolRun) -> Result<(), Failure> {
     ))
 }
 
-/// What may differ between groups because their kinds do.
+/// Returns the keys that may differ between groups because their kinds do.
 fn implied(by: Option<By>) -> &'static [&'static str] {
     match by {
         Some(By::Architecture) => &["architecture", "digests", "facts"],
@@ -134,7 +134,7 @@ fn refusal(refused: &[(&String, &BTreeMap<String, Vec<&str>>)]) -> Failure {
     )
 }
 
-/// A key, and which runs have which value.
+/// Describes a key, and which runs have which value.
 fn sentence(key: &str, values: &BTreeMap<String, Vec<&str>>) -> String {
     let of = |(value, runs): (&String, &Vec<&str>)| match runs.as_slice() {
         [] => value.clone(),
@@ -146,13 +146,13 @@ fn sentence(key: &str, values: &BTreeMap<String, Vec<&str>>) -> String {
 
 fn shortened(value: &str) -> String {
     match value.char_indices().nth(LONGEST) {
-        // Values that begin alike must not look alike.
+        // Cut values that begin alike must not look equal.
         Some((end, _)) => format!("{}… ({} characters)", &value[..end], value.chars().count()),
         None => value.to_string(),
     }
 }
 
-/// Whether two runs are the same in everything that counts, without spelling it out.
+/// Whether two runs are the same in everything that counts, without listing it.
 fn is_alike(run: &PoolRun, first: &PoolRun) -> bool {
     let bare =
         |plan: &Plan| Plan { name: String::new(), command: None, seed: 0, budget_s: None, ..plan.whole() };
@@ -162,7 +162,7 @@ fn is_alike(run: &PoolRun, first: &PoolRun) -> bool {
         && bare(&run.plan) == bare(&first.plan)
 }
 
-fn decisive(run: &PoolRun) -> Decisive {
+fn decisive(run: &PoolRun) -> ComparedValues {
     let mut all = relations(run);
     all.insert("architecture".into(), run.host.architecture.clone());
     all.extend(shared(run));
@@ -174,16 +174,17 @@ fn decisive(run: &PoolRun) -> Decisive {
     all
 }
 
-/// What runs of shares have in common besides: how the blocks are shared, and what their machines are.
-fn shared(run: &PoolRun) -> Decisive {
-    let Some(share) = run.plan.share else { return Decisive::new() };
+/// Returns what shares must have in common in addition: how the blocks are shared, and the facts of
+/// their machines.
+fn shared(run: &PoolRun) -> ComparedValues {
+    let Some(share) = run.plan.share else { return ComparedValues::new() };
     let host = fingerprint(&run.host).into_iter().map(|(what, value)| (format!("machine:{what}"), value));
     host.chain([("shares".to_string(), share.shares.to_string())]).collect()
 }
 
-/// The parts of a value, the names of which are joined by colons. Items of a list that have a name
-/// are named by it.
-fn flatten(key: &str, value: &Value, all: &mut Decisive) {
+/// Flattens a value into its parts, whose names are joined by colons. Items of a list that have a
+/// name are keyed by it.
+fn flatten(key: &str, value: &Value, all: &mut ComparedValues) {
     let name = |item: &Value| {
         let name = item.get("id").or_else(|| item.get("name"))?;
         name.as_str().map(str::to_string)
@@ -202,11 +203,12 @@ fn flatten(key: &str, value: &Value, all: &mut Decisive) {
     }
 }
 
-/// What the guests of each environment are like. Runs of formats that recorded no facts have none.
-fn relations(run: &PoolRun) -> Decisive {
+/// Returns the facts of the guests of each environment. Runs of formats that recorded no facts have
+/// none.
+fn relations(run: &PoolRun) -> ComparedValues {
     let facts = |name: &str| run.environments.iter().find(|one| one.name == name);
     let baseline = facts(&run.plan.baseline);
-    let mut all = Decisive::new();
+    let mut all = ComparedValues::new();
     for environment in &run.environments {
         for key in environment.facts.keys() {
             let value = |of: &EnvironmentFacts| of.facts.get(key).filter(|value| !value.is_null()).cloned();

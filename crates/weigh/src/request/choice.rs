@@ -1,4 +1,4 @@
-//! Which of the ready platforms a quick run takes: one of each kind.
+//! Chooses one of the ready platforms of each kind for a quick run.
 
 use weigh_model::EnvironmentSpec;
 
@@ -11,7 +11,7 @@ struct Kind {
 enum Candidate {
     Any(&'static str),
     /// Only where the host's processor runs the guest: emulation costs a hundred times as much, and
-    /// its numbers say nothing about machines.
+    /// its numbers say nothing about virtual machines.
     Accelerated(&'static str),
 }
 
@@ -52,7 +52,7 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// The baseline of quick runs, which is of no kind.
+/// The baseline of quick runs, which belongs to no kind.
 const NATIVE: &str = "native";
 
 /// Whether a settled environment runs by emulation.
@@ -60,8 +60,8 @@ pub(super) fn is_emulated(settled: &EnvironmentSpec) -> bool {
     settled.get("accel") == Some("tcg")
 }
 
-/// One platform of each kind that is ready, and those that are left out. `accelerated` says whether
-/// the host's processor runs the guests of a platform; it is asked only where that decides.
+/// Returns one ready platform of each kind, and those that are left out. `accelerated` says whether
+/// the host's processor runs the guests of a platform; it is called only if that decides.
 pub(super) fn one_of_each<E>(
     ready: Vec<String>,
     mut accelerated: impl FnMut(&str) -> Result<bool, E>,
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(choose(&["native"], false), (vec!["native".into()], Vec::new()));
     }
 
-    /// A platform that is added must be of a kind, or no quick run takes it.
+    /// A new platform must belong to a kind, or no quick run uses it.
     #[test]
     fn every_platform_that_needs_no_key_is_of_a_kind() {
         for platform in platforms::defaults().map(|platform| platform.name()) {

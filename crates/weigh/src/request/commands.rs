@@ -1,4 +1,4 @@
-//! Commands of the user's own, from the words after `--`.
+//! Makes workloads from the user's own commands, the words after `--`.
 
 use crate::cli::{CommandArgs, MeasureArgs, NEXT_COMMAND, WorkArgs};
 use crate::error::Failure;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use weigh_model::{EnvironmentPlan, EnvironmentSpec, Plan, WorkloadPlan, parse_environment_list};
 use weigh_workloads::{command_line, command_workload};
 
-/// The workload in which several commands are compared with each other.
+/// The name of the workload in which several commands are compared with each other.
 const COMPARED: &str = "command";
-/// Variables of this prefix are weighbridge's own.
+/// The prefix of weighbridge's own variables.
 const OWN_VARIABLES: &str = "WEIGH_";
 
-/// The same for a run of commands alone: natively, unless the user says where. Who compares
-/// platforms names them.
+/// Makes a run of commands alone run natively, unless the user names environments: users who
+/// compare platforms name them.
 pub fn native_unless_named(common: MeasureArgs, work: &WorkArgs) -> MeasureArgs {
     let commands_alone = !work.command.is_empty() && work.workloads.is_empty();
     if !commands_alone || common.quick || !common.on.is_empty() {
@@ -25,7 +25,7 @@ pub fn native_unless_named(common: MeasureArgs, work: &WorkArgs) -> MeasureArgs 
 /// Whether commands are compared with each other: several in one environment.
 ///
 /// # Errors
-/// An environment that is wrong.
+/// An environment is wrong.
 pub fn are_compared(common: &MeasureArgs, work: &WorkArgs) -> Result<bool, Failure> {
     let commands_alone = work.command.iter().any(|word| word == NEXT_COMMAND) && work.workloads.is_empty();
     if !commands_alone || !common.names_environments() {
@@ -39,10 +39,11 @@ pub fn are_compared(common: &MeasureArgs, work: &WorkArgs) -> Result<bool, Failu
     Ok(others.iter().all(|name| *name == baseline))
 }
 
-/// A workload for each command, none where there are no words; one for all where they are compared.
+/// Returns a workload for each command, or one for all if they are compared; none if there are no
+/// words.
 ///
 /// # Errors
-/// A command without words, too many or too few names, a name that is no name or given twice.
+/// A command has no words; there are too many or too few names; a name is invalid or given twice.
 pub fn workloads(
     command: &[String],
     own: &CommandArgs,
@@ -71,17 +72,17 @@ pub fn workloads(
     Ok(plans.collect())
 }
 
-/// The plan with what commands make of its environments: the user's variables, and an environment
-/// for each command where they are compared.
+/// Applies the options of commands to the plan's environments: adds the user's variables, and makes
+/// an environment for each command if they are compared.
 ///
 /// # Errors
-/// As [`workloads`]; what is no variable, or weighbridge's own.
+/// As [`workloads`]; a variable is malformed, or is weighbridge's own.
 pub fn applied(plan: Plan, command: &[String], own: &CommandArgs, compared: bool) -> Result<Plan, Failure> {
     with_variables(if compared { of_commands(plan, command, own)? } else { plan }, own)
 }
 
-/// The plan whose environments are the commands of its workloads, each in an instance of its own of
-/// the one environment. The first command is the baseline.
+/// Makes the commands of the plan's workloads its environments, each in its own instance of the one
+/// environment. The first command is the baseline.
 fn of_commands(plan: Plan, command: &[String], own: &CommandArgs) -> Result<Plan, Failure> {
     let Some(environment) = plan.environments.first() else { return Ok(plan) };
     let names = named(command, &own.name)?.into_iter().map(|(name, _)| name);
@@ -90,7 +91,7 @@ fn of_commands(plan: Plan, command: &[String], own: &CommandArgs) -> Result<Plan
     Ok(Plan { environments, baseline, ..plan })
 }
 
-/// The plan with the user's variables in every environment.
+/// Adds the user's variables to every environment of the plan.
 fn with_variables(mut plan: Plan, own: &CommandArgs) -> Result<Plan, Failure> {
     let mut variables = BTreeMap::new();
     for text in &own.env {
@@ -106,7 +107,7 @@ fn with_variables(mut plan: Plan, own: &CommandArgs) -> Result<Plan, Failure> {
         };
         let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_letter) {
-            return Err(fault(format!("`{name}` is no name of a variable"), "letters, digits and `_`"));
+            return Err(fault(format!("`{name}` is not the name of a variable"), "letters, digits and `_`"));
         }
         if name.starts_with(OWN_VARIABLES) {
             return Err(fault(
@@ -124,7 +125,7 @@ fn with_variables(mut plan: Plan, own: &CommandArgs) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// The commands in their order, by their names: the user's, or their own words.
+/// Returns the commands in their order, each with its name: the user's, or its own words.
 fn named(command: &[String], names: &[String]) -> Result<Vec<(String, Vec<String>)>, Failure> {
     let commands: Vec<&[String]> = command.split(|word| word == NEXT_COMMAND).collect();
     if commands.iter().any(|command| command.is_empty()) {

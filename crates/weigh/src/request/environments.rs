@@ -1,4 +1,4 @@
-//! The environments of a plan, from the command line and from what works on this host.
+//! Makes the environments of a plan from the command line and from what works on this host.
 
 use super::choice;
 use crate::cli::MeasureArgs;
@@ -10,7 +10,7 @@ use weigh_platforms::{self as platforms, Capabilities};
 /// The label of the control.
 const CONTROL_LABEL: &str = "control";
 
-/// What the guests of each environment can do, by its name.
+/// Returns the capabilities of the guests of each environment, with its name.
 pub fn capabilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Capabilities)>, Failure> {
     let of = |environment: &EnvironmentPlan| {
         let (platform, spec) = platforms::resolve(&environment.spec)?;
@@ -19,11 +19,11 @@ pub fn capabilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Cap
     environments.iter().map(of).collect()
 }
 
-/// The environments to compare and the baseline's name. All are checked before the first is
+/// Returns the environments to compare and the baseline's name. All are checked before the first is
 /// settled.
 ///
 /// # Errors
-/// An environment that is wrong, or that the user named and cannot be had here; the host cannot be
+/// An environment is wrong, or the user named it and it is not available here; the host cannot be
 /// used.
 pub fn environments(
     args: &MeasureArgs,
@@ -80,7 +80,7 @@ pub fn environments(
     Ok((plans, baseline_name))
 }
 
-/// One ready platform of each kind, after a note on the others.
+/// Returns one ready platform of each kind, after a note on the others.
 fn one_of_each(ready: Vec<String>, host: &mut dyn HostView) -> Result<Vec<String>, Failure> {
     let accelerated = |name: &str| {
         let (platform, spec) = platforms::resolve(&EnvironmentSpec::parse(name)?)?;
@@ -94,11 +94,10 @@ fn one_of_each(ready: Vec<String>, host: &mut dyn HostView) -> Result<Vec<String
     Ok(chosen)
 }
 
-/// The plan with a second instance of its baseline in every block (method specification,
-/// "Control").
+/// Adds a second instance of the baseline to every block (method specification, "Control").
 ///
 /// # Errors
-/// The user named an environment as the control is named.
+/// The user gave an environment the name of the control.
 pub fn with_control(mut plan: Plan) -> Result<Plan, Failure> {
     let baseline = plan.environments.iter().find(|environment| environment.name == plan.baseline);
     let Some(baseline) = baseline.cloned() else { return Ok(plan) };
@@ -114,11 +113,11 @@ pub fn with_control(mut plan: Plan) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// The name and the settled form of an environment; none if it cannot be settled and the user did
-/// not name it, after a note.
+/// Returns the name and the settled form of an environment. Returns none, after a note, if it
+/// cannot be settled and the user did not name it.
 ///
 /// # Errors
-/// It cannot be settled and the user named it; the host cannot be used.
+/// The environment cannot be settled and the user named it; the host cannot be used.
 pub fn settle(
     spec: &EnvironmentSpec,
     named: bool,
@@ -129,11 +128,11 @@ pub fn settle(
         return Ok(Some((spec.to_string(), resolved)));
     }
     match host.settle(platform, &resolved)? {
-        // An environment that was explicit already keeps the user's name.
+        // An environment that was already explicit keeps the user's name.
         Ok(settled) if settled.to_string() == resolved.to_string() => Ok(Some((spec.to_string(), settled))),
         Ok(settled) => Ok(Some((settled.to_string(), settled))),
         Err(error) if named => {
-            Err(Failure::new(Kind::Failed, format!("{spec} cannot be had here")).because(error))
+            Err(Failure::new(Kind::Failed, format!("{spec} is not available here")).because(error))
         }
         Err(error) => {
             host.note(&format!("without {spec}: {}", platforms::with_causes(&error)));

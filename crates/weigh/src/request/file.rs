@@ -1,4 +1,4 @@
-//! Plans that are read from files.
+//! Reads plans from files.
 
 use super::loader;
 use crate::error::{Failure, Kind, file_failure};
@@ -10,10 +10,10 @@ use weigh_platforms as platforms;
 /// The longest plan, bytes.
 const LONGEST_BYTES: u64 = 64 << 20;
 
-/// Reads a plan and checks what may be wrong in one that was edited by hand.
+/// Reads a plan and checks what may be wrong after an edit by hand.
 ///
 /// # Errors
-/// It cannot be read, has a newer format, or names what does not exist.
+/// The plan cannot be read, has a newer format, or names what does not exist.
 pub fn read_plan(file: &Path, host: &mut dyn HostView) -> Result<Plan, Failure> {
     let text = weigh_store::files::read_named(file, LONGEST_BYTES)
         .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
@@ -26,7 +26,7 @@ pub fn read_plan(file: &Path, host: &mut dyn HostView) -> Result<Plan, Failure> 
             .because(error)
             .hint("make one with `weigh run ... --out DIR`; the directory holds plan.json")
     };
-    // A newer format may have another shape, which is no damage.
+    // A newer format may have another shape, which does not mean that the file is damaged.
     let loose: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
     if let Some(format) = loose["format"].as_u64().filter(|format| *format > u64::from(PLAN_FORMAT)) {
         return Err(Failure::input(format!(
@@ -54,11 +54,11 @@ pub fn read_plan(file: &Path, host: &mut dyn HostView) -> Result<Plan, Failure> 
     Ok(plan)
 }
 
-/// The plan, if this host has the CPUs and the memory that it gives to every guest: it may have been
-/// made elsewhere.
+/// Returns the plan if this host has the CPUs and the memory that it gives to every guest. It may
+/// have been made elsewhere.
 ///
 /// # Errors
-/// A CPU that weigh may not use here, or more memory than there is.
+/// The plan names a CPU that weigh may not use here, or more memory than there is.
 pub fn check_host(plan: Plan, facts: &HostFacts) -> Result<Plan, Failure> {
     if let Some(cpu) = plan.guest.cpus.iter().find(|cpu| !facts.cpus.contains(cpu)) {
         let message =

@@ -1,4 +1,4 @@
-//! The settings of a gate that are kept beside the code of a runtime.
+//! Reads the settings of a gate that are kept beside the code of a runtime.
 
 use crate::cli::Size;
 use crate::error::{Failure, file_failure};
@@ -8,10 +8,10 @@ use std::path::Path;
 use toml::Spanned;
 use weigh_model::{GateLimits, WorkloadKey, WorkloadPlan, nearest};
 
-/// Where they are unless the user says otherwise.
+/// The default path of the file.
 pub const FILE: &str = ".weigh/gate.toml";
 
-/// What the file may say, as the command line would.
+/// The content of the file, in the terms of the command line.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -41,7 +41,7 @@ pub struct GateFile {
     content: Content,
 }
 
-/// Workloads and how long they are measured, where the command line says nothing.
+/// Settings of the workloads and the length of the run, for what the command line leaves open.
 #[derive(Debug)]
 pub struct Effort {
     pub param: Vec<String>,
@@ -52,10 +52,10 @@ pub struct Effort {
 }
 
 impl GateFile {
-    /// Reads the file that the user names, or [`FILE`] where there is one.
+    /// Reads the file that the user names, or [`FILE`] if it exists.
     ///
     /// # Errors
-    /// It cannot be read, or is wrong: the place is underlined.
+    /// The file cannot be read, or is wrong (the place is underlined).
     pub fn read(named: Option<&Path>) -> Result<Self, Failure> {
         let path = named.unwrap_or(Path::new(FILE));
         let text = match std::fs::read_to_string(path) {
@@ -83,18 +83,18 @@ impl GateFile {
     fn check(&self, limit: &Spanned<f64>) -> Result<(), Failure> {
         match limit.get_ref() {
             percent if *percent > -100.0 && percent.is_finite() => Ok(()),
-            percent => Err(Failure::input(format!("a limit of {percent} % is none"))
+            percent => Err(Failure::input(format!("a limit cannot be {percent} %"))
                 .at(&self.name, &self.text, limit.span())
-                .hint("give a number of per cent above -100, as in limit = 3")),
+                .hint("give a percentage above -100, as in limit = 3")),
         }
     }
 
-    /// The workloads that it names, and whether starts are measured.
+    /// The workloads that the file names, and whether starts are measured.
     pub fn work(&self) -> (&[String], bool) {
         (&self.content.workloads, self.content.start)
     }
 
-    /// How the workloads are measured.
+    /// The settings of the workloads and the length of the run.
     pub fn effort(&self) -> Effort {
         let Content { param, size, iterations, blocks, budget, .. } = &self.content;
         Effort {
@@ -106,10 +106,10 @@ impl GateFile {
         }
     }
 
-    /// The limits, with that of the command line for all that have none of their own.
+    /// The limits. The limit of the command line holds for all that have none of their own.
     ///
     /// # Errors
-    /// A limit of a metric that no workload has with a verdict.
+    /// A limit is for a metric that no workload has with a verdict.
     pub fn limits(&self, percent: Option<f64>, workloads: &[WorkloadPlan]) -> Result<GateLimits, Failure> {
         let metrics = workloads.iter().flat_map(|workload| {
             let primary = workload.metrics.iter().filter(|metric| metric.spec.primary);
@@ -138,10 +138,10 @@ impl GateFile {
     }
 }
 
-/// Largest change unless the user says otherwise, per cent.
+/// The default largest change, per cent.
 const DEFAULT_PERCENT: f64 = 3.0;
 
-/// The keys with a workload, each once.
+/// Lists the keys that name a workload, each once.
 fn listed(known: &[String]) -> String {
     let mut keys: Vec<&str> = known.iter().filter(|key| key.contains('.')).map(String::as_str).collect();
     keys.sort_unstable();

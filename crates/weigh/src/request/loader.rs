@@ -1,30 +1,30 @@
-//! Where load generators run, from the command line to a plan.
+//! Decides where load generators run.
 
 use crate::error::{Failure, Kind};
 use crate::host::HostView;
 use weigh_model::EnvironmentSpec;
-use weigh_platforms::loader::Elsewhere;
+use weigh_platforms::loader::RemoteMachine;
 
 /// The name of this host in `--loader`.
 const THIS_HOST: &str = "host";
 
-/// The machine that `--loader` names; none for this host.
+/// Parses the machine that `--loader` names; none for this host.
 ///
 /// # Errors
-/// The word that is wrong, underlined.
-pub fn parse(text: &str) -> Result<Option<Elsewhere>, Failure> {
+/// A word is wrong (underlined).
+pub fn parse(text: &str) -> Result<Option<RemoteMachine>, Failure> {
     if text == THIS_HOST {
         return Ok(None);
     }
-    let machine = EnvironmentSpec::parse(text).and_then(|spec| Elsewhere::of(&spec));
+    let machine = EnvironmentSpec::parse(text).and_then(|spec| RemoteMachine::of(&spec));
     machine.map(Some).map_err(|error| Failure::of_spec("--loader", &error))
 }
 
-/// Refuses a loader where no workload is a server.
+/// Refuses a loader if no workload is a server.
 ///
 /// # Errors
 /// There is nothing to load.
-pub fn check(machine: Option<&Elsewhere>, serves: bool) -> Result<(), Failure> {
+pub fn check(machine: Option<&RemoteMachine>, serves: bool) -> Result<(), Failure> {
     if machine.is_none() || serves {
         return Ok(());
     }
@@ -32,11 +32,11 @@ pub fn check(machine: Option<&Elsewhere>, serves: bool) -> Result<(), Failure> {
     Err(Failure::input("`--loader` has nothing to load: no workload of this run is a server").hint(hint))
 }
 
-/// The machine as a plan has it, after asking it.
+/// Asks the machine, and returns it as a plan records it.
 ///
 /// # Errors
-/// It cannot be used, with what to do.
-pub fn settle(machine: &Elsewhere, host: &mut dyn HostView) -> Result<EnvironmentSpec, Failure> {
+/// The machine cannot be used; the error says what to do.
+pub fn settle(machine: &RemoteMachine, host: &mut dyn HostView) -> Result<EnvironmentSpec, Failure> {
     let settled = host.settle_loader(machine)?.map_err(|error| {
         let message = format!("{} cannot run load generators", machine.name());
         Failure::new(Kind::Failed, message).because(error)
@@ -50,6 +50,6 @@ pub fn settle(machine: &Elsewhere, host: &mut dyn HostView) -> Result<Environmen
 /// # Errors
 /// As [`parse`].
 pub fn check_planned(machine: Option<&EnvironmentSpec>) -> Result<(), Failure> {
-    let machine = machine.map(Elsewhere::of).transpose();
+    let machine = machine.map(RemoteMachine::of).transpose();
     machine.map(drop).map_err(|error| Failure::of_spec("loader", &error))
 }

@@ -1,4 +1,4 @@
-//! The workloads of a plan, from names and options on the command line.
+//! Makes the workloads of a plan from names and options on the command line.
 
 use crate::cli::{Size, TrialArgs, WorkArgs};
 use crate::error::Failure;
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use weigh_model::{HostFacts, WorkloadPlan, nearest, parse_duration};
 use weigh_workloads::{Library, ParamError, Workload, has_parameter, sweep};
 
-/// The workload library: built-in manifests, those of the user's directory, and these files.
+/// Loads the workload library: the built-in manifests, those of the user's directory, and these
+/// files.
 ///
 /// # Errors
 /// A manifest is wrong, with file, line and column.
@@ -20,11 +21,11 @@ pub fn library(files: &[PathBuf]) -> Result<Library, Failure> {
     Library::load(&directories, files).map_err(Failure::from)
 }
 
-/// The workloads that a command names, and the user's own commands, or the default set, with the
-/// user's options applied. `default_size` is that of the command.
+/// Returns the named workloads and the user's own commands, or the default set, with the user's
+/// options applied. `default_size` is that of the command.
 ///
 /// # Errors
-/// Names and parameters that do not exist, underlined.
+/// A name or a parameter does not exist (underlined).
 pub fn workloads(
     work: &WorkArgs,
     trial: &TrialArgs,
@@ -59,7 +60,8 @@ fn wrong_parameter(error: &ParamError) -> Failure {
     Failure::input(error.message.clone()).at("--param", &text, error.span()).maybe_hint(hint)
 }
 
-/// The names that the user gives, or those of the default set where there is no command either.
+/// Returns the names that the user gives, or those of the default set if there is no command
+/// either.
 fn names(work: &WorkArgs, library: &Library) -> Result<Vec<String>, Failure> {
     if work.workloads.is_empty() && work.command.is_empty() {
         let defaults = library.workloads().iter().filter(|workload| workload.default_set());
@@ -79,12 +81,12 @@ fn unknown(name: &str, nearest: Option<&str>) -> Failure {
     Failure::input(format!("there is no workload `{name}`")).at("workload", name, 0..name.len()).hint(hint)
 }
 
-/// Parameters that users may set.
+/// Returns the parameters that users may set.
 fn settable(workload: &Workload) -> impl Iterator<Item = &str> {
     workload.params().iter().filter(|param| param.settable).map(|param| param.name.as_str())
 }
 
-/// Changes a workload as the user's options say.
+/// Applies the user's options to a workload.
 fn apply_options(plan: &mut WorkloadPlan, work: &WorkArgs, trial: &TrialArgs) -> Result<(), Failure> {
     plan.warmup = trial.warmup.unwrap_or(plan.warmup);
     plan.iterations = work.iterations.unwrap_or(plan.iterations);
@@ -99,18 +101,18 @@ fn apply_options(plan: &mut WorkloadPlan, work: &WorkArgs, trial: &TrialArgs) ->
         }
     }
     if plan.warmup == 0 {
-        // Cold runs are filed under metrics of their own, so that nobody compares them with warm
-        // ones (method specification, "Warm-up").
+        // Cold runs have metrics of their own, so that nobody compares them with warm ones (method
+        // specification, "Warm-up").
         for metric in &mut plan.metrics {
             metric.spec.name = format!("{}_cold", metric.spec.name);
         }
-        // In slices all runs but the first are warm.
+        // In slices, all runs but the first are warm.
         plan.sliced = None;
     }
     Ok(())
 }
 
-/// The first item that an earlier one equals.
+/// Returns the first item that equals an earlier one.
 pub fn first_repeated<T: PartialEq>(items: &[T]) -> Option<&T> {
     items.iter().enumerate().find(|(at, item)| items[..*at].contains(item)).map(|(_, item)| item)
 }

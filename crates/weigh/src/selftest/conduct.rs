@@ -15,7 +15,7 @@ use weigh_runner::RunOptions;
 use weigh_stats::{Analysis, Cell, Interval, Options, analyse, collect};
 use weigh_store::RunDirectory;
 
-/// Analyses the records of a comparison of some form. The real analysis is [`by_the_method`]; tests
+/// A function that analyses the records of a comparison. The real one is [`by_the_method`]; tests
 /// replace it by broken ones.
 pub type Analyse = fn(Form, &Plan, &[Record]) -> Analysis;
 
@@ -59,58 +59,58 @@ pub struct Control {
 
 /// The results of all comparisons.
 #[derive(Debug, Default)]
-pub struct Conducted {
+pub struct SelftestResults {
     /// Those that gave a number.
     pub measured: Vec<Measured>,
-    /// Those that did not: comparison and reason.
+    /// Those that did not, as comparison and reason.
     pub failed: Vec<(u32, String)>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
     /// Number of comparisons that began or continued with voiding off.
     pub noisy_hosts: u32,
-    /// Why some were not made, if so.
+    /// The reason why some were not made, if any.
     pub cut_short: Option<&'static str>,
-    /// The length of the slices, microseconds, or why nothing can be sliced here; none where
-    /// nothing was to be sliced.
+    /// The length of the slices, microseconds, or the reason why nothing can be sliced here; none
+    /// if no slices were wanted.
     pub sliced: Option<Result<u32, String>>,
-    /// Pilots that found that nothing can be sliced.
+    /// Number of pilots that found that nothing can be sliced.
     pub refusals: u32,
 }
 
-/// Pilots that may find that nothing can be sliced before no more is tried: on a busy host one of
-/// them may happen to see a guest that freezes slowly.
+/// Number of pilots that may find that nothing can be sliced before slicing is given up. On a busy
+/// host, one of them may happen to see a guest that freezes slowly.
 const MOST_REFUSALS: u32 = 3;
 
 /// Where and how comparisons are run.
-pub struct Conductor<'a> {
+pub struct SelftestRunner<'a> {
     /// The host that runs them.
     pub host: &'a Host,
-    /// The machine, for the records.
+    /// Facts about the machine, for the records.
     pub facts: &'a HostFacts,
-    /// Where the run directories go.
+    /// The parent of the run directories.
     pub directory: &'a Path,
-    /// Turns true when the selftest should end after the current trial.
+    /// A flag that turns true when the selftest should end after the current trial.
     pub interrupt: &'a AtomicBool,
     /// Time limit of all comparisons.
     pub budget: Option<Duration>,
-    /// How records are read.
+    /// Analyses the records.
     pub analyse: Analyse,
 }
 
-impl Conductor<'_> {
-    /// Runs all comparisons, telling `progress` after each how many are done.
+impl SelftestRunner<'_> {
+    /// Runs all comparisons, and tells `progress` after each how many are done.
     ///
     /// # Errors
-    /// A plan that makes no sense, a directory that cannot be written.
+    /// A plan is invalid; a directory cannot be written.
     pub fn conduct(
         &self,
         design: &Design,
         sensors: &mut dyn Sensors,
         progress: &mut dyn FnMut(u32, u32),
-    ) -> Result<Conducted, Failure> {
+    ) -> Result<SelftestResults, Failure> {
         let comparisons = design.comparisons();
         let of = comparisons.len() as u32;
-        let mut conducted = Conducted::default();
+        let mut conducted = SelftestResults::default();
         let mut patience = Patience::default();
         let (started, mut longest) = (Instant::now(), Duration::ZERO);
         for comparison in &comparisons {
@@ -139,10 +139,10 @@ impl Conductor<'_> {
         comparison: &Comparison,
         sensors: &mut dyn Sensors,
         patience: &mut Patience,
-        conducted: &mut Conducted,
+        conducted: &mut SelftestResults,
     ) -> Result<(), Failure> {
         let mut plan = design.plan(comparison, self.facts)?;
-        // What disturbs a sliced comparison disturbs both sides of it, and voids nothing.
+        // A disturbance of a sliced comparison affects both of its sides, and voids nothing.
         let is_whole = comparison.form == Form::Whole;
         plan.noise.voiding = !is_whole || patience.voids();
         let name = comparison.name();
@@ -167,8 +167,7 @@ impl Conductor<'_> {
         }
         count_voids(&records, conducted);
         if finish == FinishReason::Interrupted {
-            // Its values are on disk but do not count, because somebody chose the moment of its
-            // end.
+            // Its values are on disk but do not count, because somebody chose when it ended.
             conducted.cut_short = Some("interrupted");
             return Ok(());
         }
@@ -184,10 +183,10 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Runs a plan in scratch and run directories of that name, and reads what it recorded.
+    /// Runs a plan in scratch and run directories called `name`, and reads what it recorded.
     ///
     /// # Errors
-    /// A plan that makes no sense, a directory that cannot be written.
+    /// The plan is invalid; a directory cannot be written.
     pub fn run(
         &self,
         plan: &Plan,
@@ -227,8 +226,8 @@ impl Conductor<'_> {
     }
 }
 
-/// Sensors that always see the same. For fakes that is nothing: fakes run nothing that the host
-/// could disturb.
+/// Sensors that always report the same. For fakes they report nothing, because fakes run nothing
+/// that the host could disturb.
 #[derive(Default)]
 pub struct Constant(pub Observed);
 
@@ -250,7 +249,7 @@ impl Sensors for Constant {
     fn detach(&mut self, _: InstanceId) {}
 }
 
-/// Whether the next comparison begins with voiding on.
+/// Decides whether the next comparison begins with voiding on.
 ///
 /// A comparison needs six void units to find out that the host is noisy. On a host that is always
 /// noisy that would take a third of the time, so after several noisy comparisons the next ones
@@ -262,9 +261,9 @@ struct Patience {
 }
 
 impl Patience {
-    /// Noisy comparisons after which voiding stays off.
+    /// The number of noisy comparisons in a row after which voiding stays off.
     const LIMIT: u32 = 3;
-    /// One in this many tries voiding again.
+    /// One comparison in this many tries voiding again.
     const TRY_AGAIN: u32 = 10;
 
     fn voids(&self) -> bool {
@@ -276,8 +275,8 @@ impl Patience {
     }
 }
 
-/// What the pilot decided about slices for a workload: their length, microseconds, or why there are
-/// none.
+/// Returns what the pilot decided about slices for a workload: their length, microseconds, or the
+/// reason why there are none.
 pub fn slicing(records: &[Record], workload: &str) -> Result<u32, String> {
     let decided = records.iter().rev().find_map(|record| match record {
         Record::Slicing(slicing) if slicing.workload == workload => Some(slicing),
@@ -286,12 +285,12 @@ pub fn slicing(records: &[Record], workload: &str) -> Result<u32, String> {
     match decided {
         Some(Slicing { length_us: Some(us), .. }) => Ok(*us),
         Some(Slicing { reason, .. }) => Err(reason.clone()),
-        None => Err("the pilot did not come to decide it".into()),
+        None => Err("the pilot ended before it could decide that".into()),
     }
 }
 
 /// Counts void units by cause.
-fn count_voids(records: &[Record], conducted: &mut Conducted) {
+fn count_voids(records: &[Record], conducted: &mut SelftestResults) {
     for record in records {
         if let Record::Void(void) = record {
             *conducted.voids.entry(name(&void.cause)).or_default() += 1;
@@ -299,7 +298,7 @@ fn count_voids(records: &[Record], conducted: &mut Conducted) {
     }
 }
 
-/// The name of a unit variant in files.
+/// The name of a unit variant as it is written in files.
 fn name(cause: &impl Serialize) -> String {
     serde_json::to_value(cause).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -317,7 +316,7 @@ pub(super) enum NoResult {
     Control(Box<NoResult>),
 }
 
-/// The result of a comparison, with that of its control.
+/// Reads the result of a comparison, with that of its control.
 fn read_run(comparison: &Comparison, plan: &Plan, analysis: &Analysis) -> Result<Measured, NoResult> {
     let cell_of = |is_it: &dyn Fn(&str) -> bool| {
         analysis.cells.iter().find(|cell| cell.primary && is_it(&cell.environment))
@@ -329,14 +328,14 @@ fn read_run(comparison: &Comparison, plan: &Plan, analysis: &Analysis) -> Result
     Ok(Measured { control: control?, ..read(comparison, other)? })
 }
 
-/// The result of a control.
+/// Reads the result of a control.
 fn read_control(cell: Option<&Cell>) -> Result<Control, NoResult> {
     let cell = whole(cell)?;
     let found = cell.overhead.ok_or(NoResult::NoInterval(cell.n))?;
     Ok(Control { found, log_ratios: log_ratios(cell) })
 }
 
-/// A cell without a failure.
+/// Returns a cell if none of its trials failed.
 fn whole(cell: Option<&Cell>) -> Result<&Cell, NoResult> {
     match cell.ok_or(NoResult::NoCell)? {
         Cell { failed: failed @ 1.., tried, .. } => Err(NoResult::Failed { failed: *failed, tried: *tried }),
@@ -348,7 +347,7 @@ fn log_ratios(cell: &Cell) -> Vec<f64> {
     cell.log_ratios.iter().map(|(_, ratio)| *ratio).collect()
 }
 
-/// The result in a cell.
+/// Reads the result in a cell.
 pub(super) fn read(comparison: &Comparison, cell: Option<&Cell>) -> Result<Measured, NoResult> {
     let cell = whole(cell)?;
     match (cell.p_diff, cell.overhead, cell.smallest_detectable) {
@@ -367,8 +366,8 @@ pub(super) fn read(comparison: &Comparison, cell: Option<&Cell>) -> Result<Measu
     }
 }
 
-/// The failure of a selftest that measured nothing.
-pub fn nothing_measured(conducted: &Conducted) -> Failure {
+/// Makes the failure of a selftest that measured nothing.
+pub fn nothing_measured(conducted: &SelftestResults) -> Failure {
     let reason = conducted.failed.first().map(|(number, reason)| format!("comparison {number}: {reason}"));
     let unsliced = conducted.sliced.as_ref().and_then(|sliced| sliced.as_ref().err());
     let reason = reason.or(conducted.cut_short.map(str::to_owned));

@@ -20,13 +20,13 @@ pub const BLOCKS: u32 = 10;
 /// The injected effects, as fractions.
 pub const EFFECTS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
 
-/// Steps of one spin: 60 to 110 ms on a CPU of these years. Long enough that a launch
-/// (milliseconds) and a tick of the kernel's accounting (10 ms at most) are small beside it, short
-/// enough for 1,800 of them in two to three minutes.
+/// Steps of one spin, which takes 60 to 110 ms on a current CPU. That is long enough that a launch
+/// (milliseconds) and a tick of the kernel's accounting (10 ms at most) are small beside it, and
+/// short enough for 1,800 spins in two to three minutes.
 const WORK: &str = "75000000";
 
-/// Thawed time of a spin in slices in one block: as long as a whole one, so that both forms have as
-/// much of the machine.
+/// Thawed time of a spin in slices in one block. It is as long as a whole spin, so that both forms
+/// get an equal share of the machine.
 pub const SLICED_TIME: Duration = Duration::from_millis(100);
 
 /// The name of the environment that may be slower.
@@ -46,7 +46,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form within a sentence.
+    /// The name of the form within a sentence.
     pub fn words(self) -> &'static str {
         match self {
             Self::Slices => "in slices",
@@ -63,12 +63,12 @@ pub enum Subject {
         /// The CPU of both.
         cpus: Vec<u32>,
     },
-    /// Two fakes of the null platform with these keys: nothing is run, and the method is judged
+    /// Two fakes of the null platform with these keys. Nothing is run, and the method is judged
     /// alone.
     Fake {
-        /// Keys of both, as in `sd=0.003,drift=ar0.9-0.02`.
+        /// Keys of both fakes, as in `sd=0.003,drift=ar0.9-0.02`.
         keys: String,
-        /// Keys of the second alone, after those of both: a label that changes a result.
+        /// Keys of the second fake alone, after those of both: a label that changes a result.
         other: String,
     },
 }
@@ -78,13 +78,13 @@ pub enum Subject {
 pub struct Design {
     /// Seed of orders and generated data.
     pub seed: u64,
-    /// The forms of comparisons, each with its share of every kind.
+    /// The forms of comparisons. Each form gets the same number of every kind of comparison.
     pub forms: Vec<Form>,
-    /// The length of slices: as the pilot finds, or so long.
+    /// The length of slices: as the pilot finds it, or a fixed one.
     pub slices: SliceChoice,
-    /// Comparisons without an effect in each form.
+    /// Number of comparisons without an effect in each form.
     pub no_effect: u32,
-    /// Comparisons for each of [`EFFECTS`] in each form.
+    /// Number of comparisons for each of [`EFFECTS`] in each form.
     pub per_effect: u32,
     /// What is compared.
     pub subject: Subject,
@@ -104,7 +104,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Name of its run directory: `012-whole-none`, `013-slices-0.5`.
+    /// The name of its run directory, such as `012-whole-none` or `013-slices-0.5`.
     pub fn name(&self) -> String {
         let form = match self.form {
             Form::Slices => "slices",
@@ -118,7 +118,7 @@ impl Comparison {
 }
 
 impl Design {
-    /// All comparisons in random order, so that whatever changes on the host while they run meets
+    /// Returns all comparisons in random order, so that changes of the host while they run affect
     /// all kinds alike.
     pub fn comparisons(&self) -> Vec<Comparison> {
         let of_each = EFFECTS.iter().flat_map(|effect| vec![*effect; self.per_effect as usize]);
@@ -127,24 +127,24 @@ impl Design {
         let mut kinds: Vec<(Form, f64)> = self.forms.iter().flat_map(in_form).collect();
         let mut random = Pcg64::seed_from_u64(self.seed);
         for last in (1..kinds.len()).rev() {
-            // Fisher and Yates; the bias of the multiplication is below 2^-50.
+            // This is the Fisher-Yates shuffle; the bias of the multiplication is below 2^-50.
             let other = ((u128::from(random.next_u64()) * (last as u128 + 1)) >> 64) as usize;
             kinds.swap(last, other);
         }
         (1..).zip(kinds).map(|(number, (form, effect))| Comparison { number, form, effect }).collect()
     }
 
-    /// The plan of a comparison.
+    /// Makes the plan of a comparison.
     ///
     /// # Errors
-    /// Keys of a fake that the null platform does not have.
+    /// The null platform does not have a key of a fake.
     pub fn plan(&self, comparison: &Comparison, facts: &HostFacts) -> Result<Plan, Failure> {
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(comparison.number));
         let (environments, workload, cpus) = match &self.subject {
             Subject::Native { cpus } => {
                 (natives(comparison.effect)?, spin(facts, comparison.form)?, cpus.clone())
             }
-            // Nothing freezes a fake: its trials are whole, whatever they stand for.
+            // Nothing freezes a fake: its trials are whole, whatever form they represent.
             Subject::Fake { keys, other } => {
                 (fakes(keys, other, comparison.effect, seed & 0xFFFF_FFFF)?, fake_work(), Vec::new())
             }
@@ -160,14 +160,14 @@ impl Design {
     }
 }
 
-/// An environment that spins so much longer. The variable is there without an effect, too, with a
-/// value of the same length, so that nothing but the work differs.
+/// Returns an environment whose spin is longer by `effect`. The variable is also set without an
+/// effect, with a value of the same length, so that nothing but the work differs.
 pub fn spinning(name: String, spec: EnvironmentSpec, effect: f64) -> EnvironmentPlan {
     let variables = BTreeMap::from([(VARIABLE.to_string(), format!("{effect:.3}"))]);
     EnvironmentPlan { name, spec, variables }
 }
 
-/// Native twice.
+/// Returns two native environments, the second with the effect.
 fn natives(effect: f64) -> Result<Vec<EnvironmentPlan>, Failure> {
     let environment = |text: &str, effect: f64| -> Result<EnvironmentPlan, Failure> {
         Ok(spinning(text.into(), EnvironmentSpec::parse(text)?, effect))
@@ -175,7 +175,7 @@ fn natives(effect: f64) -> Result<Vec<EnvironmentPlan>, Failure> {
     Ok(vec![environment("native", 0.0)?, environment(&format!("native:label={OTHER_LABEL}"), effect)?])
 }
 
-/// Two fakes that share their drift, as two environments share a host.
+/// Returns two fakes that share their drift, as two environments share a host.
 fn fakes(keys: &str, other: &str, effect: f64, seed: u64) -> Result<Vec<EnvironmentPlan>, Failure> {
     let environment = |own: String| -> Result<EnvironmentPlan, Failure> {
         let settings: Vec<&str> = [keys, own.as_str()].into_iter().filter(|keys| !keys.is_empty()).collect();
@@ -188,9 +188,9 @@ fn fakes(keys: &str, other: &str, effect: f64, seed: u64) -> Result<Vec<Environm
     Ok(vec![environment(String::new())?, environment(own.join(","))?])
 }
 
-/// The workload `spin` of the library, without warm-up: it touches no memory and no file but the
-/// program, so the time is better spent on more comparisons. The metrics of whole trials are filed
-/// as cold, like all metrics without warm-up; in slices the kernel sets itself up first.
+/// Returns the workload `spin` of the library, without warm-up: it touches no memory and no file
+/// but the program, so the time is better spent on more comparisons. The metrics of whole trials
+/// are named as cold, like all metrics without warm-up; in slices the kernel sets itself up first.
 pub fn spin(facts: &HostFacts, form: Form) -> Result<WorkloadPlan, Failure> {
     let missing = || Failure::new(Kind::Failed, "the workload `spin` is not in the library");
     let library = Library::load(&[], &[])?;
@@ -208,7 +208,7 @@ pub fn spin(facts: &HostFacts, form: Form) -> Result<WorkloadPlan, Failure> {
     Ok(plan)
 }
 
-/// The workload of fakes, which answer with the time that their keys say.
+/// Returns the workload of fakes, which answer with the time that their keys give.
 fn fake_work() -> WorkloadPlan {
     let time = MetricSource {
         spec: MetricSpec::time("time"),

@@ -1,6 +1,6 @@
 //! Judges whether the comparisons found what the method promises.
 
-use super::conduct::{Conducted, Measured};
+use super::conduct::{Measured, SelftestResults};
 use super::design::{BLOCKS, Design, EFFECTS, Form};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use weigh_report::Document;
 use weigh_report::document::{Audience, Block, Column, Entry, Item, ListKind, Row, Section, Table, Tone};
 use weigh_stats::{Band, Interval, binomial_band, poisson_binomial_band, power, rejection_by_chance};
 
-/// The level of a difference, for one comparison alone.
+/// The significance level of a difference, for one comparison alone.
 const LEVEL: f64 = 0.05;
 
-/// Version of the JSON.
+/// Version of the JSON format.
 const FORMAT: u32 = 3;
 
 /// The result of a selftest: the JSON of `--format json` and of `selftest.json`.
@@ -24,26 +24,26 @@ pub struct Judgement {
     pub tool_version: String,
     /// Seed of every choice.
     pub seed: u64,
-    /// Blocks of each comparison.
+    /// Number of blocks of each comparison.
     pub blocks: u32,
-    /// Comparisons that were meant to be made.
+    /// Number of comparisons that were planned.
     pub planned: u32,
-    /// Comparisons that gave a number.
+    /// Number of comparisons that gave a value.
     pub done: u32,
-    /// Why some were not made, if so.
+    /// The reason why some were not made, if any.
     pub cut_short: Option<String>,
-    /// Length of the slices, microseconds; absent where nothing was sliced.
+    /// Length of the slices, microseconds; absent if nothing was sliced.
     pub slices_us: Option<u32>,
-    /// Why nothing was sliced although it was to be.
+    /// The reason why nothing was sliced although slices were wanted.
     pub unsliced: Option<String>,
-    /// The judgement of each form that was to be measured and could be.
+    /// The judgement of each form that was wanted and could be measured.
     pub forms: Vec<OfForm>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
-    /// Comparisons that continued with voiding off because most of their units would have been
-    /// void, or began so because of the ones before them.
+    /// Number of comparisons that continued with voiding off because most of their units would have
+    /// been void, or that began so because of the comparisons before them.
     pub noisy_hosts: u32,
-    /// Comparisons that gave no number.
+    /// Comparisons that gave no value.
     pub failed: Vec<FailedComparison>,
     /// `inside` or `outside`.
     pub verdict: Verdict,
@@ -58,11 +58,11 @@ pub struct Judgement {
 pub struct OfForm {
     /// The form.
     pub form: Form,
-    /// Comparisons that gave a number.
+    /// Number of comparisons that gave a value.
     pub done: u32,
     /// Comparisons without an effect in which a difference was found.
     pub no_effect: Count,
-    /// Comparisons, of all, whose baseline was found different from its second instance in the same
+    /// Comparisons, of all, whose baseline was found to differ from its second instance in the same
     /// blocks.
     pub control: Count,
     /// Comparisons with an effect in which a difference was found, by effect.
@@ -70,9 +70,10 @@ pub struct OfForm {
     /// Intervals, of all comparisons, that hold the truth.
     pub coverage: Count,
     /// The mean log ratio of all comparisons without an effect, as a fraction, with its 99.9 %
-    /// interval: does the label alone change a result?
+    /// interval. It shows whether the label alone changes a result.
     pub label: Option<LabelEffect>,
-    /// The mean log ratio of the baseline's second instance to the baseline, likewise.
+    /// The mean log ratio of the baseline's second instance to the baseline, with the same
+    /// interval.
     pub control_effect: Option<LabelEffect>,
     /// The median of the smallest effects that the comparisons could have found with 80 % power.
     pub smallest_detectable: Option<f64>,
@@ -81,13 +82,13 @@ pub struct OfForm {
 /// How often something happened, and how often it may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Count {
-    /// Comparisons.
+    /// Number of comparisons.
     pub of: u32,
-    /// Those in which it happened.
+    /// Number of comparisons in which it happened.
     pub observed: u32,
     /// The number expected.
     pub expected: f64,
-    /// The numbers that chance explains, in 99.9 % of selftests.
+    /// The range of numbers that chance explains in 99.9 % of selftests.
     pub allowed: Band,
 }
 
@@ -97,19 +98,19 @@ impl Count {
     }
 }
 
-/// What became of an effect.
+/// How often an effect was found and covered.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct EffectCount {
     /// The effect, a fraction.
     pub effect: f64,
-    /// Comparisons that found it; what is expected follows from the smallest effect that each says
-    /// it could have found.
+    /// Comparisons that found it. The expected number follows from the smallest effect that each
+    /// comparison claims it could have found.
     pub found: Count,
-    /// Intervals that hold it.
+    /// Intervals that hold the effect.
     pub covered: Count,
 }
 
-/// An effect that should be 0: of the label alone, or of being the second instance.
+/// An effect that should be 0: that of the label alone, or of being the second instance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LabelEffect {
     /// Point estimate, a fraction.
@@ -121,7 +122,7 @@ pub struct LabelEffect {
 }
 
 impl LabelEffect {
-    /// The estimate and its interval, in per cent, and the confidence if it is to be said.
+    /// Formats the estimate and its interval, in per cent, followed by `confidence`.
     fn words(&self, confidence: &str) -> String {
         let Self { estimate, low, high } = self;
         format!("{:+.3} % ({:+.3} to {:+.3} %{confidence})", estimate * 100.0, low * 100.0, high * 100.0)
@@ -132,12 +133,12 @@ impl LabelEffect {
     }
 }
 
-/// A comparison without a number.
+/// A comparison that gave no value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedComparison {
     /// Position in the selftest.
     pub comparison: u32,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -145,14 +146,14 @@ pub struct FailedComparison {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Everything is within its band.
+    /// Every count is inside its band.
     Inside,
-    /// Something is not.
+    /// Some count is outside its band.
     Outside,
 }
 
-/// Judges what was measured.
-pub fn judge(design: &Design, conducted: Conducted) -> Judgement {
+/// Judges the results.
+pub fn judge(design: &Design, conducted: SelftestResults) -> Judgement {
     let measured = &conducted.measured;
     let (slices_us, unsliced) = match conducted.sliced {
         None => (None, None),
@@ -267,18 +268,18 @@ fn holds(found: Interval, effect: f64) -> bool {
     (found.low..=found.high).contains(&effect)
 }
 
-/// False positives against the level, with the chance of each to be one.
+/// Counts false positives against the level, given the chance of each comparison to be one.
 fn false_positives(found: impl Iterator<Item = bool>, by_chance: Vec<f64>) -> Count {
     let observed = found.filter(|found| *found).count() as u32;
     let of = by_chance.len() as u32;
     let nominal = binomial_band(of, LEVEL);
-    // Noise with rare large spikes makes the test more conservative than its level, which is no
-    // fault, and by how much is known exactly.
+    // Noise with rare large spikes makes the test more conservative than its level. That is no
+    // fault, and its extent is known exactly.
     let low = nominal.low.min(poisson_binomial_band(&by_chance).low);
     Count { of, observed, expected: LEVEL * f64::from(of), allowed: Band { low, ..nominal } }
 }
 
-/// Effects found, against the power that the smallest effects promise.
+/// Counts effects found, against the power that the smallest detectable effects promise.
 fn found(measured: &[&Measured]) -> Count {
     let chances: Vec<f64> = measured
         .iter()
@@ -287,13 +288,13 @@ fn found(measured: &[&Measured]) -> Count {
     Count {
         of: measured.len() as u32,
         observed: measured.iter().filter(|m| is_found(m)).count() as u32,
-        // The sum of nothing is -0.
+        // The sum of no values is -0.
         expected: chances.iter().sum::<f64>() + 0.0,
         allowed: poisson_binomial_band(&chances),
     }
 }
 
-/// Intervals that hold the truth, against 95 %.
+/// Counts intervals that hold the truth, against 95 %.
 fn coverage(measured: &[&Measured]) -> Count {
     let of = measured.len() as u32;
     let holds: Vec<f64> = chances_of_a_miss(measured).iter().map(|chance| 1.0 - chance).collect();
@@ -308,8 +309,8 @@ fn coverage(measured: &[&Measured]) -> Count {
     }
 }
 
-/// The chance of each comparison to miss the truth, given how much its pairs happen to differ from
-/// it.
+/// Returns the chance of each comparison to miss the truth, given how much its pairs happen to
+/// differ from it.
 fn chances_of_a_miss(measured: &[&Measured]) -> Vec<f64> {
     measured.iter().map(|m| chance_of_a_miss(&m.log_ratios, m.injected)).collect()
 }
@@ -319,14 +320,15 @@ fn chance_of_a_miss(log_ratios: &[f64], effect: f64) -> f64 {
     rejection_by_chance(&deviations).unwrap_or(LEVEL)
 }
 
-/// The mean of the comparisons' means. Its interval treats each comparison as one observation.
+/// Returns the mean of the comparisons' means. Its interval treats each comparison as one
+/// observation.
 fn mean_effect(found: impl Iterator<Item = Interval>) -> Option<LabelEffect> {
     let means: Vec<f64> = found.map(|found| found.estimate.ln_1p()).collect();
     let (mean, half) = weigh_stats::mean_within(&means, 0.999)?;
     Some(LabelEffect { estimate: mean.exp_m1(), low: (mean - half).exp_m1(), high: (mean + half).exp_m1() })
 }
 
-/// What is shown of a judgement.
+/// Arranges a judgement for display.
 pub fn document(judgement: &Judgement) -> Document {
     let (word, tone) = match judgement.verdict {
         Verdict::Inside => ("INSIDE", Tone::Same),
@@ -385,7 +387,7 @@ fn mark(count: &Count) -> Entry {
     if count.is_inside() { Entry::flag(Tone::Same, "ok") } else { Entry::flag(Tone::Worse, "OUTSIDE") }
 }
 
-/// What was found beside the counts of a form.
+/// Describes the results of a form other than its counts.
 fn beside(of: &OfForm) -> Vec<String> {
     let coverage = &of.coverage;
     let mut lines = vec![format!(
@@ -405,7 +407,7 @@ fn beside(of: &OfForm) -> Vec<String> {
     lines
 }
 
-/// What was found beside the forms.
+/// Describes the results that belong to no form.
 fn beside_all(judgement: &Judgement) -> Vec<String> {
     let unsliced = judgement.unsliced.iter();
     let mut lines: Vec<String> =

@@ -1,5 +1,5 @@
-//! The last selftest of this host, which `weigh doctor` shows, and of which runs warn if it failed.
-//! It lies in the cache: who removes that makes it again in three minutes.
+//! The last selftest of this host, which `weigh doctor` shows. Runs warn if it failed. It is kept
+//! in the cache: if a user deletes it, a new selftest takes three minutes.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -10,10 +10,10 @@ use weigh_model::HostFacts;
 const FILE: &str = "selftest.json";
 const LONGEST_BYTES: u64 = 64 << 10;
 
-/// How a selftest ended, and of which host.
+/// How a selftest ended, and on which host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSelftest {
-    /// When, UTC, RFC 3339.
+    /// When it ended, UTC, RFC 3339.
     pub at: String,
     /// Version of weigh.
     pub tool_version: String,
@@ -28,7 +28,7 @@ pub struct LastSelftest {
 }
 
 impl LastSelftest {
-    /// One that has just ended on this host.
+    /// Makes the record of a selftest that has just ended on this host.
     pub fn now(host: &HostFacts, passed: bool, statement: &str) -> Self {
         Self {
             at: clock::utc_now(),
@@ -41,12 +41,12 @@ impl LastSelftest {
         }
     }
 
-    /// Remembers it. Returns whether that was possible: without it nothing is wrong but the memory.
+    /// Remembers it. Returns whether that was possible. A failure loses only the record.
     pub fn keep(&self) -> bool {
         CacheDirectory::open().is_some_and(|cache| self.keep_in(cache.path()))
     }
 
-    /// That of this host, if one is remembered.
+    /// Returns the last selftest of this host, if one is remembered.
     pub fn of(host: &HostFacts) -> Option<Self> {
         Self::in_directory(CacheDirectory::open()?.path(), host)
     }
@@ -63,12 +63,12 @@ impl LastSelftest {
         (last.machine == host.identity).then_some(last)
     }
 
-    /// The day on which it ended.
+    /// Returns the day on which it ended.
     pub fn day(&self) -> &str {
         self.at.split('T').next().unwrap_or(&self.at)
     }
 
-    /// What has changed since, a phrase each.
+    /// Describes what has changed since, a phrase each.
     pub fn changed_since(&self, host: &HostFacts) -> Vec<String> {
         let version = env!("CARGO_PKG_VERSION");
         let changed = [

@@ -1,5 +1,5 @@
-//! The selftest: comparisons with a known truth, made like any other comparison, show whether the
-//! method keeps its promises on this host.
+//! The selftest: comparisons with a known true effect, made like any other comparison, show whether
+//! the method keeps its promises on this host.
 //!
 //! ```text
 //! design      comparisons of native with itself, some with an effect of a known size, in slices and

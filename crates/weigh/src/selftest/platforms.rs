@@ -1,12 +1,12 @@
-//! Known truths on any platform: one run for each, in which the platform is compared with itself
-//! and with itself with more work, in slices and whole.
+//! Comparisons with a known true effect on any platform. One run for each platform compares it with
+//! itself, and with itself with more work, in slices and whole.
 //!
 //! ```text
 //! environments   the platform; the same under another label; the same with 3 % more work
 //! workloads      a spin in slices, the same spin whole
 //! ```
 
-use super::conduct::{Conductor, Measured, read, slicing};
+use super::conduct::{Measured, SelftestRunner, read, slicing};
 use super::design::{Comparison, Form, spin, spinning};
 use super::judgement::is_found;
 use crate::error::{Failure, Kind};
@@ -27,18 +27,19 @@ use weigh_store::RunDirectory;
 /// The injected effect, a fraction.
 pub const EFFECT: f64 = 0.03;
 
-/// Blocks of each run, and of each with `--long`.
+/// Number of blocks of each run.
 pub const BLOCKS: u32 = 10;
-/// See [`BLOCKS`].
+/// Number of blocks of each run with `--long`.
 pub const LONG_BLOCKS: u32 = 30;
 
-/// Labels of the environments beside the platform itself, and what is injected in each.
+/// Labels of the environments beside the platform itself, and the effect that is injected in each.
 pub const OTHERS: [(&str, f64); 2] = [("b", 0.0), ("c", EFFECT)];
 
-/// How often all truths of a selftest lie within their bounds, where the method keeps its promises.
+/// The chance that all true values of a selftest lie within their bounds if the method keeps its
+/// promises.
 const CONFIDENCE: f64 = 0.999;
 
-/// Version of the JSON.
+/// Version of the JSON format.
 const FORMAT: u32 = 1;
 
 /// A platform, with the environments of [`OTHERS`]: names and specifications.
@@ -46,7 +47,7 @@ const FORMAT: u32 = 1;
 pub struct Target {
     /// The platform itself, which is the baseline.
     pub itself: (String, EnvironmentSpec),
-    /// The others.
+    /// The other environments.
     pub others: [(String, EnvironmentSpec); 2],
 }
 
@@ -55,7 +56,7 @@ pub struct Target {
 pub struct Design {
     /// Seed of every choice.
     pub seed: u64,
-    /// Blocks of each run.
+    /// Number of blocks of each run.
     pub blocks: u32,
     /// The forms to measure.
     pub forms: Vec<Form>,
@@ -78,7 +79,7 @@ fn workload_id(form: Form) -> &'static str {
 }
 
 impl Design {
-    /// The plan of a platform.
+    /// Makes the plan of a platform.
     ///
     /// # Errors
     /// The library lacks the workload.
@@ -100,26 +101,26 @@ impl Design {
     }
 }
 
-/// What was measured on a platform.
+/// The results of a platform.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OfPlatform {
-    /// The platform as it was named.
+    /// The platform as the user named it.
     pub platform: String,
-    /// The comparisons that gave a number.
+    /// The comparisons that gave a value.
     pub measured: Vec<Measured>,
-    /// Length of the slices, microseconds, or why nothing can be sliced; none where nothing was to
-    /// be.
+    /// Length of the slices, microseconds, or the reason why nothing can be sliced; none if no
+    /// slices were wanted.
     pub sliced: Option<Result<u32, String>>,
-    /// Comparisons that gave no number, in words.
+    /// Comparisons that gave no value, in words.
     pub failed: Vec<String>,
 }
 
-impl Conductor<'_> {
-    /// Runs all platforms, telling `progress` after each how many are done. Returns why some were
-    /// not measured, if so.
+impl SelftestRunner<'_> {
+    /// Runs all platforms, and tells `progress` after each how many are done. Returns the reason
+    /// why some were not measured, if any.
     ///
     /// # Errors
-    /// A plan that makes no sense, a directory that cannot be written.
+    /// A plan is invalid; a directory cannot be written.
     pub fn conduct_platforms(
         &self,
         design: &Design,
@@ -146,7 +147,7 @@ impl Conductor<'_> {
         Ok((done, None))
     }
 
-    /// Runs one platform; none if it was interrupted.
+    /// Runs one platform; returns none if it was interrupted.
     fn of_platform(
         &self,
         design: &Design,
@@ -207,61 +208,62 @@ pub struct PlatformsJudgement {
     pub tool_version: String,
     /// Seed of every choice.
     pub seed: u64,
-    /// Blocks of each run.
+    /// Number of blocks of each run.
     pub blocks: u32,
-    /// Why some platforms were not measured, if so.
+    /// The reason why some platforms were not measured, if any.
     pub cut_short: Option<String>,
-    /// By platform.
+    /// The judgement of each platform.
     pub platforms: Vec<PlatformJudgement>,
 }
 
 /// The judgement of a platform.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlatformJudgement {
-    /// The platform as it was named.
+    /// The platform as the user named it.
     pub platform: String,
-    /// What its comparisons say.
+    /// The verdict of its comparisons.
     pub verdict: PlatformVerdict,
     /// Length of the slices, microseconds.
     pub slices_us: Option<u32>,
-    /// Why nothing was sliced although it was to be.
+    /// The reason why nothing was sliced although slices were wanted.
     pub unsliced: Option<String>,
-    /// Comparisons that gave no number, in words.
+    /// Comparisons that gave no value, in words.
     pub failed: Vec<String>,
     /// The comparisons.
     pub comparisons: Vec<Judged>,
 }
 
-/// A comparison and whether it found the truth.
+/// A comparison, and whether it found the true effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// What was found.
+    /// The result.
     #[serde(flatten)]
     pub measured: Measured,
     /// The effect with an interval as wide as chance explains in 99.9 % of selftests, for all
     /// comparisons of a selftest together (Bonferroni).
     pub bounds: Interval,
-    /// Whether the bounds hold the truth.
+    /// Whether the bounds hold the true effect.
     pub holds: bool,
     /// Whether a difference was found, by the p of this comparison alone.
     pub differs: bool,
 }
 
-/// What the comparisons of a platform say.
+/// The verdict of the comparisons of a platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlatformVerdict {
-    /// Every truth lies within its bounds, and the effect was found.
+    /// Every true effect lies within its bounds, and the injected effect was found.
     Inside,
-    /// Some truth does not.
+    /// Some true effect lies outside its bounds.
     Outside,
-    /// Every truth lies within its bounds, and the noise hid the effect in all forms.
+    /// Every true effect lies within its bounds, but the noise hid the injected effect in all
+    /// forms.
     Inconclusive,
-    /// No comparison gave a number.
+    /// No comparison gave a value.
     Failed,
 }
 
-/// Judges what was measured on the platforms.
+/// Judges the results of the platforms.
 pub fn judge(design: &Design, platforms: Vec<OfPlatform>, cut_short: Option<&str>) -> PlatformsJudgement {
     let family = platforms.iter().map(|of| of.measured.len()).sum::<usize>().max(1);
     let confidence = 1.0 - (1.0 - CONFIDENCE) / family as f64;
@@ -294,7 +296,7 @@ fn judge_platform(of: OfPlatform, confidence: f64) -> PlatformJudgement {
 }
 
 fn judge_comparison(measured: Measured, confidence: f64) -> Judged {
-    // Without two pairs there is no interval, and no comparison either.
+    // With fewer than two pairs there is no interval, and so no comparison.
     let (mean, half) = mean_within(&measured.log_ratios, confidence).unwrap_or((0.0, f64::INFINITY));
     let bounds = Interval { estimate: mean, low: mean - half, high: mean + half }.map(f64::exp_m1);
     let holds = (bounds.low..=bounds.high).contains(&measured.injected);
@@ -303,10 +305,10 @@ fn judge_comparison(measured: Measured, confidence: f64) -> Judged {
 }
 
 impl PlatformsJudgement {
-    /// Whether the selftest succeeded.
+    /// Checks that the selftest succeeded.
     ///
     /// # Errors
-    /// A truth lies outside its bounds, a platform gave no number, or none did.
+    /// A true effect lies outside its bounds; a platform gave no value, or none did.
     pub fn ended(&self) -> Result<(), Failure> {
         let with = |verdict: PlatformVerdict| -> Vec<&str> {
             let with = self.platforms.iter().filter(|of| of.verdict == verdict);
@@ -321,7 +323,7 @@ impl PlatformsJudgement {
         if !outside.is_empty() {
             let failure = format!("the method does not keep its promises on {}", outside.join(", "));
             return Err(Failure::new(Kind::Failed, failure).hint(
-                "chance does this in one selftest of a thousand: run it again with --long; if it fails again, trust no \
+                "chance does this in one of a thousand selftests: run it again with --long; if it fails again, trust no \
                  verdict on these platforms",
             ));
         }
@@ -334,7 +336,7 @@ impl PlatformsJudgement {
     }
 }
 
-/// What is shown of a judgement.
+/// Arranges a judgement for display.
 pub fn document(judgement: &PlatformsJudgement) -> Document {
     let cut_short = judgement.cut_short.as_ref().map_or(String::new(), |why| format!(" ({why})"));
     let caption = format!(
@@ -380,7 +382,7 @@ impl PlatformVerdict {
     }
 }
 
-/// A row for each form of a platform.
+/// Returns a row for each form of a platform.
 fn rows(of: &PlatformJudgement) -> Vec<Row> {
     let percent = |value: f64| format!("{:+.2}", value * 100.0);
     let entries = |form: Form, effect: f64| {
@@ -429,7 +431,8 @@ mod tests {
         }
     }
 
-    /// A comparison that found an effect, with ten pairs that spread evenly by so much.
+    /// Makes a comparison that found an effect, with ten pairs spread evenly over `spread` on
+    /// either side.
     fn measured(form: Form, injected: f64, found: f64, spread: f64) -> Measured {
         let log_ratios: Vec<f64> =
             (0..10).map(|block| found.ln_1p() + spread * (f64::from(block) - 4.5) / 4.5).collect();
@@ -457,7 +460,8 @@ mod tests {
         judge(&design(), vec![of], None)
     }
 
-    /// Both truths in both forms, found as these in slices.
+    /// Makes comparisons without and with the effect in both forms. Those in slices find the given
+    /// values.
     fn all(same: f64, more: f64, spread: f64) -> Vec<Measured> {
         let of = |form, same, more| [measured(form, 0.0, same, spread), measured(form, EFFECT, more, spread)];
         [of(Form::Slices, same, more), of(Form::Whole, 0.0, EFFECT)].concat()

@@ -1,7 +1,8 @@
-//! The selftest over fakes, which is seeded and so has the same counts on every machine. A selftest
-//! that cannot fail is worth nothing, so most of these tests break the method and expect a failure.
+//! Runs the selftest over fakes, which is seeded and so has the same counts on every machine. A
+//! selftest that cannot fail is worth nothing, so most of these tests break the method and expect a
+//! failure.
 
-use super::conduct::{Analyse, Conducted, Conductor, Constant, by_the_method};
+use super::conduct::{Analyse, Constant, SelftestResults, SelftestRunner, by_the_method};
 use super::design::{BLOCKS, Design, EFFECTS, Form, Subject};
 use super::judgement::{Judgement, OfForm, Verdict, document, judge};
 use std::collections::BTreeMap;
@@ -18,13 +19,13 @@ use weigh_observe::Sensors;
 use weigh_platforms::Host;
 use weigh_stats::{Analysis, Options, analyse, collect};
 
-/// What a terminal shows of a judgement.
+/// Renders a judgement as a terminal shows it.
 fn table(judgement: &Judgement) -> String {
     let options = weigh_report::Options::default();
     weigh_report::render_document(&document(judgement), weigh_report::Format::Table, &options).unwrap()
 }
 
-/// Fakes whose trials are whole.
+/// Designs a selftest of fakes whose trials are whole.
 fn fakes(no_effect: u32, per_effect: u32, keys: &str, other: &str) -> Design {
     Design {
         seed: 3,
@@ -37,18 +38,23 @@ fn fakes(no_effect: u32, per_effect: u32, keys: &str, other: &str) -> Design {
     }
 }
 
-/// Fakes half of whose comparisons stand for sliced ones.
+/// Designs a selftest of fakes in which half of the comparisons represent sliced ones.
 fn fakes_in_both_forms(no_effect: u32, per_effect: u32, keys: &str) -> Design {
     Design { forms: vec![Form::Slices, Form::Whole], ..fakes(no_effect, per_effect, keys, "") }
 }
 
-/// The judgement of one form.
+/// Returns the judgement of one form.
 fn of(judgement: &Judgement, form: Form) -> &OfForm {
     judgement.forms.iter().find(|of| of.form == form).unwrap()
 }
 
 /// Runs a selftest in memory.
-fn conduct(design: &Design, analyse: Analyse, interrupt: &AtomicBool, budget: Option<Duration>) -> Conducted {
+fn conduct(
+    design: &Design,
+    analyse: Analyse,
+    interrupt: &AtomicBool,
+    budget: Option<Duration>,
+) -> SelftestResults {
     conduct_with(design, analyse, &mut Constant::default(), interrupt, budget)
 }
 
@@ -58,12 +64,12 @@ fn conduct_with(
     sensors: &mut dyn Sensors,
     interrupt: &AtomicBool,
     budget: Option<Duration>,
-) -> Conducted {
+) -> SelftestResults {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
     let directory = tempfile::Builder::new().prefix("weigh-test-").tempdir_in(parent).unwrap();
     let host = host(directory.path());
-    let conductor = Conductor {
+    let conductor = SelftestRunner {
         host: &host,
         facts: &host_facts(),
         directory: directory.path(),
@@ -78,7 +84,7 @@ fn judged(design: &Design, analyse: Analyse) -> Judgement {
     judge(design, conduct(design, analyse, &AtomicBool::new(false), None))
 }
 
-/// A host whose every selftest is another run, as the fakes count commands per run.
+/// Makes a host whose every selftest is another run, because the fakes count commands per run.
 fn host(directory: &Path) -> Host {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let run = format!("t{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
@@ -108,7 +114,7 @@ fn the_method_stays_inside_its_bands_under_every_drift() {
         assert_eq!(judgement.verdict, Verdict::Inside, "{drift}:\n{}", table(&judgement));
         assert_eq!((judgement.planned, judgement.done), (80, 80));
         assert_eq!(judgement.failed, []);
-        // The bands are no excuse: what is large is found, and what is small is not.
+        // The bands must not be too wide: large effects are found, and small ones are not.
         let found: Vec<u32> =
             of(&judgement, Form::Whole).effects.iter().map(|count| count.found.observed).collect();
         assert!(found[3] >= 9 && found[0] <= 5, "{drift}: {found:?}");
@@ -117,14 +123,14 @@ fn the_method_stays_inside_its_bands_under_every_drift() {
 
 #[test]
 fn a_label_that_changes_the_result_is_told() {
-    // The second environment takes .4 % longer whatever is injected.
+    // The second environment takes 0.4 % longer, whatever is injected.
     let judgement = judged(&fakes(40, 10, "sd=0.01", "time=10.04ms"), by_the_method);
     assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
     let statement = &judgement.statement;
     assert!(statement.contains("the label alone changes the result by +0."), "{statement}");
 }
 
-/// The same records, analysed after their comparison was changed.
+/// Analyses the same records after their comparison was changed.
 fn changed(plan: &Plan, records: &[Record], change: impl Fn(&mut Comparison)) -> Analysis {
     let mut comparisons = collect(plan, records).comparisons;
     comparisons.iter_mut().for_each(&change);
@@ -148,7 +154,7 @@ fn a_method_that_ignores_pairs_is_told() {
     assert!(statement.contains("intervals held the truth 199 of 200 times"), "{statement}");
 }
 
-/// An analysis that takes what is no unit of replication for one.
+/// Breaks the analysis: it takes blocks that are copies for units of replication.
 fn with_every_block_four_times(plan: &Plan, records: &[Record]) -> Analysis {
     changed(plan, records, |comparison| {
         for series in &mut comparison.series {
@@ -174,7 +180,7 @@ fn a_method_that_takes_repetitions_for_samples_is_told() {
     assert!(statement.contains("equal environments were called different"), "{statement}");
 }
 
-/// The error that lies near where there are slices: every block has many.
+/// This error is easy to make with slices, because every block has many of them.
 #[test]
 fn slices_that_are_taken_for_samples_are_told() {
     fn slices_for_samples(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
@@ -190,8 +196,8 @@ fn slices_that_are_taken_for_samples_are_told() {
     assert!(!statement.contains("whole"), "{statement}");
 }
 
-/// Marks that report the work that was done instead of the work that was asked for would lose the
-/// effect.
+/// If marks reported the work that was done instead of the work that was asked for, the effect
+/// would be lost.
 #[test]
 fn slices_that_lose_the_effect_are_told() {
     fn lost(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
@@ -258,7 +264,8 @@ fn a_smallest_effect_that_promises_too_much_is_told() {
     assert!(judgement.statement.contains("an effect of"), "{}", judgement.statement);
 }
 
-/// A control that is not the baseline: the fault is found although what is compared has none.
+/// If the control is not the baseline, the fault is found although the compared environments have
+/// none.
 #[test]
 fn a_control_that_differs_is_told() {
     fn slow_control(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
@@ -309,14 +316,14 @@ fn an_end_before_the_end_is_judged_by_what_is_there() {
 #[test]
 fn a_noisy_host_is_found_out_a_few_times_and_judged_all_the_same() {
     let design = fakes(12, 3, "sd=0.01", "");
-    // Half of every window belongs to somebody else.
+    // Half of every window is foreign CPU time.
     let foreign = CpuTime { ns: 500_000_000, uncertainty_ns: 0 };
     let mut loud =
         Constant(Observed { window_ns: 1_000_000_000, cpus: vec![0], foreign, ..Observed::default() });
     let conducted = conduct_with(&design, by_the_method, &mut loud, &AtomicBool::new(false), None);
     assert_eq!((conducted.measured.len(), conducted.noisy_hosts), (24, 24));
-    // Comparisons 1 to 3 find it out, 11 and 21 try again: as many void units as each needs to be
-    // sure.
+    // Comparisons 1 to 3 find the noise, and 11 and 21 try again. Each takes the same number of
+    // void units to be sure.
     let voids = conducted.voids["foreign-cpu"];
     assert!(voids > 0 && voids.is_multiple_of(5), "{voids}");
     assert!(conducted.measured.iter().all(|measured| measured.pairs == BLOCKS));
@@ -336,10 +343,10 @@ fn comparisons_come_in_a_random_order_that_the_seed_decides() {
     for (effect, times) in [(0.0, 40)].into_iter().chain(EFFECTS.map(|effect| (effect, 10))) {
         assert_eq!(order(1).iter().filter(|e| **e == effect).count(), times);
     }
-    // Interleaved: neither half has all of a kind.
+    // The kinds are interleaved: neither half has all of one kind.
     let first = order(1)[..40].iter().filter(|effect| **effect == 0.0).count();
     assert!((10..=30).contains(&first), "{first}");
-    // The forms, too.
+    // So are the forms.
     let both = fakes_in_both_forms(20, 5, "").comparisons();
     for form in [Form::Slices, Form::Whole] {
         let kinds = both.iter().filter(|comparison| comparison.form == form);

@@ -1,9 +1,9 @@
-//! The built-in kernels against the canonical tools of the field: both natively, in one run, in
-//! random order within each block.
+//! Compares the built-in kernels with the canonical tools of the field: both natively, in one run,
+//! in random order within each block.
 //!
-//! A kernel that is slower than the tool it stands for would hide the cost of a platform, and one
-//! that is faster because it does less would invent a cost. So each pair has a demand, and a kernel
-//! fails it if the whole interval of the ratio lies outside.
+//! A kernel that is slower than the tool it represents would hide the cost of a platform, and a
+//! kernel that is faster because it does less would invent a cost. So each pair has a requirement,
+//! and a kernel fails it if the whole interval of the ratio lies outside.
 
 use crate::error::{Failure, Kind};
 use serde::{Deserialize, Serialize};
@@ -17,13 +17,13 @@ use weigh_report::{Document, Scale};
 use weigh_stats::{Options, analyse, collect};
 use weigh_workloads::Library;
 
-/// Blocks of a pair unless the user says otherwise.
+/// Default number of blocks of a pair.
 pub const BLOCKS: u32 = 15;
 
-/// The one environment.
+/// The only environment.
 const NATIVE: &str = "native";
 
-/// A kernel, the tool that does the same, and the demand on the kernel.
+/// A kernel, the tool that does the same work, and the requirement on the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair {
     /// Name in tables and files.
@@ -32,9 +32,9 @@ pub struct Pair {
     pub kernel: Side,
     /// The canonical tool.
     pub tool: Side,
-    /// The demand on the kernel.
-    pub demand: Demand,
-    /// Unmeasured runs of each before the measured one.
+    /// The requirement on the kernel.
+    pub demand: Requirement,
+    /// Number of unmeasured runs of each side before the measured one.
     pub warmup: u32,
 }
 
@@ -59,18 +59,19 @@ impl Side {
     }
 }
 
-/// Bounds of the ratio of performance, kernel over tool. More is better for every metric.
+/// The permitted range of the ratio of performance, kernel over tool. More is better for every
+/// metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Demand {
-    /// At least this.
+pub enum Requirement {
+    /// At least this ratio.
     AtLeast(f64),
-    /// 1, give or take this.
+    /// A ratio of 1, plus or minus this.
     Within(f64),
 }
 
-impl Demand {
-    /// Whether an interval of ratios lies wholly outside.
+impl Requirement {
+    /// Whether an interval of ratios lies wholly outside the range.
     fn fails(self, low: f64, high: f64) -> bool {
         match self {
             Self::AtLeast(least) => high < least,
@@ -92,35 +93,35 @@ pub const PAIRS: &[Pair] = &[
         name: "stream",
         kernel: Side::of("stream", &[("threads", "1"), ("array-bytes", "llc*4")], "triad"),
         tool: Side::of("hpcc-stream", &[("array-bytes", "llc*4")], "triad"),
-        demand: Demand::AtLeast(0.97),
-        warmup: ITS_OWN,
+        demand: Requirement::AtLeast(0.97),
+        warmup: SELF_WARMED,
     },
     Pair {
         name: "gups",
         kernel: Side::of("gups", &[("threads", "1"), ("table-bytes", "128MiB")], "rate"),
         tool: Side::of("hpcc-gups", &[("table-bytes", "128MiB")], "rate"),
-        demand: Demand::AtLeast(0.95),
-        warmup: ITS_OWN,
+        demand: Requirement::AtLeast(0.95),
+        warmup: SELF_WARMED,
     },
     Pair {
         name: "lu",
         kernel: Side::of("lu", &[("n", "4000"), ("threads", "1")], "rate"),
         tool: Side::of("dgesv", &[("n", "4000"), ("threads", "1")], "rate"),
-        demand: Demand::AtLeast(0.90),
+        demand: Requirement::AtLeast(0.90),
         warmup: 1,
     },
     Pair {
         name: "block-1",
         kernel: Side::of("block", &BLOCK_1, "rate"),
         tool: Side::of("fio-random", &FIO_1, "iops"),
-        demand: Demand::Within(0.03),
+        demand: Requirement::Within(0.03),
         warmup: 1,
     },
     Pair {
         name: "block-32",
         kernel: Side::of("block", &BLOCK_32, "rate"),
         tool: Side::of("fio-random", &FIO_32, "iops"),
-        demand: Demand::Within(0.03),
+        demand: Requirement::Within(0.03),
         warmup: 1,
     },
     Pair {
@@ -131,21 +132,23 @@ pub const PAIRS: &[Pair] = &[
             "latency_p50",
         ),
         tool: Side::of("sockperf-tcp", &[("bytes", "100")], "latency_p50"),
-        demand: Demand::Within(0.05),
+        demand: Requirement::Within(0.05),
         warmup: 1,
     },
 ];
 
-/// hpcc runs its other tests first, over the same memory, which takes a minute in all; the kernels
-/// leave out their first round.
-const ITS_OWN: u32 = 0;
+/// The number of warm-up runs for programs that warm up by themselves: hpcc runs its other tests
+/// first, over the same memory, which takes a minute in all, and the kernels leave out their first
+/// round.
+const SELF_WARMED: u32 = 0;
 
-/// 4 kB reads at random places of a file of 1 GiB, by io_uring, for five seconds.
+/// Random 4 kB reads of a file of 1 GiB, by io_uring, for five seconds.
 const BLOCK_1: [(&str, &str); 4] =
     [("depth", "1"), ("engine", "io_uring"), ("seconds", "5"), ("warmup", ONE)];
 const BLOCK_32: [(&str, &str); 4] =
     [("depth", "32"), ("engine", "io_uring"), ("seconds", "5"), ("warmup", MANY)];
-/// fio spends a second to bring the disk to a steady state; this many requests take about as long.
+/// Warm-up requests: fio spends a second to bring the disk to a steady state, and these numbers of
+/// requests take about as long.
 const ONE: &str = "20000";
 const MANY: &str = "100000";
 const FIO_1: [(&str, &str); 3] = [("jobs", "1"), ("in-flight", "1"), ("engine", "io_uring")];
@@ -156,13 +159,13 @@ const FIO_32: [(&str, &str); 3] = [("jobs", "1"), ("in-flight", "32"), ("engine"
 pub struct Outcome {
     /// Name of the pair.
     pub pair: String,
-    /// The demand.
-    pub demand: Demand,
-    /// The comparison, or why there is none.
+    /// The requirement.
+    pub demand: Requirement,
+    /// The comparison, or the reason why there is none.
     pub found: Result<Found, NotCompared>,
 }
 
-/// Why a pair was not compared.
+/// The reason why a pair was not compared.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[error("{0}")]
 pub struct NotCompared(String);
@@ -170,7 +173,7 @@ pub struct NotCompared(String);
 /// The comparison of a pair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// Pairs of values, one per block.
+    /// Number of pairs of values, one per block.
     pub blocks: u32,
     /// The metric, with its unit.
     pub metric: MetricSpec,
@@ -184,12 +187,12 @@ pub struct Found {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Whether the demand is met or may be met.
+    /// Whether the requirement is met or may be met.
     pub met: bool,
 }
 
 impl Pair {
-    /// The plan of a native run of both.
+    /// Makes the plan of a native run of both sides.
     ///
     /// # Errors
     /// A workload or a parameter does not exist.
@@ -217,7 +220,7 @@ impl Pair {
         Ok(Plan { seed, guest, digests: digests.clone(), ..plan })
     }
 
-    /// Reads a run of the plan.
+    /// Reads the outcome from a run of the plan.
     pub fn read(&self, plan: &Plan, records: &[Record]) -> Outcome {
         Outcome { pair: self.name.into(), demand: self.demand, found: self.find(plan, records) }
     }
@@ -245,7 +248,8 @@ impl Pair {
                 self.kernel.workload, metric.unit, self.tool.workload, other.unit
             )));
         }
-        // Compared like two environments of one workload: paired by block, on the log scale.
+        // The sides are compared like two environments of one workload: paired by block, on the log
+        // scale.
         let metric = MetricSpec { primary: true, ..metric };
         let comparison = Comparison {
             workload: self.name.into(),
@@ -257,13 +261,13 @@ impl Pair {
         let cells = analyse(&[comparison], &options).cells;
         let cell = |name: &str| cells.iter().find(|cell| cell.environment == name);
         let (Some(tool), Some(kernel)) = (cell(self.tool.workload), cell(self.kernel.workload)) else {
-            return Err(NotCompared("one of both gave no value".into()));
+            return Err(NotCompared("one of the two gave no value".into()));
         };
         let median = |cell: &weigh_stats::Cell| cell.summary.as_ref().map(|summary| summary.median);
         let (Some(tool), Some(median), Some(cost)) = (median(tool), median(kernel), kernel.overhead) else {
             return Err(NotCompared(format!("{} blocks give no interval", kernel.n)));
         };
-        // The statistics have costs, and performance is their inverse.
+        // The statistics are of costs, and performance is their inverse.
         let performance = |overhead: f64| 1.0 / (1.0 + overhead);
         let (low, high) = (performance(cost.high), performance(cost.low));
         let met = !self.demand.fails(low, high);
@@ -292,7 +296,7 @@ impl Side {
     }
 }
 
-/// What is shown of the outcomes.
+/// Arranges the outcomes for display.
 pub fn document(outcomes: &[Outcome], blocks: u32) -> Document {
     let columns = vec![
         Column::text("pair"),
@@ -325,7 +329,7 @@ pub fn document(outcomes: &[Outcome], blocks: u32) -> Document {
         }
     };
     let caption = format!(
-        "builtin kernels over canonical tools, natively, {blocks} blocks a pair; ratios of performance, more is quicker"
+        "builtin kernels over canonical tools, natively, {blocks} blocks a pair; ratios of performance, higher is faster"
     );
     let table = Table::new(caption, columns, outcomes.iter().map(row).collect());
     let mut document = Document::default();
@@ -340,9 +344,9 @@ mod tests {
 
     #[test]
     fn only_a_whole_interval_outside_fails() {
-        let least = Demand::AtLeast(0.97);
+        let least = Requirement::AtLeast(0.97);
         assert!(least.fails(0.90, 0.969) && !least.fails(0.90, 0.98) && !least.fails(1.2, 1.3));
-        let within = Demand::Within(0.03);
+        let within = Requirement::Within(0.03);
         assert!(within.fails(0.90, 0.96) && within.fails(1.04, 1.10));
         assert!(!within.fails(0.90, 0.98) && !within.fails(1.02, 1.10) && !within.fails(0.5, 2.0));
     }
@@ -384,7 +388,8 @@ mod tests {
                 met,
             })
         };
-        let outcome = |pair: &str, found| Outcome { pair: pair.into(), demand: Demand::AtLeast(0.97), found };
+        let outcome =
+            |pair: &str, found| Outcome { pair: pair.into(), demand: Requirement::AtLeast(0.97), found };
         let outcomes = [
             outcome("a", found(1.0, true)),
             outcome("b", found(0.9, false)),

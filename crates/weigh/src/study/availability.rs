@@ -1,4 +1,4 @@
-//! Which columns of an experiment can be measured on this host.
+//! Checks which columns of an experiment can be measured on this host.
 
 use crate::error::Failure;
 use crate::host::{HostView, LocalHost};
@@ -11,9 +11,9 @@ use weigh_studies::Column;
 /// Checks environments on this host, each once.
 #[derive(Default)]
 pub struct AvailabilityCheck {
-    /// Why an environment cannot be measured; none if it can.
+    /// The reason why each environment cannot be measured; none if it can.
     environments: BTreeMap<String, Option<String>>,
-    /// The same of platforms.
+    /// The reason why each platform cannot be measured; none if it can.
     platforms: BTreeMap<String, Option<String>>,
 }
 
@@ -66,7 +66,7 @@ fn with_remedy(reason: &str, remedy: Option<&str>) -> String {
     remedy.map_or_else(|| reason.to_string(), |remedy| format!("{reason}; {remedy}"))
 }
 
-/// The acceleration that an environment asks for, if it is a VM that has the choice.
+/// Returns the acceleration that an environment asks for, if it is a VM that has the choice.
 pub fn acceleration(spec: &EnvironmentSpec) -> Option<String> {
     let (platform, spec) = platforms::resolve(spec).ok()?;
     let has_key = platform.keys().iter().any(|key| key.name == "accel");
@@ -85,7 +85,7 @@ mod tests {
         let chosen = |arm: &str| ColumnChoice::parse(&[arm.to_string()], &[], &[pxz], &acceleration);
         for emulated in ["kvm=qemu:accel=tcg", "kvm=tcg", "kvm=qemu", "kvm-tuned=libvirt:accel=tcg"] {
             let refused = chosen(emulated).unwrap_err().to_string();
-            assert!(refused.contains("emulation stands for no KVM"), "{emulated}: {refused}");
+            assert!(refused.contains("emulation cannot stand in for KVM"), "{emulated}: {refused}");
         }
         for proven in ["kvm=kvm:cpu=host", "kvm=libvirt:accel=kvm", "kvm=ssh:host=192.0.2.7", "docker=podman"]
         {

@@ -1,4 +1,4 @@
-//! The runs of a study, one experiment after the other.
+//! Runs the experiments of a study, one after the other.
 
 use super::AvailabilityCheck;
 use crate::cli::CommandLine;
@@ -17,8 +17,8 @@ use weigh_studies::{
     shell_quoted,
 };
 
-/// Measures the experiments that are left. The state says which of them cannot be run; after an
-/// interruption `weigh resume` measures the rest.
+/// Measures the experiments that are left. The state records which of them cannot be run. After an
+/// interruption, `weigh resume` measures the rest.
 ///
 /// # Errors
 /// The host cannot be used; the directory cannot be written. No other failure ends a study.
@@ -48,8 +48,9 @@ pub fn measure(directory: &mut StudyDirectory, interrupt: &AtomicBool) -> Result
     Ok(())
 }
 
-/// Takes over the run of an earlier experiment with the same command: a paper that prints one
-/// measurement in a figure and in a table has measured it once. Returns whether there is one.
+/// Reuses the run of an earlier experiment with the same command: a paper that prints one
+/// measurement in a figure and in a table has measured it once. Returns whether there is such a
+/// run.
 fn share(directory: &mut StudyDirectory, at: usize) -> Result<bool, Failure> {
     let state = directory.state();
     let one = &state.experiments[at];
@@ -70,7 +71,7 @@ fn share(directory: &mut StudyDirectory, at: usize) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Finds out which columns can be measured, and saves with which command.
+/// Finds out which columns can be measured, and saves the command that measures them.
 fn prepare(
     directory: &mut StudyDirectory,
     at: usize,
@@ -95,7 +96,7 @@ fn prepare(
     })?)
 }
 
-/// Runs or continues the run of an experiment.
+/// Runs or resumes the run of an experiment.
 fn carry_out(directory: &mut StudyDirectory, at: usize, interrupt: &AtomicBool) -> Result<(), Failure> {
     let state = &directory.state().experiments[at];
     let run = run_name(&state.name);
@@ -110,7 +111,7 @@ fn carry_out(directory: &mut StudyDirectory, at: usize, interrupt: &AtomicBool) 
             state.environments = environments;
         }
         match &result {
-            // Another run holds the host, which says nothing of the experiment: `weigh resume`
+            // Another run holds the host, which is no fault of the experiment: `weigh resume`
             // measures it.
             Err(failure) if failure.kind() == Kind::HostBusy => {}
             Err(failure) => state.not_run = Some(in_words(failure)),
@@ -134,7 +135,7 @@ fn write_report(run: &Path) -> Result<PathBuf, Failure> {
     run::write_page(&outcome::from_run(&RunDirectory::open(run)?)?, run)
 }
 
-/// A failure in one sentence.
+/// Describes a failure in one sentence.
 fn in_words(failure: &Failure) -> String {
     let mut text = weigh_platforms::with_causes(failure);
     if let Some(hint) = miette::Diagnostic::help(failure) {
@@ -143,20 +144,20 @@ fn in_words(failure: &Failure) -> String {
     text
 }
 
-/// The request that the command of an experiment makes.
+/// Parses the command of an experiment into a request.
 pub(super) fn request(words: &[String]) -> Result<PlanRequest, Failure> {
     let line = CommandLine::parse(std::iter::once("weigh").chain(words.iter().map(String::as_str)));
     let line = line.map_err(|error| {
         let text = error.to_string();
         let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string();
-        Failure::input(format!("weigh does not take its command: {line}")).hint(words.join(" "))
+        Failure::input(format!("weigh does not accept its command: {line}")).hint(words.join(" "))
     })?;
     let command = line.cli.command.ok_or_else(|| Failure::input("an experiment without a command"))?;
-    // Claims of a study are graded by intervals of a planned number of blocks.
+    // Claims of a study are graded by intervals over a planned number of blocks.
     Ok(crate::commands::request(command, line.recorded)?.without_looks())
 }
 
-/// Runs or continues the run of an experiment, and shows only its progress.
+/// Runs or resumes the run of an experiment, and shows only its progress.
 fn run_experiment(
     request: &PlanRequest,
     path: &Path,
@@ -176,7 +177,7 @@ fn run_experiment(
     Ok(finish.reason)
 }
 
-/// What would be run, as far as it is known without touching the host.
+/// Describes what would be run, as far as it is known without touching the host.
 pub fn describe(
     directory: &Path,
     experiment: &Experiment,
@@ -191,7 +192,7 @@ pub fn describe(
             (Some(spec), None) => spec.to_string(),
             (None, None) => "not run".into(),
         };
-        let today = if column.today { ", of today" } else { "" };
+        let today = if column.today { ", today's" } else { "" };
         lines.push(format!("  arm {} ({}{today}): {place}", column.id, column.label));
     }
     match experiment_command(experiment, columns, size, options) {
@@ -211,8 +212,8 @@ mod tests {
     use weigh_model::{EnvironmentSpec, Plan};
     use weigh_studies::{ColumnChoice, Origin, Quantity, library};
 
-    /// The columns of an experiment, without those that this version cannot make on any host. Their
-    /// root file systems are left to weigh, because images may not be built here.
+    /// Returns the columns of an experiment, without those that this version cannot make on any
+    /// host. Their `rootfs` keys are removed, because the images may not be built here.
     fn columns(experiment: &Experiment) -> Vec<Column> {
         let mut columns = ColumnChoice::default().columns(experiment);
         for column in &mut columns {
@@ -260,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Quantities whose workload is only measured if the user brings the program.
+    /// Quantities whose workload is measured only if the user supplies the program.
     const OF_USERS: [&str; 1] = ["intel-linpack"];
 
     fn number(text: &str) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! The command that measures a run again, as a study has it.
+//! Finds the command that measures a run again, for a study.
 
 use super::measure::request;
 use crate::error::{Failure, Kind};
@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use weigh_model::{Plan, WorkloadPlan};
 use weigh_studies::{Command, Measure};
 
-/// The command that the plan records, with these manifests in place of its own. That it still
-/// measures the same is checked: it is planned again and compared.
+/// Returns the command that the plan records, with these manifests in place of its own. Checks that
+/// it still measures the same, by planning it again and comparing the plans.
 ///
 /// # Errors
-/// The plan records no command, or one that no longer measures what the plan does.
+/// The plan records no command, or its command no longer measures what the plan does.
 pub fn repeated(plan: &Plan, manifests: &[PathBuf]) -> Result<Measure, Failure> {
     let Some([name, arguments @ ..]) = plan.command.as_deref() else { return Err(unrecorded(plan)) };
-    let command = Command::parse(name).ok_or_else(|| unrepeatable(&format!("`{name}` is no command")))?;
+    let command = Command::parse(name).ok_or_else(|| unrepeatable(&format!("`{name}` is not a command")))?;
     let mut arguments = with_manifests(arguments, manifests);
     if let Some(made) = plan_again(plan, command, &arguments)? {
         check_same(plan, &made)?;
@@ -41,7 +41,7 @@ fn unrepeatable(reason: &str) -> Failure {
         .hint("`weigh run --plan RUN/plan.json` repeats it exactly; a study holds what can be typed")
 }
 
-/// The arguments with the user's manifests instead of the recorded ones.
+/// Replaces the recorded manifests in the arguments by the user's.
 fn with_manifests(arguments: &[String], manifests: &[PathBuf]) -> Vec<String> {
     const OPTION: &str = "--workload";
     if manifests.is_empty() {
@@ -62,7 +62,7 @@ fn with_manifests(arguments: &[String], manifests: &[PathBuf]) -> Vec<String> {
     words
 }
 
-/// The plan that the command makes here. None if this host lacks CPUs that it names.
+/// Makes the plan of the command on this host; none if this host lacks CPUs that the command names.
 fn plan_again(plan: &Plan, command: Command, arguments: &[String]) -> Result<Option<Plan>, Failure> {
     let mut words = vec![command.name().to_string()];
     // Starts and footprints have no size, but a workload that is measured beside them does.
@@ -81,8 +81,8 @@ fn plan_again(plan: &Plan, command: Command, arguments: &[String]) -> Result<Opt
     }
 }
 
-/// Fails if the command would measure something else: the plan was edited, or defaults have changed
-/// since.
+/// Checks that the command measures the same. It does not if the plan was edited, or if defaults
+/// have changed since.
 fn check_same(plan: &Plan, made: &Plan) -> Result<(), Failure> {
     let ids = |plan: &Plan| plan.workloads.iter().map(|one| one.id.clone()).collect::<Vec<_>>().join(", ");
     if ids(plan) != ids(made) {
@@ -108,7 +108,7 @@ fn check_same(plan: &Plan, made: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names the CPUs and the memory of the guests where weigh decided them, and would decide otherwise
+/// Names the CPUs and the memory of the guests if weigh decided them, and would decide otherwise
 /// now.
 fn pin_guests(arguments: &mut Vec<String>, plan: &Plan, made: &Plan) -> Result<(), Failure> {
     let cpus = (!plan.guest.cpus.is_empty())

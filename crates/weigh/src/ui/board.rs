@@ -1,4 +1,5 @@
-//! Progress on a terminal: lines at the bottom that are redrawn, and lines above them that stay.
+//! Shows progress on a terminal: lines at the bottom that are redrawn, and lines above them that
+//! stay.
 //!
 //! ```text
 //! void: block 3 of stream, foreign CPU in docker: 3.1 % of 2 CPUs in 1.00 s, ...
@@ -23,13 +24,13 @@ const RATE_HZ: u8 = 4;
 /// Time between two steps of the spinner. The redraws of ten seconds take some milliseconds of CPU
 /// time.
 const TICK: Duration = Duration::from_millis(500);
-/// The largest number of rows with intervals.
+/// The largest number of rows of intervals.
 const MOST_ROWS: usize = 8;
-/// Lines of the screen that rows of intervals leave free.
+/// The number of screen lines that rows of intervals leave free.
 const OTHER_LINES: usize = 6;
-/// Columns of the shortest and of the longest bar.
+/// The number of columns of the shortest and of the longest bar.
 const BAR_COLUMNS: (usize, usize) = (8, 40);
-/// Position of the line of notices, after those of the blocks and of the cell.
+/// The position of the line of notices, after the lines of the blocks and of the cell.
 const NOTICE_PLACE: usize = 2;
 
 /// The lines that are redrawn.
@@ -38,7 +39,7 @@ pub(super) struct Board {
     blocks: ProgressBar,
     cell: ProgressBar,
     notice: Option<ProgressBar>,
-    /// All rows of intervals, which are redrawn as one.
+    /// All rows of intervals, which are redrawn as one line.
     rows: Option<ProgressBar>,
     size: Box<dyn Fn() -> Size>,
     /// Writes a line that stays.
@@ -47,7 +48,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// A board on standard error, if that is a terminal that can move its cursor.
+    /// Makes a board on standard error, if that is a terminal that can move its cursor.
     pub(super) fn on_terminal(unicode: bool) -> Option<Self> {
         let target = moves_cursor().then(|| ProgressDrawTarget::stderr_with_hz(RATE_HZ))?;
         let board = Self::on(target, Box::new(size_of_errors), Box::new(super::note), unicode);
@@ -74,15 +75,15 @@ impl Board {
         Self { all, blocks, cell, notice: None, rows: None, size, write, unicode }
     }
 
-    /// Writes a text above the lines.
+    /// Writes a text above the redrawn lines.
     pub(super) fn line(&self, text: &str) {
         let columns = (self.size)().columns;
         self.all
             .suspend(|| text.lines().flat_map(|line| wrapped(line, columns)).for_each(|l| (self.write)(&l)));
     }
 
-    /// Shows how far the run is. As many of the texts in `said` as fit come after the bar. Without
-    /// blocks there is no bar.
+    /// Shows the progress of the run. As many of the texts in `said` as fit come after the bar.
+    /// Without blocks there is no bar.
     pub(super) fn progress(&self, what: &str, done: u32, of: u32, said: &[String]) {
         let columns = (self.size)().columns;
         self.blocks.set_message(progress_line(what, done, of, said, columns, self.unicode));
@@ -128,18 +129,18 @@ impl Drop for Board {
     }
 }
 
-/// A line that is cut to the width of the terminal.
+/// Makes a line that is cut to the width of the terminal.
 fn text_line() -> ProgressBar {
     line("{wide_msg}")
 }
 
 fn line(template: &str) -> ProgressBar {
-    // Hidden until it has its position, because it would be drawn at once otherwise.
+    // Keep it hidden until it has its position, because it would be drawn at once otherwise.
     let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     line.with_style(ProgressStyle::with_template(template).expect("the template is a constant"))
 }
 
-/// The time since something began, in whole seconds at first.
+/// Formats the time since something began; under a minute, in whole seconds.
 fn running(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     if seconds < 60 { format!("{seconds} s") } else { super::human(seconds as f64) }
@@ -161,7 +162,7 @@ fn progress_line(what: &str, done: u32, of: u32, said: &[String], columns: usize
     [what, &bar, &end].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// `[======      ]`.
+/// Draws a bar such as `[======      ]`.
 fn bar(done: u32, of: u32, columns: usize, unicode: bool) -> String {
     let share = f64::from(done.min(of)) / f64::from(of.max(1));
     let full = (share * columns as f64).floor() as usize;
@@ -203,7 +204,7 @@ mod tests {
         ["12 min 3 s left", "until ±1 %: widest ±2.3 %", "3 void"].map(String::from).to_vec()
     }
 
-    /// Everything at once, twice, and a long line in between.
+    /// Fills all lines, twice, and writes a long line in between.
     fn fill(board: &mut Board) {
         board.progress("block 7 of 30", 6, 30, &said());
         board.doing("a-workload-with-a-name in docker:net=nat,label=number-1");
@@ -221,7 +222,7 @@ mod tests {
             let shown = screen.contents();
             let lines: Vec<&str> = shown.lines().collect();
             let first = lines.iter().position(|line| line.starts_with("block 7 of 30")).unwrap();
-            // A line that is too wide would take two.
+            // A line that is too wide would take two lines of the screen.
             assert_eq!(lines.len() - first, 3 + MOST_ROWS, "{columns}:\n{shown}");
             assert!(lines[first + 1].contains("0 s a-workload"), "{shown}");
             assert!(lines[first + 2].starts_with("foreign CPU 3.1 % i"), "{shown}");

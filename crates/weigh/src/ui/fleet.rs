@@ -1,5 +1,5 @@
-//! What the machines of a fleet do: a line for each on a terminal that is watched, else a line for
-//! each change.
+//! Shows the progress of the machines of a fleet: a line for each on a watched terminal, or else a
+//! line for each change.
 
 use super::interval::shortened;
 use super::{Size, is_utf8, moves_cursor, note, size_of_errors};
@@ -10,23 +10,23 @@ use weigh_store::fleet::MachineState;
 
 /// The largest number of redraws per second.
 const RATE_HZ: u8 = 4;
-/// Lines of the screen that machines leave free.
+/// The number of screen lines that machines leave free.
 const OTHER_LINES: usize = 4;
 
-/// Shows what becomes of machines.
+/// Shows the progress of machines.
 pub struct FleetProgress {
     names: Vec<String>,
     watch: bool,
-    /// All machines, redrawn as one.
+    /// The lines of all machines, redrawn as one.
     table: Option<(MultiProgress, ProgressBar)>,
-    /// State and last words of each machine.
+    /// State and last output line of each machine.
     machines: Vec<(&'static str, String)>,
     unicode: bool,
 }
 
 impl FleetProgress {
-    /// A display on standard error of machines with these names. One that is watched also shows
-    /// what they say.
+    /// Makes a display on standard error of machines with these names. If `watch` is set, it also
+    /// shows what they print.
     pub fn new(names: Vec<String>, watch: bool) -> Self {
         let target = (watch && moves_cursor()).then(|| ProgressDrawTarget::stderr_with_hz(RATE_HZ));
         let table = target.map(|target| {
@@ -40,7 +40,7 @@ impl FleetProgress {
         Self { names, watch, table, machines, unicode: is_utf8() }
     }
 
-    /// Shows what became of the machine at a place.
+    /// Shows a change of the machine at an index.
     pub fn show(&mut self, at: usize, update: &Update) {
         let name = &self.names[at];
         let line = match update {
@@ -85,8 +85,8 @@ fn words(state: &MachineState) -> (&'static str, String) {
     }
 }
 
-/// A line for each machine that the screen has room for: those under way first, then those that
-/// wait; the last line counts all.
+/// Returns a line for each machine that the screen has room for: those under way first, then those
+/// that wait. The last line counts all.
 fn table(names: &[String], machines: &[(&'static str, String)], size: Size, unicode: bool) -> Vec<String> {
     let room = size.rows.saturating_sub(OTHER_LINES).max(1);
     let widest = names.iter().map(String::len).max().unwrap_or(0).min(size.columns / 3);

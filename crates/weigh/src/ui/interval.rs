@@ -1,27 +1,27 @@
-//! The intervals of a run that is going on, in rows.
+//! Shows the intervals of a run in progress, in rows.
 //!
 //! ```text
 //! stream triad in docker     +1.23 % [+0.41, +2.05] n 12      │ ──━━●━━──
 //! ```
 //!
 //! The bars of all rows share a scale, with no difference in the middle. The heavy part of a bar
-//! has the width that the user asked for; the light ends are how far the interval has to shrink.
-//! With a fixed number of blocks no width is asked for, and the whole bar is heavy.
+//! has the width that the user asked for, and the light ends show how far the interval has to
+//! shrink. With a fixed number of blocks no width is asked for, and the whole bar is heavy.
 
 use unicode_width::UnicodeWidthStr;
 use weigh_model::{CellProgress, harmless};
 
-/// Columns of the smallest terminal with room for a bar, and columns of a bar: odd, to have a
-/// middle.
+/// Pairs of the smallest terminal with room for a bar and the size of the bar, in columns. The
+/// sizes are odd, so that a bar has a middle.
 const BARS: [(usize, usize); 3] = [(120, 41), (90, 31), (72, 21)];
-/// Columns before a name.
+/// The number of columns before a name.
 const INDENT: usize = 2;
 /// The smallest half of the scale, as a log ratio, so that a tiny interval is not drawn as a wide
 /// one.
 const LEAST_REACH: f64 = 0.002;
 
-/// The widest intervals of what is still measured, at most `most`, as rows of at most `columns`
-/// columns, in the order of the cells.
+/// Returns the widest intervals of the cells that are still measured, at most `most`, as rows of at
+/// most `columns` columns, in the order of the cells.
 pub(super) fn rows(
     cells: &[CellProgress],
     target: Option<f64>,
@@ -59,7 +59,7 @@ pub(super) fn rows(
         .collect()
 }
 
-/// The widest interval of all.
+/// Returns the cell with the widest interval.
 pub(super) fn widest_of(cells: &[CellProgress]) -> Option<&CellProgress> {
     widest(cells, 1).first().copied()
 }
@@ -80,14 +80,14 @@ fn name(cell: &CellProgress) -> String {
     harmless(&format!("{} {} in {}", cell.workload, cell.metric, cell.environment))
 }
 
-/// Texts of one width, aligned at their ends.
+/// Pads texts to one width, aligned at their ends.
 fn padded(cells: &[&CellProgress], text: impl Fn(&CellProgress) -> String) -> Vec<String> {
     let texts: Vec<String> = cells.iter().map(|cell| text(cell)).collect();
     let width = texts.iter().map(|text| text.width()).max().unwrap_or(0);
     texts.into_iter().map(|text| format!("{text:>width$}")).collect()
 }
 
-/// Per cent with its sign and about three digits.
+/// Formats a fraction in per cent with its sign and about three digits.
 pub(super) fn signed(fraction: f64) -> String {
     let percent = fraction * 100.0;
     let digits = match percent.abs() {
@@ -101,13 +101,13 @@ pub(super) fn signed(fraction: f64) -> String {
     if nothing { text[1..].to_string() } else { text }
 }
 
-/// The logarithm of a ratio that is given as its difference from 1, bounded so that a ratio of 0
-/// can be drawn.
+/// Returns the logarithm of a ratio that is given as its difference from 1. It is bounded so that a
+/// ratio of 0 can be drawn.
 fn log(fraction: f64) -> f64 {
     fraction.max(-0.9999).ln_1p()
 }
 
-/// The marks of a bar.
+/// The characters of a bar.
 struct Marks {
     zero: char,
     light: char,
@@ -124,8 +124,8 @@ const LINES: Marks =
 const ASCII: Marks =
     Marks { zero: '|', light: '-', light_on_zero: '+', heavy: '=', heavy_on_zero: '#', estimate: 'o' };
 
-/// An interval on a scale of log ratios from `-reach` to `reach`. `asked` is the half-width that
-/// the user wants.
+/// Draws an interval on a scale of log ratios from `-reach` to `reach`. `asked` is the half-width
+/// that the user wants.
 fn bar(cell: &CellProgress, asked: Option<f64>, reach: f64, columns: usize, unicode: bool) -> String {
     let marks = if unicode { LINES } else { ASCII };
     let last = columns - 1;
@@ -145,7 +145,7 @@ fn bar(cell: &CellProgress, asked: Option<f64>, reach: f64, columns: usize, unic
     (0..columns).map(mark).collect()
 }
 
-/// A text cut to this many columns. It loses its middle, so that workload and environment both
+/// Shortens a text to `columns` columns. It loses its middle, so that workload and environment both
 /// remain.
 pub(super) fn shortened(text: &str, columns: usize, unicode: bool) -> String {
     if columns == 0 {
@@ -161,7 +161,7 @@ pub(super) fn shortened(text: &str, columns: usize, unicode: bool) -> String {
     format!("{start}{cut}{end}")
 }
 
-/// The longest of these texts, which are in ascending order, that fits.
+/// Returns the longest of these texts, which are in ascending order, that fits.
 fn fitting<'a>(texts: impl Iterator<Item = &'a str>, columns: usize) -> &'a str {
     texts.take_while(|text| text.width() <= columns).last().unwrap_or("")
 }
@@ -193,7 +193,7 @@ mod tests {
         assert!(rows[1].starts_with("  stream triad in a      -50.0 % "), "{rows:?}");
         let bars: Vec<Vec<char>> =
             rows.iter().map(|row| row.split_once("n 12  ").unwrap().1.chars().collect()).collect();
-        // For the widest the scale is ln 2 + 0.1; the middle of each is no difference.
+        // The widest interval sets the scale, ln 2 + 0.1. The middle of each bar is no difference.
         assert_eq!((bars[0][10], bars[1][10], bars[2][10]), ('●', '│', '●'));
         assert_eq!(bars[1].iter().position(|mark| *mark == '●'), Some(1));
         assert!(bars.iter().all(|bar| bar.len() <= 21));
@@ -218,7 +218,7 @@ mod tests {
             (0..12).map(|at| cell(&format!("e{at}"), 0.0, 0.01 * f64::from((at * 5) % 12 + 1))).collect();
         let shown = rows(&cells, None, 80, 3, true);
         let names: Vec<&str> = shown.iter().map(|row| row.split_whitespace().nth(3).unwrap()).collect();
-        // 5 times 7, 9 and 11 leave 11, 9 and 7 of 12.
+        // 5 times 2, 7 and 9 leave the three largest remainders modulo 12: 10, 11 and 9.
         assert_eq!(names, ["e2", "e7", "e9"]);
         assert_eq!(widest_of(&cells).unwrap().environment, "e7");
         let never = cell("x", 0.0, f64::INFINITY);

@@ -1,11 +1,11 @@
-//! Progress where nothing can be redrawn: plain lines without control characters, also for files
-//! and pipes.
+//! Shows progress where nothing can be redrawn, including files and pipes: plain lines without
+//! control characters.
 
 use std::time::{Duration, Instant};
 
-/// A block that took longer than this has a line of its own.
+/// A block that took longer than this gets a line of its own.
 const LONG_BLOCK: Duration = Duration::from_secs(2);
-/// Shorter blocks have at most one line in this time.
+/// The shortest time between the lines of shorter blocks.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 /// Writes lines.
@@ -15,7 +15,7 @@ pub(super) struct Lines {
     last_block: Option<Instant>,
     /// When the last line of a block was written.
     last_line: Option<Instant>,
-    /// The line of the last block, if it is not written yet.
+    /// The line of the last block, if it has not been written yet.
     held: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl Lines {
         (self.write)(text);
     }
 
-    /// The line of a block that is done.
+    /// Takes the line of a block that is done.
     pub(super) fn block(&mut self, text: String, now: Instant) {
         let long = self.last_block.is_some_and(|last| now.duration_since(last) >= LONG_BLOCK);
         let due = self.last_line.is_none_or(|last| now.duration_since(last) >= BETWEEN_LINES);
@@ -56,7 +56,7 @@ mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    /// The lines for blocks that end after this many milliseconds each.
+    /// Returns the lines for blocks that end at these times, in milliseconds.
     fn written(ends_ms: &[u64]) -> Vec<String> {
         let kept = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&kept);

@@ -1,4 +1,4 @@
-//! The only place that writes to the terminal.
+//! The only module that writes to the terminal.
 //!
 //! ```text
 //! Event --progress--> board (a terminal: lines that stay, redrawn) or lines (anything else)
@@ -22,7 +22,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::io::{self, IsTerminal, Write};
 use weigh_report::{Document, Format, Gate, Options, render_document};
 
-/// What the terminal can show.
+/// The capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Terminal {
     /// Columns.
@@ -33,8 +33,8 @@ pub struct Terminal {
     pub unicode: bool,
 }
 
-/// The terminal on standard output. `COLUMNS` overrides its width; without a terminal it is 120
-/// columns.
+/// Returns the terminal on standard output. `COLUMNS` overrides its width; without a terminal it is
+/// 120 columns.
 pub fn terminal() -> Terminal {
     let output = io::stdout();
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -49,7 +49,8 @@ pub fn terminal() -> Terminal {
     }
 }
 
-/// Options that fit reports to the terminal; `gate` is what a JUnit test case fails for.
+/// Returns options that fit reports to the terminal. `gate` is the gate by which JUnit test cases
+/// fail.
 pub fn report_options(details: bool, gate: Option<Gate>) -> weigh_report::Options {
     let Terminal { width, color, unicode } = terminal();
     weigh_report::Options { width, color, unicode, details, gate }
@@ -59,19 +60,20 @@ fn is_utf8() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale =
         set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default().to_uppercase();
-    // Without any locale the terminal is more likely UTF-8 than not; an explicit C or POSIX is
+    // Without any locale the terminal is more likely UTF-8 than not. An explicit C or POSIX is
     // believed.
     locale.is_empty() || locale.contains("UTF-8") || locale.contains("UTF8")
 }
 
-/// A document as the terminal on standard output shows it.
+/// Renders a document for the terminal on standard output.
 pub fn shown(document: &Document) -> String {
     let Terminal { width, color, unicode } = terminal();
     let options = Options { width, color, unicode, details: true, gate: None };
     render_document(document, Format::Table, &options).expect("a terminal shows every document")
 }
 
-/// Prints a result to standard output. A closed pipe (`weigh show | head`) ends it quietly.
+/// Prints a result to standard output. A closed pipe (`weigh show | head`) ends the output without
+/// an error.
 pub fn print(text: &str) {
     let mut out = io::stdout().lock();
     let _closed_pipe = out
@@ -99,7 +101,7 @@ struct Size {
     rows: usize,
 }
 
-/// The size of the terminal on standard error, or 80 by 24 if it is unknown.
+/// Returns the size of the terminal on standard error, or 80 by 24 if it is unknown.
 fn size_of_errors() -> Size {
     let told = rustix::termios::tcgetwinsize(io::stderr()).ok();
     let or = |number: Option<u16>, otherwise: usize| {
@@ -114,7 +116,7 @@ fn moves_cursor() -> bool {
     able && io::stderr().is_terminal()
 }
 
-/// A text wrapped to this many columns. Words stay whole, so that paths can be copied.
+/// Wraps a text to `columns` columns. Words stay whole, so that paths can be copied.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let options = textwrap::Options::new(columns.max(20))
         .subsequent_indent("  ")

@@ -1,4 +1,4 @@
-//! Shows the events of a run as they come: in redrawn lines on a terminal, in plain lines
+//! Shows the events of a run as they come, in redrawn lines on a terminal and in plain lines
 //! elsewhere.
 
 use super::board::Board;
@@ -14,15 +14,15 @@ use weigh_model::{CellProgress, Event, NoiseSeen, TrialFailure, VoidUnit, harmle
 pub struct Progress {
     view: View,
     unicode: bool,
-    /// Completed blocks, and expected blocks in all.
+    /// The number of completed blocks, and of expected blocks in all.
     blocks: (u32, u32),
-    /// Whether blocks have begun; before them comes the pilot.
+    /// Whether blocks have begun; the pilot comes before them.
     blocks_began: bool,
-    /// Void units.
+    /// Number of void units.
     voids: u32,
-    /// Texts after the number of blocks.
+    /// Texts that come after the number of blocks.
     said: Vec<String>,
-    /// How often each notice came.
+    /// How often each message came.
     times: BTreeMap<String, u32>,
 }
 
@@ -32,7 +32,7 @@ enum View {
 }
 
 impl Progress {
-    /// A display on standard error.
+    /// Makes a display on standard error.
     pub fn new() -> Self {
         let unicode = is_utf8();
         let view = match Board::on_terminal(unicode) {
@@ -62,7 +62,7 @@ impl Progress {
     fn show_at(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Started { trials_done, resumed: true } => {
-                self.line(&format!("going on after {trials_done} trials"));
+                self.line(&format!("continuing after {trials_done} trials"));
             }
             Event::Started { .. } => {}
             Event::PilotStarted => {
@@ -94,7 +94,7 @@ impl Progress {
             )),
             Event::Estimated { fewest_s, most_s } => self.line(&words::estimate(*fewest_s, *most_s)),
             Event::BlockStarted { of, .. } => {
-                // The estimate from measurements is better than the plan's.
+                // An estimate from measurements is better than the plan's.
                 self.blocks.1 = self.blocks.1.max(*of);
                 self.blocks_began = true;
                 self.doing("launching guests");
@@ -131,7 +131,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Writes a line that stays.
     fn line(&mut self, text: &str) {
         let text = printable(text);
         match &mut self.view {
@@ -150,7 +150,7 @@ impl Progress {
         }
     }
 
-    /// The line of the blocks.
+    /// Redraws the line of the blocks.
     fn draw(&mut self) {
         let View::Board(board) = &self.view else { return };
         let (done, of) = self.blocks;
@@ -162,7 +162,7 @@ impl Progress {
         }
     }
 
-    /// A block is done.
+    /// Shows that a block is done.
     fn block(&mut self, left: &str, cells: &[CellProgress], target: Option<f64>, now: Instant) {
         let (done, of) = self.blocks;
         let voids = if self.voids > 0 { format!(", {} void", self.voids) } else { String::new() };
@@ -176,7 +176,7 @@ impl Progress {
         self.draw();
     }
 
-    /// The precision that was asked for, and the widest interval so far.
+    /// Describes the precision that was asked for, and the widest interval so far.
     fn goal(&self, cells: &[CellProgress], target: Option<f64>) -> Option<String> {
         let either_way = if self.unicode { "±" } else { "+-" };
         let target = target?;
@@ -203,15 +203,15 @@ impl Progress {
         self.draw();
     }
 
-    /// Noise in a trial. The runner warns about the first one, with what to do.
+    /// Shows noise in a trial. The runner warns about the first one, with what to do.
     fn noise(&mut self, seen: &NoiseSeen, environment: &str) {
         let times = self.count(&format!("noise {} {environment}", words::cause(seen.cause)));
         let text = format!("{} ({} time)", words::noise(seen, environment), ordinal(times));
         if times > 1 && is_told(times) { self.line(&text) } else { self.notice(&text) }
     }
 
-    /// A message that may come often: it gets a line the first, the tenth and the hundredth time,
-    /// and is only counted in between.
+    /// Shows a message that may come often. It gets a line the first, the tenth and the hundredth
+    /// time, and is only counted in between.
     fn repeated(&mut self, what: &str, text: &str) {
         match self.count(what) {
             1 => self.line(text),
@@ -228,7 +228,7 @@ impl Progress {
         *times
     }
 
-    /// A notice that is shown until a newer one comes; not shown where nothing can be redrawn.
+    /// Shows a notice until a newer one comes. It is not shown where nothing can be redrawn.
     fn notice(&mut self, text: &str) {
         if let View::Board(board) = &mut self.view {
             board.notice(&harmless(text));
@@ -241,14 +241,14 @@ fn is_told(times: u32) -> bool {
     times.checked_ilog10().is_some_and(|digits| times == 10u32.pow(digits))
 }
 
-/// Time left, and of what.
+/// Describes the time left, and whether it is the budget's.
 fn left(remaining_s: f64, budget_left_s: Option<f64>) -> String {
     let of_budget = budget_left_s.is_some_and(|budget_s| remaining_s >= budget_s);
     format!("{} left{}", human(remaining_s), if of_budget { " of the budget" } else { "" })
 }
 
-/// The widest interval so far, which decides how long the run takes, and the one that was asked
-/// for.
+/// Describes the widest interval so far, which decides how long the run takes, and the width that
+/// was asked for.
 fn widest(cells: &[CellProgress], target: Option<f64>) -> String {
     let Some(cell) = widest_of(cells) else { return String::new() };
     let asked = target.map(|target| format!(", asked: to within {} %", percent(target))).unwrap_or_default();
@@ -271,7 +271,7 @@ mod tests {
     use std::time::Duration;
     use weigh_model::{FailureKind, FinishReason, VoidCause};
 
-    /// A display that keeps its lines.
+    /// Makes a display that keeps its lines.
     fn kept() -> (Progress, Rc<RefCell<Vec<String>>>) {
         let kept = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&kept);
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(lines[2], format!("{failed} (10th time)"));
         assert_eq!(lines[3], "void: block 9 of stream, steal in docker: 2.5 % (10th time)");
         assert!(lines[4].ends_with(", 25 void"), "{}", lines[4]);
-        // Another place or cause is a new message.
+        // Another place or another cause makes a new message.
         progress.show(&Event::UnitVoid(VoidUnit {
             block: 30,
             attempt: 0,

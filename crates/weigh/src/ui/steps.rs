@@ -1,22 +1,22 @@
-//! Progress of many equal steps.
+//! Shows the progress of many equal steps.
 
 use super::words::human;
 use super::{moves_cursor, note};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Instant;
 
-/// Shows how many of many equal steps are done: a bar on a terminal, some lines elsewhere.
+/// Shows how many of many equal steps are done: a bar on a terminal, a few lines elsewhere.
 pub struct Steps {
     bar: Option<ProgressBar>,
     what: &'static str,
     started: Instant,
 }
 
-/// Number of lines without a terminal.
+/// The number of lines without a terminal.
 const LINES_OF_STEPS: u32 = 10;
 
 impl Steps {
-    /// A display on standard error of steps that are each called `what`.
+    /// Makes a display on standard error of steps that are each called `what`.
     pub fn new(what: &'static str) -> Self {
         let bar = moves_cursor().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));

@@ -2,7 +2,7 @@
 
 use weigh_model::{FinishReason, NoiseSeen, Paced, VoidCause, VoidUnit, harmless_lines};
 
-/// A duration for people: `850 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+/// Formats a duration for people: `850 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn human(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match seconds {
@@ -13,7 +13,7 @@ pub fn human(seconds: f64) -> String {
     }
 }
 
-/// A large number for people: `118 k`, `2.4 M`.
+/// Formats a large number for people: `118 k`, `2.4 M`.
 pub(super) fn amount(number: f64) -> String {
     let prefixes = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
     let (factor, prefix) = prefixes.into_iter().find(|(factor, _)| number >= *factor).unwrap_or((1.0, ""));
@@ -21,7 +21,7 @@ pub(super) fn amount(number: f64) -> String {
     if scaled < 10.0 { format!("{scaled:.1}{prefix}") } else { format!("{scaled:.0}{prefix}") }
 }
 
-/// `1st`, `2nd`, `3rd`, `4th`, `11th`, `21st`.
+/// Formats an ordinal number: `1st`, `2nd`, `3rd`, `4th`, `11th`, `21st`.
 pub(super) fn ordinal(number: u32) -> String {
     let ending = match (number % 100, number % 10) {
         (11..=13, _) => "th",
@@ -33,7 +33,7 @@ pub(super) fn ordinal(number: u32) -> String {
     format!("{number}{ending}")
 }
 
-/// A fraction as per cent with about three digits: `1`, `0.25`, `12.3`, `140`.
+/// Formats a fraction in per cent with about three digits: `1`, `0.25`, `12.3`, `140`.
 pub(super) fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     let text = match percent.abs() {
@@ -47,10 +47,10 @@ pub(super) fn percent(fraction: f64) -> String {
     }
 }
 
-/// The longest line, characters.
+/// The greatest length of a text, characters.
 const LONGEST_TEXT: usize = 2000;
 
-/// A text that is safe to print and not too long to read, since names and reasons may come from
+/// Makes a text safe to print and not too long to read, because names and reasons may come from
 /// anywhere. Line breaks stay.
 pub(super) fn printable(text: &str) -> String {
     match text.char_indices().nth(LONGEST_TEXT) {
@@ -59,7 +59,7 @@ pub(super) fn printable(text: &str) -> String {
     }
 }
 
-/// The estimate before the first trial.
+/// Describes the estimate before the first trial.
 pub(super) fn estimate(fewest_s: f64, most_s: f64) -> String {
     if most_s > fewest_s * 1.05 {
         format!("estimate: {} to {}", human(fewest_s), human(most_s))
@@ -68,50 +68,50 @@ pub(super) fn estimate(fewest_s: f64, most_s: f64) -> String {
     }
 }
 
-/// How the run ended, if that has to be said.
+/// Describes how the run ended, if users need to know.
 pub(super) fn ending(reason: FinishReason, blocks: u32) -> Option<String> {
     match reason {
         FinishReason::Blocks | FinishReason::Precision | FinishReason::Decided | FinishReason::Lasted => None,
         FinishReason::MaximumBlocks => Some(format!(
-            "stopped after {blocks} blocks, the most a run takes: some interval is wider than asked (give --blocks for more)"
+            "stopped after {blocks} blocks, the most a run takes: some interval is wider than asked for (give --blocks for more)"
         )),
         FinishReason::Budget => {
             Some(format!("stopped after {blocks} blocks: the budget is used up; intervals are wider for it"))
         }
         FinishReason::Interrupted => {
-            Some(format!("interrupted after {blocks} complete blocks; `weigh resume` goes on"))
+            Some(format!("interrupted after {blocks} complete blocks; `weigh resume` continues the run"))
         }
         FinishReason::NothingRuns => Some("no environment can run any of the workloads".into()),
     }
 }
 
-/// The rate of an open loop, and how it was decided.
+/// Describes the rate of an open loop, and how it was decided.
 pub(super) fn pace(paced: &Paced) -> String {
     let Paced { workload, operation, share, rate_per_s, .. } = paced;
     let of = paced.slowest().map(|(slowest, reached)| {
         format!(", {} % of the {} that the slowest, {slowest}, reaches", share * 100.0, amount(reached))
     });
     format!(
-        "{workload}: {} {operation}/s leave in every environment{}",
+        "{workload}: {} {operation}/s are sent in every environment{}",
         amount(*rate_per_s),
         of.unwrap_or_default()
     )
 }
 
-/// A void unit in a line: where, why, and what was observed.
+/// Describes a void unit in a line: where, why, and what was observed.
 pub(super) fn void(unit: &VoidUnit) -> String {
     let place = unit.environment.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
     let detail = unit.detail.as_ref().map(|detail| format!(": {detail}")).unwrap_or_default();
     format!("void: block {} of {}, {}{place}{detail}", unit.block, unit.workload, cause(unit.cause))
 }
 
-/// Noise in a trial: `foreign CPU 3.1 % in native`.
+/// Describes noise in a trial: `foreign CPU 3.1 % in native`.
 pub(super) fn noise(seen: &NoiseSeen, environment: &str) -> String {
     let share = seen.share.map(|share| format!(" {} %", percent(share))).unwrap_or_default();
     format!("{}{share} in {environment}", cause(seen.cause))
 }
 
-/// Why a unit is void.
+/// Names the cause of a void unit.
 pub(super) fn cause(cause: VoidCause) -> &'static str {
     match cause {
         VoidCause::Interrupted => "interrupted",

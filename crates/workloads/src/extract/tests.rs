@@ -1,4 +1,4 @@
-//! Outputs good and bad.
+//! Good and bad outputs.
 
 use super::*;
 use crate::command::command_workload;
@@ -46,7 +46,7 @@ fn a_command_gives_its_time_and_what_it_used() {
     let expected = [("time", 2.5), ("cpu_time", 0.0015), ("maximum_resident_set", 2_097_152.0)];
     assert_eq!(values, expected.map(|(name, value)| (name.to_string(), value)).into());
 
-    // A verdict needs a ratio, so a primary metric of nothing is no measurement.
+    // A verdict needs a ratio, so 0 is not a measurement of a primary metric.
     let mut idle = result(ENDED_WELL, "", "");
     idle.resources.maximum_resident_set_bytes = 0;
     assert_eq!(extract(&plan, &idle).unwrap().values["maximum_resident_set"], 0.0);
@@ -101,7 +101,7 @@ fn a_failed_check_is_a_failed_trial_whatever_the_status() {
         assert_eq!(error.to_string(), "the check failed: 7 words are wrong");
         assert_eq!(error.kind(), FailureKind::Check);
     }
-    // A status that the check does not explain stays what it is.
+    // Without a failed check the status remains the failure.
     let passed = output.replace("false", "true");
     assert_eq!(
         extract(&plan, &result(Ended::Exited(3), &passed, "")).unwrap_err().kind(),
@@ -208,7 +208,7 @@ fn amounts_and_histograms_are_kept_beside_the_values() {
         (extracted.operations, extracted.tool_duration_ns, extracted.random_read_bytes),
         (Some(10.0), Some(1_500_000_000), Some(4096))
     );
-    // A job that only wrote claims no reads.
+    // A job that only wrote reports no reads.
     let wrote = extract(&plan, &result(ENDED_WELL, &output.replace("read 4096", "read 0"), "")).unwrap();
     assert_eq!(wrote.random_read_bytes, None);
     for (from, to, words) in [
@@ -229,8 +229,8 @@ fn what_is_no_histogram_is_named() {
     let plan = plan(None, vec![metric("p99", from, 1.0)]);
     let cut = histogram()[..60].to_string();
     for (value, words) in [
-        ("7".to_string(), "is no text"),
-        ("\"???\"".into(), "is no base64"),
+        ("7".to_string(), "is not text"),
+        ("\"???\"".into(), "is not base64"),
         ("\"AAAA\"".into(), "cannot be read"),
         (format!("\"{cut}\""), "cannot be read"),
         (format!("\"{}\"", "A".repeat(1 << 20)), "has 1048576 bytes"),

@@ -1,4 +1,4 @@
-//! The built-in workloads, and those of users beside them.
+//! The built-in workloads, and users' own.
 
 use super::*;
 use crate::workload::Size;
@@ -98,7 +98,7 @@ fn the_default_set_is_what_a_bare_weigh_runs() {
     assert_eq!(primary("spin"), ["duration"]);
 }
 
-/// A manifest of a user's.
+/// A user's manifest.
 fn manifest(name: &str, summary: &str) -> String {
     format!(
         r#"name = "{name}"

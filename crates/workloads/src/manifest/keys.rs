@@ -58,8 +58,8 @@ const METRIC: &[&str] = &[
     "quantile",
 ];
 
-/// Finds the first key that no manifest has. Keys come before types, so that a misspelt key is
-/// named as that and not as a missing one.
+/// Finds the first unknown key. Keys are checked before types, so that a misspelt key is reported
+/// as such and not as a missing one.
 pub(super) fn check(text: &str) -> Result<(), Fault> {
     let document = DeTable::parse(text).map_err(|error| of_toml(&error))?;
     let top = document.get_ref();
@@ -111,7 +111,7 @@ fn check_table(table: &DeTable<'_>, what: &str, known: &[&str]) -> Result<(), Fa
     Err(Fault::new(key.span(), format!("{what} has no key `{word}`"), help))
 }
 
-/// Where the value of a top-level key stands.
+/// The byte range of the value of a top-level key.
 pub(super) fn value_span(text: &str, key: &str) -> Option<Range<usize>> {
     let document = DeTable::parse(text).ok()?;
     document.get_ref().iter().find(|(word, _)| word.get_ref() == key).map(|(_, value)| value.span())

@@ -1,4 +1,4 @@
-//! What is put around the command: set-up, clean-up, packages, a server.
+//! What surrounds the command: set-up, clean-up, packages, a server.
 
 use super::validate::seconds;
 use super::{Fault, Manifest, ManifestServer};
@@ -10,21 +10,21 @@ use weigh_model::{LoadLoop, Pace, ServerPlan, Staging};
 pub(super) type Command<'a> = (&'a Words, Side);
 type Words = Spanned<Vec<Spanned<String>>>;
 
-/// Most ports of a server.
+/// The largest number of ports of a server.
 const MOST_PORTS: u8 = 3;
 
-/// Where a command is executed, which decides what the run fills in.
+/// Where a command is executed, which decides which placeholders the run fills in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     /// In the guest.
     Guest,
-    /// In the guest that serves on so many ports.
+    /// In the guest, which serves on this many ports.
     Server(u8),
-    /// Outside, as a client of so many ports.
+    /// Outside, as a client of this many ports.
     Loader(u8),
 }
 
-/// Every command of the manifest.
+/// Every command of the manifest, and where it is executed.
 pub(super) fn commands(manifest: &Manifest) -> Vec<Command<'_>> {
     let server = manifest.server.as_ref().map(Spanned::get_ref);
     let ports = server.map_or(0, |server| *server.ports.get_ref());
@@ -54,7 +54,7 @@ pub(super) fn commands(manifest: &Manifest) -> Vec<Command<'_>> {
     commands
 }
 
-/// Whether the run fills this word in where the command is executed.
+/// Checks that the run fills in this placeholder where the command is executed.
 pub(super) fn check_run_word(name: &str, side: Side, span: Range<usize>) -> Result<(), Fault> {
     let ports = match side {
         Side::Guest => 0,
@@ -68,7 +68,7 @@ pub(super) fn check_run_word(name: &str, side: Side, span: Range<usize>) -> Resu
         "port" if ports >= 1 => return Ok(()),
         "port2" if ports >= 2 => return Ok(()),
         "port3" if ports >= 3 => return Ok(()),
-        "memory" => "only the guest's commands have it, and a load generator is none of them",
+        "memory" => "only the guest's commands have it, and a load generator is not one of them",
         "listen" => "only the server's commands have it: [server] command and null, setup, teardown",
         "rate" => "add `[params.rate]` with kind = \"rate\", and `saturate` to [server]",
         "address" => {
@@ -79,14 +79,14 @@ pub(super) fn check_run_word(name: &str, side: Side, span: Range<usize>) -> Resu
     Err(Fault::new(span, format!("the run does not fill in `{{{name}}}` here"), help))
 }
 
-/// The rows of studies, `study/row`.
+/// Checks the rows of studies, `study/row`.
 pub(super) fn serves(rows: &[Spanned<String>]) -> Result<Vec<String>, Fault> {
     let sound =
         |row: &str| row.split_once('/').is_some_and(|(study, row)| !study.is_empty() && !row.is_empty());
     match rows.iter().find(|row| !sound(row.get_ref())) {
         None => Ok(rows.iter().map(|row| row.get_ref().clone()).collect()),
         Some(row) => {
-            let message = format!("`{}` is no row of a study", row.get_ref());
+            let message = format!("`{}` is not a row of a study", row.get_ref());
             Err(Fault::new(row.span(), message, "write it as in felter-2014/fig-6"))
         }
     }
@@ -99,7 +99,7 @@ pub(super) fn staging(manifest: &Manifest) -> Result<Staging, Fault> {
         let fault = || {
             Fault::new(
                 name.span(),
-                format!("`{}` is no name of a package", name.get_ref()),
+                format!("`{}` is not the name of a package", name.get_ref()),
                 "as apt(8) knows it",
             )
         };

@@ -1,4 +1,4 @@
-//! Manifests that are wrong in one place each.
+//! Manifests with one fault each.
 
 use super::*;
 use weigh_model::Extraction;
@@ -84,8 +84,8 @@ fn a_good_manifest_is_read() {
     assert!(!workload.default_set());
 }
 
-/// `from` replaced by `to` must fail at `at` (empty: the file) with words of the message and of the
-/// help.
+/// Replacing `from` by `to` must fail at `at` (empty: the file) with words of the message and of
+/// the help.
 fn wrong(from: &str, to: &str, at: &str, message: &str, help: &str) {
     assert!(GOOD.contains(from), "{from} is in the good manifest");
     let text = GOOD.replacen(from, to, 1);
@@ -292,7 +292,7 @@ field = "latency"
 quantile = 0.99
 "#;
 
-/// The same without what only a parser with histograms can give.
+/// The same without what requires a parser with histograms.
 fn server() -> String {
     let command = "[\"client\", \"{share}\", \"{program}\"";
     let quantile = "parser = \"fake\"\nfield = \"latency\"\nquantile = 0.99";
@@ -363,12 +363,12 @@ fn words_of_the_run_have_their_side() {
         assert_eq!(found, at, "{message}; {help}");
         assert!(help.contains(says), "{message}; {help}");
     }
-    // Without a server nothing is filled in but the directory and the seed.
+    // Without a server only the directory and the seed are filled in.
     let error =
         read(Path::new("m.toml"), &GOOD.replace("/tmp/{label}", "{scratch}/{label}/{port}")).unwrap_err();
     assert!(error.message.contains("`{port}`"), "{}", error.message);
     assert!(read(Path::new("m.toml"), &GOOD.replace("/tmp/{label}", "{scratch}/{label}/{seed}")).is_ok());
-    // A parameter of such a name is the manifest's own.
+    // A parameter of the same name is the manifest's own.
     let own = GOOD.replace("[params.label]", "[params.port]").replace("{label}", "{port}");
     let plan = read(Path::new("m.toml"), &own).unwrap();
     let plan = plan.plan("quick", &Default::default(), &crate::library::tests::host(None)).unwrap().remove(0);

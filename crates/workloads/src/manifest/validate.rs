@@ -1,4 +1,4 @@
-//! What the parts of a manifest mean together.
+//! Validates that the parts of a manifest fit together.
 
 use super::staging;
 use super::{
@@ -14,13 +14,13 @@ use weigh_model::{
     Extraction, MetricSource, MetricSpec, Operations, RUN_WORDS, Unit, nearest, parse_duration,
 };
 
-/// Beginning of the names of metrics that the statistics add.
+/// Prefix of the names of metrics that the statistics add.
 const RESERVED: &str = "cpu_per_";
 
 /// The parameter of the kind `rate`.
 const RATE: &str = "rate";
 
-/// Any cache size will do to see that a default can be read.
+/// Any cache size serves to check that a default can be read.
 const SOME_CACHE_BYTES: u64 = 1 << 20;
 
 pub(super) fn workload(text: &str, mut manifest: Manifest) -> Result<Workload, Fault> {
@@ -107,7 +107,7 @@ fn check_texts(manifest: &Manifest) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What is counted.
+/// The counted operation.
 fn operations_of(operations: Spanned<ManifestOperations>) -> Result<Operations, Fault> {
     let span = operations.span();
     let ManifestOperations { name, json, regex, parser, field } = operations.into_inner();
@@ -117,8 +117,8 @@ fn operations_of(operations: Spanned<ManifestOperations>) -> Result<Operations, 
     Ok(Operations { name: name.into_inner(), from })
 }
 
-/// A number of the output that is no metric. A parser that gives it in another unit than `unit`
-/// gives something else.
+/// A number of the output that is not a metric. A field of a parser must have the unit `unit`;
+/// otherwise it is another quantity.
 fn number_of(
     span: Range<usize>,
     number: ManifestNumber,
@@ -156,8 +156,8 @@ fn check_name(name: &Spanned<String>) -> Result<(), Fault> {
     ))
 }
 
-/// Names of parameters and metrics stand in ids, files and options: no braces, commas, dots or
-/// equal signs.
+/// Checks the name of a parameter or metric. These names are part of ids, files and options, so
+/// they have no braces, commas, dots or equal signs.
 fn check_word(word: &str, span: Range<usize>, what: &str) -> Result<(), Fault> {
     let sound = word.starts_with(|c: char| c.is_ascii_alphabetic())
         && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
@@ -171,13 +171,13 @@ fn check_word(word: &str, span: Range<usize>, what: &str) -> Result<(), Fault> {
     ))
 }
 
-/// A share of what saturates a server has the command that does.
+/// Checks that a rate that can be a share has a command that saturates the server, and vice versa.
 fn check_pace(manifest: &Manifest, params: &[ParamSpec]) -> Result<(), Fault> {
     let saturate = manifest.server.as_ref().and_then(|server| server.get_ref().saturate.as_ref());
     let rate = params.iter().find(|param| param.kind == ParamKind::Rate);
     match (rate, saturate) {
         (Some(rate), _) if rate.name != RATE => {
-            let message = format!("`{}` is of the kind `rate` and not called so", rate.name);
+            let message = format!("`{}` is of the kind `rate` but has another name", rate.name);
             Err(Fault {
                 span: None,
                 message,
@@ -299,7 +299,7 @@ fn check_commands(text: &str, commands: &[staging::Command<'_>], params: &[Param
     }
 }
 
-/// The place of `part` within the written form of a value, or all of it.
+/// The place of `part` within the written form of a value, or the whole value.
 fn within(text: &str, span: Range<usize>, part: &str) -> Range<usize> {
     match text.get(span.clone()).and_then(|written| written.find(part)) {
         Some(at) => span.start + at..span.start + at + part.len(),
@@ -401,7 +401,7 @@ fn metric_of(metric: Spanned<ManifestMetric>) -> Result<(MetricSource, Vec<Size>
     Ok((MetricSource { spec, from, factor }, metric.sizes.unwrap_or(Size::ALL.to_vec())))
 }
 
-/// The keys that say where a value stands.
+/// The keys that say where a value is.
 #[derive(Default)]
 struct Sources {
     json: Option<Spanned<String>>,
@@ -411,9 +411,9 @@ struct Sources {
     histogram: Option<Spanned<String>>,
     quantile: Option<Spanned<f64>>,
     from_kernel: Vec<(Spanned<bool>, Extraction)>,
-    /// Whether it may be a quantile.
+    /// Whether a quantile is allowed.
     is_metric: bool,
-    /// Groups that a regular expression needs: a value is read from the first, a check needs none.
+    /// Groups that a regular expression needs: one to read a value, none for a check.
     groups: usize,
 }
 
@@ -426,7 +426,7 @@ impl Sources {
         texts.into_iter().flatten().count() + self.from_kernel.len() + alone
     }
 
-    /// The one source, and the unit it gives by itself.
+    /// The only source, and its unit if it has one of its own.
     fn extraction(self, span: Range<usize>, what: &str) -> Result<(Extraction, Option<&'static str>), Fault> {
         if self.count() != 1 {
             let (message, help) = if self.count() == 0 {
@@ -478,7 +478,7 @@ fn pointer_of(pointer: Spanned<String>) -> Result<String, Fault> {
         return Ok(pointer.into_inner());
     }
     let help = "as in \"/metrics/rate/value\" (RFC 6901)";
-    Err(Fault::new(pointer.span(), "this is no JSON pointer", help))
+    Err(Fault::new(pointer.span(), "this is not a JSON pointer", help))
 }
 
 /// A quantile of a histogram, whose values are times.
@@ -559,7 +559,7 @@ fn parser_named(parser: &Spanned<String>) -> Result<&'static parsers::Parser, Fa
     })
 }
 
-/// The field, if it is one of those that the parser has.
+/// Checks that the parser has this field.
 fn field_among(
     parser: &Spanned<String>,
     field: Option<Spanned<String>>,

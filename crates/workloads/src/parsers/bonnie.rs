@@ -17,17 +17,17 @@ pub(super) const PARSER: Parser = Parser {
     ..Parser::PLAIN
 };
 
-/// Bonnie++ prints this for work that took less than half a second: it was too fast to measure.
+/// Printed by Bonnie++ for work that took less than half a second, which is too short to measure.
 const TOO_FAST: &str = "+++++";
 
-/// Its K are 1024 bytes.
+/// Bonnie++'s K is 1024 bytes.
 const K: f64 = 1024.0;
 
 /// The rates, their positions after the chunk size, and their units.
 const RATES: [(&str, usize, f64); 4] =
     [("block_output", 2, K), ("rewrite", 4, K), ("block_input", 8, K), ("seeks", 10, 1.0)];
 
-/// Latencies at the end of the line: a line with all of them is complete.
+/// Number of latencies at the end of the line: a line with all of them is complete.
 const LATENCIES: usize = 12;
 
 /// The content of a line.

@@ -45,7 +45,7 @@ fn run(text: &str) -> Option<Run> {
     })
 }
 
-/// A run is complete if it wrote every block that it read, and only whole ones.
+/// Whether the run wrote every block that it read, and only whole ones.
 fn complete(text: &str) -> Option<bool> {
     let run = run(text)?;
     Some(run.records_in == run.records_out && run.records_in[0] > 0 && run.records_in[1] == 0)

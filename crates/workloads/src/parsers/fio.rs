@@ -1,5 +1,5 @@
-//! The output of fio: JSON and JSON+ of version 3 (`--output-format=json+`), and the text of
-//! version 2 for people, which is in the logs of older studies.
+//! The output of fio: JSON and JSON+ of version 3 (`--output-format=json+`), and the text for
+//! people of version 2, which is in the logs of older studies.
 
 mod json;
 mod text;
@@ -20,7 +20,7 @@ pub(super) const PARSER: Parser = Parser {
         ("read_latency_mean", "s", |text| last(text)?.read.latency_mean_s),
         ("write_latency_mean", "s", |text| last(text)?.write.latency_mean_s),
         ("latency_mean", "s", |text| last(text)?.together().latency_mean_s),
-        // Of text; the histograms of JSON give the quantiles over all blocks.
+        // In text only; the histograms of JSON give the quantiles over all blocks.
         ("completion_p10", "s", |text| completion_percentile(text, "10.00")),
         ("completion_p50", "s", |text| completion_percentile(text, "50.00")),
         ("completion_p90", "s", |text| completion_percentile(text, "90.00")),
@@ -46,7 +46,7 @@ pub(super) const PARSER: Parser = Parser {
 /// The longest latency that a histogram distinguishes from longer ones.
 const LONGEST_NS: u64 = 100_000_000_000;
 
-/// Three digits: finer than fio's own bins, of which 64 lie between a power of two and the next.
+/// Three digits: finer than fio's own bins, of which 64 lie between two powers of two.
 const DIGITS: u8 = 3;
 
 /// Jobs of fio that ran at the same time: those between two `stonewall`s.
@@ -62,7 +62,7 @@ pub struct FioGroup {
     pub write: FioDirection,
 }
 
-/// What the jobs of a group read, or wrote, together. A ramp (`ramp_time`) is in none of it.
+/// The total of what the jobs of a group read, or wrote. The ramp (`ramp_time`) is not included.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FioDirection {
     /// Operations per second.
@@ -73,23 +73,23 @@ pub struct FioDirection {
     pub bytes: f64,
     /// Operations.
     pub operations: u64,
-    /// Operations that moved fewer bytes than they were to.
+    /// Operations that moved fewer bytes than requested.
     pub short: u64,
-    /// How long the longest of the jobs ran, seconds.
+    /// Runtime of the longest job, seconds.
     pub runtime_s: f64,
-    /// Mean time from the submission of an operation to its completion, seconds, where there were
-    /// any.
+    /// Mean time from the submission of an operation to its completion, seconds, if there were any
+    /// operations.
     pub latency_mean_s: Option<f64>,
     /// Operations by the time from submission to completion, nanoseconds; empty unless fio printed
     /// JSON+ with `lat_percentiles`.
     pub latency_ns: BTreeMap<u64, u64>,
-    /// The same without what submission takes (fio's `clat`), which JSON+ has unless it is switched
-    /// off.
+    /// The same without the time of submission (fio's `clat`), which JSON+ has unless it is
+    /// switched off.
     pub completion_ns: BTreeMap<u64, u64>,
 }
 
 impl FioGroup {
-    /// What was read and written, as one.
+    /// The sum of what was read and written.
     fn together(mut self) -> FioDirection {
         self.read.add(&self.write);
         self.read
@@ -127,13 +127,13 @@ pub fn fio_groups(text: &str) -> Vec<FioGroup> {
     if groups.is_empty() { text::groups(text) } else { groups }
 }
 
-/// The last group, of which rates, latencies and histograms are: the groups before it filled the
+/// The last group, to which rates, latencies and histograms refer: the groups before it filled the
 /// file or brought it to a steady state.
 fn last(text: &str) -> Option<FioGroup> {
     fio_groups(text).pop()
 }
 
-/// The sum over all groups: CPU time and traffic are those of the whole run.
+/// The sum over all groups: CPU time and traffic refer to the whole run.
 fn sum(text: &str, of: fn(&FioGroup) -> f64) -> Option<f64> {
     let groups = fio_groups(text);
     (!groups.is_empty()).then(|| groups.iter().map(of).sum())
@@ -143,8 +143,8 @@ fn completion_percentile(text: &str, percentile: &str) -> Option<f64> {
     last(text).and_then(|_| text::completion_percentile(text, percentile))
 }
 
-/// A run is complete if every group did something without an error, and no operation moved fewer
-/// bytes than it should.
+/// Whether every group did something without an error, and no operation moved fewer bytes than
+/// requested.
 fn complete(text: &str) -> Option<bool> {
     let groups = fio_groups(text);
     if groups.is_empty() {

@@ -71,8 +71,8 @@ fn score(text: &str, cores: Cores, part: Part) -> Option<f64> {
     scores(text).into_iter().find(|score| (score.0, score.1) == (cores, part)).map(|(_, _, score)| score)
 }
 
-/// Geekbench prints no verdict: a failed workload has a score of 0, and one that was not run has
-/// none.
+/// Whether the summary is complete. Geekbench prints no verdict: a failed workload has a score of
+/// 0, and one that was not run has none.
 fn summary(text: &str) -> Option<bool> {
     let scores = scores(text);
     if scores.is_empty() {

@@ -1,8 +1,8 @@
 //! The file `hpccoutf.txt` of HPC Challenge (versions 1.4 and 1.5): a section per test with its
 //! verdict, and a summary of `name=value`.
 //!
-//! A `Star` test runs in all processes at once and reports the mean rate of a process: the rate of
-//! all is that times the number of processes.
+//! A `Star` test runs in all processes at once and reports the mean rate of a process, so the total
+//! rate is this times the number of processes.
 
 use super::Parser;
 
@@ -44,7 +44,7 @@ fn of_all(text: &str, name: &str, unit: f64) -> Option<f64> {
     Some(number(text, name)? * number(text, "CommWorldProcs")? * unit).filter(|value| *value > 0.0)
 }
 
-/// Whether a section of the last run says `good` and not `bad`. Without its summary a run was cut
+/// Whether a section of the last run contains `good` and not `bad`. A run without a summary was cut
 /// off.
 fn verdict(text: &str, section: &str, good: &str, bad: &str) -> Option<bool> {
     number(text, "Success")?;
@@ -111,7 +111,7 @@ mod tests {
         assert!(PARSER.checks.iter().all(|(check, _)| PARSER.passes(cut, check).is_none()));
         let not_run = OUTPUT.replace("HPL_Tflops=0.00716588", "HPL_Tflops=-1");
         assert_eq!(PARSER.value(&not_run, "hpl_rate"), None);
-        // The program appends: only its last run counts, and not when that one was cut off.
+        // The program appends: only its last run counts, and none if that was cut off.
         let again = format!("{TWO_PROCESSES}{OUTPUT}");
         assert_eq!(PARSER.value(&again, "stream_triad"), PARSER.value(OUTPUT, "stream_triad"));
     }

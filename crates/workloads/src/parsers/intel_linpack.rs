@@ -7,7 +7,7 @@ pub(super) const PARSER: Parser = Parser {
     fields: &[
         ("rate", "FLOP/s", |text| Some(summary(text)?.0 * 1e9)),
         ("best_rate", "FLOP/s", |text| Some(summary(text)?.1 * 1e9)),
-        // Of the last solution: if a size is solved several times, the first one waits for memory.
+        // From the last solution: if a size is solved several times, the first waits for memory.
         ("last_rate", "FLOP/s", |text| Some(solutions(text).last()?.rate)),
         ("time", "s", |text| Some(solutions(text).last()?.time_s)),
         ("equations", "1", |text| Some(solutions(text).last()?.equations)),
@@ -49,7 +49,7 @@ fn summary(text: &str) -> Option<(f64, f64)> {
     lines.max_by_key(|(equations, _)| *equations).map(|(_, rates)| rates)
 }
 
-/// The program's verdict at the end, and that of every solution.
+/// Whether the program's verdict at the end and that of every solution are good.
 fn residuals(text: &str) -> Option<bool> {
     let verdict = text.lines().filter_map(|line| line.trim().strip_prefix("Residual checks ")).next_back()?;
     let solutions = solutions(text);
@@ -94,7 +94,7 @@ mod tests {
             (None, None, None)
         );
         assert_eq!(PARSER.value("", "time"), None);
-        // A verdict without solutions is none.
+        // A verdict without solutions does not count.
         assert_eq!(PARSER.passes("Residual checks PASSED\n", "residuals"), None);
     }
 }

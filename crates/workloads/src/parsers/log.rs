@@ -1,12 +1,12 @@
-//! Logs of several runs, as studies keep them: a tool's output many times over, often with a line
-//! of a script above each.
+//! Logs of several runs, as studies keep them: repeated output of a tool, often with a line of a
+//! script above each.
 //!
 //! ```text
 //! log --split--> the text of each run --the tool's parser--> a value of each
 //! ```
 //!
-//! What is wrong in one run makes the whole log unusable: which runs are left may have to do with
-//! how they went.
+//! A fault in one run makes the whole log unusable, because the choice of the remaining runs could
+//! depend on their results.
 
 use super::{Parser, find, fio_groups};
 use regex::Regex;
@@ -15,9 +15,9 @@ use weigh_model::Unit;
 /// One run of a log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedRun {
-    /// The line at which it begins, from 1.
+    /// The line at which the run begins, from 1.
     pub line: usize,
-    /// The value of the parameter that the tool itself tells: clients or threads.
+    /// The value of the parameter that the tool itself reports: clients or threads.
     pub point: Option<String>,
     /// The value of the field, in its base unit.
     pub value: f64,
@@ -27,7 +27,7 @@ pub struct LoggedRun {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct LogFault {
-    /// The line, from 1; absent where the fault is that of the whole log.
+    /// The line, from 1; absent if the whole log is at fault.
     pub line: Option<usize>,
     /// What is wrong.
     pub message: String,
@@ -41,11 +41,11 @@ impl LogFault {
     }
 }
 
-/// How the output of a tool is told from the next one's.
+/// How the outputs of a tool are separated.
 struct Form {
     parser: &'static str,
     split: fn(&str) -> Vec<Piece<'_>>,
-    /// Why a run is no measurement.
+    /// Why a run is not a measurement.
     fault: fn(&Parser, &Piece<'_>) -> Option<&'static str>,
 }
 
@@ -54,9 +54,9 @@ struct Form {
 struct Piece<'a> {
     line: usize,
     text: &'a str,
-    /// What the tool calls it.
+    /// The tool's name for it.
     name: Option<String>,
-    /// The last line of a script above it.
+    /// The last line that a script printed above it.
     heading: Option<&'a str>,
     point: Option<String>,
 }
@@ -88,12 +88,12 @@ pub fn log_unit(parser: &str, field: &str) -> Option<&'static str> {
     find(parser)?.fields.iter().find(|(known, ..)| *known == field).map(|(_, unit, _)| *unit)
 }
 
-/// A field of every run of a log, in order; only of those that are called `section` where that is
-/// given: by the tool, or, where it gives no names, by the line of a script above (`Running ...`).
+/// Reads a field of every run of a log, in order. If `section` is given, reads only runs of that
+/// name: the tool's, or, if it gives no names, the line of a script above (`Running ...`).
 ///
 /// # Errors
-/// A parser or a field that there is not; a run that was cut off or failed its own check; a log
-/// without any such run.
+/// The parser or field does not exist, a run was cut off or failed its own check, or the log has no
+/// such run.
 pub fn logged_runs(
     parser: &str,
     field: &str,
@@ -159,7 +159,7 @@ impl Piece<'_> {
     }
 }
 
-/// Why a run that has a verdict of its own is none.
+/// Why a run with its own verdict is not a measurement.
 fn checked(parser: &Parser, piece: &Piece<'_>, check: &str) -> Option<&'static str> {
     match parser.passes(piece.text, check) {
         Some(true) => None,
@@ -168,7 +168,7 @@ fn checked(parser: &Parser, piece: &Piece<'_>, check: &str) -> Option<&'static s
     }
 }
 
-/// A solution has its verdict at the end of its line.
+/// The verdict of a solution, which is at the end of its line.
 fn residuals(_: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
     match piece.text.split_whitespace().nth(7) {
         Some("pass") => None,
@@ -177,8 +177,8 @@ fn residuals(_: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
     }
 }
 
-/// Pieces from each line that `begins` one to the next, with the number of the line, and with what
-/// stands in the first group.
+/// Splits a text at each line that `begins` matches. Each piece has its line number and the match's
+/// first group.
 fn pieces<'a>(text: &'a str, begins: &Regex) -> Vec<(Piece<'a>, Option<&'a str>)> {
     let heads: Vec<_> =
         begins.captures_iter(text).filter_map(|head| Some((head.get(0)?, head.get(1)))).collect();
@@ -197,8 +197,8 @@ fn pieces<'a>(text: &'a str, begins: &Regex) -> Vec<(Piece<'a>, Option<&'a str>)
         .collect()
 }
 
-/// The last line of a script in a text, as scripts write it:
-/// `Running stream with numaopts ..., started at ...`.
+/// The last line that a script printed in a text, such as `Running stream with numaopts ...,
+/// started at ...`.
 fn heading(before: &str) -> Option<&str> {
     before.lines().rfind(|line| line.starts_with("Running "))
 }
@@ -218,8 +218,8 @@ fn random_access(text: &str) -> Vec<Piece<'_>> {
     pieces(text, begins).into_iter().map(|(piece, _)| piece).collect()
 }
 
-/// JSON is of one run, which is that of its last group. In text the jobs of one group stand
-/// together, and are told apart from those of the next.
+/// Splits the output of fio. JSON is a single run, named by its last group. In text the jobs of one
+/// group follow each other, and differ from those of the next by the group's id.
 fn fio(text: &str) -> Vec<Piece<'_>> {
     if text.trim_start().starts_with('{') {
         let name = fio_groups(text).pop().map(|group| group.name);
@@ -270,8 +270,7 @@ fn intel_linpack(text: &str) -> Vec<Piece<'_>> {
 }
 
 fn redis_benchmark(text: &str) -> Vec<Piece<'_>> {
-    // Progress is written over itself before the head, with carriage returns or, where these were
-    // lost, without.
+    // Progress is overwritten before the head, with carriage returns unless these were lost.
     let begins = pattern!(r"====== (\S[^=]*?) ======");
     let clients = pattern!(r"(?m)^\s*(\d+) parallel clients");
     pieces(text, begins)
@@ -293,7 +292,7 @@ fn sysbench(text: &str) -> Vec<Piece<'_>> {
         .collect()
 }
 
-/// Every line that is not empty. A byte order mark is no part of the first.
+/// Every line that is not empty. A byte order mark is not part of the first line.
 fn lines(text: &str) -> Vec<Piece<'_>> {
     let text = text.trim_start_matches('\u{feff}');
     let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -302,13 +301,13 @@ fn lines(text: &str) -> Vec<Piece<'_>> {
         .collect()
 }
 
-/// A run is called by its columns before the value.
+/// A run is named by its columns before the value.
 fn csv(text: &str) -> Vec<Piece<'_>> {
     let name = |line: &str| line.rsplit_once(',').map(|(names, _)| names.trim().to_string());
     lines(text).into_iter().map(|piece| Piece { name: name(piece.text), ..piece }).collect()
 }
 
-/// Whether the values of a field are in this unit, or one with another prefix.
+/// Whether the values of a field are in this unit, or in one with another prefix.
 pub fn is_in(parser: &str, field: &str, unit: &str) -> bool {
     log_unit(parser, field).is_some_and(|base| Unit::normalise(unit).0.symbol() == base)
 }

@@ -8,7 +8,7 @@ pub(super) const PARSER: Parser = Parser {
     fields: &[
         ("transaction_rate", "op/s", transaction_rate),
         ("transactions", "1", transactions),
-        // At the receiver: a sender of datagrams does not know how many were lost.
+        // Measured at the receiver, because a sender of datagrams does not know how many were lost.
         ("goodput", "B/s", |text| rate(text, "REMOTE_RECV_THROUGHPUT")),
         ("sent", "B/s", |text| rate(text, "LOCAL_SEND_THROUGHPUT")),
         ("bytes", "1", |text| number(text, "REMOTE_BYTES_RECVD")),
@@ -84,7 +84,7 @@ mod tests {
     fn transactions_and_streams_have_units_of_their_own() {
         let rate = PARSER.value(TRANSACTIONS, "transaction_rate").unwrap();
         let mean = PARSER.value(TRANSACTIONS, "latency_mean").unwrap();
-        // One in flight: the mean latency is the inverse of the rate.
+        // One request is in flight, so the mean latency is the inverse of the rate.
         assert!((rate * mean - 1.0).abs() < 0.02, "{rate} {mean}");
         assert_eq!(
             (PARSER.value(TRANSACTIONS, "goodput"), PARSER.value(DATAGRAMS, "transaction_rate")),

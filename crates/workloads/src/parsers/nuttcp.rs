@@ -18,7 +18,7 @@ pub(super) const PARSER: Parser = Parser {
     ..Parser::PLAIN
 };
 
-/// Its megabyte is binary (nuttcp(8): 1 MB = 2^20 bytes) and its megabit decimal.
+/// nuttcp's megabyte is binary (nuttcp(8): 1 MB = 2^20 bytes) and its megabit decimal.
 const MEGABYTE: f64 = 1_048_576.0;
 const MEGABIT: f64 = 125_000.0;
 
@@ -41,8 +41,8 @@ fn transfer(text: &str) -> Option<Transfer> {
     })
 }
 
-/// Whether bytes arrived and neither end reported an error. Messages of the server appear at the
-/// client.
+/// Whether bytes arrived and neither end reported an error. The client prints messages of the
+/// server.
 fn transferred(text: &str) -> Option<bool> {
     let complaint = text.lines().any(|line| line.contains("Error:") || line.contains("rror reading"));
     let transfer = transfer(text)?;

@@ -32,8 +32,8 @@ fn parts<'a>(text: &'a str, kind: &str) -> Option<Vec<&'a str>> {
 fn measurement(text: &str) -> Option<Measurement> {
     let [algorithm, _seconds, block] = parts(text, "DT")?[..] else { return None };
     let [blocks, measured, time] = parts(text, "R")?[..] else { return None };
-    // The program's own number of the algorithm, its name, and a rate per block size, of which
-    // there is one here.
+    // The program's own number of the algorithm, its name, and a rate per block size; here there is
+    // only one size.
     let [_number, reported, rate] = parts(text, "F")?[..] else { return None };
     if [measured, reported].iter().any(|name| !name.eq_ignore_ascii_case(algorithm)) {
         return None;
@@ -76,7 +76,7 @@ mod tests {
     fn a_rate_that_its_parts_do_not_give_fails() {
         assert_eq!(PARSER.passes(&OUTPUT.replace("+R:40083", "+R:20083"), "consistent"), Some(false));
         assert_eq!(PARSER.passes(&OUTPUT.replace("+R:40083", "+R:0"), "consistent"), Some(false));
-        // Another algorithm than the one that was asked for.
+        // Another algorithm than the requested one.
         assert_eq!(PARSER.passes(&OUTPUT.replace("+F:25:sha256", "+F:25:sha1"), "consistent"), None);
     }
 

@@ -16,7 +16,7 @@ pub(super) const PARSER: Parser = Parser {
     ..Parser::PLAIN
 };
 
-/// The number of that name, if it is in that unit.
+/// The number of this name, if it is in this unit.
 fn number(text: &str, name: &str, unit: &str) -> Option<f64> {
     text.lines().rev().find_map(|line| {
         let (found, value) = line.split_once('=')?;
@@ -37,14 +37,14 @@ fn bytes(text: &str) -> Option<f64> {
     number(text, "recv_bytes", "bytes")
 }
 
-/// A test of one stream has `bw`, or the rates of both ends if they may differ.
+/// The rate of a stream test: `bw`, or that of one end if the two may differ.
 fn rate(text: &str, of_an_end: &str) -> Option<f64> {
     let rate = |name| number(text, name, "bytes/sec");
     rate("bw").or_else(|| rate(of_an_end))
 }
 
-/// Whether a test was completed and nothing failed at either end: qperf prints a count of errors if
-/// there were any.
+/// Whether a test was completed and nothing failed at either end; qperf prints a count of errors
+/// only if there were any.
 fn measured(text: &str) -> Option<bool> {
     let measured = latency(text).or_else(|| rate(text, "recv_bw"))?;
     let done = transactions(text).or_else(|| bytes(text))?;
@@ -66,7 +66,7 @@ mod tests {
     fn a_test_has_the_values_of_its_kind() {
         let latency = PARSER.value(LATENCY, "latency").unwrap();
         assert!((1e-6..1e-3).contains(&latency), "{latency}");
-        // A message goes there or back in that time, so two of them are a transaction.
+        // A message goes one way in this time, so a transaction takes two.
         let seconds = 2.0 * latency * PARSER.value(LATENCY, "transactions").unwrap();
         assert!((0.8..1.3).contains(&seconds), "{seconds}");
         assert_eq!((PARSER.value(LATENCY, "goodput"), PARSER.value(LATENCY, "bytes")), (None, None));

@@ -29,7 +29,7 @@ fn few_errors(text: &str) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// In the form of the program, with numbers of no machine.
+    /// The program's format, with made-up numbers.
     const OUTPUT: &str = "Main table size   = 2^10 = 1024 words\nNumber of updates = 4096\nCPU time used  = 2.000000 seconds\n\
          Real time used = 2.500000 seconds\n0.000001638 Billion(10^9) Updates    per second [GUP/s]\n\
          Found 10 errors in 1024 locations (passed).\n";

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 pub(super) const PARSER: Parser = Parser {
     name: "redis-benchmark",
     fields: &[
-        // Of all sections together.
+        // The total of all sections.
         ("rate", "op/s", |text| Some(requests(text)? / duration(text)?)),
         ("set_rate", "op/s", |text| section(text, "SET")?.rate()),
         ("get_rate", "op/s", |text| section(text, "GET")?.rate()),
@@ -34,18 +34,18 @@ impl Section<'_> {
     }
 
     fn rate(&self) -> Option<f64> {
-        // Version 2.8 has the rate alone on its line.
+        // In version 2.8 the rate is alone on its line.
         first_number(pattern!(r"(?m)(?:throughput summary: |^)([0-9.]+) requests per second"), self.text)
     }
 
-    /// Seconds. Computed, because redis-benchmark prints only two digits of them.
+    /// Duration in seconds. It is computed, because redis-benchmark prints only two digits.
     fn duration(&self) -> Option<f64> {
         Some(self.requests()? / self.rate()?).filter(|duration| duration.is_finite())
     }
 
     /// The histogram as far as it is printed: cumulative counts at every percentile that halves the
-    /// rest, at every tenth of a millisecond or whole one, and at the percentiles of the summary.
-    /// The requests between two of them are counted at the upper one.
+    /// rest, at every whole or tenth of a millisecond, and at the percentiles of the summary. The
+    /// requests between two of these are counted at the upper one.
     fn latency(&self) -> Option<Histogram<u64>> {
         let step = pattern!(r"(?m)^[0-9.]+% <= ([0-9.]+) milliseconds \(cumulative count ([0-9]+)\)");
         let requests = self.requests()?;

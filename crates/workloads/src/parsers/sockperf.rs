@@ -11,7 +11,7 @@ pub(super) const PARSER: Parser = Parser {
         ("latency_p999", "s", |text| percentile(text, "99.900", LEAST_FOR_P999)),
         ("observations", "1", observations),
         ("received", "1", |text| Some(of_valid_duration(text)?[1])),
-        // With the warm-up, which is part of the charged CPU time.
+        // Includes the warm-up, which is part of the charged CPU time.
         ("all_received", "1", |text| {
             last_number(pattern!(r"\[Total Run\] .*; ReceivedMessages=([0-9]+)"), text)
         }),
@@ -21,7 +21,7 @@ pub(super) const PARSER: Parser = Parser {
         }),
         ("duration", "s", |text| Some(of_valid_duration(text)?[0])),
     ],
-    // All messages must arrive over TCP, nearly all over UDP.
+    // All messages must arrive over TCP, and nearly all over UDP.
     checks: &[
         ("all_arrived", |text| {
             let [received, dropped, duplicated, out_of_order] = arrivals(text)?;
@@ -40,7 +40,7 @@ pub(super) const PARSER: Parser = Parser {
     ..Parser::PLAIN
 };
 
-/// Observations that this quantile needs (method specification, "Latency"), as [`LEAST_FOR_P99`].
+/// Like [`LEAST_FOR_P99`], for the 99.9th percentile (method specification, "Latency").
 const LEAST_FOR_P999: f64 = 3688.0;
 
 /// The share of datagrams that may be lost.

@@ -1,5 +1,5 @@
-//! The output of SPEC CPU2006's `runspec` for the two programs that a study ran:
-//! `Success 462.libquantum base ref ratio=..., runtime=...`.
+//! The output of SPEC CPU2006's `runspec` for two programs that a study ran: `Success
+//! 462.libquantum base ref ratio=..., runtime=...`.
 
 use super::Parser;
 
@@ -14,7 +14,7 @@ pub(super) const PARSER: Parser = Parser {
 const LIBQUANTUM: &str = "462.libquantum";
 const SJENG: &str = "458.sjeng";
 
-/// Verdict, program, run time in seconds. The ratio is a dash at other sizes than `ref`.
+/// Verdict, program, and runtime in seconds. The ratio is a dash at sizes other than `ref`.
 fn results(text: &str) -> Vec<(bool, String, Option<f64>)> {
     let pattern =
         pattern!(r"(?m)^\s*(Success|Error)\s+(\d{3}\.\w+)\s+(?:base|peak)\s+\w+\b(?:.*\bruntime=([\d.]+))?");
@@ -25,7 +25,7 @@ fn results(text: &str) -> Vec<(bool, String, Option<f64>)> {
     pattern.captures_iter(text).map(line).collect()
 }
 
-/// The median of the iterations, as the suite reports it; of two the slower one.
+/// The median of the iterations, as the suite reports it; the slower one of two.
 fn time(text: &str, program: &str) -> Option<f64> {
     let results = results(text);
     let of_program = results.iter().filter(|(success, name, _)| *success && name == program);
@@ -34,7 +34,7 @@ fn time(text: &str, program: &str) -> Option<f64> {
     times.get(times.len() / 2).copied()
 }
 
-/// Whether both programs ran, and the suite found every output right.
+/// Whether both programs ran, and the suite found every output correct.
 fn success(text: &str) -> Option<bool> {
     let results = results(text);
     if results.is_empty() {

@@ -4,7 +4,7 @@ use super::Parser;
 
 pub(super) const PARSER: Parser = Parser {
     name: "stream",
-    // Of the last run: an earlier one is a warm-up of the same command.
+    // Rates of the last run: an earlier one is a warm-up of the same command.
     fields: &[
         ("copy", "B/s", |text| Some(stream_runs(text).last()?.copy)),
         ("scale", "B/s", |text| Some(stream_runs(text).last()?.scale)),
@@ -32,8 +32,8 @@ pub struct StreamRun {
     pub validates: Option<bool>,
 }
 
-/// Every complete run in `text`: one log may hold several. A run without all four rates is left
-/// out.
+/// Every complete run in `text`, because a log may hold several. A run without all four rates is
+/// left out.
 ///
 /// STREAM's MB and GB are decimal: it multiplies bytes per second by 1e-6 (1e-9).
 pub fn stream_runs(text: &str) -> Vec<StreamRun> {
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(PARSER.passes(MEGABYTES, "validates"), Some(true));
         assert_eq!(PARSER.passes(GIGABYTES, "validates"), Some(false));
         assert_eq!(PARSER.passes("", "validates"), None);
-        // The verdict of one run is not that of the run before it.
+        // The verdict of one run does not count for the run before it.
         let first_is_mute = GIGABYTES.replacen("Solution Validates", "", 1);
         assert_eq!(stream_runs(&first_is_mute)[0].validates, None);
     }

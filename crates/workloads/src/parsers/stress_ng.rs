@@ -1,8 +1,8 @@
 //! The output of `stress-ng --metrics-brief` (0.13 to 0.15) for one stressor, or for several that
 //! ran one after the other.
 //!
-//! Its operations are "bogus" by their own name: an iteration of a stressor's loop. They compare
-//! environments, not stressors, and not versions of stress-ng.
+//! Its operations are "bogus" by its own description: an iteration of a stressor's loop. They can
+//! compare environments, but neither stressors nor versions of stress-ng.
 
 use super::Parser;
 
@@ -31,9 +31,9 @@ fn stressors(text: &str) -> impl Iterator<Item = Stressor<'_>> {
     text.lines().filter_map(|line| {
         let (_, table) = line.split_once("metrc: [")?;
         let (_, row) = table.split_once("] ")?;
-        // Operations; seconds of real time, of user time, of system time; operations per second of
-        // real time and of CPU time. Lines with other metrics of a stressor begin alike and contain
-        // words.
+        // The columns are operations; seconds of real time, of user time, of system time;
+        // operations per second of real time and of CPU time. Lines with other metrics of a
+        // stressor begin alike and contain words.
         let mut words = row.split_whitespace();
         let name = words.next()?;
         let numbers: Vec<f64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
@@ -48,7 +48,7 @@ fn rate(text: &str, name: &str) -> Option<f64> {
     stressors(text).find(|stressor| stressor.name == name).map(|stressor| stressor.rate)
 }
 
-/// The operations of all stressors: they differ in cost, but their number is the same in every run.
+/// The operations of all stressors: their costs differ, but their number is always the same.
 fn operations(text: &str) -> Option<f64> {
     let all: f64 = stressors(text).map(|stressor| stressor.operations).sum();
     (all > 0.0).then_some(all)
@@ -87,7 +87,7 @@ mod tests {
         let wrong =
             format!("{OUTPUT}stress-ng: fail:  [7] vm: detected 3 bit errors while stressing memory\n");
         assert_eq!(PARSER.passes(&wrong, "verified"), Some(false));
-        // As it prints for a stressor that could not get its memory, and calls that a success.
+        // This imitates a stressor that could not get its memory, which stress-ng calls a success.
         let idle = OUTPUT.replace(
             "vm                20000      1.44      0.26",
             "vm                    0      1.44      0.00",

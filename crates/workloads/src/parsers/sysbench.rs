@@ -29,7 +29,7 @@ pub(super) const PARSER: Parser = Parser {
 /// The share of transactions that may have been rolled back and repeated, as after deadlocks.
 const MOST_IGNORED: f64 = 0.01;
 
-/// This many may have been repeated in any case: one of eighty is more than the share above.
+/// Number that may have been repeated in any case: one of eighty is more than the share above.
 const FEW_IGNORED: f64 = 3.0;
 
 /// The longest latency that the histogram distinguishes from longer ones.
@@ -45,8 +45,8 @@ fn milliseconds(pattern: &regex::Regex, text: &str) -> Option<f64> {
     first_number(pattern, text).map(|value| value * 1e-3)
 }
 
-/// Its buckets are 1.8 % wide (1024 from 1 us to 100 s); the transactions of a bucket are counted
-/// at the printed value.
+/// The latency histogram. Its buckets are 1.8 % wide (1024 from 1 us to 100 s); the transactions of
+/// a bucket are counted at the printed value.
 fn latency(text: &str) -> Option<Histogram<u64>> {
     let (_, table) = text.split_once("Latency histogram (values are in milliseconds)")?;
     let table = table.split_once("SQL statistics:").map_or(table, |(table, _)| table);
@@ -56,7 +56,7 @@ fn latency(text: &str) -> Option<Histogram<u64>> {
         let ns = (milliseconds * 1e6).round() as u64;
         histogram.saturating_record_n(ns, bucket[2].parse().ok()?);
     }
-    // A table that was cut off has lost its tail.
+    // A table that was cut off lacks its tail.
     (histogram.len() as f64 == transactions(text)?).then_some(histogram)
 }
 
@@ -103,7 +103,7 @@ mod tests {
         assert!(PARSER.histogram(&without_a_step, "latency").is_none());
     }
 
-    /// A report in which a line has another value.
+    /// A report with another value in one line.
     fn with_line(report: &str, name: &str, value: &str) -> String {
         let line = |text: &str| match text.trim_start().starts_with(name) {
             true => format!("    {name}  {value}\n"),
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(PARSER.passes(OLTP, "nearly_all_committed"), Some(true));
         assert_eq!((with("ignored errors", 6), with("ignored errors", 7)), (Some(true), Some(false)));
         assert_eq!(with("reconnects", 1), Some(false));
-        // A second on a slow disk has few transactions.
+        // A run of a second on a slow disk has few transactions.
         let few = |ignored: u32| {
             let slow = with_line(OLTP, "transactions:", "79  (75.20 per sec.)");
             PARSER.passes(

@@ -1,9 +1,9 @@
-//! Files of plain values, one a line, as scripts of studies write them.
+//! Files of plain values, one per line, as scripts of studies write them.
 
 use super::Parser;
 
 /// Columns separated by commas, the last of which is the value: `runsc_kvm,4096,1.26e-05`. The
-/// others name the run. The fields say in which unit the study wrote it, because such files do not.
+/// others name the run. The fields state the unit that the study used, because such files do not.
 pub(super) const CSV: Parser = Parser {
     name: "csv",
     fields: &[
@@ -17,8 +17,8 @@ pub(super) const CSV: Parser = Parser {
     ..Parser::PLAIN
 };
 
-/// Boot times of virtual machines: microseconds from the start of the monitor, and, where the
-/// monitor told, milliseconds from its call to the guest.
+/// Boot times of virtual machines: microseconds from the start of the VMM and, if the VMM reported
+/// it, milliseconds from its call to the guest.
 pub(super) const BOOT_TIMES: Parser = Parser {
     name: "boot-times",
     fields: &[

@@ -24,7 +24,7 @@ fn rate(text: &str) -> Option<f64> {
     text.lines().find_map(|line| line.trim_start().strip_prefix("Requests/sec:")?.trim().parse().ok())
 }
 
-/// Requests that were answered.
+/// Number of requests that were answered.
 fn requests(text: &str) -> Option<f64> {
     first_number(pattern!(r"(?m)^\s*([0-9]+) requests in "), text)
 }
@@ -41,7 +41,7 @@ fn percentile(text: &str, percent: &str) -> Option<f64> {
 }
 
 /// Whether every request got a correct answer. wrk ends with status 0 whatever the server did, and
-/// prints these two lines only if something was wrong.
+/// prints these lines only if something was wrong.
 fn all_answered(text: &str) -> Option<bool> {
     let complaint = text
         .lines()

@@ -8,7 +8,7 @@ pub(super) const PARSER: Parser = Parser {
     fields: &[
         ("computation_time", "s", |text| after(&plain(text), "Total Computation Time:")),
         ("total_time", "s", |text| after(&plain(text), "Start-to-End Wall Time:")),
-        // Of the program itself; the part of the kernel stands after the plus sign.
+        // The program's own part; the kernel's follows the plus sign.
         ("efficiency", "1", |text| Some(after(&plain(text), "Multi-core Efficiency:")? / 100.0)),
         ("digits", "1", |text| after(&plain(text), "Decimal Digits:")),
     ],
@@ -27,7 +27,7 @@ fn after(text: &str, label: &str) -> Option<f64> {
     lines.next_back()?.split_whitespace().next()?.trim_end_matches('%').replace(',', "").parse().ok()
 }
 
-/// The program compares its last digits with the known ones for the sizes of its benchmark.
+/// Whether the last digits are correct: the program knows them for the sizes of its benchmark.
 fn digits_verified(text: &str) -> Option<bool> {
     let text = plain(text);
     let verdict = text.lines().filter_map(|line| line.trim().strip_prefix("Spot Check:")).next_back()?;

@@ -10,7 +10,7 @@ fn built_in() -> Library {
     Library::load(&[], &[]).unwrap()
 }
 
-/// The manifests of the builtin kernels, each of which has the name of its kernel. Others run
+/// The manifests of the builtin kernels, each named after its kernel. The other manifests run
 /// tools.
 fn kernels(library: &Library) -> impl Iterator<Item = &Workload> {
     library.workloads().iter().filter(|workload| weigh_kernels::find(workload.name()).is_ok())
@@ -35,7 +35,7 @@ fn every_option_of_every_manifest_is_understood() {
     }
 }
 
-/// Kernels that are one end of a workload between two places, and nothing to measure alone.
+/// Kernels that are one end of a workload between two places, and are not measured alone.
 const ENDS: [&str; 2] = ["load", "null-server"];
 
 #[test]
@@ -57,7 +57,7 @@ fn every_metric_exists_in_the_unit_that_the_manifest_says() {
             for metric in &plan.metrics {
                 let name = metric.spec.name.as_str();
                 let unit = kernel.metrics.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
-                // memory-latency names its metrics after the sizes that it is given.
+                // memory-latency names its metrics after its sizes.
                 let of_size = || {
                     let size = name.strip_prefix("latency_")?;
                     sizes?.split(',').any(|given| given == size).then_some("s")

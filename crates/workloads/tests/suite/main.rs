@@ -1,4 +1,4 @@
-//! The built-in manifests, against the programs that they run and what those printed.
+//! The built-in manifests against the programs that they run, and against recorded outputs.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

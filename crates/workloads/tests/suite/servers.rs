@@ -1,4 +1,4 @@
-//! The manifests of servers and of tools for networks, against outputs of the real programs in
+//! The manifests of servers and network tools against outputs of the real programs in
 //! `testdata/servers`; the README there says which versions printed them and where.
 
 use crate::common::{plan, read};
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use weigh_model::{Extraction, LoadLoop};
 use weigh_workloads::{Library, Size};
 
-/// A workload, what its tool printed, and outputs of it that are no measurement, each with the
-/// status with which the tool ended.
+/// A workload, its tool's output, and outputs that are not measurements, each with the tool's exit
+/// status.
 type Recorded = (&'static str, &'static str, &'static [(&'static str, i32)]);
 
 const RECORDED: &[Recorded] = &[
@@ -83,8 +83,8 @@ fn what_is_no_measurement_gives_no_numbers() {
     }
 }
 
-/// A server is bound to what the run says, writes nowhere but in its scratch directory, and says
-/// how its load leaves.
+/// A server binds the address from the run, writes only to its scratch directory, and says how its
+/// requests are sent.
 #[test]
 fn servers_take_addresses_and_places_from_the_run() {
     let library = Library::load(&[], &[]).unwrap();
@@ -104,7 +104,7 @@ fn servers_take_addresses_and_places_from_the_run() {
             let open = plan.command.iter().any(|word| word == "--rate" || word == "under-load");
             assert_eq!(server.kind == LoadLoop::Open, open, "{name}: {:?}", plan.command);
             assert_eq!(name.ends_with("-open") || name.ends_with("-load"), open, "{name}");
-            // A proxy takes connections before the server does, and over UDP there are none.
+            // A proxy accepts connections before the server does, and UDP has no connections.
             let speaks = server.command[0] == "weigh-kernels" || server.ready.is_some();
             assert!(speaks, "{name} needs to say when its server answers");
             assert!(workload.operation().is_some(), "{name} has no service demand");

@@ -1,12 +1,12 @@
-//! The manifests of real tools against what those tools printed.
+//! The manifests of real tools against recorded outputs.
 
 use crate::common::{host, read, recorded};
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::WorkloadPlan;
 use weigh_workloads::{Library, Size};
 
-/// Workloads, the recorded output of `testdata/`, and a piece of it without which the output is no
-/// result.
+/// Workloads, the recorded output of `testdata/`, and a part of it without which the output is not
+/// a result.
 const RECORDED: &[(&str, &str, &str)] = &[
     ("linpack", "hpcc.txt", "PASSED"),
     ("linpack", "hpcc-2-processes.txt", "Begin of Summary section."),
@@ -52,7 +52,7 @@ fn recorded_outputs_give_every_metric() {
     }
 }
 
-/// The memory of Geekbench is a metric where a version has it.
+/// Geekbench's memory score is a metric for the versions that have it.
 #[test]
 fn metrics_of_the_paper_size_are_in_the_version_of_the_paper() {
     let library = Library::load(&[], &[]).unwrap();

@@ -1,5 +1,5 @@
-//! The pictures, a function each. Each says in its last line from which seed and by which program
-//! it was made.
+//! The figures, one function each. The last line of each states the seed and the program that made
+//! it.
 
 use crate::simulate::{Pairs, Random, cell, cell_of_ratios, cell_within, exactly};
 use crate::style::{
@@ -9,15 +9,15 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use weigh_stats::{Flag, Interval, Verdict};
 
-/// The seed of all pictures.
+/// The seed of all figures.
 const SEED: u64 = 7;
 
 const WIDTH: u32 = 760;
 
-/// A name of a file and its content.
+/// A file's name and its content.
 pub type Picture = (&'static str, String);
 
-/// All pictures.
+/// Returns all figures.
 pub fn all() -> Result<Vec<Picture>, Failed> {
     Ok(vec![
         ("drift.svg", drift()?),
@@ -29,7 +29,7 @@ pub fn all() -> Result<Vec<Picture>, Failed> {
     ])
 }
 
-/// Where the numbers come from.
+/// Writes where the numbers come from.
 fn source(area: &Area<'_>, what: &str, y: i32) -> Result<(), Failed> {
     let words = format!("{what}; seed {SEED}; analysed by weigh_stats; weigh-bench, figures");
     let style = ("sans-serif", 11).into_font().color(&MUTED);
@@ -52,7 +52,7 @@ impl Scale {
         self.left + (share * f64::from(self.right - self.left)).round() as i32
     }
 
-    /// Its marks and their numbers, as per cent.
+    /// Draws the scale's marks and their labels, in per cent.
     fn draw(self, area: &Area<'_>, marks: &[f64], (top, bottom): (i32, i32)) -> Result<(), Failed> {
         for mark in marks {
             let colour = if *mark == 0.0 { &MUTED } else { &GRID };
@@ -70,7 +70,7 @@ impl Scale {
     }
 }
 
-/// One host that drifts, measured in two orders.
+/// A drifting host, measured in two orders.
 fn drift() -> Result<String, Failed> {
     const TRIALS: usize = 60;
     let mut random = Random::new(SEED);
@@ -108,7 +108,7 @@ fn costs(random: &mut Random, trials: usize) -> Vec<f64> {
     drift.iter().map(|level| 0.03 * level + 0.005 * random.normal()).collect()
 }
 
-/// The trials of each environment, when both come once in every block of two in random order.
+/// The trials of each environment if each runs once in every block of two, in random order.
 fn interleaved(costs: &[f64], random: &mut Random) -> (Vec<usize>, Vec<usize>) {
     (0..costs.len() / 2)
         .map(
@@ -148,7 +148,7 @@ fn timeline(area: &Area<'_>, top: i32, costs: &[f64], places: [&Vec<usize>; 2]) 
     Ok(())
 }
 
-/// What an interval of 95 % covers when blocks are samples, and when iterations are.
+/// Coverage of a 95 % interval when blocks are the samples, and when iterations are.
 fn coverage() -> Result<String, Failed> {
     const ITERATIONS: usize = 10;
     let mut random = Random::new(SEED);
@@ -158,8 +158,8 @@ fn coverage() -> Result<String, Failed> {
         for _ in 0..RUNS {
             // Every instance has its own level, which its iterations share.
             let pairs: Vec<f64> = (0..k).map(|_| 0.02 * random.normal()).collect();
-            // The first of every instance, then the second of every one: as neighbours the iterations
-            // of an instance would be found to correlate.
+            // The first iteration of every instance, then the second of every one. As neighbours,
+            // the iterations of an instance would be found to be correlated.
             let iterations: Vec<f64> = (0..ITERATIONS)
                 .flat_map(|_| pairs.clone())
                 .map(|level| level + 0.01 * random.normal())
@@ -232,7 +232,7 @@ fn verdicts() -> Result<String, Failed> {
         scale.draw(area, &[-0.06, -0.04, -0.02, 0.0, 0.02, 0.04, 0.06], (45, 295))?;
         for (row, (verdict, mean, sd)) in (0..).zip(cases) {
             let cell = cell_of_ratios(&exactly(mean, sd, 30, &mut random));
-            // What the picture says of it is what the statistics say of it.
+            // Checks that the statistics reach the verdict that the figure shows.
             if cell.verdict != Some(verdict) {
                 return Err(format!("{verdict} is drawn where {:?} stands", cell.verdict).into());
             }
@@ -266,7 +266,7 @@ fn in_words(verdict: Verdict, blocks: Option<u32>) -> String {
     }
 }
 
-/// Two modes: the average and the typical block say different things.
+/// Two modes, for which the average and the typical block differ.
 fn mixed() -> Result<String, Failed> {
     let mut random = Random::new(SEED);
     let ratios: Vec<f64> =
@@ -281,7 +281,7 @@ fn mixed() -> Result<String, Failed> {
         let scale = Scale { left: 110, right: 720, low: -0.05, high: 0.36 };
         scale.draw(area, &[-0.05, 0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35], (45, 245))?;
         for (block, ratio) in (0..).zip(&ratios) {
-            // Each block on a line of its own, so that none hides another.
+            // Each block gets its own line, so that none hides another.
             area.draw(&Circle::new((scale.at(ratio.exp_m1()), 55 + block * 3), 3, BLUE.mix(0.7).filled()))?;
         }
         area.draw_text("blocks", &text(&INK, HPos::Right), (95, 110))?;
@@ -298,7 +298,7 @@ fn mixed() -> Result<String, Failed> {
     })
 }
 
-/// Blocks that decide, by how much the blocks differ.
+/// The number of blocks that a verdict takes, by how much the blocks differ.
 fn blocks() -> Result<String, Failed> {
     let mut random = Random::new(SEED);
     let curves = [
@@ -385,7 +385,7 @@ fn power() -> Result<String, Failed> {
 
 type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
 
-/// Thin lines and words of one size.
+/// Draws axes with thin lines and text of one size.
 fn axes<X, Y>(chart: &mut Chart<'_, '_, X, Y>, x: &str, y: &str) -> Result<(), Failed>
 where
     X: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,

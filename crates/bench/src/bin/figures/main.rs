@@ -1,7 +1,7 @@
-//! Makes the pictures of the book: `cargo run -p weigh-bench --bin figures -- docs/method/figures`.
+//! Makes the figures of the book: `cargo run -p weigh-bench --bin figures -- docs/method/figures`.
 //!
 //! Every number in them comes from seeded simulations that the product's own statistics analyse, so
-//! the same pictures are made on every machine; a test compares them with those in the book.
+//! every machine makes the same figures; a test compares them with those in the book.
 #![expect(clippy::print_stdout, reason = "a program for the terminal, outside of the product")]
 
 mod charts;

@@ -1,11 +1,11 @@
-//! Seeded samples, and what the product's statistics say of them.
+//! Seeded samples, and their analysis by the product's statistics.
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use weigh_model::{Comparison, MetricSpec, Observation, Series};
 use weigh_stats::{Cell, Options, analyse};
 
-/// Random numbers.
+/// A generator of random numbers.
 pub struct Random(Pcg64);
 
 impl Random {
@@ -35,21 +35,21 @@ impl Random {
     }
 }
 
-/// How two environments are compared.
+/// How two environments' samples are paired.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Pairs {
-    /// By position: the blocks.
+    /// By position, as blocks are.
     Blocks,
-    /// Not at all.
+    /// Not paired.
     None,
 }
 
-/// The cell of the second of two environments, whose costs are given as logarithms.
+/// The cell of the second of two environments; their costs are given as logarithms.
 pub fn cell(first: &[f64], second: &[f64], pairs: Pairs) -> Cell {
     cell_within(Options::MARGIN, first, second, pairs)
 }
 
-/// The same with a margin.
+/// The same with another margin.
 pub fn cell_within(margin: f64, first: &[f64], second: &[f64], pairs: Pairs) -> Cell {
     let series = |name: &str, logs: &[f64]| Series {
         environment: name.into(),

@@ -1,5 +1,5 @@
-//! What all pictures look like: colours that change with the reader's scheme, one size of text,
-//! thin lines.
+//! The style of all figures: colours that follow the reader's colour scheme, one text size, thin
+//! lines.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -11,7 +11,7 @@ pub const BLUE: RGBColor = RGBColor(0x09, 0x69, 0xda);
 pub const ORANGE: RGBColor = RGBColor(0xbc, 0x4c, 0x00);
 pub const GREEN: RGBColor = RGBColor(0x1a, 0x7f, 0x37);
 
-/// Each colour with the one that takes its place on a dark page.
+/// Each colour with its replacement on a dark page.
 const DARK: [(&str, &str); 6] = [
     ("#24292F", "#e6edf3"),
     ("#6E7781", "#9198a1"),
@@ -26,7 +26,7 @@ pub const TEXT: u32 = 14;
 pub type Failed = Box<dyn std::error::Error>;
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// Draws a picture of the size given.
+/// Draws a figure of the given size.
 pub fn picture(
     size: (u32, u32),
     draw: impl FnOnce(&Area<'_>) -> Result<(), Failed>,
@@ -44,7 +44,7 @@ pub fn picture(
         })
         .collect();
     let style = format!("<style>@media (prefers-color-scheme:dark){{{rules}}}</style>");
-    // The style goes right behind the opening tag.
+    // The style follows the opening tag.
     let head = svg.find("<svg").and_then(|at| svg[at..].find('>').map(|end| at + end + 1)).ok_or("no svg")?;
     svg.insert_str(head, &style);
     Ok(svg)
@@ -62,14 +62,14 @@ pub fn heading(area: &Area<'_>, words: &str, at: (i32, i32)) -> Result<(), Faile
     Ok(())
 }
 
-/// An entry of a legend: a dot and words.
+/// Draws a legend entry: a dot and words.
 pub fn entry(area: &Area<'_>, words: &str, colour: &RGBColor, at: (i32, i32)) -> Result<(), Failed> {
     area.draw(&Circle::new(at, 5, colour.filled()))?;
     area.draw_text(words, &text(&INK, HPos::Left), (at.0 + 12, at.1))?;
     Ok(())
 }
 
-/// A line whose place is given in pixels.
+/// Draws a line between two points in pixels.
 pub fn line(
     area: &Area<'_>,
     from: (i32, i32),

@@ -11,11 +11,11 @@ use stuck_files::StuckFiles;
 mod stuck_files;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A busy group that is not frozen has used a CPU after so long, to the resolution of the counters.
+/// In this time a busy group that is not frozen uses enough CPU time for the counters to show it.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs a check with a new group and its freezer, in the hierarchy of this host that freezes and in
-/// one of version 2. Nothing of the group is left.
+/// Runs a check with a new group and its freezer, in this host's own hierarchy with a freezer and
+/// in one of version 2. Afterwards nothing of the group is left.
 fn with_groups(test: &str, check: impl Fn(&Cgroup, &Freezer)) {
     let own = usable(test);
     let hierarchies: [(&str, Option<Hierarchy>); 2] = [("own", own), ("v2", version_2(test))];
@@ -42,8 +42,8 @@ fn works(cgroup: &Cgroup) -> bool {
     until(PATIENCE, || cgroup.cpu_ns().unwrap() > before)
 }
 
-/// Whether nothing of the group uses a CPU for a moment. The last microseconds before a process was
-/// frozen may be charged after it.
+/// Whether nothing of the group uses a CPU for a moment. The last microseconds before a process
+/// froze may be charged to the group afterwards.
 fn stands_still(cgroup: &Cgroup) -> bool {
     let before = cgroup.cpu_ns().unwrap();
     let charged = u64::try_from(LOOK.as_nanos()).unwrap() / 20;
@@ -98,7 +98,7 @@ fn what_a_guest_froze_itself_stays_frozen_until_it_is_killed() {
         }
         assert!(inner.open().unwrap().is(true).unwrap(), "it was thawed with the group above it");
         assert_eq!(ticks(), before);
-        // Killing does not wait for somebody to thaw it.
+        // Killing does not wait for somebody to thaw the group.
         cgroup.kill_all().unwrap();
         assert!(inside.wait(PATIENCE).unwrap().is_some());
         fs::remove_dir(inner.directory()).unwrap();
@@ -136,7 +136,7 @@ fn a_process_that_cannot_stop_is_reported_and_its_group_thawed() {
         let script = format!("cat {}/file & echo ready; while :; do :; done", directory.path().display());
         let mut busy = shell(cgroup, &script);
         assert_eq!(read_line(&mut busy), "ready");
-        // Until it waits for the file system it freezes as any other process.
+        // Until the process waits for the file system, it freezes like any other.
         let mut refused = None;
         let obeys_no_more = until(PATIENCE, || {
             refused = freezer.freeze().err();

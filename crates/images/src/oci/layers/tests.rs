@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use tempfile::TempDir;
 
-/// What a layer has at a path.
+/// The entry of a layer at a path.
 pub(crate) enum Item<'a> {
     Directory,
     File(&'a str),
@@ -14,8 +14,7 @@ pub(crate) enum Item<'a> {
 }
 use Item::{Directory, File as Text, HardLink, Link, Pipe};
 
-/// A layer as an archive. The names are written as they are, also those that a library would
-/// refuse.
+/// A layer as an archive. The names are written unchanged, even those that a library would refuse.
 pub(crate) fn layer(items: &[(&str, Item<'_>)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, item) in items {
@@ -89,7 +88,7 @@ fn a_higher_layer_changes_and_takes_away() {
     let upper = [
         ("./etc/a", Text("new")),
         ("etc/.wh.b", Text("")),
-        // What the same layer has survives its own opaque mark, whichever comes first.
+        // Entries of the same layer survive its own opaque mark, whichever comes first.
         ("var/lib/f", Text("f")),
         ("var/lib/.wh..wh..opq", Text("")),
         (".wh.opt", Text("")),
@@ -119,7 +118,7 @@ fn kinds_replace_one_another() {
     assert_eq!(bench.path("c/e").metadata().unwrap().ino(), bench.path("a").metadata().unwrap().ino());
 }
 
-/// Links are followed as the guest would follow them: below the root, whatever they say.
+/// Links are followed as the guest would follow them: below the root, whatever their targets are.
 #[test]
 fn nothing_leads_out_of_the_root() {
     let bench = Bench::new();
@@ -130,7 +129,7 @@ fn nothing_leads_out_of_the_root() {
     bench.add(&[("usr/lib/", Directory), ("lib", Link("/usr/lib")), ("lib/a", Text("a"))]).unwrap();
     assert_eq!(bench.text("usr/lib/a").as_deref(), Some("a"));
     bench.add(&[("out", Link(absolute)), ("up", Link("../../outside"))]).unwrap();
-    // These directories are not there below the root.
+    // These directories do not exist below the root.
     for name in ["out/file", "up/file", "out/.wh.victim", "up/.wh..wh..opq"] {
         let _refused_or_inside = bench.add(&[(name, Text("x"))]);
     }
@@ -187,7 +186,7 @@ fn header(kind: tar::EntryType, size: u64) -> tar::Header {
     header
 }
 
-/// Names and extensions are held in memory: a megabyte is enough for them.
+/// Names and extensions are held in memory, so they are limited to a megabyte.
 #[test]
 fn headers_that_fill_the_memory_are_refused() {
     for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
@@ -200,8 +199,8 @@ fn headers_that_fill_the_memory_are_refused() {
     }
 }
 
-/// What does not fit is refused by the length that it claims, before anything is written. A sparse
-/// file has its length without any content.
+/// A file that does not fit is refused by the length that it claims, before anything is written. A
+/// sparse file has its length without any content.
 #[test]
 fn files_that_fill_the_disk_are_refused() {
     let bench = Bench::new();
@@ -217,7 +216,7 @@ fn files_that_fill_the_disk_are_refused() {
     };
     bench.add_bytes(&sparse(b"00000010000")).unwrap();
     assert_eq!(bench.path("a").metadata().unwrap().len(), 4096);
-    // Eight gibibytes again and again: some of them may fit, all together never do.
+    // Eight gibibytes repeatedly: some of them may fit, but never all together.
     let refused = (0..40).find_map(|_| bench.layers.bounds.entry(b"b", 8 << 30, &bench.path("")).err());
     let text = refused.unwrap().to_string();
     assert!(text.contains("do not fit") || text.contains("256 GiB together"), "{text}");
@@ -252,7 +251,7 @@ fn there_are_only_so_many_entries() {
     assert!(n == 1_000_000 && error.to_string().contains("more than 1000000 entries"), "{n}: {error}");
 }
 
-/// A tree so deep that nothing removes it, by its paths or by links into it.
+/// A tree so deep that nothing can remove it, made by its paths or by links into it.
 #[test]
 fn trees_have_a_bottom() {
     let bench = Bench::new();
@@ -261,7 +260,7 @@ fn trees_have_a_bottom() {
     bench.add(&[(name.as_str(), Text("x"))]).unwrap();
     let link = deep(45);
     let mut refused = None;
-    // Each link leads to the bottom of what there was before it.
+    // Each link leads to the bottom of the tree so far.
     let mut at = link.trim_end_matches('/').to_string();
     for n in 0..10 {
         let name = format!("l{n}");
@@ -288,7 +287,7 @@ fn trees_have_a_bottom() {
     fs::remove_dir_all(bench.path("d")).unwrap();
 }
 
-/// A dictionary that takes gigabytes to unpack a few bytes.
+/// A dictionary that needs gigabytes of memory to unpack a few bytes.
 #[test]
 fn a_large_dictionary_of_xz_is_refused() {
     let mut options = liblzma::stream::LzmaOptions::new_preset(6).unwrap();
@@ -296,7 +295,7 @@ fn a_large_dictionary_of_xz_is_refused() {
     let mut filters = liblzma::stream::Filters::new();
     filters.lzma2(&options);
     let stream = liblzma::stream::Stream::new_stream_encoder(&filters, liblzma::stream::Check::Crc32);
-    // The encoder needs ten times the memory; without it there is nothing to unpack either.
+    // The encoder needs ten times the memory. If it cannot be made, there is nothing to unpack.
     let Ok(stream) = stream else { return };
     let mut packed = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
     packed.write_all(&layer(&[("a", Text("text"))])).unwrap();

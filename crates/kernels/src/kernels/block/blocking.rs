@@ -1,5 +1,5 @@
-//! Requests by `pread` and `pwrite`: one in flight per thread. With one alone no thread is started,
-//! for systems that have none.
+//! Requests by `pread` and `pwrite`: one in flight per thread. A single request in flight starts no
+//! thread, for systems that have none.
 
 use super::content;
 use super::job::{Job, Tally};
@@ -26,8 +26,8 @@ pub(super) fn threads(job: &Job) -> Result<Tally, KernelError> {
 
 /// The requests of one slot, until the window closes.
 fn issue(job: &Job, slot: usize) -> Result<Tally, KernelError> {
-    // O_DIRECT wants memory that is aligned as the device's sectors are: the region is, and so is
-    // its middle.
+    // O_DIRECT needs memory that is aligned like the device's sectors: the region is, and so is its
+    // middle.
     let mut memory = Region::map(2 * job.block, false)?;
     let (read, written) = memory.as_mut_slice().split_at_mut(job.block);
     if job.writes() {

@@ -1,6 +1,6 @@
-//! The file that the kernel writes where it is asked to: every sector says where it belongs, so
-//! that a read of the wrong place is seen, and no two are alike, so that a disk that merges equal
-//! blocks has nothing to merge.
+//! The content of the kernel's file. Every sector holds its place, so that a read of the wrong
+//! place is noticed, and no two sectors are equal, so that a disk that merges equal blocks has
+//! nothing to merge.
 
 use super::disk::{self, Access};
 use crate::kernel::KernelError;
@@ -17,14 +17,14 @@ pub(super) const SECTOR: usize = 512;
 /// First word of every sector, the second being its place: "weighblk".
 const MARK: u64 = u64::from_le_bytes(*b"weighblk");
 
-/// Reads above this length are looked at in part.
+/// Reads longer than this are checked only in part.
 const LONG: usize = 64 << 10;
 
 /// Bytes written at once.
 const PIECE: usize = 1 << 20;
 
-/// Writes a file of `bytes` bytes, unless one of at least that length that an earlier run wrote is
-/// there. It is on the disk when this returns, so that no writing disturbs the reads.
+/// Writes a file of `bytes` bytes, unless an earlier run left one of at least that length. The file
+/// is on the disk when this returns, so that no write-back disturbs the reads.
 pub(super) fn provide(path: &Path, bytes: u64, access: Access) -> Result<(), KernelError> {
     if !bytes.is_multiple_of(SECTOR as u64) {
         return Err(KernelError::usage(format!("`--file-bytes {bytes}` must be a multiple of {SECTOR}")));
@@ -58,7 +58,7 @@ pub(super) fn provide(path: &Path, bytes: u64, access: Access) -> Result<(), Ker
     let failed =
         || KernelError::system(format!("write {} to {}", weigh_model::format_bytes(bytes), path.display()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path).map_err(failed())?;
-    // Before memory is filled that stands for a disk.
+    // Check the disk before filling what may turn out to be memory.
     if let Err(error) = disk::open(path, Access { writes: false, ..access }) {
         if !existed {
             let _ = std::fs::remove_file(path);
@@ -75,13 +75,13 @@ pub(super) fn provide(path: &Path, bytes: u64, access: Access) -> Result<(), Ker
         place += piece.len() as u64;
     }
     file.sync_all().map_err(failed())?;
-    // Direct writes would have to throw away page by page what the cache has of the file. Advice,
-    // so the answer does not matter.
+    // Otherwise direct writes would have to drop the file's cached pages one by one. This is only
+    // advice, so the result does not matter.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     Ok(())
 }
 
-/// Removes a file that [`provide`] wrote, and no other. Whether there was one.
+/// Removes a file that [`provide`] wrote, and no other. Returns whether there was one.
 pub(super) fn remove(path: &Path) -> Result<bool, KernelError> {
     let is_file = std::fs::metadata(path).is_ok_and(|there| there.is_file());
     let ours = is_file && is_stamped(path)?;
@@ -102,8 +102,8 @@ pub(super) fn is_stamped(path: &Path) -> Result<bool, KernelError> {
     }
 }
 
-/// Says in every sector of `bytes`, to be written to `place`, that it belongs there, and which
-/// write it comes from.
+/// Stamps every sector of `bytes`, to be written to `place`, with its place and with the write that
+/// it comes from.
 pub(super) fn stamp(bytes: &mut [u8], place: u64, tag: u64) {
     let mut at = place;
     for sector in bytes.chunks_exact_mut(SECTOR) {
@@ -114,15 +114,13 @@ pub(super) fn stamp(bytes: &mut [u8], place: u64, tag: u64) {
     }
 }
 
-/// What the writes of one request in flight put around their stamps: the same for the same `seed`
-/// and `slot`.
+/// Fills a write of one request slot around its stamps. The bytes depend only on `seed` and `slot`.
 pub(super) fn fill_body(bytes: &mut [u8], seed: u64, slot: usize) {
     Pcg64Mcg::new(u128::from(seed) << 64 | (slot as u128) << 1 | 1).fill_bytes(bytes);
 }
 
-/// Whether `bytes`, read from `place` on, are sectors that say that they belong there. Of a long
-/// read every eighth is looked at and the last: looking at all would take time that is not the
-/// disk's.
+/// Whether the stamps of `bytes`, read from `place` on, are right. In a long read only every eighth
+/// sector and the last are checked, because checking all would take time that is not the disk's.
 pub(super) fn belongs(bytes: &[u8], place: u64) -> bool {
     let sectors = bytes.len() / SECTOR;
     let step = if bytes.len() > LONG { 8 } else { 1 };

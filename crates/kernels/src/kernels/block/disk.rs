@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 /// How a disk is to be opened.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access {
-    /// Past the page cache.
+    /// Bypass the page cache.
     pub(super) direct: bool,
     pub(super) writes: bool,
-    /// Whether the user gave a block device away.
+    /// Whether the user allowed a block device to be overwritten.
     pub(super) destroy: bool,
 }
 
@@ -23,13 +23,13 @@ pub(super) struct Disk {
     pub(super) path: PathBuf,
     /// Its length, bytes.
     pub(super) bytes: u64,
-    /// Whether its sectors say where they belong.
+    /// Whether its sectors hold their places.
     pub(super) stamped: bool,
     pub(super) direct: bool,
 }
 
-/// Opens a disk. There is no way from direct access to the cached one but the user's own word, and
-/// none to writing what is somebody else's.
+/// Opens a disk. Only the user can choose cached access instead of direct access, and nothing that
+/// belongs to somebody else is written.
 pub(super) fn open(path: &Path, access: Access) -> Result<Disk, KernelError> {
     let there = std::fs::metadata(path);
     if let Ok(there) = &there {
@@ -43,7 +43,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Disk, KernelError> {
         }
         if access.writes && kind.is_block_device() && !access.destroy {
             return Err(KernelError::Unable(format!(
-                "{} is a block device, and writing would destroy what is on it: give it away with `--destroy on`, or write to a file",
+                "{} is a block device, and writing would destroy what is on it: allow that with `--destroy on`, or write to a file",
                 path.display()
             )));
         }
@@ -51,7 +51,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Disk, KernelError> {
     let is_device = there.as_ref().is_ok_and(|there| there.file_type().is_block_device());
     let mut flags = if access.direct { libc::O_DIRECT } else { 0 };
     if is_device && access.writes {
-        // Of a device this means: fail where it, or a part of it, is mounted (open(2)).
+        // For a device the flag means: fail if the device, or a part of it, is mounted (open(2)).
         flags |= libc::O_EXCL;
     }
     let opened = OpenOptions::new().read(true).write(access.writes).custom_flags(flags).open(path);
@@ -59,7 +59,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<Disk, KernelError> {
     let kind = file.metadata().map_err(KernelError::system("read what kind of file it is"))?.file_type();
     if let (true, true, Some(name)) = (access.direct, kind.is_file(), place::in_memory(&file)) {
         return Err(KernelError::Unable(format!(
-            "{} is in memory ({name}), where O_DIRECT goes to no disk; name a file on a disk, or the disk, with `--path`",
+            "{} is in memory ({name}), where O_DIRECT reaches no disk; name a file on a disk, or the disk, with `--path`",
             path.display()
         )));
     }

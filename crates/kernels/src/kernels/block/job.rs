@@ -1,4 +1,5 @@
-//! The requests of a run, whoever issues them: where they go, what they carry, when they count.
+//! The requests of a run, whichever engine issues them: their places, their content, and which
+//! count.
 
 use super::content;
 use super::disk::Disk;
@@ -11,8 +12,8 @@ use rand_pcg::Pcg64Mcg;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Reads of a hundred requests of a mix: what the scripts of felter-2014 have for figure 6, 70
-/// reads to 30 writes.
+/// Reads among a hundred requests of a mix: 70 reads to 30 writes, as in the scripts of felter-2014
+/// for figure 6.
 const READS_OF_MIX: u64 = 70;
 
 /// Nothing is in flight for this slot.
@@ -44,14 +45,14 @@ impl Mix {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) writes: bool,
-    /// Where, bytes from the beginning.
+    /// Offset in bytes.
     pub(super) place: u64,
-    /// What tells this write from all others.
+    /// Distinguishes this write from all others.
     pub(super) tag: u64,
 }
 
-/// One run: shared by all who issue its requests. A slot is one of the requests that may be in
-/// flight.
+/// One run, shared by all threads that issue its requests. A slot is one of the requests that may
+/// be in flight.
 pub(super) struct Job<'a> {
     pub(super) disk: &'a Disk,
     /// Bytes of a request.
@@ -65,14 +66,14 @@ pub(super) struct Job<'a> {
     places: u64,
     next_place: AtomicU64,
     next_tag: AtomicU64,
-    /// Where each slot writes or reads, when there are writes: two requests in flight must not meet
-    /// at one place.
+    /// The place that each slot writes or reads, when there are writes: two requests in flight must
+    /// not use the same place.
     busy: Vec<AtomicU64>,
 }
 
 impl<'a> Job<'a> {
     /// # Errors
-    /// When the disk is too short for so many requests in flight at different places.
+    /// The disk is too short for this many requests in flight at different places.
     pub(super) fn new(
         disk: &'a Disk,
         (block, depth): (usize, usize),
@@ -84,7 +85,7 @@ impl<'a> Job<'a> {
         if places < 2 * depth as u64 {
             let format = weigh_model::format_bytes;
             return Err(KernelError::Unable(format!(
-                "{} holds {}, too little for {depth} of {} at once at different places; it takes {} at least",
+                "{} holds {}, too little for {depth} of {} at once at different places; it needs at least {}",
                 disk.path.display(),
                 format(disk.bytes),
                 format(block as u64),
@@ -103,7 +104,7 @@ impl<'a> Job<'a> {
             sequential,
             places,
             next_place: AtomicU64::new(0),
-            // The bytes of an earlier run with the same seed must not pass for those of this one.
+            // Data of an earlier run with the same seed must not pass for data of this one.
             next_tag: AtomicU64::new(seed ^ crate::clock::now_ns()),
             busy: (0..busy).map(|_| AtomicU64::new(NOWHERE)).collect(),
         })
@@ -113,7 +114,7 @@ impl<'a> Job<'a> {
         self.mix.writes()
     }
 
-    /// Random numbers for who issues the requests of `slot`.
+    /// Random numbers for the requests of `slot`.
     pub(super) fn random(&self, slot: usize) -> Pcg64Mcg {
         Pcg64Mcg::new(u128::from(self.seed) << 64 | (0x5851_f42d_4c95_7f2d ^ (slot as u128) << 1))
     }
@@ -140,8 +141,8 @@ impl<'a> Job<'a> {
         Request { writes, place, tag }
     }
 
-    /// Whether no other slot is at `place`, which is this slot's then. Two that claim one place at
-    /// the same moment both see the other and go elsewhere.
+    /// Claims `place` for this slot. Returns whether no other slot uses it. Two slots that claim a
+    /// place at the same moment both see the other and choose another place.
     fn claim(&self, slot: usize, place: u64) -> bool {
         let Some(own) = self.busy.get(slot) else { return true };
         own.store(place, Ordering::SeqCst);
@@ -173,7 +174,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Looks at what a read brought.
+    /// Checks the content of a read.
     pub(super) fn look_at(&self, tally: &mut Tally, request: Request, length: usize, bytes: &[u8]) {
         if self.disk.stamped && length == bytes.len() && !content::belongs(bytes, request.place) {
             tally.misplaced += 1;
@@ -195,23 +196,23 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What came of the requests of one direction.
+/// The results of the requests in one direction.
 #[derive(Clone)]
 pub(super) struct Direction {
-    /// All that completed, the warm-up too.
+    /// All completed requests, including those of the warm-up.
     pub(super) requests: u64,
-    /// Those that moved fewer bytes than were asked for.
+    /// Requests that moved fewer bytes than they should.
     pub(super) short: u64,
-    /// From before submission to completion, of the measured ones.
+    /// Latencies of the measured requests, from before submission to completion.
     pub(super) latency_ns: Histogram<u64>,
 }
 
-/// What came of the requests of one who issues them.
+/// The results of one thread that issues requests.
 #[derive(Clone)]
 pub(super) struct Tally {
     /// Reads, then writes.
     pub(super) directions: [Direction; 2],
-    /// Reads that brought other sectors than those asked for.
+    /// Reads that returned other sectors than those they asked for.
     pub(super) misplaced: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel says of a run.
+//! The result of a run.
 
 use super::Settings;
 use super::disk::Disk;
@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 use hdrhistogram::Histogram;
 use std::path::Path;
 
-/// What there is to say when only the file was asked for.
+/// The outcome when the user only asked for the file.
 pub(super) fn prepared(disk: &Disk) -> Outcome {
     let mut outcome = Outcome::new();
     outcome.fact("disk_bytes", disk.bytes);
@@ -19,17 +19,16 @@ pub(super) fn prepared(disk: &Disk) -> Outcome {
     outcome
 }
 
-/// What there is to say when the file was to go.
+/// The outcome when the user asked to remove the file.
 pub(super) fn removed(path: &Path, removed: bool) -> Outcome {
     let mut outcome = Outcome::new();
     outcome.random_read_bytes = Some(0);
-    let what =
-        if removed { "is removed" } else { "is not a file of this kernel's writing: it stays as it is" };
+    let what = if removed { "is removed" } else { "was not written by this kernel: it stays as it is" };
     outcome.checked(true, format!("{} {what}", path.display()));
     outcome
 }
 
-/// What the numbers depend on.
+/// Reports what the numbers depend on.
 pub(super) fn state(outcome: &mut Outcome, settings: &Settings, disk: &Disk) {
     let requests = if settings.depth == 1 { "request" } else { "requests" };
     outcome.fact("direct", disk.direct);
@@ -41,7 +40,7 @@ pub(super) fn state(outcome: &mut Outcome, settings: &Settings, disk: &Disk) {
     }
 }
 
-/// Metrics and histograms: of all requests, and of a mix for each direction, too.
+/// Reports metrics and histograms of all requests and, for a mix, of each direction.
 pub(super) fn report(outcome: &mut Outcome, job: &Job, tally: &Tally) {
     let duration = job.window.seconds();
     let [reads, writes] = &tally.directions;
@@ -51,7 +50,7 @@ pub(super) fn report(outcome: &mut Outcome, job: &Job, tally: &Tally) {
     quantiles(outcome, "latency", &all);
     outcome.metric("rate", rate, "op/s");
     outcome.metric("throughput", rate * job.block as f64, "B/s");
-    // Little's law: whether as many were in flight as should be.
+    // Little's law: shows whether as many requests were in flight as intended.
     let in_flight = all.mean() * 1e-9 * rate;
     outcome.fact("in_flight_mean", (in_flight * 1e3).round() / 1e3);
     outcome.histograms.push(("latency".into(), all));
@@ -71,7 +70,7 @@ fn quantiles(outcome: &mut Outcome, name: &str, latency_ns: &Histogram<u64>) {
     report_percentiles(outcome, name, latency_ns, (3, "requests"));
 }
 
-/// Whether every request did what it should.
+/// Checks that every request did what it should.
 pub(super) fn check(outcome: &mut Outcome, job: &Job, tally: &Tally, read_back: Option<ReadBack>) {
     let [reads, writes] = &tally.directions;
     let mut passed = true;
@@ -101,7 +100,7 @@ pub(super) fn check(outcome: &mut Outcome, job: &Job, tally: &Tally, read_back: 
             job.block,
             places - wrong
         ));
-        // These reads go past the page cache, too.
+        // These reads also bypass the page cache.
         let read = places * job.block as u64;
         outcome.random_read_bytes = outcome.random_read_bytes.map(|bytes| bytes + read);
     }

@@ -1,4 +1,4 @@
-//! A sample of the writes, to be read back: who wrote last to a place, for as many places as fit.
+//! A sample of the writes, to be read back: the last write to each of as many places as fit.
 
 use super::content;
 use super::job::Job;
@@ -9,10 +9,10 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that are read back at most.
+/// The most bytes that are read back.
 const BYTES: u64 = 16 << 20;
 
-/// Places that are read back at least, where so many were written.
+/// The least number of places that are read back, if that many were written.
 const LEAST_PLACES: u64 = 16;
 
 /// The last write to a place.
@@ -32,12 +32,12 @@ pub(super) struct Sample {
     random: Pcg64Mcg,
 }
 
-/// What reading back found.
+/// The result of reading back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadBack {
     /// Places that were read.
     pub(super) places: u64,
-    /// Those that did not hold what was written last.
+    /// Places that did not hold what was last written to them.
     pub(super) wrong: u64,
 }
 
@@ -48,7 +48,7 @@ impl Sample {
         Self { capacity, seen: 0, entries: Vec::new(), index: HashMap::new(), random }
     }
 
-    /// Notes a write that completed. Writes to one place must be noted in their order.
+    /// Records a completed write. Writes to the same place must be recorded in their order.
     pub(super) fn note(&mut self, place: u64, tag: u64, slot: usize) {
         let written = Written { place, tag, slot };
         self.seen += 1;
@@ -76,7 +76,7 @@ impl Sample {
         self.entries.iter().map(|written| written.tag)
     }
 
-    /// Reads every place of the sample and compares it, byte for byte.
+    /// Reads every place of the sample and compares it byte for byte.
     pub(super) fn read_back(&self, job: &Job) -> Result<ReadBack, KernelError> {
         let mut memory = Region::map(2 * job.block, false)?;
         let (expected, found) = memory.as_mut_slice().split_at_mut(job.block);

@@ -6,19 +6,19 @@ use std::path::Path;
 
 const CACHED: Access = Access { direct: false, writes: false, destroy: false };
 
-/// A folder on a disk: /tmp may be memory.
+/// A directory on a disk: /tmp may be in memory.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
 
-/// A path without a file in a folder of its own.
+/// A path without a file, in its own directory.
 fn nothing() -> (tempfile::TempDir, PathBuf) {
     let folder = folder();
     let path = folder.path().join("disk");
     (folder, path)
 }
 
-/// The kernel's file of that length.
+/// The kernel's file with that length.
 fn disk(bytes: u64) -> (tempfile::TempDir, PathBuf) {
     let (folder, path) = nothing();
     content::provide(&path, bytes, CACHED).unwrap();
@@ -56,7 +56,7 @@ fn direct_reads_give_every_metric_and_the_right_sectors() {
 fn a_read_of_the_wrong_place_fails_the_check() {
     let (_folder, path) = disk(64 << 10);
     let written = std::fs::read(&path).unwrap();
-    // The second half of the file holds what belongs into the first.
+    // The second half of the file holds what belongs in the first.
     let mut wrong = written[..32 << 10].to_vec();
     wrong.extend_from_slice(&written[..32 << 10]);
     std::fs::write(&path, wrong).unwrap();
@@ -73,7 +73,7 @@ fn short_reads_fail_the_check() {
     let (_folder, path) = disk(64 << 10);
     let settings = Settings::of(&options(&path, "--operations 200")).unwrap();
     let mut disk = disk::open(&path, CACHED).unwrap();
-    // What a truncated disk image does: it is shorter than it says.
+    // Imitates a truncated disk image, which is shorter than it claims.
     disk.bytes *= 2;
     let outcome = measure(&settings, &disk, (Engine::Pread, None)).unwrap();
     let check = outcome.check;
@@ -124,6 +124,6 @@ fn what_cannot_be_read_is_told_in_words() {
     let small = folder.path().join("small");
     content::provide(&small, 4096, CACHED).unwrap();
     assert!(message(&small, "--direct off").contains("too little"));
-    // The file system of processes knows no direct access.
+    // procfs does not support direct access.
     assert!(message(Path::new("/proc/self/maps"), "").contains("O_DIRECT"));
 }

@@ -82,7 +82,7 @@ struct Flight {
     start_ns: u64,
 }
 
-/// Memory of the requests: for reads a pool, for writes one buffer a slot.
+/// Memory of the requests: a pool for reads, and one buffer per slot for writes.
 struct Buffers {
     region: Region,
     block: usize,
@@ -116,16 +116,16 @@ impl Buffers {
     /// A buffer that is not in flight.
     fn slice(&mut self, buffer: usize) -> &mut [u8] {
         let (start, length) = (buffer * self.stride, self.block);
-        // SAFETY: inside the region, as above; the borrow keeps other slices away, and the kernel
-        // has only buffers in flight, of which no slice is made.
+        // SAFETY: inside the region, as above. The borrow excludes other slices, and the kernel
+        // only uses buffers in flight, of which no slice is made.
         unsafe { std::slice::from_raw_parts_mut(self.region.start().add(start), length) }
     }
 }
 
-/// Reads that have come and were not looked at yet.
+/// Completed reads that are not checked yet.
 type Pending = Vec<(Request, usize, usize)>;
 
-/// All requests of the job, until its window closes.
+/// Issues all requests of the job, until its window closes.
 pub(super) fn run(job: &Job, mut ring: IoUring) -> Result<Tally, KernelError> {
     let mut buffers = Buffers::new(job)?;
     let mut random = job.random(0);
@@ -138,8 +138,8 @@ pub(super) fn run(job: &Job, mut ring: IoUring) -> Result<Tally, KernelError> {
     job.window.begin();
     loop {
         if !job.window.is_over() {
-            // One call each, as fio has it: a request of a batch would wait for those before it,
-            // and that would be its latency.
+            // One call per request, as fio does it: in a batch a request would wait for those
+            // before it, and the wait would count as its latency.
             for slot in idle.drain(..) {
                 let request = job.next(&mut random, slot);
                 let buffer = if request.writes {
@@ -169,7 +169,7 @@ pub(super) fn run(job: &Job, mut ring: IoUring) -> Result<Tally, KernelError> {
             let Ok(length) = usize::try_from(entry.result()) else {
                 let error = std::io::Error::from_raw_os_error(-entry.result());
                 failure.get_or_insert(job.failed(request, error));
-                // The rest is waited for: the kernel must not write to memory that is given back.
+                // Wait for the rest: the kernel must not write to memory that has been unmapped.
                 job.window.close(now_ns);
                 continue;
             };
@@ -199,7 +199,7 @@ fn push(job: &Job, ring: &mut IoUring, buffers: &Buffers, slot: usize, flight: F
         .expect("the ring has room for as many as may be in flight");
 }
 
-/// A buffer to read into. Where none is left, a read that waits to be looked at gives its own.
+/// A buffer to read into. If none is free, checks a pending read and reuses its buffer.
 fn free_buffer(job: &Job, tally: &mut Tally, buffers: &mut Buffers, pending: &mut Pending) -> usize {
     if buffers.free.is_empty()
         && let Some(read) = pending.pop()
@@ -218,7 +218,7 @@ fn look_at(job: &Job, tally: &mut Tally, buffers: &mut Buffers, read: (Request, 
     buffers.free.push(buffer);
 }
 
-/// Submits what was pushed, and waits for so many completions.
+/// Submits the queued requests, and waits for `wanted` completions.
 fn enter(ring: &IoUring, wanted: usize) -> std::io::Result<()> {
     loop {
         match ring.submitter().submit_and_wait(wanted) {
@@ -229,7 +229,7 @@ fn enter(ring: &IoUring, wanted: usize) -> std::io::Result<()> {
     }
 }
 
-/// The ring fails while the kernel may have buffers: their memory is never given back.
+/// The ring failed while the kernel may be using buffers: their memory is never unmapped.
 fn lost(buffers: &mut Buffers, error: std::io::Error) -> KernelError {
     if let Ok(other) = Region::map(0, false) {
         std::mem::forget(std::mem::replace(&mut buffers.region, other));

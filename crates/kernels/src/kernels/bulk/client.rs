@@ -1,4 +1,4 @@
-//! The end that orders transfers and says what came.
+//! The end that orders transfers and reports what arrived.
 
 use super::datagrams::{self, LOOK, Streams};
 use super::server::{PATIENCE, bound, thread_cpu_ns};
@@ -23,7 +23,7 @@ pub(super) struct Transfer {
     pub(super) cpu_ns: u64,
 }
 
-/// Runs `streams` transfers at once, each on a thread of its own bound to `cpu`.
+/// Runs `streams` transfers at once, each on its own thread bound to `cpu`.
 pub(super) fn transfer(
     address: SocketAddr,
     order: Order,
@@ -82,7 +82,7 @@ fn run(address: SocketAddr, order: Order, cpu: Option<usize>) -> Result<Transfer
     Ok(transfer)
 }
 
-/// Says what is wanted, and hears that it will be done.
+/// Sends the order, and receives its confirmation.
 fn begin(control: &mut TcpStream, address: SocketAddr, order: Order) -> Result<(), KernelError> {
     let failed = |doing: &str| KernelError::system::<std::io::Error>(format!("{doing} {address}"));
     let mut back = [0; ORDER_BYTES];
@@ -92,7 +92,7 @@ fn begin(control: &mut TcpStream, address: SocketAddr, order: Order) -> Result<(
         .map_err(failed("agree on a transfer with"))?;
     if back != order.to_bytes() {
         return Err(KernelError::Unable(format!(
-            "what answers at {address} is no bulk server of this version"
+            "what answers at {address} is not a bulk server of this version"
         )));
     }
     Ok(())
@@ -112,7 +112,7 @@ fn socket_to(address: SocketAddr) -> Result<UdpSocket, KernelError> {
         .map_err(KernelError::system(format!("make a UDP socket for {address}")))
 }
 
-/// Has the server send here: a thread receives while this one waits for the server's word that it
+/// Makes the server send: one thread receives while this one waits for the server to report that it
 /// is done.
 fn receive_datagrams(
     control: &mut TcpStream,
@@ -132,7 +132,7 @@ fn receive_datagrams(
             begin(control, address, order)?;
             let mut hello = order.message();
             order.number(&mut hello, HELLO);
-            // A hello can be lost, so it is repeated until something comes.
+            // A hello can be lost, so it is repeated until a message arrives.
             for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
                 if expected.account().messages > 0 {
                     break;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often a receiver looks whether it is to end.
+/// How often a receiver checks whether it must end.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// Sends messages as fast as they go for as long as the order says. `send` is that of a socket.
+/// Sends messages as fast as possible for as long as the order says. `send` is that of a socket.
 pub(super) fn send(order: Order, send: impl Fn(&[u8]) -> std::io::Result<usize>) -> std::io::Result<Account> {
     let mut message = order.message();
     let mut account = Account::default();
@@ -22,8 +22,8 @@ pub(super) fn send(order: Order, send: impl Fn(&[u8]) -> std::io::Result<usize>)
         order.number(&mut message, account.messages);
         match send(&message) {
             Ok(_) => account.messages += 1,
-            // A full queue on the way: that one was not sent. A refusal is the answer to an earlier
-            // one, which is lost.
+            // A queue on the way was full: this message was not sent. A refusal is the answer to an
+            // earlier message, which is lost.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => std::thread::yield_now(),
             Err(error) if passes(&error) => {}
             Err(error) => return Err(error),
@@ -34,14 +34,14 @@ pub(super) fn send(order: Order, send: impl Fn(&[u8]) -> std::io::Result<usize>)
     Ok(account)
 }
 
-/// What came of one stream so far.
+/// What has arrived of one stream.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     account: Account,
     first_ns: u64,
-    /// Where its other end is, once that has said hello.
+    /// The address of its other end, once that has said hello.
     peer: Option<SocketAddr>,
-    /// Bytes that each of its messages must have.
+    /// The length that each of its messages must have, bytes.
     message_bytes: u64,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Streams {
 
 impl Streams {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Seen>> {
-        // Counts are whole at every moment, so that a panic elsewhere does not spoil them.
+        // The counts are always consistent, so a panic elsewhere does not spoil them.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,8 +80,8 @@ impl Expected {
         self.streams.lock().get(&self.token).and_then(|seen| seen.peer)
     }
 
-    /// What came in all: waits until nothing more comes. To be called when the sender has said that
-    /// it is done.
+    /// All that arrived: waits until nothing more arrives. To be called when the sender has
+    /// reported that it is done.
     pub(super) fn settled(&self) -> Account {
         let mut before = self.account();
         loop {
@@ -104,7 +104,7 @@ impl Drop for Expected {
 /// Receives for all streams until `ended`.
 pub(super) fn receive(socket: &UdpSocket, streams: &Streams, ended: &AtomicBool) -> std::io::Result<()> {
     socket.set_read_timeout(Some(LOOK))?;
-    // One byte more than the largest, so that one that is too long is seen to be.
+    // One byte more than the largest message, so that a longer one is noticed.
     let mut message = vec![0; LARGEST_DATAGRAM as usize + 1];
     while !ended.load(Ordering::Relaxed) {
         match socket.recv_from(&mut message) {
@@ -118,7 +118,7 @@ pub(super) fn receive(socket: &UdpSocket, streams: &Streams, ended: &AtomicBool)
 
 fn count(message: &[u8], peer: SocketAddr, streams: &mut HashMap<u64, Seen>) {
     let (Some(token), Some(number)) = (word(message, 0), word(message, 8)) else { return };
-    // What comes for a stream that nobody expects is late, or nobody's.
+    // A message for an unexpected stream is late, or a stray.
     let Some(seen) = streams.get_mut(&token) else { return };
     if number == HELLO {
         seen.peer = Some(peer);

@@ -1,4 +1,4 @@
-//! The end that does what clients order.
+//! The end that carries out the orders of clients.
 
 use super::datagrams::{self, LOOK, Streams};
 use super::stream;
@@ -21,9 +21,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Served {
     pub(super) streams: AtomicU64,
-    /// Received or sent.
+    /// Bytes received or sent.
     pub(super) bytes: AtomicU64,
-    /// Connections that brought no order, or broke.
+    /// Connections that broke, or carried no order.
     pub(super) failed: AtomicU64,
     /// CPU time of its threads for the streams that have ended.
     pub(super) cpu_ns: AtomicU64,
@@ -35,12 +35,12 @@ pub(super) fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Both sockets of a server: they have the same number.
+/// Both sockets of a server, on the same port.
 pub(super) fn bind(address: SocketAddr) -> Result<(TcpListener, UdpSocket), KernelError> {
     let failed = |what: &str| {
         KernelError::system::<std::io::Error>(format!("listen for {what} at {address}; is the port free?"))
     };
-    // A port that TCP may choose can be taken for UDP: then another is tried.
+    // A port that TCP chose may be in use for UDP: then another is tried.
     let tries = if address.port() == 0 { 20 } else { 1 };
     let mut last = None;
     for _ in 0..tries {
@@ -54,7 +54,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<(TcpListener, UdpSocket), Kern
     Err(failed("UDP")(last.unwrap_or_else(|| ErrorKind::AddrInUse.into())))
 }
 
-/// Serves streams, each on a thread of its own bound to `cpu`, until `ended`.
+/// Serves streams, each on its own thread bound to `cpu`, until `ended`.
 pub(super) fn until(
     listener: &TcpListener,
     socket: &UdpSocket,
@@ -97,7 +97,7 @@ pub(super) fn until(
                         served.bytes.fetch_add(account.bytes, Ordering::Relaxed);
                         served.streams.fetch_add(1, Ordering::Relaxed);
                     }
-                    // The client sees it, too, and says so.
+                    // The client notices it, too, and reports it.
                     Err(_) => {
                         served.failed.fetch_add(1, Ordering::Relaxed);
                     }

@@ -5,10 +5,10 @@ use crate::clock::now_ns;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-/// Bytes that one read can take: those of two of the largest segments that a kernel puts together.
+/// Bytes that one read can return: two of the largest segments that a kernel assembles.
 const BUFFER: usize = 128 << 10;
 
-/// Sends messages as fast as they go for as long as the order says, and closes this side.
+/// Sends messages as fast as possible for as long as the order says, and closes this side.
 pub(super) fn send(stream: &mut TcpStream, order: Order) -> std::io::Result<Account> {
     let mut message = order.message();
     let mut account = Account::default();
@@ -27,7 +27,7 @@ pub(super) fn send(stream: &mut TcpStream, order: Order) -> std::io::Result<Acco
     Ok(account)
 }
 
-/// Counts what comes until the other side is closed.
+/// Counts what arrives until the other side is closed.
 pub(super) fn receive(stream: &mut TcpStream, order: Order) -> std::io::Result<Account> {
     let mut buffer = vec![0; BUFFER];
     let mut account = Account::default();
@@ -45,16 +45,16 @@ pub(super) fn receive(stream: &mut TcpStream, order: Order) -> std::io::Result<A
             Err(error) => return Err(error),
         }
     }
-    // A message that was cut off is no message.
+    // A message that was cut off does not count.
     account.wrong += u64::from(!account.bytes.is_multiple_of(u64::from(order.message_bytes)));
     account.messages = account.bytes / u64::from(order.message_bytes);
     Ok(account)
 }
 
-/// Looks at the stamps of a sample of the messages in a stream of bytes.
+/// Checks the stamps of a sample of the messages in a stream of bytes.
 struct Stamps {
     message_bytes: u64,
-    /// The next message to be looked at.
+    /// The next message to check.
     next: u64,
 }
 
@@ -63,7 +63,7 @@ impl Stamps {
         Self { message_bytes: u64::from(order.message_bytes), next: 0 }
     }
 
-    /// How many stamps in `piece`, which begins at byte `at` of the stream, are wrong.
+    /// The number of wrong stamps in `piece`, which begins at byte `at` of the stream.
     fn wrong(&mut self, at: u64, piece: &[u8]) -> u64 {
         let end = at + piece.len() as u64;
         let mut wrong = 0;
@@ -72,7 +72,7 @@ impl Stamps {
             if place >= end {
                 return wrong;
             }
-            // A stamp that two pieces share is not looked at.
+            // A stamp that is split between two pieces is not checked.
             if place >= at
                 && let Some(number) = super::wire::word(piece, (place - at) as usize)
             {

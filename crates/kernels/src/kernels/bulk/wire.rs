@@ -1,10 +1,10 @@
-//! What the two ends of a transfer say to each other.
+//! The protocol between the two ends of a transfer.
 //!
 //! A client begins every TCP connection with an order, which the server sends back. Over TCP the
-//! messages follow on the same connection, one way, until the sender closes its side; a server that
-//! received then says how much. Over UDP the connection stays for control: the sender says on it
-//! how many messages it sent, and a server that received says how many came. Every message begins
-//! with its stamp.
+//! messages follow on the same connection, in one direction, until the sender closes its side; a
+//! server that received them then reports how many arrived. Over UDP the connection stays open for
+//! control: the sender reports on it how many messages it sent, and a server that received reports
+//! how many arrived. Every message begins with its stamp.
 
 /// Bytes of an order.
 pub(super) const ORDER_BYTES: usize = 32;
@@ -18,13 +18,13 @@ pub(super) const NUMBER_BYTES: usize = 8;
 /// Bytes of the stamp of a message over UDP: the token of its stream, and its number.
 pub(super) const STAMP_BYTES: usize = 16;
 
-/// One message of so many is looked at: over TCP its stamp, over UDP its whole content.
+/// One message in this many is checked: over TCP its stamp, over UDP its whole content.
 pub(super) const SAMPLE: u64 = 16;
 
-/// What messages are filled with.
+/// The byte that fills messages.
 pub(super) const FILLER: u8 = 0x5a;
 
-/// The number of a datagram that only shows where its sender is.
+/// The number of a datagram that only shows its sender's address.
 pub(super) const HELLO: u64 = u64::MAX;
 
 /// Largest message over TCP: bounds what an order can make a server allocate.
@@ -38,7 +38,7 @@ pub(super) const LONGEST_NS: u64 = 3_600_000_000_000;
 
 const MAGIC: [u8; 8] = *b"wbbulk 1";
 
-/// What a client wants of one stream.
+/// A client's order for one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) udp: bool,
@@ -46,7 +46,7 @@ pub(super) struct Order {
     pub(super) to_server: bool,
     pub(super) message_bytes: u32,
     pub(super) duration_ns: u64,
-    /// Tells the stream from others over UDP.
+    /// Distinguishes the stream from others over UDP.
     pub(super) token: u64,
 }
 
@@ -62,7 +62,7 @@ impl Order {
         bytes
     }
 
-    /// `None` when this is no order, or none that can be carried out.
+    /// Parses an order. `None` if it is malformed or cannot be carried out.
     pub(super) fn from_bytes(bytes: &[u8; ORDER_BYTES]) -> Option<Self> {
         let order = Self {
             udp: bytes[8] == 1,
@@ -86,22 +86,22 @@ impl Order {
         message
     }
 
-    /// Puts the number into the stamp.
+    /// Writes the number into the stamp.
     pub(super) fn number(self, message: &mut [u8], number: u64) {
         let first = if self.udp { 8 } else { 0 };
         message[first..first + 8].copy_from_slice(&number.to_le_bytes());
     }
 }
 
-/// What one end did.
+/// What one end sent or received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) bytes: u64,
-    /// Over UDP; over TCP messages have no edges for the receiver.
+    /// Over UDP; over TCP the receiver cannot see where messages end.
     pub(super) messages: u64,
-    /// From the first to the last byte.
+    /// Time from the first to the last byte.
     pub(super) elapsed_ns: u64,
-    /// Messages whose stamp or length was not what it must be.
+    /// Messages with a wrong stamp or length.
     pub(super) wrong: u64,
 }
 
@@ -122,7 +122,7 @@ impl Account {
     }
 }
 
-/// The number at `at`, if there are bytes enough.
+/// The number at `at`, if there are enough bytes.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }

@@ -12,30 +12,30 @@ use std::time::{Duration, Instant};
 
 /// Times of one protocol.
 pub(super) struct Exchange {
-    /// From just before the request was sent until its response was there.
+    /// From just before the request was sent until its response arrived.
     pub(super) latency_ns: Histogram<u64>,
     /// From the first request to the last response, without the time lost waiting for responses
     /// that never came.
     pub(super) seconds: f64,
 }
 
-/// What one client saw.
+/// The results of one client.
 pub(super) struct Talk {
     pub(super) exchange: Exchange,
-    /// Responses that were not the right ones.
+    /// Responses that were wrong.
     pub(super) wrong: u64,
     /// Requests without a response, over UDP.
     pub(super) lost: u64,
 }
 
-/// One answer to one request.
+/// The answer to one request.
 enum Answer {
     Right,
     Wrong,
     Lost,
 }
 
-/// Sends warm-up and requests one by one through `ask`.
+/// Sends the warm-up and the measured requests one by one through `ask`.
 fn converse(
     load: &Load,
     mut ask: impl FnMut(u64) -> Result<Answer, KernelError>,
@@ -76,7 +76,7 @@ pub(super) fn tcp(address: SocketAddr, load: &Load) -> Result<Talk, KernelError>
     stream.write_all(&greeting).and_then(|()| stream.read_exact(&mut back)).map_err(failed("greet"))?;
     if back != greeting {
         return Err(KernelError::Unable(format!(
-            "what answers at {address} is no echo server of this version"
+            "what answers at {address} is not an echo server of this version"
         )));
     }
     let mut request = vec![0xa5; load.shape.request_bytes as usize];
@@ -89,7 +89,8 @@ pub(super) fn tcp(address: SocketAddr, load: &Load) -> Result<Talk, KernelError>
     })
 }
 
-/// Tries again while nobody listens: a server that was started at the same time may need a moment.
+/// Connects, and retries while nobody listens: a server that was started at the same time may need
+/// a moment.
 pub(in crate::kernels) fn connect_tcp(address: SocketAddr, timeout: Duration) -> std::io::Result<TcpStream> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -110,7 +111,7 @@ pub(super) fn udp(address: SocketAddr, load: &Load) -> Result<Talk, KernelError>
     greet_udp(&socket, address, load)?;
     socket.set_read_timeout(Some(load.timeout)).map_err(failed("set up the socket for"))?;
     let mut request = vec![0xa5; load.shape.request_bytes as usize];
-    // One byte more, so that a response that is too long is seen to be.
+    // One byte more, so that a response that is too long is noticed.
     let mut response = vec![0; load.shape.response_bytes as usize + 1];
     let mut lost_before = false;
     converse(load, |number| {
@@ -119,7 +120,7 @@ pub(super) fn udp(address: SocketAddr, load: &Load) -> Result<Talk, KernelError>
         loop {
             match socket.recv(&mut response) {
                 Ok(length) if load.shape.answers(&response[..length], number) => return Ok(Answer::Right),
-                // The late response to a request that was given up is not the one to this request.
+                // A late response to a request that was given up is not the response to this one.
                 Ok(_) if lost_before => {}
                 Ok(_) => return Ok(Answer::Wrong),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -132,7 +133,7 @@ pub(super) fn udp(address: SocketAddr, load: &Load) -> Result<Talk, KernelError>
     })
 }
 
-/// Greets until the server answers: greetings can be lost, or sent before the server is there.
+/// Sends greetings until the server answers: a greeting can be lost, or precede the server's start.
 fn greet_udp(socket: &UdpSocket, address: SocketAddr, load: &Load) -> Result<(), KernelError> {
     let failed = |doing: &str| KernelError::system::<std::io::Error>(format!("{doing} {address} over UDP"));
     socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(failed("set up the socket for"))?;
@@ -146,7 +147,7 @@ fn greet_udp(socket: &UdpSocket, address: SocketAddr, load: &Load) -> Result<(),
             Ok(_) => {}
             Err(error) if Instant::now() >= deadline => return Err(failed("greet")(error)),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            // Nobody there yet: the refusal comes at once, so wait here.
+            // Nobody listens yet. The refusal comes at once, so wait here.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 std::thread::sleep(Duration::from_millis(10))
             }

@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often a server looks whether it is to end.
+/// How often a server checks whether it must end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Clients that a UDP server remembers.
+/// The most clients that a UDP server remembers.
 const MOST_CLIENTS: usize = 4096;
 
-/// Called with each request and its response; the response is sent when it says so. Only tests do
-/// something there.
+/// Called with each request and its response. The response is sent if this returns true. Only tests
+/// change anything there.
 pub(super) type Spoil = fn(&[u8], &mut [u8]) -> bool;
 
-/// Sends every response as it is.
+/// Sends every response unchanged.
 pub(super) const AS_IT_IS: Spoil = |_, _| true;
 
-/// What servers have done so far, and whether they are to end.
+/// What servers have done so far, and whether they must end.
 #[derive(Default)]
 pub(super) struct Served {
     requests: AtomicU64,
@@ -48,15 +48,15 @@ impl Served {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Counted by the one thread that serves a protocol or connection, after the response is on its
-    /// way.
+    /// Counts a request. Called by the one thread that serves a protocol or connection, after it
+    /// sent the response.
     fn answered(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Answers one TCP client until it closes the connection; gives up waiting for it when `served` is
-/// told to end.
+/// Answers one TCP client until it closes the connection. Stops waiting for it when `served` says
+/// that the server must end.
 pub(super) fn tcp_once(listener: &TcpListener, served: &Served, spoil: Spoil) -> Result<(), KernelError> {
     let failed = || KernelError::system::<std::io::Error>("accept a connection");
     listener.set_nonblocking(true).map_err(failed())?;
@@ -100,7 +100,7 @@ fn answer_tcp(mut stream: TcpStream, served: &Served, spoil: Spoil) -> std::io::
     }
 }
 
-/// Answers UDP clients until it is told to end.
+/// Answers UDP clients until the server must end.
 pub(super) fn udp(socket: &UdpSocket, served: &Served, spoil: Spoil) -> Result<(), KernelError> {
     socket.set_read_timeout(Some(LOOK)).map_err(KernelError::system("set up a UDP socket"))?;
     let mut message = vec![0; LARGEST_DATAGRAM as usize + 1];
@@ -109,7 +109,7 @@ pub(super) fn udp(socket: &UdpSocket, served: &Served, spoil: Spoil) -> Result<(
     while !served.ended() {
         let (length, client) = match socket.recv_from(&mut message) {
             Ok(received) => received,
-            // Refusals are those of clients that have gone.
+            // Refusals come from clients that are gone.
             Err(error) if serving::passes(&error) => continue,
             Err(source) => return Err(KernelError::System { doing: "receive over UDP".into(), source }),
         };
@@ -121,7 +121,7 @@ pub(super) fn udp(socket: &UdpSocket, served: &Served, spoil: Spoil) -> Result<(
                 clients.clear();
             }
             clients.insert(client, shape);
-            // A greeting that is lost comes again.
+            // A lost greeting is repeated.
             let _ = socket.send_to(message, client);
             continue;
         }
@@ -134,14 +134,14 @@ pub(super) fn udp(socket: &UdpSocket, served: &Served, spoil: Spoil) -> Result<(
         if !spoil(message, response) {
             continue;
         }
-        // A response that cannot be sent is a lost one, which the client counts.
+        // A response that cannot be sent is lost, and the client counts it.
         let _ = socket.send_to(response, client);
         served.answered();
     }
     Ok(())
 }
 
-/// Serves until stdin is closed, or until `requests` are answered when that is not 0.
+/// Serves until stdin is closed or, unless `requests` is 0, until that many are answered.
 pub(super) fn until_stdin_closes(
     address: SocketAddr,
     protocols: [bool; 2],
@@ -151,8 +151,8 @@ pub(super) fn until_stdin_closes(
     serve(address, protocols, requests, || closed.load(Ordering::Relaxed))
 }
 
-/// Serves TCP and UDP, as `protocols` says, until `ended` or until `requests` are answered when
-/// that is not 0.
+/// Serves TCP and UDP, as `protocols` says, until `ended` or, unless `requests` is 0, until that
+/// many are answered.
 pub(super) fn serve(
     address: SocketAddr,
     protocols: [bool; 2],
@@ -165,7 +165,7 @@ pub(super) fn serve(
         let listener = TcpListener::bind(address)
             .map_err(KernelError::system(format!("listen for TCP at {address}")))?;
         let served = Arc::clone(&served);
-        // Blocked in accept when the server ends: such a thread ends with the process.
+        // This thread may be blocked in accept when the server ends; it ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let served = Arc::clone(&served);

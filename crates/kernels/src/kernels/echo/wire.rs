@@ -1,4 +1,4 @@
-//! What client and server say to each other.
+//! The protocol between client and server.
 //!
 //! A client begins with a greeting that names the sizes, which the server sends back. A request
 //! begins with its number; the response begins with the same bytes. Over UDP the greeting is a
@@ -25,7 +25,7 @@ pub(in crate::kernels) struct Shape {
 }
 
 impl Shape {
-    /// As `--request-bytes` and `--response-bytes` say, each from 1 to `largest`.
+    /// The sizes of `--request-bytes` and `--response-bytes`, each from 1 to `largest`.
     pub(in crate::kernels) fn of(options: &Options, largest: u64) -> Result<Self, UsageError> {
         let bytes = |name| options.within(name, 1, largest, "large").map(|bytes| bytes as u32);
         Ok(Self { request_bytes: bytes("request-bytes")?, response_bytes: bytes("response-bytes")? })
@@ -39,7 +39,7 @@ impl Shape {
         bytes
     }
 
-    /// The sizes, if `message` is a greeting with sizes that can be.
+    /// The sizes, if `message` is a greeting with valid sizes.
     pub(in crate::kernels) fn from_greeting(message: &[u8]) -> Option<Self> {
         let (magic, sizes) = message.split_first_chunk::<8>()?;
         let (request, response) = sizes.split_first_chunk::<4>()?;
@@ -52,18 +52,18 @@ impl Shape {
         (*magic == MAGIC && fits).then_some(shape)
     }
 
-    /// Bytes at the beginning of a response that must be those of the request.
+    /// How many bytes at the beginning of a response must equal those of the request.
     fn echoed(self) -> usize {
         self.request_bytes.min(self.response_bytes).min(8) as usize
     }
 
-    /// Puts the number of a request at its beginning, as much of it as there is room for.
+    /// Writes the number of a request at its beginning, as far as it fits.
     pub(in crate::kernels) fn number(self, request: &mut [u8], number: u64) {
         let room = request.len().min(8);
         request[..room].copy_from_slice(&number.to_le_bytes()[..room]);
     }
 
-    /// Makes the beginning of the response that of the request.
+    /// Copies the beginning of the request to the response.
     pub(in crate::kernels) fn answer(self, request: &[u8], response: &mut [u8]) {
         let echoed = self.echoed();
         response[..echoed].copy_from_slice(&request[..echoed]);

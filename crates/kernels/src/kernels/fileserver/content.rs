@@ -1,5 +1,5 @@
-//! What is in the files: every page says which file it belongs to, which of the files of that name
-//! it is, and where.
+//! The content of the files. Every page holds the file that it belongs to, the generation of that
+//! file among those of its name, and its place.
 
 /// Bytes between two stamps, so that every page has one at its beginning.
 pub(super) const PAGE: u64 = 4096;
@@ -7,7 +7,7 @@ pub(super) const PAGE: u64 = 4096;
 /// File and generation, place: two words.
 const STAMP: u64 = 16;
 
-/// Which file: names are used again after a deletion, with the next generation.
+/// Identifies a file: names are reused after a deletion, with the next generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) number: u32,
@@ -15,14 +15,14 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Never 0, which is what a hole holds.
+    /// A stamp's first word. It is never 0, which is what a hole holds.
     fn word(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.number) | 1 << 63
     }
 }
 
-/// Between the stamps a file repeats the same random bytes: longer than what file systems compress
-/// at once.
+/// A file repeats the same random bytes between its stamps. The period is longer than what file
+/// systems compress at once.
 const PERIOD: u64 = 256 << 10;
 
 /// Memory to write from, as long as the longest request so far.
@@ -54,8 +54,8 @@ impl Content {
     }
 }
 
-/// Whether every stamp in `bytes`, read from `place` on, a multiple of [`PAGE`], is of that file
-/// and that place.
+/// Whether every stamp in `bytes`, read from `place` on (a multiple of [`PAGE`]), is that of this
+/// file and place.
 pub(super) fn belongs(bytes: &[u8], file: Identity, place: u64) -> bool {
     let word = |at: u64| {
         let at = at as usize;

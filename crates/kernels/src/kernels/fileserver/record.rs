@@ -6,11 +6,11 @@ use crate::kernels::window::{Stage, Window};
 use hdrhistogram::Histogram;
 use std::sync::{Mutex, PoisonError};
 
-/// Latencies that a thread keeps before it shares them: threads then hardly ever wait for each
-/// other.
+/// How many latencies a thread collects before it shares them, so that threads hardly ever wait for
+/// each other.
 const KEPT: usize = 1024;
 
-/// What is done to files: the flow operations of the personality.
+/// The operations on files: the flow operations of the personality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Create,
@@ -24,12 +24,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// In the order of the numbers of the kinds.
+    /// The names of the kinds, in the order of their numbers.
     pub(super) const NAMES: [&str; 8] =
         ["create", "open", "write", "append", "read", "close", "stat", "delete"];
 }
 
-/// What all threads did.
+/// The results of all threads.
 pub(super) struct Record {
     histograms: Mutex<Vec<Histogram<u64>>>,
 }
@@ -39,7 +39,7 @@ impl Record {
         Self { histograms: Mutex::new(vec![latencies(); Kind::NAMES.len()]) }
     }
 
-    /// One per kind.
+    /// The histograms, one per kind.
     pub(super) fn into_histograms(self) -> Vec<Histogram<u64>> {
         self.histograms.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,7 +52,7 @@ impl Record {
     }
 }
 
-/// What one thread does.
+/// The results of one thread.
 pub(super) struct Recorder<'a> {
     record: &'a Record,
     window: &'a Window,

@@ -18,8 +18,8 @@ fn all_operations_are_done_and_everything_is_gone_after() {
     KERNEL.assert_complete(&outcome);
     let measured: Vec<u64> = outcome.histograms.iter().map(|(_, histogram)| histogram.len()).collect();
     assert_eq!(measured.iter().sum::<u64>(), 5000);
-    // Of the eleven operations of a loop two open and three close. The first loops and the last are
-    // cut off.
+    // Of the eleven operations of a loop two open and three close. The first and last loops are cut
+    // off.
     let [create, open, write, append, read, close, stat, delete] = measured[..] else {
         panic!("{measured:?}")
     };
@@ -27,7 +27,7 @@ fn all_operations_are_done_and_everything_is_gone_after() {
         assert!(of_loop.abs_diff(5000 / 11) < 20, "{measured:?}");
     }
     assert!(open.abs_diff(2 * 5000 / 11) < 20 && close.abs_diff(3 * 5000 / 11) < 20, "{measured:?}");
-    // Four threads end what they began.
+    // The four threads finish the loops that they began.
     assert!(outcome.operations >= 5020, "{}", outcome.operations);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -1,4 +1,4 @@
-//! The files: which there are, how long they are, who uses them now.
+//! The files: which exist, how long they are, and which are in use.
 
 use super::content::{Content, Identity};
 use crate::kernel::KernelError;
@@ -9,43 +9,43 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Files of a directory, and directories of one: what Filebench's personality has on average.
+/// Files per directory, and subdirectories per directory: the averages of Filebench's personality.
 const WIDTH: u32 = 20;
 
-/// Of a hundred names, those whose files are there when the work begins, as in the personality.
+/// Of a hundred names, how many have a file when the work begins, as in the personality.
 const THERE: u64 = 80;
 
-/// A file that is there, and that nobody else uses.
+/// A file that exists and that nobody else uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) file: Identity,
     pub(super) bytes: u64,
 }
 
-/// Names of files, some of which are there.
+/// Names of files, some of which exist.
 struct Names {
     there: Vec<Known>,
-    /// With the generation that the next file of that name has.
+    /// With the generation that the next file of that name will have.
     absent: Vec<Identity>,
 }
 
 /// How long the files are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sizes {
-    /// All alike.
+    /// All the same.
     Fixed(u64),
     /// A gamma distribution of this mean and shape 1.5, Filebench's default.
     Gamma(u64),
 }
 
 impl Sizes {
-    /// The length of a new file, 1 at least.
+    /// The length of a new file, at least 1.
     pub(super) fn draw(self, random: &mut Pcg64Mcg) -> u64 {
         match self {
             Self::Fixed(bytes) => bytes,
             Self::Gamma(mean) => {
-                // Shape 1.5 is 1 (an exponential) and .5 (half the square of a normal number, by
-                // Box and Muller).
+                // A gamma number of shape 1.5 is the sum of one of shape 1 (an exponential) and one
+                // of shape .5 (half the square of a normal number, by Box and Muller).
                 let (one, half) = (-uniform(random).ln(), -uniform(random).ln());
                 let turn = (uniform(random) * std::f64::consts::TAU).cos();
                 let length = mean as f64 / 1.5 * (one + half * turn * turn);
@@ -88,7 +88,7 @@ impl Tree {
                 .map_err(KernelError::system(format!("make the directory {}", path.display())))
         };
         create(&root)?;
-        // From here on the directory is removed, whatever happens.
+        // From here on the directory is removed whatever happens.
         let names = Names { there: Vec::new(), absent: Vec::new() };
         let mut tree = Self { root, paths: Vec::new(), names: Mutex::new(names), removed: false };
         let mut order: Vec<u32> = (0..files).collect();
@@ -139,13 +139,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes what the cache has of the file system to the disk, so that the preparation is not
-    /// paid for by the measurement.
+    /// Writes the file system's cached data to the disk, so that the measurement does not pay for
+    /// the preparation.
     fn sync(&self) -> Result<(), KernelError> {
         let failed = || KernelError::system(format!("sync {}", self.root.display()));
         let root = File::open(&self.root).map_err(failed())?;
         match rustix::fs::syncfs(&root) {
-            // Where the call is not known, all file systems are synced.
+            // If the kernel lacks the call, all file systems are synced.
             Err(rustix::io::Errno::NOSYS) => {
                 rustix::fs::sync();
                 Ok(())
@@ -158,36 +158,37 @@ impl Tree {
         &self.paths[file.number as usize]
     }
 
-    /// A file that is there, for this thread alone. There are several times as many as threads.
+    /// Takes an existing file for this thread alone. There are several times as many files as
+    /// threads.
     pub(super) fn take_file(&self, random: &mut Pcg64Mcg) -> Known {
         let mut names = self.lock();
         let at = below(random, names.there.len());
         names.there.swap_remove(at)
     }
 
-    /// A name without a file.
+    /// Takes a name without a file.
     pub(super) fn take_name(&self, random: &mut Pcg64Mcg) -> Identity {
         let mut names = self.lock();
         let at = below(random, names.absent.len());
         names.absent.swap_remove(at)
     }
 
-    /// The file is there, and others may use it.
+    /// Returns a file that exists, so that others may use it.
     pub(super) fn put_file(&self, known: Known) {
         self.lock().there.push(known);
     }
 
-    /// The file is gone, and its name free.
+    /// Returns the name of a file that was deleted.
     pub(super) fn put_name(&self, file: Identity) {
         self.lock().absent.push(Identity { generation: file.generation + 1, ..file });
     }
 
-    /// The files that should be there, when no thread uses any.
+    /// The files that should exist. To be called when no thread uses any.
     pub(super) fn files(&self) -> Vec<Known> {
         self.lock().there.clone()
     }
 
-    /// The files that are there, as the file system says, and all their bytes.
+    /// The number of existing files, according to the file system, and their total bytes.
     pub(super) fn count(&self) -> Result<(u64, u64), KernelError> {
         let mut folders = vec![self.root.clone()];
         let (mut files, mut bytes) = (0, 0);
@@ -207,14 +208,14 @@ impl Tree {
         Ok((files, bytes))
     }
 
-    /// Removes all of it.
+    /// Removes the whole tree.
     pub(super) fn remove(mut self) -> Result<(), KernelError> {
         self.removed = true;
         std::fs::remove_dir_all(&self.root)
             .map_err(KernelError::system(format!("remove {}", self.root.display())))
     }
 
-    /// Nothing is half done in it when a thread panics.
+    /// Locks the names; a panic never leaves them inconsistent.
     fn lock(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,7 +224,7 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         if !self.removed {
-            // Something else failed already, and that is what is told.
+            // Something else has failed already, and that is what is reported.
             let _ = std::fs::remove_dir_all(&self.root);
         }
     }

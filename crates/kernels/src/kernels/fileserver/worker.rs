@@ -23,16 +23,16 @@ pub(super) struct Load<'a> {
     pub(super) found: &'a Found,
 }
 
-/// What was looked at, and what was wrong with it.
+/// What the checks found.
 #[derive(Default)]
 pub(super) struct Found {
     /// Files that were read whole.
     pub(super) read: AtomicU64,
-    /// Files that ended before they should.
+    /// Files that ended too early.
     pub(super) short: AtomicU64,
-    /// Files with the content of another one, or of another place.
+    /// Files with the content of another file or place.
     pub(super) foreign: AtomicU64,
-    /// Files whose length `stat` was asked for.
+    /// Files whose length was read with `stat`.
     pub(super) sizes: AtomicU64,
     /// Files whose length was not what was written.
     pub(super) wrong_sizes: AtomicU64,
@@ -87,7 +87,7 @@ impl Thread<'_> {
         Ok(())
     }
 
-    /// Opens a file, appends 1 byte to the most that an append has, closes it.
+    /// Opens a file, appends between 1 and `append_bytes` bytes, closes it.
     fn append(&mut self) -> Result<(), KernelError> {
         let known = self.load.tree.take_file(&mut self.random);
         let bytes = below(&mut self.random, self.load.append_bytes as usize) as u64 + 1;
@@ -134,7 +134,7 @@ impl Thread<'_> {
         Ok(())
     }
 
-    /// Writes bytes of `file` at its end, in requests. What it takes to prepare them is not their
+    /// Appends bytes to `file`, in requests. The time to prepare the requests does not count as
     /// latency.
     fn write(
         &mut self,
@@ -159,7 +159,7 @@ impl Thread<'_> {
         Ok(())
     }
 
-    /// Reads as many bytes as there should be, and looks at them.
+    /// Reads as many bytes as there should be, and checks them.
     fn read_whole(&mut self, open: &mut File, known: Known) -> Result<(), KernelError> {
         let (mut spent_ns, mut place) = (0, 0);
         let (mut short, mut foreign) = (false, false);

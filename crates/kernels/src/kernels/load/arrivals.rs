@@ -1,4 +1,4 @@
-//! When the requests of an open loop are to leave.
+//! The scheduled times of the requests of an open loop.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -6,13 +6,13 @@ use rand_pcg::Pcg64Mcg;
 /// How requests of an open loop are spread over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// Gaps are exponential and independent: many users who do not know of each other.
+    /// Gaps are exponential and independent, like those of many unrelated users.
     Poisson,
     /// All gaps are the same.
     Constant,
 }
 
-/// The times at which one of several threads is to send, in order, without end.
+/// The times at which one of several threads must send, in order, without end.
 ///
 /// They do not depend on the server: that is what makes the loop open.
 pub(super) struct Arrivals {
@@ -20,13 +20,13 @@ pub(super) struct Arrivals {
     spread: Spread,
     start_ns: u64,
     mean_gap_ns: f64,
-    /// Of the next one, since the start. Exact to a nanosecond for the first hundred days.
+    /// The time of the next one since the start. Exact to a nanosecond for the first hundred days.
     next_ns: f64,
 }
 
 impl Arrivals {
-    /// `rate` is that of all threads together, per second. Poisson processes add up to one;
-    /// constant ones take turns.
+    /// `rate` is the rate of all threads together, per second. The Poisson processes of the threads
+    /// add up to one; constant ones take turns.
     pub(super) fn new(
         spread: Spread,
         rate: f64,
@@ -43,16 +43,16 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next request is to leave, on the clock of the start.
+    /// The scheduled time of the next request, on the clock of the start.
     pub(super) fn next_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.next_ns as u64)
     }
 
-    /// Goes on to the one after it.
+    /// Advances to the next request.
     pub(super) fn advance(&mut self) {
         self.next_ns += match self.spread {
             Spread::Constant => self.mean_gap_ns,
-            // 53 random bits below 1, so that the logarithm is of more than 0.
+            // A number of 53 random bits below 1, so that the argument of the logarithm is above 0.
             Spread::Poisson => {
                 let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
                 -(1.0 - uniform).ln() * self.mean_gap_ns
@@ -90,7 +90,7 @@ mod tests {
         let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        // Six standard errors of 200,000 gaps; the seed is fixed, so that this passes always or
+        // Six standard errors of 200,000 gaps. The seed is fixed, so that this passes always or
         // never.
         assert!((mean - 1000.0).abs() < 14.0, "{mean}");
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "{variance}");

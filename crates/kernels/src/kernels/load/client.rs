@@ -14,9 +14,9 @@ use std::os::fd::OwnedFd;
 
 /// A request without its reply.
 pub(super) struct Waiting<E> {
-    /// When it left, in a closed loop; when it was to leave, in an open one.
+    /// The time at which it was sent in a closed loop, or should have been sent in an open one.
     pub(super) from_ns: u64,
-    /// Whether it belongs to the measurement, and not to the warm-up.
+    /// Whether it belongs to the measurement rather than to the warm-up.
     pub(super) measured: bool,
     pub(super) expected: E,
 }
@@ -24,20 +24,20 @@ pub(super) struct Waiting<E> {
 /// A connection, what is still to be sent on it, and what is expected back.
 pub(super) struct Client<P: Protocol> {
     pub(super) stream: TcpStream,
-    /// Requests that are not sent as a whole yet.
+    /// Requests that are not sent completely.
     pub(super) out: Vec<u8>,
-    /// Bytes of `out` that are.
+    /// Bytes of `out` that are sent.
     sent: usize,
-    /// What came and is not yet a whole reply.
+    /// Received bytes that are not yet a complete reply.
     pub(super) rest: Vec<u8>,
     pub(super) partial: P::Partial,
     pub(super) waiting: VecDeque<Waiting<P::Expected>>,
-    /// Whether it stands in the queue of those that may send.
+    /// Whether it is in the queue of clients that may send.
     pub(super) queued: bool,
 }
 
 impl<P: Protocol> Client<P> {
-    /// Connects, and says what the protocol wants said first.
+    /// Connects, and greets the server if the protocol requires it.
     pub(super) fn connect(address: SocketAddr, plan: &Plan, protocol: &P) -> Result<Self, KernelError> {
         let failed = |doing: &str| KernelError::system::<std::io::Error>(format!("{doing} {address}"));
         let mut stream = connect_tcp(address, plan.timeout).map_err(failed("connect to"))?;
@@ -58,13 +58,14 @@ impl<P: Protocol> Client<P> {
         })
     }
 
-    /// Edge-triggered and for both directions, so that no further call is needed for it.
+    /// Registers the connection, edge-triggered and for both directions, so that no further call is
+    /// needed for it.
     pub(super) fn register(&self, epoll: &OwnedFd, number: usize) -> std::io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(epoll, &self.stream, EventData::new_u64(number as u64), flags)?)
     }
 
-    /// Sends as much as the connection takes now; returns how many bytes that was. An event tells
+    /// Sends as much as the connection takes now, and returns the number of bytes. An event reports
     /// when it takes more.
     pub(super) fn flush(&mut self) -> std::io::Result<usize> {
         let before = self.sent;
@@ -82,8 +83,8 @@ impl<P: Protocol> Client<P> {
         Ok(sent)
     }
 
-    /// Makes the connection again, without waiting for it, and asks again for what was not
-    /// answered. False when the protocol does not allow that.
+    /// Reconnects, without waiting for it, and repeats the unanswered requests. Returns false if
+    /// the protocol does not allow that.
     pub(super) fn reconnect(&mut self, address: SocketAddr, protocol: &mut P) -> std::io::Result<bool> {
         self.out.clear();
         self.sent = 0;

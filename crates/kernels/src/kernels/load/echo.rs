@@ -1,4 +1,4 @@
-//! The protocol of the kernel `echo`, many requests in flight.
+//! The protocol of the kernel `echo`, with many requests in flight.
 
 use super::protocol::{Protocol, Reply, Step, excerpt};
 use crate::kernels::echo::wire::{GREETING_BYTES, Shape};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 /// One thread's requests.
 pub(super) struct Echo {
     shape: Shape,
-    /// Of the next request.
+    /// The number of the next request.
     number: u64,
 }
 
@@ -30,7 +30,7 @@ impl Protocol for Echo {
         if back == greeting {
             return Ok(());
         }
-        Err(std::io::Error::new(ErrorKind::InvalidData, "what answers is no echo server of this version"))
+        Err(std::io::Error::new(ErrorKind::InvalidData, "what answers is not an echo server of this version"))
     }
 
     fn request(&mut self, out: &mut Vec<u8>) -> u64 {

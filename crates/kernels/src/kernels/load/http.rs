@@ -12,9 +12,9 @@ const VERSION: &[u8] = b"HTTP/1.";
 /// One thread's requests.
 pub(super) struct Http {
     request: Vec<u8>,
-    /// Length that every body must have; that of the first one when none was asked for.
+    /// The length that every body must have; if none was given, that of the first one.
     body_bytes: Option<u64>,
-    /// The last head that was read, and what it says: most are the same as the one before.
+    /// The last head and its meaning: most heads equal the one before.
     known: Option<(Vec<u8>, Head)>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Body {
 }
 
 impl Http {
-    /// `host` is what the header of that name says.
+    /// `host` is the value of the `Host` header.
     pub(super) fn new(host: &str, path: &str, body_bytes: Option<u64>) -> Self {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: weigh-kernels\r\nAccept: */*\r\n\r\n"
@@ -55,7 +55,7 @@ impl Http {
         Self { request: request.into_bytes(), body_bytes, known: None }
     }
 
-    /// The head at the beginning of `input` and its length. `Ok(None)` while it is not whole.
+    /// The head at the beginning of `input` and its length. `Ok(None)` while it is incomplete.
     fn head(&mut self, input: &[u8]) -> Result<Option<(Head, usize)>, Malformed> {
         if let Some((text, head)) = &self.known
             && input.starts_with(text)
@@ -94,7 +94,7 @@ impl Protocol for Http {
         out.extend_from_slice(&self.request);
     }
 
-    /// A server closes a connection after so many requests, and a GET may be asked twice.
+    /// A server closes a connection after a number of requests, and a GET may be repeated.
     fn repeat(&mut self, (): &(), out: &mut Vec<u8>) -> bool {
         self.request(out);
         true
@@ -125,13 +125,13 @@ impl Protocol for Http {
     }
 }
 
-/// Where the body begins, if the head is whole.
+/// Where the body begins, if the head is complete.
 pub(in crate::kernels) fn end_of_head(input: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         let (line, next) = resp::line(&input[at..])?;
         at += next;
-        // Empty lines before the first one are to be ignored (RFC 9112, section 2.2).
+        // Empty lines before the first line must be ignored (RFC 9112, section 2.2).
         if line.is_empty() && at > 2 {
             return Some(at);
         }

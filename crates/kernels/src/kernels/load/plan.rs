@@ -5,16 +5,16 @@ use crate::kernel::KernelError;
 use crate::options::{Options, UsageError};
 use std::time::Duration;
 
-/// What decides when a request leaves.
+/// What determines when a request is sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Pace {
-    /// The replies to the requests before it: a slow server slows the load.
+    /// The replies to earlier requests: a slow server slows the load.
     Closed,
-    /// The clock, at so many requests per second.
+    /// The clock, at a fixed number of requests per second.
     Open {
         /// Requests per second of all threads together.
         rate: f64,
-        /// How they are spread.
+        /// How they are spread over time.
         spread: Spread,
     },
 }
@@ -22,9 +22,9 @@ pub(super) enum Pace {
 /// When the measurement ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Until {
-    /// After so much time.
+    /// After this time.
     Time(Duration),
-    /// After so many requests of all threads together.
+    /// After this many requests of all threads together.
     Requests(u64),
 }
 
@@ -82,13 +82,13 @@ impl Plan {
         self
     }
 
-    /// The part of `whole` that thread `index` has: all parts together are `whole`.
+    /// Thread `index`'s part of `whole`. The parts of all threads together are `whole`.
     pub(super) fn share(&self, whole: u64, index: usize) -> std::ops::Range<u64> {
         let edge = |index: usize| (u128::from(whole) * index as u128 / self.threads as u128) as u64;
         edge(index)..edge(index + 1)
     }
 
-    /// What the results are to be called: nobody may take a closed loop for an open one.
+    /// A label for the results, so that nobody mistakes a closed loop for an open one.
     pub(super) fn label(&self) -> String {
         let (clients, pipeline) = (self.clients, self.pipeline);
         match self.pace {

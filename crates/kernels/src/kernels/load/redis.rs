@@ -12,12 +12,12 @@ const LONGEST_LINE: usize = 4096;
 /// What requests are drawn from.
 #[derive(Debug, Clone)]
 pub(super) struct Mix {
-    /// Keys that there are.
+    /// The number of keys.
     pub(super) keys: u32,
-    /// Of 100 requests, those that read.
+    /// How many of 100 requests read.
     pub(super) reads_percent: u32,
-    /// Mean length of a value; they are spread evenly from the length of a key to as much above the
-    /// mean.
+    /// Mean length of a value. Lengths are spread evenly from the length of a key to the same
+    /// distance above the mean.
     pub(super) value_bytes: usize,
 }
 
@@ -30,15 +30,15 @@ impl Mix {
 /// One thread's requests.
 pub(super) struct Redis {
     mix: Mix,
-    /// Keys that are still to be written, each once; else keys are drawn.
+    /// Keys that are still to be written, each once; if absent, keys are drawn at random.
     fill: Option<Range<u32>>,
     random: Pcg64Mcg,
 }
 
-/// What a request asked for.
+/// What a request expects.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Expected {
-    /// That it be written.
+    /// A confirmation that the value was stored.
     Stored,
     /// The value of that key.
     Value(u32),
@@ -49,7 +49,7 @@ impl Redis {
         Self { mix, fill, random }
     }
 
-    /// A number below `end`, evenly.
+    /// A number below `end`, uniformly distributed.
     fn below(&mut self, end: u32) -> u32 {
         let high_bits = self.random.next_u64() >> 32;
         ((high_bits * u64::from(end)) >> 32) as u32
@@ -76,7 +76,7 @@ impl Protocol for Redis {
 
     fn request(&mut self, out: &mut Vec<u8>) -> Expected {
         if let Some(fill) = &mut self.fill {
-            // The loops ask for as many requests as there are keys.
+            // The loops make as many requests as there are keys.
             let key = fill.next().unwrap_or(fill.end.saturating_sub(1));
             return self.set(key, out);
         }
@@ -121,7 +121,7 @@ impl Protocol for Redis {
                 };
                 Step::done(body + bytes + 2, reply)
             }
-            // Any other reply of one line can be told from what follows it.
+            // Any other one-line reply can be separated from what follows it.
             (Some((b'+' | b':', _)), _) => {
                 Step::done(body, Reply::Wrong(format!("{} for a request of another kind", excerpt(line))))
             }

@@ -1,4 +1,4 @@
-//! What the threads of a load generator saw, as one result.
+//! The combined result of the threads of a load generator.
 
 use super::plan::{Pace, Plan, Until};
 use super::tally::{Mark, Tally};
@@ -8,18 +8,18 @@ use crate::outcome::Outcome;
 use hdrhistogram::Histogram;
 use serde_json::{Map, json};
 
-/// A thread or CPU busier than this cannot be told from a slow server (method specification,
-/// "Loader headroom").
+/// If a thread or CPU is busier than this, a slow loader cannot be distinguished from a slow server
+/// (method specification, "Loader headroom").
 const MOST_BUSY: f64 = 0.7;
 
-/// A thread that waited for a CPU for more than this share of the time has measured that, too.
+/// If a thread waited for a CPU for more than this share of the time, it measured that wait, too.
 const MOST_DELAYED: f64 = 0.1;
 
-/// An open loop whose replies fall behind its requests by more than this share was too fast for the
-/// server.
+/// If the replies of an open loop fall behind its requests by more than this share, the rate was
+/// too high for the server.
 const MOST_BEHIND: f64 = 0.01;
 
-/// Writes down metrics, facts, warnings and the check.
+/// Reports metrics, facts, warnings and the check.
 pub(super) fn report(outcome: &mut Outcome, plan: &Plan, start_ns: u64, cpus: usize, tallies: &[Tally]) {
     let sum = |count: fn(&Tally) -> u64| tallies.iter().map(count).sum::<u64>();
     let measured_s = match plan.until {
@@ -63,7 +63,7 @@ fn merged<'a>(parts: impl Iterator<Item = &'a Histogram<u64>>) -> Histogram<u64>
     whole
 }
 
-/// Payload both ways, between the marks of each thread.
+/// Payload in both directions, between the marks of each thread.
 fn traffic(outcome: &mut Outcome, tallies: &[Tally]) {
     let rate =
         |bytes: fn(&Mark) -> u64| -> f64 { marks(tallies).map(|marks| per_second(marks, bytes)).sum() };
@@ -75,15 +75,15 @@ fn marks(tallies: &[Tally]) -> impl Iterator<Item = (Mark, Mark)> {
     tallies.iter().filter_map(|tally| tally.opened.zip(tally.closed))
 }
 
-/// Growth of a counter between two marks, over their distance; of nanoseconds per nanosecond that
-/// is 1e9 of a share.
+/// Growth of a counter between two marks, per second. Of a counter of nanoseconds this is 1e9 times
+/// a share.
 fn per_second((opened, closed): (Mark, Mark), counter: fn(&Mark) -> u64) -> f64 {
     let ns = closed.wall_ns.saturating_sub(opened.wall_ns).max(1);
     counter(&closed).saturating_sub(counter(&opened)) as f64 / seconds(ns)
 }
 
-/// Whether the requests of an open loop left when they were to leave: their latencies count from
-/// then in any case.
+/// Whether the requests of an open loop were sent on schedule. Their latencies count from their
+/// scheduled times in any case.
 fn punctuality(outcome: &mut Outcome, rate: f64, tallies: &[Tally]) {
     let delay_ns = merged(tallies.iter().map(|tally| &tally.delay_ns));
     let late: u64 = tallies.iter().map(|tally| tally.late).sum();
@@ -96,21 +96,21 @@ fn punctuality(outcome: &mut Outcome, rate: f64, tallies: &[Tally]) {
     outcome.fact("delay_to_leave_max_s", seconds(delay_ns.max()));
     if late as f64 > MOST_BEHIND * delay_ns.len() as f64 {
         outcome.warn(format!(
-            "{late} of {} requests left more than 1 ms after their time, {had_to_wait} of them for want of a free connection; their \
-             latencies count from their time",
+            "{late} of {} requests left more than 1 ms late, {had_to_wait} of them for want of a free connection; their \
+             latencies count from when they were due",
             delay_ns.len()
         ));
     }
 }
 
-/// What the load generator itself needed while it measured.
+/// The resources that the load generator itself used while it measured.
 fn loader(outcome: &mut Outcome, tallies: &[Tally], cpus: usize) {
     let share = |counter: fn(&Mark) -> u64| -> Vec<f64> {
         marks(tallies).map(|marks| per_second(marks, counter) * 1e-9).collect()
     };
     let (busy, delayed) = (share(|mark| mark.cpu_ns), share(|mark| mark.delayed_ns));
     let highest = |shares: &[f64]| shares.iter().copied().fold(0.0, f64::max);
-    // More threads than CPUs are each a little busy when their CPUs are full.
+    // If there are more threads than CPUs, each is only a little busy when their CPUs are full.
     let of_cpus = busy.iter().sum::<f64>() / cpus.max(1) as f64;
     let busiest = highest(&busy).max(of_cpus).min(1.0);
     let cpu_ns: u64 =
@@ -136,7 +136,7 @@ fn loader(outcome: &mut Outcome, tallies: &[Tally], cpus: usize) {
     let delayed = highest(&delayed);
     if delayed > MOST_DELAYED {
         outcome.warn(format!(
-            "the load generator was ready to run and did not for {:.0} % of the time: others use its CPU, and latencies hold that time",
+            "the load generator was ready to run but did not for {:.0} % of the time: others use its CPU, and latencies include that time",
             delayed * 100.0
         ));
     }

@@ -6,10 +6,10 @@
 /// Length of every key of `load`: that of felter-2014.
 pub(in crate::kernels) const KEY_BYTES: usize = 10;
 
-/// Most keys that so many characters can name: one letter, nine digits.
+/// The number of keys that this length allows: one letter, nine digits.
 pub(in crate::kernels) const MOST_KEYS: u64 = 1_000_000_000;
 
-/// What values are filled up with.
+/// The byte that fills values.
 pub(in crate::kernels) const FILLER: u8 = b'x';
 
 /// The key of that number.
@@ -23,14 +23,14 @@ pub(in crate::kernels) fn key(number: u32) -> [u8; KEY_BYTES] {
     key
 }
 
-/// Appends the value of `bytes` bytes that belongs to `key`: the key, filled up.
+/// Appends the value of `key` with `bytes` bytes: the key, and filler.
 pub(in crate::kernels) fn put_value(out: &mut Vec<u8>, key: &[u8], bytes: usize) {
     let end = out.len() + bytes;
     out.extend_from_slice(&key[..key.len().min(bytes)]);
     out.resize(end, FILLER);
 }
 
-/// Whether `value` is one that belongs to `key`.
+/// Whether `value` is a value of `key`.
 pub(in crate::kernels) fn belongs(value: &[u8], key: &[u8]) -> bool {
     value.strip_prefix(key).is_some_and(|filler| filler.iter().all(|byte| *byte == FILLER))
 }
@@ -51,8 +51,8 @@ pub(in crate::kernels) fn put_number(out: &mut Vec<u8>, number: usize) {
     out.extend_from_slice(&digits[first..]);
 }
 
-/// The first line of `input` without its end, and where the next begins. `None` while the line is
-/// not whole.
+/// The first line of `input` without its end, and where the next line begins. `None` while the line
+/// is incomplete.
 pub(in crate::kernels) fn line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = input.iter().position(|byte| *byte == b'\n')?;
     let line = &input[..end];

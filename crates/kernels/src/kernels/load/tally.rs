@@ -1,4 +1,4 @@
-//! What one thread of a load generator saw and used.
+//! What one thread of a load generator observed and used.
 
 use super::protocol::Reply;
 use crate::clock::now_ns;
@@ -6,50 +6,51 @@ use crate::kernels::latencies;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A request that left later than this after its time was late.
+/// A request that was sent later than this after its scheduled time was late.
 pub(super) const LATE_NS: u64 = 1_000_000;
 
-/// Where a thread stood at one moment.
+/// The counters of a thread at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mark {
     pub(super) wall_ns: u64,
     /// CPU time of the thread.
     pub(super) cpu_ns: u64,
-    /// Time that the thread was ready to run and did not. 0 where the kernel does not say.
+    /// Time that the thread was runnable but not running. 0 where the kernel does not report it.
     pub(super) delayed_ns: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
 }
 
-/// All that one thread counts.
+/// All counts of one thread.
 pub(super) struct Tally {
-    /// Of the requests of the measurement, from when they were to leave until their replies were
-    /// there.
+    /// Latencies of the measured requests: from the scheduled time, or in a closed loop the time of
+    /// sending, to the reply.
     pub(super) latency_ns: Histogram<u64>,
-    /// Of the requests of the measurement, from when they were to leave until they left. Open loop
+    /// Delays of the measured requests: from the scheduled time until they were sent. Open loop
     /// only.
     pub(super) delay_ns: Histogram<u64>,
-    /// Requests that left more than [`LATE_NS`] after their time.
+    /// Requests that were sent more than [`LATE_NS`] after their scheduled time.
     pub(super) late: u64,
-    /// Requests that could not leave in time as all connections had as many in flight as they may.
+    /// Requests that could not be sent in time because every connection had its full number in
+    /// flight.
     pub(super) had_to_wait: u64,
     /// Replies to requests of the warm-up and the measurement.
     pub(super) replies: u64,
-    /// Replies that came while the measurement lasted.
+    /// Replies that arrived during the measurement.
     pub(super) replies_in_time: u64,
-    /// Requests of the measurement whose time came.
+    /// Requests of the measurement whose scheduled time came.
     pub(super) due: u64,
-    /// Replies that were whole and not the right ones, and what was wrong with the first.
+    /// Complete but wrong replies, and what was wrong with the first.
     pub(super) wrong: u64,
     pub(super) first_wrong: Option<String>,
-    /// Requests that had no reply when the thread gave up waiting.
+    /// Requests without a reply when the thread gave up waiting.
     pub(super) unanswered: u64,
-    /// Connections that were made again as the server had closed them.
+    /// Connections that were made again because the server had closed them.
     pub(super) reconnects: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) last_reply_ns: u64,
-    /// Beginning and end of the measurement as the thread noticed them.
+    /// Beginning and end of the measurement as the thread saw them.
     pub(super) opened: Option<Mark>,
     pub(super) closed: Option<Mark>,
 }
@@ -76,8 +77,8 @@ impl Tally {
         }
     }
 
-    /// Counts a reply; the latency only of a right one, as a wrong one may have been the easier for
-    /// it.
+    /// Counts a reply. Records the latency only of a right one, because a wrong one may have been
+    /// easier to give.
     pub(super) fn reply(&mut self, reply: Reply, measured: bool, took_ns: u64) {
         self.replies += 1;
         match reply {

@@ -13,7 +13,7 @@ fn loaded(line: &str) -> Outcome {
     run_with(line).unwrap()
 }
 
-/// Serves every connection on a thread of its own until the test ends; returns its address.
+/// Serves every connection on its own thread until the test ends; returns its address.
 fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -89,7 +89,7 @@ fn time_bounds_the_measurement_and_the_warm_up_stays_out_of_it() {
 }
 
 /// Method specification, "Tests of the statistics": a server that stalls moves the p99 of an open
-/// loop. That of a closed loop, which stops asking while the server stalls, it does not:
+/// loop. It does not move that of a closed loop, which sends nothing while the server stalls:
 /// coordinated omission.
 #[test]
 fn a_stalling_server_moves_the_p99_of_the_open_loop_only() {
@@ -141,7 +141,7 @@ fn a_server_that_does_not_answer_fails_the_check() {
 fn wrong_replies_fail_the_check_and_the_first_is_shown() {
     let address = server(|mut stream| {
         let mut buffer = [0; 4096];
-        // One request at a time: GET and SET alike get an error.
+        // One request at a time: both GET and SET get an error.
         while stream.read(&mut buffer).is_ok_and(|length| length > 0) {
             let _ = stream.write_all(b"-OOM command not allowed\r\n");
         }
@@ -169,7 +169,7 @@ fn another_protocol_or_a_closed_door_is_an_error() {
     assert!(message.contains("cannot connect to 127.0.0.1:1"), "{message}");
 }
 
-/// As nginx does after `keepalive_requests`.
+/// The server does what nginx does after `keepalive_requests`.
 #[test]
 fn a_connection_that_the_server_closes_between_requests_is_made_again() {
     let address = server(|mut stream| {
@@ -185,8 +185,8 @@ fn a_connection_that_the_server_closes_between_requests_is_made_again() {
             let last = if number == 9 { "Connection: close\r\n" } else { "" };
             let _ = write!(stream, "HTTP/1.1 200 OK\r\n{last}Content-Length: 2\r\n\r\nok");
         }
-        // As servers do it: what was sent in vain is read, so that it does not reset the connection
-        // under the last answer.
+        // Servers read what was sent in vain, so that it does not reset the connection before the
+        // last answer arrives.
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });

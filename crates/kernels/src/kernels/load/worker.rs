@@ -19,24 +19,25 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longest sleep: how soon a thread sees that another one failed, or that its time is over.
+/// The longest sleep: bounds how late a thread notices that another one failed, or that its time is
+/// over.
 const LOOK_NS: u64 = 50_000_000;
 
-/// Bytes that one read can take.
+/// The most bytes that one read can return.
 const BUFFER: usize = 64 << 10;
 
-/// Events that one wait can bring.
+/// The most events that one wait can return.
 const EVENTS: usize = 256;
 
-/// The server will say nothing more.
+/// The server will send nothing more.
 const ENDED: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
 /// What the threads of one run share.
 pub(super) struct Shared {
     pub(super) address: SocketAddr,
-    /// When all begin.
+    /// When all threads begin.
     pub(super) start_ns: u64,
-    /// Set when a thread fails: the others need not go on.
+    /// Set when a thread fails: the others need not continue.
     pub(super) failed: AtomicBool,
 }
 
@@ -48,18 +49,19 @@ pub(super) struct Worker<'a, P: Protocol> {
     clients: Vec<Client<P>>,
     epoll: OwnedFd,
     tally: Tally,
-    /// The measurement: requests that leave, or are to leave, between these times.
+    /// The measurement: requests that are sent, or scheduled, between these times.
     opens_ns: u64,
     closes_ns: u64,
     /// Requests of the measurement that are still to be made.
     left: u64,
     in_flight: usize,
-    /// When the last reply came, or when something began to be in flight.
+    /// When the last reply arrived, or when the first request in flight was sent.
     progress_ns: u64,
     arrivals: Option<Arrivals>,
-    /// Requests of an open loop whose time has come and that have no connection yet: their times.
+    /// Requests of an open loop that are due and have no connection yet: their scheduled times, and
+    /// whether they are measured.
     due: VecDeque<(u64, bool)>,
-    /// Connections that may send, in turn. Open loop only.
+    /// Connections that may send, in order. Open loop only.
     free: VecDeque<usize>,
     buffer: Vec<u8>,
 }
@@ -108,12 +110,13 @@ impl<'a, P: Protocol> Worker<'a, P> {
         Ok(worker)
     }
 
-    /// Loads the server until the measurement is over and every request has its reply, or none
-    /// comes any more.
+    /// Loads the server until the measurement is over and every request has its reply, or no more
+    /// replies arrive.
     pub(super) fn run(mut self) -> Result<Tally, KernelError> {
         if matches!(self.plan.pace, Pace::Open { .. }) {
             // Timers of a thread fire up to 50 us late by default (PR_SET_TIMERSLACK of prctl(2)),
-            // which would be in every latency. Where that cannot be changed, the delays say so.
+            // which would be in every latency. Where that cannot be changed, the reported delays
+            // show it.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         }
         std::thread::sleep(std::time::Duration::from_nanos(self.shared.start_ns.saturating_sub(now_ns())));
@@ -146,7 +149,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
         Ok(self.tally)
     }
 
-    /// Takes the marks of the measurement's beginning and end.
+    /// Records the marks at the beginning and end of the measurement.
     fn note(&mut self, now: u64) {
         if self.tally.opened.is_none() && now >= self.opens_ns {
             self.tally.opened = Some(self.tally.mark());
@@ -156,7 +159,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
         }
     }
 
-    /// Whether no request is to be made any more.
+    /// Whether no more requests are to be made.
     fn all_made(&self, now: u64) -> bool {
         match &self.arrivals {
             _ if self.left == 0 => true,
@@ -169,14 +172,14 @@ impl<'a, P: Protocol> Worker<'a, P> {
         let outstanding = self.in_flight > 0 || !self.due.is_empty();
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         if self.all_made(now) && !outstanding {
-            // An idle end still belongs to the time that was asked for.
+            // An idle period at the end still belongs to the requested time.
             return self.closes_ns == u64::MAX || now >= self.closes_ns;
         }
         let hangs = outstanding && now.saturating_sub(self.progress_ns) > timeout_ns;
         hangs || now.saturating_sub(timeout_ns) > self.closes_ns
     }
 
-    /// Sleeps until something came, or until the next request of an open loop is due.
+    /// Sleeps until there is something to read, or until the next request of an open loop is due.
     fn wait(&self, now: u64, events: &mut Vec<Event>) -> Result<(), KernelError> {
         let failed = |error: Errno| KernelError::system("wait for connections with epoll")(error);
         let look = |events: &mut Vec<Event>, timeout: Option<&Timespec>| {
@@ -194,7 +197,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
         if !events.is_empty() || sleep_ns == 0 {
             return Ok(());
         }
-        // The timeout of epoll_wait is in milliseconds; that of ppoll in nanoseconds, on every
+        // The timeout of epoll_wait is in milliseconds; that of ppoll is in nanoseconds, on every
         // kernel.
         match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&span(sleep_ns))) {
             Ok(0) | Err(Errno::INTR) => Ok(()),
@@ -220,7 +223,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
                     client.queued = true;
                     self.free.push_back(number);
                 }
-                // A request whose time comes while replies are read does not wait for the last of
+                // A request that becomes due while replies are read does not wait for the last of
                 // them.
                 self.admit(now)?;
             }
@@ -238,8 +241,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
         KernelError::System { doing: format!("{doing} {}", self.shared.address), source }
     }
 
-    /// Closed loop: sends the next requests of a client, all that it may have in flight, in one
-    /// piece.
+    /// Closed loop: sends the next requests of a client, all that it may have in flight, at once.
     fn send_batch(&mut self, number: usize, now: u64) -> Result<(), KernelError> {
         if self.all_made(now) {
             return Ok(());
@@ -256,7 +258,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
             let expected = self.protocol.request(&mut client.out);
             client.waiting.push_back(Waiting { from_ns: 0, measured, expected });
         }
-        // Read last, so that making the requests is in nobody's latency.
+        // Read last, so that no latency includes the time to make the requests.
         let sent_ns = now_ns();
         client.waiting.iter_mut().for_each(|waiting| waiting.from_ns = sent_ns);
         if self.in_flight == 0 {
@@ -266,8 +268,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
         self.flush(number)
     }
 
-    /// Open loop: sends every request whose time has come, as far as there are connections for
-    /// them.
+    /// Open loop: sends every request that is due, as far as there are connections for them.
     fn admit(&mut self, now: u64) -> Result<(), KernelError> {
         let Some(arrivals) = &mut self.arrivals else { return Ok(()) };
         let mut came = 0;
@@ -307,7 +308,7 @@ impl<'a, P: Protocol> Worker<'a, P> {
             }
             self.flush(number)?;
         }
-        // First come, first served: the last that came are those that stay.
+        // First come, first served: the last to become due are those that remain.
         self.tally.had_to_wait += came.min(self.due.len()) as u64;
         Ok(())
     }

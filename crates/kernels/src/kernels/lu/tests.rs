@@ -1,4 +1,4 @@
-//! Answers that are known, answers that are wrong, systems that have none.
+//! Known answers, wrong answers, and systems without an answer.
 
 use super::*;
 use crate::marks::tests::marks_of;
@@ -21,7 +21,7 @@ fn systems_of_every_order_are_solved() {
 
 #[test]
 fn a_system_with_a_known_answer_gives_it() {
-    // x = (1, -2, 3), and the first pivot is 0 without an exchange of rows.
+    // x = (1, -2, 3), and without an exchange of rows the first pivot is 0.
     let columns = [[0.0, 2.0, 4.0], [1.0, -1.0, 0.0], [3.0, 5.0, -2.0], [7.0, 19.0, -2.0]];
     let mut system = System::map(3, 1, false).unwrap();
     system.fill(&|j: usize, values: &mut [f64]| values.copy_from_slice(&columns[j]));
@@ -59,7 +59,7 @@ fn a_corrupted_answer_fails_the_check() {
 
 #[test]
 fn endless_solutions_are_all_checked() {
-    // Of a small order sixteen systems are a piece.
+    // For small orders a piece has sixteen systems.
     for (n, threads, systems) in [(1, 1, 16), (100, 2, 16), (300, 1, 1)] {
         let line = options(&format!("--n {n} --threads {threads}"));
         let (mut marks, printed) = marks_of(Duration::ZERO, 2);

@@ -1,4 +1,4 @@
-//! The answers of echo and http.
+//! The answers to echo and http requests.
 
 use super::serve::{Answer, Answered, Then};
 use crate::kernels::echo::wire::{GREETING_BYTES, Shape};
@@ -43,10 +43,9 @@ impl Answer for Echo {
 /// A page that is always the same.
 pub(super) struct Http {
     page: Vec<u8>,
-    /// For clients of HTTP/1.0 that ask that the connection be kept.
+    /// For clients of HTTP/1.0 that ask to keep the connection.
     keep_alive_page: Vec<u8>,
-    /// The last request that was read, as most are the same as the one before, and whether its page
-    /// is the other one.
+    /// The last request that was read. Most equal the one before.
     known: Vec<u8>,
 }
 
@@ -106,18 +105,18 @@ impl Answer for Http {
     }
 }
 
-/// What a client wants of the connection.
+/// What a client asks of the connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Wants {
-    /// Kept, which HTTP/1.1 needs no word for.
+    /// Keep it, which is the default of HTTP/1.1.
     KeepAlive,
-    /// Kept, and told so: HTTP/1.0.
+    /// Keep it, and confirm that: HTTP/1.0.
     ExplicitKeepAlive,
-    /// Closed after the answer.
+    /// Close it after the answer.
     Closed,
 }
 
-/// `None` when this is no request.
+/// Parses the head of a request. `None` if it is malformed.
 fn wants(head: &[u8]) -> Option<Wants> {
     let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let first = lines.find(|line| !line.is_empty())?;

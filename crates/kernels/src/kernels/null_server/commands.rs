@@ -1,4 +1,4 @@
-//! The answers of redis: to the commands that load generators send.
+//! The answers to the redis commands that load generators send.
 
 use super::serve::{Answer, Answered, Then};
 use crate::kernels::load::resp;
@@ -9,7 +9,7 @@ const MOST_WORDS: usize = 1024 * 1024;
 /// The longest line that is accepted.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// A key-value server without keys and values: what is asked for is made up.
+/// A key-value server without keys and values: it makes up what is asked for.
 pub(super) struct Redis {
     value_bytes: usize,
 }
@@ -47,10 +47,10 @@ impl Redis {
         } else if is(b"PING") {
             out.extend_from_slice(b"+PONG\r\n");
         } else if is(b"CONFIG") {
-            // What redis-benchmark asks before it starts.
+            // redis-benchmark asks this before it starts.
             out.extend_from_slice(b"*2\r\n$4\r\nsave\r\n$0\r\n\r\n");
         } else if is(b"COMMAND") {
-            // What redis-cli asks for its completions.
+            // redis-cli asks this for its completions.
             out.extend_from_slice(b"*0\r\n");
         } else if is(b"INCR") || is(b"EXISTS") || is(b"DBSIZE") {
             out.extend_from_slice(b":1\r\n");
@@ -87,8 +87,8 @@ impl Answer for Redis {
     }
 }
 
-/// The command at the beginning of `input`: an array of strings, or a line of words as one types
-/// them.
+/// The command at the beginning of `input`: an array of strings, or a line of words as a user types
+/// it.
 fn command(input: &[u8]) -> Result<Command<'_>, Lacking> {
     let line_at = |at: usize| match resp::line(&input[at..]) {
         Some((line, next)) => Ok((line, at + next)),
@@ -99,7 +99,7 @@ fn command(input: &[u8]) -> Result<Command<'_>, Lacking> {
     let Some(words) = line.strip_prefix(b"*") else {
         let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         let (name, first) = (words.next().unwrap_or_default(), words.next());
-        // Nothing but letters begins a line of words: this is another protocol.
+        // A line of words must begin with letters only; otherwise this is another protocol.
         let sense = name.iter().all(u8::is_ascii_alphabetic) && !line.ends_with(b"HTTP/1.1");
         return if sense { Ok(Command { name, first, length: at }) } else { Err(Lacking::Sense) };
     };

@@ -1,5 +1,5 @@
-//! The answers of mysql: anybody may log in, and every query has the same rows, as text or as those
-//! of a prepared statement.
+//! The answers to mysql clients: anybody may log in, and every query returns the same rows, as text
+//! or in the encoding of prepared statements.
 //!
 //! MySQL Source Code Documentation, "Client/Server Protocol": packets, the connection phase with
 //! protocol 4.1, text and binary result sets with EOF packets, prepared statements. A load
@@ -14,7 +14,7 @@ const HEADER_BYTES: usize = 4;
 /// The longest packet that is accepted.
 const LONGEST_PACKET: usize = 1 << 20;
 
-/// Most statements that a connection may prepare; they are forgotten with it.
+/// The most statements that a connection may prepare; they are forgotten when it closes.
 const MOST_STATEMENTS: usize = 1 << 16;
 
 /// Capabilities of the server: long passwords, found rows, long flags, a database at log-in,
@@ -25,16 +25,16 @@ const CAPABILITIES: u32 = 0x1 | 0x2 | 0x4 | 0x8 | 0x200 | 0x2000 | 0x8000 | 0x1_
 /// utf8_general_ci.
 const CHARACTER_SET: u8 = 33;
 
-/// The status of every answer: each statement is a transaction of its own.
+/// The status of every answer: each statement is its own transaction.
 const AUTOCOMMIT: [u8; 2] = [2, 0];
 
 /// Length of the column `c` of sysbench's tables.
 const COLUMN_BYTES: u8 = 120;
 
-/// Rows that a range of sysbench's has (`--range-size`).
+/// Rows in a range query of sysbench (`--range-size`).
 const RANGE_ROWS: usize = 100;
 
-/// Type of a parameter that is not known yet.
+/// Type of a parameter that is still unknown.
 const NULL: u8 = 0x06;
 
 /// Type of a string of fixed length.
@@ -47,10 +47,10 @@ const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_SEND_LONG_DATA: u8 = 0x18;
 const COM_STMT_CLOSE: u8 = 0x19;
 
-/// What a statement is answered with.
+/// The answer to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reply {
-    /// That it was done.
+    /// A confirmation.
     Done,
     /// A row.
     Row,
@@ -76,7 +76,7 @@ pub(super) struct Mysql {
 #[derive(Default)]
 pub(super) struct Session {
     logged_in: bool,
-    /// The statements that were prepared; the number of the first is 1.
+    /// The prepared statements; the number of the first is 1.
     prepared: Vec<Reply>,
 }
 
@@ -108,7 +108,7 @@ impl Mysql {
                 let Some(reply) = executed(prepared, said) else { return Then::Refuse };
                 out.extend_from_slice(self.answer_to(&self.binary, reply));
             }
-            // Have no answer.
+            // These have no answer.
             COM_STMT_SEND_LONG_DATA | COM_STMT_CLOSE => {}
             _ => out.extend_from_slice(&self.ok),
         }
@@ -143,7 +143,7 @@ fn has(query: &[u8], word: &[u8]) -> bool {
 }
 
 impl Sets {
-    /// With rows that are all like this one.
+    /// Makes result sets in which every row is this one.
     fn new(row: &[u8]) -> Self {
         let of = |rows: usize| {
             let mut set = Vec::new();
@@ -159,14 +159,14 @@ impl Sets {
     }
 }
 
-/// The answer to a statement that is executed, by its number.
+/// The answer to the execution of a prepared statement, looked up by its number.
 fn executed(prepared: &[Reply], said: &[u8]) -> Option<Reply> {
     let number = u32::from_le_bytes(*said.first_chunk()?);
     prepared.get((number as usize).checked_sub(1)?).copied()
 }
 
-/// That a statement was prepared: its number, its columns, its parameters. Each question mark is
-/// one: the strings of load generators have none.
+/// Appends the confirmation of a prepared statement: its number, its columns, its parameters. Each
+/// question mark is a parameter: the strings of load generators contain none.
 fn put_prepared(out: &mut Vec<u8>, number: u32, query: &[u8], reply: Reply) {
     let columns = u16::from(reply != Reply::Done);
     let parameters = query.iter().filter(|byte| **byte == b'?').count() as u16;
@@ -200,12 +200,12 @@ fn column(kind: u8) -> Vec<u8> {
     column
 }
 
-/// No rows touched, no row made.
+/// The body of a confirmation: no rows affected, no row inserted.
 fn ok_body() -> Vec<u8> {
     [&[0, 0, 0], AUTOCOMMIT.as_slice(), &[0, 0]].concat()
 }
 
-/// The end of columns, parameters or rows.
+/// The body that ends columns, parameters or rows.
 fn eof_body() -> Vec<u8> {
     [&[0xfe, 0, 0], AUTOCOMMIT.as_slice()].concat()
 }
@@ -223,8 +223,7 @@ impl Answer for Mysql {
         let mut greeting = vec![10];
         greeting.extend_from_slice(b"8.0.0-null\0");
         greeting.extend_from_slice(&1u32.to_le_bytes());
-        // The numbers that a password would be scrambled with: 8 here, 12 below, each part with a
-        // zero.
+        // The salt for scrambling a password: 8 bytes here, 12 below, each part followed by a zero.
         greeting.extend_from_slice(b"abcdefgh\0");
         let capabilities = CAPABILITIES.to_le_bytes();
         greeting.extend_from_slice(&capabilities[..2]);
@@ -279,7 +278,7 @@ mod tests {
             client
         }
 
-        /// What comes after a command, and that nothing comes after a part of it.
+        /// The reply to a command. Checks that a part of the command gets no reply.
         fn say(&mut self, body: &[u8], number: u8) -> (Then, Vec<u8>) {
             let (mut input, mut out) = (Vec::new(), Vec::new());
             packet(&mut input, number, body);
@@ -289,7 +288,7 @@ mod tests {
             (answered.then, out)
         }
 
-        /// The bodies of the packets that come; their numbers count from 1.
+        /// The bodies of the reply's packets; their numbers count from 1.
         fn bodies(&mut self, command: &[u8]) -> Vec<Vec<u8>> {
             let (then, out) = self.say(command, 0);
             assert_eq!(then, Then::Keep);

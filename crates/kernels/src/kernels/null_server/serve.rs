@@ -79,7 +79,7 @@ struct Connection<S> {
     /// Unsent replies.
     out: Vec<u8>,
     closing: bool,
-    /// Whether the client has closed its side, which may be no event of its own.
+    /// Whether the client has closed its side, which may not cause an event of its own.
     ended: bool,
 }
 
@@ -194,7 +194,7 @@ impl<S: Default> Connection<S> {
                 return Ok(!flushed);
             }
             if self.out.len() > MOST_UNSENT {
-                // It continues with the event that the socket is writable again.
+                // It continues when an event reports that the socket is writable again.
                 return Ok(true);
             }
             let length = match (&self.stream).read(buffer) {

@@ -2,8 +2,8 @@ use super::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// What the server answers on one connection to two pieces. The first, unless it is alone, ends
-/// inside of a request after a whole one.
+/// The server's answers on one connection to two pieces of input. The first piece, unless it is
+/// alone, ends inside a request that follows a complete one.
 fn answers(protocol: Protocol, first: &[u8], second: &[u8]) -> Vec<u8> {
     let mut heard = Vec::new();
     let sizes = Sizes { value: 12, body: 3 };
@@ -12,7 +12,7 @@ fn answers(protocol: Protocol, first: &[u8], second: &[u8]) -> Vec<u8> {
         stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         stream.write_all(first).unwrap();
         if !second.is_empty() {
-            // The first reply comes when the server has read the first piece.
+            // The first reply arrives when the server has read the first piece.
             heard.push(0);
             stream.read_exact(&mut heard).unwrap();
             stream.write_all(second).unwrap();
@@ -42,8 +42,8 @@ fn another_protocol_ends_the_connection() {
     assert!(answers(Protocol::Redis, b"*x\r\n", b"").starts_with(b"-ERR"));
 }
 
-/// More than sockets hold: the server must not wait for its client to read, nor forget what it
-/// still has to say.
+/// More than the sockets hold: the server must neither wait for its client to read nor lose the
+/// rest of its replies.
 #[test]
 fn answers_beyond_all_buffers_come_whole() {
     const REQUESTS: usize = 40;

@@ -1,9 +1,9 @@
 //! Products, reciprocals and roots of large numbers on several threads.
 //!
-//! The products of the crate dashu run on one thread. Where more threads than products are there, a
-//! long product is cut into three of half the length (Karatsuba's method), which take half of the
-//! time together, though half as much work again. Quotients and roots are found by Newton's
-//! iteration: it needs only products, each step of twice the length of the one before it.
+//! The products of the crate dashu run on one thread. If there are more threads than products, a
+//! long product is cut into three of half the length (Karatsuba's method). Together these take half
+//! of the time, though half as much work again. Quotients and roots are found by Newton's
+//! iteration, which needs only products, each step of twice the length of the one before.
 
 use dashu_int::ops::{BitTest, SquareRoot};
 use dashu_int::{IBig, UBig};
@@ -14,10 +14,10 @@ const CUT_BITS: usize = 1 << 19;
 /// Reciprocals and roots of fewer bits are found by long division.
 const DIVIDED_BITS: usize = 1 << 12;
 
-/// Bits of an approximation beyond half of those that are sought: they hold the rounding of a step.
+/// Bits of an approximation beyond half of the result's bits: they hold the rounding of a step.
 const SLACK: usize = 16;
 
-/// Runs two pieces of work, on two threads where that is worth it.
+/// Runs two pieces of work, on two threads if `shared` is set.
 pub(super) fn both<T: Send, U: Send>(
     shared: bool,
     one: impl FnOnce() -> T + Send,
@@ -26,7 +26,7 @@ pub(super) fn both<T: Send, U: Send>(
     if shared { rayon::join(one, other) } else { (one(), other()) }
 }
 
-/// The product, on so many threads of the pool at most.
+/// The product, computed on at most `threads` threads of the pool.
 pub(super) fn product(one: &UBig, other: &UBig, threads: usize) -> UBig {
     let (long, short) = if one.bit_len() >= other.bit_len() { (one, other) } else { (other, one) };
     if threads < 3 || short.bit_len() < CUT_BITS {
@@ -49,7 +49,7 @@ pub(super) fn product(one: &UBig, other: &UBig, threads: usize) -> UBig {
     (((high_product << cut) + middle) << cut) + low_product
 }
 
-/// The bits from `cut` on, and those below.
+/// Splits a number into the bits from `cut` on, and those below.
 fn parts(number: &UBig, cut: usize) -> (UBig, UBig) {
     (number >> cut, low_bits(number, cut))
 }
@@ -63,7 +63,7 @@ pub(super) fn low_bits(number: &UBig, bits: usize) -> UBig {
 /// the divisor.
 pub(super) fn reciprocal(divisor: &UBig, precision: usize, threads: usize) -> UBig {
     let length = divisor.bit_len();
-    // More leading bits of the divisor than the result has change nothing.
+    // Leading bits of the divisor beyond the length of the result change nothing.
     let top = divisor >> length.saturating_sub(precision + SLACK);
     let length = top.bit_len();
     if precision <= DIVIDED_BITS {
@@ -72,8 +72,8 @@ pub(super) fn reciprocal(divisor: &UBig, precision: usize, threads: usize) -> UB
     let half = precision / 2 + SLACK;
     let near = reciprocal(&top, half, threads);
     let error = IBig::from(UBig::ONE << (length + half)) - IBig::from(product(&near, &top, threads));
-    // The correction is near * error / 2^scale; it has about half of the bits, and so need the
-    // error have no more.
+    // The correction is near * error / 2^scale. It has about half of the bits, so the error needs
+    // no more.
     let scale = length + 2 * half - precision;
     let spare = scale.saturating_sub(half);
     let correction = signed_product(&near, &(error >> spare), threads) >> (scale - spare);
@@ -93,7 +93,7 @@ pub(super) fn reciprocal_root(number: u32, precision: usize, threads: usize) -> 
     sum(near << (precision - half), correction)
 }
 
-/// The product with a number that has a sign.
+/// The product with a signed number.
 pub(super) fn signed_product(one: &UBig, other: &IBig, threads: usize) -> IBig {
     let (sign, words) = other.as_sign_words();
     if threads < 3 || words.len() * 64 < CUT_BITS {
@@ -110,7 +110,7 @@ fn sum(one: UBig, other: IBig) -> UBig {
 mod tests {
     use super::*;
 
-    /// Bits without a pattern.
+    /// A number whose bits have no pattern.
     fn number(bits: usize) -> UBig {
         let mut word = 0x9e37_79b9_7f4a_7c15u64;
         let words: Vec<u64> = (0..bits.div_ceil(64))

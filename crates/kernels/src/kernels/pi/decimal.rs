@@ -1,13 +1,13 @@
-//! From a binary fraction to decimal digits.
+//! Converting a binary fraction to decimal digits.
 //!
 //! A fraction times 10^h has the first h digits before its point and the others after it. The first
-//! half is found from the leading bits of the fraction, the second from what the product leaves
-//! after the point; both need half of the bits, and go on in the same way. Only products are
+//! half is found from the leading bits of the fraction, the second from the part of the product
+//! after the point. Both need half of the bits, and continue in the same way. Only products are
 //! needed, no division, and the halves are independent of each other.
 //!
-//! Every step is followed modulo a prime: with F the fraction, D the number that the first digits
+//! Every step is checked modulo a prime: with F the fraction, D the number that the first digits
 //! spell and R the rest, `F 10^h = D 2^bits + R` must hold. D is only known once these digits are
-//! written, so the equation covers everything below it.
+//! written, so the equation covers all steps below it.
 
 use super::arithmetic::{both, low_bits};
 use super::series::{Pi, bits_of};
@@ -15,14 +15,14 @@ use super::verify::{MODULUS, add, multiply, power, residue, residue_of_words};
 use dashu_int::UBig;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pieces of about so many digits are converted one word at a time.
+/// Pieces of about this many digits are converted one word at a time.
 const LEAF_DIGITS: usize = 256;
 
-/// Bits of a piece beyond its last digit. A digit is wrong where all of these bits of the exact
+/// Bits of a piece beyond its last digit. A digit is wrong if all of these bits of the exact
 /// fraction after it are 0, and then the equation does not hold.
 const GUARD_BITS: usize = 64;
 
-/// Pieces of fewer digits are converted by the thread that has them.
+/// A piece of fewer digits is converted by a single thread.
 const SHARED_DIGITS: usize = 8192;
 
 /// Digits in a word: 10^19 is the largest power of ten below 2^64.
@@ -32,16 +32,16 @@ const WORD_DIGITS: usize = 19;
 pub(super) struct Decimals {
     /// ASCII, with a few digits too many, for which the fraction is not long enough.
     pub(super) text: Vec<u8>,
-    /// Digits that were asked for.
+    /// The number of requested digits.
     pub(super) count: usize,
-    /// What the whole text spelled when it was written, modulo the prime.
+    /// The number that the whole text spelled when it was written, modulo the prime.
     pub(super) spelled: u64,
-    /// Steps of the conversion that did not hold modulo the prime.
+    /// Steps of the conversion whose equation did not hold modulo the prime.
     pub(super) wrong_steps: u64,
 }
 
 impl Decimals {
-    /// The last digits of those that were asked for.
+    /// The last of the requested digits.
     pub(super) fn last(&self, digits: usize) -> String {
         String::from_utf8_lossy(&self.text[self.count - digits..self.count]).into_owned()
     }
@@ -59,8 +59,8 @@ pub(super) fn convert(pi: &Pi, digits: usize) -> Decimals {
     while digits.div_ceil(1 << levels) > LEAF_DIGITS {
         levels += 1;
     }
-    // All leaves are of one length, so that one power of ten serves a whole level: that makes a few
-    // digits too many at the end.
+    // All leaves have the same length, so that one power of ten serves a whole level. This makes a
+    // few digits too many at the end.
     let leaf = digits.div_ceil(1 << levels);
     let mut powers: Vec<UBig> = Vec::with_capacity(levels);
     for level in 0..levels {
@@ -105,7 +105,7 @@ impl Converter {
         add(multiply(first, shift), second)
     }
 
-    /// One word of digits after the other: the part before the point of the fraction times 10^19.
+    /// Writes digits one word at a time: the part of the fraction times 10^19 before the point.
     fn write_leaf(&self, fraction: &UBig, bits: usize, text: &mut [u8]) -> u64 {
         let length = bits.div_ceil(64);
         let aligned = fraction << (length * 64 - bits);

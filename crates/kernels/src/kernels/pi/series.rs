@@ -19,15 +19,14 @@ const C: u64 = 640_320;
 /// Digits that each term adds: log10(C^3 / 1728).
 const DIGITS_PER_TERM: f64 = 14.181_647_462_725_477;
 
-/// Bits beyond the last digit. Every step rounds a few units of the last of them at most; and so
-/// many digits in a row that are all 0 or all 9 would be needed for a wrong one.
+/// Bits beyond the last digit. Every step rounds off at most a few units of the last bit. A digit
+/// could be wrong only if all digits that these bits hold were 0, or all were 9.
 pub(super) const GUARD_BITS: usize = 128;
 
-/// Ranges of fewer terms are summed by the thread that has them: some tens of microseconds of work.
+/// A range of fewer terms is summed by a single thread: some tens of microseconds of work.
 const SHARED_TERMS: u64 = 256;
 
-/// Operands of fewer bits are multiplied by the thread that has them: again some tens of
-/// microseconds.
+/// Operands of fewer bits are multiplied by a single thread: again some tens of microseconds.
 const SHARED_BITS: usize = 1 << 17;
 
 /// Pi as a binary fraction.
@@ -44,31 +43,31 @@ pub(super) struct Pi {
 
 /// The sum of a range of terms.
 struct Range {
-    /// Absent where nobody needs it: the last range of all has nothing to its right.
+    /// Absent if it is not needed: the last range has nothing to its right.
     p: Option<UBig>,
     q: UBig,
     t: IBig,
 }
 
-/// The sum of all terms that are needed.
+/// The sum of all required terms.
 pub(super) struct Sum {
     range: Range,
     terms: u64,
 }
 
-/// Bits that hold so many decimal digits.
+/// The number of bits that holds `digits` decimal digits.
 pub(super) fn bits_of(digits: usize) -> usize {
     (digits as f64 * std::f64::consts::LOG2_10) as usize + 1
 }
 
-/// Sums the series for so many digits, its branches on the threads of the pool.
+/// Sums the series for `digits` digits, with its branches on the threads of the pool.
 pub(super) fn sum(digits: usize) -> Sum {
     let terms = (digits as f64 / DIGITS_PER_TERM) as u64 + 2;
-    // Term 0 is A/1 and has no factor; it joins at the end.
+    // Term 0 is A/1 and has no factor; it is added at the end.
     Sum { range: split(1, terms, false, rayon::current_num_threads()), terms }
 }
 
-/// The terms of `first..end`, at least one, on so many threads.
+/// Sums the terms of `first..end`, at least one, on `threads` threads.
 fn split(first: u64, end: u64, needs_p: bool, threads: usize) -> Range {
     if end - first == 1 {
         return term(first);
@@ -114,7 +113,7 @@ impl Sum {
         let Range { q, t, .. } = self.range;
         let denominator = IBig::from(&q * UBig::from(A)) + t;
         let denominator = UBig::try_from(denominator).expect("the first term is the largest by far");
-        // Only their ratio counts, to as many bits as the result has.
+        // Only their ratio matters, to as many bits as the result has.
         let excess = denominator.bit_len().saturating_sub(precision);
         let (q, denominator) = (q >> excess, denominator >> excess);
         let length = denominator.bit_len();

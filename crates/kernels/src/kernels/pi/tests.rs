@@ -1,4 +1,4 @@
-//! Digits that are known, and errors that must be seen.
+//! Known digits, and errors that must be noticed.
 
 use super::*;
 use crate::marks::tests::marks_of;
@@ -21,7 +21,7 @@ fn first(digits: usize) -> String {
 fn the_first_digits_are_those_of_pi() {
     let hundred = "1415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679";
     assert_eq!(first(100), hundred);
-    // Every length, among them those at which the number of pieces changes.
+    // Various lengths, including those at which the number of pieces changes.
     let long = first(3000);
     assert!(long.starts_with(hundred));
     // Digits 762 to 767 are the six nines.
@@ -41,7 +41,7 @@ fn digits_are_verified_on_any_number_of_threads() {
             assert!(outcome.check.statement.contains("published"), "{:?}", outcome.check);
             assert!(outcome.value("total_time") > outcome.value("computation_time"));
             let efficiency = outcome.value("efficiency").unwrap();
-            // CPU time is that of the process, in which other tests run beside this one.
+            // CPU time is that of the process, in which other tests run at the same time.
             assert!(efficiency > 0.0, "{efficiency}");
         }
     }
@@ -61,7 +61,7 @@ fn a_wrong_number_fails_the_check() {
         (outcome.check.passed, outcome.check.statement)
     };
     assert!(spoiled(|_| ()).0);
-    // As an error in the series would: all digits after it are wrong.
+    // Imitates an error in the series: all digits after it are wrong.
     let (passed, statement) = spoiled(|pi| {
         let error = &pi.value >> 9000;
         pi.value += error;

@@ -1,25 +1,25 @@
 //! How the digits are verified.
 //!
 //! An error anywhere in the series, the root or the quotient changes all binary digits after it, so
-//! those at the end tell of all. They are computed on their own by Bellard's formula, which gives
-//! binary digits at any place without those before it (F. Bellard, "A new formula to compute the
-//! n'th binary digit of pi", 1997; the method is that of D. Bailey, P. Borwein and S. Plouffe) and
-//! shares neither series nor arithmetic with the computation. An error in the steps after that
-//! could stay where it is; these are followed modulo a prime.
+//! those at the end reveal any error. They are computed independently by Bellard's formula, which
+//! gives binary digits at any place without those before it (F. Bellard, "A new formula to compute
+//! the n'th binary digit of pi", 1997; the method is that of D. Bailey, P. Borwein and S. Plouffe)
+//! and shares neither series nor arithmetic with the computation. An error in the steps after that
+//! could stay local, so these are checked modulo a prime.
 
 use super::decimal::Decimals;
 use super::series::{Pi, bits_of};
 use dashu_int::UBig;
 use rayon::prelude::*;
 
-/// 2^61 - 1, a prime. A wrong number has the right residue once in 2^61 times.
+/// 2^61 - 1, a prime. A wrong number has the right residue with a probability of 1 in 2^61.
 pub(super) const MODULUS: u64 = (1 << 61) - 1;
 
-/// Bits that are compared, those in doubt included.
+/// The number of compared bits, including the uncertain ones.
 const WINDOW_BITS: usize = 64;
 
-/// The last ten of so many digits after the point, as published (the first five in every table of
-/// Pi).
+/// The last ten of the given number of digits after the point, as published (the first five in
+/// every table of Pi).
 const PUBLISHED: &[(usize, &str)] = &[
     (100, "3421170679"),
     (1_000, "2164201989"),
@@ -34,7 +34,7 @@ pub(super) struct Verdict {
     pub(super) statement: String,
 }
 
-/// Looks at everything that can be looked at, on the threads of the pool.
+/// Runs every applicable check, on the threads of the pool.
 pub(super) fn verify(pi: &Pi, decimals: &Decimals) -> Verdict {
     let mut passed = true;
     let mut statement = Vec::new();
@@ -96,12 +96,12 @@ pub(super) fn residue(number: &UBig) -> u64 {
 
 /// The residue of a number in words, the lowest first.
 pub(super) fn residue_of_words(words: &[u64]) -> u64 {
-    // 2^64 leaves 8.
+    // 2^64 is 8 modulo the prime.
     words.iter().rev().fold(0, |high, word| reduce((u128::from(high) << 3) + u128::from(*word)))
 }
 
-/// For numbers below 2^122: the bits above the 61st count as often as those below, because 2^61
-/// leaves 1.
+/// Reduces a number below 2^122. The bits above the 61st have the same weight as those below,
+/// because 2^61 is 1 modulo the prime.
 fn reduce(number: u128) -> u64 {
     let once = (number as u64 & MODULUS) + (number >> 61) as u64;
     if once >= MODULUS { once - MODULUS } else { once }
@@ -126,10 +126,10 @@ const BELLARD: [Term; 7] = [
     Term { negative: false, shift: 0, step: 10, offset: 9 },
 ];
 
-/// The 64 binary digits of Pi that follow the first `place` after its point, and how many units of
-/// the last they may be off.
+/// The 64 binary digits of Pi after the first `place` ones after its point, and by how many units
+/// of the last digit they may be off.
 fn bellard(place: u64) -> (u64, u64) {
-    // From there on all terms are below a unit of the last digit.
+    // From here on all terms are below a unit of the last digit.
     let end = (place + WINDOW_BITS as u64 + 8) / 10 + 1;
     let sum = (0..end as usize)
         .into_par_iter()
@@ -143,8 +143,8 @@ fn bellard(place: u64) -> (u64, u64) {
             })
         })
         .reduce(|| 0, u64::wrapping_add);
-    // Every term is rounded down by less than a unit; what is left out, and the number itself, by
-    // less than one more.
+    // Every term is rounded down by less than a unit. The omitted terms, and the number itself,
+    // account for less than one unit each.
     (sum, BELLARD.len() as u64 * end + 2)
 }
 
@@ -170,8 +170,7 @@ fn power_of_two(exponent: u64, modulus: u64) -> u64 {
     for _ in 0..5 {
         inverse = inverse.wrapping_mul(2u64.wrapping_sub(modulus.wrapping_mul(inverse)));
     }
-    // In Montgomery's form a number stands multiplied by 2^64, so that 2^beyond in that form is
-    // what is sought.
+    // A number's Montgomery form is the number times 2^64, so 2^beyond in that form is the result.
     let one = (u64::MAX % modulus + 1) % modulus;
     let mut result = one;
     for bit in (0..u64::BITS - beyond.leading_zeros()).rev() {

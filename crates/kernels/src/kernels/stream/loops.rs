@@ -3,7 +3,7 @@
 use crate::machine::Vector;
 
 /// `(first source, second source, target, elements, scalar)`. All pointers are aligned to 64 bytes
-/// and the target is none of the sources.
+/// and the target is not one of the sources.
 type Loop = unsafe fn(*const f64, *const f64, *mut f64, usize, f64);
 
 /// Copy, scale, add, triad.
@@ -46,7 +46,7 @@ impl Loops {
         length: usize,
         scalar: f64,
     ) {
-        // SAFETY: the caller's promise is that of the loop.
+        // SAFETY: the caller promises what the loop requires.
         unsafe { self.0[which](first, second, target, length, scalar) };
     }
 }
@@ -65,8 +65,8 @@ mod portable {
                 length: usize,
                 $scalar: f64,
             ) {
-                // SAFETY: the caller promises that the ranges are valid, its own, and that the
-                // target is apart.
+                // SAFETY: the caller promises that the ranges are valid and its own, and that the
+                // target does not overlap them.
                 let (first, second, target) = unsafe {
                     (
                         from_raw_parts(first, length),
@@ -132,7 +132,7 @@ macro_rules! wide {
                 at += TURN;
             }
             if NON_TEMPORAL {
-                // Non-temporal stores are ordered by a fence only, not by the barrier that follows.
+                // Non-temporal stores are ordered only by a fence, not by the barrier that follows.
                 _mm_sfence();
             }
             for at in whole..length {

@@ -1,4 +1,4 @@
-//! The operations, each with what it needs.
+//! The operations, each with the resources that it needs.
 
 use super::QUICK_EXIT;
 use crate::kernel::KernelError;
@@ -10,7 +10,7 @@ use rustix::pipe::pipe;
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 use std::ffi::CString;
 
-/// The number of this process, asked of the kernel each time: the C library once kept it.
+/// The number of this process, requested from the kernel each time: the C library used to cache it.
 pub(super) fn get_pid() -> u32 {
     // SAFETY: getpid takes nothing and changes nothing.
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }
@@ -20,14 +20,14 @@ pub(super) fn get_pid() -> u32 {
 pub(super) struct Reader {
     source: OwnedFd,
     zero: bool,
-    /// What the last read left. Looked at once at the end: looking at each would cost more than a
-    /// cheap system call varies, for the CPU waits until the kernel's write is there.
+    /// The result of the last read. Checked once at the end: checking each would cost more than a
+    /// cheap system call varies, because the CPU waits until the kernel's write is visible.
     buffer: [u8; 8],
 }
 
 impl Reader {
-    /// `/dev/zero`, read one byte at a time; where there is no /dev, an event counter that gives 1
-    /// and counts down.
+    /// Opens `/dev/zero`, which is read one byte at a time; without /dev, an event counter that
+    /// returns 1 and counts down.
     pub(super) fn open() -> Result<Self, KernelError> {
         let zero = machine::exists("/dev/zero");
         let source = if zero {
@@ -39,12 +39,12 @@ impl Reader {
         Ok(Self { source, zero, buffer: [0xff; 8] })
     }
 
-    /// For the facts.
+    /// The name of the source, for the facts.
     pub(super) fn source(&self) -> &'static str {
         if self.zero { "/dev/zero" } else { "eventfd" }
     }
 
-    /// Whether the read gave as many bytes as it must.
+    /// Whether the read returned the right number of bytes.
     pub(super) fn read_one(&mut self) -> Result<bool, KernelError> {
         let wanted = if self.zero { 1 } else { 8 };
         let length = rustix::io::read(&self.source, &mut self.buffer[..wanted])
@@ -52,7 +52,7 @@ impl Reader {
         Ok(length == wanted)
     }
 
-    /// Whether the last read gave what it must: a zero byte, or the number 1.
+    /// Whether the last read returned the right value: a zero byte, or the number 1.
     pub(super) fn ended_right(&self) -> bool {
         if self.zero { self.buffer[0] == 0 } else { u64::from_ne_bytes(self.buffer) == 1 }
     }
@@ -74,9 +74,9 @@ impl MapAndUnmap {
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), self.page_bytes, access, flags) }
             .map_err(KernelError::system("map a page"))?
             .cast::<u8>();
-        // The write comes first: a read of an untouched page would be a page fault of its own.
-        // SAFETY: the page was just mapped, readable and writable. Volatile, or the compiler would
-        // know the answer.
+        // The write comes first: a read of an untouched page would be a separate page fault.
+        // SAFETY: the page was just mapped, readable and writable. The accesses are volatile, or
+        // the compiler would know the answer.
         let good = unsafe {
             page.write_volatile(7);
             page.read_volatile() == 7 && page.add(1).read_volatile() == 0
@@ -94,7 +94,7 @@ pub(in crate::kernels) enum Way {
     Fork,
     /// The child borrows the parent's memory until its execve, and the parent waits (vfork(2)).
     Vfork,
-    /// As the C library does it.
+    /// The C library's own way.
     PosixSpawn,
 }
 
@@ -105,8 +105,8 @@ pub(in crate::kernels) struct Forker {
 }
 
 impl Forker {
-    /// This program, by `/proc/self/exe`, or by the path under which the kernel started it where
-    /// there is no /proc.
+    /// Starts this program, through `/proc/self/exe` or, without /proc, through the path under
+    /// which the kernel started it.
     pub(in crate::kernels) fn of_this_program() -> Result<Self, KernelError> {
         if machine::exists("/proc/self/exe") {
             return Ok(Self::of("/proc/self/exe"));
@@ -115,7 +115,7 @@ impl Forker {
         let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
         if path.is_null() {
             return Err(KernelError::Unable(
-                "neither /proc nor the kernel says where this program lies; leave out what starts programs"
+                "neither /proc nor the kernel says where this program lies; leave out the operations that start programs"
                     .into(),
             ));
         }
@@ -134,7 +134,7 @@ impl Forker {
         CString::new(QUICK_EXIT).expect("the argument has no zero bytes")
     }
 
-    /// Whether the child ended with success.
+    /// Runs the program once. Returns whether it ended successfully.
     pub(in crate::kernels) fn once(&self, way: Way) -> Result<bool, KernelError> {
         let child = match way {
             Way::Fork => self.fork()?,
@@ -162,8 +162,8 @@ impl Forker {
         Ok(child)
     }
 
-    /// By clone(2) with the flags of vfork and a stack of the child's own: vfork(2) itself returns
-    /// twice on one stack, which Rust cannot promise to survive.
+    /// Uses clone(2) with the flags of vfork and a separate stack for the child: vfork(2) itself
+    /// returns twice on one stack, which Rust cannot promise to survive.
     fn vfork(&self) -> Result<Pid, KernelError> {
         /// What the child needs: program, arguments, environment.
         struct Borrowed(*const libc::c_char, *const *const libc::c_char, *const *const libc::c_char);
@@ -217,10 +217,10 @@ impl Forker {
     }
 }
 
-/// `None` in the child, which must then only call what is safe after a fork of a process with
-/// threads.
+/// Forks. Returns `None` in the child, which may then only make calls that are safe after a fork of
+/// a process with threads.
 fn fork(doing: &str) -> Result<Option<Pid>, KernelError> {
-    // SAFETY: every caller sees to what the child may do.
+    // SAFETY: every caller restricts what the child does.
     match unsafe { libc::fork() } {
         -1 => Err(KernelError::System { doing: doing.into(), source: std::io::Error::last_os_error() }),
         0 => Ok(None),
@@ -250,7 +250,7 @@ pub(super) struct PingPong {
 }
 
 impl PingPong {
-    /// The child inherits the CPU of the caller, who must have bound itself to one.
+    /// Starts the child, which inherits the CPU of the caller. The caller must be bound to one.
     pub(super) fn start() -> Result<Self, KernelError> {
         let (child_reads, to_child) = pipe().map_err(KernelError::system("make a pipe"))?;
         let (from_child, child_writes) = pipe().map_err(KernelError::system("make a pipe"))?;
@@ -276,7 +276,7 @@ impl PingPong {
         }
     }
 
-    /// Two switches: to the child and back.
+    /// Makes two switches: to the child and back.
     pub(super) fn round_trip(&mut self) -> Result<bool, KernelError> {
         self.byte = self.byte.wrapping_add(3);
         let to_child = self.to_child.as_ref().expect("the pipe is closed by stop and drop only");
@@ -305,7 +305,7 @@ impl PingPong {
 impl Drop for PingPong {
     fn drop(&mut self) {
         if self.to_child.take().is_some() {
-            // Reached after an error only, which is the one that is reported.
+            // Reached only after an error, which is the one that is reported.
             let _ = wait(self.child);
         }
     }

@@ -1,4 +1,4 @@
-//! A process with known memory: this test program again, told what to hold.
+//! A process with known memory: this test program again, which is told what to hold.
 
 use super::super::mapped::Mapped;
 use super::super::scan::{Kernel, look_twice};
@@ -14,10 +14,10 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use weigh_model::pages::PageScan;
 
-/// Names what the program is to hold, parted by spaces: `KIND:CONTENT:COUNT`, or `file:PATH`.
+/// The variable with the memory to hold, separated by spaces: `KIND:CONTENT:COUNT`, or `file:PATH`.
 const HOLD: &str = "WEIGH_TEST_PAGES";
 
-/// A page of that content; 0 is a page of zeros.
+/// A page with this content; 0 is a page of zeros.
 pub(super) fn page(content: u64) -> Vec<u8> {
     let page_bytes = rustix::param::page_size();
     if content == 0 {
@@ -35,14 +35,14 @@ pub(super) fn page(content: u64) -> Vec<u8> {
     (0..page_bytes / 8).flat_map(|_| next().to_ne_bytes()).collect()
 }
 
-/// A running guest. Ends when it is dropped.
+/// A running guest. It ends when it is dropped.
 pub(super) struct Guest {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// Its processes: one, and another one with the same memory if it was to fork.
+    /// Its processes: one, or two with the same memory if it was told to fork.
     pub(super) pids: Vec<u32>,
-    /// The pages that it was told to hold, and no others of its.
+    /// The pages that it was told to hold, without its other pages.
     pub(super) held: Vec<Range<u64>>,
 }
 
@@ -83,7 +83,7 @@ impl Guest {
         }
     }
 
-    /// Until all its threads wait, the guest maps more pages of its program.
+    /// Waits until all threads of the guest wait, because before it maps more pages of its program.
     fn wait_until_it_waits(&self) {
         let is_waiting = |task: std::fs::DirEntry| {
             let text = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Drop for Guest {
     }
 }
 
-/// Scans subjects, and of the guests' memory only what they were told to hold.
+/// Scans subjects, limited to the memory that the guests were told to hold.
 pub(super) fn scan_held(
     subjects: &[Subject],
     held: &[Range<u64>],
@@ -134,17 +134,17 @@ pub(super) fn scan_held(
     look_twice(&kernel, sources, &Options { threads, stop: &stop }, between)
 }
 
-/// The kernel, if this user may scan; says so if not.
+/// The kernel, if this user may scan; otherwise prints that the test is skipped.
 pub(super) fn may_scan(test: &str) -> Option<Kernel> {
     Kernel::ask().inspect_err(|error| eprintln!("SKIPPED {test}: {error}")).ok()
 }
 
-/// Scans subjects as a whole.
+/// Scans all memory of the subjects.
 pub(super) fn scan_whole(subjects: &[Subject], threads: usize) -> Result<PageScan, PagesError> {
     scan(subjects, &Options { threads, stop: &AtomicBool::new(false) })
 }
 
-/// Memory that was asked for, with the part of it that counts.
+/// Memory that was asked for, and the part of it that counts.
 struct Held {
     mapped: Mapped,
     first: u64,
@@ -163,8 +163,8 @@ impl Held {
         let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
         let (content, pages) = (number(), number() as usize);
         let bytes = pages * page_bytes;
-        // Kinds: pages of one content (`same`), mergeable ones, pages that all differ, in huge
-        // pages, of a memory file, only read.
+        // Kinds: pages of one content (`same`), mergeable ones, pages that all differ, pages in
+        // huge pages, pages of a memory file, and pages that are only read.
         if kind == "memory-file" {
             let file = rustix::fs::memfd_create("held", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
             let file = File::from(file);
@@ -178,7 +178,7 @@ impl Held {
         let start = if kind == "huge" { address.next_multiple_of(huge) - address } else { 0 };
         match kind {
             "huge" => mapped.advise(libc::MADV_HUGEPAGE).unwrap(),
-            // A kernel without huge pages refuses.
+            // A kernel without huge pages refuses the advice.
             _ => drop(mapped.advise(libc::MADV_NOHUGEPAGE)),
         }
         if kind == "mergeable" {
@@ -204,7 +204,7 @@ impl Held {
     }
 }
 
-/// What the child process does. As a test of its own it has nothing to do.
+/// The main function of the child process. When run as a test it does nothing.
 #[test]
 fn holds_what_it_is_told() {
     let Ok(what) = std::env::var(HOLD) else { return };
@@ -226,21 +226,21 @@ fn holds_what_it_is_told() {
         let words: Vec<&str> = line.split(' ').collect();
         let bytes = words[1].parse::<usize>().unwrap() * page_bytes;
         match words[0] {
-            // Other contents, all different, for so many of the first pages.
+            // Gives that many of the first pages other contents, all different.
             "rewrite" => {
                 let memory = held[0].mapped.bytes_mut()[..bytes].chunks_exact_mut(page_bytes);
                 memory
                     .enumerate()
                     .for_each(|(index, there)| there.copy_from_slice(&page(77 << 40 | index as u64)));
             }
-            // So many of the first pages are given back.
+            // Gives that many of the first pages back to the kernel.
             "forget" => {
                 let start = (held[0].first * page_bytes as u64) as *mut libc::c_void;
-                // SAFETY: the pages are ours; what is read of them afterwards is zero.
+                // SAFETY: the pages are ours, and read as zeros afterwards.
                 assert_eq!(unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) }, 0);
             }
-            // So many of the first pages change together, again and again. Any request is answered
-            // after the next change.
+            // Changes that many of the first pages together, again and again. Any request is
+            // answered after the next change.
             "keep-writing" => {
                 let mut asked = true;
                 for round in 0u64.. {
@@ -250,7 +250,7 @@ fn holds_what_it_is_told() {
                     if asked {
                         println!("done");
                     }
-                    // The pause between two changes.
+                    // This is also the pause between two changes.
                     asked = match requests.recv_timeout(Duration::from_millis(2)) {
                         Ok(_) => true,
                         Err(RecvTimeoutError::Timeout) => false,
@@ -264,15 +264,15 @@ fn holds_what_it_is_told() {
     }
 }
 
-/// A process with the same memory that does nothing and ends with this one.
+/// Starts a process with the same memory that does nothing and ends with this one.
 fn fork() -> libc::pid_t {
-    // SAFETY: the new process calls only what may be called after a fork of a program with threads.
+    // SAFETY: the new process calls only what is allowed after a fork of a threaded program.
     unsafe {
         let parent = libc::getpid();
         match libc::fork() {
             0 => {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // This one may have ended before the signal was asked for.
+                // The parent may have ended before the signal was requested.
                 if libc::getppid() != parent {
                     libc::_exit(0);
                 }

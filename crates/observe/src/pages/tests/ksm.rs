@@ -1,4 +1,4 @@
-//! What KSM has merged, by KSM itself (`Documentation/admin-guide/mm/ksm.rst`).
+//! Pages that KSM itself has merged (`Documentation/admin-guide/mm/ksm.rst`).
 
 use super::super::Subject;
 use super::guest::{Guest, may_scan, scan_held};
@@ -9,8 +9,8 @@ use weigh_model::pages::{KindPairs, Merging, Shared, Unsettled};
 
 const KSM: &str = "/sys/kernel/mm/ksm";
 
-/// KSM at work, with its settings as they were once this is dropped. For one test run of the host
-/// at a time.
+/// Runs KSM, and restores its settings when dropped. Only one test run of the host can have it at a
+/// time.
 struct MergingKernel {
     before: Vec<(&'static str, String)>,
     _lock: File,
@@ -25,7 +25,7 @@ fn set(name: &str, value: &str) {
 }
 
 impl MergingKernel {
-    /// Why not, if not.
+    /// The error says why KSM cannot be used.
     fn start() -> Result<Self, String> {
         if std::env::var_os("WEIGH_LONG").is_none() {
             return Err("it changes a setting of the whole host; WEIGH_LONG=1 has it".into());
@@ -39,7 +39,7 @@ impl MergingKernel {
         if !Path::new(KSM).exists() || number("run") != 0 || number("pages_shared") != 0 {
             return Err("the kernel has no KSM, or somebody uses it".into());
         }
-        // Those that depend on others last, so that they can be put back in the opposite order.
+        // Settings that depend on others come last, and are restored in the opposite order.
         let wanted = [("run", "1"), ("sleep_millisecs", "5"), ("pages_to_scan", "4000"), ("smart_scan", "0")];
         let mut merging = Self { before: Vec::new(), _lock: lock };
         for (name, value) in wanted.into_iter().rev() {
@@ -53,7 +53,7 @@ impl MergingKernel {
 
 impl Drop for MergingKernel {
     fn drop(&mut self) {
-        // Nothing was merged before: 2 takes apart what was merged of others' memory meanwhile.
+        // Nothing was merged before: 2 also unmerges memory of others that was merged meanwhile.
         let _ = fs::write(Path::new(KSM).join("run"), "2");
         for (name, value) in self.before.iter().rev() {
             let _ = fs::write(Path::new(KSM).join(name), value);
@@ -61,7 +61,7 @@ impl Drop for MergingKernel {
     }
 }
 
-/// What KSM merged is one frame, stays one when it is read, and its settings are what they were.
+/// Merged memory is one frame and stays one when it is read, and KSM's settings are restored.
 #[test]
 fn what_ksm_merged_is_one_frame_and_stays_one() {
     let test = "what_ksm_merged_is_one_frame_and_stays_one";
@@ -85,7 +85,7 @@ fn what_ksm_merged_is_one_frame_and_stays_one() {
     let b = Guest::holding("mergeable:1:40 mergeable:2:1");
     let ranges: Vec<_> = a.held.iter().chain(&b.held).cloned().collect();
     let begin = Instant::now();
-    // All hundred of content 1 have one frame: `pages_sharing` counts those that were saved.
+    // All hundred pages of content 1 share one frame: `pages_sharing` counts those that were saved.
     while number("pages_sharing") < 99 && begin.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -98,7 +98,7 @@ fn what_ksm_merged_is_one_frame_and_stays_one() {
             (ksm, Unsettled::default()),
             "round {round}: {found:#?}"
         );
-        // Content 2 is in b's advised mapping once, and that alone does not help.
+        // Content 2 is in b's mergeable mapping once, which alone saves nothing.
         assert_eq!(found.merging, Merging { ksm_if_advised_pages: 5, ..Merging::default() });
         assert_eq!(found.matrix.total(), KindPairs { anonymous_pages: 5, ..KindPairs::default() });
     }

@@ -1,4 +1,4 @@
-//! The scanner against guests whose memory is known to the page.
+//! The scanner against guests of which every page is known.
 
 mod guest;
 mod ksm;
@@ -7,7 +7,7 @@ mod synthetic;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// For tests with mergeable memory: one of them lets the kernel merge.
+/// Serialises tests with mergeable memory, because one of them lets the kernel merge.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

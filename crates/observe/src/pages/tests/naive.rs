@@ -8,7 +8,7 @@ use weigh_model::pages::{KindPairs, SharedFrames, SubjectPages, SubjectRole};
 /// Three guests, a helper, cached files.
 const SUBJECTS: u32 = 5;
 const GUESTS: u32 = 3;
-/// Sources 0 and 1 are those of subject 0, and so on.
+/// Sources 0 and 1 belong to subject 0, and so on.
 const SOURCES: u32 = 2 * SUBJECTS;
 
 fn owners() -> Owners {
@@ -30,7 +30,7 @@ fn owners() -> Owners {
 struct Made {
     content: u64,
     flags: u64,
-    /// Sources that have it, several times perhaps.
+    /// Sources that have the frame, perhaps several times.
     places: Vec<u32>,
 }
 
@@ -62,7 +62,7 @@ fn made() -> impl Strategy<Value = Made> {
         .prop_map(|(content, (kind, huge), places)| Made { content, flags: kind | huge, places })
 }
 
-/// What the frames amount to, by comparing every two.
+/// The counts of the frames, found by comparing every two.
 fn model(frames: &[Made]) -> (Classified, Vec<SubjectPages>) {
     let mut ordered: Vec<&Made> = frames.iter().collect();
     ordered.sort_by_key(|frame| if frame.is_host() { 0 } else { frame.owner() + 1 });
@@ -102,8 +102,8 @@ fn count_frame(frame: &Made, all: &mut Classified) {
     all.frames.huge += u64::from(frame.flags & flag::HUGE != 0);
 }
 
-/// Counts a frame that one of its own kind saves, among those `before` it: the host's frames come
-/// first, then the guests'.
+/// Counts a frame that is saved by one of its own kind among those `before` it: the host's frames
+/// come first, then the guests'.
 fn count_saved_by_its_kind(frame: &Made, before: &[&Made], all: &mut Classified) {
     let equal = |other: &&&Made| other.content == frame.content && other.is_file() == frame.is_file();
     let before: Vec<&&Made> = before.iter().filter(equal).collect();
@@ -128,7 +128,7 @@ fn count_saved_by_its_kind(frame: &Made, before: &[&Made], all: &mut Classified)
     }
 }
 
-/// Counts the frame of a class that one of the other kind saves, and what KSM could save of it.
+/// Counts the frame of a class that one of the other kind saves, and what KSM could save.
 fn count_saved_across_kinds(class: &[&Made], all: &mut Classified) {
     let pairs = class.iter().flat_map(|one| class.iter().map(move |other| (one, other)));
     let mixed: Vec<_> = pairs.filter(|(one, other)| one.is_file() && !other.is_file()).collect();
@@ -151,7 +151,7 @@ fn count_saved_across_kinds(class: &[&Made], all: &mut Classified) {
     all.merging.ksm_if_advised_pages += anonymous.saturating_sub(1) - advised.saturating_sub(1);
 }
 
-/// Counts the places of a frame, and the copies that it spares already.
+/// Counts the places of a frame, and the copies that it already saves.
 fn count_places(frame: &Made, all: &mut SharedFrames, subjects: &mut [SubjectPages]) {
     let theirs = frame.subjects();
     for source in &frame.places {
@@ -202,7 +202,7 @@ proptest! {
         let (expected, theirs) = model(&frames);
         prop_assert_eq!(&counted, &expected);
         prop_assert_eq!(subjects, theirs);
-        // Of k equal frames k - 1 are saved, whatever they are.
+        // Of k equal frames k - 1 are saved, whatever their kinds.
         let mut contents: Vec<u64> = frames.iter().map(|made| made.content).filter(|content| *content > 0).collect();
         let all = contents.len();
         contents.sort_unstable();
@@ -213,7 +213,7 @@ proptest! {
     }
 }
 
-/// One class of each pattern that the rules name.
+/// One class for each pattern in the rules.
 #[test]
 fn each_rule_has_its_cell() {
     let made = |content, flags, place: u32| Made { content, flags, places: vec![place] };
@@ -228,10 +228,10 @@ fn each_rule_has_its_cell() {
     let machines = [made(2, file, 8), made(2, 0, 0), made(2, 0, 2)];
     let matrix = count(&machines).0.matrix;
     assert_eq!((matrix.guest_host, matrix.guest_guest), (row(0, 0, 1), row(1, 0, 0)));
-    // A copied root tree: two files in two containers, nobody else's.
+    // A copied root tree: two files in two containers, and nowhere else.
     let copied = [made(3, file, 0), made(3, file, 2)];
     assert_eq!(count(&copied).0.matrix.guest_guest, row(0, 1, 0));
-    // Twice in the page cache of the host, for nobody.
+    // Twice in the page cache of the host, used by no guest.
     let idle = [made(4, file, 8), made(4, file, 8)];
     let matrix = count(&idle).0.matrix;
     assert_eq!((matrix.host_host, matrix.of_guests()), (row(0, 1, 0), row(0, 0, 0)));

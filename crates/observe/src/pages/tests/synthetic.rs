@@ -1,4 +1,4 @@
-//! Guests with known memory, and what the scan has to say of them.
+//! Guests with known memory, and what the scan has to find in them.
 
 use super::super::mapped::Mapped;
 use super::super::{Options, PagesError, Subject, scan};
@@ -71,21 +71,21 @@ fn every_page_is_in_its_cell() {
         assert_eq!(found.shared.forked, Shared::default());
         assert_eq!(found.frames.memory_file, 2);
         assert_eq!(found.unsettled, Unsettled::default());
-        // a: 5 + 3 + 10 + 4 + 2 + 1 + 2; b: 2 + 1 + 10, as the common file is a's; helper: 2; host:
-        // 4.
+        // a: 5 + 3 + 10 + 4 + 2 + 1 + 2; b: 2 + 1 + 10, because the common file is a's; helper: 2;
+        // host: 4.
         let frames: Vec<_> =
             found.subjects.iter().map(|subject| (subject.name.as_str(), subject.frames)).collect();
         assert_eq!(frames, [("a", 27), ("b", 13), ("helper", 2), ("host", 4)]);
         assert_eq!(found.subject("b").unwrap().frames_with_others, 2);
         assert_eq!(found.subject("b").unwrap().places, 15);
-        // The ten and ten that all differ, the two of the common file, the host's content 4.
+        // The ten and ten that all differ, the two of the common file, and content 4 of the host.
         assert_eq!((found.frames.total, found.frames.unique), (46, 23));
         assert_eq!((found.unread.vanished, found.unread.refused, found.unread.ended_processes), (0, 0, 0));
         assert_eq!(found.cost.first_look_pages, 48);
     }
 }
 
-/// What a guest writes while it is scanned is in no cell, and what it leaves alone is.
+/// Pages that a guest writes during the scan are in no cell, and all others are.
 #[test]
 fn what_does_not_hold_still_is_counted_apart() {
     let Some(_) = may_scan("what_does_not_hold_still_is_counted_apart") else { return };
@@ -103,7 +103,7 @@ fn what_does_not_hold_still_is_counted_apart() {
     assert_eq!(found.frames.total, 32);
 }
 
-/// A guest that writes all the time, scanned as it is.
+/// Scans a guest that writes all the time.
 #[test]
 fn a_guest_that_keeps_writing_is_scanned() {
     let Some(_) = may_scan("a_guest_that_keeps_writing_is_scanned") else { return };
@@ -113,8 +113,8 @@ fn a_guest_that_keeps_writing_is_scanned() {
     let held = writer.held.clone();
     // The pages change between the looks.
     let found = scan_held(&subjects, &held, 1, || writer.ask("tell 0")).unwrap();
-    // Those that were read between two writes were equal at the first look; none of them is what it
-    // was.
+    // Pages that were read between two writes were equal at the first look, and all of them have
+    // changed since.
     assert!(found.unsettled.rewritten >= 32 && found.unsettled.moved == 0, "{:?}", found.unsettled);
     assert_eq!(found.matrix.within_guest, row(9, 0, 0), "{found:?}");
 }
@@ -134,7 +134,7 @@ fn a_process_that_ends_meanwhile_does_no_harm() {
     assert!(later.matrix.within_guest.anonymous_pages >= 3);
 }
 
-/// Pages in common since a fork are one frame, and still are when they have been read.
+/// Pages shared since a fork are one frame, and stay one after they were read.
 #[test]
 fn reading_takes_nothing_apart() {
     let Some(_) = may_scan("reading_takes_nothing_apart") else { return };
@@ -148,7 +148,7 @@ fn reading_takes_nothing_apart() {
     }
 }
 
-/// A huge page counts by its pieces, and one of them may equal a small page.
+/// A huge page counts as its small pages, and one of these may equal another small page.
 #[test]
 fn huge_pages_count_by_their_pieces() {
     let Some(_) = may_scan("huge_pages_count_by_their_pieces") else { return };
@@ -157,21 +157,21 @@ fn huge_pages_count_by_their_pieces() {
         eprintln!("SKIPPED huge_pages_count_by_their_pieces: no transparent huge pages of 2 MiB here");
         return;
     }
-    // The pieces of the one are the first pages of the other.
+    // The pages of `small` equal the first pieces of the huge pages.
     let huge = Guest::holding("huge:5:1024");
     let small = Guest::holding("unique:5:100");
     let subjects = [Subject::guest("huge", huge.pids.clone()), Subject::guest("small", small.pids.clone())];
     let found = scan_held(&subjects, &held(&[&huge, &small]), 1, || {}).unwrap();
-    // One that could not be made for lack of free memory in one piece is no fault of the scan.
+    // A huge page may be missing if free memory is fragmented, which is no fault of the scan.
     assert!(found.frames.huge == 1024 || found.frames.huge == 512, "{:?}", found.frames);
     assert_eq!((found.frames.total, found.matrix.guest_guest), (1124, row(100, 0, 0)));
 }
 
-/// A tree of ten thousand files; no mapping is left behind.
+/// A tree of ten thousand files is read, and no mapping is left behind.
 #[test]
 fn a_tree_of_ten_thousand_files_is_read() {
     let Some(_) = may_scan("a_tree_of_ten_thousand_files_is_read") else { return };
-    // In memory where that is possible: some file systems take seconds to make so many.
+    // In memory if possible: some file systems take seconds to create so many files.
     let base = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let pages: Vec<Vec<u8>> = (1..=100).map(page).collect();
     for number in 0..10_000 {
@@ -191,16 +191,16 @@ fn a_tree_of_ten_thousand_files_is_read() {
     assert!(found.cost.table_bytes <= 40 * 8 * 16384 && found.cost.cpu_ns > 0, "{:?}", found.cost);
 }
 
-/// What is not in the page cache stays where it is.
+/// Pages that are not in the page cache are not read in.
 #[test]
 fn absent_pages_are_not_read_in() {
     let Some(_) = may_scan("absent_pages_are_not_read_in") else { return };
-    // Where the test program is there is a disk; what is in /tmp may be nowhere else.
+    // The test program is on a disk; files in /tmp may exist in memory only.
     let program = std::env::current_exe().unwrap();
     let base = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
     let path = base.path().join("file");
     let mut file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
-    // Page by page, so that the kernel keeps them apart and can let go of some.
+    // Written page by page, so that the kernel keeps the pages separate and can evict some.
     (1..=64).for_each(|content| file.write_all(&page(content)).unwrap());
     let page_bytes = rustix::param::page_size() as u64;
     rustix::fs::fsync(&file).unwrap();
@@ -222,7 +222,7 @@ fn absent_pages_are_not_read_in() {
     assert_eq!((found.frames.total, found.frames.unique, cached(&path)), (before, before, before));
 }
 
-/// The whole of a process, with everything that such a process has.
+/// Whole processes are scanned, with all mappings that a process has.
 #[test]
 fn whole_processes_are_scanned() {
     let Some(_) = may_scan("whole_processes_are_scanned") else { return };
@@ -240,7 +240,7 @@ fn whole_processes_are_scanned() {
     }
     assert!(found.matrix.within_guest.anonymous_pages >= 299 + 199);
     assert!(found.matrix.guest_guest.anonymous_pages >= 1);
-    // They run the same program.
+    // Both run the same program.
     assert!(found.shared.file.spared_between_subjects > 100, "{:?}", found.shared);
     assert!(found.unread.special > 0 && found.unread.refused <= 8, "{:?}", found.unread);
 }
@@ -258,7 +258,7 @@ fn it_stops_when_it_is_told_to() {
     assert!(scan(&[], &Options::new(&stop)).is_ok_and(|found: PageScan| found.frames.total == 0));
 }
 
-/// Without the rights there is no result, but the remedy.
+/// Without the necessary rights there is no result; the error names the remedy.
 #[test]
 fn who_may_not_is_told_what_helps() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -267,7 +267,7 @@ fn who_may_not_is_told_what_helps() {
     let without = |dropped: CapabilitySet| {
         let subjects = [Subject::guest("guest", guest.pids.clone())];
         let scanning = move || {
-            // Of this thread alone.
+            // Drops the capability of this thread alone.
             let mut sets = capabilities(None).unwrap();
             sets.effective.remove(dropped);
             set_capabilities(None, sets).unwrap();

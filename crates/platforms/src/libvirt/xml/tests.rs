@@ -109,8 +109,8 @@ fn what_is_tuned_is_said() {
     ] {
         assert!(kvm.contains(part), "{part} in {kvm}");
     }
-    // Without KVM there is no CPU to be passed through, and large pages need not be shared with
-    // anybody.
+    // Without KVM no CPU can be passed through, and large pages need not be shared with another
+    // process.
     let tcg = domain(&tuned).text();
     assert!(tcg.contains(r#"<cpu mode="maximum">"#) && !tcg.contains("passthrough"), "{tcg}");
     assert!(!kvm.contains("<access") && !tcg.contains("memoryBacking"), "{tcg}");
@@ -181,7 +181,7 @@ fn disks_come_in_order() {
     assert_eq!(threaded.matches(r#" iothread="1"/>"#).count(), 2, "{threaded}");
 }
 
-/// Every combination of what a document can say is in libvirt's own schema.
+/// Every combination of a document's options is valid by libvirt's own schema.
 #[test]
 fn documents_are_in_the_schema() {
     let schema = Path::new("/usr/share/libvirt/schemas/domain.rng");
@@ -205,7 +205,7 @@ fn documents_are_in_the_schema() {
             let tuning = Tuning { pin, model: model.clone(), topology, caches: is(1), ..tuning(&[0, 1]) };
             let share = [None, Some(files(Share::NineP)), Some(files(Share::Virtiofs))];
             for share in &share {
-                // What is no alternative of something else comes with one of the others.
+                // Options that exclude nothing else are varied along with the others.
                 let (card, disks) = (card([None, Some(true), Some(false)][documents.len() % 3]), disks());
                 let acceleration = if is(2) { Acceleration::Kvm } else { Acceleration::Tcg };
                 let (hugepages, as_root) = (is(3), is(4));

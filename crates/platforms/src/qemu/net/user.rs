@@ -1,9 +1,8 @@
-//! QEMU's user-mode network: a network with a router that QEMU plays by itself, for whom no right
-//! is needed.
+//! QEMU's user-mode network: QEMU itself emulates a network with a router, which needs no
+//! privileges.
 //!
-//! Nobody reaches the guest but through ports of the host that QEMU listens on. The kernel chooses
-//! them, so that nothing is taken that somebody has; a port that is published is there for TCP and
-//! for UDP under one number.
+//! The guest can be reached only through host ports that QEMU listens on. The kernel chooses free
+//! ones; a published port is forwarded for TCP and for UDP under one number.
 
 use super::super::qmp::{Qmp, QmpError};
 use crate::Reach;
@@ -14,23 +13,23 @@ use std::time::Instant;
 
 /// The address that QEMU's router expects the guest to have (QEMU's manual, "-netdev user").
 const GUEST: &str = "10.0.2.15";
-/// What tells the probe the address and the router's.
+/// The probe's arguments with its address and the router's.
 pub(super) const PROBE_ARGUMENTS: &str = "--address 10.0.2.15/24 --gateway 10.0.2.2";
-/// How often a port is chosen anew because it is taken for UDP.
+/// How many ports are tried if the chosen one is taken for UDP.
 const ATTEMPTS: u32 = 8;
 
-/// The ports that lead into the guest.
+/// The ports that are forwarded to the guest.
 #[derive(Debug)]
 pub(super) struct User {
     published: Vec<u16>,
     /// The host's address at which QEMU listens.
     at: Ipv4Addr,
-    /// The host's ports by those of the guest.
+    /// The host's port for each port of the guest.
     forwarded: BTreeMap<u16, u16>,
 }
 
 impl User {
-    /// For clients on this host, or for those that reach it at an address.
+    /// Serves clients on this host, or those that reach it at the address `outside`.
     pub(super) fn new(published: &[u16], outside: Option<Ipv4Addr>) -> Self {
         let at = outside.unwrap_or(Ipv4Addr::LOCALHOST);
         Self { published: published.to_vec(), at, forwarded: BTreeMap::new() }
@@ -39,10 +38,10 @@ impl User {
     /// Has QEMU listen for every published port.
     ///
     /// # Errors
-    /// It does not.
+    /// QEMU does not listen on one of them.
     pub(super) fn forward(&mut self, qmp: &mut Qmp, backend: &str, until: Instant) -> Result<(), QmpError> {
         for port in self.published.clone() {
-            // A server of several ports tells its clients their numbers.
+            // A server of several ports tells its clients their numbers, so these stay the same.
             let wanted = if self.published.len() > 1 { port } else { 0 };
             let host_port = forward_one(qmp, (backend, self.at), (wanted, port), until)?;
             self.forwarded.insert(port, host_port);
@@ -50,7 +49,7 @@ impl User {
         Ok(())
     }
 
-    /// A published port; port 0 stands for the guest's address alone.
+    /// Where to reach a published port; port 0 means only the guest's address.
     pub(super) fn reach(&self, port: u16) -> Option<Reach> {
         let host_port = match port {
             0 if !self.forwarded.is_empty() => 0,
@@ -60,8 +59,8 @@ impl User {
     }
 }
 
-/// Has QEMU listen on a port of the host, which is returned, for one of the guest; any where 0 is
-/// wanted.
+/// Has QEMU forward a host port to a port of the guest; returns the host port. If `wanted` is 0,
+/// the kernel chooses it.
 fn forward_one(
     qmp: &mut Qmp,
     (backend, at): (&str, Ipv4Addr),
@@ -79,16 +78,16 @@ fn forward_one(
         }
         monitor(qmp, &format!("hostfwd_remove {backend} tcp:{at}:{chosen}"), until)?;
     }
-    Err(QmpError::Lost(format!("listens for no port {port} of the guest: {}", said.replace('\n', "; "))))
+    Err(QmpError::Lost(format!("does not listen for port {port} of the guest: {}", said.replace('\n', "; "))))
 }
 
-/// Runs a command of the monitor for people, which has no other form, and returns what it says.
+/// Runs a command that exists only in the human monitor and returns its output.
 fn monitor(qmp: &mut Qmp, line: &str, until: Instant) -> Result<String, QmpError> {
     let said = qmp.execute("human-monitor-command", json!({ "command-line": line }), until)?;
     Ok(said.as_str().map(str::trim).unwrap_or_default().into())
 }
 
-/// The host's port that leads to this one of the guest by TCP, as `info usernet` lists it.
+/// The host port that is forwarded to this TCP port of the guest, from `info usernet`.
 fn forwarded(listed: &str, port: u16) -> Option<u16> {
     listed.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -105,7 +104,7 @@ fn forwarded(listed: &str, port: u16) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// Said by QEMU 7.2.
+    /// Output of QEMU 7.2.
     const LISTED: &str = "\
 Hub -1 (net):
   Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ

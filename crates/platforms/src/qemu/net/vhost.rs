@@ -1,9 +1,9 @@
-//! Vhost-net: packets between tap and guest are carried by a worker of the host's kernel instead of
-//! QEMU.
+//! vhost-net: a worker of the host's kernel, instead of QEMU, carries packets between tap and
+//! guest.
 //!
-//! The worker belongs to who opens `/dev/vhost-net`: it is a thread of QEMU's, and before Linux 6.4
-//! one of the kernel's that joins QEMU's control groups. So it is in the guest's group and charged
-//! to the guest. It is named after QEMU's process, which proves that it is there.
+//! The worker belongs to the process that opens `/dev/vhost-net`. It is a thread of QEMU; before
+//! Linux 6.4 it is a kernel thread that joins QEMU's control groups. Either way it is in the
+//! guest's group and charged to the guest. Its name, after QEMU's process, proves its existence.
 
 use super::super::qmp::QmpError;
 use crate::{PlatformError, Result};
@@ -13,24 +13,24 @@ use std::fs::{self, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Where vhost-net is asked for.
+/// The device of vhost-net.
 const DEVICE: &str = "/dev/vhost-net";
 
 /// Who carries the packets.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Vhost {
     On,
-    /// Because the key says so.
+    /// The key says so.
     Off,
-    /// Because the host has none: why.
+    /// The host has none, for this reason.
     Absent(String),
 }
 
 impl Vhost {
-    /// What a value of the key comes to here, with the device for QEMU.
+    /// Resolves a value of the key on this host; also returns the device for QEMU.
     ///
     /// # Errors
-    /// It is asked for and the host has none.
+    /// The key asks for vhost-net and the host has none.
     pub(super) fn of(word: &str) -> Result<(Self, Option<OwnedFd>)> {
         Self::at(word, Path::new(DEVICE))
     }
@@ -49,10 +49,10 @@ impl Vhost {
         }
     }
 
-    /// Whether QEMU has it so.
+    /// Checks whether QEMU has a worker.
     ///
     /// # Errors
-    /// It has not.
+    /// It has none although it should, or the reverse.
     pub(super) fn check(&self, pid: u32) -> Result<(), QmpError> {
         match (self, has_worker(pid)) {
             (Self::On, false) => {
@@ -76,7 +76,7 @@ impl fmt::Display for Vhost {
     }
 }
 
-/// The device, when it answers.
+/// Opens the device and checks that it answers as vhost-net.
 fn open(device: &Path) -> std::io::Result<OwnedFd> {
     let opened = OpenOptions::new().read(true).write(true).open(device)?;
     // SAFETY: VHOST_GET_FEATURES writes a u64 (linux/vhost.h).
@@ -85,7 +85,7 @@ fn open(device: &Path) -> std::io::Result<OwnedFd> {
     Ok(opened.into())
 }
 
-/// Whether a worker of this process is there: a thread of its own, or one of the kernel's.
+/// Whether this process has a worker: a thread of its own, or a kernel thread.
 fn has_worker(pid: u32) -> bool {
     let name = format!("vhost-{pid}");
     let named = |directory: &Path| {
@@ -115,7 +115,7 @@ mod tests {
         assert!(Vhost::at("on", Path::new("/dev/null")).is_err());
     }
 
-    /// A thread of this process that has the name of a worker is taken for one; no other is.
+    /// Only a thread with a worker's name is taken for one.
     #[test]
     fn a_worker_is_known_by_its_name() {
         let pid = std::process::id();

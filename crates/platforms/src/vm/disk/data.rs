@@ -11,10 +11,10 @@ use std::time::SystemTime;
 use weigh_model::{EnvironmentSpec, SpecError, format_bytes, parse_bytes};
 use weigh_protocol::boot::BootMount;
 
-/// Disks are multiples of a page, so that no reader meets half a sector at the end.
+/// Disk sizes are multiples of a page, so that no reader meets half a sector at the end.
 const STEP: u64 = 4096;
 
-/// `disk` with the kinds that a platform has; the first one is the default.
+/// The key `disk` with a platform's kinds; the first one is the default.
 pub(crate) const fn disk_key(words: &'static [&'static str]) -> KeySpec {
     KeySpec::words("disk", words).about(
         "a disk for workloads, /dev/vda in the guest, filled with random content: a raw or qcow2 \
@@ -22,20 +22,20 @@ pub(crate) const fn disk_key(words: &'static [&'static str]) -> KeySpec {
     )
 }
 
-/// `size`: how large the disk is.
+/// The key `size`: how large the disk is.
 pub(crate) const SIZE: KeySpec = KeySpec::text("size").or("1GiB").about("size of the disk");
 
-/// `device`: the block device that becomes the disk.
+/// The key `device`: the block device that becomes the disk.
 pub(crate) const DEVICE: KeySpec = KeySpec::path("device").about(
     "for disk=block: the host's device, whose content is destroyed; else a loop device above a \
         file of the run",
 );
 
-/// `storage` of machines that have a disk: what holds the guest's `/var/tmp`.
+/// The key `storage` of machines that have a disk: what holds the guest's `/var/tmp`.
 pub(crate) const STORAGE: KeySpec = KeySpec::words("storage", &["tmpfs", "disk"])
     .about("what holds /var/tmp: memory, or an ext4 file system on the disk that `disk` says");
 
-/// What is on a disk with a file system, as in the names of files about it.
+/// Type of the file system on a disk, also part of the names of files about it.
 const FILE_SYSTEM: &str = "ext4";
 
 /// The value of `disk`.
@@ -51,7 +51,7 @@ pub(crate) enum DiskKind {
 
 /// The disk that an environment asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct DataDiskSpec {
     pub(crate) kind: DiskKind,
     /// Length, bytes.
     pub(crate) bytes: u64,
@@ -59,12 +59,12 @@ pub(crate) struct Wanted {
     sized: bool,
     /// The user's device.
     device: Option<PathBuf>,
-    /// Whether a file system is on it, which is the guest's [`Storage::TARGET`].
+    /// Whether it has a file system, which is the guest's [`Storage::TARGET`].
     pub(crate) is_storage: bool,
 }
 
-impl Wanted {
-    /// What the keys say, which [`Wanted::check`] has let pass; nothing for `disk=none`.
+impl DataDiskSpec {
+    /// The disk that the keys, which [`DataDiskSpec::check`] has accepted, ask for, if any.
     pub(crate) fn of(platform: &dyn Platform, environment: &EnvironmentSpec) -> Option<Self> {
         let kind = match setting(platform, environment, "disk") {
             "raw" => DiskKind::Raw,
@@ -78,10 +78,10 @@ impl Wanted {
         Some(Self { kind, bytes, sized: environment.get("size").is_some(), device, is_storage })
     }
 
-    /// What [`KeySpec`] cannot say of `disk`, `size`, `device` and `storage`.
+    /// Checks what [`KeySpec`] cannot express about `disk`, `size`, `device` and `storage`.
     ///
     /// # Errors
-    /// An invalid value, underlined.
+    /// A value is invalid; the error points at it.
     pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), SpecError> {
         let disk = setting(platform, environment, "disk");
         if let Some(size) = environment.get("size") {
@@ -94,7 +94,7 @@ impl Wanted {
             }
             match parse_bytes(size) {
                 Ok(bytes) if bytes > 0 && bytes % STEP == 0 => {}
-                Ok(_) => return Err(wrong(format!("`{size}` is no size of a disk: a multiple of 4KiB is"))),
+                Ok(_) => return Err(wrong(format!("`{size}` is not a positive multiple of 4KiB"))),
                 Err(error) => return Err(wrong(error.to_string())),
             }
         }
@@ -109,7 +109,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// What having it changes on the host, one sentence each.
+    /// The changes that the disk makes on the host, one sentence each.
     pub(crate) fn host_changes(&self) -> Vec<String> {
         let size = format_bytes(self.bytes);
         match (&self.device, self.kind) {
@@ -125,10 +125,10 @@ impl Wanted {
         }
     }
 
-    /// Has a disk ready for the first guest.
+    /// Prepares a disk for the first guest.
     ///
     /// # Errors
-    /// No space; the device cannot be had.
+    /// No space is left, or the device is not available.
     pub(crate) fn prepare(&self, host: &Host) -> Result<()> {
         if let Some(device) = &self.device {
             return self.fill_device(host, device).map(drop);
@@ -140,12 +140,12 @@ impl Wanted {
         self.make_file(host, &pool.join(format!("{FREE}0")))
     }
 
-    /// Makes the file of a disk.
+    /// Makes a disk's file.
     fn make_file(&self, host: &Host, path: &Path) -> Result<()> {
         fill::file(path, self.format(), self.bytes, self.is_storage.then_some(&*host.work))
     }
 
-    /// Puts the disk's file system in the place of the guest's storage in memory, where it is that.
+    /// Replaces the guest's storage in memory by the disk's file system, if it has one.
     pub(crate) fn mounted(&self, mut mounts: Vec<BootMount>) -> Vec<BootMount> {
         if self.is_storage {
             mounts.retain(|mount| mount.target != Storage::TARGET);
@@ -155,16 +155,16 @@ impl Wanted {
         mounts
     }
 
-    /// Kernel modules that the guest needs for it.
+    /// Kernel modules that the guest needs for the disk.
     pub(crate) fn modules(&self) -> &'static [&'static str] {
         if self.is_storage { &super::MODULES } else { &["virtio_blk"] }
     }
 
-    /// A disk for one guest, which nobody else has. What an earlier guest had the host's page cache
-    /// keep of it is not there any more.
+    /// Takes a disk for one guest, which nobody else has. The host's page cache keeps nothing of it
+    /// from an earlier guest.
     ///
     /// # Errors
-    /// As [`Wanted::prepare`]; there is no loop device.
+    /// As [`DataDiskSpec::prepare`], or no loop device is available.
     pub(crate) fn take(&self, host: &Host, instance: u64) -> Result<DataDisk> {
         if let Some(device) = &self.device {
             let (held, marker) = self.fill_device(host, device)?;
@@ -181,7 +181,7 @@ impl Wanted {
             path.extension().is_none()
                 && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(FREE))
         };
-        // Who renames it has it.
+        // Whoever renames a file first owns it.
         if !free.filter(is_free).any(|path| fs::rename(path, &file).is_ok()) {
             self.make_file(host, &file)?;
         }
@@ -206,7 +206,7 @@ impl Wanted {
         }
     }
 
-    /// Where disks like this one are kept, whoever asks for them.
+    /// The directory for all disks like this one.
     fn pool(&self, host: &Host) -> Result<PathBuf> {
         let pool =
             host.work.join(format!("disks-{}-{}{}", self.format().as_str(), self.bytes, self.suffix()));
@@ -214,17 +214,17 @@ impl Wanted {
         Ok(pool)
     }
 
-    /// Tells disks with a file system from those without, in names of files.
+    /// Distinguishes, in names of files, disks with a file system from those without.
     fn suffix(&self) -> String {
         if self.is_storage { format!("-{FILE_SYSTEM}") } else { String::new() }
     }
 
-    /// How much of a device of the user's is used.
+    /// How much of a user's device is used.
     fn bytes_of(&self, device: u64) -> u64 {
         if self.sized { self.bytes } else { self.bytes.min(device) }
     }
 
-    /// Takes the user's device, which is full of random content then.
+    /// Takes the user's device and fills it with random content unless it is still filled.
     fn fill_device(&self, host: &Host, device: &Path) -> Result<(HeldDevice, PathBuf)> {
         let held = hold(device)?;
         let bytes = self.bytes_of(held.bytes);
@@ -234,7 +234,7 @@ impl Wanted {
                 format!("write size={} or less", format_bytes(held.bytes)),
             ));
         }
-        // What says that nobody has written to it since.
+        // This file says that nobody has written to the device since.
         let name = device.to_string_lossy().replace('/', "-");
         let marker = host.work.join(format!("disk{name}-{bytes}{}.filled", self.suffix()));
         if !marker.exists() {
@@ -252,46 +252,46 @@ impl Wanted {
     }
 }
 
-/// Beginning of the names of disks that no guest has.
+/// Prefix of the names of disks that no guest has.
 const FREE: &str = "free-";
 
-/// A disk of one guest. It goes away when it is dropped without having been given back.
+/// A guest's disk. Dropping it without giving it back removes it.
 #[derive(Debug)]
 pub(crate) struct DataDisk {
     /// What the machine opens: a file or a block device.
     pub(crate) path: PathBuf,
-    /// What is in it.
+    /// The format of its content.
     pub(crate) format: Format,
-    /// Length of the disk that the guest shall see.
+    /// Length of the disk that the guest sees.
     pub(crate) bytes: u64,
-    /// Whether that is all of what is opened.
+    /// Whether that is the whole file or device.
     pub(crate) whole: bool,
     source: Source,
 }
 
 #[derive(Debug)]
 enum Source {
-    /// `made` is when it was last written to, `attached` the loop device above it, `free` its name
-    /// when nobody has it.
+    /// A file of the run. `made` is when it was last written, `attached` the loop device above it,
+    /// `free` its name while no guest has it.
     File { file: PathBuf, free: PathBuf, made: SystemTime, attached: Option<Loop> },
-    /// The user's device; the marker goes when somebody has written to it. `written` is how much
-    /// anybody had before.
+    /// The user's device. `marker` is removed once somebody has written to the device; `written` is
+    /// how much had been written to it before.
     Device { marker: PathBuf, held: HeldDevice, written: Option<u64> },
-    /// Given back.
+    /// It was given back.
     Gone,
 }
 
 impl DataDisk {
-    /// Whether what is opened is a block device of the host.
+    /// Whether the machine opens a block device of the host.
     pub(crate) fn is_device(&self) -> bool {
         matches!(self.source, Source::Device { .. } | Source::File { attached: Some(_), .. })
     }
 
-    /// To be called when its machine has ended; again does nothing. Only what nobody has written to
-    /// goes to another guest.
+    /// Gives the disk back after its machine has ended; further calls do nothing. Only a disk that
+    /// nobody has written to goes to another guest.
     ///
     /// # Errors
-    /// A loop device stays, in the ledger.
+    /// A loop device could not be detached; it stays in the ledger.
     pub(crate) fn give_back(&mut self) -> Result<()> {
         let unwritten = match &self.source {
             Source::File { file, made, .. } => {
@@ -309,7 +309,7 @@ impl DataDisk {
                 if let Some(attached) = attached {
                     attached.detach()?;
                 }
-                // Without a name of the pool it is nobody's, and goes with the run at the latest.
+                // Without a pool name the file is nobody's, and goes with the run at the latest.
                 let _ = if unwritten { fs::rename(file, free) } else { fs::remove_file(file) };
             }
             Source::Device { marker, .. } if !unwritten => drop(fs::remove_file(marker)),
@@ -322,7 +322,7 @@ impl DataDisk {
 
 impl Drop for DataDisk {
     fn drop(&mut self) {
-        // Its machine may still be there. What cannot be undone stays in the ledger.
+        // Its machine may still run. What cannot be undone stays in the ledger.
         let _ = self.end(false);
     }
 }

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_host::ledger::{EntryId, Ledger};
 
-/// What ledgers call a loop device.
+/// The ledger's word for a loop device.
 const LOOP: &str = "loop device";
-/// For losetup(8).
+/// Time limit for losetup(8).
 const DEADLINE: Duration = Duration::from_secs(10);
-/// For a loop device to be gone after it was detached; somebody may just look at it.
+/// Time limit for a detached loop device to be gone; another process may have it open for a moment.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A device that the user named, held so that nobody mounts it and no other guest gets it.
@@ -29,7 +29,7 @@ pub(super) struct HeldDevice {
 }
 
 impl HeldDevice {
-    /// Sectors that were ever written to it (`Documentation/block/stat.rst`).
+    /// Sectors ever written to the device (`Documentation/block/stat.rst`).
     pub(super) fn written(&self) -> Option<u64> {
         let number = self.file.metadata().ok()?.rdev();
         let stat = fs::read_to_string(of_kernel(number).join("stat")).ok()?;
@@ -37,7 +37,7 @@ impl HeldDevice {
     }
 }
 
-/// Where the kernel tells of the block device of this number.
+/// The directory in sysfs of the block device of this number.
 fn of_kernel(number: u64) -> PathBuf {
     format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number)).into()
 }
@@ -62,8 +62,8 @@ pub(super) fn hold(path: &Path) -> Result<HeldDevice> {
             format!("a free block device at {} (it is part of {})", path.display(), holders.join(", "));
         return Err(refused(what, "name a device that nothing uses: its content is destroyed"));
     }
-    // Of a block device that means: fail when it, or a part of it, is mounted or otherwise claimed
-    // (open(2), O_EXCL).
+    // For a block device, O_EXCL means: fail if it, or a part of it, is mounted or otherwise
+    // claimed (open(2)).
     let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL).open(path);
     let mut file = opened.map_err(|error| {
         if error.raw_os_error() == Some(libc::EBUSY) {
@@ -76,7 +76,7 @@ pub(super) fn hold(path: &Path) -> Result<HeldDevice> {
     Ok(HeldDevice { file, bytes })
 }
 
-/// A loop device above a file of the run, past the host's page cache.
+/// A loop device above a file of the run, which bypasses the host's page cache.
 #[derive(Debug)]
 pub(super) struct Loop {
     pub(super) device: PathBuf,
@@ -86,15 +86,15 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    /// Attaches one.
+    /// Attaches a loop device.
     ///
     /// # Errors
-    /// The host has no loop devices, or the file system of the file has no direct access.
+    /// The host has no loop devices, or the file's file system has no direct access.
     pub(super) fn attach(host: &Host, file: &Path) -> Result<Self> {
         if !host.is_root {
             let remedy =
                 Some("run weigh as root, or name a device that you may write to by `device=`".into());
-            return Err(PlatformError::Missing { what: "root, to attach a loop device".into(), remedy });
+            return Err(PlatformError::Missing { what: "the right to attach a loop device".into(), remedy });
         }
         let entry =
             host.ledger.record(platform_change(PLATFORM, LOOP, &file.to_string_lossy(), json!({})))?;
@@ -107,7 +107,7 @@ impl Loop {
                 entry,
             }),
             Err(error) => {
-                // It may be attached all the same, without direct access.
+                // The device may be attached even so, without direct access.
                 if undo_loop(file).is_ok() {
                     host.ledger.forget(entry)?;
                 }
@@ -121,22 +121,22 @@ impl Loop {
         }
     }
 
-    /// Detaches it; again does nothing.
+    /// Detaches the device; further calls do nothing.
     ///
     /// # Errors
-    /// It stays, and stays in the ledger.
+    /// The device stays attached, and stays in the ledger.
     pub(super) fn detach(&mut self) -> Result<()> {
         undo_loop(&self.file)?;
         Ok(self.ledger.forget(self.entry)?)
     }
 }
 
-/// Loop devices above a file, as the kernel has them.
+/// The loop devices above a file, from sysfs.
 fn loops_above(file: &Path) -> Vec<PathBuf> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let above = devices.filter(|device| {
         let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        // A file that is gone keeps its name, with a word behind it.
+        // For a deleted file, the kernel appends a word to the name.
         let backing = backing.trim_end_matches('\n');
         Path::new(backing.strip_suffix(" (deleted)").unwrap_or(backing)) == file
     });
@@ -151,7 +151,7 @@ fn undo_loop(file: &Path) -> Result<()> {
             return Ok(());
         }
         for device in above {
-            // One that somebody has open is detached when it is closed, and says nothing of that.
+            // A device that somebody has open is detached when it is closed, without any message.
             let _ = Invocation::new("losetup").arg("--detach").arg(&device).deadline(DEADLINE).run();
         }
         if Instant::now() > until {
@@ -162,10 +162,10 @@ fn undo_loop(file: &Path) -> Result<()> {
     }
 }
 
-/// Undoes what this module has recorded in a ledger.
+/// Undoes a change that this module has recorded in a ledger.
 ///
 /// # Errors
-/// What is still there.
+/// The device still exists, or this module never makes such a change.
 pub(crate) fn undo(what: &str, id: &str) -> Result<()> {
     match what {
         LOOP => undo_loop(Path::new(id)),

@@ -1,5 +1,5 @@
-//! Random content, with every block written, so that neither holes nor blocks that were never
-//! written are measured.
+//! Random content for disks, with every block written, so that neither holes nor unwritten blocks
+//! are measured.
 
 use crate::{PlatformError, Result};
 use rand_core::{Rng, SeedableRng};
@@ -8,12 +8,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Written at a time, bytes.
+/// How much is written at a time, bytes.
 const PIECE: usize = 1 << 20;
-/// Any number: content need only be without patterns that a file system or a device could shorten.
+/// An arbitrary number: the content only needs to have no patterns that could be compressed.
 const SEED: u64 = 0x7765_6967_6862_7269;
 
-/// What a file is as a disk.
+/// The format of a disk's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// The disk, byte by byte.
@@ -23,7 +23,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// As QEMU and libvirt name it.
+    /// The format's name in QEMU and libvirt.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -32,11 +32,11 @@ impl Format {
     }
 }
 
-/// Makes the file of a disk of this length. It gets its name when it is whole and on the device.
-/// With a directory for `formatting` there is an empty file system on it.
+/// Makes the file of a disk of this length. The file gets its name once it is complete and on the
+/// device. If a directory for `formatting` is given, the disk has an empty file system.
 ///
 /// # Errors
-/// No space, or another fault of the file system; nothing is left.
+/// No space is left, or the file system failed; no file is left.
 pub(super) fn file(path: &Path, format: Format, bytes: u64, formatting: Option<&Path>) -> Result<()> {
     let staging = path.with_extension("new");
     let failed = |error: std::io::Error| {
@@ -59,7 +59,7 @@ pub(super) fn file(path: &Path, format: Format, bytes: u64, formatting: Option<&
     write().map_err(failed)
 }
 
-/// Writes random content from `at` on, and has it on the device.
+/// Writes random content from the offset `at` on, and flushes it to the device.
 pub(super) fn random(file: &File, at: u64, bytes: u64) -> std::io::Result<()> {
     let mut random = Pcg64::seed_from_u64(SEED);
     let mut piece = vec![0; PIECE];
@@ -74,7 +74,7 @@ pub(super) fn random(file: &File, at: u64, bytes: u64) -> std::io::Result<()> {
     forget(file)
 }
 
-/// Makes an empty file system at a place and of a length, and has it on the device.
+/// Makes an empty file system at an offset and of a length, and flushes it to the device.
 pub(super) fn file_system(
     file: &File,
     path: &Path,
@@ -86,8 +86,7 @@ pub(super) fn file_system(
     forget(file)
 }
 
-/// What was read or written must not wait in the host's cache for a guest that is meant to read the
-/// device.
+/// Drops a file from the host's page cache, so that a guest reads the device.
 pub(super) fn forget(file: &File) -> std::io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
 }

@@ -10,23 +10,23 @@ use weigh_images::Root;
 use weigh_images::disk::{DiskError, RootDisk};
 use weigh_protocol::boot::BootMount;
 
-/// Kernel modules without which a machine has no root disk; for machines whose disks are virtio's.
+/// Kernel modules that a root disk needs, for machines with virtio disks.
 pub(crate) const MODULES: [&str; 2] = ["virtio_blk", "ext4"];
 /// The init of a system.
 const INIT: &str = "/sbin/init";
-/// By this file systemd empties `/tmp` while it comes up, which is empty anyway, and may take what
-/// the probe was given to put there.
+/// With this file systemd empties `/tmp` while it boots. `/tmp` is empty anyway, and files that the
+/// probe was told to put there could be lost.
 const CLEANING: &str = "/usr/lib/tmpfiles.d/tmp.conf";
 
-/// The root disk of the image that a guest is to have, made unless it is there. `system`: it must
-/// have an init.
+/// The root disk of a guest's image, made unless it exists. `system` says whether it must have an
+/// init.
 ///
 /// # Errors
 /// The image cannot be put on a disk, or mke2fs(8) is missing.
 pub(crate) fn root_disk(host: &Host, request: &GuestRequest, system: bool) -> Result<RootDisk> {
     let told = |error: DiskError| match error {
         DiskError::NoTree => PlatformError::missing(
-            "a root file system in the image that a disk could be made of",
+            "a root file system in the image that a disk could be made from",
             "add `rootfs=debian`, or name a directory or archive that holds one",
         ),
         DiskError::NoSystem(path) => PlatformError::missing(
@@ -44,12 +44,12 @@ pub(crate) fn root_disk(host: &Host, request: &GuestRequest, system: bool) -> Re
     RootDisk::make(&request.root, CacheDirectory::open().as_ref(), &host.work, &host.ledger).map_err(told)
 }
 
-/// What the probe is told: on which disk its root is, and that it starts a system there.
+/// Arguments that tell the probe which disk its root is on, and whether to start a system there.
 pub(crate) fn probe_words(device: &str, system: bool) -> String {
     if system { format!("--root {device} --init {INIT}") } else { format!("--root {device}") }
 }
 
-/// What is mounted on the root of a disk: private scratch. A system has its own `/run`.
+/// Mounts on a disk's root: private scratch. A system has its own `/run`.
 pub(crate) fn mounts(root: &Root, system: bool) -> Vec<BootMount> {
     if !system {
         return root.scratch.iter().map(|path| scratch(path)).collect();
@@ -59,31 +59,31 @@ pub(crate) fn mounts(root: &Root, system: bool) -> Vec<BootMount> {
     ["/tmp", "/var/tmp"].map(|path| scratch(Path::new(path))).into_iter().chain(hidden).collect()
 }
 
-/// The root disk of one guest. Its file goes when this is dropped.
+/// A guest's root disk. Dropping it removes its file.
 #[derive(Debug)]
 pub(crate) struct GuestRoot {
-    /// What the machine opens.
+    /// The file that the machine opens.
     pub(crate) path: PathBuf,
-    /// What is in it.
+    /// The format of its content.
     pub(crate) format: Format,
 }
 
 impl GuestRoot {
-    /// An overlay above the image's disk, made in an instant.
+    /// Makes an overlay of the image's disk, in an instant.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The overlay cannot be written.
     pub(crate) fn overlay(host: &Host, disk: &RootDisk, instance: u64) -> Result<Self> {
         let path = host.work.join(format!("root-{instance}.qcow2"));
         disk.overlay(&path).map_err(failed)?;
         Ok(Self { path, format: Format::Qcow2 })
     }
 
-    /// A copy of the image's disk, for machines that read raw images only. It takes as long as
-    /// reading the image does.
+    /// Copies the image's disk, for machines that read raw images only. That takes as long as
+    /// reading the image.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The copy cannot be written.
     pub(crate) fn copy(host: &Host, disk: &RootDisk, instance: u64) -> Result<Self> {
         let path = host.work.join(format!("root-{instance}.raw"));
         disk.copy(&path).map_err(failed)?;
@@ -97,7 +97,7 @@ fn failed(error: DiskError) -> PlatformError {
 
 impl Drop for GuestRoot {
     fn drop(&mut self) {
-        // It goes with the run's work directory at the latest.
+        // The file is removed with the run's work directory at the latest.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! The channel to the probe: a port of vsock behind the monitor's socket, or the console.
+//! The channel to the probe: a vsock port behind the monitor's socket, or the console.
 
 use super::{PORT, VSOCK};
 use crate::Session;
@@ -7,9 +7,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Between two attempts to reach a guest that does not listen yet.
+/// Pause between two attempts to reach a guest that does not listen yet.
 const PAUSE: Duration = Duration::from_millis(1);
-/// For one attempt: a guest that is about to listen may have lost it.
+/// Time limit of one attempt: a guest that is about to listen may have lost it.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest line with which a monitor confirms a connection, bytes.
 const LONGEST: usize = 64;
@@ -17,14 +17,14 @@ const LONGEST: usize = 64;
 /// The channel between host and probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channel {
-    /// A port of vsock that the probe listens on.
+    /// A vsock port that the probe listens on.
     Vsock,
-    /// The first serial line, which the console's output shares.
+    /// The first serial line, shared with the console's output.
     Serial,
 }
 
 impl Channel {
-    /// As the key `channel` has it.
+    /// The value of the key `channel`.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Vsock => "vsock",
@@ -32,12 +32,12 @@ impl Channel {
         }
     }
 
-    /// From the key.
+    /// Parses the value of the key.
     pub(crate) fn from_key(word: &str) -> Option<Self> {
         [Self::Vsock, Self::Serial].into_iter().find(|channel| channel.key() == word)
     }
 
-    /// As the probe is told.
+    /// The probe's argument for the channel.
     pub(crate) fn probe_argument(self) -> String {
         match self {
             Self::Vsock => format!("vsock-listen:{PORT}"),
@@ -46,13 +46,13 @@ impl Channel {
     }
 }
 
-/// Connects to the probe's port through the monitor, again and again until the probe listens: a
-/// monitor cuts the connection to a port that nobody listens on. `lives` tells whether the monitor
-/// does.
+/// Connects to the probe's port through the monitor, retrying until the probe listens: a monitor
+/// closes the connection to a port that nobody listens on. `lives` says whether the monitor still
+/// runs.
 ///
 /// # Errors
-/// It does not before `until`, the monitor has ended, or it says something else than that it
-/// connected.
+/// The probe does not listen before `until`, the monitor has ended, or it answers something other
+/// than that it connected.
 pub(super) fn connect(api: &Api, until: Instant, mut lives: impl FnMut() -> bool) -> io::Result<Session> {
     loop {
         match try_connect(api, until) {
@@ -75,13 +75,13 @@ pub(super) fn connect(api: &Api, until: Instant, mut lives: impl FnMut() -> bool
 
 fn try_connect(api: &Api, until: Instant) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(api.path(VSOCK))?;
-    // Less than the clock of socket timeouts can tell would mean to wait for ever.
+    // A shorter time would round to zero, which means no timeout at all.
     let left = until.saturating_duration_since(Instant::now()).clamp(PAUSE, PATIENCE);
     stream.set_read_timeout(Some(left))?;
     stream.set_write_timeout(Some(left))?;
     stream.write_all(format!("CONNECT {PORT}\n").as_bytes())?;
     let mut line = Vec::new();
-    // One at a time: what follows the line is the probe's.
+    // Reads single bytes: what follows the line is the probe's.
     let mut byte = [0];
     while line.len() < LONGEST {
         match stream.read(&mut byte)? {
@@ -105,8 +105,8 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// A socket that answers its connections with these words, one after the other, and closes
-    /// those with none.
+    /// Connects to a socket that answers successive connections with these words, and closes those
+    /// for which the word is empty.
     fn reached(answers: &'static [&'static str]) -> io::Result<Session> {
         let base = tempfile::tempdir().unwrap();
         let api = Api::new(base.path(), "api").unwrap();

@@ -1,4 +1,4 @@
-//! The one driver of all monitors. In what they differ is data, and how each is asked.
+//! One driver for all monitors. They differ in data, and in how to talk to them.
 
 use super::{HELLO_DEADLINE, Monitor, Parts, Settings, guest, kvm, parts, prepare};
 use crate::{
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Instant;
 use weigh_model::{EnvironmentSpec, SpecError};
 
-/// How a monitor is had.
+/// How to get a monitor.
 const REMEDY: &str = "no command installs it: get the program from the project's releases, and put it into PATH or name it by binary=PATH";
 
 /// Why machines differ from the host, by parity key.
@@ -20,20 +20,20 @@ const IMPLIES: &[(&str, &str)] = &[
     ("cpu-model", "the monitor hides some of the CPU's features"),
     ("memory", "the machine's kernel keeps a part of its memory"),
     ("transparent-huge-pages", "the default of the machine's kernel"),
-    ("operating-system", "the root is in the machine's memory, or made of the image"),
+    ("operating-system", "the root is in the machine's memory, or made from the image"),
     ("mounts:*", "the root is in the machine's memory, or on a disk of its own"),
     ("network", "a network card of its own, or none, as `net` says"),
     ("cache", "the platform's way to a disk, and the environment's cache key"),
     ("acceleration", "a machine is executed by KVM"),
 ];
 
-/// What tells one monitor from another.
+/// What distinguishes one monitor from another.
 pub(crate) struct Kind {
-    /// How it is asked.
+    /// How to talk to it.
     pub(crate) monitor: &'static dyn Monitor,
-    /// Its name is that of the program as well.
+    /// Its description; the name is also the program's.
     pub(crate) about: About,
-    /// [`Capabilities::most_cpus`].
+    /// The value of [`Capabilities::most_cpus`].
     pub(crate) most_cpus: Option<u32>,
 }
 

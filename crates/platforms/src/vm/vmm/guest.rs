@@ -1,4 +1,4 @@
-//! A machine that runs: how it is started, held, saved, and ended.
+//! A running machine: how it is started, held, saved, and ended.
 
 use super::channel::{Channel, connect};
 use super::{API_SOCKET, Machine, Monitor, Parts, Prepared, Settings, Sizes, Vmm, kvm, threads};
@@ -15,45 +15,45 @@ use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_host::log::NamedPipe;
 
-/// From the start of the monitor to the probe's hello. It takes well under a second; the host may
-/// be busy.
+/// Time from the start of the monitor to the probe's hello, which takes well under a second on an
+/// idle host.
 pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
-/// For the probe to end its commands.
+/// Time limit for the probe to end its commands.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
-/// For the monitor to answer, and to end when it is told to.
+/// Time limit for the monitor to answer, and to exit when it is told to.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(5);
-/// For writing the guest's memory to a disk.
+/// Time limit for writing the guest's memory to a disk.
 const SAVE_DEADLINE: Duration = Duration::from_secs(120);
-/// For a killed process to be gone.
+/// Time limit for a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-/// Between two looks whether the monitor listens.
+/// Pause between two checks whether the monitor listens.
 const PAUSE: Duration = Duration::from_micros(500);
-/// What a monitor itself may take beyond the guest's memory, bytes: some ten MiB as a rule, page
-/// tables with it.
+/// What a monitor itself may take beyond the guest's memory, bytes: usually some ten MiB, including
+/// page tables.
 const SLACK_BYTES: u64 = 256 << 20;
-/// Name in the machine's directory of what its console says. A machine that is restored looks for
-/// it in its own, as for its sockets.
+/// Name of the console's file in the machine's directory. A restored machine looks for it in its
+/// own directory, like for its sockets.
 const CONSOLE: &str = "console";
-/// Longest name that is given to a machine as it is (Firecracker, `--id`).
+/// Longest name that a machine gets unchanged (Firecracker, `--id`).
 const LONGEST_NAME: usize = 64;
 
 /// A machine with its monitor.
 pub(crate) struct VmmMachine {
     monitor: &'static dyn Monitor,
     api: Option<Api>,
-    /// What the monitor takes for the file of the console.
+    /// The pipe that the monitor writes the console to, as if to a file.
     console: Option<NamedPipe>,
     parts: Parts,
 }
 
-/// A reason why a machine does not come up.
+/// Why a machine does not come up.
 type Failure = Box<dyn std::error::Error>;
 
-/// Starts a machine, or the one that was saved, and returns when its probe has said hello, before
-/// `until`.
+/// Starts a machine, or restores the one that was saved, and returns when its probe has said hello,
+/// before `until`.
 ///
 /// # Errors
-/// It did not come up; what was begun is undone.
+/// The machine did not come up; everything that was started is undone.
 #[expect(clippy::too_many_arguments, reason = "what a machine is made of, once")]
 pub(crate) fn launch(
     platform: &Vmm,
@@ -67,7 +67,7 @@ pub(crate) fn launch(
 ) -> Result<CoreGuest<VmmMachine>> {
     let (monitor, mut core) = (platform.monitor(), GuestCore::new(platform.name(), host, request));
     core.name = name(&host.run, request.instance);
-    // By one of its arguments a monitor is found again after a crash of weigh at any moment.
+    // The monitor can be found by this argument after a crash of weigh at any moment.
     let mark = monitor.mark(&core.name);
     core.record("machine", &mark, json!({}))?;
     core.facts = parts.facts();
@@ -92,7 +92,7 @@ pub(crate) fn launch(
     })
 }
 
-/// A launch that failed, with the ends of the log and of the console.
+/// A failed launch, with the ends of the log and of the console.
 fn failed(core: &GuestCore, reason: &dyn std::fmt::Display) -> PlatformError {
     let reason = with_tail(&reason.to_string(), &core.log);
     core.failed_as(with_tail(&reason, &core.log.with_extension("console.log")))
@@ -143,7 +143,7 @@ impl VmmMachine {
         Ok(())
     }
 
-    /// Has the monitor make the machine, puts its CPUs where they belong, and waits for the probe.
+    /// Has the monitor make the machine, places the threads of its CPUs, and waits for the probe.
     fn bring_up(
         &self,
         core: &mut GuestCore,
@@ -170,7 +170,7 @@ impl VmmMachine {
             monitor.resume(api, until)?;
             core.code_ns = Some(monotonic_ns());
         }
-        // What the kernel says the monitor holds counts, not what it was asked for.
+        // Reports what the kernel says the monitor holds, not what was asked for.
         let acceleration = if kvm::holds_machine(process) { "kvm" } else { "unproven" };
         core.facts.insert("acceleration".into(), acceleration.into());
         self.greet(core, api, machine.channel, saved.is_some(), until)
@@ -194,8 +194,8 @@ impl VmmMachine {
         }
         let Some(session) = &mut core.session else { return Err("it has been stopped".into()) };
         let left = until.saturating_duration_since(Instant::now());
-        // A terminal that is being set up would change or echo what is sent; one that was restored
-        // is set up.
+        // A terminal that is still being set up would change or echo what is sent, so the host
+        // waits for an announcement. A restored one is set up already.
         match channel {
             Channel::Serial if !restored => session.announced(left)?,
             _ => session.hello(left)?,
@@ -203,7 +203,7 @@ impl VmmMachine {
         Ok(())
     }
 
-    /// Asks the monitor for something that takes a machine.
+    /// Sends the monitor a request that needs a machine.
     fn ask(
         &self,
         core: &GuestCore,
@@ -217,11 +217,11 @@ impl VmmMachine {
     }
 }
 
-/// A machine that is other than what was asked for measures something else.
+/// Checks the machine's size, because a machine of another size would measure something else.
 fn check_sizes(monitor: &dyn Monitor, api: &Api, asked: &Machine, until: Instant) -> Result<(), Failure> {
     let is = monitor.sizes(api, until)?;
     let wanted = Sizes { cpus: asked.cpus.len() as u64, memory_bytes: asked.memory_bytes };
-    // Monitors count in MiB or in huge pages.
+    // Monitors round to MiB or to huge pages.
     if is.cpus == wanted.cpus && is.memory_bytes.abs_diff(wanted.memory_bytes) < 2 << 20 {
         return Ok(());
     }
@@ -233,7 +233,7 @@ fn check_sizes(monitor: &dyn Monitor, api: &Api, asked: &Machine, until: Instant
     .into())
 }
 
-/// The machine's name: 64 letters, digits and hyphens at most, which is what Firecracker takes.
+/// The machine's name: at most 64 letters, digits and hyphens, which is what Firecracker accepts.
 fn name(run: &str, instance: u64) -> String {
     let plain = format!("weighbridge-{run}-{instance}");
     let takes = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -261,7 +261,7 @@ impl Backend for VmmMachine {
         Some(format!("its monitor ended ({ended})"))
     }
 
-    /// The machine is written where it stands.
+    /// Pauses the machine and writes its state.
     fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         let directory =
             std::path::absolute(directory).map_err(PlatformError::io("tell where the guest is saved"))?;
@@ -298,7 +298,7 @@ impl Backend for VmmMachine {
         if core.program_ended(DEATH_DEADLINE) {
             return Ok(());
         }
-        let what = format!("its monitor lives on {DEATH_DEADLINE:?} after it was killed");
+        let what = format!("its monitor is still running {DEATH_DEADLINE:?} after it was killed");
         Err(PlatformError::StillThere(what))
     }
 

@@ -1,5 +1,5 @@
-//! The proof that a monitor executes guests by KVM. Its own word for it is not enough: only a guest
-//! that has answered, under a monitor that holds a machine of KVM's, proves it.
+//! The proof that a monitor executes guests by KVM. The monitor's own claim is not enough: the
+//! proof is a guest that has answered while its monitor holds a KVM machine.
 
 use super::{Parts, Prepared, Settings, Vmm, guest, prepare};
 use crate::helpers::version_line;
@@ -10,10 +10,10 @@ use std::time::Instant;
 use weigh_host::cache::CacheDirectory;
 use weigh_model::EnvironmentSpec;
 
-/// What the kernel calls the descriptor of a machine (virt/kvm/kvm_main.c).
+/// The kernel's name for a machine's descriptor (virt/kvm/kvm_main.c).
 const MACHINE: &str = "anon_inode:kvm-vm";
 
-/// Whether a process has a machine of KVM's.
+/// Whether a process holds a KVM machine.
 pub(super) fn holds_machine(process: u32) -> bool {
     let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     descriptors
@@ -21,12 +21,12 @@ pub(super) fn holds_machine(process: u32) -> bool {
         .any(|target| target == Path::new(MACHINE))
 }
 
-/// [`crate::Platform::settle`]: `accel=kvm` is in the name when a guest has proven it.
+/// Implements [`crate::Platform::settle`]: `accel=kvm` is in the name once a guest has proven it.
 ///
 /// # Errors
-/// None has, or the monitor or a kernel is missing.
+/// No guest has proven it, or the monitor or a kernel is missing.
 pub(super) fn settle(platform: &Vmm, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
-    // They prove nothing, and take time to make.
+    // These keys do not affect the proof, and some would take time.
     const UNRELATED: &[&str] =
         &["label", "disk", "size", "device", "cache", "net", "root", "init", "rootfs", "cpus", "memory"];
     let plain = environment.without(UNRELATED);
@@ -34,7 +34,7 @@ pub(super) fn settle(platform: &Vmm, host: &Host, environment: &EnvironmentSpec)
     Ok(environment.with(super::ACCEL.name, "kvm"))
 }
 
-/// [`crate::Platform::availability`].
+/// Implements [`crate::Platform::availability`].
 pub(super) fn availability(platform: &Vmm, host: &Host) -> Availability {
     crate::oci::availability(platform, host, |request| {
         let (settings, prepared) = prove(platform, host, request)?;
@@ -43,10 +43,10 @@ pub(super) fn availability(platform: &Vmm, host: &Host) -> Availability {
     })
 }
 
-/// What a guest was proven to run under.
+/// Proves KVM; returns the settings and the files that the guest ran with.
 fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Settings, Prepared)> {
     let request = accel::proof_request(request);
-    // What has nothing to do with acceleration fails here, and is no disproof.
+    // A failure here has nothing to do with acceleration, and disproves nothing.
     let settings = platform.settings(&request)?;
     let prepared = prepare(platform, host, &request, &settings)?;
     let subject =
@@ -60,7 +60,7 @@ fn prove(platform: &Vmm, host: &Host, request: &GuestRequest) -> Result<(Setting
         if seen.as_deref() == Some("kvm") {
             return Ok(());
         }
-        let reason = format!("{} holds no machine of KVM's", settings.binary.display());
+        let reason = format!("{} runs no machine under KVM", settings.binary.display());
         Err(PlatformError::launch(platform.name(), reason))
     };
     accel::prove(host, CacheDirectory::open().as_ref(), &subject, boot).required()?;
@@ -73,15 +73,14 @@ mod tests {
     use std::time::Duration;
     use weigh_host::command::Invocation;
 
-    /// Where `/dev/kvm` makes machines, a machine is seen as long as it is there; elsewhere there
-    /// is nothing to see.
+    /// A machine is seen while it exists. Does nothing where `/dev/kvm` makes no machines.
     #[test]
     fn a_machine_is_seen_while_it_is_held() {
         use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
         /// `_IO(KVMIO, 0x01)` of `include/uapi/linux/kvm.h`.
         const KVM_CREATE_VM: libc::Ioctl = 0xAE01;
         let Ok(device) = std::fs::File::options().read(true).write(true).open("/dev/kvm") else { return };
-        // SAFETY: the request takes a number and gives a new descriptor, which is owned from here
+        // SAFETY: the request takes a number and returns a new descriptor, which is owned from here
         // on.
         let machine = unsafe {
             let machine = libc::ioctl(device.as_raw_fd(), KVM_CREATE_VM, 0);
@@ -90,7 +89,7 @@ mod tests {
             }
             OwnedFd::from_raw_fd(machine)
         };
-        // A process of its own: what another test here holds is not its.
+        // A separate process, so that machines of other tests in this process do not count.
         let mut holder = Invocation::new("sleep").arg("60").pass(machine).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(10);
         while !holds_machine(holder.pid()) {
@@ -105,7 +104,7 @@ mod tests {
     #[test]
     fn a_process_without_a_machine_holds_none() {
         let mut other = Invocation::new("sleep").arg("60").spawn().unwrap();
-        // Until it is executed it has what this process has.
+        // Before exec it has this process's descriptors.
         crate::vm::processes::tests::until(|| !holds_machine(other.pid()));
         other.kill_group();
         assert!(!holds_machine(0));

@@ -1,28 +1,28 @@
-//! What a machine has beside CPUs and memory: disks and a network card. It is made before the
-//! monitor is started and lives with the guest.
+//! What a machine has besides CPUs and memory: disks and a network card. They are made before the
+//! monitor starts and live as long as the guest.
 
 use super::settings::{CACHE, DISKS, INIT, NET, ROOT};
 use crate::network::NetworkEnd;
-use crate::vm::disk::{self, DataDisk, GuestRoot, Wanted};
+use crate::vm::disk::{self, DataDisk, DataDiskSpec, GuestRoot};
 use crate::vm::tap::{self, Tap};
 use crate::{GuestRequest, Host, Platform, PlatformError, Result, setting};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_model::{EnvironmentSpec, SpecError};
 
-/// The guest's devices of disks, in the order in which the monitor is told of them.
+/// The guest's disk devices, in the order in which the monitor gets them.
 const DEVICES: [&str; 2] = ["/dev/vda", "/dev/vdb"];
 
-/// A disk as the monitor is told of it: a raw file or a device of the host.
+/// A disk as it is described to the monitor: a raw file or a device of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disk {
     pub(crate) name: &'static str,
     pub(crate) path: PathBuf,
-    /// Whether the host's page cache stands between.
+    /// Whether it goes through the host's page cache.
     pub(crate) cached: bool,
 }
 
-/// A network card as the monitor is told of it.
+/// A network card as it is described to the monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Card {
     /// Name of the tap device, in the host's network.
@@ -37,14 +37,14 @@ pub(crate) enum RootPlace {
     Memory,
     /// On a disk.
     Disk {
-        /// With an init of its own.
+        /// Whether a full system boots from it.
         system: bool,
     },
 }
 
 impl RootPlace {
-    /// What the keys and the image come to: an image that is a whole root is put on a disk, which
-    /// costs the guest no memory.
+    /// The place that follows from the keys and the image. By default an image that is a whole root
+    /// is put on a disk, which costs the guest no memory.
     pub(crate) fn of(platform: &dyn Platform, request: &GuestRequest) -> Self {
         let environment = &request.environment;
         let system = boots_system(platform, environment);
@@ -57,12 +57,12 @@ impl RootPlace {
     }
 }
 
-/// Whether guests have an init of their own.
+/// Whether guests boot a full system.
 pub(crate) fn boots_system(platform: &dyn Platform, environment: &EnvironmentSpec) -> bool {
     setting(platform, environment, INIT.name) == "full"
 }
 
-/// Everything of one machine's.
+/// The disks and the card of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     tap: Option<Tap>,
@@ -76,16 +76,16 @@ impl Parts {
     /// Makes what the keys ask for.
     ///
     /// # Errors
-    /// It could not be made; what was begun has been undone.
+    /// Something could not be made; partial changes are undone.
     pub(crate) fn make(platform: &dyn Platform, host: &Host, request: &GuestRequest) -> Result<Self> {
         let environment = &request.environment;
         let mut parts = Self { cached: is_cached(platform, environment), ..Self::default() };
-        if let Some(wanted) = Wanted::of(platform, environment) {
+        if let Some(wanted) = DataDiskSpec::of(platform, environment) {
             parts.data = Some(wanted.take(host, request.instance)?);
         }
         if let RootPlace::Disk { system } = RootPlace::of(platform, request) {
             let made = disk::root_disk(host, request, system)?;
-            // Neither monitor can be trusted with overlays in every version.
+            // A copy, because not every version of these monitors handles overlays reliably.
             parts.root = Some(GuestRoot::copy(host, &made, request.instance)?);
             parts.system = system;
         }
@@ -93,12 +93,12 @@ impl Parts {
         Ok(parts)
     }
 
-    /// The disk for workloads comes first, so that it is the same device whatever holds the root.
+    /// The disk for workloads comes first, so that it is the same device wherever the root is.
     pub(crate) fn disks(&self) -> Vec<Disk> {
         let cached = self.cached;
         let data = self.data.iter().map(|disk| Disk { name: "data", path: disk.path.clone(), cached });
-        // Workloads do not measure the root: what of it is in the host's cache is there for all
-        // guests.
+        // Always cached: workloads do not measure the root, and all guests share what the host's
+        // cache has of it.
         let root = self.root.iter().map(|root| Disk { name: "root", path: root.path.clone(), cached: true });
         data.chain(root).collect()
     }
@@ -108,7 +108,7 @@ impl Parts {
         Some(Card { tap: tap.name().into(), hardware_address: tap.hardware_address().into() })
     }
 
-    /// Words for the probe.
+    /// Arguments for the probe.
     pub(crate) fn probe_words(&self) -> String {
         let root = self.root.as_ref().map(|_| {
             let device = DEVICES[usize::from(self.data.is_some())];
@@ -134,10 +134,10 @@ impl Parts {
         self.tap.as_ref().map(|tap| tap as &dyn NetworkEnd)
     }
 
-    /// Gives everything back, after the machine has ended; again it retries what failed.
+    /// Gives everything back after the machine has ended; further calls retry what failed.
     ///
     /// # Errors
-    /// What could not be undone; it stays in the ledger.
+    /// Something could not be undone; it stays in the ledger.
     pub(crate) fn remove(&mut self) -> Result<()> {
         self.root = None;
         let given = self.data.as_mut().map_or(Ok(()), DataDisk::give_back);
@@ -146,17 +146,17 @@ impl Parts {
     }
 }
 
-/// A monitor that has no choice keeps disks in the host's cache.
+/// Whether disks go through the host's cache, as they do with a monitor that has no choice.
 fn is_cached(platform: &dyn Platform, environment: &EnvironmentSpec) -> bool {
     setting(platform, environment, CACHE.name) != "none"
 }
 
-/// What the keys cannot say of themselves.
+/// Checks what the keys themselves cannot express.
 ///
 /// # Errors
-/// An invalid value, underlined.
+/// A value is invalid; the error points at it.
 pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> Result<(), SpecError> {
-    Wanted::check(platform, environment)?;
+    DataDiskSpec::check(platform, environment)?;
     if environment.get(CACHE.name).is_some() && setting(platform, environment, DISKS.name) == "none" {
         let help = "name a disk too, as in `disk=raw,size=10GiB`";
         return Err(environment.key_error(CACHE.name, "there is no disk to be cached", help));
@@ -168,31 +168,33 @@ pub(crate) fn check(platform: &dyn Platform, environment: &EnvironmentSpec) -> R
     Ok(())
 }
 
-/// Whether a machine can be saved: a restored copy cannot take over disks or addresses of its own.
+/// Whether a machine can be saved: a restored copy cannot take over disks or addresses.
 ///
 /// # Errors
-/// Why not, as a clause.
+/// It cannot; the error says why, as a clause.
 pub(crate) fn restores(platform: &dyn Platform, request: &GuestRequest) -> Result<()> {
     let environment = &request.environment;
     let name = platform.name();
     if setting(platform, environment, NET.name) != "none" {
         return Err(PlatformError::CannotRestore(format!(
-            "a machine of {name} that is restored would have the address of the one that was saved"
+            "a restored machine of {name} would have the address of the one that was saved"
         )));
     }
-    if Wanted::of(platform, environment).is_some() || RootPlace::of(platform, request) != RootPlace::Memory {
+    if DataDiskSpec::of(platform, environment).is_some()
+        || RootPlace::of(platform, request) != RootPlace::Memory
+    {
         return Err(PlatformError::CannotRestore(format!(
-            "a machine of {name} that is restored would write to the disk of the one that was saved"
+            "a restored machine of {name} would write to the disk of the one that was saved"
         )));
     }
     Ok(())
 }
 
-/// What the keys change on the host, one sentence each.
+/// The changes that the keys make on the host, one sentence each.
 pub(crate) fn host_changes(platform: &dyn Platform, request: &GuestRequest) -> Vec<String> {
     let environment = &request.environment;
     let mut changes: Vec<String> =
-        Wanted::of(platform, environment).map(|wanted| wanted.host_changes()).unwrap_or_default();
+        DataDiskSpec::of(platform, environment).map(|wanted| wanted.host_changes()).unwrap_or_default();
     if RootPlace::of(platform, request) != RootPlace::Memory {
         changes.push("keep a disk of the image in the cache, and a copy of it for each guest in the run's work directory".into());
     }

@@ -1,31 +1,31 @@
-//! What all guests of an environment share: kernel, initial RAM file system, the image's disk.
+//! What all guests of an environment share: kernel, initial RAM file system, and the image's disk.
 
 use super::parts::RootPlace;
 use super::{Channel, Monitor, NET, Settings, Vmm};
 use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
-use crate::vm::disk::{self, Wanted};
+use crate::vm::disk::{self, DataDiskSpec};
 use crate::vm::tap;
 use crate::{GuestRequest, Host, PlatformError, Result, setting};
 use std::path::PathBuf;
 use weigh_images::kernel::GuestKernel;
 
-/// The guest's half of vsock.
+/// The module of the guest's half of vsock.
 const VSOCK_MODULE: &str = "vmw_vsock_virtio_transport";
 
-/// Ready to boot.
+/// What a guest needs to boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prepared {
     pub(crate) kernel: PathBuf,
-    /// Where the kernel is from, in words.
+    /// Where the kernel comes from, in words.
     pub(crate) source: String,
     pub(crate) initramfs: PathBuf,
     pub(crate) channel: Channel,
 }
 
-/// Makes what is not there yet.
+/// Makes whatever does not exist yet.
 ///
 /// # Errors
-/// No kernel was found, it has no channel, the image does not fit, or no space is left.
+/// No kernel was found, it supports no channel, the image does not fit, or no space is left.
 pub(super) fn prepare(
     platform: &Vmm,
     host: &Host,
@@ -62,7 +62,7 @@ fn make(
             Some(system)
         }
     };
-    let data = Wanted::of(platform, &request.environment);
+    let data = DataDiskSpec::of(platform, &request.environment);
     let contents = Contents::new(&request.root, None, disk, data.as_ref(), modules, settings.memory_bytes);
     boot::write(&kernel, &contents, &initramfs)?;
     if let Some(data) = data {
@@ -71,14 +71,14 @@ fn make(
     Ok(Prepared { kernel: kernel.boot, source: kernel.source, initramfs, channel })
 }
 
-/// The channel that this kernel supports.
+/// The channel to use with this kernel.
 fn channel(monitor: &dyn Monitor, kernel: &GuestKernel, asked: Option<Channel>) -> Result<Channel> {
     let has_vsock = kernel.has(VSOCK_MODULE);
     match asked {
         Some(Channel::Vsock) | None if has_vsock => Ok(Channel::Vsock),
         Some(Channel::Serial) | None if monitor.talks_over_console() => Ok(Channel::Serial),
         _ => Err(PlatformError::missing(
-            format!("a way to talk with guests of kernel {}: it has no {VSOCK_MODULE}", kernel.release),
+            format!("a way to talk to guests with the kernel {} (it has no {VSOCK_MODULE})", kernel.release),
             "name a kernel with virtio's vsock by kernel=PATH",
         )),
     }

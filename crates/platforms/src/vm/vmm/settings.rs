@@ -1,4 +1,4 @@
-//! What the keys of an environment and the request come to, and the keys.
+//! The keys, and the settings that follow from an environment's keys and the request.
 
 use super::Channel;
 use crate::vm::disk;
@@ -6,45 +6,46 @@ use crate::{GuestRequest, KeySpec, Platform, PlatformError, Result, common_keys,
 use std::path::{Path, PathBuf};
 use weigh_host::command::find_program;
 
-/// `accel`: there is nothing to choose, and names of environments say it all the same.
+/// The key `accel`. There is nothing to choose, but an environment's name must state it.
 pub(crate) const ACCEL: KeySpec = KeySpec::words("accel", &["kvm"])
-    .about("what executes the guest: KVM, which is proven by a guest; the name of the environment says so");
+    .about("what executes the guest: KVM, proven by starting a guest; the name of the environment says so");
 
-/// `kernel`.
+/// The key `kernel`.
 pub(crate) const KERNEL: KeySpec = KeySpec::path("kernel").about(
-    "the guest's kernel, uncompressed; else the newest of the host's that can serve, else \
-        Debian's for clouds",
+    "the guest's kernel, uncompressed; default: the newest suitable one of the host, else \
+        Debian's cloud kernel",
 );
 
-/// `hugepages`.
+/// The key `hugepages`.
 pub(crate) const HUGEPAGES: KeySpec = KeySpec::words("hugepages", &["off", "on"])
     .about("whether the guest's memory is of pages of 2 MiB that the host has put aside (vm.nr_hugepages)");
 
-/// `channel`.
+/// The key `channel`.
 pub(crate) const CHANNEL: KeySpec = KeySpec::words("channel", &["auto", "vsock", "serial"]).about(
     "what host and probe talk over: vsock, or the serial console where the guest's kernel has no vsock",
 );
 
-/// `net`: a tap device by its name must be in the host's network.
+/// The key `net`. There is no `tap`: the monitors open a tap device by its name, which must be in
+/// the host's network.
 pub(crate) const NET: KeySpec = common_keys::net(&["none", "bridge", "nat"]);
 
-/// `disk`: the monitors read raw images.
+/// The key `disk`. There is no `qcow2`: the monitors read raw images.
 pub(crate) const DISKS: KeySpec = disk::disk_key(&["none", "raw", "block"]);
 
-/// `cache`.
+/// The key `cache`.
 pub(crate) const CACHE: KeySpec = KeySpec::words("cache", &["none", "writeback"])
     .about("whether the host's page cache stands between the guest and its disk");
 
-/// `root`.
+/// The key `root`.
 pub(crate) const ROOT: KeySpec = KeySpec::words("root", &["auto", "initramfs", "disk"]).about(
-    "what holds the root: memory, or a disk made of the image; auto: a disk if the image is a whole root",
+    "what holds the root: memory, or a disk made from the image; auto: a disk if the image is a whole root",
 );
 
-/// `init`.
+/// The key `init`.
 pub(crate) const INIT: KeySpec = KeySpec::words("init", &["single", "full"])
     .about("what runs inside: one program, or a system with systemd from a disk");
 
-/// Everything about a machine but what is prepared for it.
+/// Everything that defines a machine, except what is prepared for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) binary: PathBuf,
@@ -52,19 +53,19 @@ pub(crate) struct Settings {
     pub(crate) cpus: Vec<u32>,
     pub(crate) memory_bytes: u64,
     pub(crate) huge_pages: bool,
-    /// Absent for the better of those that the kernel has.
+    /// `None` for the best channel that the kernel supports.
     pub(crate) channel: Option<Channel>,
 }
 
 impl Settings {
-    /// Of a platform whose program has its name unless `binary` names it.
+    /// The settings for a platform; its program has its name unless `binary` names another.
     ///
     /// # Errors
     /// There is no such program.
     pub(crate) fn of(platform: &dyn Platform, request: &GuestRequest, remedy: &str) -> Result<Self> {
         let environment = &request.environment;
         let kernel = setting(platform, environment, KERNEL.name);
-        // What is given by name may be a link whose target chooses by the name.
+        // Links are not resolved: a link's target may choose what it does by the link's name.
         let named = setting(platform, environment, common_keys::BINARY.name);
         let binary = match named {
             "" => common_keys::program(platform, environment, platform.name(), remedy)?,

@@ -1,22 +1,22 @@
 //! The monitor's threads: which of them are the guest's CPUs, and where they may run.
 //!
-//! A thread is born where its maker may run. So before a machine boots all threads of its monitor
-//! are confined to the run's CPUs, and afterwards those that are the guest's CPUs are pinned and
-//! the others let go: no CPU of a guest runs elsewhere, not even at first.
+//! A thread inherits the CPUs on which its creator may run. So before a machine boots, all threads
+//! of its monitor are confined to the run's CPUs. Afterwards the guest's CPU threads are pinned and
+//! the others are released: no CPU of a guest ever runs elsewhere, not even at first.
 
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::{Duration, Instant};
 
-/// Time for threads that have just been made to have their names.
+/// Time limit for new threads to get their names.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The threads of a monitor are not where they belong.
+/// Why a monitor's threads could not be placed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ThreadError {
-    #[error("its threads are {found} of the guest's {wanted} CPUs")]
+    #[error("it has {found} CPU threads for the guest's {wanted} CPUs")]
     Count { found: usize, wanted: usize },
     #[error("its thread {name} cannot be placed: {errno}")]
     Place { name: String, errno: Errno },
@@ -32,10 +32,10 @@ pub(super) fn confine(process: u32, cpus: &[u32]) -> Result<(), ThreadError> {
     threads(process).into_iter().try_for_each(|(thread, name)| move_to(thread, &name, &set))
 }
 
-/// Pins the threads that are the guest's CPUs, and lets the others run wherever this process may.
+/// Pins the guest's CPU threads, and lets the others run wherever this process may.
 ///
 /// # Errors
-/// There are fewer such threads than CPUs, or more, or one cannot be placed.
+/// The number of such threads differs from the number of CPUs, or one cannot be placed.
 pub(super) fn place(
     process: u32,
     cpus: &[u32],
@@ -75,13 +75,13 @@ fn place_each(
 
 fn move_to(thread: i32, name: &str, set: &CpuSet) -> Result<(), ThreadError> {
     match sched_setaffinity(Pid::from_raw(thread), set) {
-        // It has ended meanwhile.
+        // The thread may have ended meanwhile.
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(errno) => Err(ThreadError::Place { name: name.into(), errno }),
     }
 }
 
-/// Numbers and names.
+/// The threads of a process, by number and name.
 fn threads(process: u32) -> Vec<(i32, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     tasks
@@ -115,7 +115,7 @@ mod tests {
         assert!(set.count() == 1 && set.is_set(last as usize));
         assert_eq!(sched_getaffinity(None).unwrap().count() as usize, all.len());
         let error = place(std::process::id(), &[last, last], which).unwrap_err();
-        assert_eq!(error.to_string(), "its threads are 1 of the guest's 2 CPUs");
+        assert_eq!(error.to_string(), "it has 1 CPU threads for the guest's 2 CPUs");
         drop(end);
         of_guest.unwrap().join().unwrap();
     }

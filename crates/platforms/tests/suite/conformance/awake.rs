@@ -1,4 +1,4 @@
-//! Guests that run: clocks, identity, freezing, roots.
+//! Running guests: clocks, identity, freezing, roots.
 
 use super::bench::{Bench, MINUTE, command, output, refusal, run, shell};
 use std::path::Path;
@@ -9,7 +9,7 @@ use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, Progress, RunOptions};
 use weigh_protocol::{Command, Status};
 
-/// The monotonic clock never goes back; on the host's kernel it is the host's.
+/// The monotonic clock never goes back; on the host's kernel it equals the host's.
 pub fn clock_and_identity(bench: &Bench) {
     let mut guest = bench.guest();
     let mut last_ns = 0;
@@ -34,7 +34,7 @@ pub fn clock_and_identity(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// Nothing in a frozen guest moves; thawed it goes on where it was.
+/// Nothing in a frozen guest moves; a thawed one continues where it was.
 pub fn frozen_guests_stand_still(bench: &Bench) {
     if !bench.capabilities.freeze {
         return;
@@ -67,7 +67,7 @@ pub fn frozen_guests_stand_still(bench: &Bench) {
             (Some(gap), _) => {
                 assert!(gap > 0 && gap + 2 < beats.len(), "it moved before and after: {beats:?}")
             }
-            // A machine's clocks may stop with it: then what it saw of the time is what it was
+            // A machine's clocks may stop with it: then it only saw the time for which it was
             // awake.
             (None, [first, .., last]) if !bench.capabilities.shares_kernel => {
                 assert!(
@@ -89,10 +89,10 @@ pub fn frozen_guests_stand_still(bench: &Bench) {
 
 /// How often a guest is frozen by its freezer.
 const ROUNDS: usize = 20;
-/// What is not frozen shows within so long.
+/// Time within which something that is not frozen shows.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The freezer of a guest that counts; says why there is none.
+/// The freezer of a guest that counts; prints why if there is none.
 fn freezer_of(bench: &Bench, guest: &dyn Guest, check: &str) -> Option<Freezer> {
     let reason = if !bench.capabilities.freeze {
         "its guests cannot be frozen"
@@ -107,7 +107,7 @@ fn freezer_of(bench: &Bench, guest: &dyn Guest, check: &str) -> Option<Freezer> 
     None
 }
 
-/// The processes of a control group and of those below it.
+/// The processes of a control group and of its descendants.
 fn processes(group: &Path) -> Vec<u32> {
     let own = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
@@ -116,8 +116,8 @@ fn processes(group: &Path) -> Vec<u32> {
     own.lines().filter_map(|pid| pid.parse().ok()).chain(below).collect()
 }
 
-/// Ticks of CPU time that the processes have used which a freezer stops. What serves a guest on the
-/// host, such as podman's client, is not among them.
+/// Ticks of CPU time that the processes of a freezer have used. Processes that serve a guest on the
+/// host, such as podman's client, are not among them.
 fn ticks(freezer: &Freezer) -> u64 {
     let ticks_of = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -135,7 +135,7 @@ fn quantiles(mut ns: Vec<u64>) -> (u64, u64) {
     (ns[ns.len() / 2] / 1000, ns[ns.len() * 95 / 100] / 1000)
 }
 
-/// What freezes a guest hundreds of times a second stops its work, each time, and lets it go on.
+/// A freezer used hundreds of times a second stops the guest's work each time, and lets it go on.
 pub fn the_freezer_stops_guests(bench: &Bench) {
     let mut guest = bench.guest();
     if let Some(freezer) = freezer_of(bench, &*guest, "the_freezer_stops_guests") {
@@ -148,7 +148,7 @@ pub fn the_freezer_stops_guests(bench: &Bench) {
             let ordered_ns = monotonic_ns();
             freezer.freeze().unwrap();
             freeze_ns.push(monotonic_ns() - ordered_ns);
-            // What it had written before is still on its way.
+            // Output that it had written before is still on its way.
             let patience = Instant::now() + MINUTE;
             while guest.session().next_progress(id, Instant::now() + LOOK).unwrap().is_some() {
                 assert!(Instant::now() < patience, "round {round}: it goes on although it is frozen");
@@ -173,12 +173,12 @@ pub fn the_freezer_stops_guests(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// How long a guest works and stands still in turn, as in a unit of four environments.
+/// How long a guest works, and then stands still, as in a unit of four environments.
 const SLICE: Duration = Duration::from_millis(5);
 const SLICES: u32 = 200;
 
-/// A guest survives being sliced, and its clock never runs ahead of the host's. What it makes of
-/// the time in which it was frozen is printed, with what its kernel complains of.
+/// A guest survives slicing, and its clock never runs ahead of the host's. Prints how much of the
+/// frozen time its clock counts, and its kernel's complaints.
 pub fn clocks_survive_slices(bench: &Bench) {
     if bench.capabilities.shares_kernel {
         return; // Its clock is the host's.
@@ -218,7 +218,7 @@ pub fn clocks_survive_slices(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// Guests of one environment do not meet.
+/// Guests of one environment do not affect each other.
 pub fn two_guests_at_once(bench: &Bench) {
     let (mut first, mut second) = (bench.guest(), bench.guest());
     if bench.executes() {
@@ -242,8 +242,8 @@ pub fn two_guests_at_once(bench: &Bench) {
     second.stop().unwrap();
 }
 
-/// A root with nothing but the probe and the program beside it. No system boots from it, and
-/// another machine has its own.
+/// A root with only the probe and the program beside it. No system boots from such a root, and
+/// another machine has its own root.
 pub fn the_probe_alone(bench: &Bench) {
     if bench.capabilities.system || bench.capabilities.elsewhere || !bench.capabilities.host_root {
         return;
@@ -256,7 +256,7 @@ pub fn the_probe_alone(bench: &Bench) {
         assert_eq!(refusal(missing).1, 2);
         guest.session().put("/tmp/note", 0o600, b"kept").unwrap();
         assert_eq!(guest.session().get("/tmp/note", 100).unwrap(), b"kept");
-        // The probe is the one program that is there for certain.
+        // The probe is the only program that certainly exists.
         let version = run(&mut *guest, &command(&["/.weighbridge/probe", "--version"]));
         assert!(version.output.starts_with(b"weigh-probe "), "{version:?}");
         assert_eq!(version.end.status, Status::Exited(0));
@@ -264,8 +264,8 @@ pub fn the_probe_alone(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// A working directory of the user's is seen, where it lies on the host, and cannot be written to;
-/// the system cannot either.
+/// The guest sees a user's working directory where it is on the host, and can write neither to it
+/// nor to the system.
 pub fn the_users_files(bench: &Bench) {
     if !bench.executes() || !bench.capabilities.host_root {
         return;

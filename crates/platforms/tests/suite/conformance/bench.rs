@@ -1,4 +1,4 @@
-//! The environment of every check, and which checks are put off.
+//! The environment of every check, and which checks are deferred.
 
 use crate::common::{self, containerd, kubernetes, osv, skip_or_fail, sshd};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use weigh_protocol::Command;
 
 pub use crate::common::{MINUTE, command};
 
-/// A run of its own, and what is launched in it.
+/// A separate run, for the guests of one environment.
 pub struct Bench {
     pub platform: &'static dyn Platform,
     pub environment: EnvironmentSpec,
@@ -30,8 +30,8 @@ impl Deref for Bench {
     }
 }
 
-/// Runs a check for an environment, or skips it when the platform is missing here. One that must be
-/// told where its guests are gets a place made for it.
+/// Runs a check for an environment, or skips it if the platform is missing here. A platform that
+/// must be told where its guests run gets a place made for it.
 pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
     if let Some(reason) = put_off(name, environment) {
         eprintln!("SKIPPED {name} on {environment}: {reason}");
@@ -81,8 +81,7 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
 fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let Ok((platform, resolved)) = resolve(&spec) else {
-        // Not in the registry: `every_platform_is_tested` and the registry's own test watch over
-        // that.
+        // Not in the registry, which `every_platform_is_tested` and the registry's own test check.
         eprintln!("SKIPPED {name} on {environment}: this weighbridge has no such platform");
         return;
     };
@@ -100,8 +99,8 @@ fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
     bench.assert_no_guest_in_the_ledger();
 }
 
-/// Environments whose guests take long, and variants of one that every check is run for. A
-/// platform, or one key with its value.
+/// Environments with slow guests, and variants of an environment that runs every check: each is a
+/// platform, or a key with its value.
 const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full", "libvirt", "ssh", "net=none", "net=host"];
 /// The checks that say most about a guest.
 const TELLING: &[&str] = &[
@@ -121,19 +120,19 @@ const TELLING: &[&str] = &[
     "dead",
 ];
 
-/// The checks that need no program of the system.
+/// The checks that need no program of a system.
 const OF_ONE_PROGRAM: &[&str] =
     &["memory", "dropped", "busy", "hung", "dead", "frozen", "deadline", "availability_leaves_nothing"];
 
-/// Why a check does not belong to this run of the tests: slow environments have the telling checks,
-/// and all of them with `WEIGH_LONG`.
+/// Why a check is deferred in this run of the tests: slow environments run only the telling checks,
+/// but all of them with `WEIGH_LONG`.
 fn put_off(name: &str, environment: &str) -> Option<&'static str> {
     let is_slow = environment.split([':', ',']).any(|part| SLOW.contains(&part));
     let waits = is_slow && !TELLING.contains(&name) && std::env::var_os("WEIGH_LONG").is_none();
     waits.then_some("its guests are slow; WEIGH_LONG=1 (`make test-long`) has it")
 }
 
-/// Why a platform cannot run here; asked once.
+/// Why a platform cannot run here; found out once.
 fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Option<String> {
     let needs_root = platform.capabilities(environment).needs_root;
     if needs_root && !weigh_host::facts::is_root() {
@@ -150,8 +149,7 @@ fn missing(platform: &'static dyn Platform, environment: &EnvironmentSpec) -> Op
     })
 }
 
-/// Whether the platform cannot be used without being told something, so that nobody can ask whether
-/// it is ready.
+/// Whether the platform cannot be used without some key, so that its readiness cannot be asked for.
 pub fn must_be_told(platform: &dyn Platform) -> bool {
     platform.check(&EnvironmentSpec::new(platform.name(), Default::default())).is_err()
 }
@@ -163,12 +161,12 @@ impl Bench {
         Self { platform, environment, capabilities, run, _turn: crate::common::shared_turn() }
     }
 
-    /// Whether commands are executed; a fake only says so.
+    /// Whether commands are really executed, which a fake platform does not do.
     pub fn executes(&self) -> bool {
         !self.capabilities.fake && self.capabilities.fork
     }
 
-    /// A request for a guest with the host's root, or the one that its keys ask for.
+    /// A request for a guest with the host's root, or the root that its keys ask for.
     pub fn request(&self) -> GuestRequest {
         self.request_with(&common_keys::image(self.platform, &self.environment, &ImageSpec::Host), None)
     }
@@ -187,7 +185,7 @@ impl Bench {
         self.launch(&self.request())
     }
 
-    /// When no guest runs, nothing of one is in the ledger. A daemon of the run's own may be.
+    /// Asserts that the ledger has nothing of a guest; a daemon of the run's own may be in it.
     pub fn assert_no_guest_in_the_ledger(&self) {
         let daemon = |change: &Change| matches!(change, Change::Cgroup { path } if path.to_string_lossy().contains("-daemon"));
         for change in self.host.ledger.standing().into_iter().filter(|change| !daemon(change)) {
@@ -198,7 +196,7 @@ impl Bench {
     }
 }
 
-/// A shell script.
+/// A command that runs a shell script.
 pub fn shell(script: &str) -> Command {
     command(&["/bin/sh", "-c", script])
 }
@@ -207,7 +205,7 @@ pub fn run(guest: &mut dyn Guest, command: &Command) -> Completed {
     guest.session().run(command, RunOptions::within(MINUTE)).unwrap()
 }
 
-/// What a shell script prints.
+/// Returns what a shell script prints.
 pub fn output(guest: &mut dyn Guest, script: &str) -> String {
     let completed = run(guest, &shell(script));
     assert_eq!(completed.error, b"", "{script}: {}", String::from_utf8_lossy(&completed.error));

@@ -4,7 +4,7 @@ use super::bench::{Bench, MINUTE, command, output, refusal, run, shell};
 use weigh_platforms::RunOptions;
 use weigh_protocol::{Command, Status};
 
-/// Exit statuses and signals; times that fit into those of the host.
+/// Exit statuses and signals; times that fit within the host's.
 pub fn statuses(bench: &Bench) {
     let mut guest = bench.guest();
     if !bench.executes() {
@@ -24,8 +24,8 @@ pub fn statuses(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// The environment is exactly what was given, the working directory too, and nothing of the host's
-/// terminal is there.
+/// The environment and the working directory are exactly what was given, and the host's terminal is
+/// not visible.
 pub fn surroundings(bench: &Bench) {
     if !bench.executes() {
         return;
@@ -51,7 +51,7 @@ pub fn surroundings(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// What cannot be run is refused with its reason, and the guest goes on.
+/// A command that cannot run is refused with a reason, and the guest continues.
 pub fn refusals(bench: &Bench) {
     if !bench.executes() {
         return;
@@ -69,7 +69,7 @@ pub fn refusals(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// 100 MB of output: all of it counted, the beginning kept.
+/// 100 MB of output: all of it is counted, and the beginning is kept.
 pub fn flood(bench: &Bench) {
     if !bench.executes() {
         return;
@@ -103,10 +103,10 @@ pub fn input(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// Files go in and come out, byte by byte, and faults name the path.
+/// Files are written and read back unchanged, and errors name the path.
 pub fn files(bench: &Bench) {
     let mut guest = bench.guest();
-    // On the host itself this is the host's own directory.
+    // With the platform `native` this is the host's own directory.
     let directory = format!("/tmp/{}", bench.host.run);
     let path = format!("{directory}/a/file");
     let content: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
@@ -122,7 +122,7 @@ pub fn files(bench: &Bench) {
     guest.stop().unwrap();
 }
 
-/// Many short commands, and what they leave behind is gone each time.
+/// Many short commands, each of which leaves nothing behind.
 pub fn busy_guests(bench: &Bench) {
     let mut guest = bench.guest();
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Ends: whatever state a guest is in, it goes, and nothing of it stays. What stays is searched for
+//! Ends: a guest in any state can be ended, and nothing of it stays. Leftovers are searched for
 //! after every check.
 
 use super::bench::{Bench, MINUTE, command, must_be_told, run, shell};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use weigh_platforms::{Availability, Guest, RunOptions, SessionError};
 use weigh_protocol::Status;
 
-/// Time for a guest to go that does not want to.
+/// Time limit for an unwilling guest to end.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Signals the guest's own processes, its probe among them. A helper that serves it, such as a
-/// monitor of an engine, is not the guest: one that hangs is beyond what a platform can undo. Of a
-/// machine the host sees nothing but what executes it.
+/// Signals the guest's own processes, including its probe. A helper that serves it, such as an
+/// engine's monitor, is not part of the guest: a platform cannot undo a helper that hangs. Of a
+/// machine, the host only sees the program that executes it.
 fn signal_all(bench: &Bench, guest: &dyn Guest, signal: Signal) {
     let mut signalled = 0;
     for process in guest
@@ -21,14 +21,14 @@ fn signal_all(bench: &Bench, guest: &dyn Guest, signal: Signal) {
         .into_iter()
         .filter(|process| !bench.capabilities.shares_kernel || is_of_the_guest(*process))
     {
-        // One may be gone: the end of the first can be the end of the others.
+        // A process may be gone: the end of the first can end the others.
         let _ = kill_process(Pid::from_raw(process.cast_signed()).unwrap(), signal);
         signalled += 1;
     }
     assert!(signalled > 0 || !bench.executes(), "the guest's processes are known: {:?}", guest.processes());
 }
 
-/// The probe, or a descendant of one.
+/// Whether a process is the probe or a descendant of it.
 fn is_of_the_guest(mut process: u32) -> bool {
     while process > 1 {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
@@ -63,7 +63,7 @@ pub fn dropped(bench: &Bench) {
     }
 }
 
-/// Every process of a guest that is busy is known, and goes.
+/// Every process of a busy guest is known, and is ended.
 pub fn busy(bench: &Bench) {
     let mut guest = bench.guest();
     if bench.executes() {
@@ -73,14 +73,14 @@ pub fn busy(bench: &Bench) {
             let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let ours = |pid: &u32| String::from_utf8_lossy(&line(pid)).contains("sleep");
             let processes = guest.processes();
-            // The shell, whose script has the word, and its child.
+            // The shell, whose script contains the word, and its child.
             assert!(processes.iter().filter(|pid| ours(pid)).count() >= 2, "{processes:?}");
         }
     }
     stop(guest);
 }
 
-/// A guest whose processes do not move any more.
+/// A guest whose processes no longer run is ended.
 pub fn hung(bench: &Bench) {
     let guest = bench.guest();
     signal_all(bench, &*guest, Signal::STOP);
@@ -102,7 +102,7 @@ pub fn dead(bench: &Bench) {
     stop(guest);
 }
 
-/// A frozen guest is stopped as any other.
+/// A frozen guest is stopped like any other.
 pub fn frozen(bench: &Bench) {
     let mut guest = bench.guest();
     if bench.capabilities.freeze {
@@ -111,7 +111,7 @@ pub fn frozen(bench: &Bench) {
     stop(guest);
 }
 
-/// A command that takes too long is killed with all that it started, and the guest goes on.
+/// A command that takes too long is killed with all that it started, and the guest continues.
 pub fn deadline(bench: &Bench) {
     let mut guest = bench.guest();
     if bench.executes() {
@@ -128,7 +128,7 @@ pub fn deadline(bench: &Bench) {
     stop(guest);
 }
 
-/// Looking whether a platform is there leaves no guest; what guests share, such as an image, may
+/// Checking a platform's availability leaves no guest; what guests share, such as an image, may
 /// stay until the run ends.
 pub fn availability_leaves_nothing(bench: &Bench) {
     if must_be_told(bench.platform)
@@ -140,7 +140,7 @@ pub fn availability_leaves_nothing(bench: &Bench) {
         return bench.assert_no_guest_in_the_ledger();
     }
     if bench.environment.get("address").is_some() {
-        // Nobody is asked at the place that was made for the test.
+        // Availability is not checked at the place that was made for the test.
         return;
     }
     for _ in 0..2 {

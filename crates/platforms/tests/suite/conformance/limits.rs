@@ -1,11 +1,11 @@
-//! Limits as they are seen from inside.
+//! Limits as seen from inside a guest.
 
 use super::bench::{Bench, MINUTE, command, run, shell};
 use crate::common::threads;
 use weigh_platforms::{RunOptions, SessionError};
 use weigh_protocol::Status;
 
-/// The guest has the CPUs it was given and no others.
+/// The guest has exactly the CPUs that it was given.
 pub fn cpus(bench: &Bench) {
     if !bench.capabilities.cpu_limit {
         return;
@@ -32,8 +32,8 @@ pub fn cpus(bench: &Bench) {
     }
 }
 
-/// As many threads of what executes a machine as it has CPUs run on those that were asked for,
-/// whatever numbers the machine gives to its own. Its helpers may run elsewhere.
+/// A machine's process has at least as many threads as CPUs that run only on the CPUs asked for,
+/// however the machine numbers its own. Its helpers may run elsewhere.
 fn confined(guest: &dyn weigh_platforms::Guest, cpus: &[u32]) {
     let within = |(_, allowed): &(String, Vec<u32>)| allowed.iter().all(|cpu| cpus.contains(cpu));
     let confined = threads(guest).iter().filter(|thread| within(thread)).count();
@@ -41,15 +41,15 @@ fn confined(guest: &dyn weigh_platforms::Guest, cpus: &[u32]) {
 }
 
 /// A program that touches more memory than the guest has is killed. The guest survives, or is lost
-/// cleanly. A kernel of its own without swap may look for pages for longer than anyone waits: it
-/// drops those of programs, which are read again at once and dropped again. There the deadline ends
-/// the program instead, and the machine is what it was or is lost.
+/// cleanly. A guest kernel without swap may search for pages for longer than anyone waits: it drops
+/// pages of programs, which are read again at once and dropped again. Then the deadline ends the
+/// program instead, and the machine survives or is lost.
 pub fn memory(bench: &Bench) {
     if !bench.capabilities.memory_limit {
         return;
     }
     let mut request = bench.request();
-    // A machine has its kernel in there as well.
+    // A machine's memory also holds its kernel.
     request.memory_bytes = Some(if bench.capabilities.sized_memory { 256 << 20 } else { 64 << 20 });
     let mut guest = bench.launch(&request);
     let seen = guest.session().facts(&[], &[]).unwrap().memory_limit_bytes;
@@ -57,7 +57,7 @@ pub fn memory(bench: &Bench) {
     let swap = std::fs::read_to_string("/proc/meminfo").unwrap();
     if bench.executes() && swap.lines().any(|line| line.starts_with("SwapTotal:") && line.ends_with(" 0 kB"))
     {
-        // `tail` keeps the last line, which is all of it.
+        // `tail` keeps the last line, which is the whole input.
         let hungry = shell("head -c 400000000 /dev/zero | tail | wc -c");
         let patience = if bench.capabilities.shares_kernel { MINUTE } else { MINUTE / 2 };
         match guest.session().run(&hungry, RunOptions::within(patience)) {

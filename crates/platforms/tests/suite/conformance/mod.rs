@@ -1,8 +1,8 @@
-//! What every platform promises, written once and run for each.
+//! What every platform guarantees, written once and run for each.
 //!
-//! A platform that is missing here is skipped, visibly, unless `WEIGH_REQUIRE` (a comma list of
-//! platform names) names it. What a guest cannot do is read from its capabilities; no check knows a
-//! platform's name. `WEIGH_PROBE` names a probe that is built already.
+//! A platform that is missing here is skipped with a message, unless `WEIGH_REQUIRE` (a
+//! comma-separated list of platform names) names it. The capabilities say what a guest cannot do;
+//! no check knows a platform's name. `WEIGH_PROBE` names a probe that is already built.
 
 mod awake;
 mod bench;
@@ -24,7 +24,7 @@ macro_rules! checks {
 
 macro_rules! environments {
     ($($module:ident $environment:literal)*) => {
-        /// Every environment that is tested, as a module of tests.
+        /// Every tested environment, with a module of tests for each.
         const ENVIRONMENTS: &[&str] = &[$($environment),*];
 
         $(
@@ -77,7 +77,7 @@ environments! {
     null "null"
 }
 
-/// A platform that is not tested here does not exist.
+/// Every platform is among the tested environments.
 #[test]
 fn every_platform_is_tested() {
     for platform in weigh_platforms::all() {

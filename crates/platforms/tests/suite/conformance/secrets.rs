@@ -1,4 +1,4 @@
-//! What root of a guest with the host's root does not get to see of the host.
+//! What root in a guest with the host's root directory must not see of the host.
 
 use super::bench::{Bench, command, run};
 use std::fs;
@@ -10,9 +10,9 @@ use weigh_host::command::Invocation;
 use weigh_host::state::StateDirectory;
 use weigh_protocol::Status;
 
-/// What every secret file of this check has in it.
+/// The content of every secret file of this check.
 const SECRET: &str = "known to the host alone";
-/// Prints a file. A guest that may mount does so: the host's files once more, by every way in which
+/// Prints a file. A guest that may mount also mounts the host's files again, by every way in which
 /// a machine may have them.
 const READ: &str = r#"cat "$0"; mkdir /tmp/all && {
     mount -t virtiofs weighbridge /tmp/all || mount -t 9p -o trans=virtio weighbridge /tmp/all ||
@@ -21,8 +21,8 @@ const READ: &str = r#"cat "$0"; mkdir /tmp/all && {
 /// Connects to a socket.
 const CONNECT: &str = r"socket(S, PF_UNIX, SOCK_STREAM, 0) or die; connect(S, sockaddr_un($ARGV[0])) or die $!; print 'connected'";
 
-/// Directories of the host, with a secret and a socket that somebody listens at in each. They are
-/// removed with this value.
+/// Directories of the host, each with a secret and a listening socket. They are removed when this
+/// is dropped.
 struct Planted {
     directories: Vec<tempfile::TempDir>,
     _listeners: Vec<UnixListener>,
@@ -41,7 +41,7 @@ impl Planted {
             let mode = |name: &str, mode| {
                 fs::set_permissions(directory.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
             };
-            // Of the host's users root alone may read the secret, and everybody may connect.
+            // Of the host's users only root may read the secret, and everybody may connect.
             mode("", 0o755);
             fs::write(directory.path().join("secret"), SECRET).unwrap();
             mode("secret", 0o600);
@@ -58,7 +58,7 @@ impl Planted {
     }
 }
 
-/// Root of a guest can neither read what the host keeps from its users nor connect to a socket of
+/// Root in a guest can neither read what the host keeps from its users nor connect to a socket of
 /// the host's programs, below `/run` or in weighbridge's own directories; nor can it write to what
 /// the host shares with it.
 pub fn secrets_of_the_host_stay_on_the_host(bench: &Bench) {

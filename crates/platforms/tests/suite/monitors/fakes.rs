@@ -1,11 +1,11 @@
-//! The fakes refuse what no monitor takes: a driver that asks wrongly does not pass.
+//! The fakes refuse what no monitor accepts, so that a driver with wrong requests fails.
 
 use super::fake_monitor::description::Description;
 use super::fake_monitor::{self, Asked, Fake, cloud_hypervisor::CloudHypervisor, firecracker::Firecracker};
 use super::{KINDS, Place};
 use serde_json::{Value, json};
 
-/// Requests and answers that the descriptions do not have.
+/// Requests and answers that are not in the descriptions.
 #[test]
 fn descriptions_refuse_what_they_do_not_have() {
     let firecracker = Description::parse(fake_monitor::firecracker::DESCRIPTION);
@@ -178,7 +178,7 @@ fn fakes_refuse_the_wrong_order() {
         ("vm.resume", Value::Null, 405),
         ("vm.snapshot", json!({"destination_url": "file:///tmp"}), 405),
         ("vm.restore", json!({"source_url": "file:///tmp"}), 404),
-        // A machine that leads nowhere: its probe is told nothing.
+        // A machine without a channel: its command line has nothing for the probe.
         ("vm.boot", Value::Null, 500),
     ] {
         assert_eq!(ask(action, body.clone()).0, status, "{action} {body}");

@@ -1,4 +1,4 @@
-//! What a monitor does wrong is told, ended, and not taken for a machine.
+//! A monitor's fault is reported, the monitor is ended, and it is not taken for a machine.
 
 use super::{KINDS, Kind, Place};
 use crate::common::Bench;
@@ -8,7 +8,7 @@ use weigh_host::ledger::Change;
 use weigh_model::EnvironmentSpec;
 use weigh_platforms::{Availability, resolve};
 
-/// Whatever the monitor does, the launch ends soon, says what was seen, and leaves nothing.
+/// With any fault of the monitor, the launch ends soon, reports the fault, and leaves nothing.
 #[test]
 fn faults_are_told() {
     for kind in KINDS {
@@ -16,8 +16,8 @@ fn faults_are_told() {
         for request in kind.boot {
             for (fault, word) in [
                 ("refuse", "the fake was told to refuse"),
-                ("end", "has no answer to"),
-                ("garbage", "has no answer to"),
+                ("end", "gave no valid answer to"),
+                ("garbage", "gave no valid answer to"),
             ] {
                 let said = launch_fails(&bench, kind, &format!("{fault}:{request}"));
                 assert!(said.contains(word) && said.contains(request), "{fault} {request}: {said}");
@@ -25,7 +25,7 @@ fn faults_are_told() {
         }
         for (fault, word) in [
             ("end", "the fake ends"),
-            ("fewer-threads", "0 of the guest's 1 CPUs"),
+            ("fewer-threads", "0 CPU threads for the guest's 1 CPUs"),
             ("other-size", "31 CPUs"),
         ] {
             let said = launch_fails(&bench, kind, fault);
@@ -47,8 +47,8 @@ fn launch_fails(bench: &Bench, kind: &'static Kind, fault: &str) -> String {
     error.to_string()
 }
 
-/// A monitor that hangs when it is to stop the guest, and those that refuse to save: told within
-/// the deadline, and ended all the same.
+/// A monitor that hangs when it should stop the guest, and monitors that refuse to save: the fault
+/// is reported within the deadline, and the monitor is ended even so.
 #[test]
 fn a_monitor_that_fails_later_is_ended() {
     let bench = Bench::alone("monitors-late");
@@ -68,7 +68,7 @@ fn a_monitor_that_fails_later_is_ended() {
     }
 }
 
-/// Without KVM behind it no monitor is available, and no environment is named after KVM.
+/// Without KVM no monitor is available, and no environment's name claims KVM.
 #[test]
 fn acceleration_is_proven_or_the_platform_is_missing() {
     for kind in KINDS {
@@ -81,9 +81,9 @@ fn acceleration_is_proven_or_the_platform_is_missing() {
             panic!("asked for the first time it is not known yet, and here is {entry}");
         }
         let again = platform.settle(&bench.host, &environment).unwrap_err().to_string();
-        // A host where even the device does not work keeps nothing.
+        // Nothing is cached on a host where even the device does not work.
         if let Some(entry) = again.split_once("then remove ").and_then(|(_, rest)| rest.split(' ').next()) {
-            assert!(error.contains("holds no machine of KVM's"), "{error}");
+            assert!(error.contains("runs no machine under KVM"), "{error}");
             std::fs::remove_dir_all(entry).unwrap();
             std::fs::remove_file(format!("{entry}.lock")).unwrap();
         }
@@ -99,8 +99,7 @@ fn acceleration_is_proven_or_the_platform_is_missing() {
     }
 }
 
-/// A weighbridge that is killed leaves a monitor, its guest and its files; the next one takes them
-/// away.
+/// A killed weighbridge leaves a monitor, its guest and its files; the next one removes them.
 #[test]
 fn what_a_killed_run_leaves_is_ended() {
     if !weigh_host::facts::is_root() {

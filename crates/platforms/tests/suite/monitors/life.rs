@@ -1,4 +1,4 @@
-//! A machine's life, and what the monitor was asked for it.
+//! A machine's life, and the requests that the monitor received for it.
 
 use super::{KINDS, Place, is_cpu, last_cpu, line_told};
 use crate::common::{MINUTE, command, says, shell, threads};
@@ -6,7 +6,7 @@ use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, GuestRequest, resolve};
 use weigh_protocol::Status;
 
-/// Everything that a run does with a guest, and what the monitor was asked for it.
+/// Everything that a run does with a guest, and the requests that the monitor received for it.
 #[test]
 fn a_whole_life() {
     for kind in KINDS {
@@ -16,7 +16,7 @@ fn a_whole_life() {
         let mut guest = bench.launch(&request).unwrap();
         assert_eq!(place.asked(&mut seen), kind.boot);
         check_placed(&*guest);
-        // No machine of KVM's is behind this, and the name is not used without.
+        // There is no KVM machine behind this guest, so the name KVM is not used.
         assert_eq!(guest.facts()["acceleration"], "unproven");
         assert_eq!(says(&mut *guest, "echo $((6*7))"), "42");
         let failing = shell(&mut *guest, "echo no >&2; exit 3");
@@ -54,7 +54,7 @@ fn check_placed(guest: &dyn Guest) {
     let (cpus, others): (Vec<_>, Vec<_>) = threads(guest).into_iter().partition(|(name, _)| is_cpu(name));
     assert_eq!(cpus.len(), 1, "{cpus:?}");
     assert_eq!(cpus[0].1, [last_cpu()]);
-    // The probe is the guest's own, and was started by a thread that stood for the monitor's.
+    // The probe is the guest's own process; a thread of the fake monitor started it.
     let others: Vec<_> = others.into_iter().filter(|(name, _)| name != "weigh-probe").collect();
     assert!(!others.is_empty() && others.iter().all(|(_, cpus)| *cpus == all), "{others:?}");
 }
@@ -66,7 +66,7 @@ fn freeze_and_thaw(guest: &mut dyn Guest) {
     guest.session().finish(id, MINUTE).unwrap();
     guest.freeze().unwrap();
     guest.freeze().unwrap();
-    // The probe's process stands: its state is that of one that was stopped.
+    // The probe's process is in the state of a stopped one.
     let stands = |guest: &dyn Guest| {
         guest.processes().iter().any(|process| {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -80,8 +80,8 @@ fn freeze_and_thaw(guest: &mut dyn Guest) {
     assert_eq!(says(guest, "echo awake"), "awake");
 }
 
-/// Firecracker's standard streams are the channel when they are asked to be, beside what the
-/// guest's kernel says.
+/// Firecracker's standard streams are the channel if asked for, shared with the guest's kernel
+/// messages.
 #[test]
 fn the_console_can_be_the_channel() {
     let (place, bench) = Place::with_bench(&KINDS[0], "monitors-serial");

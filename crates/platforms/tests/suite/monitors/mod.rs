@@ -1,5 +1,5 @@
 //! Firecracker and Cloud Hypervisor, whose programs are the user's and need KVM: their drivers
-//! against monitors that check every request against the published description of the interface.
+//! against fake monitors that check every request against the published API description.
 //! `docs/design/0024-firecracker-and-cloud-hypervisor.md` lists what no real monitor has shown.
 
 mod fake_monitor;
@@ -13,8 +13,8 @@ use fake_monitor::Program;
 use weigh_model::ImageSpec;
 use weigh_platforms::GuestRequest;
 
-/// The monitors: name of the platform, requests that bring a machine up, those that bring a saved
-/// one up, and how it is named by requests that a fault can be put to.
+/// A monitor: the platform's name, and the requests that boot a machine, load a saved one, freeze,
+/// save and end it, each of which can have a fault.
 struct Kind {
     name: &'static str,
     boot: &'static [&'static str],
@@ -41,7 +41,7 @@ const CLOUD_HYPERVISOR: Kind = Kind {
     load: &["PUT /api/v1/vm.restore", "GET /api/v1/vm.info", "PUT /api/v1/vm.resume"],
     freeze: &["PUT /api/v1/vm.pause", "PUT /api/v1/vm.resume"],
     save: &["PUT /api/v1/vm.pause", "PUT /api/v1/vm.snapshot"],
-    // The guest powers its machine off, and with it ends the monitor.
+    // The guest powers its machine off, which ends the monitor.
     end: &[],
 };
 
@@ -62,7 +62,7 @@ impl Place {
     fn new(kind: &'static Kind, fault: &str) -> Self {
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
         let program = Program::new(base.path(), kind.name, fault, crate::static_probe::path());
-        // Nothing executes it; its release is in its name.
+        // Nothing executes it; its name contains its release.
         std::fs::write(base.path().join("vmlinux-6.1.0-fake"), b"\x7fELF and nothing else").unwrap();
         Self { base, program, kind }
     }
@@ -72,7 +72,7 @@ impl Place {
         format!("{name}:binary={program},kernel={}/vmlinux-6.1.0-fake", self.base.path().display())
     }
 
-    /// With a run that has the host to itself.
+    /// Also makes a run that has the host to itself.
     fn with_bench(kind: &'static Kind, test: &str) -> (Self, Bench) {
         (Self::new(kind, ""), Bench::alone(test))
     }
@@ -81,13 +81,13 @@ impl Place {
         self.request_with(bench, "", &ImageSpec::Probe)
     }
 
-    /// With more keys.
+    /// A request with further keys.
     fn request_with(&self, bench: &Bench, keys: &str, image: &ImageSpec) -> GuestRequest {
         let request = bench.request_with(&(self.environment() + keys), image, None);
         GuestRequest { cpus: vec![last_cpu()], memory_bytes: Some(300 << 20), ..request }
     }
 
-    /// What was asked since the last look, but for how often it was asked whether it is up.
+    /// The requests since the last call, except those that only check whether the monitor is up.
     fn asked(&self, seen: &mut usize) -> Vec<String> {
         let all = self.program.requests();
         let new = all[*seen..].iter();
@@ -113,7 +113,7 @@ fn is_cpu(name: &str) -> bool {
     name.starts_with("fc_vcpu ") || name.strip_prefix("vcpu").is_some_and(|rest| rest.parse::<u32>().is_ok())
 }
 
-/// The kernel's command line that a monitor is told.
+/// The kernel's command line that a monitor received.
 fn line_told(place: &Place) -> String {
     let line = match place.kind.name {
         "firecracker" => place.program.bodies("PUT /boot-source")[0]["boot_args"].clone(),

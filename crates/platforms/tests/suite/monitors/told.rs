@@ -1,4 +1,4 @@
-//! What a monitor is told of the machine is what was asked for.
+//! A monitor receives the configuration of the machine that was asked for.
 
 use super::{KINDS, Place, is_cpu, line_told};
 use crate::common::threads;
@@ -44,13 +44,13 @@ fn the_machine_is_as_asked() {
     assert_eq!(config["vsock"], json!({"cid": 3, "socket": "vsock.sock"}));
     assert_eq!(config["console"], json!({"mode": "Off"}));
     check_cpus(&*guest, "vcpu");
-    // What the guest's console says outlives the machine's directory.
+    // The guest's console output outlives the machine's directory.
     let console = guest.log().unwrap().with_extension("console.log");
     guest.stop().unwrap();
     assert_eq!(std::fs::read_to_string(console).unwrap(), "the guest's console\n");
 }
 
-/// Every CPU of the guest is on its own CPU of the host.
+/// Asserts that every CPU of the guest is on its own CPU of the host.
 fn check_cpus(guest: &dyn Guest, name: &str) {
     let mut of_guest: Vec<_> = threads(guest).into_iter().filter(|(name, _)| is_cpu(name)).collect();
     of_guest.sort();
@@ -60,7 +60,7 @@ fn check_cpus(guest: &dyn Guest, name: &str) {
     assert_eq!(of_guest, expected);
 }
 
-/// What a monitor is told of disks: name, path, and the rest.
+/// The disks that a monitor received: name, path, and the whole description.
 fn disks_told(place: &Place) -> Vec<(String, PathBuf, Value)> {
     let disk = |name: &str, path: &str, whole: &Value| {
         (whole[name].as_str().unwrap().to_string(), whole[path].as_str().unwrap().into(), whole.clone())
@@ -73,8 +73,8 @@ fn disks_told(place: &Place) -> Vec<(String, PathBuf, Value)> {
     config["disks"].as_array().unwrap().iter().map(|body| disk("id", "path", body)).collect()
 }
 
-/// A disk for workloads and a system's root: both are there for the monitor, in this order, and
-/// gone afterwards.
+/// A disk for workloads and a system's root: the monitor gets both, in this order, and they are
+/// removed afterwards.
 #[test]
 fn disks_are_told_and_taken_away() {
     if find_program("mke2fs").is_none() {
@@ -99,7 +99,7 @@ fn disks_are_told_and_taken_away() {
         assert_eq!(told[0].1.metadata().unwrap().len(), 8 << 20);
         let mut magic = [0; 2];
         let root = std::fs::File::open(&told[1].1).unwrap();
-        // That of ext4's superblock (Documentation/filesystems/ext4/super.rst).
+        // The magic number of ext4's superblock (Documentation/filesystems/ext4/super.rst).
         std::os::unix::fs::FileExt::read_exact_at(&root, &mut magic, 1024 + 0x38).unwrap();
         assert_eq!(magic, [0x53, 0xEF]);
         let line = line_told(&place);
@@ -120,8 +120,8 @@ fn disks_are_told_and_taken_away() {
     }
 }
 
-/// A card on the run's bridge: the monitor is told of a tap that is there, the probe of its
-/// address, the client of the way.
+/// A card on the run's bridge: the monitor gets an existing tap, the probe its address, and the
+/// client a way to it.
 #[test]
 fn a_network_is_told_and_taken_away() {
     if !weigh_host::facts::is_root() || find_program("ip").is_none() {
@@ -161,7 +161,7 @@ fn a_network_is_told_and_taken_away() {
     }
 }
 
-/// Both monitors filter their system calls themselves unless they are told not to.
+/// Both monitors filter their own system calls unless told not to.
 #[test]
 fn monitors_keep_their_own_filters() {
     for kind in KINDS {

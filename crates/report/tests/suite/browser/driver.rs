@@ -1,4 +1,4 @@
-//! A headless browser that is driven by the protocol of WebDriver over loopback.
+//! A headless browser, driven over loopback by the WebDriver protocol.
 
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, Running, find_program};
 
-/// How long anything may take on a machine that does other things.
+/// How long anything may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 const PROGRAMS: [&str; 2] = ["chromedriver", "chromium"];
 
-/// A browser with one window. When it is dropped, it is asked to end, and its process group is
-/// killed.
+/// A browser with one window. Dropping it asks the browser to end and kills its process group.
 pub struct Browser {
     port: u16,
     session: String,
@@ -21,7 +20,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// None, visibly, where there is no browser; a failure where `WEIGH_REQUIRE` names it.
+    /// `None`, with a message, if there is no browser; fails if `WEIGH_REQUIRE` names it.
     pub fn new(test: &str) -> Option<Self> {
         if let Some(missing) = PROGRAMS.iter().find(|program| find_program(program).is_none()) {
             let required = std::env::var("WEIGH_REQUIRE").unwrap_or_default();
@@ -47,7 +46,7 @@ impl Browser {
         let arguments = [
             "--headless=new",
             "--no-sandbox",
-            // It ends when the driver does, however that ends.
+            // The browser ends when the driver does, however that ends.
             "--remote-debugging-pipe",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -69,17 +68,17 @@ impl Browser {
         Some(browser)
     }
 
-    /// A file of its own directory.
+    /// The path of a file in the browser's own directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Opens a page that was written to a file, and waits until its script is done.
+    /// Opens a page from a file, and waits until its script is done.
     pub fn open(&self, file: &Path) {
         self.visit(&format!("file://{}", file.display()));
     }
 
-    /// Opens a page that somebody serves, and waits until its script is done.
+    /// Opens a page from a server, and waits until its script is done.
     pub fn visit(&self, url: &str) {
         self.entries("browser");
         self.entries("performance");
@@ -87,7 +86,7 @@ impl Browser {
         self.wait("the page's script", "return document.documentElement.dataset.ready === 'yes'");
     }
 
-    /// A window of that size on a screen of that scheme.
+    /// Sets the size of the window and the colour scheme.
     pub fn screen(&self, width: u32, height: u32, scheme: &str) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.devtools("Emulation.setDeviceMetricsOverride", size);
@@ -95,7 +94,7 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// Where files that the page saves are put.
+    /// Sets the directory for files that the page saves.
     pub fn save_to(&self, directory: &Path) {
         let behaviour = json!({"behavior": "allow", "downloadPath": directory});
         self.devtools("Browser.setDownloadBehavior", behaviour);
@@ -105,7 +104,7 @@ impl Browser {
         self.post("/goog/cdp/execute", json!({"cmd": command, "params": parameters}))
     }
 
-    /// What a function body returns.
+    /// The value that a function body returns.
     pub fn evaluate(&self, script: &str) -> Value {
         self.post("/execute/sync", json!({"script": script, "args": []}))
     }
@@ -121,14 +120,14 @@ impl Browser {
         self.post("/actions", json!({"actions": [{"type": "key", "id": "keyboard", "actions": keys}]}));
     }
 
-    /// Everything in a log since it was last asked for.
+    /// The entries of a log since the last call.
     pub fn entries(&self, log: &str) -> Vec<String> {
         let entries = self.post("/se/log", json!({"type": log}));
         let entries = entries.as_array().expect("a log");
         entries.iter().map(|entry| entry["message"].as_str().expect("a message").to_string()).collect()
     }
 
-    /// Addresses that were asked for since the page was opened.
+    /// The URLs requested since the page was opened.
     pub fn requests(&self) -> Vec<String> {
         let messages = self.entries("performance");
         let parsed = messages.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
@@ -161,7 +160,7 @@ impl Browser {
             self.port,
             body.len()
         )?;
-        // The driver keeps the connection, so the answer is as long as it says.
+        // The driver keeps the connection open, so read only as much as it announces.
         let mut reader = BufReader::new(stream);
         let (mut line, mut length) = (String::new(), 0);
         while reader.read_line(&mut line)? > 2 {
@@ -194,7 +193,7 @@ fn port(log: &str) -> Option<u16> {
     digits.parse().ok()
 }
 
-/// Asks until there is an answer.
+/// Repeats `ask` until there is an answer.
 pub fn wait_for<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
     loop {

@@ -1,4 +1,4 @@
-//! The page of a run that goes on, given by a server of the test's own.
+//! The page of a run in progress, served by the test's own server.
 
 use super::driver::{Browser, wait_for};
 use super::{WIDE, draw_all, everything, number};
@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use weigh_report::{LivePage, Report, render_live};
 
-/// What the server has, and what it was asked for.
+/// The content of the server, and the requests that it got.
 struct Content {
     page: String,
     version: u64,
@@ -24,7 +24,7 @@ fn answer(stream: TcpStream, content: &Mutex<Content>) -> std::io::Result<()> {
     let mut reader = BufReader::new(&stream);
     let mut request = String::new();
     if reader.read_line(&mut request)? == 0 {
-        // A browser opens a connection beforehand, and closes it unused.
+        // A browser may open a connection in advance and close it unused.
         return Ok(());
     }
     let mut line = String::new();
@@ -53,7 +53,7 @@ fn answer(stream: TcpStream, content: &Mutex<Content>) -> std::io::Result<()> {
     )
 }
 
-/// The place of the first table of the first workload on the screen.
+/// The position of the first table of the first workload on the screen.
 const PLACE: &str =
     "return document.querySelectorAll('#workload-0 table.cells')[0].getBoundingClientRect().top";
 
@@ -80,7 +80,7 @@ fn a_newer_page_is_loaded_and_what_was_looked_at_stays() {
 
     browser.visit(&format!("http://{address}/"));
     let line = || browser.evaluate("return document.getElementById('live').textContent");
-    assert!(line().as_str().is_some_and(|text| text.starts_with("Going on: ")), "{}", line());
+    assert!(line().as_str().is_some_and(|text| text.starts_with("In progress: ")), "{}", line());
     browser.wait(
         "how far the run is",
         "return document.getElementById('live').textContent.includes('7 of 30 blocks are done; now <b>redis</b> in docker')",
@@ -104,7 +104,7 @@ fn a_newer_page_is_loaded_and_what_was_looked_at_stays() {
     let (before, place) = (browser.evaluate(seen), number(&browser.evaluate(PLACE)));
     assert!(place < 0.0, "the page is scrolled: {place}");
 
-    // The next page has a sentence more above what is looked at.
+    // The next page has an additional sentence above the visible part.
     report.blocks_done = Some(7);
     report.host.iter_mut().for_each(|host| host.cpu_model.push_str(&" of a long name".repeat(60)));
     let publish = |version, finished| {
@@ -128,9 +128,13 @@ fn a_newer_page_is_loaded_and_what_was_looked_at_stays() {
     assert_eq!(browser.evaluate(seen), before, "filter, focus, order and sections are what they were");
     let after = number(&browser.evaluate(PLACE));
     assert!((after - place).abs() < 2.0, "what was looked at is where it was: {after}, not {place}");
-    assert!(line().as_str().is_some_and(|text| text.starts_with("Going on: 7 of 30 blocks")), "{}", line());
+    assert!(
+        line().as_str().is_some_and(|text| text.starts_with("In progress: 7 of 30 blocks")),
+        "{}",
+        line()
+    );
 
-    // The last page comes once, and then nobody is asked any more.
+    // The last page comes once, and then the server gets no more requests.
     publish(3, true);
     came(3);
     assert!(line().as_str().is_some_and(|text| text.starts_with("The run has ended")), "{}", line());

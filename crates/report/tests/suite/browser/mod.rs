@@ -1,8 +1,8 @@
-//! The page in a real browser: it opens without a complaint and without a request, it draws,
-//! filters, sorts, copies and saves, on wide screens and on phones, in dark and in light, whatever
-//! its names are.
+//! The page in a real browser: it opens without an error and without a request, it draws, filters,
+//! sorts, copies and saves, on wide screens and on phones, in dark and in light mode, whatever its
+//! names are.
 //!
-//! Skipped, visibly, where no browser is installed, unless `WEIGH_REQUIRE` names `browser`.
+//! Skipped, with a message, if no browser is installed, unless `WEIGH_REQUIRE` names `browser`.
 
 mod driver;
 mod live;
@@ -60,7 +60,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
-/// A run of machines and servers, with starts beside them: every kind of plot but a sweep's in one
+/// A run of machines and servers, together with starts: every kind of plot except sweeps on one
 /// page.
 fn everything() -> Report {
     let mut report = common::machines::report();
@@ -101,7 +101,7 @@ fn tables_are_sorted_filtered_and_copied(browser: &Browser) {
         browser.evaluate("return [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent)")
     };
     assert_eq!(names(), serde_json::json!(["native", "docker:net=nat", "uml", "qemu:accel=tcg"]));
-    // The column of medians, by the keyboard: a rate of which the emulated machine has the least.
+    // Sort by the column of medians, with the keyboard: the emulated machine has the lowest rate.
     browser.evaluate("table.tHead.rows[0].cells[1].querySelector('button').focus()");
     browser.press("\u{e007}");
     assert_eq!(
@@ -145,7 +145,7 @@ fn plots_are_filtered_and_saved(browser: &Browser) {
     assert!(svg.contains("noploop duration") && !svg.contains("echo rate"), "what is seen is saved");
 }
 
-/// The figure that is saved when a button of it is pressed.
+/// The figure that is saved when one of its buttons is pressed.
 fn saved<T>(browser: &Browser, directory: &str, press: impl FnOnce() -> T) -> String {
     let saved = browser.file(directory);
     std::fs::create_dir(&saved).expect("a directory");
@@ -180,13 +180,13 @@ fn it_fits_a_phone_in_the_dark(browser: &Browser, name: &str) {
 
 fn hostile_names_are_only_names(browser: &Browser) {
     let mut report = common::hostile();
-    // One workload has the kinds of plots that names stand in.
+    // One workload has all the kinds of plots that show names.
     report.analysis.cells.retain(|cell| cell.workload.starts_with("stream"));
     report.analysis.cells[1].environment.push_str("<a href='https://example.org'>link</a>%{x}${y}<b>");
     names_are_only_names(browser, "hostile", &report, "forest");
 }
 
-/// No name of a page becomes anything else, and a kind of figure shows it.
+/// No name on a page becomes markup, and a figure of this kind shows it.
 fn names_are_only_names(browser: &Browser, name: &str, report: &impl Shown, kind: &str) {
     browser.open(&write(browser, name, report));
     draw_all(browser);

@@ -1,8 +1,8 @@
-//! Guests among others, and a day: every kind of their plots, wide and on a phone.
+//! Guests among neighbours, and a day: every kind of their plots, wide and on a phone.
 
 use super::*;
 
-/// With the plots of one workload: those of the others are no different.
+/// Keeps the plots of one workload: those of the others are no different.
 fn of_one_workload(mut report: Report) -> Report {
     report.analysis.cells.retain(|cell| cell.workload == "spin{guests=1}" || cell.workload == "lu");
     report

@@ -1,9 +1,9 @@
-//! How soon a page of 100,000 samples is seen.
+//! How soon a page of 100,000 samples is visible.
 
 use super::{Browser, WIDE, number, write};
 
-/// Bound of the first paint, milliseconds after navigation began; the goal is 1500 on a machine at
-/// rest.
+/// Limit of the time to the first paint, milliseconds after navigation began; the goal is 1500 on
+/// an idle machine.
 const BOUND_MS: f64 = 3000.0;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The page of a study: every kind of its figures, in light and in dark, wide and on a phone.
+//! The page of a study: every kind of its figures, in light and dark mode, wide and on a phone.
 
 use super::*;
 use crate::common::study;
@@ -34,7 +34,7 @@ fn published_points_are_open_and_measured_ones_filled(browser: &Browser) {
 
 fn figures_are_saved(browser: &Browser) {
     let svg = saved(browser, "saved-study", || {
-        // By the keyboard.
+        // With the keyboard.
         browser.evaluate("document.querySelector('figure[data-kind=bars] .tools button').focus()");
         browser.press("\u{e007}");
     });

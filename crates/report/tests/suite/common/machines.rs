@@ -1,4 +1,4 @@
-//! A run with everything that surrounds numbers: virtual machines with other kernels, an allowed
+//! A run with everything besides numbers: virtual machines with other kernels, an allowed
 //! inequality, units void by every cause, a noisy host, clocks in every state, CPU time with
 //! helpers and shared daemons, counters, lines of the kernel's log.
 
@@ -62,7 +62,7 @@ fn named(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
     pairs.iter().map(|(name, value)| ((*name).to_string(), *value)).collect()
 }
 
-/// A charge whose parts and difference belong together.
+/// A charge with consistent parts and difference.
 fn charge(
     (workload, operation, baseline_ns, half_width): (&str, &str, f64, f64),
     environment: &str,
@@ -128,7 +128,7 @@ fn loader(environment: &str, busiest_share: f64, headroom: Option<f64>, reached:
     }
 }
 
-/// A curve with a long tail, over as many samples as reach the 99.9th percentile.
+/// A curve with a long tail, with enough samples for the 99.9th percentile.
 fn latency(environment: &str, median: f64) -> LatencySummary {
     let shares = [0.95, 0.75, 0.5, 0.25, 0.1, 0.03, 0.01, 0.003, 0.001];
     LatencySummary {
@@ -225,7 +225,6 @@ fn voids() -> Vec<VoidUnit> {
     voids
 }
 
-/// The run.
 pub fn report() -> Report {
     let comparisons = comparisons();
     let mut plan =
@@ -243,7 +242,7 @@ pub fn report() -> Report {
     for cell in report.analysis.cells.iter_mut().filter(|cell| cell.environment != "native") {
         match cell.environment.as_str() {
             UML => cell.flags.extend([Flag::ClockWarning, Flag::Unequal]),
-            // The tool timed itself by a clock that could not be proven.
+            // The tool timed itself by an unproven clock.
             QEMU if cell.workload == "lu" => {
                 cell.flags.push(Flag::ClockUnproven);
                 (cell.verdict, cell.blocks_to_decide) = (None, None);

@@ -1,4 +1,4 @@
-//! Fixed runs for the tests, made through the real statistics from seeded samples.
+//! Fixed runs for the tests, computed by the real statistics from seeded samples.
 
 #![allow(dead_code, reason = "every test program uses a part of these")]
 
@@ -21,7 +21,7 @@ use weigh_report::study::StudyReport;
 use weigh_report::{ComparedRuns, EnvironmentFacts, Format, Options, Report, render, render_study};
 use weigh_stats::{Analysis, Failure, Notice, analyse, compare_runs};
 
-/// SplitMix64, and the sum of twelve uniform numbers for a normal one: the same on every machine.
+/// SplitMix64; a normal number is a sum of twelve uniform ones. It is the same on every machine.
 pub struct Random(pub u64);
 
 impl Random {
@@ -57,9 +57,9 @@ pub struct Shape {
     pub environment: &'static str,
     pub effect: f64,
     pub noise: f64,
-    /// Failed trials at the end.
+    /// The number of failed trials, at the end.
     pub failed: u32,
-    /// One block in so many is slow by a third.
+    /// The period of slow blocks: one block in this many is slower by a third.
     pub slow_every: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ pub fn shape(environment: &'static str, effect: f64, noise: f64) -> Shape {
     Shape { environment, effect, noise, failed: 0, slow_every: None }
 }
 
-/// Samples of one metric; `drift` moves all environments of a block alike.
+/// Samples of one metric. A random drift of each block moves all its environments alike.
 pub fn comparison(
     workload: &str,
     metric: MetricSpec,
@@ -100,7 +100,7 @@ pub fn comparison(
     Comparison { workload: workload.into(), key: key(workload), metric, series }
 }
 
-/// The key of an id with one parameter at most.
+/// The key of an id with at most one parameter.
 fn key(workload: &str) -> WorkloadKey {
     let Some((name, params)) = workload.split_once('{') else { return WorkloadKey::named(workload) };
     let param = params.trim_end_matches('}').split_once('=');
@@ -183,12 +183,12 @@ fn environment(name: &str) -> EnvironmentPlan {
     EnvironmentPlan { name: name.into(), spec, variables: BTreeMap::new() }
 }
 
-/// What the statistics say of the samples of a plan.
+/// The analysis of the samples of a plan.
 pub fn analysed(comparisons: &[Comparison], plan: &Plan) -> Analysis {
     analyse(comparisons, &weigh_stats::Options::for_plan(plan))
 }
 
-/// A run of a plan that is done after so many blocks.
+/// A complete run of a plan with this number of blocks.
 pub fn run(title: &str, name: &str, plan: Plan, analysis: Analysis, blocks: u32, effort: &str) -> Report {
     Report {
         run: Some(name.into()),
@@ -259,7 +259,7 @@ fn standard_comparisons(blocks: u32) -> Vec<Comparison> {
         of("lzma", rate("rate", "B/s", true), 4.2e6, lzma),
         of("noploop", time("duration", true), 1.4, four([0.0, 0.002, 0.015], 0.09)),
     ];
-    // Excluded in the pilot: no trial was tried.
+    // Excluded in the pilot: there was no trial.
     for series in comparisons.iter_mut().filter(|c| c.workload == "lzma").flat_map(|c| &mut c.series) {
         if series.environment == DOCKER {
             (series.failed, series.tried) = (0, 0);
@@ -400,7 +400,7 @@ pub fn nothing() -> Report {
     Report { failures, host: None, blocks_done: Some(0), ..report }
 }
 
-/// What is in every name of a hostile report.
+/// The text that is in every name of a hostile report.
 pub const EVIL: &str = "<script>alert(1)</script>&\"'|_%$#{}~^\\\u{1b}[31m\u{202e}`*[x](y)\n=cmd";
 
 /// Names that try to break out of every format.
@@ -448,16 +448,16 @@ pub fn all() -> Vec<(&'static str, Report)> {
     ]
 }
 
-/// Rows of CSV that are about no cell: an environment against itself.
+/// The number of rows of CSV that compare an environment with itself.
 pub fn rows_beside(report: &Report) -> usize {
     let losses: usize = report.degradations.iter().map(|one| one.steps.len()).sum();
     let sums: usize = report.sums.iter().map(|one| one.steps.len()).sum();
-    // Drift, variation, and the two sides of each change.
+    // Drift, variation, and both sides of each change.
     let courses: usize = report.courses.iter().map(|one| 2 + 2 * one.changes.iter().flatten().count()).sum();
     losses + sums + courses + report.isolations.len()
 }
 
-/// A run or a study: what the formats promise, they promise of both.
+/// A run or a study: the formats keep the same promises for both.
 pub trait Shown {
     fn render(&self, format: Format, options: &Options) -> String;
 
@@ -466,8 +466,7 @@ pub trait Shown {
         self.render(format, &Options { width: 120, ..Options::default() })
     }
 
-    /// The text in a format; of a page without what is the same in every page, the code of its
-    /// scripts.
+    /// The text in a format, without the code of the scripts, which is the same in every page.
     fn text(&self, format: Format) -> String {
         let text = self.whole(format);
         if format == Format::Html { without_code(&text) } else { text }
@@ -490,7 +489,7 @@ impl Shown for StudyReport {
     }
 }
 
-/// One of them.
+/// A run or a study.
 pub enum Sample {
     Run(Box<Report>),
     Study(Box<StudyReport>),
@@ -523,7 +522,7 @@ pub fn hostile_samples() -> Vec<(&'static str, Sample)> {
 pub const FORMATS: [Format; 7] =
     [Format::Table, Format::Json, Format::Csv, Format::Markdown, Format::Latex, Format::Html, Format::Junit];
 
-/// What a pattern finds: its first group, or all of it.
+/// The matches of a pattern: the first group, or the whole match.
 pub fn found(text: &str, pattern: &str) -> Vec<String> {
     let pattern = Regex::new(pattern).expect("a pattern");
     let captures = pattern.captures_iter(text);

@@ -1,5 +1,5 @@
-//! Runs of guests among others and of a day, made up: neighbours that spin and that do nothing,
-//! weights, guests that could not be had, a drift and a step.
+//! Made-up runs of guests among neighbours and of a day: neighbours that spin and neighbours that
+//! do nothing, weights, guests that could not be started, a drift and a step.
 
 use super::{Shape, analysed, comparison, metric, plan, rate, run, shape};
 use weigh_model::{
@@ -18,8 +18,8 @@ fn id(workload: &str, params: &[(&str, String)]) -> String {
     format!("{workload}{{{}}}", words.join(","))
 }
 
-/// A metric of `spin` among so many guests; the effects are the costs of the environments over the
-/// level, less 1.
+/// A metric of `spin` among this many guests. The effects are the costs of the environments
+/// relative to the level, less 1.
 fn of(
     name: &str,
     guests: u32,
@@ -56,7 +56,7 @@ fn of(
     made
 }
 
-/// Six guests' worth of parameters would be a table of nothing new: two CPUs, up to sixteen guests.
+/// Two CPUs and up to sixteen guests: more parameters would only add rows of the same kinds.
 pub fn density() -> Report {
     let alone = [0.0, 0.01, 0.06];
     let mut all = vec![of("time", 1, None, 1.0, alone, 0.01)];
@@ -133,7 +133,7 @@ pub fn density() -> Report {
     Report { degradations, isolations, sums, ..report }
 }
 
-/// A day, a block every quarter of an hour: docker is slower from the sixtieth block on, qemu
+/// A day with a block every quarter of an hour: docker is slower from the sixtieth block on, qemu
 /// drifts.
 pub fn soak() -> Report {
     const QUARTERS: u32 = 96;

@@ -1,4 +1,4 @@
-//! A page as a tree of elements, and what a reader finds in it: headings, tables, figures.
+//! A page as a tree of elements, and its headings, tables and figures.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Element {
     pub children: Vec<Node>,
 }
 
-/// A table with everything in words.
+/// A table in words.
 #[derive(Debug)]
 pub struct Table {
     pub caption: String,
@@ -26,7 +26,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// A figure: what draws it, from which data, and what it shows.
+/// A figure: its kind, the index of its data, and its description.
 #[derive(Debug)]
 pub struct Figure {
     pub kind: String,
@@ -36,7 +36,7 @@ pub struct Figure {
 }
 
 impl Element {
-    /// The tree of a page; an element that does not end where it must is a failure.
+    /// Parses a page into a tree. Fails if an element does not end where it must.
     pub fn parse(page: &str) -> Self {
         let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a document type");
         let mut open = vec![Self::default()];
@@ -106,17 +106,17 @@ impl Element {
         self.inner().flat_map(|element| std::iter::once(element).chain(element.below())).collect()
     }
 
-    /// Those with one of these tags.
+    /// The elements below this one with one of these tags.
     pub fn all(&self, tags: &[&str]) -> Vec<&Self> {
         self.below().into_iter().filter(|element| tags.contains(&element.tag.as_str())).collect()
     }
 
-    /// The value of an attribute; empty where there is none.
+    /// The value of an attribute; empty if there is none.
     pub fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
 
-    /// Everything that is written in it, on one line.
+    /// All text in it, on one line.
     pub fn text(&self) -> String {
         let mut text = String::new();
         self.write(&mut text);
@@ -128,7 +128,7 @@ impl Element {
             match child {
                 Node::Text(words) => text.push_str(words),
                 Node::Element(element) => {
-                    // Lines and cells are apart.
+                    // Spaces separate lines and cells.
                     text.push(' ');
                     element.write(text);
                     text.push(' ');
@@ -158,7 +158,7 @@ impl Element {
         self.all(&["figure"]).iter().map(figure).collect()
     }
 
-    /// Headings, tables with their columns and number of rows, and figures, a line each.
+    /// Headings, tables with their columns and number of rows, and figures, one line each.
     pub fn outline(&self) -> String {
         let mut lines = Vec::new();
         for element in self.all(&["h1", "h2", "h3", "table", "figure"]) {

@@ -1,5 +1,5 @@
-//! A run in slices on a host whose noise meets all environments alike, and a workload of it whose
-//! trials are whole.
+//! A run in slices on a host whose noise affects all environments alike, with one workload measured
+//! in whole trials.
 
 use super::*;
 use weigh_model::{Iteration, NoiseLimits, Outcome, Record, SliceMark, Slices, Slicing, Trial};
@@ -8,13 +8,13 @@ use weigh_stats::collect;
 const BLOCKS: u32 = 8;
 const ENVIRONMENTS: [&str; 3] = ["native", "namespaces", "runc"];
 
-/// Pieces of work that an arm finishes in a unit, more or less.
+/// The approximate number of pieces of work that an arm finishes in a unit.
 const PIECES: usize = 10;
-/// Rounds that each of them takes without noise.
+/// The number of rounds that each piece takes without noise.
 const EACH: usize = 5;
 
-/// A unit of the first workload, in rounds of 5 ms. The host is faster or slower for as long as a
-/// piece takes, for all arms alike.
+/// A unit of the first workload, in rounds of 5 ms. The host is faster or slower for the length of
+/// a piece, for all arms alike.
 fn sliced(random: &mut Random, block: u32) -> Vec<Trial> {
     let speeds: Vec<f64> = (0..PIECES).map(|_| (0.2 * random.normal()).exp()).collect();
     let costs = [1.0, 1.02, 1.10].map(|cost| cost * (0.01 * random.normal()).exp());
@@ -65,7 +65,6 @@ fn trial(workload: &str, environment: &str, block: u32, values: &[(&str, f64)]) 
     }
 }
 
-/// The run.
 pub fn report() -> Report {
     let mut random = Random(44);
     let mut records = vec![Record::Slicing(Slicing {

@@ -1,5 +1,5 @@
-//! A run of starts: stamps one after the other, one that an environment cannot have, and who worked
-//! for it.
+//! A run of starts: stamps one after the other, one that an environment cannot have, and the CPU
+//! time of helpers.
 
 use super::{comparison, metric, plan, run, shape};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use weigh_stats::{CellFlag, ChargeSummary, Flag, Options, analyse};
 const BLOCKS: u32 = 30;
 const ENVIRONMENTS: [&str; 3] = ["native", "namespaces", "docker:net=nat"];
 
-/// Every stamp, with the time of native in seconds and how much more the others take.
+/// Every stamp, with the time of native in seconds and the effects of the others.
 const STAMPS: [(&str, f64, [f64; 2]); 5] = [
     (stamps::INIT, 0.0011, [1.2, 260.0]),
     (stamps::CODE, 0.0009, [1.1, 300.0]),

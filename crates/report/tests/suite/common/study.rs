@@ -1,5 +1,5 @@
-//! A study with everything that studies have: tables both ways round, figures of every form, arms
-//! and experiments that were not run, numbers that are missing, stand-ins, and every grade.
+//! A study with everything that studies have: tables in both orientations, figures of every form,
+//! arms and experiments that were not run, missing numbers, stand-ins, and every grade.
 
 use super::EVIL;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use weigh_report::study::{
 };
 use weigh_stats::{Grade, Interval};
 
-/// The reason for which one of the platforms is not here.
+/// The reason why one of the platforms is missing here.
 pub const NO_KVM: &str = "guests do not start on this host's /dev/kvm";
 
 fn arm(id: &str, label: &str, on: Option<&str>) -> ArmReport {
@@ -25,7 +25,7 @@ fn arm(id: &str, label: &str, on: Option<&str>) -> ArmReport {
     }
 }
 
-/// Native, Docker, two kinds of KVM that are not here, and LXC of today.
+/// Native, Docker, two kinds of KVM that are missing here, and LXC, added today.
 fn arms() -> Vec<ArmReport> {
     let mut arms = vec![
         arm("native", "Native", Some("native")),
@@ -69,13 +69,13 @@ fn around(estimate: f64, half: f64) -> Interval {
     Interval { estimate, low: estimate - half, high: estimate + half }
 }
 
-/// A cell in the making: what was published and measured, with the overheads of both.
+/// A builder of cells: what was published and measured, with the overheads of both.
 pub trait InTheMaking: Sized {
-    /// The published overhead, with half the width of its interval where it has one.
+    /// Sets the published overhead, with half the width of its interval if it has one.
     fn costs(self, estimate: f64, half: Option<f64>) -> Self;
-    /// What was measured, over twelve blocks.
+    /// Sets the measured number, over twelve blocks.
     fn here(self, value: f64, relative_sd: f64) -> Self;
-    /// The measured overhead, with half the width of its interval.
+    /// Sets the measured overhead, with half the width of its interval.
     fn costs_here(self, estimate: f64, half: f64) -> Self;
     fn agreeing(self, grade: Grade) -> Self;
 }
@@ -99,28 +99,28 @@ impl InTheMaking for StudyCell {
     }
 }
 
-/// A number of the paper with nothing beside it.
+/// A number of the paper alone.
 pub fn plain(value: f64) -> StudyCell {
     StudyCell { published: Some(published(value, None)), ..StudyCell::default() }
 }
 
-/// One with its standard deviation.
+/// A number of the paper with its standard deviation.
 fn sd(value: f64, sd: f64) -> StudyCell {
     StudyCell { published: Some(published(value, Some((sd, "sd")))), ..StudyCell::default() }
 }
 
-/// One with half the width of its interval.
+/// A number of the paper with half the width of its interval.
 fn ci95(value: f64, half: f64) -> StudyCell {
     StudyCell { published: Some(published(value, Some((half, "ci95")))), ..StudyCell::default() }
 }
 
-/// The median of five numbers of the paper.
+/// Five numbers of the paper; the value is their median.
 fn five(numbers: [f64; 5]) -> StudyCell {
     let number = PublishedNumber { five: Some(numbers), ..published(numbers[2], None) };
     StudyCell { published: Some(number), ..StudyCell::default() }
 }
 
-/// A cell of which the paper says nothing.
+/// A cell that is not in the paper.
 fn unpublished() -> StudyCell {
     StudyCell::default()
 }
@@ -190,7 +190,7 @@ fn undecided(blocks: Option<u32>) -> ClaimGrade {
     ClaimGrade::Checked(Grade::Undecided { blocks })
 }
 
-/// A claim with the ratio, or the overhead, that it looked at.
+/// A claim with the ratio, or the overhead, that it was checked on.
 fn seen(claim: ClaimReport, what: &str, estimate: f64, half: f64) -> ClaimReport {
     let is_overhead = what.contains("overhead");
     let Interval { low, high, .. } = around(estimate, half);
@@ -198,7 +198,7 @@ fn seen(claim: ClaimReport, what: &str, estimate: f64, half: f64) -> ClaimReport
     ClaimReport { seen: vec![seen], ..claim }
 }
 
-/// A table with rows of quantities, an arm of today, and a stand-in.
+/// A table with quantities as rows, an arm added today, and a stand-in.
 fn compression() -> ExperimentReport {
     let cells = vec![
         sd(76.2, 0.93).here(11.42, 0.01),
@@ -240,8 +240,8 @@ fn compression() -> ExperimentReport {
     }
 }
 
-/// A table with arms down; a missing cell, a disagreement, an open one, and an overhead without a
-/// spread.
+/// A table with arms as rows: a missing cell, a disagreement, an open one, and an overhead without
+/// a spread.
 fn network() -> ExperimentReport {
     let mixed = plain(9412.0).costs(0.0002, None).here(30_120.0, 0.04).costs_here(0.37, 0.03);
     let missing = StudyCell {
@@ -287,8 +287,7 @@ fn network() -> ExperimentReport {
     }
 }
 
-/// Lines over a sweep, with points that were published at one of them, and one quantity against
-/// another.
+/// Lines over a sweep, with points published at one of them, and one quantity against another.
 fn database() -> ExperimentReport {
     let clients = [1.0, 10.0, 100.0];
     let point = |x: f64, level: f64, row: RowReport| {
@@ -430,7 +429,7 @@ pub fn hostile_of(report: StudyReport) -> StudyReport {
     report
 }
 
-/// Changes every text in a field that holds names and words from outside.
+/// Changes every text in a field that holds names or words from outside.
 fn rename(value: &mut Value, outside: bool) {
     const OUTSIDE: &str = "name title authors published host_then host_here size source statistic command run \
                            not_run remarks id label on note original here says check what x_label y_label \

@@ -1,5 +1,5 @@
-//! The six formats as texts that a rule can be checked on: markup taken out, every record (row or
-//! sentence) on one line.
+//! The six formats as texts on which a rule can be checked: without markup, and with every record
+//! (row or sentence) on one line.
 
 use super::Shown;
 use regex::Regex;
@@ -10,22 +10,23 @@ use weigh_model::{Better, neighbours};
 use weigh_report::{Format, Report, quantity};
 use weigh_stats::{Cell, Interval};
 
-/// The formats, by the names that breaches are told with.
+/// The names of the formats in reports of breaches.
 pub const FORMATS: [&str; 6] = ["table", "markdown", "latex", "html", "json", "csv"];
 
 /// A report in every format.
 pub struct Texts {
-    /// The four that people read.
+    /// The four formats for people.
     pub readable: Vec<(&'static str, String)>,
-    /// For programs.
+    /// The JSON, for programs.
     pub json: Value,
-    /// One row per cell, by column name.
+    /// The CSV: one row per cell, by column name.
     pub csv: Vec<Vec<(String, String)>>,
-    /// Workloads whose guests were all up in every environment, which the tables of neighbours say.
+    /// Workloads whose guests were all up in every environment, which the tables of neighbours
+    /// report.
     pub all_up: Vec<String>,
 }
 
-/// Workloads with a table of the guests that were up in which all were.
+/// Workloads whose guests were all up, according to their metric of guests that were up.
 pub fn all_up(report: &Report) -> Vec<String> {
     let counted = |workload: &str| {
         let cells = report.analysis.cells.iter();
@@ -60,7 +61,7 @@ impl Texts {
         }
     }
 
-    /// The cell in JSON; null where it is missing.
+    /// The cell in JSON; null if it is missing.
     pub fn json_cell(&self, cell: &Cell) -> &Value {
         let same = |row: &&Value| {
             row["workload"] == cell.workload.as_str()
@@ -75,12 +76,12 @@ impl Texts {
         self.json_cell(cell)["flags"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// Every format that people read says this.
+    /// Asserts that every format for people contains this text.
     pub fn say(&self, part: &str) {
         self.readable.iter().for_each(|(format, text)| assert!(text.contains(part), "{format} hides {part}"));
     }
 
-    /// A field of the cell in CSV; empty where it is missing.
+    /// A field of the cell in CSV; empty if it is missing.
     pub fn csv_field(&self, cell: &Cell, column: &str) -> &str {
         let row = self.csv.iter().find(|row| {
             field(row, "workload") == cell.workload
@@ -90,7 +91,7 @@ impl Texts {
         row.map_or("", |row| field(row, column))
     }
 
-    /// Everything that the formats say, for words that must not occur.
+    /// The full text of every format, to search it for words that must not occur.
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let mut all = self.readable.clone();
         all.push((FORMATS[4], self.json.to_string()));
@@ -116,8 +117,8 @@ pub fn effect(interval: Interval) -> EffectText {
     EffectText { estimate: effect.estimate.to_string(), interval: effect.interval() }
 }
 
-/// The rows of a cell: lines with its environment, estimate and interval that are no sentence of an
-/// answer.
+/// The rows of a cell: lines with its environment, estimate and interval that are not sentences of
+/// an answer.
 pub fn rows<'a>(text: &'a str, cell: &Cell) -> Vec<&'a str> {
     let Some(overhead) = cell.overhead else { return Vec::new() };
     let effect = effect(overhead);
@@ -137,13 +138,12 @@ pub fn ratios(line: &str) -> Vec<String> {
     RATIO.find_iter(line).map(|found| found.as_str().to_string()).collect()
 }
 
-/// Lines that explain the number or head a table, and show no result.
+/// Whether a line explains the number or heads a table, and shows no result.
 pub fn explains(line: &str) -> bool {
     line.contains("half the rate is +100 %")
         || ["environment", "median", "verdict", "could see"].iter().all(|heading| line.contains(heading))
 }
 
-/// Whether a metric is a rate.
 pub fn is_rate(cell: &Cell) -> bool {
     cell.metric.better == Better::Higher
 }
@@ -186,7 +186,7 @@ pub fn from_latex(text: &str) -> String {
 
 pub fn from_html(page: &str) -> String {
     let body = page.split_once("</style>").map_or(page, |(_, rest)| rest);
-    // A drawing is described by the row that it stands in.
+    // The row of a drawing describes it.
     let body = replace(body, r"(?s)<svg.*?</svg>|<script.*?</script>", "");
     let body = replace(&body, r"\s+", " ");
     let body = replace(&body, r"</dt><dd>", ": ");

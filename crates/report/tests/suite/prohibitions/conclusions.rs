@@ -1,4 +1,4 @@
-//! What is concluded: verdicts, samples, pairs, means, scores.
+//! Rules on conclusions: verdicts, samples, pairs, means, scores.
 
 use super::*;
 use weigh_report::quantity::magnitude;
@@ -138,7 +138,7 @@ fn rule_5_no_outlier_and_no_arm_is_dropped() {
         cell.n -= 1;
     });
     finds(rule_5, &truth, &dropped);
-    // Of a table that was looked at: every block is drawn.
+    // In a truthful report, the page draws every block.
     let page = truth.text(Format::Html);
     let dots = page.matches(" 19h0").count();
     let pairs: usize =
@@ -164,8 +164,8 @@ fn rule_9(report: &Report, texts: &Texts, found: &mut Breaches) {
 #[test]
 fn rule_9_ratios_are_never_averaged_arithmetically() {
     holds(rule_9);
-    // Ratios 2 and 1/2 in turn: the cost is the same on average, an arithmetic mean would say +25
-    // %.
+    // Ratios of 2 and 1/2 in turn: the average cost is the same, but an arithmetic mean would say
+    // +25 %.
     let truth = two(Better::Lower, "s", |block| if block % 2 == 0 { 200.0 } else { 50.0 });
     let overhead = truth.analysis.cells[1].overhead.expect("an overhead");
     assert!(overhead.estimate.abs() < 1e-3, "the geometric mean is 0, not {}", overhead.estimate);
@@ -211,8 +211,7 @@ fn rule_16(report: &Report, texts: &Texts, found: &mut Breaches) {
     found.csv(texts.csv.len() == told, "a row that is no cell");
 }
 
-/// What an environment was found to be against itself: alone, beside idle neighbours, an hour
-/// before.
+/// Effects of an environment against itself: alone, beside idle neighbours, an hour before.
 fn beside(report: &Report) -> impl Iterator<Item = Interval> + '_ {
     let losses = report.degradations.iter().flat_map(|one| &one.steps).filter_map(|step| step.loss);
     let isolations = report.isolations.iter().filter_map(|one| one.loss);

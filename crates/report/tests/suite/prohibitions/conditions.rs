@@ -1,4 +1,4 @@
-//! Under what conditions it was taken: clocks, parity, acceleration.
+//! Rules on the conditions of a measurement: clocks, parity, acceleration.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn rule_14(report: &Report, texts: &Texts, found: &mut Breaches) {
                     [&environment.name, key, here, there].iter().all(|part| line.contains(part.as_str()))
                         && reason.is_none_or(|reason| line.contains(reason))
                 };
-                // In the terminal the name stands at the first of several lines.
+                // In the terminal the name is only on the first of several lines.
                 let said = text.lines().any(line)
                     || *format == "table" && text.contains(&format!("≠ {key} {here} (baseline: {there}): "));
                 found.expect(said, format, what.clone());
@@ -146,7 +146,7 @@ fn rule_14_what_is_unequal_is_said_beside_the_ratio() {
         report.environments.iter_mut().for_each(|e| drop(e.facts.insert("memory".into(), memory.clone())));
     });
     finds(rule_14, &truth, &same_memory);
-    // What nothing implies and nobody allowed is a fault, and loud.
+    // A difference that nothing implies and nobody allowed is a prominent fault.
     let fault = but(&truth, |report| report.plan.as_mut().expect("a plan").allow_unequal.clear());
     assert_eq!(Breaches::of(rule_14, &fault, &Texts::of(&fault)), []);
     Texts::of(&fault).say("uml differs from native in memory, which nothing implies");
@@ -190,7 +190,7 @@ fn rule_17_emulation_is_never_shown_as_kvm() {
         names.filter(|name| *name == machines::QEMU).for_each(|name| *name = "kvm".into());
     });
     finds(rule_17, &truth, &claimed);
-    // A run that was filed under a false name is not shown without saying so.
+    // A run filed under a false name is not shown without saying so.
     Texts::of(&claimed).say("MISNAMED");
     Texts::of(&claimed).say("kvm ran with acceleration tcg");
 }

@@ -36,7 +36,7 @@ fn rule_15(report: &Report, texts: &Texts, found: &mut Breaches) {
     }
 }
 
-/// A flag as rows show it, with how many of how many trials failed.
+/// A flag as rows show it, with the count of failed trials.
 fn word(flag: Flag, tally: &str) -> String {
     match flag {
         Flag::Failed => format!("failed {tally}"),
@@ -74,7 +74,7 @@ fn voids_are_shown(report: &Report, texts: &Texts, found: &mut Breaches) {
         for (format, text) in &texts.readable {
             let told = text.lines().any(|line| parts().all(|part| line.contains(part.as_str())));
             // The terminal names the first ones of a cause and counts the rest.
-            let told = told || *format == "table" && text.contains("and the JSON list all");
+            let told = told || *format == "table" && text.contains("and the JSON list them all");
             found.expect(told, format, format!("{unit:?}"));
         }
         let same = |row: &Value| {
@@ -98,7 +98,7 @@ fn voids_are_shown(report: &Report, texts: &Texts, found: &mut Breaches) {
 }
 
 fn flags_are_shown(report: &Report, texts: &Texts, found: &mut Breaches) {
-    // A flag in the legend only would not say which cell it is about.
+    // A flag in the legend alone would not say which cell it belongs to.
     for cell in report.analysis.cells.iter().filter(|cell| cell.overhead.is_some()) {
         let common = [Flag::Exploratory, Flag::Sequential, Flag::OneRun, Flag::Unpaired];
         let own = cell.flags.iter().filter(|flag| !common.contains(flag));
@@ -134,7 +134,7 @@ fn rule_15_no_failure_void_or_flag_is_hidden() {
         but(&truth, |report| report.analysis.cells.iter_mut().for_each(|cell| cell.flags.clear()));
     finds(rule_15, &truth, &unflagged);
     for unit in [0, 1, 2, 3, 4] {
-        // Of many with one cause at least the count says that one is missing.
+        // If many units have one cause, at least the count shows that one is missing.
         finds(rule_15, &truth, &but(&truth, |report| drop(report.voids.remove(unit))));
     }
     let people = ["table", "markdown", "latex", "html"];

@@ -1,9 +1,9 @@
-//! What a report must never do, one rule per prohibition of the method page that concerns reports;
-//! the number is the one of its list ("Never").
+//! What a report must never do: one rule per prohibition of the method page that concerns reports,
+//! under the same number as in its list ("Never").
 //!
-//! A rule compares what is true (a report) with what six formats say, and names every breach. It
-//! holds for all fixed runs, and it is shown to find the breach in every format when the formats
-//! are made from a report that breaks it.
+//! A rule compares the truth (a report) with the text of six formats, and names every breach. It
+//! holds for all fixed runs. It is also shown to find the breach in every format, by rendering a
+//! report that breaks it.
 
 mod conclusions;
 mod conditions;
@@ -21,11 +21,11 @@ use weigh_model::{
 use weigh_report::{EnvironmentFacts, Format, Report};
 use weigh_stats::{Cell, ChargeSummary, Flag, Interval, Pairing, Verdict};
 
-/// A format, and what it breaks.
+/// A format, and how it breaks a rule.
 type Breach = (&'static str, String);
 type Rule = fn(&Report, &Texts, &mut Breaches);
 
-/// What breaks a rule.
+/// The breaches of a rule.
 #[derive(Default)]
 struct Breaches(Vec<Breach>);
 
@@ -50,12 +50,12 @@ impl Breaches {
         self.expect(holds, "csv", what);
     }
 
-    /// In every format that people read.
+    /// Expects `holds` of every format for people.
     fn readable(&mut self, texts: &Texts, what: &str, holds: impl Fn(&str) -> bool) {
         texts.readable.iter().for_each(|(format, text)| self.expect(holds(text), format, what));
     }
 
-    /// Of one cell: `line` must hold for some row of it in every readable format.
+    /// Expects `line` to hold for some row of a cell in every format for people.
     fn rows(&mut self, texts: &Texts, cell: &Cell, what: &str, line: impl Fn(&str) -> bool) {
         if cell.metric.name == neighbours::UP && texts.all_up.contains(&cell.workload) {
             return;
@@ -70,7 +70,7 @@ fn place(cell: &Cell) -> String {
     format!("{} in {}", cell.workload, cell.environment)
 }
 
-/// The rule holds for every fixed run.
+/// Asserts that the rule holds for every fixed run.
 fn holds(rule: Rule) {
     for (name, report) in common::all() {
         let breaches = Breaches::of(rule, &report, &Texts::of(&report));
@@ -78,8 +78,8 @@ fn holds(rule: Rule) {
     }
 }
 
-/// Formats made from `shown` break the rule in every format, where `truth` is what there was to
-/// say.
+/// Asserts that the formats of `shown` break the rule, each of them, if `truth` is the correct
+/// report.
 fn finds(rule: Rule, truth: &Report, shown: &Report) {
     finds_in(rule, truth, shown, &FORMATS);
 }
@@ -92,14 +92,14 @@ fn finds_in(rule: Rule, truth: &Report, shown: &Report, formats: &[&str]) {
     assert!(missing.is_empty(), "the rule finds nothing in {missing:?}");
 }
 
-/// A report that differs from another.
+/// A report with a change.
 fn but(report: &Report, change: impl FnOnce(&mut Report)) -> Report {
     let mut report = report.clone();
     change(&mut report);
     report
 }
 
-/// Whether a number stands in a line by itself.
+/// Whether a line contains a number as a separate token.
 fn has_number(line: &str, number: u32) -> bool {
     let number = number.to_string();
     line.split(|c: char| !c.is_ascii_digit() && c != '.').any(|token| token == number)

@@ -1,4 +1,4 @@
-//! What stands beside a number: its kind, its interval, CPU time, helpers.
+//! Rules on what accompanies a number: its kind, its interval, CPU time, helpers.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn rule_7_the_tail_of_a_closed_loop_is_no_service_latency() {
 
 // 8. A ratio without absolute values, n and CI.
 
-/// What is missing beside a ratio.
+/// What is missing beside the ratios of a text.
 fn lonely_ratios(report: &Report, text: &str) -> Vec<String> {
     let interval = Regex::new(r"\[[+-][\d.e+]+, [+-][\d.e+]+\]").expect("a pattern");
     let absolute = Regex::new(
@@ -102,8 +102,8 @@ fn rule_8(report: &Report, texts: &Texts, found: &mut Breaches) {
 fn rule_8_no_ratio_without_absolute_values_n_and_interval() {
     holds(rule_8);
     let truth = machines::report();
-    // No absolute values: neither of the cells nor of what they are compared with, in an answer
-    // that a ratio stands in.
+    // An answer with a ratio but without absolute values, either of the cells or of what they are
+    // compared with.
     let relative = but(&truth, |report| {
         report.analysis.cells.iter_mut().filter(|cell| cell.primary).for_each(|cell| cell.summary = None);
         report.circumstances.charges.clear();
@@ -117,7 +117,7 @@ fn rule_8_narrow_terminals_keep_them_together() {
         let text = report.table(width);
         let (_, tables) = text.split_once(first).expect("the first table");
         let (tables, _) = tables.split_once("How to read").expect("the end of the tables");
-        // Remarks stand below their row, deeper than it; sentences on CPU time are wrapped.
+        // Remarks are below their row and indented deeper; sentences on CPU time are wrapped.
         let is_row = |line: &&str| {
             let deep = width > 60 && (line.contains("against") || line.starts_with("     "));
             !line.contains("typical") && !deep
@@ -160,7 +160,7 @@ fn rule_10(report: &Report, texts: &Texts, found: &mut Breaches) {
     }
     for cell in rates.iter().filter(|cell| cell.runs.is_none()) {
         let what = place(cell);
-        // The ratio is that of the costs, and the rate itself stands beside it.
+        // The ratio is that of the costs, and the rate itself is beside it.
         let baseline = report.analysis.cells.iter().find(|other| {
             other.workload == cell.workload
                 && other.metric.name == cell.metric.name
@@ -175,7 +175,7 @@ fn rule_10(report: &Report, texts: &Texts, found: &mut Breaches) {
         found.json(json["overhead"]["mean"].as_f64().is_some_and(near), &what);
         found.csv(texts.csv_field(cell, "overhead_mean").parse().is_ok_and(near), &what);
     }
-    // CPU time stands beside every value.
+    // Every value has its CPU time beside it.
     let time = Regex::new(r"\d (ns|µs|ms|s)\b").expect("a pattern");
     let charges = &report.circumstances.charges;
     for cell in compared(report).filter(|cell| cell.overhead.is_some()) {
@@ -201,7 +201,7 @@ fn rule_10_lost_throughput_is_not_shown_as_overhead() {
     holds(rule_10);
     let truth = machines::report();
     finds(rule_10, &truth, &but(&truth, |report| report.circumstances.charges.clear()));
-    // Half the rate is twice the time per operation, and not half of anything.
+    // Half the rate is twice the time per operation, not half of anything.
     let half = two(Better::Higher, "B/s", |_| 50.0);
     assert!((half.analysis.cells[1].overhead.expect("an overhead").estimate - 1.0).abs() < 1e-3);
     for (format, text) in Texts::of(&half).all() {
@@ -251,7 +251,7 @@ fn rule_11(report: &Report, texts: &Texts, found: &mut Breaches) {
                 found.csv(csv, &what(name));
             }
         }
-        // Shared daemons are apart, and everybody else is in the sum.
+        // Shared daemons are separate, and everything else is in the sum.
         let sum: f64 = charge.parts_ns_per_op.values().sum();
         let whole = |ns: f64| (ns / sum - 1.0).abs() < 1e-6;
         for cell in cells {

@@ -1,4 +1,4 @@
-//! What is published stands beside what is measured, in the place of the paper.
+//! Published numbers are beside the measured ones, in the paper's arrangement.
 
 use crate::common::study::InTheMaking;
 use crate::common::texts::{from_latex, from_markdown};
@@ -35,8 +35,8 @@ fn tables_are_turned_as_in_the_paper() {
     assert!(at("\n  Native\n    TCP\\_STREAM".replace('\\', "").as_str()) > 0);
 }
 
-/// Where quantities stand across, a terminal has them as names of its rows, and those say too which
-/// workload measures them.
+/// If quantities are columns, a terminal has them as names of its rows, and these too name the
+/// workload that measures them.
 #[test]
 fn a_stand_in_is_named_wherever_its_quantity_stands() {
     let mut report = study::everything();

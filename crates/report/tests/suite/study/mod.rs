@@ -1,4 +1,4 @@
-//! Studies: what every format says of them, and what none says.
+//! Studies: what every format says about them, and what none says.
 
 mod beside;
 mod rules;
@@ -6,8 +6,8 @@ mod rules;
 use crate::common::{FORMATS, Shown, study};
 use weigh_report::Format;
 
-/// What is told in another unit than the paper's has its unit beside it, and is on no axis of the
-/// paper's.
+/// A number in another unit than the paper's has its unit beside it, and is on no axis of the
+/// paper's figures.
 #[test]
 fn a_unit_of_its_own_is_said() {
     let mut report = study::everything();

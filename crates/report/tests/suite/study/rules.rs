@@ -1,4 +1,4 @@
-//! What every format says of a study, and what none says.
+//! What every format says about a study, and what none says.
 
 use crate::common::texts::{effect, from_html, from_latex, from_markdown, ratios};
 use crate::common::{Shown, study};
@@ -6,7 +6,7 @@ use weigh_report::study::{ClaimGrade, StudyCell, StudyReport};
 use weigh_report::{Format, quantity};
 use weigh_stats::{Grade, Interval};
 
-/// The formats that people read, with their markup taken out.
+/// The formats for people, without markup.
 fn readable(report: &StudyReport) -> [(&'static str, String); 4] {
     [
         ("table", report.table(1000)),
@@ -16,7 +16,7 @@ fn readable(report: &StudyReport) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Before the words that explain.
+/// The text before the explanations.
 fn results(text: &str) -> &str {
     text.split_once("How to read").expect("the explanations").0
 }
@@ -78,7 +78,7 @@ fn every_claim_has_its_grade_and_its_reason_in_every_format() {
     }
 }
 
-/// The same study with nothing but values.
+/// The same study with nothing but absolute values.
 fn values_alone() -> StudyReport {
     let mut report = study::everything();
     for experiment in &mut report.experiments {
@@ -94,7 +94,7 @@ fn values_alone() -> StudyReport {
 fn no_absolute_value_is_graded() {
     let report = values_alone();
     for (format, text) in readable(&report) {
-        // The page has columns of counts, whose heads name the grades.
+        // The page has columns of counts, whose headings name the grades.
         let text = results(&text);
         let text = if format == "html" { text.split_once("Warnings").expect("the counts").1 } else { text };
         for grade in ["HOLDS", "AGREES", "DIFFERS", "UNDECIDED"] {
@@ -114,7 +114,7 @@ fn cells(report: &StudyReport) -> impl Iterator<Item = &StudyCell> {
     report.experiments.iter().flat_map(|e| &e.views).flat_map(|v| &v.rows).flat_map(|r| &r.cells)
 }
 
-/// An overhead of the paper that has no interval.
+/// The estimate of a published overhead that has no interval.
 fn bare(cell: &StudyCell) -> Option<String> {
     let cost = cell.published_overhead.filter(|_| !cell.published_overhead_has_interval)?;
     Some(quantity::Effect::from(cost).estimate.to_string())
@@ -133,8 +133,8 @@ fn every_ratio_has_its_interval_and_its_number_of_blocks() {
         for cell in cells(&report) {
             let Some((overhead, measured)) = cell.overhead.zip(cell.measured.as_ref()) else { continue };
             let n = measured.n;
-            // In the order of the format: the page and the terminal have the number before the
-            // overhead or behind it.
+            // Formats differ in order: the page and the terminal have the number of blocks before
+            // or after the overhead.
             let beside = |overhead: Interval| {
                 let effect = effect(overhead);
                 let text = &text;
@@ -218,7 +218,7 @@ fn counts_are_those_of_the_data() {
         assert!(text.contains(&line), "{format}: the line of a list of studies");
         assert!(text.contains("26 published overheads: 3 AGREES, 1 DIFFERS, 3 UNDECIDED (cannot be told apart), 19 not measured"), "{format}");
     }
-    // A number in two figures is one number.
+    // A number that is in two figures is counted once.
     let mut twice = study::everything();
     let again = twice.experiments[1].views[0].clone();
     twice.experiments[1].views.push(again);

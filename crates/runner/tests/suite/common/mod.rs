@@ -1,4 +1,4 @@
-//! A bench for whole runs: fake guests, a real run directory in memory.
+//! A test bench for whole runs: fake guests, a real run directory in memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use weigh_store::RunDirectory;
 pub struct Bench {
     directory: tempfile::TempDir,
     pub options: RunOptions,
-    /// What the sensors see of a trial.
+    /// The observations of the sensors in a trial.
     pub weather: Weather,
 }
 
@@ -36,27 +36,27 @@ pub struct Now {
     pub environment: String,
 }
 
-/// What the sensors see of a trial.
+/// The observations of the sensors in a trial.
 pub type Weather = Box<dyn Fn(&Now) -> Observed>;
 
-/// A second on one CPU that nobody else wanted.
+/// A second on one otherwise idle CPU.
 pub fn quiet() -> Observed {
     Observed { window_ns: 1_000_000_000, cpus: vec![0], ..Observed::default() }
 }
 
-/// As [`quiet`], with so much of the CPU taken by others, as a share.
+/// Like [`quiet`], with this share of the CPU taken by others.
 pub fn foreign(share: f64) -> Observed {
     Observed { foreign: CpuTime { ns: (share * 1e9) as u64, uncertainty_ns: 0 }, ..quiet() }
 }
 
-/// Sensors that see what the test says, and fail when they are used out of order.
+/// Sensors with scripted observations, which fail if they are used out of order.
 pub struct Scripted<'a> {
     now: &'a RefCell<Now>,
     weather: &'a Weather,
     attached: BTreeSet<InstanceId>,
     next: u64,
     begun: Option<InstanceId>,
-    /// Windows so far.
+    /// Number of windows so far.
     pub windows: u64,
 }
 
@@ -98,7 +98,7 @@ impl Drop for Scripted<'_> {
     }
 }
 
-/// What came of one call of the runner.
+/// The result of one call of the runner.
 pub struct Outing {
     pub finish: Finish,
     pub events: Vec<Event>,
@@ -112,8 +112,8 @@ impl Bench {
         Self { directory, options: RunOptions::default(), weather: Box::new(|_| quiet()) }
     }
 
-    /// Without a pilot, so that faults strike in the blocks, and the numbers of instances are
-    /// known.
+    /// Makes a bench without a pilot, so that faults strike in the blocks, and the numbers of
+    /// instances are known.
     pub fn without_pilot() -> Self {
         Self { options: RunOptions { skip_pilot: true, ..RunOptions::default() }, ..Self::new() }
     }
@@ -134,7 +134,7 @@ impl Bench {
         (outing, store)
     }
 
-    /// Runs, or goes on, in an open run directory. `watch` sees each event and may interrupt.
+    /// Runs or resumes in an open run directory. `watch` sees each event and may interrupt.
     pub fn go_on(
         &self,
         plan: &Plan,
@@ -144,12 +144,12 @@ impl Bench {
         go_on(self.path(), plan, store, self.options, &self.weather, watch)
     }
 
-    /// Goes on to the end.
+    /// Resumes to the end.
     pub fn finish(&self, plan: &Plan, store: &mut RunDirectory) -> Outing {
         self.go_on(plan, store, |_, _| {}).unwrap()
     }
 
-    /// Goes on until an event is `last`, and interrupts the run there.
+    /// Resumes until an event is `last`, and interrupts the run there.
     pub fn go_on_until(
         &self,
         plan: &Plan,
@@ -165,12 +165,12 @@ impl Bench {
     }
 }
 
-/// Whether the event tells that so many blocks are done.
+/// Whether the event reports that this many blocks are done.
 pub fn has_done(event: &Event, blocks: u32) -> bool {
     matches!(event, Event::Progress { blocks_done, .. } if *blocks_done >= blocks)
 }
 
-/// As [`Bench::go_on`], for a process that has only the path of the bench.
+/// Like [`Bench::go_on`], for a process that has only the path of the bench.
 pub fn go_on(
     directory: &Path,
     plan: &Plan,
@@ -205,7 +205,7 @@ pub fn go_on(
     Ok(Outing { finish, events })
 }
 
-/// A host whose every process and call is another run, as the fakes count commands per run.
+/// A host with a new run name for every process and call, because the fakes count commands per run.
 pub fn host(directory: &Path) -> Host {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let name = format!("r{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
@@ -234,7 +234,7 @@ pub fn facts() -> HostFacts {
         identity: "bench".into(),
         cpus: vec![0],
         memory_bytes: 1 << 30,
-        // The fakes that say they share the kernel name the one that the tests run on.
+        // The fakes that claim to share the kernel name the one that the tests run on.
         boot: weigh_host::facts::host_facts().boot,
         ..HostFacts::default()
     }
@@ -267,7 +267,7 @@ pub fn workload(name: &str) -> WorkloadPlan {
     };
     WorkloadPlan {
         size: "quick".into(),
-        // Nothing here takes long in truth, but the machine may be busy.
+        // Nothing here takes long by itself, but the machine may be busy.
         deadline_s: 10.0,
         check: Some(Extraction::Json { pointer: "/check/passed".into() }),
         ..WorkloadPlan::of(name, vec![name.into()], vec![time])
@@ -339,14 +339,14 @@ pub fn estimate(outing: &Outing) -> Option<(f64, f64)> {
     })
 }
 
-/// Lengths of the samples file of a run with whole lines, and its bytes.
+/// Lengths at which the samples file of a run has only whole lines, and its bytes.
 pub fn lengths_with_whole_lines(run: &Path) -> (Vec<usize>, Vec<u8>) {
     let samples = std::fs::read(run.join("samples.jsonl")).unwrap();
     let ends = samples.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(i, _)| i + 1);
     (ends.collect(), samples)
 }
 
-/// A copy of a run with these samples, opened to go on with it.
+/// Copies a run with these samples, and opens it for resuming.
 pub fn copy_run(source: &Path, target: &Path, samples: &[u8]) -> RunDirectory {
     std::fs::create_dir_all(target.join("logs")).unwrap();
     for name in ["plan.json", "host.json"] {
@@ -356,7 +356,7 @@ pub fn copy_run(source: &Path, target: &Path, samples: &[u8]) -> RunDirectory {
     RunDirectory::open_for_append(target).unwrap()
 }
 
-/// What a run told its user.
+/// The warnings that a run gave its user.
 pub fn warnings(outing: &Outing) -> Vec<&str> {
     let told = outing.events.iter().filter_map(|event| match event {
         Event::Warning { message } => Some(message.as_str()),

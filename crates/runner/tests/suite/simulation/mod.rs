@@ -1,5 +1,5 @@
-//! Runs, sweeps and resumed runs on a machine whose disk, processes and power fail: the ledger, the
-//! locks, the store and the runner as they are, on the simulated disk of `weigh-disk`.
+//! Runs, sweeps and resumed runs on a machine whose disk, processes and power fail: the real
+//! ledger, locks, store and runner on the simulated disk of `weigh-disk`.
 //!
 //! One seed decides everything. `WEIGH_LONG=1` takes 100,000 seeds. A seed that fails prints its
 //! history; `WEIGH_SEED=17` replays that one alone.
@@ -7,18 +7,18 @@
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use weigh_disk::simulation::{Faults, Lie, Machine};
+use weigh_disk::simulation::{BrokenPromise, Faults, Machine};
 use world::{Violation, World};
 
-/// Seeds of the default tests: as many as take some seconds without optimisation.
+/// Seeds of the default tests: they take some seconds without optimisation.
 const SEEDS: u64 = 500;
 const LONG_SEEDS: u64 = 100_000;
-/// One of so many seeds has the runner measure fake guests, which takes longer than records alone.
+/// In one of this many seeds the runner measures fake guests, which takes longer.
 const RUNNER_EVERY: u64 = 8;
-/// Sessions of a seed, between which the machine may have lost its power.
+/// The most sessions of a seed, between which the machine may have lost its power.
 const SESSIONS: usize = 5;
 
-/// What goes wrong in a session: often nothing but the end, so that it comes far.
+/// Draws the faults of a session: often only those that end it, so that it gets far.
 fn draw_faults(machine: &Machine) -> Faults {
     let one_of = |rates: &[usize]| rates[machine.below(rates.len())];
     Faults {
@@ -33,7 +33,7 @@ fn draw_faults(machine: &Machine) -> Faults {
 }
 
 /// One life of a machine.
-fn simulate(seed: u64, lie: Option<Lie>, told: bool) -> Result<(), Violation> {
+fn simulate(seed: u64, lie: Option<BrokenPromise>, told: bool) -> Result<(), Violation> {
     let world = World::new(seed, lie, told, seed.is_multiple_of(RUNNER_EVERY));
     for _ in 0..1 + world.machine.below(SESSIONS) {
         let faults = draw_faults(&world.machine);
@@ -44,7 +44,7 @@ fn simulate(seed: u64, lie: Option<Lie>, told: bool) -> Result<(), Violation> {
 }
 
 /// Runs seeds on all CPUs and returns the first that fails, with its history.
-fn first_failure(seeds: std::ops::Range<u64>, lie: Option<Lie>) -> Option<(u64, String)> {
+fn first_failure(seeds: std::ops::Range<u64>, lie: Option<BrokenPromise>) -> Option<(u64, String)> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, failed) = (AtomicU64::new(seeds.start), AtomicU64::new(u64::MAX));
     let search = || {
@@ -80,10 +80,12 @@ fn nothing_stored_is_lost_and_nothing_changed_is_forgotten() {
     }
 }
 
-/// The simulation itself is tested by disks that do not keep what they promise.
+/// Tests the simulation itself with disks that break their guarantees.
 #[test]
 fn a_disk_that_lies_is_found_out() {
-    for lie in [Lie::FileSync, Lie::DirectorySync, Lie::Write, Lie::Lock] {
+    for lie in
+        [BrokenPromise::FileSync, BrokenPromise::DirectorySync, BrokenPromise::Write, BrokenPromise::Lock]
+    {
         assert!(first_failure(0..SEEDS, Some(lie)).is_some(), "{lie:?} was not noticed");
     }
 }

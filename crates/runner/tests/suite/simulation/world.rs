@@ -1,4 +1,4 @@
-//! What happens on the simulated machine, and what must be true of it.
+//! The processes on the simulated machine, and the invariants to check.
 
 use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use weigh_disk::simulation::{Faults, Lie, Machine, pause};
+use weigh_disk::simulation::{BrokenPromise, Faults, Machine, pause};
 use weigh_host::ledger::{self, Change, EntryId, Ledger, PlatformUndo, UndoError, Undone};
 use weigh_host::lock::HostLock;
 use weigh_host::state::StateDirectory;
@@ -45,19 +45,19 @@ pub struct World {
 
 #[derive(Default)]
 struct Told {
-    /// Things of a platform on the host, which only the ledger can undo. No loss of power does.
+    /// A platform's things on the host, which only the ledger can undo, not a loss of power.
     things: BTreeSet<String>,
     /// The records of each run that were reported as stored.
     stored: BTreeMap<PathBuf, Vec<Record>>,
-    /// Records that were being stored since: one of them may be there.
+    /// Records that were being stored since then: one of them may be on disk.
     storing: BTreeMap<PathBuf, Vec<Record>>,
     /// Numbers of the trials that the runner reported as finished.
     finished: BTreeSet<u64>,
     /// Processes that hold the lock of the host.
     holders: u32,
-    /// Names of ledgers so far.
+    /// Number of names given to ledgers.
     names: u64,
-    /// Whether nothing fails, so that nothing may be left.
+    /// Whether nothing fails, in which case nothing may be left over.
     is_calm: bool,
     violation: Option<String>,
 }
@@ -83,7 +83,7 @@ impl PlatformUndo for World {
 }
 
 impl World {
-    pub fn new(seed: u64, lie: Option<Lie>, told: bool, has_runner: bool) -> Self {
+    pub fn new(seed: u64, lie: Option<BrokenPromise>, told: bool, has_runner: bool) -> Self {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let directory = tempfile::Builder::new().prefix("weigh-simulation-").tempdir_in(parent).unwrap();
@@ -119,8 +119,8 @@ impl World {
         self.machine.below(one_in) == 0
     }
 
-    /// Some processes at a time, until all have ended or the power has failed; then what must be
-    /// true whatever happened.
+    /// Runs some processes at a time, until all have ended or the power has failed, then checks the
+    /// invariants.
     pub fn session(&self, faults: Faults, processes: usize) -> Result<(), Violation> {
         self.machine.note(|| format!("{processes} processes, {faults:?}"));
         self.told().is_calm = faults == Faults::default();
@@ -141,7 +141,7 @@ impl World {
         self.violated(ran.map(|_ends| ()))
     }
 
-    /// What somebody found, or this.
+    /// The violation that a process found, or else this one.
     fn violated(&self, found: Result<(), String>) -> Result<(), Violation> {
         let violation = self.told().violation.take();
         match violation.or(found.err()) {
@@ -160,7 +160,7 @@ impl World {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// No change to the host without an entry in the ledger.
+    /// Every change to the host has an entry in the ledger.
     fn unrecorded(&self) -> Result<(), String> {
         let pending = ledger::pending(&self.state()).map_err(|error| error.to_string())?;
         let pending: Vec<Change> = pending.runs.into_iter().flat_map(|(_, changes)| changes).collect();
@@ -179,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// What was reported as stored is stored, once, and nothing else but what was being stored.
+    /// What was reported as stored is stored exactly once, besides at most what was being stored.
     fn lost(&self) -> Result<(), String> {
         let told = self.told();
         for (path, stored) in &told.stored {
@@ -200,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// Every trial that the runner reported is there, once.
+    /// Every trial that the runner reported is stored exactly once.
     fn unfinished(&self) -> Result<(), String> {
         let finished = self.told().finished.clone();
         if finished.is_empty() {
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// After the last failure: everything is undone, and every run goes on to its end.
+    /// After the last failure: undoes everything and resumes every run to its end.
     pub fn end(&self) -> Result<(), Violation> {
         self.told().is_calm = true;
         let calm = Faults::default();
@@ -254,7 +254,7 @@ impl World {
         }
     }
 
-    /// All that is still there of some runs was said to be.
+    /// Everything that is left of some runs must have been reported.
     fn check_said(&self, said: &[Change], is_of: impl Fn(&str) -> bool) {
         let things = self.told().things.clone();
         for thing in things.iter().filter(|thing| is_of(thing)) {
@@ -270,7 +270,7 @@ impl World {
 
     /// `weigh run` or `weigh resume`.
     fn measure(&self) {
-        // As weigh names its runs, but for the number of the process.
+        // The name is formed as weigh does, except for the process id.
         let name = {
             let mut told = self.told();
             told.names += 1;
@@ -301,7 +301,7 @@ impl World {
         self.runs().join("named")
     }
 
-    /// The runner goes on with its run.
+    /// The runner starts or resumes its run.
     fn run_plan(&self) -> Option<(RunDirectory, FinishReason)> {
         let plan = common::plan(&["null", "null:label=b"], &["u", "v"], common::fixed(BLOCKS));
         let store = RunDirectory::open_for_append(&self.named());
@@ -319,7 +319,7 @@ impl World {
     }
 
     fn run_to_the_end(&self) {
-        // A directory whose making was cut short is made anew by the user.
+        // If a directory was not completely made, the user makes a new one.
         let is_fresh = { self.told().finished.is_empty() };
         match self.run_plan() {
             Some((store, reason)) => {
@@ -345,14 +345,14 @@ impl World {
                 }
                 _ => self.store(&mut store, &path),
             };
-            // Some go on after an error, as when the user makes room.
+            // Some continue after an error, as when the user frees space.
             if !goes_on && self.chance(2) {
                 return;
             }
         }
     }
 
-    /// Makes a change to the host, or some at once.
+    /// Makes one change to the host, or several at once.
     fn change(&self, ledger: &Ledger, step: usize, standing: &mut Vec<EntryId>) -> bool {
         let name = format!("{}-{step}", ledger.run());
         let path = self.host().join(&name);
@@ -390,7 +390,7 @@ impl World {
         true
     }
 
-    /// A new run, or one of those that there are.
+    /// Makes a new run, or opens an existing one.
     fn run_directory(&self) -> Option<(RunDirectory, PathBuf)> {
         let known: Vec<PathBuf> = self.told().stored.keys().cloned().collect();
         if !known.is_empty() && !self.chance(3) {
@@ -410,7 +410,7 @@ impl World {
         Some((store, path))
     }
 
-    /// Opens a run to go on with it. What it holds now is what is reported of it.
+    /// Opens a run to resume it. Its present contents count as reported.
     fn open(&self, path: &Path) -> Option<RunDirectory> {
         let store = RunDirectory::open_for_append(path).ok()?;
         let records = store.records().ok()?.records;

@@ -1,4 +1,4 @@
-//! Gates of two builds: error, power and machine time, beside the rules that others have on the same
+//! Gates of two builds: error, power and trials, compared with the rules of other tools on the same
 //! draws (method specification, "Gates of two builds").
 
 use super::sequential::{ended_by, trials};
@@ -8,10 +8,10 @@ use weigh_model::{GateLimits, Looks};
 use weigh_stats::{GateOutcome, Options, analyse, gate, gate_of_builds};
 
 const LIMIT: f64 = 0.03;
-/// Blocks of the fixed design, and of the last look.
+/// Number of blocks of the fixed design, and of the last look.
 const BLOCKS: usize = 30;
 
-/// What a gate ends with: the outcomes of its cells, and its trials.
+/// The result of a gate: the outcomes of its cells, and its number of trials.
 fn gated(cells: &[Vec<f64>]) -> (Vec<GateOutcome>, u32) {
     let runs: Vec<Vec<Vec<f64>>> = cells.iter().map(|logs| vec![logs.clone()]).collect();
     let limits = GateLimits::all(LIMIT);
@@ -30,7 +30,7 @@ fn passes(outcomes: &[GateOutcome]) -> bool {
     outcomes.iter().all(|outcome| *outcome == GateOutcome::Below)
 }
 
-/// The part of the trials of the fixed design that gates of ten cells without a change take, by the
+/// The share of the fixed design's trials that gates of ten cells without a change take, by the
 /// spread of the log ratios.
 #[test]
 fn a_null_gate_of_ten_cells_takes_three_fifths_of_the_fixed_design_at_most() {
@@ -73,8 +73,8 @@ fn a_change_at_the_limit_passes_and_fails_as_rarely_as_the_level_says() {
     }
 }
 
-/// Few blocks of a family with a rare slow mode look steady: how often a gate passes a mode of 15 %
-/// of blocks that are slower by a fifth, whose average lies at the limit.
+/// Few blocks of a family with a rare slow mode look steady. This counts how often a gate passes a
+/// mode of 15 % of blocks that are slower by a fifth, whose average lies at the limit.
 #[test]
 fn a_rare_slow_mode_deceives_a_gate_in_few_runs() {
     const SHARE: f64 = 0.15;
@@ -91,8 +91,8 @@ fn a_rare_slow_mode_deceives_a_gate_in_few_runs() {
     at_most("a mode at the limit passes", passed, 0.20);
 }
 
-/// Samples of the two builds: `launches` of each, with so many values in each, whose logarithms spread
-/// by 1 % within a launch and by `between` from launch to launch.
+/// Samples of the two builds: `launches` of each, with `VALUES` values in each, whose logarithms
+/// spread by 1 % within a launch and by `between` from launch to launch.
 struct Draws {
     old: Vec<Vec<f64>>,
     new: Vec<Vec<f64>>,
@@ -113,7 +113,7 @@ impl Draws {
         Self { old: side(0.0), new: side(effect.ln_1p()) }
     }
 
-    /// The log ratio of every block: the medians of its values.
+    /// The log ratio of every block, from the medians of its values.
     fn blocks(&self) -> Vec<f64> {
         let median = |values: &[f64]| {
             let mut sorted = values.to_vec();
@@ -138,9 +138,9 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Firecracker's rule (tools/ab_test.py): a permutation test of the difference of the means of pooled
-/// samples, p < .01, and a difference of more than `threshold` of the old mean. The permutation
-/// distribution is taken as the normal one with its variance, which it is close to with these numbers.
+/// Firecracker's rule (tools/ab_test.py): a permutation test of the difference of the means of
+/// pooled samples, p < .01, and a difference of more than `threshold` of the old mean. The
+/// permutation distribution is close to a normal one with its variance, which is used instead.
 fn firecracker([old, new]: &[Vec<f64>; 2], threshold: f64) -> bool {
     let all: Vec<f64> = old.iter().chain(new).copied().collect();
     let centre = mean(&all);
@@ -150,9 +150,9 @@ fn firecracker([old, new]: &[Vec<f64>; 2], threshold: f64) -> bool {
     two_sided(difference / sd) < 0.01 && difference > threshold * mean(old)
 }
 
-/// benchstat's rule: a U test of pooled samples (Mann and Whitney 1947), p < .05, and a larger median.
-/// The distribution of U is taken as normal with the correction for continuity, as benchstat does
-/// with large samples.
+/// benchstat's rule: a U test of pooled samples (Mann and Whitney 1947), p < .05, and a larger
+/// median. A normal distribution with the correction for continuity approximates that of U, as in
+/// benchstat with large samples.
 fn benchstat([old, new]: &[Vec<f64>; 2]) -> bool {
     let mut all: Vec<(f64, bool)> =
         old.iter().map(|x| (*x, false)).chain(new.iter().map(|x| (*x, true))).collect();
@@ -166,8 +166,8 @@ fn benchstat([old, new]: &[Vec<f64>; 2]) -> bool {
     distance > 0.0 && two_sided((distance.abs() - 0.5).max(0.0) / sd) < 0.05
 }
 
-/// Error and power by the effect and by what launches of one build differ by. In long runs the table
-/// of docs/gate.md, from 1,000 changes of each size.
+/// Error and power by the effect, and by the spread between launches of one build. Long runs print
+/// the table of docs/gate.md, from 1,000 changes of each size.
 #[test]
 fn error_and_power_beside_the_rules_of_others() {
     for (noise, between) in (0..).zip([0.01, 0.03, 0.05]) {

@@ -1,4 +1,4 @@
-//! Blocks that are like their neighbours (method specification, "Neighbouring blocks").
+//! Blocks that resemble their neighbours (method specification, "Neighbouring blocks").
 
 use super::*;
 use weigh_stats::Flag;
@@ -15,13 +15,13 @@ fn autoregressive(random: &mut Random, k: usize, coefficient: f64) -> Vec<f64> {
     (0..k).map(|_| next()).collect()
 }
 
-/// Parts of runs of k blocks without an effect: in which the usual t interval excludes 0, in which
-/// that of the report does, in which the correlation is flagged.
+/// The shares of runs of k blocks without an effect in which the usual t interval excludes 0, the
+/// interval of the report excludes 0, and the correlation is flagged.
 fn wrong(k: usize, coefficient: f64) -> [f64; 3] {
     let found = rates(10_000, 3 + k as u64, |random| {
         let logs = autoregressive(random, k, coefficient);
-        // Neighbours by number alone are alike; the pair of every second block with the block half
-        // a run away are not, so no correlation of these is found.
+        // With the halves of the run interleaved, neighbours are no longer alike and no correlation
+        // is found: this gives the usual interval.
         let (first, second) = logs.split_at(k / 2);
         let mixed: Vec<f64> = first.iter().zip(second).flat_map(|(one, other)| [*one, *other]).collect();
         let (usual, cell) = (judged(mixed), judged(logs));
@@ -56,7 +56,7 @@ fn blocks_that_are_alike_have_wider_intervals() {
     let [usual, reported, _] = wrong(60, 0.5);
     near("AR(.5), 60 blocks, usual", usual, 0.25, 0.03);
     near("AR(.5), 60 blocks", reported, 0.07, 0.015);
-    // What is not certain is not widened.
+    // Without certainty, nothing is widened.
     let [usual, reported, _] = wrong(30, 0.2);
     near("AR(.2), 30 blocks, usual", usual, 0.11, 0.015);
     near("AR(.2), 30 blocks", reported, 0.10, 0.015);

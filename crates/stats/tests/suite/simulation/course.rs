@@ -1,12 +1,12 @@
-//! The intervals and the changes of a course, on noise that remembers.
+//! The intervals and the changes of a course, under autoregressive noise.
 
 use super::*;
 use crate::records::{At, measured};
 use weigh_model::Record;
 use weigh_stats::{Course, courses};
 
-/// Normal noise whose neighbours in time are correlated by `memory`, of standard deviation 1, from
-/// its long run on.
+/// Stationary normal noise of standard deviation 1 whose neighbours in time are correlated by
+/// `memory`.
 fn remembering(random: &mut Random, n: usize, memory: f64) -> Vec<f64> {
     let mut last = random.normal();
     let fresh = (1.0 - memory * memory).sqrt();
@@ -32,8 +32,8 @@ fn course(values: &[f64]) -> Course {
     courses(&records, &[comparison(vec![series("e", in_blocks(values))])]).remove(0)
 }
 
-/// Blocks, correlation of neighbours, and how often a nominal 95 % covers a drift of nothing, and
-/// the variation: by simulation, and to be told with the method.
+/// Blocks, correlation of neighbours, and how often nominal 95 % intervals cover a drift of 0, and
+/// the coefficient of variation. These simulated figures belong to the documentation of the method.
 const COVERAGE: [(usize, f64, f64, f64); 6] = [
     (30, 0.0, 0.95, 0.95),
     (30, 0.5, 0.93, 0.89),
@@ -76,7 +76,7 @@ fn changes_are_found_and_not_made_up() {
     }
 }
 
-/// Ten and a bit, printed whole: nearly all values are 10, and none of the others is a change. A
+/// Values just above ten, printed whole: nearly all are 10, and none of the others is a change. A
 /// step to 13 is one.
 #[test]
 fn rounded_values_do_not_change_where_nothing_does() {

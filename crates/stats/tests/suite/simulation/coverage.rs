@@ -17,17 +17,17 @@ pub const FAMILIES: [Family; 5] = [
     Family { name: "t3", median: 0.0, draw: student_3 },
 ];
 
-/// -.15 / sqrt(.1275) + .1 z(.5 / .85): the slow mode lies too high to matter. z(.588235) is
-/// .223007831 (scipy).
+/// -.15 / sqrt(.1275) + .1 z(.5 / .85): the slow mode lies too high to affect the median.
+/// z(.588235) is .223007831 (scipy).
 const BIMODAL_MEDIAN: f64 = -0.420_084_025_208_403 + 0.1 * 0.223_007_831;
 
-/// 15 % slow blocks, standard deviation 1 but for the noise.
+/// 15 % slow blocks, standard deviation 1 apart from the noise.
 pub fn bimodal(r: &mut Random) -> f64 {
     let slow = if r.happens(0.15) { 1.0 } else { 0.0 };
     (slow - 0.15) / 0.1275_f64.sqrt() + 0.1 * r.normal()
 }
 
-/// A tenth of the blocks of either side is hit by something long.
+/// A tenth of the blocks on either side is delayed by something long.
 fn spikes(r: &mut Random) -> f64 {
     let mut spike = || if r.happens(0.1) { 1.5 * r.exponential() } else { 0.0 };
     let spikes = spike() - spike();
@@ -64,7 +64,7 @@ fn intervals_cover_as_published() {
 }
 
 /// Whatever the distribution, the order statistics hold the median as often as the binomial
-/// distribution says: 1 - 2 BinomCDF(l - 1; k, .5), here from the binomial coefficients themselves
+/// distribution says: 1 - 2 BinomCDF(l - 1; k, .5), computed here from the binomial coefficients
 /// for the ranks 1, 2, 6 and 22.
 #[test]
 fn order_statistics_cover_as_the_binomial_says() {
@@ -79,8 +79,8 @@ fn order_statistics_cover_as_the_binomial_says() {
 }
 
 /// Iterations of a block share its state. Pooled as samples their interval is far too narrow (.621
-/// at k = 10; method specification, "Unit of replication"); one number per block keeps what it
-/// promises.
+/// at k = 10; method specification, "Unit of replication"); one number per block keeps the nominal
+/// coverage.
 #[test]
 fn pooled_iterations_do_not_cover() {
     let [pooled, blocks] = rates(4_000, 77, |random| {
@@ -91,7 +91,7 @@ fn pooled_iterations_do_not_cover() {
                 random.normals(10, state, 0.01)
             })
             .collect();
-        // Taken in turn, so that no neighbours give them away.
+        // The iterations are interleaved, so that no correlation of neighbours reveals them.
         let pooled = (0..10).flat_map(|i| instances.iter().map(move |of| of[i])).collect();
         let all = described(with_logs(&[pooled]));
         let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / 10.0;

@@ -1,20 +1,20 @@
-//! False findings on a host that changes while it is measured: what each design makes of the same
+//! False findings on a host that changes while it is measured: compares the designs on the same
 //! hosts.
 
 use super::*;
 
-/// Twenty trials, ten of either side. The published figures do not tell the noise of a trial; here
-/// it is given.
+/// Twenty trials, ten on either side. The published figures do not state the noise of a trial; the
+/// tests here do.
 const TRIALS: usize = 20;
 
-/// Parts of wrong findings, of two environments that are the same.
+/// The shares of runs with a false finding, for two equal environments.
 struct Wrong {
     /// All of A, then all of B, compared as loose samples.
     in_sequence: f64,
-    /// A, B, A, B, ... and paired.
+    /// A, B, A, B, ..., paired.
     alternating: f64,
-    /// Pairs in random order within their block, and paired (method specification, "Randomised
-    /// complete blocks").
+    /// Pairs in random order within their block (method specification, "Randomised complete
+    /// blocks").
     in_blocks: f64,
 }
 
@@ -69,7 +69,7 @@ fn blocks_withstand_a_linear_drift() {
     near("blocks under a linear drift of 3 %", wrong.in_blocks, 0.048, 0.01);
 }
 
-/// The host becomes 3 % slower at some time: a neighbour came, the CPU got hot.
+/// The host becomes 3 % slower at some time, as if a neighbour came or the CPU got hot.
 #[test]
 fn blocks_withstand_a_step() {
     let wrong = wrong_findings(7, |r| {
@@ -80,7 +80,7 @@ fn blocks_withstand_a_step() {
     near("blocks under a step of 3 %", wrong.in_blocks, 0.05, 0.012);
 }
 
-/// Every second trial is slower: a strict alternation falls in step with it.
+/// Every second trial is slower, which a strict alternation falls in step with.
 #[test]
 fn a_strict_alternation_falls_in_step() {
     let wrong = wrong_findings(8, |r| {

@@ -1,8 +1,8 @@
-//! Equivalence, power, and what is printed about effects and modes that a run could have missed.
+//! Equivalence, power, and the printed bounds on effects and modes that a run could have missed.
 
 use super::*;
 
-/// Ratios whose mean and standard deviation are exactly these, as a pilot that saw the truth.
+/// Ratios whose mean and standard deviation are exactly these, as in a pilot that saw the truth.
 fn seen(k: usize, mean: f64, sd: f64) -> Cell {
     cell_of(with_log_ratios(&spread(k, mean, sd)))
 }
@@ -21,7 +21,7 @@ fn an_effect_of_exactly_the_margin_is_equivalent_as_rarely_as_the_level_says() {
     }
 }
 
-/// Fewer blocks than 30 never are, and neither is a wide interval.
+/// Fewer blocks than 30 are never called equivalent, and neither is a wide interval.
 #[test]
 fn equivalence_needs_its_blocks_and_its_precision() {
     let [few, wide] = rates(1_000, 30, |random| {
@@ -31,20 +31,19 @@ fn equivalence_needs_its_blocks_and_its_precision() {
     assert_eq!((few, wide), (0.0, 0.0));
 }
 
-/// The power of EQUIVALENT for environments that are the same: 2 F(ln 1.02 / e - t.975) - 1 with F
-/// the t distribution, e the standard error: F(ln 1.02 / (sd / sqrt(30)) - 2.0452296) with 29
-/// degrees of freedom, by numerical integration of the density.
+/// The power of EQUIVALENT for equal environments: 2 F(ln 1.02 / e - t.975) - 1 with F the t
+/// distribution and e the standard error: F(ln 1.02 / (sd / sqrt(30)) - 2.0452296) with 29 degrees
+/// of freedom, by numerical integration of the density.
 #[test]
 fn equal_environments_are_found_equivalent_as_often_as_the_formula_says() {
     for (sd, f) in [(0.02, 0.998_951), (0.03, 0.936_394), (0.035, 0.849_646)] {
         let [found] = rates(6_000, 40, |random| [is_within_margin(&judged(random.normals(30, 0.0, sd)))]);
-        // The formula shifts t where the distribution is the noncentral one.
+        // The formula shifts t, although the distribution is the noncentral one.
         near(&format!("equivalent, sd {sd}"), found, 2.0 * f - 1.0, 0.025);
     }
 }
 
-/// What is printed as the smallest effect that the run could have found is found in 80 % of the
-/// runs.
+/// The effect that is printed as the smallest detectable one is found in 80 % of the runs.
 #[test]
 fn power_is_what_the_smallest_detectable_effect_says() {
     for k in [15, 30, 60] {
@@ -59,8 +58,8 @@ fn power_is_what_the_smallest_detectable_effect_says() {
     }
 }
 
-/// In a family the verdict keeps the promise, not the interval of a cell by itself: twelve cells,
-/// of which one differs by the smallest effect that is printed.
+/// In a family the promise holds for the verdict, not for the interval of a cell by itself: twelve
+/// cells, of which one differs by the smallest effect that is printed.
 #[test]
 fn power_in_a_family_is_what_the_smallest_detectable_effect_says() {
     const CELLS: usize = 12;
@@ -81,7 +80,7 @@ fn power_in_a_family_is_what_the_smallest_detectable_effect_says() {
     near("power in a family of 12 of what one cell could see", promised_alone, 0.43, 0.04);
 }
 
-/// With as many blocks as are proposed, the verdict comes in at least 80 % of the runs wherever the
+/// With the proposed number of blocks, the verdict comes in at least 80 % of the runs wherever the
 /// effect lies; half way to the margin is the hardest.
 #[test]
 fn the_proposed_blocks_decide() {
@@ -96,15 +95,15 @@ fn the_proposed_blocks_decide() {
     }
 }
 
-/// What is proposed after a quick run depends on the spread, not on where chance put the mean.
+/// The proposal after a quick run depends on the spread, not on where chance put the mean.
 #[test]
 fn a_lucky_mean_proposes_no_fewer_blocks() {
     let blocks = |mean| seen(6, mean, 0.05).blocks_to_decide.unwrap();
     assert_eq!(blocks(0.0), blocks(0.03));
 }
 
-/// What six blocks exclude at several spreads: the median of the bound, and how rarely the truth
-/// lies beyond it.
+/// The effects that six blocks exclude at several spreads: the median of the bound, and how rarely
+/// the truth lies beyond it.
 #[test]
 fn the_bound_of_an_open_verdict_is_narrow_and_holds() {
     for (sd, median) in [(0.01, 0.013), (0.02, 0.026), (0.03, 0.039)] {

@@ -1,12 +1,12 @@
-//! Failed trials: how many verdicts they cost, and that those that stay are as rarely wrong as
-//! without them, even where what fails is what would have been slow.
+//! Failed trials: how many verdicts they cost, and that the remaining verdicts are as rarely wrong
+//! as without failures, even if the trials that fail are those that would have been slow.
 
 use super::*;
 
 const BLOCKS: usize = 30;
 
-/// The cell of log ratios, of which those in some blocks are missing because a trial of the
-/// environment failed.
+/// The cell with these log ratios, of which some are missing because a trial of the environment
+/// failed in these blocks.
 fn with_failures(logs: &[f64], failed: &[usize]) -> Cell {
     let mut comparison = with_logs(&[logs.to_vec()]);
     let series = &mut comparison.series[1];
@@ -37,9 +37,9 @@ fn few_failures_cost_few_verdicts() {
     }
 }
 
-/// Where the slowest of 30 blocks fails every time, an environment at the margin is called
-/// equivalent no more often than the level says, and an equal one different; the pairs that are
-/// left would have been wrong twice as often.
+/// If the slowest of 30 blocks fails every time, an environment at the margin is called equivalent
+/// no more often than the level says, and an equal one no more often different; the remaining pairs
+/// alone would have been wrong twice as often.
 #[test]
 fn failures_of_what_is_slow_do_not_loosen_the_levels() {
     let at_margin = 1.02_f64.ln();
@@ -62,14 +62,14 @@ fn failures_of_what_is_slow_do_not_loosen_the_levels() {
     tell(&format!("equivalent at the margin by the pairs that are left: {without_a_rule:.4}"));
 }
 
-/// The same with a mode of blocks that are six standard deviations slower, one in fifty, all of
-/// which fail.
+/// The same with a mode of blocks, one in fifty, that are six standard deviations slower and all
+/// fail.
 #[test]
 fn a_slow_mode_that_always_fails_does_not_loosen_the_levels() {
     let sd = 0.01;
     let mode = 6.0 * sd;
     let [equivalent] = rates(6_000, 91, |random| {
-        // The average, mode included, is the margin.
+        // The average, with the mode, is the margin.
         let usual = 1.02_f64.ln() - 0.02 * mode;
         let mut logs = random.normals(BLOCKS, usual, sd);
         let failed: Vec<usize> = (0..BLOCKS).filter(|_| random.happens(0.02)).collect();

@@ -22,8 +22,8 @@ fn a_family_without_differences_is_wrong_as_rarely_as_one_cell() {
     near("any of 10 found different, raw", raw, 1.0 - 0.95_f64.powi(10), 0.05);
 }
 
-/// Half of them differ by 5 %, and are found; of the others, which share the baseline's noise, none
-/// is more than as often as the level says.
+/// Half of the environments differ by 5 % and are found. The others, which share the baseline's
+/// noise, are found no more often than the level says.
 #[test]
 fn real_effects_beside_it_do_not_loosen_the_level() {
     let [wrong, all_found] = rates(2_000, 4, |random| {

@@ -1,4 +1,4 @@
-//! Gates: how often one closes for nothing, and how often one that demands proof opens wrongly.
+//! Gates: how often one closes without a cause, and how often one that demands proof opens wrongly.
 
 use super::*;
 use weigh_stats::{GateOutcome, Options, analyse, gate};
@@ -9,8 +9,8 @@ fn outcomes(analysis: &Analysis, limit: f64, proof: bool) -> Vec<GateOutcome> {
     gate(analysis, limit, proof).into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Twelve equal environments at a gate of 0: one that looks at each interval by itself closes in a
-/// quarter of the runs.
+/// Twelve equal environments at a gate of 0: a gate by each interval alone closes in a quarter of
+/// the runs.
 #[test]
 fn equal_environments_close_a_gate_as_rarely_as_its_level_says() {
     let [adjusted, raw] = rates(2_000, 70, |random| {
@@ -25,7 +25,7 @@ fn equal_environments_close_a_gate_as_rarely_as_its_level_says() {
 }
 
 /// Eleven environments far below the gate and one exactly at it: a gate that demands proof opens as
-/// rarely as its level says, and for twelve far below it opens.
+/// rarely as its level says. For twelve far below it opens.
 #[test]
 fn a_gate_that_demands_proof_opens_wrongly_as_rarely_as_its_level_says() {
     let [wrong, right] = rates(2_000, 71, |random| {

@@ -1,17 +1,17 @@
-//! Ratios that statements are graded by.
+//! The ratios that statements are graded by.
 
 use super::coverage::FAMILIES;
 use super::{Random, at_most, near, rates};
 use crate::build::in_blocks as blocks;
 use weigh_stats::{Among, Aspect, Bound, Grade, Ratio};
 
-/// Blocks, and how often intervals of the ratio of two spreads miss what is true, at most: of the
-/// families in their order.
+/// Blocks, and the largest rates at which intervals of the ratio of two spreads miss the truth, for
+/// the families in their order.
 const MISSED: [(usize, [f64; 5]); 2] =
     [(12, [0.09, 0.12, 0.14, 0.12, 0.11]), (30, [0.09, 0.10, 0.05, 0.11, 0.09])];
 
-/// Intervals of the ratio of two spreads cover what is true nearly as often as they say, also where
-/// few values hold most of the spread.
+/// Intervals of the ratio of two spreads cover the truth nearly as often as they claim, even if few
+/// values hold most of the spread.
 #[test]
 fn ratios_of_spreads_are_covered() {
     for (n, most) in MISSED {
@@ -34,7 +34,7 @@ fn ratios_of_spreads_are_covered() {
     }
 }
 
-/// A slow block that both sides share is no spread of their ratio.
+/// A slow block that both sides share does not spread their ratio.
 #[test]
 fn what_blocks_share_is_no_spread_of_a_location() {
     let mut random = Random::new(11);
@@ -53,8 +53,8 @@ fn what_blocks_share_is_no_spread_of_a_location() {
     assert!(covers && paired < 1.01 && apart > 1.2, "{paired} {apart}");
 }
 
-/// A claim of five statements that are met exactly: that any of them is contradicted is as rare as
-/// for one, and so is that one confirms what holds nowhere.
+/// A claim of five statements that are met exactly: any of them is contradicted as rarely as a
+/// single one, and any of them confirms a claim that holds nowhere as rarely.
 #[test]
 fn a_claim_of_several_statements_is_wrong_as_rarely_as_one() {
     const STATEMENTS: usize = 5;

@@ -1,13 +1,13 @@
-//! Histories: how often a change is found that is not there, and how soon one that is (method
+//! Histories: how often a change is found that does not exist, and how soon one that does (method
 //! specification, "Histories").
 
 use super::*;
 use weigh_stats::shifts;
 
-/// Spread of the effects from run to run.
+/// Standard deviation of the effects from run to run.
 const SD: f64 = 0.01;
 
-/// Each family has its own kind of runs without a change.
+/// Runs without a change, of a different kind in each family.
 fn steady(family: usize, n: usize, random: &mut Random) -> Vec<f64> {
     match family {
         0 => random.normals(n, 0.0, SD),
@@ -33,7 +33,7 @@ fn a_history_without_a_change_shows_one_in_a_hundred_looks() {
     }
 }
 
-/// A look after every run, from 5 runs to 100.
+/// Looks after every run, from 5 runs to 100.
 #[test]
 fn who_looks_after_every_run_looks_often() {
     let [ever] = rates_of([300, 20_000], 1_110, |random| {

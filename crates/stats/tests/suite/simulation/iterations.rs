@@ -4,7 +4,7 @@ use super::*;
 use weigh_model::Observation;
 
 /// Environments with equal medians are equal, however differently their iterations scatter and
-/// however many there are.
+/// however many they have.
 #[test]
 fn scatter_of_iterations_is_no_effect() {
     for iterations in [1, 2, 3, 4] {

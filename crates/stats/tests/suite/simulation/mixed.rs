@@ -8,7 +8,7 @@ fn is_mixed(logs: Vec<f64>) -> bool {
     has(&described(with_logs(&[logs])), Flag::Mixed)
 }
 
-/// Equal environments whose log ratios are symmetric, of a standard deviation of 1 %.
+/// Equal environments with symmetric log ratios that have a standard deviation of 1 %.
 #[test]
 fn equal_environments_are_no_mixture() {
     for family in FAMILIES.iter().filter(|family| family.median == 0.0) {
@@ -21,7 +21,7 @@ fn equal_environments_are_no_mixture() {
     }
 }
 
-/// A mode of slow blocks beside an effect of the same sign: what signs miss.
+/// A mode of slow blocks beside an effect of the same sign, which signs alone miss.
 #[test]
 fn a_slow_mode_is_a_mixture() {
     for (k, least) in [(30, 0.55), (60, 0.95)] {

@@ -1,8 +1,8 @@
 //! The statistics on samples whose truth is known (method specification, "Tests of the
 //! statistics"), through their public interface.
 //!
-//! Seeded, so the same figures on every machine and with any number of cores. `WEIGH_LONG=1` takes
-//! 200,000 repetitions of everything (`make test-long`).
+//! The simulations are seeded, so the figures are the same on every machine and with any number of
+//! cores. `WEIGH_LONG=1` takes 200,000 repetitions of everything (`make test-long`).
 
 mod builds;
 mod correlated;
@@ -71,11 +71,11 @@ impl Random {
 
 const LONG: u32 = 200_000;
 
-/// Streams of random numbers that the repetitions are dealt to; a multiple of the threads.
+/// Streams of random numbers among which the repetitions are divided; a multiple of the threads.
 const STREAMS: u32 = 2;
 
-/// In which part of the repetitions each of several things happens. On two threads, each with a
-/// stream of its own, so that the figures depend on the seed alone.
+/// The shares of the repetitions in which each of several things happens. Each of two threads has a
+/// stream of its own, so the figures depend on the seed alone.
 pub fn rates<const N: usize>(
     default: u32,
     seed: u64,
@@ -84,7 +84,7 @@ pub fn rates<const N: usize>(
     rates_of([default, LONG], seed, experiment)
 }
 
-/// The same with so many repetitions by default, and so many in a long run.
+/// Like [`rates`], with these numbers of repetitions by default and in a long run.
 pub fn rates_of<const N: usize>(
     [default, long]: [u32; 2],
     seed: u64,
@@ -112,34 +112,34 @@ pub fn rates_of<const N: usize>(
     })
 }
 
-/// A figure of a long run has to be read, not only judged.
+/// Prints a figure, because figures of a long run are to be read as well.
 #[expect(clippy::print_stdout, reason = "`make test-long` is run for its figures")]
 pub fn tell(what: &str) {
     println!("{what}");
 }
 
-/// Prints what was found, and fails when it is not what is expected.
+/// Prints what was found, and fails if it is not near what is expected.
 #[track_caller]
 pub fn near(what: &str, found: f64, expected: f64, tolerance: f64) {
     tell(&format!("{what}: {found:.4} (expected {expected:.4} +- {tolerance})"));
     assert!((found - expected).abs() <= tolerance, "{what}: {found}, not {expected} +- {tolerance}");
 }
 
-/// Prints what was found, and fails when it is more than allowed.
+/// Prints what was found, and fails if it is more than allowed.
 #[track_caller]
 pub fn at_most(what: &str, found: f64, bound: f64) {
     tell(&format!("{what}: {found:.4} (at most {bound})"));
     assert!(found <= bound, "{what}: {found}, more than {bound}");
 }
 
-/// Prints what was found, and fails when it is less than promised.
+/// Prints what was found, and fails if it is less than promised.
 #[track_caller]
 pub fn at_least(what: &str, found: f64, bound: f64) {
     tell(&format!("{what}: {found:.4} (at least {bound})"));
     assert!(found >= bound, "{what}: {found}, less than {bound}");
 }
 
-/// Environments with the log ratios given, against a constant baseline.
+/// Environments with the given log ratios, against a constant baseline.
 pub fn with_logs(environments: &[Vec<f64>]) -> Comparison {
     let values = |logs: &[f64]| logs.iter().map(|d| d.exp()).collect::<Vec<_>>();
     let mut all = vec![series("native", in_blocks(&vec![1.0; environments[0].len()]))];
@@ -159,8 +159,7 @@ pub fn judged(logs: Vec<f64>) -> Cell {
     family(&[logs]).cells.remove(1)
 }
 
-/// The cell of one environment without a verdict: the intervals are the same, and there are no
-/// tests.
+/// The cell of one environment without a verdict: the intervals are the same, without tests.
 pub fn described(mut comparison: Comparison) -> Cell {
     comparison.metric.primary = false;
     analysed(&[comparison]).cells.remove(1)
@@ -171,12 +170,12 @@ pub fn holds(interval: Option<Interval>, log: f64) -> bool {
     interval.is_some_and(|interval| (interval.low..=interval.high).contains(&log.exp_m1()))
 }
 
-/// Whether the cell says that there is a difference.
+/// Whether the cell's verdict says that there is a difference.
 pub fn is_different(cell: &Cell) -> bool {
     matches!(cell.verdict, Some(Verdict::Slower | Verdict::Faster | Verdict::DetectableBelowMargin))
 }
 
-/// Whether the cell says that what difference there is lies within the margin.
+/// Whether the cell's verdict says that any difference lies within the margin.
 pub fn is_within_margin(cell: &Cell) -> bool {
     matches!(cell.verdict, Some(Verdict::Equivalent | Verdict::DetectableBelowMargin))
 }

@@ -1,10 +1,10 @@
-//! The interval of a degradation, on losses that are known.
+//! The interval of a degradation, for known losses.
 
 use super::*;
 use weigh_model::{LoadKind, NeighbourKind, Shares, WorkloadKey};
 use weigh_stats::{Known, degradations};
 
-/// The workload `w` alone, or among so many spinning guests.
+/// The workload `w` alone, or among spinning guests, `guests` in all.
 fn measured(guests: u32, values: &[f64]) -> Comparison {
     let kind = NeighbourKind { load: LoadKind::from("cpu".to_string()), shares: Shares::Equal };
     Comparison {
@@ -18,8 +18,7 @@ fn measured(guests: u32, values: &[f64]) -> Comparison {
     }
 }
 
-/// Blocks that share a level, as those of one instance of a host do: the loss is found as if there
-/// were none.
+/// Blocks share a level, as those of one host do: the loss is found as if they did not.
 #[test]
 fn the_loss_is_covered_and_knees_are_rarely_wrong() {
     for k in [6, 15, 30] {
@@ -34,7 +33,7 @@ fn the_loss_is_covered_and_knees_are_rarely_wrong() {
             [holds(found.steps[1].loss, 2f64.ln()), knee.within >= 2, knee.beyond == Some(2)]
         });
         near(&format!("k = {k}, loss of a factor of two"), covered, 0.95, 0.01);
-        // At exactly the margin each end of the interval errs in a fortieth.
+        // At exactly the margin each end of the interval errs in one of forty runs.
         near(&format!("k = {k}, within the margin at the margin"), within, 0.025, 0.006);
         near(&format!("k = {k}, beyond the margin at the margin"), beyond, 0.025, 0.006);
     }

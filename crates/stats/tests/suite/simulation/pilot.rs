@@ -1,5 +1,5 @@
-//! Runs whose blocks a pilot plans keep the power that is promised, and the best number of
-//! iterations is the best (method specification, "Planning a run").
+//! Runs that a pilot plans have the promised power, and the proposed number of iterations is the
+//! best (method specification, "Planning a run").
 
 use super::*;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use weigh_model::{
 use weigh_stats::{Options, PILOT_BLOCKS, PilotSpread, PlannedRun, analyse, collect, planned_run};
 
 const PILOT: usize = PILOT_BLOCKS as usize;
-/// The difference that is to be found.
+/// The difference to find.
 const DETECT: f64 = 0.01;
 
-/// Whether a run of so many blocks finds an effect of `DETECT` in the first of its environments.
+/// Whether a run of `blocks` blocks finds an effect of `DETECT` in the first of its environments.
 fn finds(random: &mut Random, blocks: u32, sd: f64, environments: usize) -> bool {
     let mean = |at: usize| if at == 0 { DETECT.ln_1p() } else { 0.0 };
     let logs: Vec<Vec<f64>> =
@@ -21,7 +21,7 @@ fn finds(random: &mut Random, blocks: u32, sd: f64, environments: usize) -> bool
     is_different(&family(&logs).cells[1])
 }
 
-/// A pilot that saw a spread whose bound is exactly the truth.
+/// A pilot whose bound on the spread is exactly the truth.
 #[test]
 fn a_spread_at_the_bound_is_found_with_the_power_that_is_promised() {
     for (environments, sd, repetitions) in [(1, 0.01, 8_000), (1, 0.03, 4_000), (12, 0.02, 1_000)] {
@@ -33,8 +33,8 @@ fn a_spread_at_the_bound_is_found_with_the_power_that_is_promised() {
     }
 }
 
-/// Pilots by chance: four of five have a bound that holds, and the runs that follow find more than is
-/// promised. Without the bound they find less. The expected figures are the means over the
+/// Random pilots: four of five have a bound that holds, and their runs find the difference more
+/// often than promised. Without the bound they find it less often. Expected: means over the
 /// distribution of the spread of six blocks, with the noncentral t distribution of scipy 1.17.1.
 #[test]
 fn runs_that_a_pilot_plans_find_what_they_promise() {
@@ -50,7 +50,7 @@ fn runs_that_a_pilot_plans_find_what_they_promise() {
     near("runs without the bound that find it", unbounded, 0.711, 0.02);
 }
 
-/// The effect has no part in the plan.
+/// The effect does not enter the plan.
 #[test]
 fn a_plan_does_not_depend_on_the_effect() {
     let plan = |mean| PilotSpread::of(&spread(PILOT, mean, 0.01)).unwrap().blocks_to_detect(DETECT, 4);
@@ -63,8 +63,8 @@ fn a_plan_does_not_depend_on_the_effect() {
 /// Standard deviation of an iteration of both environments together.
 const WITHIN: f64 = 0.04;
 
-/// sqrt(9 / 1) .04 / .01 = 12 iterations give the mean of blocks with the least variance for a
-/// given time. The expected variances are (sb^2 + sw^2 / n) / K.
+/// For a given time, sqrt(9 / 1) .04 / .01 = 12 iterations give the mean of the blocks the least
+/// variance. The expected variances are (sb^2 + sw^2 / n) / K.
 #[test]
 fn the_best_number_of_iterations_has_the_least_variance_for_its_time() {
     const BETWEEN: f64 = 0.01;
@@ -95,7 +95,7 @@ fn the_best_number_of_iterations_has_the_least_variance_for_its_time() {
     assert!(best < fewer && best < more, "{found:?}");
 }
 
-/// Records of whole trials, with iterations of a second and launches of a minute.
+/// Records of whole trials, with iterations of a second and launches of a minute per trial.
 fn records(random: &mut Random, plan: &Plan, (blocks, effect, between): (u32, f64, f64)) -> Vec<Record> {
     let iterations = plan.workloads[0].iterations;
     let each_ns = 1_000_000_000;
@@ -143,8 +143,8 @@ fn planned(random: &mut Random, iterations: u32, (effect, between): (f64, f64)) 
     planned_run(&plan, &records(random, &plan, (PILOT_BLOCKS, effect, between)), DETECT)
 }
 
-/// From the records of a pilot of three iterations to a run of as many blocks and iterations as it
-/// proposes, whose values are medians.
+/// Goes from the records of a pilot of three iterations to a run of as many blocks and iterations
+/// as it proposes, whose values are medians.
 #[test]
 fn runs_with_the_proposed_iterations_find_what_they_promise() {
     let [found, iterated, saving] = rates(400, 404, |random| {
@@ -164,8 +164,8 @@ fn runs_with_the_proposed_iterations_find_what_they_promise() {
     near("pilots that save a quarter of the time by that", saving, 0.24, 0.07);
 }
 
-/// Launches of a minute beside iterations of a second: where nothing but iterations differs many of
-/// them pay, as far as a pilot can tell, and where blocks differ by ten times as much none do.
+/// Launches of a minute beside iterations of a second: if only iterations differ, many of them pay,
+/// as far as a pilot can tell; if blocks differ by ten times as much, none do.
 #[test]
 fn what_differs_says_whether_iterations_pay() {
     let [alike, apart, many] = rates(400, 405, |random| {

@@ -1,5 +1,5 @@
-//! What an adjustment for the place in the unit would do (method specification, "Places in the
-//! unit"). It is not part of the method: this is the evidence.
+//! The effect that an adjustment for the place in the unit would have (method specification,
+//! "Places in the unit"). The method does not adjust: this is the evidence.
 
 use super::*;
 use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
@@ -41,8 +41,8 @@ fn places(random: &mut Random, environments: usize, blocks: usize) -> Vec<Vec<us
     found
 }
 
-/// The effects of the places and the sum of squares that is left, by least squares with effects of
-/// blocks and environments; without places, their effects are 0.
+/// The effects of the places and the residual sum of squares, by least squares with effects of
+/// blocks and environments. Without places, their effects are 0.
 fn fit(logs: &[Vec<f64>], places: Option<&[Vec<usize>]>) -> (Vec<f64>, f64) {
     const SWEEPS: usize = 30;
     let (k, n) = (logs.len() as f64, logs[0].len());
@@ -70,8 +70,8 @@ fn fit(logs: &[Vec<f64>], places: Option<&[Vec<usize>]>) -> (Vec<f64>, f64) {
     (effects, left.iter().flatten().map(|x| x * x).sum())
 }
 
-/// p of no difference and half width of every comparison with the first environment, less the effects
-/// of the places, which cost `lost` degrees of freedom.
+/// For every comparison with the first environment, p of no difference and half width, after
+/// subtracting the effects of the places, which cost `lost` degrees of freedom.
 fn compared(logs: &[Vec<f64>], places: &[Vec<usize>], effects: &[f64], lost: f64) -> Vec<(f64, f64)> {
     let k = logs.len() as f64;
     let t = StudentsT::new(0.0, 1.0, k - 1.0 - lost).expect("there are blocks");
@@ -85,7 +85,7 @@ fn compared(logs: &[Vec<f64>], places: &[Vec<usize>], effects: &[f64], lost: f64
     (1..logs[0].len()).map(one).collect()
 }
 
-/// The comparisons as they are, and adjusted where the F test is certain of an effect of the places.
+/// The comparisons unadjusted, and adjusted if the F test is certain of an effect of the places.
 fn both(logs: &[Vec<f64>], places: &[Vec<usize>]) -> [Vec<(f64, f64)>; 2] {
     let (k, n) = (logs.len() as f64, logs[0].len());
     let ((none, all), (effects, left)) = (fit(logs, None), fit(logs, Some(places)));
@@ -93,13 +93,13 @@ fn both(logs: &[Vec<f64>], places: &[Vec<usize>]) -> [Vec<(f64, f64)>; 2] {
     let f = (all - left) / of_places / (left / of_rest);
     let is_certain = FisherSnedecor::new(of_places, of_rest).expect("there are blocks").sf(f) < LEVEL;
     let plain = compared(logs, places, &none, 0.0);
-    // The places take as many degrees of freedom as there are comparisons: one of each.
+    // The places take as many degrees of freedom as there are comparisons: one from each.
     let adjusted = if is_certain { compared(logs, places, &effects, 1.0) } else { plain.clone() };
     [plain, adjusted]
 }
 
-/// Of runs of equal environments those in which some difference is found (Holm), as they are and
-/// adjusted, and how wide adjusted intervals are against the others.
+/// The shares of runs of equal environments in which some difference is found (Holm), without and
+/// with the adjustment, and the width of adjusted intervals over that of the others.
 fn outcome(environments: usize, blocks: usize, first: f64) -> ([f64; 2], f64) {
     let widths: [AtomicI64; 2] = Default::default();
     let wrong = rates(2_000, 990, |random| {
@@ -119,8 +119,8 @@ fn outcome(environments: usize, blocks: usize, first: f64) -> ([f64; 2], f64) {
     (wrong, adjusted / plain)
 }
 
-/// Without an effect nothing changes; an effect of 2 % of the first place makes intervals wide, not
-/// wrong, and an adjustment would take most of that back.
+/// Without an effect the adjustment changes nothing. An effect of 2 % of the first place makes
+/// intervals too wide but not wrong, and an adjustment would take most of that back.
 #[test]
 fn an_effect_of_the_first_place_widens_intervals() {
     // Environments, blocks, and the width of adjusted intervals with an effect of the first place.

@@ -9,16 +9,16 @@ const SD: f64 = 0.02;
 /// Effect on an average machine.
 const MEAN: f64 = 0.05;
 
-/// What the intervals of a pool hold.
+/// Whether the intervals of a pool hold the truth.
 struct Held {
     mean: bool,
-    /// The effect on one more machine.
+    /// The interval of another machine holds the effect on one more machine.
     another: bool,
-    /// The interval of the first machine alone: the effect on an average one.
+    /// The interval of the first machine alone holds the effect on an average one.
     mean_by_one: bool,
 }
 
-/// Machines whose effects spread by `tau`, of which each has one run. `unequal`: the blocks of every
+/// Machines whose effects spread by `tau`, each with one run. With `unequal`, the blocks of every
 /// other machine spread three times as far.
 fn held(random: &mut Random, machines: usize, tau: f64, unequal: bool) -> Held {
     let options = Options::new("native");
@@ -26,7 +26,7 @@ fn held(random: &mut Random, machines: usize, tau: f64, unequal: bool) -> Held {
         let effect = MEAN + tau * random.normal();
         let sd = if unequal && at.is_multiple_of(2) { 3.0 * SD } else { SD };
         let mut comparison = with_logs(&[random.normals(BLOCKS, effect, sd)]);
-        // A verdict takes no part in an interval, and time.
+        // A verdict does not affect an interval, and takes time.
         comparison.metric.primary = false;
         let estimates = RunEstimates::of(&[comparison], &options);
         PoolRun { machine: at.to_string(), group: String::new(), estimates }
@@ -74,7 +74,7 @@ fn one_machine_says_nothing_of_the_average() {
     near("one machine, tau three times as large", more, 0.5, 0.04);
 }
 
-/// Machines of two equal kinds: the interval of the difference.
+/// Machines of two equal kinds: the interval of the difference covers 0.
 #[test]
 fn the_difference_of_groups_is_held() {
     let options = Options::new("native");

@@ -1,10 +1,10 @@
-//! Values that a tool prints whole.
+//! Values that a tool prints as whole numbers.
 
 use super::*;
 use weigh_model::Observation;
 use weigh_stats::Flag;
 
-/// Blocks of values around two levels, of the standard deviation given, printed whole.
+/// Blocks of values around two levels with the given standard deviation, printed as whole numbers.
 fn printed(random: &mut Random, k: u32, levels: [f64; 2], sd: f64) -> Cell {
     iterated(random, k, 1, levels, sd)
 }
@@ -20,7 +20,7 @@ fn iterated(random: &mut Random, k: u32, iterations: usize, levels: [f64; 2], sd
     cell_of(comparison(vec![series("native", native), series("e", e)]))
 }
 
-/// 10.4 against 10.6, printed whole, is 10 against 11: nothing says that this is a tenth.
+/// 10.4 against 10.6, printed whole, is 10 against 11, which does not show a difference of a tenth.
 #[test]
 fn steps_of_rounding_are_no_effect() {
     for k in [6, 30] {
@@ -28,7 +28,7 @@ fn steps_of_rounding_are_no_effect() {
         assert!(has(&cell, Flag::Rounded) && cell.verdict.is_none(), "{cell:?}");
         assert!(holds(cell.overhead, (10.6f64 / 10.4).ln()), "{:?}", cell.overhead);
         assert!(holds(cell.typical, (10.6f64 / 10.4).ln()), "{:?}", cell.typical);
-        // Nor is 10.4 against 9.6 equivalence.
+        // Nor do 10.4 against 9.6 show equivalence.
         let cell = printed(&mut Random::new(1), k, [10.4, 9.6], 0.01);
         assert!(cell.verdict.is_none() && holds(cell.overhead, (9.6f64 / 10.4).ln()), "{cell:?}");
     }
@@ -38,8 +38,8 @@ fn steps_of_rounding_are_no_effect() {
     assert_eq!(fine.verdict, Some(Verdict::DetectableBelowMargin), "{fine:?}");
 }
 
-/// Whatever the spread, from values that are all rounded to the same to those that rounding hardly
-/// changes, the interval holds the truth at least as often as it says.
+/// At any spread, from values that all round to the same number to those that rounding hardly
+/// changes, the interval holds the truth at least as often as it claims.
 #[test]
 fn intervals_of_rounded_values_cover() {
     for (at, levels) in [[10.4, 10.6], [10.5, 10.5], [20.45, 30.2]].into_iter().enumerate() {

@@ -4,8 +4,8 @@
 use super::*;
 use weigh_stats::{Options, compare_runs};
 
-/// Whether runs of the same thing are called different: so many on each side, of 30 blocks whose
-/// log ratios spread by 2 %, while those of runs spread by `between`.
+/// Whether runs of the same thing are called different, with `runs` on each side, each of 30 blocks
+/// whose log ratios spread by 2 %, while those of runs spread by `between`.
 fn called_different(random: &mut Random, runs: usize, between: f64) -> bool {
     let options = Options::new("native");
     let mut run = || {
@@ -19,7 +19,7 @@ fn called_different(random: &mut Random, runs: usize, between: f64) -> bool {
     is_different(&cell) || cell.verdict == Some(Verdict::RunsDiffer)
 }
 
-/// Two runs differ, although nothing does: so nothing more is said of one run on each side.
+/// Two runs of the same thing often differ, so one run each gives no verdict but `RUNS_DIFFER`.
 #[test]
 fn two_runs_of_the_same_thing_often_differ() {
     let [little, more] =

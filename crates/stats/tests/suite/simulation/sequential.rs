@@ -8,7 +8,7 @@ use weigh_model::{Comparison, Looks};
 use weigh_stats::{ComparedRun, Concluded, Due, Flag, Options, analyse, compare_runs, conclusions};
 
 const LOOKS: Looks = Looks::STANDARD;
-/// A spread of single log ratios at which runs of the standard precision end at every look.
+/// A spread of the log ratios at which runs to the standard precision end at every look.
 const SD: f64 = 0.035;
 const TARGET: f64 = 0.01;
 
@@ -19,7 +19,7 @@ fn name(of: usize) -> String {
     format!("w{of}")
 }
 
-/// The comparisons of a run in which every arm has so many blocks.
+/// The comparisons of a run in which the arms have these numbers of blocks.
 fn comparisons(runs: Runs<'_>, blocks: &[Vec<u32>]) -> Vec<Comparison> {
     let one = |(of, (arms, blocks)): (usize, (&Vec<Vec<f64>>, &Vec<u32>))| {
         let cut: Vec<Vec<f64>> =
@@ -39,12 +39,12 @@ fn run(runs: Runs<'_>, target: f64) -> (Analysis, Vec<Vec<u32>>) {
     (analyse(&comparisons, &options), blocks)
 }
 
-/// A run to its end: what was measured, what the looks concluded, and the blocks of every arm.
+/// A run to its end: what was measured, the options with the conclusions, and the blocks of arms.
 fn ended(runs: Runs<'_>, target: f64) -> (Vec<Comparison>, Options, Vec<Vec<u32>>) {
     ended_by(Options { looks: Some(LOOKS), ..Options::new("native") }, runs, target)
 }
 
-/// The same with the looks and the gate of these options.
+/// Like [`ended`], with the looks and the gate of these options.
 pub(super) fn ended_by(
     mut options: Options,
     runs: Runs<'_>,
@@ -82,7 +82,7 @@ pub(super) fn ended_by(
     (comparisons(runs, &blocks), options, blocks)
 }
 
-/// Trials of a run, the baseline's among them.
+/// Number of trials of a run, those of the baseline included.
 pub(super) fn trials(blocks: &[Vec<u32>]) -> u32 {
     blocks.iter().map(|arms| arms.iter().sum::<u32>() + arms.iter().max().expect("an arm")).sum()
 }
@@ -95,7 +95,7 @@ fn fixed(values: &[Vec<f64>], blocks: usize) -> bool {
     finds(&family(&values.iter().map(|arm| arm[..blocks].to_vec()).collect::<Vec<_>>()))
 }
 
-/// An autoregressive series with the standard deviation of its values 1.
+/// An autoregressive series whose values have a standard deviation of 1.
 fn autoregressive(random: &mut Random, coefficient: f64) -> Vec<f64> {
     let mut value = random.normal();
     let innovation = (1.0 - coefficient * coefficient).sqrt();
@@ -109,8 +109,8 @@ fn autoregressive(random: &mut Random, coefficient: f64) -> Vec<f64> {
 
 type Draw = Box<dyn Fn(&mut Random) -> Vec<f64> + Sync>;
 
-/// Twelve equal environments, of which a run should find a difference in 5 %. Families that are not
-/// normal deceive more often, as they deceive the fixed designs.
+/// Twelve equal environments: a run should find a difference in 5 %. Families that are not normal
+/// deceive it more often, as they deceive the fixed designs.
 #[test]
 fn a_family_without_differences_is_left_alone() {
     let mut families: Vec<(&str, Draw)> = Vec::new();
@@ -145,7 +145,7 @@ fn intervals_cover_at_the_look_that_ended_the_cell() {
             [holds(cell.overhead, mean), is_within_margin(cell)]
         });
         tell(&format!("effect {mean:.3}: covered {covered:.4}, within the margin {alike:.4}"));
-        // More than .95 where a run ends early, because later looks would have had their share.
+        // This is more than .95 if a run ends early, because later looks spend nothing.
         assert!(covered > 0.945, "{covered}");
         if mean == 1.02_f64.ln() {
             at_most("equivalent at the margin", alike, 0.025 + 0.006);
@@ -154,7 +154,7 @@ fn intervals_cover_at_the_look_that_ended_the_cell() {
 }
 
 /// Four workloads whose log ratios have standard deviations of 1, 2, 3 and 4 %, each in four
-/// environments: trials against 60 blocks of everything, and verdicts that are the same.
+/// environments: compares trials and verdicts with 60 blocks of everything.
 #[test]
 fn decided_arms_save_trials_at_the_same_verdicts() {
     const SPREADS: [f64; 4] = [0.01, 0.02, 0.03, 0.04];
@@ -200,8 +200,8 @@ fn decided_arms_save_trials_at_the_same_verdicts() {
     }
 }
 
-/// How often equal environments, whose log ratios are symmetric, are flagged as mixtures at the look
-/// that ended them: at spreads at which runs end at the look at 30 blocks, and at every look.
+/// How often equal environments with symmetric log ratios are flagged MIXED at the look that ended
+/// them: at a spread at which runs end at 30 blocks, and at one at which they end at every look.
 #[test]
 fn equal_environments_are_no_mixture_at_the_look_that_ended_them() {
     for (seed, family) in (960..).zip(FAMILIES.iter().filter(|family| family.median == 0.0)) {
@@ -215,14 +215,14 @@ fn equal_environments_are_no_mixture_at_the_look_that_ended_them() {
     }
 }
 
-/// The bias of the estimate where a run stopped, and how often the usual t interval about it, which
-/// allows for no look, holds the truth: `weigh compare` takes these estimates.
+/// The bias of the estimate of a stopped run, and how often the usual t interval about it, which
+/// makes no allowance for looks, holds the truth: `weigh compare` takes these estimates.
 #[test]
 fn estimates_of_stopped_runs_lie_farther_out_by_a_fifth_of_a_per_cent_at_most() {
     const REPETITIONS: u32 = 3_000;
     for (sd, effect) in [(0.01, 0.03), (0.02, 0.0), (0.02, 0.03), (SD, 0.0), (SD, 0.03), (SD, 0.05)] {
         let mean = f64::ln_1p(effect);
-        // Whole numbers, so that the threads add up to the same sum.
+        // Sums of whole numbers do not depend on the order of the threads.
         let (sum, count) = (AtomicI64::new(0), AtomicU32::new(0));
         let [covered] = rates(REPETITIONS, 970, |random| {
             let (comparisons, options, _) = ended(&[vec![random.normals(60, mean, sd)]], TARGET);
@@ -239,7 +239,7 @@ fn estimates_of_stopped_runs_lie_farther_out_by_a_fifth_of_a_per_cent_at_most() 
     }
 }
 
-/// Runs that stopped at their looks, compared with others: the interval of the change.
+/// The interval of the change between runs that stopped at their looks.
 #[test]
 fn comparisons_of_stopped_runs_hold_the_truth() {
     for (between, before, after) in [(0.0, 0.03, 0.05), (0.005, 0.0, 0.0), (0.005, 0.03, 0.05)] {

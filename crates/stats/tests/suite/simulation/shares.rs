@@ -1,4 +1,4 @@
-//! Blocks of one plan that several machines shared (method specification, "Shared blocks").
+//! Blocks of one plan on several machines (method specification, "Shared blocks").
 
 use super::*;
 use weigh_stats::{Options, PoolRun, Pooled, RunEstimates, join_shares};
@@ -7,11 +7,11 @@ use weigh_stats::{Options, PoolRun, Pooled, RunEstimates, join_shares};
 const BLOCKS: usize = 24;
 /// Standard deviation of their log ratios.
 const SD: f64 = 0.02;
-/// How many machines share them.
+/// Numbers of machines that share them.
 const MACHINES: [usize; 4] = [1, 2, 4, 8];
 
-/// The blocks shared out over machines with these effects. `unequal`: the blocks of every other machine
-/// spread three times as far.
+/// The blocks shared out over machines with these effects. With `unequal`, the blocks of every
+/// other machine spread three times as far.
 fn shared(random: &mut Random, effects: &[f64], unequal: bool) -> Pooled {
     let options = Options::new("native");
     let run = |(at, effect): (usize, &f64)| {
@@ -23,7 +23,7 @@ fn shared(random: &mut Random, effects: &[f64], unequal: bool) -> Pooled {
     join_shares(&effects.iter().enumerate().map(run).collect::<Vec<_>>())
 }
 
-/// The interval holds the average effect of these machines, whatever they differ in.
+/// The interval holds the average effect of these machines, however much they differ.
 #[test]
 fn the_interval_of_shares_holds_the_average_of_these_machines() {
     for (at, machines) in MACHINES.into_iter().enumerate() {
@@ -50,8 +50,8 @@ fn shares_find_no_difference_where_there_is_none() {
     }
 }
 
-/// Time to a verdict: as many blocks decide nearly as often on several machines, so that the verdict is
-/// there after the blocks of one machine, and not after all.
+/// Time to a verdict: the same number of blocks decides nearly as often on several machines, so the
+/// verdict is there when each has measured its share.
 #[test]
 fn shares_come_to_a_verdict_sooner() {
     // 2.93 errors of the mean: found in about 80 % of runs of one machine.
@@ -73,7 +73,7 @@ fn shares_come_to_a_verdict_sooner() {
         let each = BLOCKS / machines;
         let found = power(machines, each);
         at_least(&format!("{machines} machines, a verdict after {each} blocks"), found, least);
-        // One machine in the same time.
+        // Compared with one machine in the same time.
         at_least("more than one machine finds by then", found - power(1, each), 0.15);
     }
 }

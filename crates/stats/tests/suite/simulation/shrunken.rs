@@ -1,5 +1,5 @@
-//! What moderated variances would do to quick runs (method specification, "Shrunken variances"). They
-//! are not part of the method: this is the evidence.
+//! The effect that moderated variances would have on quick runs (method specification, "Shrunken
+//! variances"). The method does not use them: this is the evidence.
 
 use super::coverage::FAMILIES;
 use super::*;
@@ -23,7 +23,7 @@ fn trigamma(x: f64) -> f64 {
     1.0 / x + y / 2.0 + y / x * (1.0 / 6.0 - y * (1.0 / 30.0 - y / 42.0))
 }
 
-/// By bisection: the function falls.
+/// Inverts by bisection, because the function falls.
 fn trigamma_inverse(value: f64) -> f64 {
     let (mut low, mut high) = (1e-6_f64, 1e6_f64);
     for _ in 0..80 {
@@ -33,8 +33,8 @@ fn trigamma_inverse(value: f64) -> f64 {
     low
 }
 
-/// Variances shrunken to their common prior, with their degrees of freedom (Smyth, Stat. Appl. Genet.
-/// Mol. Biol. 3, 2004): the prior's from mean and variance of the logarithms.
+/// Variances shrunken to their common prior, with their degrees of freedom (Smyth, Stat. Appl.
+/// Genet. Mol. Biol. 3, 2004). The prior comes from mean and variance of the logarithms.
 fn moderated(variances: &[f64]) -> Vec<(f64, f64)> {
     let count = variances.len() as f64;
     let logs: Vec<f64> = variances.iter().map(|s2| s2.ln() - digamma(DF / 2.0) + (DF / 2.0).ln()).collect();
@@ -53,9 +53,9 @@ fn t(df: f64) -> StudentsT {
     StudentsT::new(0.0, 1.0, df).expect("degrees of freedom are positive")
 }
 
-/// Of runs of equal environments those that find a difference; of cells among the widest fourth of
-/// their run those that are called different by themselves; and the width of the intervals. Each by
-/// the own and by the moderated variances.
+/// For runs of equal environments, by the own and by the moderated variances: the share of runs
+/// that find a difference; of cells among the widest fourth of their run, the share that is called
+/// different by itself; and the width of the intervals.
 struct Outcome {
     family: [f64; 2],
     widest: [f64; 2],
@@ -100,8 +100,8 @@ fn outcome(seed: u64, uneven: f64, draw: fn(&mut Random) -> f64) -> Outcome {
     Outcome { family, widest: [own / widest, shrunken / widest], width: (log_width / 1e9 / cells).exp() }
 }
 
-/// Cells whose true spreads differ share no variance: what is narrower then, is wrong in the cells
-/// that spread most.
+/// Cells whose true spreads differ share no variance: what makes intervals narrower makes those of
+/// the cells that spread most wrong.
 #[test]
 fn shrunken_variances_are_wrong_where_cells_spread_most() {
     // Family, own and moderated variances; the widest fourth, own and moderated; width.
@@ -120,7 +120,7 @@ fn shrunken_variances_are_wrong_where_cells_spread_most() {
             near(name, found, expected, 0.015);
         }
     }
-    // Where all spread alike they do what is promised of them.
+    // If all cells spread alike, moderated variances do what they promise.
     let alike = outcome(1000, 0.0, Random::normal);
     near("alike: family", alike.family[1], 0.0455, 0.01);
     near("alike: width", alike.width, 0.874, 0.01);

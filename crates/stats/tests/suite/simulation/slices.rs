@@ -1,5 +1,5 @@
 //! Slices on hosts that change while they measure (method specification, "Slices"): coverage, false
-//! findings, and what whole trials make of the same hosts.
+//! findings, and a comparison with whole trials on the same hosts.
 
 use super::*;
 use weigh_model::{PieceStatistic, SliceMark, Slices};
@@ -9,19 +9,19 @@ use weigh_stats::slices::{common_rounds, costs};
 const SLICE: f64 = 0.005;
 const ROUNDS: usize = 100;
 const BLOCKS: usize = 10;
-/// Work between two marks, seconds of an undisturbed CPU, where the mean is reported; and where
+/// Work between two marks, in seconds of an undisturbed CPU: if the mean is reported, and if
 /// another statistic of the pieces is.
 const MARK: f64 = 0.025;
 const PIECE: f64 = 0.010;
-/// A mark is dated this much too late on average, seconds.
+/// Average delay of the date of a mark, seconds.
 const LATE: f64 = 0.000_1;
-/// Between two slices nobody works, seconds.
+/// Time between two slices in which nobody works, seconds.
 const GAP: f64 = 0.0001;
 
-/// How fast the host is, as a share of its best speed, on average between two moments.
+/// The average speed of the host between two moments, as a share of its best speed.
 type Host<'h> = dyn FnMut(f64, f64) -> f64 + 'h;
 
-/// An arm at work: its true cost, and what is known of it.
+/// An arm at work: its true cost, and its record.
 struct Worker {
     cost: f64,
     piece: f64,
@@ -49,12 +49,12 @@ impl Worker {
     fn work(&mut self, random: &mut Random, seconds: f64, speed: f64) {
         let (begin, rate) = (self.thawed_s, speed / self.cost);
         let mut left = seconds * rate;
-        // Marks come when enough work is done, in the middle of slices.
+        // Marks come when enough work is done, also in the middle of slices.
         while self.done + left >= self.piece {
             left -= self.piece - self.done;
             self.done = 0.0;
             self.marked = self.piece;
-            // Nothing is dated after the guest stands still.
+            // No mark is dated later than the moment when the guest stands still.
             let late = LATE * random.exponential();
             self.mark((begin + seconds - left / rate + late).min(begin + seconds));
         }
@@ -65,8 +65,8 @@ impl Worker {
     }
 }
 
-/// The log ratio that a block gives in slices, and the one of two whole trials of the same length,
-/// which report means.
+/// The log ratio of a block in slices, and that of two whole trials of the same length, which
+/// report means.
 fn block(
     random: &mut Random,
     host: &mut Host,
@@ -102,10 +102,10 @@ fn block(
     (sliced, back_to_back)
 }
 
-/// How often the interval misses the truth: at no effect, and at 2 %; and how much narrower it is
-/// than that of whole trials.
+/// How often the interval misses the truth, without an effect and at 2 %, and how much narrower it
+/// is than that of whole trials.
 ///
-/// Both statistics are held to the same; the gain of the mean and that of the median are returned.
+/// Both statistics have the same limits. Returns the gains of the mean and of the median.
 fn judge(what: &str, seed: u64, make: impl Fn(&mut Random) -> Box<Host<'static>> + Sync) -> [f64; 2] {
     PieceStatistic::ALL.map(|statistic| judge_statistic(what, seed, statistic, &make))
 }
@@ -139,7 +139,7 @@ fn judge_statistic(
     tell(&format!("{what}: whole trials miss the truth in {whole:.4}; slices are {gain:.1} times narrower"));
     for (name, rate) in [("false findings in slices", same), ("intervals in slices that miss 2 %", different)]
     {
-        // Where a few blocks hold most of the spread the t interval is too wide, not too narrow.
+        // If a few blocks hold most of the spread, the t interval is too wide, not too narrow.
         let lowest = if statistic.is_mean() { 0.038 } else { 0.02 };
         assert!((lowest..0.062).contains(&rate), "{what}: {name}: {rate:.4}");
         tell(&format!("{what}: {name}: {rate:.4}"));
@@ -175,8 +175,8 @@ fn slices_hold_their_level_under_pink_noise_and_are_narrow() {
     assert!(gain > 1.5, "{gain}");
 }
 
-/// Which share of a stretch of time lies in bursts of so many seconds on average, which are so many
-/// seconds apart on average.
+/// The share of a stretch of time that lies in bursts. `lasting` is their mean length, and `apart`
+/// the mean time between them, both in seconds.
 fn in_bursts(mut random: Random, lasting: f64, apart: f64) -> impl FnMut(f64, f64) -> f64 {
     let (mut begins, mut ends) = (0.0, 0.0);
     move |begin, end| {
@@ -196,7 +196,7 @@ fn in_bursts(mut random: Random, lasting: f64, apart: f64) -> impl FnMut(f64, f6
     }
 }
 
-/// Somebody takes the CPU for 30 ms on average, a tenth of the time.
+/// Another process takes the CPU for 30 ms on average, a tenth of the time.
 #[test]
 fn slices_hold_their_level_under_bursts_and_are_narrow() {
     let [gain, of_median] = judge("bursts", 203, |random| {
@@ -206,8 +206,8 @@ fn slices_hold_their_level_under_bursts_and_are_narrow() {
     assert!(gain > 1.2 && of_median > 2.0 * gain, "{gain} {of_median}");
 }
 
-/// Somebody is busy on the other thread of the core for .3 s on average, a third of the time, and
-/// halves the speed.
+/// The other thread of the core is busy for .3 s on average, a third of the time, which halves the
+/// speed.
 #[test]
 fn slices_hold_their_level_beside_a_busy_thread_and_are_narrow() {
     let gains = judge("a busy thread", 209, |random| {
@@ -228,7 +228,7 @@ fn slices_hold_their_level_under_a_drift() {
     assert!(gain > 1.0, "{gain}");
 }
 
-/// A disturbance whose period is the slice's, twice that (a round), or near either.
+/// A disturbance whose period is one, two (a round), 2.1 or four slices.
 #[test]
 fn slices_hold_their_level_under_periods_near_their_own() {
     for (seed, period) in [(205, SLICE), (206, 2.0 * SLICE), (207, 2.1 * SLICE), (208, 4.0 * SLICE)] {

@@ -1,4 +1,4 @@
-//! Where the spread comes from, on units whose components are known (method specification, "Where
+//! The decomposition of the spread, on units with known components (method specification, "Where
 //! the spread comes from").
 
 use super::*;
@@ -7,8 +7,8 @@ use weigh_stats::Spread;
 
 const BLOCKS: usize = 10;
 
-/// How often the interval of what is between units misses the truth. The means of both variances
-/// over all repetitions are the truth, that within its part `found`.
+/// How often the interval of the spread between units misses the truth. The mean variances over all
+/// repetitions must be the truth; of the variance within, the part `found`.
 fn judge(
     what: &str,
     seed: u64,
@@ -32,7 +32,7 @@ fn judge(
     missed
 }
 
-/// Parts that are correlated from one to the next by `rho`, whose mean has the standard deviation
+/// Parts whose neighbours are correlated by `rho`, and whose mean has the standard deviation
 /// `within`.
 fn parts(random: &mut Random, n: usize, rho: f64, within: f64) -> Vec<f64> {
     let sd = within * (n as f64).sqrt() * (1.0 - rho);
@@ -66,15 +66,14 @@ fn both_components_are_recovered() {
 
 #[test]
 fn windows_that_depend_on_each_other_are_no_difference_between_units() {
-    // Batches of fifteen that still depend on each other a little leave a tenth out.
+    // Batches of fifteen still depend on each other a little, which leaves a tenth out.
     let missed = judge("correlated windows", 303, (0.01, 0.02, 0.9), |random, between| {
         windows(random, 60, 0.5, 0.01, between)
     });
     near("correlated windows: intervals that miss", missed, 0.05, 0.015);
 }
 
-/// The lower end is above 0 in half of the misses at most, and the estimate is set to 0 where it is
-/// negative.
+/// At most half of the misses have a lower end above 0, and a negative estimate is set to 0.
 #[test]
 fn nothing_between_units_is_found_where_there_is_nothing() {
     let missed = judge("nothing between", 304, (0.01, 0.0, 1.0), |random, between| {

@@ -1,14 +1,14 @@
-//! The sequential rule: looks at 30, 35, ... 60 blocks, stops when the interval is narrow.
+//! Stopping on precision: looks at 30, 35, ... 60 blocks, and an end when the interval is narrow.
 
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weigh_stats::{Options, analyse, precise_enough};
 
-/// A spread for which runs stop at every look.
+/// A spread at which runs stop at every look.
 const SD: f64 = 0.035;
 const TARGET: f64 = 0.0105;
 
-/// The cell of a workload that stopped by the rule, and its look.
+/// The cell of a workload that the rule stopped, and the index of its look.
 fn stopped(random: &mut Random, mean: f64) -> (Cell, usize) {
     stopped_with(random, mean, SD)
 }
@@ -46,7 +46,7 @@ fn the_rule_keeps_coverage_and_level() {
 }
 
 /// Four workloads whose log ratios have standard deviations of 1, 2, 3 and 4 %: each stops by
-/// itself, where one that is noisy would hold all of them (method specification, "Stopping").
+/// itself, while a noisy one would hold up a common rule (method specification, "Stopping").
 #[test]
 fn stopping_by_workload_saves_a_third_of_the_units() {
     let (by_workload, together) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -73,7 +73,7 @@ fn the_rule_keeps_the_level_of_equivalence() {
 }
 
 /// What the method forbids, for comparison (method specification, "Stopping"): stopping as soon as
-/// something is significant finds a difference that is not there far more often than in 5 % of the
+/// something is significant finds differences that do not exist far more often than in 5 % of the
 /// runs, even with few looks.
 #[test]
 fn stopping_on_significance_would_not() {
@@ -90,16 +90,16 @@ fn stopping_on_significance_would_not() {
     assert!(wrong > 0.08, "{wrong}");
 }
 
-/// The cell of a run of 30 planned blocks that has these.
+/// The cell of a run of 30 planned blocks that has these values so far.
 fn of_thirty(values: &[f64], ended_by_rule: bool) -> Cell {
     let options = Options { planned_blocks: Some(30), ended_by_rule, ..Options::new("native") };
     analyse(&[with_logs(&[values.to_vec()])], &options).cells.remove(1)
 }
 
-/// Whoever looks after every block and ends the run when there is a difference finds one that is
-/// not there in up to a quarter of runs by the intervals that belong to the planned end. Those of
-/// an incomplete run hold at all moments together; with the end itself, which has its own 5 %, they
-/// are wrong in 6 % (method specification, "Stopping").
+/// Whoever looks after every block and ends the run at the first difference finds one that does not
+/// exist in up to a quarter of runs by the intervals of the planned end. Those of an incomplete run
+/// hold at all moments together; with the end itself, which has its own 5 %, they are wrong in 6 %
+/// (method specification, "Incomplete runs").
 #[test]
 fn a_run_that_is_ended_when_it_pleases_finds_no_more() {
     let families = super::coverage::FAMILIES;
@@ -122,7 +122,7 @@ fn a_run_that_is_ended_when_it_pleases_finds_no_more() {
     }
 }
 
-/// What an incomplete run costs: its interval against that of as many planned blocks.
+/// The cost of an incomplete run: its interval against that of as many planned blocks.
 #[test]
 fn an_incomplete_run_has_wider_intervals_and_comes_to_the_planned_ones() {
     let mut random = Random::new(16);

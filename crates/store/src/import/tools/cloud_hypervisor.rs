@@ -1,8 +1,8 @@
-//! The report of Cloud Hypervisor's `performance-metrics`.
+//! Reads the report of Cloud Hypervisor's `performance-metrics`.
 //!
 //! Each test has the mean of its iterations, with their standard deviation, minimum and maximum.
-//! The mean is the value of the run. The standard deviation, over n, is of iterations whose number
-//! the file does not tell, so it serves nothing here. Units end the names.
+//! The mean is the value of the run. The standard deviation, over n, is not used, because the file
+//! does not give the number of iterations. The names end in units.
 
 use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile, metric};
@@ -22,7 +22,7 @@ struct Test {
     mean: f64,
 }
 
-/// How names end, with metric, unit and direction.
+/// The endings of names, with metric, unit and direction.
 const UNITS: [(&str, &str, &str, Better); 7] = [
     ("_ms", "time", "ms", Better::Lower),
     ("_us", "time", "us", Better::Lower),

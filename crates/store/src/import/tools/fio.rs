@@ -1,7 +1,8 @@
-//! JSON of fio 3 (`--output-format=json` or `json+`).
+//! Reads the JSON of fio 3 (`--output-format=json` or `json+`).
 //!
-//! What fio prints before and after the JSON is left out. Jobs of one name in one group did their
-//! work at the same time: their rates are added, their latencies averaged over their operations.
+//! Text that fio prints before and after the JSON is ignored. Jobs of one name in one group did
+//! their work at the same time: their rates are added, and their latencies are averaged over their
+//! operations.
 
 use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile, metric};
@@ -45,7 +46,7 @@ struct Latency {
     mean: f64,
 }
 
-/// What all jobs of one name and group did in one direction.
+/// The sum over all jobs of one name and group, in one direction.
 #[derive(Default)]
 struct Sum {
     bytes_per_s: f64,
@@ -54,7 +55,7 @@ struct Sum {
     latency_ns: f64,
 }
 
-/// Where the JSON begins in what fio printed.
+/// Finds the beginning of the JSON in fio's output.
 pub(super) fn json_start(bytes: &[u8]) -> Option<usize> {
     let at = if bytes.starts_with(b"{") { 0 } else { bytes.windows(2).position(|pair| pair == b"\n{")? + 1 };
     let head = &bytes[at..bytes.len().min(at + 200)];

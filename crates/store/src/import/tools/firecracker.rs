@@ -1,9 +1,9 @@
-//! `metrics.json` of Firecracker's performance tests: what one test put in one session.
+//! Reads `metrics.json` of Firecracker's performance tests: what one test measured in one session.
 //!
-//! Newer versions name the dimensions of the test, older ones hold the metrics alone. The test and
-//! its parameters are the benchmark; what describes the machine (`instance`, `cpu_model`,
-//! `host_kernel`) belongs to the environment and is left out of its name. Units are those of
-//! CloudWatch.
+//! Newer versions name the dimensions of the test; older ones hold only the metrics. The test and
+//! its parameters are the benchmark. Dimensions that describe the machine (`instance`, `cpu_model`,
+//! `host_kernel`) belong to the environment and are left out of the benchmark's name. Units are
+//! those of CloudWatch.
 
 use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile, metric};
@@ -27,7 +27,7 @@ struct Metric<'a> {
     values: &'a RawValue,
 }
 
-/// Dimensions that say where it ran.
+/// Dimensions that describe the machine.
 const OF_THE_HOST: [&str; 3] = ["instance", "cpu_model", "host_kernel"];
 /// The dimension that names the test.
 const TEST: &str = "performance_test";
@@ -57,7 +57,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     Ok(ToolFile { runs: vec![run], notices: Vec::new() })
 }
 
-/// The test with its parameters.
+/// Returns the name of the test with its parameters.
 fn benchmark(dimensions: &BTreeMap<String, serde_json::Value>) -> String {
     let text = |value: &serde_json::Value| match value {
         serde_json::Value::String(text) => text.clone(),
@@ -69,8 +69,8 @@ fn benchmark(dimensions: &BTreeMap<String, serde_json::Value>) -> String {
     if params.is_empty() { name } else { format!("{name}{{{}}}", params.join(",")) }
 }
 
-/// A metric of a unit of CloudWatch. What is neither a time, nor a size, nor a rate has no
-/// direction that is sure, and CPU utilisation is no result: they are descriptive.
+/// Returns the metric for a unit of CloudWatch. A metric that is neither a time, nor a size, nor a
+/// rate has no certain direction, and CPU utilisation is no result: both are descriptive.
 fn of_unit(name: &str, unit: &str) -> Option<(MetricSpec, f64)> {
     let (amount, rate) = match unit.strip_suffix("/Second") {
         Some(amount) => (amount, true),

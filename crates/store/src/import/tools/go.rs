@@ -1,4 +1,4 @@
-//! The text format of Go's benchmarks (proposal 14313 of the Go project, and the package
+//! Reads the text format of Go's benchmarks (proposal 14313 of the Go project, and the package
 //! `golang.org/x/perf/benchfmt`).
 //!
 //! A result line is a name, the number of iterations, and pairs of value and unit, each value an
@@ -11,7 +11,7 @@ use super::{ImportError, Run, ToolFile, metric};
 use std::collections::HashMap;
 use weigh_model::{Better, MetricSpec, Unit};
 
-/// Whether a text has a line that is a result.
+/// Whether a text has a result line.
 pub(super) fn holds_results(bytes: &[u8]) -> bool {
     bytes.split(|byte| *byte == b'\n').any(|line| {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
@@ -21,24 +21,24 @@ pub(super) fn holds_results(bytes: &[u8]) -> bool {
     })
 }
 
-/// What lines so far say of those below.
+/// The state of the reader: what the lines so far declare for those below.
 #[derive(Default)]
 struct Reader {
     runs: Vec<Run>,
     package: String,
-    /// The run that a package is in.
+    /// The run that each package is in.
     run_of: HashMap<String, usize>,
     /// Directions that `Unit` lines declare.
     declared: HashMap<String, Better>,
     /// Benchmarks that failed, each with its run. Their lines lack the number of processors that
     /// ends the names of results.
     failed: Vec<(usize, String)>,
-    /// How the names of results end, as in `-8`.
+    /// The ending of the names of results, as in `-8`.
     processors: String,
     any: bool,
-    /// Lines that begin as a result and are none.
+    /// Lines that begin like a result but are not one.
     broken: u32,
-    /// Whether every unit gets a verdict: nothing is a time, and nothing says which units matter.
+    /// Whether every unit gets a verdict: no unit is a time, and no line says which units matter.
     all_primary: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     let mut notices = Vec::new();
     if reader.broken > 0 {
         let (file, broken) = (text.path.display(), reader.broken);
-        let seen = format!("lines that begin as a result and are none in {file}: {broken}");
+        let seen = format!("lines that begin like a result but are not one in {file}: {broken}");
         notices.push((seen, "a benchmark that prints breaks its own line: let it print nothing".into()));
     }
     Ok(ToolFile { runs: reader.runs, notices })
@@ -162,7 +162,7 @@ impl Reader {
         }
     }
 
-    /// The run that results belong to now.
+    /// The run that the next results belong to.
     fn run(&self) -> usize {
         self.run_of.get(&self.package).copied().unwrap_or(0)
     }
@@ -171,8 +171,9 @@ impl Reader {
         if self.package.is_empty() { name.into() } else { format!("{}.{name}", self.package) }
     }
 
-    /// The metric of a unit. The measurement unit is the last of the words between hyphens and
-    /// names the metric with those before; times are primary, and what a `Unit` line declares.
+    /// Returns the metric of a unit. The last of the words between hyphens is the measurement unit,
+    /// and the words before it name the metric. Times are primary, and so are units that a `Unit`
+    /// line declares.
     fn metric(&self, unit: &str) -> (MetricSpec, f64) {
         let declared = self.declared.get(unit).copied();
         let rate = unit.ends_with("/s");

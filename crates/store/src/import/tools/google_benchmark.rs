@@ -1,4 +1,4 @@
-//! JSON of Google Benchmark (`--benchmark_out=FILE --benchmark_out_format=json`).
+//! Reads the JSON of Google Benchmark (`--benchmark_out=FILE --benchmark_out_format=json`).
 //!
 //! A benchmark is one object per repetition, whose times are averages over its iterations, and one
 //! per aggregate of the repetitions. Aggregates are skipped.
@@ -34,7 +34,7 @@ struct Repetition {
 const AGGREGATES_HELP: &str =
     "run it with --benchmark_report_aggregates_only=false, so that each repetition is reported";
 
-/// How the names of aggregates end where a version before 1.5 does not say what is one.
+/// The endings of the names of aggregates, for versions before 1.5, which do not mark them.
 const AGGREGATES: [&str; 6] = ["_mean", "_median", "_stddev", "_cv", "_BigO", "_RMS"];
 
 pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
@@ -68,7 +68,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
         };
         if !is_positive(real_time) {
             let message = format!("{real_time} is not a positive number");
-            let help = "the benchmark is optimised away or did not run; leave it out by --benchmark_filter";
+            let help = "the benchmark was optimised away or did not run; leave it out by --benchmark_filter";
             return Err(text.at_key(raw, "real_time", &message, help));
         }
         let found = [

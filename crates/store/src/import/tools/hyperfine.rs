@@ -1,8 +1,9 @@
-//! `hyperfine --export-json`.
+//! Reads the JSON of `hyperfine --export-json`.
 //!
-//! Version 1 has a list of times, seconds, and one of exit codes per command; version 2 (from the
-//! source of its exporter) an object per execution with `time_wall_clock` and `exit_code`. An
-//! execution that did not exit with 0, which `--ignore-failure` lets pass, is a failed one.
+//! For each command, version 1 has a list of times, in seconds, and a list of exit codes; version 2
+//! (from the source of its exporter) has an object per execution with `time_wall_clock` and
+//! `exit_code`. An execution that did not exit with 0, which `--ignore-failure` permits, is a
+//! failed one.
 
 use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile};
@@ -43,7 +44,7 @@ struct Time {
     unit: String,
 }
 
-const ZERO_HELP: &str = "hyperfine subtracts the start of a shell, which leaves nothing of a short command; measure it with `hyperfine --shell=none`";
+const ZERO_HELP: &str = "hyperfine subtracts the shell's start-up time, which leaves nothing of a short command; measure it with `hyperfine --shell=none`";
 
 pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     let export: Export<'_> = text.json("a file of `hyperfine --export-json`")?;
@@ -60,14 +61,15 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     Ok(ToolFile { runs: vec![run], notices: Vec::new() })
 }
 
-/// A command that is given twice is measured twice, and gets a number.
+/// Returns a name for a command. If the command is given twice, it is measured twice, and the later
+/// name gets a number.
 fn once(names: &mut HashMap<String, u32>, name: &str) -> String {
     let times = names.entry(name.into()).or_default();
     *times += 1;
     if *times == 1 { name.into() } else { format!("{name} #{times}") }
 }
 
-/// The times of the executions that succeeded, seconds, and how many did not.
+/// Returns the times of the executions that succeeded, in seconds, and how many failed.
 fn executions(
     text: &Text<'_>,
     raw: &RawValue,
@@ -92,7 +94,7 @@ fn executions(
         return Ok((times, failed));
     }
     let Some(list) = command.times else {
-        let message = "the result has no single times";
+        let message = "the result has no individual times";
         return Err(text.at_key(
             raw,
             "command",
@@ -101,7 +103,7 @@ fn executions(
         ));
     };
     let values: Vec<f64> = text.part(list, "a list of times")?;
-    // Before version 1.11 a command that failed ended hyperfine, or was told by nothing.
+    // Before version 1.11, a command that failed ended hyperfine, or left no trace.
     let codes = command.exit_codes.as_deref().unwrap_or_default();
     if !codes.is_empty() && codes.len() != values.len() {
         let message = format!("there are {} times and {} exit codes", values.len(), codes.len());

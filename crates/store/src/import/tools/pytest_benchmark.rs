@@ -1,7 +1,7 @@
-//! JSON of pytest-benchmark (`pytest --benchmark-json=FILE`).
+//! Reads the JSON of pytest-benchmark (`pytest --benchmark-json=FILE`).
 //!
-//! A round is an average over the iterations of that round, seconds. Files of `--benchmark-save`
-//! hold no rounds unless `--benchmark-save-data` is given; of these the mean is taken.
+//! A round is an average over the iterations of that round, in seconds. Files of `--benchmark-save`
+//! hold no rounds unless `--benchmark-save-data` is given; without rounds, the mean is used.
 
 use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile};
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     let mut notices = Vec::new();
     if without_rounds > 0 {
         notices.push((
-            format!("{} has the mean alone of {without_rounds} benchmarks", text.path.display()),
+            format!("{} has only the mean of {without_rounds} benchmarks", text.path.display()),
             "`pytest --benchmark-json=FILE` writes every round".to_string(),
         ));
     }

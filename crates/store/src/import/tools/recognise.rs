@@ -1,14 +1,14 @@
-//! Which tool wrote a file.
+//! Recognises the tool that wrote a file.
 
 use super::super::BYTE_ORDER_MARK;
 use super::{Tool, fio, go};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 
-/// More keys than these say no more about who wrote a file.
+/// The greatest number of keys that are read: further keys say no more about who wrote a file.
 const MOST_KEYS: usize = 64;
 
-/// The tool that writes such a file.
+/// Returns the tool that writes such a file.
 pub(super) fn tool(bytes: &[u8]) -> Option<Tool> {
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii_start();
     if !text.starts_with(b"{") {
@@ -18,7 +18,7 @@ pub(super) fn tool(bytes: &[u8]) -> Option<Tool> {
     let keys = Keys::of(text);
     let has = |key: &str| keys.0.iter().any(|(known, _)| known == key);
     match () {
-        // A row of samples, which may have further keys of any name.
+        // This is a row of samples, which may have further keys of any name.
         () if has("environment") && has("value") => None,
         () if has("fio version") => Some(Tool::Fio),
         () if has("git_revision") || has("git_human_readable") => Some(Tool::CloudHypervisor),
@@ -33,15 +33,15 @@ pub(super) fn tool(bytes: &[u8]) -> Option<Tool> {
     }
 }
 
-/// The keys of an object, each with the keys of the object below it; of a text that is cut short
-/// those before its end.
+/// The keys of an object, each with the keys of the object below it. For a text that is cut short,
+/// the keys before its end.
 #[derive(Default)]
 struct Keys(Vec<(String, Vec<String>)>);
 
 impl Keys {
     fn of(text: &[u8]) -> Self {
         let mut keys = Self::default();
-        // What is wrong further on is found when the file is read.
+        // A fault further on is reported when the file is read.
         let _ = serde_json::Deserializer::from_slice(text).deserialize_map(Top(&mut keys.0));
         keys
     }
@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for Top<'_> {
     }
 }
 
-/// Takes the keys of a value that is an object, and takes any other value.
+/// Collects the keys of a value that is an object, and skips any other value.
 struct Below<'k>(Option<&'k mut Vec<String>>);
 
 impl<'de> serde::de::DeserializeSeed<'de> for Below<'_> {

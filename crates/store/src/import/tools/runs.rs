@@ -1,4 +1,4 @@
-//! From the runs of every environment to comparisons.
+//! Arranges the runs of every environment into comparisons.
 
 use super::{ImportError, NamedFile, Run, Tool, ToolFile, ToolSamples, stem};
 use std::collections::{BTreeSet, HashMap};
@@ -28,7 +28,8 @@ pub(super) fn arrange(tool: Tool, files: Vec<(&NamedFile, ToolFile)>) -> Result<
         notices.append(&mut parsed.notices);
         named.extend(parsed.runs.into_iter().map(|run| Named { file, block, run }));
     }
-    // The commands of one hyperfine are the environments, unless the files are.
+    // The commands in one file of hyperfine are the environments, unless the files are named as
+    // such.
     let commands_compete = tool == Tool::Hyperfine
         && named.iter().all(|one| one.file.environment.is_none() && one.run.cells.len() > 1);
     let paired = commands_compete && named.len() > 1;
@@ -43,7 +44,7 @@ pub(super) fn arrange(tool: Tool, files: Vec<(&NamedFile, ToolFile)>) -> Result<
     Ok(ToolSamples { tool, comparisons, environments, each_is_a_run, notices })
 }
 
-/// Each command of hyperfine is an environment, and does the same work as the others.
+/// Makes an environment of each command of hyperfine, on the assumption that they do the same work.
 fn by_command(named: Vec<Named<'_>>) -> Vec<Environment<'_>> {
     let mut environments: Vec<Environment<'_>> = Vec::new();
     let mut place_of: HashMap<String, usize> = HashMap::new();
@@ -61,7 +62,7 @@ fn by_command(named: Vec<Named<'_>>) -> Vec<Environment<'_>> {
     environments
 }
 
-/// Each name of files is an environment; a file without one goes by its own name.
+/// Makes an environment of each name of files. A file without one goes by its own name.
 fn by_name<'f>(
     named: Vec<Named<'f>>,
     tool: Tool,
@@ -73,7 +74,7 @@ fn by_name<'f>(
     let differ = commands.windows(2).any(|pair| pair[0] != pair[1]);
     let mut environments: Vec<Environment<'f>> = Vec::new();
     for mut one in named {
-        // A file of one command each: the commands are what is compared, however they are spelled.
+        // Each file holds one command: the commands are compared, however they are spelled.
         if one_command && differ {
             one.run.cells[0].benchmark = "command".into();
         }
@@ -103,14 +104,15 @@ fn distinct(names: &[String]) -> Vec<String> {
     names.iter().filter(|name| seen.insert(*name)).map(|name| format!("`{name}`")).collect()
 }
 
-/// Whether each value is a run: every environment has several. One run beside several is refused.
+/// Returns whether each value is a run, that is, every environment has several. Refuses one run of
+/// an environment beside several of another.
 fn check_numbers(environments: &[Environment<'_>]) -> Result<bool, ImportError> {
     let one = environments.iter().find(|environment| environment.runs.len() == 1);
     let several = environments.iter().find(|environment| environment.runs.len() > 1);
     let (Some(one), Some(several)) = (one, several) else { return Ok(several.is_some()) };
     let message =
         format!("one run of `{}` is compared with {} of `{}`", one.name, several.runs.len(), several.name);
-    let help = "a verdict takes several runs of each: give a file of every run, as in old=1.json old=2.json new=3.json new=4.json";
+    let help = "a verdict takes several runs of each: give one file per run, as in old=1.json old=2.json new=3.json new=4.json";
     Err(ImportError::of_file(&one.runs[0].file.path, message, help))
 }
 
@@ -182,7 +184,8 @@ fn comparisons(
     }
     if let (count, Some(first)) = failed {
         let seen = format!("measurements that failed: {count}, the first of {first}");
-        notices.push((seen, "what failed is no sample, and its comparison has no verdict".into()));
+        notices
+            .push((seen, "a failed measurement is not a sample, and its comparison has no verdict".into()));
     }
     let mut notice = |what: Vec<String>, seen: &str, action: &str| {
         if let Some(first) = what.first() {
@@ -240,15 +243,15 @@ fn word(metric: &MetricSpec) -> &'static str {
 }
 
 fn series_of<'c>(comparison: &'c mut Comparison, environment: &str) -> &'c mut Series {
-    // Environments follow each other, so that the last one is the one that is filled.
+    // Environments are added one after the other, so the last series is the one to fill.
     if comparison.series.last().is_none_or(|last| last.environment != environment) {
         comparison.series.push(Series::of(environment, Vec::new()));
     }
     comparison.series.last_mut().expect("there is one now")
 }
 
-/// The value of a run, the geometric mean of what it holds; a run in which anything failed is a
-/// failed one.
+/// Adds the value of a run: the geometric mean of its values. A run in which anything failed counts
+/// as failed.
 fn add_run(series: &mut Series, values: &[f64], failed: u32, block: Option<u32>) {
     series.tried += 1;
     if failed > 0 || values.is_empty() {

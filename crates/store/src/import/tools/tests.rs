@@ -1,5 +1,5 @@
-//! Real files of every tool that the tests' machine had (see `testdata/`), and files after the
-//! source of those that it had not.
+//! Tests with real files of every tool that was available (see `testdata/`), and with files written
+//! after the source of the other tools.
 
 use super::*;
 use proptest::prelude::*;
@@ -14,7 +14,8 @@ fn file(environment: Option<&str>, path: &str) -> NamedFile {
     NamedFile { environment: environment.map(Into::into), path: path.into() }
 }
 
-/// Files with the names of their environments, by the tool that their content shows.
+/// Parses files, with the names of their environments, as files of the tool that their content
+/// shows.
 fn samples(files: &[(Option<&str>, &str)]) -> Result<ToolSamples, ImportError> {
     let files: Vec<_> = files
         .iter()
@@ -80,7 +81,7 @@ fn several_files_of_the_same_commands_are_blocks() {
         a.observations,
         [Observation { block: Some(0), value: two }, Observation { block: Some(1), value: two }]
     );
-    // The run in which an execution failed is a failed one, and the other keeps its block.
+    // The run in which an execution failed counts as failed, and the other keeps its block.
     assert_eq!((b.tried, b.failed, b.observations.len()), (2, 1, 1));
     assert_eq!(b.observations[0].block, Some(1));
 }
@@ -124,12 +125,12 @@ fn runs_of_a_name_are_the_units_and_one_beside_several_is_refused() {
     let (message, _, help) = fault(samples(&two[..3]));
     assert_eq!(message, "3.json: one run of `new` is compared with 2 of `old`");
     assert!(help.contains("old=1.json old=2.json"), "{help}");
-    // Files of one other command each do the same work as far as anybody knows.
+    // As far as anybody knows, files that each hold one different command do the same work.
     let other = c.replace("\"c\"", "\"other\"");
     let runs = samples(&[(Some("old"), &a), (Some("new"), &other)]).unwrap();
     assert_eq!((runs.each_is_a_run, runs.comparisons[0].series.len()), (false, 2));
     assert!(runs.notices[0].0.contains("`c`; `other`"), "{:?}", runs.notices);
-    // Without names they go by those of the files, which must tell them apart.
+    // Without names, the environments go by the names of the files, which must be distinct.
     assert_eq!(samples(&[(None, &a), (None, &b)]).unwrap().environments, ["1", "2"]);
     let same = [(file(None, "x/r.json"), a.into_bytes()), (file(None, "y/r.json"), b.into_bytes())];
     let (message, _, help) = fault(parse_tool(Tool::Hyperfine, &same));
@@ -145,7 +146,7 @@ fn faults_of_hyperfine_have_their_places() {
     let (message, ..) = wrong("[ 0, 1, 0 ]", "[ 0, 1 ]");
     assert!(message.starts_with("1.json:4:") && message.ends_with("3 times and 2 exit codes"), "{message}");
     let (message, ..) = wrong("\"times\": [ 1.0", "\"mean\": [ 1.0");
-    assert!(message.contains("the result has no single times"), "{message}");
+    assert!(message.contains("the result has no individual times"), "{message}");
     let (message, _, help) = wrong("8.0 ], \"exit_codes\": [ 0, 1, 0 ] } ] }", "8.0");
     assert!(message.starts_with("1.json:4:") && help.contains("cut short"), "{message} {help}");
     let (message, ..) = wrong("8.0", "\"fast\"");
@@ -196,8 +197,8 @@ fn units_of_go_name_metrics_and_say_their_direction() {
     assert_eq!((samples.comparisons[3].series[0].failed, values(&samples, 2, 0)[0]), (1, 7.0 * 1e-9));
     let broken = one("BenchmarkA\nBenchmarkA 1 5 ns/op\nBenchmarkB-2 a word\n     100 7 ns/op\n");
     assert_eq!(broken.comparisons.len(), 1);
-    assert!(broken.notices[0].0.ends_with("and are none in 1.json: 1"), "{:?}", broken.notices);
-    // Where nothing is a time and nothing is declared, all of it matters.
+    assert!(broken.notices[0].0.ends_with("but are not one in 1.json: 1"), "{:?}", broken.notices);
+    // If no unit is a time and none is declared, all of them matter.
     assert_eq!(names(&one("BenchmarkA 1 7 p99-ns 2 hits/s\n")).iter().filter(|name| name.3).count(), 2);
 }
 
@@ -295,7 +296,7 @@ fn metrics_of_firecracker_have_units_of_cloudwatch() {
     let test = "test_boottime{guest_kernel=linux-6.1,vcpus=2}";
     assert_eq!(names(&samples), [(test, "boot_time", "s", true), (test, "bw_read", "B/s", true)]);
     assert_eq!((values(&samples, 0, 0), values(&samples, 1, 0)), (vec![0.12, 0.1305], vec![1e6]));
-    // Before the dimensions were written.
+    // Older versions did not write the dimensions.
     let old = r#"{"restore_latency": {"unit": "Microseconds", "values": [5, 6]}}"#;
     assert_eq!(names(&one(old)), [("metrics", "restore_latency", "s", true)]);
     let (message, ..) = fault(super::tests::samples(&[(None, &old.replace("Micro", "Pico"))]));
@@ -360,7 +361,7 @@ fn files_are_recognised_by_their_content() {
     assert_eq!(recognise(&data("fio-3.33.json")), Some(Tool::Fio));
     assert_eq!(recognise(GO.as_bytes()), Some(Tool::Go));
     assert_eq!(recognise(GOOGLE.as_bytes()), Some(Tool::GoogleBenchmark));
-    // Cut in the middle, the keys at the beginning still tell.
+    // If the file is cut in the middle, the keys at the beginning still show the tool.
     assert_eq!(recognise(&GOOGLE.as_bytes()[..300]), Some(Tool::GoogleBenchmark));
     for other in [
         "environment,workload,metric,unit,better,value\n",
@@ -372,7 +373,7 @@ fn files_are_recognised_by_their_content() {
     ] {
         assert_eq!(recognise(other.as_bytes()), None, "{other}");
     }
-    // The wrong word for --from names the right one.
+    // If --from names the wrong tool, the error names the right one.
     let wrong = parse_tool(Tool::Fio, &[(file(None, "x.json"), TWO_COMMANDS.into())]);
     assert!(fault(wrong).2.contains("a file of hyperfine"));
     let (message, ..) = fault(parse_tool(Tool::Fio, &[(file(None, "x.gz"), b"\x1f\x8b\x08".to_vec())]));
@@ -409,7 +410,7 @@ fn thousands_of_benchmarks_are_read_in_time_that_grows_with_their_number() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Real files with some bytes replaced, cut anywhere, read as those of any tool.
+    /// Real files with some bytes replaced and cut anywhere are read as files of any tool.
     #[test]
     fn no_bytes_make_it_panic(
         which in 0usize..5,

@@ -11,17 +11,17 @@ pub(super) struct Text<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// What a file that ends in the middle asks for.
+/// The help for a file that ends in the middle.
 const CUT_HELP: &str = "the file is cut short: let the tool write it again";
 
 impl<'a> Text<'a> {
-    /// The whole file as JSON of a shape.
+    /// Reads the whole file as JSON of the shape `T`; `shape` names it for errors.
     pub(super) fn json<T: Deserialize<'a>>(&self, shape: &str) -> Result<T, ImportError> {
         let start = self.start(0)?;
         serde_json::from_slice(start).map_err(|error| self.fault(start, &error, shape))
     }
 
-    /// The first value of JSON from a byte on, whatever follows.
+    /// Reads the first JSON value from the byte `from` on, and ignores what follows.
     pub(super) fn first_json<T: Deserialize<'a>>(&self, from: usize, shape: &str) -> Result<T, ImportError> {
         let start = self.start(from)?;
         let mut reader = serde_json::Deserializer::from_slice(start);
@@ -37,13 +37,14 @@ impl<'a> Text<'a> {
         Ok(start)
     }
 
-    /// A part of the file as JSON of a shape.
+    /// Reads a part of the file as JSON of the shape `T`.
     pub(super) fn part<T: Deserialize<'a>>(&self, raw: &'a RawValue, shape: &str) -> Result<T, ImportError> {
         let part = raw.get();
         serde_json::from_str(part).map_err(|error| self.fault(part.as_bytes(), &error, shape))
     }
 
-    /// A fault of serde's in a part of the file; it counts lines from the part's first.
+    /// Turns an error of serde's in a part of the file into one with its place. Serde counts lines
+    /// from the first line of the part.
     fn fault(&self, part: &[u8], error: &serde_json::Error, shape: &str) -> ImportError {
         let lines = part.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1));
         let before: usize = lines.map(<[u8]>::len).sum();
@@ -64,8 +65,8 @@ impl<'a> Text<'a> {
         self.at(from, from + quoted.len().min(part.len() - at), message, help)
     }
 
-    /// An error about a value that is not positive: its place where it can be found, which is where
-    /// the `index`th number of a list begins.
+    /// An error about a value that is not positive. Its place is where the `index`th number of a
+    /// list begins, if that can be found.
     pub(super) fn at_number(&self, list: &RawValue, index: usize, message: &str, help: &str) -> ImportError {
         let text = list.get();
         let from = text.match_indices([',', '[']).nth(index).map_or(0, |(at, _)| at + 1);
@@ -86,7 +87,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Where a part of the file begins, bytes. The part must be borrowed from the file.
+    /// Where a part of the file begins, in bytes. The part must be borrowed from the file.
     fn offset_of(&self, part: &[u8]) -> usize {
         (part.as_ptr() as usize).saturating_sub(self.bytes.as_ptr() as usize).min(self.bytes.len())
     }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Bonnie++ 2.00a with `-q -f -n 0`: no characters, no small files.
+/// Bonnie++ 2.00a with `-q -f -n 0`: no per-character tests, no small files.
 const WHOLE: &str = include_str!("../../../testdata/bonnie-2.00a.csv");
 /// The same with a file so small that everything took less than half a second.
 const FAST: &str = include_str!("../../../testdata/bonnie-2.00a-too-fast.csv");

@@ -37,13 +37,13 @@ struct Direction {
 #[derive(Deserialize)]
 struct Latency {
     mean: f64,
-    /// In JSON+: the middle of each bin and what it holds.
+    /// In JSON+: the middle of each bin, and the number of operations in it.
     #[serde(default)]
     bins: BTreeMap<u64, u64>,
 }
 
-/// The groups of the last report in `text`: fio prints one after another when it is told to
-/// (`status-interval`), and warnings in front of them.
+/// The groups of the last report in `text`: fio can print several reports (`status-interval`), with
+/// warnings in front.
 pub(super) fn groups(text: &str) -> Vec<FioGroup> {
     let Some(start) = text.lines().find(|line| line.trim_end() == "{") else { return Vec::new() };
     let start = start.as_ptr() as usize - text.as_ptr() as usize;

@@ -2,7 +2,7 @@ use super::*;
 
 /// fio 3.33, JSON+: a ramp and 4 kB reads at random places, 16 in flight.
 const READS: &str = include_str!("../../../testdata/fio-3.33-randread.json");
-/// The same version: a ramp and a mix of two jobs of 4 kB each, told one by one, with
+/// The same version: a ramp and a mix of two jobs of 4 kB each, reported separately, with
 /// `lat_percentiles`.
 const MIX: &str = include_str!("../../../testdata/fio-3.33-randrw-2-jobs.json");
 /// The same version: an operation that the kernel refuses.
@@ -27,8 +27,8 @@ fn json_is_read_with_the_last_group_measured_and_all_groups_counted() {
     assert_eq!(fields["operations"], operations as f64);
     assert_eq!(fields["read_bytes"], (operations * 4096) as f64);
     assert_eq!(fields["duration"], ramp.read.runtime_s + measured.read.runtime_s);
-    // fio's own numbers hang together: bytes are operations, rates are over the time that it
-    // measured.
+    // fio's own numbers are consistent: bytes follow from operations, rates are over the time that
+    // it measured.
     let rate = measured.read.operations as f64 / measured.read.runtime_s;
     assert!((fields["read_iops"] / rate - 1.0).abs() < 0.01, "{rate}");
     assert!((fields["read_bandwidth"] / 4096.0 / rate - 1.0).abs() < 0.01, "{rate}");
@@ -45,7 +45,7 @@ fn histograms_hold_every_operation_of_the_measured_group() {
     let measured = &fio_groups(READS)[1].read;
     let completions = PARSER.histogram(READS, "read_completion").unwrap();
     assert_eq!(completions.len(), measured.operations);
-    // The bins and the mean are of the same operations; the bins are 1.6 % wide at most.
+    // The bins and the mean refer to the same operations; the bins are 1.6 % wide at most.
     let mean_s = PARSER.histogram(MIX, "read_latency").unwrap().mean() * 1e-9;
     let told_s = PARSER.value(MIX, "read_latency_mean").unwrap();
     assert!((mean_s / told_s - 1.0).abs() < 0.02, "{mean_s} {told_s}");
@@ -101,7 +101,7 @@ fn what_is_cut_off_or_something_else_gives_nothing() {
         assert_eq!((PARSER.value(text, "iops"), PARSER.passes(text, "complete")), (None, None));
         assert_eq!(PARSER.histogram(text, "read_completion"), None);
     }
-    // What fio says in front of its report, and a report before the last, do not count.
+    // Text in front of the report, and reports before the last, do not count.
     let warned = format!("fio: this is a warning {{\n{MIX}\n{READS}\n");
     assert_eq!(fields(&warned), fields(READS));
 }
@@ -116,8 +116,8 @@ fn text_that_failed_is_told_from_text_that_is_cut_off() {
     assert_eq!(fio_groups(&FAILED_TEXT.replace("err=22", "err= 0")), []);
 }
 
-/// The logs of RC25482 (fio 2.0.8), from the directory that `WEIGH_REFERENCE` names: figure 6 of
-/// the report is made of them.
+/// The logs of RC25482 (fio 2.0.8), from the directory that `WEIGH_REFERENCE` names: the source of
+/// the report's figure 6.
 #[test]
 fn the_logs_of_a_study_give_its_figure() {
     const LOGS: [(&str, [f64; 3]); 3] = [
@@ -147,7 +147,7 @@ fn the_logs_of_a_study_give_its_figure() {
             figure,
             "{name}"
         );
-        // The last group is the mix: what a manifest would get.
+        // The last group is the mix, which a manifest would get.
         assert_eq!(PARSER.value(&text, "iops"), Some(figure[2]), "{name}");
         for group in &groups {
             for direction in

@@ -1,4 +1,4 @@
-//! The text that fio 2 prints for people.
+//! The text for people that fio 2 prints.
 
 use super::{FioDirection, FioGroup};
 use regex::Captures;
@@ -7,14 +7,14 @@ use regex::Captures;
 struct Reading {
     group: u32,
     job: FioGroup,
-    /// Whether the rate that was read last is that of writes.
+    /// Whether the last rate that was read is that of writes.
     writes: bool,
-    /// Whether the line was there that says how many operations were issued. It comes last: a job
+    /// Whether the line with the number of issued operations was found. It comes last, so a job
     /// without it is cut off.
     whole: bool,
 }
 
-/// The groups in `text`; none where a job of it is cut off.
+/// The groups in `text`; none if one of its jobs is cut off.
 pub(super) fn groups(text: &str) -> Vec<FioGroup> {
     // The head of a job, or of a group with `group_reporting`.
     let head = pattern!(r"^(\S.*?): \(groupid=(\d+), jobs=\d+\): err=\s*(\d+)");
@@ -28,7 +28,7 @@ pub(super) fn groups(text: &str) -> Vec<FioGroup> {
             reading.line(line);
         }
     }
-    // A job that failed at once has no numbers and is told nevertheless.
+    // A job that failed at once is reported without numbers.
     if jobs.iter().any(|reading| !reading.whole && reading.job.error == 0) {
         return Vec::new();
     }
@@ -51,8 +51,8 @@ impl Reading {
         let moved = pattern!(
             r"^\s+(read|write)\s*: io=([\d.]+)([KMGTP]?)B, bw=([\d.]+)([KMGTP]?)B/s, iops=([\d.]+)([KM]?)\s*, runt=\s*(\d+)msec"
         );
-        // From submission to completion. The lines with shares of latencies further down have a
-        // space before the colon.
+        // Latency from submission to completion. The lines with shares of latencies further down
+        // have a space before the colon.
         let latency = pattern!(r"^\s+lat \((usec|msec)\): min=.*, avg=\s*([\d.]+)([KM]?)");
         let issued = pattern!(r"^\s+issued\s*: total=r=(\d+)/w=(\d+)/d=\d+, short=r=(\d+)/w=(\d+)/d=\d+");
         if let Some(found) = moved.captures(line) {
@@ -88,8 +88,8 @@ pub(super) fn completion_percentile(text: &str, percentile: &str) -> Option<f64>
     found[2].parse::<f64>().ok().map(|value| value * unit)
 }
 
-/// The line with what moved in a direction. Its KB are 1024 bytes (`kb_base` of fio's manual page),
-/// its K of operations are 1000.
+/// Parses the line with the traffic in one direction. Its KB are 1024 bytes (`kb_base` of fio's
+/// manual page), its K of operations are 1000.
 fn rate(found: &Captures<'_>) -> Option<FioDirection> {
     Some(FioDirection {
         bytes: scaled(&found[2], &found[3], 1024.0)?,
@@ -100,7 +100,7 @@ fn rate(found: &Captures<'_>) -> Option<FioDirection> {
     })
 }
 
-/// A number with a prefix, each prefix `thousand` times the one before it.
+/// Parses a number with a prefix; each prefix is `thousand` times the previous one.
 fn scaled(number: &str, prefix: &str, thousand: f64) -> Option<f64> {
     let power = match prefix {
         "" => 0,

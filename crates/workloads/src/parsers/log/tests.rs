@@ -1,4 +1,4 @@
-//! Logs in the forms of the tools and of the scripts around them, with numbers of no machine.
+//! Logs in the forms of the tools and of the scripts around them, with made-up numbers.
 
 use super::*;
 
@@ -192,7 +192,7 @@ fn json_of_fio_is_one_run() {
     assert!(fault("fio", "iops", Some("other"), text).1.contains("none of its 1 runs"));
     let cut = &text[..text.len() / 2];
     assert_eq!(fault("fio", "iops", None, cut).0, Some(1));
-    // Version 3.1 tells KiB alone.
+    // Version 3.1 reports only KiB.
     let early = text.replace("\"bw_bytes\"", "\"other\"");
     let [bytes, kib] = [text, &early].map(|text| values("fio", "bandwidth", None, text)[0]);
     assert!(bytes != kib && (bytes / kib - 1.0).abs() < 1e-3, "{bytes} {kib}");

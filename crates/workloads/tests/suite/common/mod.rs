@@ -1,4 +1,4 @@
-//! What the tests of manifests against recorded outputs have in common.
+//! Shared code of the tests of manifests against recorded outputs.
 
 use std::path::Path;
 use weigh_model::{HostFacts, WorkloadPlan};
@@ -20,7 +20,7 @@ pub fn host() -> HostFacts {
     }
 }
 
-/// The plan of a workload that is given what it cannot do without.
+/// The plan of a workload with values for its required parameters.
 pub fn plan(workload: &Workload, size: Size) -> WorkloadPlan {
     let required = workload.params().iter().filter(|param| param.required.is_some());
     let given = required.map(|param| (param.name.clone(), vec!["/opt/own".into()])).collect();
@@ -33,7 +33,7 @@ pub fn recorded(file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What a command that printed this and ended with this status measured.
+/// The values extracted from a command with this output and status.
 pub fn read(plan: &WorkloadPlan, output: &str, status: i32) -> Result<Extracted, ExtractError> {
     let (status, output) = (Ended::Exited(status), output.as_bytes());
     extract(plan, &RawResult { status, output, error: b"", duration_ns: 1, resources: Resources::default() })

@@ -1,8 +1,8 @@
-//! Every way to have requests in flight, and what is said when one is missing.
+//! Every way to keep requests in flight, and what is reported when one is missing.
 
 use super::*;
 
-/// The engines that this kernel lets us have.
+/// The engines that are available on this kernel.
 fn engines() -> Vec<&'static str> {
     let mut engines = vec!["threads"];
     match uring::open(8) {
@@ -26,9 +26,9 @@ fn every_engine_keeps_its_requests_in_flight() {
                 assert_eq!(outcome.facts["engine"], engine);
                 assert_eq!(outcome.facts["load"], "closed loop, 8 requests in flight");
                 assert_eq!(outcome.histograms[0].1.len(), 2000, "{line}");
-                // Those before the clock starts, and those in flight when it stops, come on top: a
-                // thread that waits for a CPU lets the others do many, and one request can then
-                // take longer than all of the window.
+                // Requests before the clock starts, and those in flight when it stops, come on top:
+                // while one thread waits for a CPU the others complete many, and one request can
+                // then outlast the whole window.
                 assert!(outcome.operations > 2000, "{line}: {}", outcome.operations);
                 assert!(outcome.facts["in_flight_mean"].as_f64().unwrap() > 0.0, "{line}");
             }
@@ -85,7 +85,7 @@ fn an_engine_that_cannot_be_is_refused() {
     assert!(message("--bytes 2GiB").contains("1GiB at most"));
 }
 
-/// As a container's filter does it: no ring can be set up by this thread from now on.
+/// Forbids this thread to set up a ring from now on, as a container's filter does.
 fn forbid_io_uring(error: i32) {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     let is_setup = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_io_uring_setup as u32 };
@@ -93,8 +93,8 @@ fn forbid_io_uring(error: i32) {
     let mut filter =
         [load_number, is_setup, give(libc::SECCOMP_RET_ERRNO | error as u32), give(libc::SECCOMP_RET_ALLOW)];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the first call takes numbers only; the program that the second one reads lives until
-    // it returns, and it changes nothing but which calls this thread may make.
+    // SAFETY: the first call takes only numbers. The program that the second one reads lives until
+    // the call returns, and it changes only which calls this thread may make.
     let results = unsafe {
         [
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
@@ -109,7 +109,7 @@ fn without_io_uring_threads_take_over_and_say_so() {
     let (_folder, path) = disk(64 << 10);
     for (error, said) in [(libc::EPERM, "forbidden here"), (libc::ENOSYS, "this kernel has no io_uring")] {
         let path = path.clone();
-        // A filter binds the thread that sets it, and those that it starts.
+        // A filter affects the thread that sets it, and the threads that this one starts.
         let alone = std::thread::spawn(move || {
             forbid_io_uring(error);
             (

@@ -29,7 +29,7 @@ fn a_write_that_went_elsewhere_is_found() {
     let sample = job.sample.lock().unwrap();
     let good = sample.read_back(&job).unwrap();
     assert!(good.wrong == 0 && good.places > 5, "{good:?}");
-    // One byte between the stamps of a place that was written last.
+    // Change one byte between the stamps of a place that was written last.
     let request = {
         drop(sample);
         let request = job.next(&mut random, 0);
@@ -41,7 +41,7 @@ fn a_write_that_went_elsewhere_is_found() {
     };
     let sample = job.sample.lock().unwrap();
     assert_eq!(sample.read_back(&job).unwrap().wrong, 1);
-    // The right bytes of an earlier write: a lost write.
+    // The right bytes of an earlier write imitate a lost write.
     body[2000] ^= 1;
     content::stamp(&mut body, request.place, request.tag.wrapping_sub(1));
     std::os::unix::fs::FileExt::write_all_at(&disk.file, &body, request.place).unwrap();
@@ -97,7 +97,7 @@ fn nothing_of_somebody_else_is_written() {
         return;
     };
     let error = read(&device, "--mix write --operations 1").unwrap_err();
-    assert!(error.to_string().contains("give it away with `--destroy on`"), "{error}");
+    assert!(error.to_string().contains("allow that with `--destroy on`"), "{error}");
 }
 
 #[test]

@@ -8,8 +8,9 @@ use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 
 impl<P: Protocol> Worker<'_, P> {
-    /// Reads what is there; returns the time of the last piece. `ended`: up to the end, which may
-    /// have come with the last piece and then is no event of its own.
+    /// Reads what is available, and returns the time of the last piece. With `ended`, reads up to
+    /// the end of the connection, which may have come with the last piece and then causes no
+    /// further event.
     pub(super) fn receive(
         &mut self,
         number: usize,
@@ -41,8 +42,8 @@ impl<P: Protocol> Worker<'_, P> {
         Ok(if now == 0 { now_ns() } else { now })
     }
 
-    /// Takes the replies out of what came. True when the server said that it closes the connection
-    /// now.
+    /// Extracts the replies from received bytes. Returns true if the server announced that it
+    /// closes the connection now.
     fn take(&mut self, number: usize, arrived: &[u8], now: u64) -> Result<bool, KernelError> {
         let client = &mut self.clients[number];
         let mut kept = std::mem::take(&mut client.rest);
@@ -89,7 +90,7 @@ impl<P: Protocol> Worker<'_, P> {
         Ok(closes)
     }
 
-    /// The server closed a connection: makes it again, where the protocol allows it.
+    /// Makes a connection again that the server closed, if the protocol allows it.
     fn reconnect(&mut self, number: usize, announced: bool) -> Result<(), KernelError> {
         let address = self.shared.address;
         let client = &mut self.clients[number];
@@ -108,9 +109,9 @@ impl<P: Protocol> Worker<'_, P> {
         });
         match again {
             Ok(true) => self.flush(number),
-            Ok(false) => {
-                Err(KernelError::Unable(format!("{address} closed a connection that it was to keep")))
-            }
+            Ok(false) => Err(KernelError::Unable(format!(
+                "{address} closed a connection that it should have kept open"
+            ))),
             Err(error) => Err(self.failed("connect again to", error)),
         }
     }

@@ -13,7 +13,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// On a disk: loop devices past the page cache are not everywhere possible above memory.
+    /// On a disk: loop devices with direct access do not work everywhere above memory.
     fn new(name: &str) -> Self {
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
         let run = format!("test-disk-{name}-{}", std::process::id());
@@ -31,9 +31,9 @@ impl Bench {
     }
 }
 
-fn wanted(keys: &str) -> Wanted {
+fn wanted(keys: &str) -> DataDiskSpec {
     let spec = EnvironmentSpec::parse(&format!("qemu:{keys}")).unwrap();
-    Wanted::of(&Disks, &spec).unwrap()
+    DataDiskSpec::of(&Disks, &spec).unwrap()
 }
 
 /// A platform with all keys of disks.
@@ -61,7 +61,7 @@ impl Platform for Disks {
     }
 }
 
-/// Whether loop devices work here; else the test says that it is skipped.
+/// Whether loop devices work here; if not, prints that the test is skipped.
 fn loops(test: &str) -> bool {
     let works = weigh_host::facts::is_root() && Path::new("/dev/loop-control").exists();
     if !works {
@@ -80,20 +80,20 @@ fn keys_without_a_sense_are_underlined() {
         ("disk=raw,device=/dev/null", "device"),
     ] {
         let spec = EnvironmentSpec::parse(&format!("qemu:{keys}")).unwrap();
-        let error = Wanted::check(&Disks, &spec).unwrap_err();
+        let error = DataDiskSpec::check(&Disks, &spec).unwrap_err();
         assert_eq!(&error.text[error.span.clone()], wrong, "{keys}");
         assert!(error.help.is_some());
     }
     for keys in ["disk=none", "disk=raw", "disk=qcow2,size=2GiB", "disk=block,device=/dev/null"] {
         let spec = EnvironmentSpec::parse(&format!("qemu:{keys}")).unwrap();
-        Wanted::check(&Disks, &spec).unwrap();
+        DataDiskSpec::check(&Disks, &spec).unwrap();
     }
     assert_eq!(wanted("disk=qcow2").bytes, 1 << 30);
-    assert_eq!(Wanted::of(&Disks, &EnvironmentSpec::parse("qemu").unwrap()), None);
+    assert_eq!(DataDiskSpec::of(&Disks, &EnvironmentSpec::parse("qemu").unwrap()), None);
 }
 
-/// Two guests never have the same file, one after the other may, and never after somebody has
-/// written to it.
+/// Two guests never have the same file at once; a later guest may get it, but never after somebody
+/// has written to it.
 #[test]
 fn a_disk_has_one_guest_at_a_time() {
     let bench = Bench::new("pool");
@@ -120,8 +120,8 @@ fn a_disk_has_one_guest_at_a_time() {
     assert_eq!(fs::read_dir(pool).unwrap().count(), 0, "what is only dropped may have been written to");
 }
 
-/// A loop device is in the ledger as long as it is there, reads the file past the page cache, and
-/// is undone by its file's name alone.
+/// A loop device is in the ledger while it exists, reads the file past the page cache, and can be
+/// undone by its file's name alone.
 #[test]
 fn a_loop_device_comes_and_goes_with_its_guest() {
     if !loops("a_loop_device_comes_and_goes_with_its_guest") {
@@ -139,7 +139,7 @@ fn a_loop_device_comes_and_goes_with_its_guest() {
     let mut page = [0; 4096];
     fs::File::open(&disk.path).unwrap().read_exact_at(&mut page, 8192).unwrap();
     assert_eq!(page, fs::read(id).unwrap()[8192..][..4096]);
-    // As after a crash: nothing but the ledger is known.
+    // As after a crash: only the ledger is known.
     undo(what, id).unwrap();
     assert!(!of_kernel.join("loop/backing_file").exists());
     undo(what, id).unwrap();
@@ -147,14 +147,14 @@ fn a_loop_device_comes_and_goes_with_its_guest() {
     assert_eq!(bench.host.ledger.standing(), []);
 }
 
-/// A device of the user's: what is in use is refused, and one guest at a time has it.
+/// A user's device that is in use is refused, and only one guest has it at a time.
 #[test]
 fn a_device_in_use_is_refused() {
     if !loops("a_device_in_use_is_refused") {
         return;
     }
     let bench = Bench::new("device");
-    // A loop device stands for the user's disk.
+    // A loop device plays the user's disk.
     let of_user = wanted("disk=block,size=2MiB").take(&bench.host, 1).unwrap();
     let device = of_user.path.display().to_string();
     let named = |size: &str| wanted(&format!("disk=block,device={device}{size}"));

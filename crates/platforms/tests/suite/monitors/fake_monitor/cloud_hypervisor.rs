@@ -1,4 +1,4 @@
-//! Cloud Hypervisor as its documentation has it: which request is taken when, and what comes of it.
+//! Cloud Hypervisor as documented: which request is accepted when, and what it does.
 
 use super::guest::{Guest, channel_of};
 use super::{Asked, Fake, Settings};
@@ -24,7 +24,7 @@ fn bad(reason: impl Into<String>) -> Refused {
 }
 
 impl CloudHypervisor {
-    /// From its arguments.
+    /// Parses its arguments.
     pub fn new(arguments: &[String]) -> Result<(Self, String), String> {
         match arguments {
             [option, socket] if option == "--api-socket" && !socket.contains([',', '=']) => {
@@ -118,7 +118,7 @@ impl CloudHypervisor {
     }
 }
 
-/// A directory that is there.
+/// The path of an existing directory in a URL.
 fn directory(url: &Value) -> Result<PathBuf, String> {
     let url = url.as_str().unwrap_or_default();
     let path = url.strip_prefix("file://").ok_or_else(|| format!("{url} is no URL of a file"))?;

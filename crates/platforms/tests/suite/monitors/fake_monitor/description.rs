@@ -1,17 +1,17 @@
-//! A published description of an interface, in the reduced form of the JSON files beside this, and
-//! what it has to say of a request.
+//! A published description of an API, in the reduced form of the JSON files beside this one, and
+//! what it says about a request.
 
 use serde_json::{Map, Value};
 
-/// Of one monitor.
+/// The description of one monitor's API.
 pub struct Description {
     whole: Value,
 }
 
-/// What a description knows of a request.
+/// What a description says about a request.
 pub struct Known<'a> {
     request: &'a Value,
-    /// What stood in the places of the path's `{...}`.
+    /// Names and values of the path's `{...}`.
     pub names: Vec<(String, String)>,
 }
 
@@ -48,7 +48,7 @@ impl Description {
             (Some(kind), None) => Err(format!("it takes a {kind}")),
             (Some(kind), Some(body)) => {
                 self.check(&serde_json::json!({ "type": kind }), body, kind)?;
-                // A name in the path is repeated in the body.
+                // A name in the path must be repeated in the body.
                 known.names.iter().try_for_each(|(name, value)| match body.get(name) {
                     Some(said) if said.as_str() != Some(value) => {
                         Err(format!("{name} is {said} in the body and `{value}` in the path"))
@@ -59,7 +59,7 @@ impl Description {
         }
     }
 
-    /// Checks an answer: whether a monitor gives one of this status, and with this body.
+    /// Checks that the description has an answer of this status with this body.
     pub fn check_answer(&self, known: &Known<'_>, status: u16, body: Option<&Value>) -> Result<(), String> {
         let answers = known.request["answers"].as_object().unwrap();
         let Some(kind) = answers.get(&status.to_string()) else {
@@ -135,12 +135,12 @@ impl Description {
         })
     }
 
-    /// The type that refusals are, where they are one.
+    /// The type of refusals, if there is one.
     pub fn error(&self) -> Option<&str> {
         self.whole["error"].as_str()
     }
 
-    /// Every type that is named is there, so that a check cannot end in nothing.
+    /// Asserts that every type that is named exists, so that no check is empty.
     pub fn assert_whole(&self) {
         fn names(value: &Value, found: &mut Vec<String>) {
             match value {
@@ -174,7 +174,7 @@ impl Description {
     }
 }
 
-/// What stands in the places of a pattern's `{...}`, if the path is of it.
+/// Names and values of a pattern's `{...}`, if the path matches.
 fn matches(pattern: &str, path: &str) -> Option<Vec<(String, String)>> {
     let (mut of_pattern, mut of_path) = (pattern.split('/'), path.split('/'));
     let mut names = Vec::new();

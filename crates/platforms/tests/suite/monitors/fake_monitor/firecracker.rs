@@ -1,4 +1,4 @@
-//! Firecracker as its documentation has it: which request is taken when, and what comes of it.
+//! Firecracker as documented: which request is accepted when, and what it does.
 
 use super::guest::{Guest, channel_of};
 use super::{Asked, Fake, Settings};
@@ -11,7 +11,7 @@ pub const DESCRIPTION: &str = include_str!("firecracker-1.17.json");
 #[derive(Default)]
 pub struct Firecracker {
     id: String,
-    /// What was put, by path.
+    /// Bodies of PUT requests, by path.
     put: Vec<(String, Value)>,
     state: State,
     guest: Option<Guest>,
@@ -26,7 +26,7 @@ enum State {
 }
 
 impl Firecracker {
-    /// From its arguments.
+    /// Parses its arguments.
     pub fn new(arguments: &[String]) -> Result<(Self, String), String> {
         let [id_option, id, socket_option, socket] = arguments else {
             return Err(format!("it takes --id and --api-sock: {arguments:?}"));

@@ -1,5 +1,5 @@
-//! The machine of a fake monitor: a real probe as an ordinary process of the host, reached over the
-//! socket behind which vsock would be.
+//! A fake monitor's machine: a real probe as an ordinary process of the host, reached over the
+//! socket that would lead to vsock.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ pub struct Guest {
     input: Arc<Mutex<Option<ChildStdin>>>,
 }
 
-/// What the kernel's command line tells the machine's init.
+/// The channel that the kernel's command line gives to the machine's init.
 pub fn channel_of(command_line: &str) -> Result<String, String> {
     let (_, init) = command_line.split_once(" -- ").ok_or("nothing is for the init")?;
     if !command_line.contains("rdinit=/.weighbridge/probe") {
@@ -29,8 +29,8 @@ pub fn channel_of(command_line: &str) -> Result<String, String> {
 }
 
 impl Guest {
-    /// Boots: threads with the names of CPUs, and a probe that is reached as it is told on the
-    /// kernel's command line: by a port behind the socket, or over the monitor's standard streams.
+    /// Boots: starts threads with the names of CPU threads, and a probe that is reached as the
+    /// kernel's command line says, by a port behind the socket or over the standard streams.
     pub fn boot(
         probe: &str,
         cpus: u64,
@@ -59,8 +59,8 @@ impl Guest {
         Self::over_socket(probe, socket.ok_or("the guest has no vsock")?, port, deaf)
     }
 
-    /// The probe has a terminal, as a serial line is one, and the console says something of its own
-    /// before.
+    /// Gives the probe a terminal, which a serial line is, after the console has printed something
+    /// of its own.
     fn over_console(probe: &str) -> Result<Self, String> {
         let (mut master, mut slave) = (0, 0);
         let nothing = std::ptr::null_mut();
@@ -83,7 +83,7 @@ impl Guest {
             .stdin(Stdio::null())
             .spawn()
             .map_err(|error| error.to_string())?;
-        // The line stays when the probe has ended.
+        // The line stays open after the probe has ended.
         std::mem::forget(slave);
         let mut from = master.try_clone().unwrap();
         std::thread::spawn(move || std::io::copy(&mut from, &mut console));
@@ -92,7 +92,7 @@ impl Guest {
         Ok(Self { probe, input: Arc::default() })
     }
 
-    /// The probe has standard streams, which lead to the connection of the moment.
+    /// Gives the probe standard streams, which lead to the current connection.
     fn over_socket(probe: &str, socket: &Path, port: u32, deaf: bool) -> Result<Self, String> {
         #[expect(clippy::disallowed_methods, reason = "a fake of another program, which is a test")]
         let mut probe = std::process::Command::new(probe)
@@ -113,7 +113,7 @@ impl Guest {
                     let _ = stream.write_all(&piece[..n]);
                 }
             }
-            // The probe has ended; whoever is connected sees the end.
+            // The probe has ended; the connected peer sees the end of the stream.
             if let Some(stream) = to_host.lock().unwrap().take() {
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
@@ -145,7 +145,7 @@ impl Guest {
         Ok(Self { probe, input })
     }
 
-    /// The machine's CPUs stand.
+    /// Stops the machine's CPUs.
     pub fn pause(&self) {
         self.signal(libc::SIGSTOP, true);
     }
@@ -154,10 +154,10 @@ impl Guest {
         self.signal(libc::SIGCONT, false);
     }
 
-    /// Returns when the process stands, or does not any more.
+    /// Sends a signal and returns once the process has stopped, or runs again.
     fn signal(&self, signal: i32, stands: bool) {
         let process = self.probe.id();
-        // SAFETY: a signal to a child that has not been waited for.
+        // SAFETY: signals a child that has not been waited for.
         unsafe { libc::kill(process.cast_signed(), signal) };
         let state = || {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -181,9 +181,9 @@ impl Guest {
     }
 }
 
-/// A standard stream of the monitor's, without a buffer.
+/// A standard stream of the monitor, unbuffered.
 fn standard(number: i32) -> File {
-    // SAFETY: it is open as long as the process lives, and a copy of it is closed here.
+    // SAFETY: the stream is open as long as the process lives, and only a copy of it is owned here.
     unsafe { File::from_raw_fd(libc::dup(number)) }
 }
 

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a monitor's own server takes, and no more.
+//! The part of HTTP/1.1 that a monitor's own server accepts.
 
 use serde_json::Value;
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ pub struct Asked {
     pub body: Option<Value>,
 }
 
-/// The next request of a connection; `None` at its end, and what is wrong with what came otherwise.
+/// Reads a connection's next request: `None` at its end, or what is wrong with the request.
 pub fn read(stream: &mut UnixStream) -> io::Result<Option<Result<Asked, String>>> {
     let mut head = Vec::new();
     let mut byte = [0];

@@ -1,9 +1,9 @@
-//! Monitors of machines that are none: programs that check every request against the published
-//! description of the interface, take requests in the documented order only, answer as documented,
-//! and boot a real probe as a process of the host.
+//! Fake monitors of machines: programs that check every request against the published description
+//! of the API, accept requests only in the documented order, answer as documented, and boot a real
+//! probe as a process of the host.
 //!
-//! The program is the test program again: a script that is named by `binary=` executes the ignored
-//! test `fake_monitor` of it, with the monitor's arguments where the test runner takes any text.
+//! The program is the test program itself: a script that `binary=` names executes its ignored test
+//! `fake_monitor`, with the monitor's arguments where the test runner accepts any text.
 
 #![allow(dead_code, reason = "no test file needs all of it")]
 pub mod cloud_hypervisor;
@@ -22,15 +22,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Set for the process that is a monitor: which one, its fault, where it keeps a record of
-/// requests, and the probe.
+/// Set for the process that is a monitor: its kind, its fault, the file that records requests, and
+/// the probe.
 const MONITOR: &str = "WEIGH_TEST_MONITOR";
 
 /// What a fake is started with.
 pub struct Settings {
     pub kind: String,
-    /// What goes wrong: nothing, or `refuse`, `hang`, `end`, `garbage` with a request after a
-    /// colon, or a word of the monitor's own.
+    /// The fault: empty, or `refuse`, `hang`, `end`, `garbage` with a request after a colon, or a
+    /// word of the monitor's own.
     pub fault: String,
     record: PathBuf,
     pub probe: String,
@@ -38,17 +38,17 @@ pub struct Settings {
 
 /// One kind of monitor.
 pub trait Fake: Send {
-    /// Does what is asked, which the description has: status and body of the answer.
+    /// Carries out a request that is in the description; returns the answer's status and body.
     fn act(&mut self, asked: &Asked, settings: &Settings) -> (u16, Option<Value>);
 
-    /// How it refuses.
+    /// Returns the answer for a refusal.
     fn refusal(&self, reason: &str) -> (u16, Value);
 
-    /// Whether it has ended by itself.
+    /// Whether the monitor has ended by itself.
     fn has_ended(&mut self) -> bool;
 }
 
-/// A monitor to be named by `binary=`, in a directory that is there.
+/// A monitor for `binary=`, in an existing directory.
 pub struct Program {
     pub path: PathBuf,
     record: PathBuf,
@@ -70,13 +70,13 @@ impl Program {
         Self { path, record }
     }
 
-    /// What a monitor of this program would be started with.
+    /// The settings with which a monitor of this program would start.
     pub fn settings(&self, kind: &str, fault: &str) -> Settings {
         let probe = crate::static_probe::path().display().to_string();
         Settings { kind: kind.into(), fault: fault.into(), record: self.record.clone(), probe }
     }
 
-    /// What was asked of all monitors of this program, `METHOD PATH` with the status of the answer.
+    /// All requests to monitors of this program, as `METHOD PATH` with the status of the answer.
     pub fn requests(&self) -> Vec<(String, u64)> {
         self.lines()
             .into_iter()
@@ -84,7 +84,7 @@ impl Program {
             .collect()
     }
 
-    /// The bodies of a request.
+    /// The bodies that a request was sent with.
     pub fn bodies(&self, request: &str) -> Vec<Value> {
         self.lines()
             .into_iter()
@@ -99,8 +99,8 @@ impl Program {
     }
 }
 
-/// To be called by an ignored test `fake_monitor` at the root of a test file. Does nothing in any
-/// other process.
+/// Plays the monitor, for an ignored test `fake_monitor` at the root of a test file. Does nothing
+/// in any other process.
 pub fn play() {
     let Ok(value) = std::env::var(MONITOR) else { return };
     let words: Vec<String> = value.split('|').map(String::from).collect();
@@ -196,8 +196,8 @@ fn one(
         _ => {}
     }
     let (status, body) = fake.lock().unwrap().act(asked, settings);
-    // What the fake says is held to the description as well, but for a fault of its own, which
-    // Cloud Hypervisor's does not have.
+    // The fake's answers are checked against the description as well, except those to faults, which
+    // Cloud Hypervisor's description does not have.
     if status != 500 {
         description.check_answer(&known, status, body.as_ref()).unwrap();
     }
@@ -205,14 +205,14 @@ fn one(
     http::answer(stream, status, body.as_ref())
 }
 
-/// A file or a device that can be opened for writing.
+/// Checks that a path is a file or device that can be opened for writing.
 fn check_disk(path: &Value) -> Result<(), String> {
     let path = path.as_str().ok_or("a disk of nothing")?;
     let opened = std::fs::File::options().read(true).write(true).open(path);
     opened.map(|_| ()).map_err(|error| format!("{path}: {error}"))
 }
 
-/// A tap device in this network.
+/// Checks that a name is a tap device in this network namespace.
 fn check_tap(name: &Value) -> Result<(), String> {
     let name = name.as_str().ok_or("a card of nothing")?;
     let flags = Path::new("/sys/class/net").join(name).join("tun_flags");
