@@ -338,7 +338,7 @@ mod fakes {
         via("ssh:host=a;ssh:host=a", &["named twice"]);
         via("ssh:host=a,by=shell", &["runs weigh itself"]);
         via("slurm", &["how many machines", "slurm:nodes=8"]);
-        via("slurm:nodes=many", &["no number of nodes"]);
+        via("slurm:nodes=many", &["not a number of nodes"]);
         via("slurm:nodes=2,partition=-x", &["partition"]);
         stage.refuses(
             &format!("fleet --via ssh:host=a --loader ssh:host=b {on} --workload x.toml"),

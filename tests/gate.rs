@@ -141,7 +141,7 @@ mod fakes {
             ("workloads = [\"spin\"]\nlimmit = 3\n", ["limmit", "the keys are workloads", "g.toml:2"]),
             (
                 "workloads = [\"spin\"]\nlimit = -100.0\n",
-                ["a limit of -100 % is none", "g.toml:2", "above -100"],
+                ["a limit cannot be -100 %", "g.toml:2", "above -100"],
             ),
             (
                 "workloads = [\"spin\"]\n[limits]\nduratoin = 3.0\n",

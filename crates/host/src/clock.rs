@@ -24,7 +24,7 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     done.then_some(seconds * 1_000_000_000 + rest)
 }
 
-/// The time at which a process was started, in the units of [`monotonic_ns`], to the precision of a
+/// The time at which a process was started, on the clock of [`monotonic_ns`], to the precision of a
 /// clock tick, usually 10 ms (`proc_pid_stat(5)`, field 22). `None` if it has ended.
 pub fn process_start_ns(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

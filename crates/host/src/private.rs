@@ -452,8 +452,8 @@ fn check_step(path: &Path, found: &Found, also: Option<u32>) -> Result<(), Unsaf
 }
 
 /// Whether the owner of a directory is unknown to this user namespace. In a namespace that maps
-/// only its user, everything of the host's root is (user_namespaces(7)). Other unmapped users look
-/// the same, so they must not be able to write it.
+/// only its user, that holds for everything of the host's root (user_namespaces(7)). Other unmapped
+/// users look the same, so they must not be able to write it.
 fn is_of_outer_root(found: &Found) -> bool {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
     let map = || std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

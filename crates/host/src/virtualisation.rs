@@ -134,7 +134,7 @@ fn without_hardware(root: &Path, is_guest: bool) -> Vec<String> {
         }
         false => "the CPU has neither VMX nor SVM, or the firmware switched them off",
     };
-    // The kernel also lists modules that serve /dev/kvm without these.
+    // The kernel also lists modules that serve /dev/kvm without VMX or SVM.
     let modules = std::fs::read_dir(root.join("sys/module")).into_iter().flatten().flatten();
     let mut names: Vec<String> = modules
         .filter_map(|entry| entry.file_name().into_string().ok())

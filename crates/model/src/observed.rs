@@ -93,7 +93,8 @@ pub struct Observed {
 pub struct LoaderUse {
     /// CPUs that it may use.
     pub cpus: Vec<u32>,
-    /// Time that each of these CPUs was not idle, in the same order, nanoseconds, in ticks.
+    /// Time that each of these CPUs was not idle, in the same order, nanoseconds, with the
+    /// resolution of clock ticks.
     pub busy_ns: Vec<u64>,
     /// CPU time of its processes, nanoseconds.
     pub used_ns: u64,

@@ -129,7 +129,7 @@ fn needed_by_others(bridge: &str) -> Result<bool> {
 /// What forwards packets on this host, or may, besides weighbridge: bridges and other virtual
 /// links, and rules that translate addresses.
 fn forwarding_users() -> Result<BTreeSet<String>> {
-    // The first two exist only as ports of a bridge, which is counted itself.
+    // The first two come and go with what is attached to a bridge, which is counted itself.
     const HARMLESS: [&str; 3] = ["veth", "ifb", "dummy"];
     let state = NetworkState::now()?;
     let others = state.links.iter().filter(|link| {

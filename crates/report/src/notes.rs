@@ -458,7 +458,9 @@ fn meaning(flag: Flag) -> &'static str {
         Flag::CorrelatedBlocks => {
             "the ratios of neighbouring blocks are alike (level .01), so that blocks tell less than their number suggests; the interval is at least as wide as their slow movements make it"
         }
-        Flag::ShortMeasurement => "a timed interval is shorter than 1 ms, where starting and timing weigh in",
+        Flag::ShortMeasurement => {
+            "a timed interval is shorter than 1 ms, where the overhead of starting and timing matters"
+        }
         Flag::Unpaired => "compared without pairs",
         Flag::Sequential => "compared with other runs, which share no time with these",
         Flag::NoReference => {
@@ -498,8 +500,8 @@ pub(crate) struct VoidLine {
     pub units: Vec<String>,
 }
 
-/// The number of void units, and of those that another attempt or another block replaced: all of a
-/// workload's, except as many as it lacks blocks that count of those planned.
+/// The number of void units, and of those that another attempt or another block replaced. Of a
+/// workload's void units all were replaced, less the number of planned blocks that it still lacks.
 pub(crate) fn replaced(report: &Report) -> (usize, usize) {
     let mut workloads: BTreeMap<&str, usize> = BTreeMap::new();
     report.voids.iter().for_each(|void| *workloads.entry(void.workload.as_str()).or_default() += 1);

@@ -270,7 +270,7 @@ fn signed(fraction: f64, decimals: usize) -> String {
 /// A fraction as per cent with a sign and few digits, without the symbol: one decimal below ten,
 /// then whole numbers, then three significant digits. Halves are rounded away from zero.
 pub(crate) fn coarse_percent(fraction: f64) -> Quantity {
-    // Without this, a half in decimal could lie below a half in binary.
+    // Without this, the binary value of a decimal half could lie below the half.
     let value = (fraction * 100.0 * 1e6).round() / 1e6;
     let number = match value.abs() {
         _ if !value.is_finite() => non_finite(value),

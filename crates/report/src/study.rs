@@ -106,7 +106,8 @@ pub struct ExperimentReport {
     pub not_run: Option<String>,
     /// Substitutes: the original, and what is measured here instead.
     pub instead: Vec<Instead>,
-    /// The arms, which are columns: those of the paper in its order, then those added today.
+    /// The arms, which are columns: those of the paper in its order, then those of today's
+    /// platforms.
     pub arms: Vec<ArmReport>,
     /// The index of the arm that overheads are relative to.
     pub baseline: usize,
@@ -137,7 +138,7 @@ pub struct ArmReport {
     pub label: String,
     /// The environment that was measured for it, in canonical form.
     pub on: Option<String>,
-    /// Whether it was added today and is not in the paper.
+    /// Whether it is of a platform of today and not in the paper.
     pub today: bool,
     /// Why it was not run here, if so:
     /// `KVM: guests do not start on this host's /dev/kvm`.

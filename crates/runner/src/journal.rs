@@ -72,8 +72,8 @@ impl<'a> Journal<'a> {
         &self.history
     }
 
-    /// The records in memory: all of them, or in a run of fixed duration all but those of trials
-    /// and void units, of which the last one is kept once this process has measured a trial.
+    /// The records in memory: all of them. In a run of fixed duration, once this process has
+    /// recorded a trial or a void unit, only the last record of this kind is left.
     pub(crate) fn records(&self) -> &[Record] {
         &self.records
     }

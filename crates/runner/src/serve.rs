@@ -138,8 +138,8 @@ impl ServerWorkload<'_> {
         Self { rate_per_s, ..self }
     }
 
-    /// Runs the load once, unmeasured, with its set-up and tear-down. If the rate is still to be
-    /// found, it saturates the server.
+    /// Runs the load once, unmeasured, with its server and all set-up and tear-down. If the rate is
+    /// still to be found, the load saturates the server.
     pub(crate) fn once(
         &self,
         guest: &mut dyn Guest,

@@ -553,8 +553,8 @@ fn verdict_estimates(measured: &Measured) -> Vec<Estimate> {
     if worst.is_empty() { own() } else { worst }
 }
 
-/// The p value of no difference over all verdict_estimates: the largest one, and 1 if they differ in sign or
-/// there are none.
+/// The p value of no difference over all estimates: the largest one, and 1 if they differ in sign
+/// or there are none.
 pub(crate) fn p_diff(verdict_estimates: &[Estimate]) -> f64 {
     let one_sign =
         verdict_estimates.iter().all(|e| e.mean > 0.0) || verdict_estimates.iter().all(|e| e.mean < 0.0);
@@ -562,7 +562,7 @@ pub(crate) fn p_diff(verdict_estimates: &[Estimate]) -> f64 {
     largest.filter(|_| one_sign).unwrap_or(1.0)
 }
 
-/// The p value of an effect beyond the margin over all verdict_estimates, in the same way.
+/// The p value of an effect beyond the margin over all estimates, in the same way.
 pub(crate) fn p_eq(verdict_estimates: &[Estimate], margin: f64) -> f64 {
     verdict_estimates.iter().map(|e| e.p_eq(margin)).reduce(f64::max).unwrap_or(1.0)
 }

@@ -18,8 +18,8 @@ const FUTILE: f64 = 0.10;
 pub enum GateOutcome {
     /// The average effect is shown to lie above the limit, adjusted for the family (Holm).
     Above,
-    /// The average effect is shown to lie below the limit. Not adjusted, because a gate opens only
-    /// if every cell is below.
+    /// The average effect is shown to lie below the limit. Not adjusted, because "all cells lie
+    /// below" is shown only if it is shown for each of them.
     Below,
     /// Neither is shown.
     Undecided,
@@ -116,7 +116,7 @@ impl Question {
         Self::new(verdict_estimates, limits.of(&cell.workload, &cell.key, &cell.metric.name), provable)
     }
 
-    /// The largest p of the verdict_estimates; none without verdict_estimates.
+    /// The largest p of the estimates; none without estimates.
     fn largest(&self, p: impl Fn(&Estimate) -> f64) -> Option<f64> {
         self.verdict_estimates.iter().map(p).reduce(f64::max)
     }

@@ -124,7 +124,7 @@ fn farthest(values: &[f64]) -> Option<(Range<usize>, f64)> {
         }))
         .collect();
     let mut best: Option<(Range<usize>, f64)> = None;
-    // A part at the end has the same complement as one at the beginning, so it is not tried again.
+    // A part at the end is the complement of one at the beginning, so it is not tried again.
     let starts = std::iter::once(0).chain(FEWEST_RUNS..n);
     for start in starts {
         for end in start + FEWEST_RUNS..=n.saturating_sub(FEWEST_RUNS) {

@@ -24,8 +24,8 @@ const SEED: u64 = 1;
 /// Returns an estimate with the error that makes its t interval the symmetric bootstrap t interval.
 ///
 /// `estimate` gets the indices of the values to take: of one sample, of the pairs, or of each of
-/// several independent samples whose numbers of values are `sizes`. None if it returns none for all
-/// values, and if more than 5 % of the resamples have no spread, so that no interval is wide
+/// several independent samples whose numbers of values are `sizes`. None if it returns none for the
+/// sample itself, and if more than 5 % of the resamples have no spread, so that no interval is wide
 /// enough.
 pub(crate) fn studentised(
     sizes: &[usize],

@@ -377,9 +377,9 @@ impl RunDirectory {
         Ok(read)
     }
 
-    /// Makes sure that what this process is about to read is on disk. An earlier writer may have
-    /// been killed before its sync, or the sync may have failed. The last line may then be in
-    /// memory but not on disk, and only a line that is written again is synced again (fsync(2)).
+    /// Makes sure that what is reported from here on is on disk. An earlier writer may have been
+    /// killed before its sync, or the sync may have failed. The last line may then be in memory but
+    /// not on disk, and only a line that is written again is synced again (fsync(2)).
     fn sync_again(&self, samples: &[u8]) -> Result<(), StoreError> {
         let last = samples[..samples.len().saturating_sub(1)].iter().rposition(|byte| *byte == b'\n');
         let last = last.map_or(0, |at| at + 1);

@@ -277,7 +277,7 @@ impl StudyState {
     }
 }
 
-/// Whether a name is that of an entry of the directory, and the entry is not a symbolic link.
+/// Whether a name can be that of an entry of the directory, and no symbolic link has it.
 fn is_below(directory: &Path, name: &str) -> bool {
     let mut parts = Path::new(name).components();
     let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));

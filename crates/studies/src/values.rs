@@ -385,8 +385,8 @@ pub(crate) fn statistic_of(quantity: &Quantity) -> Option<Statistic> {
 }
 
 /// The point whose values are best on average over the blocks that all points have, and its values
-/// in these blocks. Taking the best value of each block would favour points that vary more between
-/// blocks.
+/// in these blocks. Taking the best value of each block would favour whatever varies most from
+/// block to block.
 fn best_point(points: Vec<Vec<Observation>>, better: Better) -> Option<(usize, Vec<Observation>)> {
     let mut blocks: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     points.iter().flatten().for_each(|observation| *blocks.entry(observation.block).or_default() += 1);

@@ -74,8 +74,8 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
 }
 
 /// Opens a ledger. A child that a dead run had just forked still holds the lock until its exec, so
-/// this waits a while if the run is dead. [`Opened::LockableByOthers`] means that the run is dead and
-/// somebody else may hold the lock.
+/// this waits a while if the run is dead. [`Opened::LockableByOthers`] means that the run is dead
+/// and somebody else may hold the lock.
 fn open_patiently(path: &Path) -> Result<File, Opened> {
     let mut opened = open_existing(path);
     if matches!(opened, Err(Opened::Held | Opened::LockableByOthers)) {

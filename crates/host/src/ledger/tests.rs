@@ -459,7 +459,7 @@ fn mounts_are_undone_and_never_crossed() {
         ledger.record(Change::Mount { target: target.clone() }),
         Err(LedgerError::Refused { .. })
     ));
-    // It is mounted twice and in use: the newest mount goes first, the other with the next undo.
+    // The mount is in use: it is detached now, and the kernel frees it once nobody uses it.
     let busy = fs::File::open(target.join("precious")).unwrap();
     ledger.undo(mount, &NoPlatforms).unwrap();
     drop(busy);

@@ -109,8 +109,8 @@ impl Cycle {
         unsafe { std::slice::from_raw_parts_mut(self.region.start().cast(), self.lines) }
     }
 
-    /// Follows `loads` pointers from `at`, rounded up to groups of eight without a branch, and
-    /// returns the last line.
+    /// Follows `loads` pointers from `at`, rounded up to whole groups of eight, each without a
+    /// branch, and returns the last line.
     fn chase(&self, mut at: *const Line, loads: u64) -> *const Line {
         for _ in 0..loads.div_ceil(8) {
             // SAFETY: every `next` points to a line of the region.

@@ -95,7 +95,7 @@ struct Turns<'a> {
     name: &'static str,
     /// Operations in a piece.
     operations: u64,
-    /// Does a piece; returns how many calls failed.
+    /// Does a piece; returns how many calls gave a wrong result.
     piece: Box<dyn FnMut() -> Result<u64, KernelError> + 'a>,
     done: u64,
     wrong: u64,
@@ -221,7 +221,7 @@ fn measure(options: &Options, forker: &Forker) -> Result<Outcome, KernelError> {
     Ok(outcome)
 }
 
-/// Calls an operation `count` times; returns how often it failed.
+/// Calls an operation `count` times; returns how often the result was wrong.
 #[inline(always)]
 fn call(count: u64, operation: &mut impl FnMut() -> Result<bool, KernelError>) -> Result<u64, KernelError> {
     let mut wrong = 0;

@@ -19,7 +19,7 @@ use weigh_host::cgroup::{Cgroup, Hierarchy, Limits};
 use weigh_host::command::Running;
 use weigh_network::GuestNetwork;
 
-/// How long `ctr` may take from its start to the probe's hello; 0.2 s on an idle machine.
+/// How long `ctr` may take from its start to the probe's hello. An idle machine needs 0.2 s.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the probe may take to end when it is asked to.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);

@@ -16,7 +16,7 @@ use weigh_images::Root;
 
 /// How long the daemon may take to come up.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// The deadline for importing an image or making a container of it, minutes on a slow disk.
+/// The deadline for importing an image and making a container of it. A slow disk may need minutes.
 pub(super) const COPY_DEADLINE: Duration = Duration::from_secs(600);
 /// The deadline of any other command.
 pub(super) const COMMAND_DEADLINE: Duration = Duration::from_secs(60);

@@ -84,9 +84,9 @@ pub(crate) fn first_of_range() -> Result<u32> {
 }
 
 /// Returns what the roots of all guests are made of: the image's own tree, or the run's copy of it.
-/// A copy has a mount point for the probe, which a read-only root could not get later, and the
-/// owners that a mapped container can see, which overlay file systems cannot map. Returns `None` if
-/// the root is put together from mounts.
+/// A copy has a mount point for the probe, which a read-only root could not get later, and for a
+/// mapped container the owners that it can see, because overlay file systems cannot map them.
+/// Returns `None` if the root is put together from mounts.
 ///
 /// # Errors
 /// The image has no tree; it could not be copied.

@@ -19,7 +19,7 @@ use weigh_host::command::Running;
 use weigh_host::ledger::Change;
 use weigh_network::Mode;
 
-/// How long the runtime may take from its start to the probe's hello; 1 s on a loaded machine.
+/// How long the runtime may take from start to the probe's hello. A loaded machine may need 1 s.
 const HELLO_DEADLINE: Duration = Duration::from_secs(15);
 /// How long the probe may take to end when it is asked to.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::{Invocation, Running};
 
-/// Time from the start of QEMU to the probe's hello without acceleration, on a busy host.
+/// Time limit from the start of QEMU to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
 /// Time limit for the probe to end its commands and power the machine off; a guest without
 /// acceleration is slow.

@@ -59,7 +59,8 @@ impl Tune {
         self.has_iothread.then_some(IOTHREAD)
     }
 
-    /// Pins the guest's CPU threads while the machine is paused.
+    /// Confines the guest's CPU threads while the machine is paused: each to the CPU that it is
+    /// pinned to, else to the run's CPUs.
     ///
     /// # Errors
     /// A thread is missing or cannot be placed, or QEMU has made other CPUs than were asked for.

@@ -90,7 +90,7 @@ pub(super) enum Devices {
     Host,
     /// The guest's own, for its own namespaces.
     Private,
-    /// LaunchSpec by the program that enters the root.
+    /// Made by the program that enters the root.
     Absent,
 }
 

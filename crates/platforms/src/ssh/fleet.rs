@@ -136,7 +136,7 @@ impl FleetMachine {
         if written.is_ok() && status.is_some_and(|status| status.success()) {
             return Ok(());
         }
-        let said = crate::guest::with_tail("its half of the run could not be copied there", log);
+        let said = crate::guest::with_tail("its unfinished run could not be copied there", log);
         Err(self.target.failed(&said))
     }
 

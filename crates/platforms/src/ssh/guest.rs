@@ -17,7 +17,7 @@ use weigh_host::accounts::Accounts;
 use weigh_host::command::Running;
 use weigh_images::KERNELS;
 
-/// Time from the start of `ssh` to the probe's hello.
+/// Time limit from the start of `ssh` to the probe's hello.
 const HELLO_DEADLINE: Duration = Duration::from_secs(40);
 /// Time limit for the probe to agree to end.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);

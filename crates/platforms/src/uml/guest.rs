@@ -15,8 +15,8 @@ use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::command::Invocation;
 
-/// Time from the start of the kernel to the probe's hello, which takes a second or two on an idle
-/// host.
+/// Time limit from the start of the kernel to the probe's hello, which takes a second or two on an
+/// idle host.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// Time limit for the probe to agree to end and for the machine to power off.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);

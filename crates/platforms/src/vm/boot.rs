@@ -240,7 +240,10 @@ mod tests {
         fs::write(&root, vec![0; 1 << 20]).unwrap();
         check_memory(&kernel, &root, 6 << 20).unwrap();
         let error = check_memory(&kernel, &root, 5 << 20).unwrap_err().to_string();
-        assert!(error.contains("6 MiB of the 5 MiB") && error.contains("--memory 70MiB"), "{error}");
+        assert!(
+            error.contains("need 6 MiB, and 5 MiB are given") && error.contains("--memory 70MiB"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::text::shown_name;
 use crate::{Report, ReportError};
 use serde_json::{Value, json};
 
-/// Every value that is a time. The format requires `cpu_time`, which is not measured here: it is 0.
+/// Every value that is a time. The format has a `cpu_time` for each value, which is not known for
+/// single values: it is 0.
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     refuse_compared(report, "google-benchmark")?;
     let mut benchmarks: Vec<Value> = Vec::new();

@@ -326,7 +326,7 @@ fn remarks_below(screen: &Screen, entry: &Entry, indent: usize, below: &mut Vec<
     below.extend(lines.into_iter().map(|line| (from, line, Style::Faint)));
 }
 
-/// Lists the columns that did not fit below the rows.
+/// Lists, below the rows, the columns that did not fit.
 fn listed_below(screen: &mut Screen, layout: &Layout, flat: &Flat<'_>, indent: usize) {
     for (at, column) in flat.columns.iter().enumerate() {
         let listed = matches!(column.fit, Fit::Soon | Fit::Late) && !layout.has(at);

@@ -118,8 +118,8 @@ pub(crate) fn reach_from_outside(
 /// Values of `net` for networks into which the host lets clients on other machines.
 const OPEN: [&str; 3] = ["host", "nat", "user"];
 
-/// Why a guest on this network cannot be reached from another machine, and from which networks of
-/// its platform it could be.
+/// Why a guest on this network cannot be reached from another machine, and on which networks of its
+/// platform it could be.
 fn private(network: &str, networks: &[&str]) -> String {
     let others = OPEN.iter().filter(|word| networks.contains(word) && **word != network);
     let others: Vec<String> = others.map(|word| format!("net={word}")).collect();

@@ -270,9 +270,9 @@ impl<'u> GuestArm<'u> {
     }
 
     /// The thawed time at which the work of a mark was finished. A guest that reads the host's
-    /// clock reports this itself, more exactly than the time of arrival, but its report is used
-    /// only if it is not later and in order. Returns none if the work was finished outside of all
-    /// slices.
+    /// clock reports this itself, more exactly than the time of arrival. Its report is used only if
+    /// it is not later than the arrival, and is never dated before the previous mark. Returns none
+    /// if the work was finished before the first slice or after the last one.
     fn date(&self, at_ns: Option<u64>, arrived_us: Option<u64>) -> Option<u64> {
         let believed = |at_ns: &u64| self.dated && !self.thawed.is_none() && *at_ns <= monotonic_ns();
         let Some(at_ns) = at_ns.filter(believed) else {

@@ -56,7 +56,8 @@ impl ThawedTime {
         self.total_ns
     }
 
-    /// The thawed time at a moment; none after the last slice, or outside of all slices.
+    /// The thawed time at a moment; none before the first slice, or after the last one. A moment
+    /// between two slices counts as the end of the earlier one.
     pub(super) fn at_ns(&self, moment_ns: u64) -> Option<u64> {
         if let Some(began_ns) = self.open_ns.filter(|began_ns| moment_ns >= *began_ns) {
             return Some(self.total_ns + (moment_ns - began_ns));

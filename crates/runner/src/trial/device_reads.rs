@@ -15,8 +15,8 @@ const DEVICE_READS: [&str; 2] = ["host_device_read_bytes", GUEST_READS];
 const GUEST_READS: &str = "block_read_bytes";
 
 /// The factor, and the additional bytes for programs that are loaded, by which the device's reads
-/// may exceed the guest's. If a host reads ahead of random reads, they pass through its page cache,
-/// which may also have answered some.
+/// for a guest may exceed what its commands report to have read. If a host reads ahead of random
+/// reads, they pass through its page cache, which may also have answered some.
 const READ_AHEAD: (f64, f64) = (1.05, 1_048_576.0);
 
 /// Whether the host's device saw what the workload says it read at random places of a disk.

@@ -63,8 +63,9 @@ fn excluded(environment: &str, change: impl FnOnce(&mut WorkloadPlan)) -> Exclus
     let bench = Bench::new();
     let mut plan = serving(&["null:fork=yes", environment], 2);
     change(&mut plan.workloads[0]);
-    let (_, store) = bench.run(&plan);
-    let found = exclusions(&store).remove(0);
+    let (outing, store) = bench.run(&plan);
+    let found = exclusions(&store).into_iter().next();
+    let found = found.unwrap_or_else(|| panic!("{environment} is not excluded: {:?}", outing.events));
     assert_eq!(found.environment, environment);
     assert_eq!(trials(&store).iter().filter(|trial| is_measured(trial)).count(), 2, "the other one goes on");
     found

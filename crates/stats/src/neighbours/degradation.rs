@@ -267,7 +267,8 @@ mod tests {
             of.steps.last().unwrap().fair
         };
         assert_eq!((fair("cpu"), fair("io")), (Some(0.25), None));
-        // Seven neighbours with a quarter of a CPU use 1.75 CPUs; with 1 they were idle at times.
+        // The shares of seven neighbours are 1.75 CPUs, and those of three are 1.5: with 1, the
+        // three were idle at times.
         all.push(comparison(neighbours::NEIGHBOURS_CPU, 4, "cpu", Shares::Equal, &[1.0; 6]));
         let found = degradations(&all, &known(2));
         assert_eq!(found[0].steps.iter().map(|s| s.fair.is_some()).collect::<Vec<_>>(), [true, false, true]);

@@ -25,7 +25,7 @@ fn long(parent: &Path) -> RunDirectory {
     run
 }
 
-/// The derived value: the number of records, and a number whose binary fraction needs many digits.
+/// The derived value: the number of records, and a number that only 17 decimal digits give exactly.
 type Value = (usize, f64);
 
 fn make(records: Vec<Record>) -> Value {

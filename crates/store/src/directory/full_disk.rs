@@ -82,7 +82,7 @@ fn a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same() {
         let Record::Void(mut unit) = void(0) else { unreachable!() };
         unit.detail = Some("x".repeat(3 << 19));
         run.append(&Record::Void(unit)).unwrap();
-        // The value is long enough to be cached, and longer than the room on disk.
+        // The samples are long enough for a cache, but the value is longer than the room on disk.
         let long = "x".repeat(1 << 20);
         assert_eq!(run.derived("00ff", |_| long.clone()).unwrap().value, long);
         let names: Vec<_> =

@@ -501,8 +501,8 @@ fn published_numbers_can_have_been_printed() {
         "no value is published",
         "native = [76.2]",
     );
-    wrong("[76.2, 0.93]", "[76.2, 0.93, 1]", "[76.2, 0.93, 1]", "and this one 3", "[value, spread]");
-    wrong("[76.2, 0.93]", "[]", "[]", "and this one 0", "[value, spread]");
+    wrong("[76.2, 0.93]", "[76.2, 0.93, 1]", "[76.2, 0.93, 1]", "and this one has 3", "[value, spread]");
+    wrong("[76.2, 0.93]", "[]", "[]", "and this one has 0", "[value, spread]");
     wrong("[76.2, 0.93]", "[0]", "0", "above 0", "ratios");
     wrong("[76.2, 0.93]", "[-76.2]", "-76.2", "above 0", "ratios");
     wrong("[76.2, 0.93]", "[inf]", "inf", "above 0", "ratios");
@@ -513,7 +513,7 @@ fn published_numbers_can_have_been_printed() {
         "[1, 2, 3.0, 4, 5]",
         "[1, 2, 3, 4]",
         "[1, 2, 3, 4]",
-        "a box has 5 numbers, and this one 4",
+        "a box has 5 numbers, and this one has 4",
         "median",
     );
     wrong("[1, 2, 3.0, 4, 5]", "[1, 2, 3, 2.5, 5]", "2.5", "not in ascending order", "min, p05");

@@ -210,7 +210,7 @@ mod tests {
         let machines = &directory.fleet().machines;
         assert_eq!((&machines[0].state, &machines[1].state), (&MachineState::Done, &MachineState::Done));
         let MachineState::Failed { reason } = &machines[2].state else { panic!("{:?}", machines[2]) };
-        for words in ["CPU model Y and not X as a", "kernel 6.2 and not 6.1 as a"] {
+        for words in ["CPU model Y, not X as on a", "kernel 6.2, not 6.1 as on a"] {
             assert!(reason.contains(words), "{reason}");
         }
         assert_eq!(done(&directory), 2);

@@ -117,14 +117,14 @@ fn amounts_and_quantiles_are_underlined() {
     wrong("name = \"hash\"", "name = \"a hash\"", "\"a hash\"", "name of an operation", "letters");
     wrong("regex = '^in ", "regx = '^in ", "regx", "`[tool_duration]` has no key `regx`", "`regex`");
     wrong("regex = '^in ([0-9.]+) s$'", "regex = 'in'", "'in'", "has no group", "parentheses");
-    wrong("json = \"/bytes\"", "json = \"bytes\"", "\"bytes\"", "no JSON pointer", "RFC 6901");
+    wrong("json = \"/bytes\"", "json = \"bytes\"", "\"bytes\"", "not a JSON pointer", "RFC 6901");
     wrong("json = \"/bytes\"", "jsn = \"/bytes\"", "jsn", "`[random_reads]` has no key `jsn`", "`json`");
     let rate = "parser = \"stream\"\nfield = \"triad\"";
     wrong("json = \"/bytes\"", rate, "\"triad\"", "`[random_reads]` is in `B`", "another field");
     wrong("quantile = 0.99\n", "", "\"/histograms/latency\"", "without a quantile", "0.99");
     wrong("quantile = 0.99\n", "quantile = 99.0\n", "99.0", "between 0 and 1", "0.99");
     wrong("histogram = \"/histograms/latency\"\n", "", "0.99", "without its histogram", "`histogram`");
-    wrong("\"/histograms/latency\"", "\"latency\"", "\"latency\"", "no JSON pointer", "RFC 6901");
+    wrong("\"/histograms/latency\"", "\"latency\"", "\"latency\"", "not a JSON pointer", "RFC 6901");
     wrong("histogram =", "histgram =", "histgram", "a metric has no key", "`histogram`");
     let in_ms = "name = \"latency_p99\"\nunit = \"ms\"";
     wrong("name = \"latency_p99\"\nunit = \"s\"", in_ms, "\"ms\"", "gives `s`, not `ms`", "unit = \"s\"");
@@ -200,7 +200,7 @@ fn metrics_have_one_name_and_one_source() {
     wrong("unit = \"s\"", "unit = \"ms\"", "\"ms\"", "this source gives `s`, not `ms`", "unit = \"s\"");
     let source = |to: &str, at: &str, message: &str| wrong("user_time = true", to, at, message, "");
     source("user_time = false", "false", "has no source");
-    source("json = \"metrics\"", "\"metrics\"", "no JSON pointer");
+    source("json = \"metrics\"", "\"metrics\"", "not a JSON pointer");
     source("parser = \"steam\"\nfield = \"triad\"", "\"steam\"", "no parser `steam`");
     source("parser = \"stream\"", "\"stream\"", "a parser without a field");
     source("parser = \"stream\"\nfield = \"traid\"", "\"traid\"", "has no field `traid`");

@@ -46,7 +46,7 @@ pub(super) const PARSER: Parser = Parser {
 /// The longest latency that a histogram distinguishes from longer ones.
 const LONGEST_NS: u64 = 100_000_000_000;
 
-/// Three digits: finer than fio's own bins, of which 64 lie between two powers of two.
+/// Three digits: finer than fio's own bins, of which 64 lie between a power of two and the next.
 const DIGITS: u8 = 3;
 
 /// Jobs of fio that ran at the same time: those between two `stonewall`s.

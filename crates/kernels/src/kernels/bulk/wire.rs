@@ -2,9 +2,9 @@
 //!
 //! A client begins every TCP connection with an order, which the server sends back. Over TCP the
 //! messages follow on the same connection, in one direction, until the sender closes its side; a
-//! server that received them then reports how many arrived. Over UDP the connection stays open for
-//! control: the sender reports on it how many messages it sent, and a server that received reports
-//! how many arrived. Every message begins with its stamp.
+//! server that received them then reports how many bytes arrived. Over UDP the connection stays
+//! open for control: the sender reports on it how many messages it sent, and a server that received
+//! reports how many arrived. Every message begins with its stamp.
 
 /// Bytes of an order.
 pub(super) const ORDER_BYTES: usize = 32;

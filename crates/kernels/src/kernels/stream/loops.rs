@@ -66,7 +66,7 @@ mod portable {
                 $scalar: f64,
             ) {
                 // SAFETY: the caller promises that the ranges are valid and its own, and that the
-                // target does not overlap them.
+                // target does not overlap the sources.
                 let (first, second, target) = unsafe {
                     (
                         from_raw_parts(first, length),

@@ -83,7 +83,8 @@ impl Guest {
         }
     }
 
-    /// Waits until all threads of the guest wait, because before it maps more pages of its program.
+    /// Waits until all threads of the guest wait, because until then it maps more pages of its
+    /// program.
     fn wait_until_it_waits(&self) {
         let is_waiting = |task: std::fs::DirEntry| {
             let text = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();

@@ -15,8 +15,8 @@ use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
 use weigh_host::log::NamedPipe;
 
-/// Time from the start of the monitor to the probe's hello, which takes well under a second on an
-/// idle host.
+/// Time limit from the start of the monitor to the probe's hello, which takes well under a second
+/// on an idle host.
 pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// Time limit for the probe to end its commands.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);

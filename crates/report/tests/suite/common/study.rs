@@ -25,7 +25,7 @@ fn arm(id: &str, label: &str, on: Option<&str>) -> ArmReport {
     }
 }
 
-/// Native, Docker, two kinds of KVM that are missing here, and LXC, added today.
+/// Native, Docker, two kinds of KVM that are missing here, and LXC, a platform of today.
 fn arms() -> Vec<ArmReport> {
     let mut arms = vec![
         arm("native", "Native", Some("native")),
@@ -198,7 +198,7 @@ fn seen(claim: ClaimReport, what: &str, estimate: f64, half: f64) -> ClaimReport
     ClaimReport { seen: vec![seen], ..claim }
 }
 
-/// A table with quantities as rows, an arm added today, and a stand-in.
+/// A table with quantities as rows, an arm of today, and a stand-in.
 fn compression() -> ExperimentReport {
     let cells = vec![
         sd(76.2, 0.93).here(11.42, 0.01),

@@ -81,7 +81,7 @@ fn an_engine_that_cannot_be_is_refused() {
     let message = |line: &str| read(&path, line).unwrap_err().to_string();
     assert!(message("--engine pread --depth 2").contains("one request in flight"));
     assert!(message("--depth 4096").contains("the most is 1024"));
-    assert!(message("--depth 9 --direct off").contains("it takes 72KiB at least"));
+    assert!(message("--depth 9 --direct off").contains("it needs at least 72KiB"));
     assert!(message("--bytes 2GiB").contains("1GiB at most"));
 }
 
