@@ -188,10 +188,12 @@ fn each_fault_of_a_server_or_its_loader_is_told() {
         workload.staging.server.as_mut().unwrap().fill = Some(words("fill"));
     }
     const NEVER_UP: &str = "loader-every=1,loader-fault=exit";
+    // The check must not find the server up before it has ended.
+    const ENDS: &str = "at=0,fault=exit,loader-every=1,loader-fault=exit";
     type Case = (&'static str, fn(&mut WorkloadPlan), FailureKind, &'static [&'static str]);
     let cases: [Case; 7] = [
         (NEVER_UP, plain, Deadline, &["not up within 0.3 s", "the script says"]),
-        ("at=0,fault=exit", plain, ExitStatus, &["ended before it was up with status 1: the script says"]),
+        (ENDS, plain, ExitStatus, &["ended before it was up with status 1: the script says"]),
         ("at=0,fault=missing", packaged, CommandNotFound, &["in the guest", "package redis-server"]),
         ("loader-at=1,loader-fault=hang", plain, Deadline, &["did not end within 0.3 s"]),
         ("loader-at=1,loader-fault=missing", plain, CommandNotFound, &["for the load generator"]),
