@@ -146,6 +146,7 @@ fn cell(report: &Report, cell: &Cell) -> Value {
         // Fields beyond those that the documentation fixes:
         "tried": cell.tried,
         "failed": cell.failed,
+        "success": estimate(cell.success(), "share"),
         "unusable": cell.unusable,
         "p_diff": cell.p_diff,
         "p_eq": cell.p_eq,

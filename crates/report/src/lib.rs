@@ -51,6 +51,7 @@ mod run;
 mod sheet;
 mod spread;
 pub mod study;
+mod successes;
 mod terminal;
 mod text;
 mod troubles;

@@ -17,7 +17,8 @@ use crate::results::{self, Group, Median};
 use crate::text::shown_name;
 use crate::troubles::{self, Advice};
 use crate::{
-    LogEnd, Report, answer, circumstances, course, differences, duplicates, limits, neighbours, notes, spread,
+    LogEnd, Report, answer, circumstances, course, differences, duplicates, limits, neighbours, notes,
+    spread, successes,
 };
 use facts::{environments, host_facts, plan_facts};
 use weigh_model::format_bytes;
@@ -76,7 +77,7 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
         first += group.tables().count();
     }
     own.into_iter().for_each(|section| document.add(section.on(Audience::TEXT)));
-    let troubles = [failures(report), voids(report), warnings(report)];
+    let troubles = [successes::section(report), failures(report), voids(report), warnings(report)];
     troubles.iter().for_each(|section| document.add(section.clone().on(Audience::PAGE)));
     document.add(reading(report, &groups));
     document.add(environments(report));
@@ -84,8 +85,8 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
     document.add(
         Section::new("Noise on the host").with(Audience::ALL, Block::facts(circumstances::noise(report))),
     );
-    let [failures, voids, warnings] = troubles.map(|section| section.on(Audience::TEXT));
-    [voids, failures, warnings].into_iter().for_each(|section| document.add(section));
+    let [successes, failures, voids, warnings] = troubles.map(|section| section.on(Audience::TEXT));
+    [successes, voids, failures, warnings].into_iter().for_each(|section| document.add(section));
     document.add(Section::new("What was measured where").on(Audience::TERMINAL).with(
         Audience::ALL,
         Block::facts(notes::subject(report).into_iter().filter(|(what, _)| !ABOVE.contains(&what.as_str()))),

@@ -3,6 +3,7 @@
 use crate::circumstances::charge::CHARGED_CPU;
 use crate::collect::{Collected, Concluded};
 use crate::interval::Interval;
+use crate::proportion::proportion;
 use crate::sequential::SequentialLook;
 use crate::warning::Warning;
 use crate::worst::WorstCases;
@@ -315,6 +316,11 @@ impl Cell {
     pub(crate) fn bound_of_interval(&self, margin: f64) -> Option<f64> {
         let worst = self.worst_cases.iter().flat_map(|cases| [cases.fast, cases.slow]);
         narrow_bound(self.overhead.into_iter().chain(worst), margin)
+    }
+
+    /// The share of trials that succeeded, with its exact 95 % interval. None if no trial was tried.
+    pub fn success(&self) -> Option<Interval> {
+        proportion(self.tried.checked_sub(self.failed)?, self.tried)
     }
 
     /// Whether the environment cannot have this metric, which is neither a failure nor a value.

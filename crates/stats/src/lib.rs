@@ -67,6 +67,7 @@ mod neighbours;
 mod pelt;
 mod pilot;
 mod pool;
+mod proportion;
 mod quantile;
 mod quantum;
 mod random_effects;

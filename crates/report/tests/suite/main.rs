@@ -15,4 +15,5 @@ mod prohibitions;
 mod schema;
 mod snapshots;
 mod study;
+mod successes;
 mod terminal;
