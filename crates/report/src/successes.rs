@@ -80,11 +80,7 @@ fn table(workload: &str, all: &[Successes<'_>], starts: bool) -> Table {
     if starts {
         note += "; the times are those of all starts that succeeded, none is left out; p95 from 20 starts on";
     }
-    own::table(
-        format!("{workload}, trials that succeeded"),
-        note,
-        "environment",
-        &columns,
-        all.iter().map(row).collect(),
-    )
+    let rows = all.iter().map(row).collect();
+    // The section's title is about all its tables.
+    Table { titled: false, ..own::table(workload.into(), note, "environment", &columns, rows) }
 }
