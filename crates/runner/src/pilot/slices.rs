@@ -25,6 +25,10 @@ const LEAST_SHARE_AMONG_OTHERS: f64 = 0.25;
 /// If one environment takes this many times as long for a command as another, most slices of the
 /// faster one would go to surplus runs.
 const MOST_UNEQUAL: f64 = 8.0;
+/// A command that keeps more CPUs busy than this has several threads, which may wait for one another.
+/// After a thaw the scheduler takes some ten milliseconds to spread them over the CPUs again, and
+/// longer in some control groups than in others: slices would find a difference where there is none.
+const MOST_CPUS: f64 = 1.2;
 
 /// The pilot's observations that decide about slices.
 #[derive(Debug, Default)]
@@ -72,6 +76,15 @@ impl Seen {
         let (shortest, longest) = seconds.fold((f64::INFINITY, 0.0f64), |(a, b), s| (a.min(s), b.max(s)));
         (longest > MOST_UNEQUAL * shortest)
             .then(|| format!("one environment takes {:.0} times as long as another", longest / shortest))
+    }
+
+    /// Why a command that has several threads is not sliced unless the user asks for it.
+    fn objection_to_threads(&self, workload: usize) -> Option<String> {
+        let shares = self.runs.get(&workload)?.iter().map(|run| run.cpu_s / run.wall_s);
+        let used = shares.reduce(f64::max).filter(|used| *used > MOST_CPUS)?;
+        Some(format!(
+            "it keeps {used:.1} CPUs busy, and after each thaw its threads have to spread over them"
+        ))
     }
 
     /// The length that suits the slowest freezer, microseconds; or why there is none.
@@ -163,10 +176,13 @@ impl Runner<'_> {
         {
             return Err(objection);
         }
-        Ok(match self.plan.slices {
-            SliceChoice::Length(us) => (us, "as the user asks".into()),
-            _ => (fitting, "the shortest that freezing does not distort".into()),
-        })
+        if let SliceChoice::Length(us) = self.plan.slices {
+            return Ok((us, "as the user asks".into()));
+        }
+        match (plan.sliced, seen.objection_to_threads(workload)) {
+            (Some(SlicedWork::Iterations), Some(objection)) => Err(objection),
+            _ => Ok((fitting, "the shortest that freezing does not distort".into())),
+        }
     }
 }
 
@@ -180,6 +196,15 @@ mod tests {
             freeze_us: freeze_us.iter().cloned().enumerate().collect(),
             runs: BTreeMap::from([(0, runs.iter().map(run).collect())]),
         }
+    }
+
+    #[test]
+    fn threads_that_compute_at_once_are_not_sliced() {
+        let objection = |runs: &[(f64, f64, bool)]| seen(&[], runs).objection_to_threads(0);
+        assert_eq!(objection(&[(1.0, 0.99, false), (1.0, 1.1, true)]), None);
+        let said = objection(&[(1.0, 1.0, false), (1.0, 1.9, true)]).unwrap();
+        assert!(said.contains("1.9 CPUs"), "{said}");
+        assert_eq!(Seen::default().objection_to_threads(0), None);
     }
 
     #[test]
