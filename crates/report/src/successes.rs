@@ -2,7 +2,7 @@
 //! median shows.
 
 use crate::Report;
-use crate::document::{Audience, Block, Entry, Section, Table};
+use crate::document::{Audience, Block, Entry, Form, Section, Table};
 use crate::group::{distinct, grouped};
 use crate::own::{self, OwnRow};
 use crate::quantity::{Scale, share_of};
@@ -62,12 +62,12 @@ fn table(workload: &str, all: &[Successes<'_>], starts: bool) -> Table {
             Entry::estimate(share_of(share.estimate), share_of(share.low), share_of(share.high)),
         ];
         if let (true, Some(scale)) = (starts, &scale) {
-            let summary = start.and_then(|cell| Some((cell.n, cell.summary?)));
+            let summary = start.and_then(|cell| cell.summary);
             let shown = |value: Option<f64>| value.map(|x| Entry::quantity(scale.quantity(x)));
             let values = [
-                summary.map(|(_, of)| of.median),
-                summary.filter(|(n, _)| *n >= FEWEST_FOR_P95).map(|(_, of)| of.p95),
-                summary.map(|(_, of)| of.max),
+                summary.map(|of| of.median),
+                summary.filter(|_| trials.tried - trials.failed >= FEWEST_FOR_P95).map(|of| of.p95),
+                summary.map(|of| of.max),
             ];
             entries.extend(values.map(|value| shown(value).unwrap_or_default()));
         }
@@ -77,10 +77,18 @@ fn table(workload: &str, all: &[Successes<'_>], starts: bool) -> Table {
     let columns: Vec<String> =
         columns.iter().take(if starts { 5 } else { 2 }).map(ToString::to_string).collect();
     let mut note = "trials that succeeded, of those tried, with the exact interval of the share".to_string();
-    if starts {
-        note += "; the times are those of all starts that succeeded, none is left out; p95 from 20 starts on";
+    if let Some(start) = all.iter().find_map(|one| one.start) {
+        note += &format!(
+            "; times are {} of every trial that succeeded and is not void, slow ones included; p95 from \
+             {FEWEST_FOR_P95} on",
+            shown_name(&start.metric.name)
+        );
     }
     let rows = all.iter().map(row).collect();
     // The section's title is about all its tables.
-    Table { titled: false, ..own::table(workload.into(), note, "environment", &columns, rows) }
+    Table {
+        titled: false,
+        form: Form::Alone,
+        ..own::table(workload.into(), note, "environment", &columns, rows)
+    }
 }

@@ -26,8 +26,9 @@ const LEAST_SHARE_AMONG_OTHERS: f64 = 0.25;
 /// faster one would go to surplus runs.
 const MOST_UNEQUAL: f64 = 8.0;
 /// A command that keeps more CPUs busy than this has several threads, which may wait for one another.
-/// After a thaw the scheduler takes some ten milliseconds to spread them over the CPUs again, and
-/// longer in some control groups than in others: slices would find a difference where there is none.
+/// After a thaw they seem to share one CPU for some ten milliseconds, and longer in some control
+/// groups than in others (`docs/design/0044-slices.md`): slices find a difference where whole trials
+/// find none.
 const MOST_CPUS: f64 = 1.2;
 
 /// The pilot's observations that decide about slices.
