@@ -100,13 +100,21 @@ fn slices_find_a_known_difference() {
 #[test]
 fn what_cannot_be_sliced_is_whole_and_says_why() {
     let stage = Stage::new();
-    for (work, reason) in [
+    let both = script(&stage, "both", &format!("( {COUNT} ) & {COUNT}; wait"));
+    let both = format!("-- {}", both.display());
+    let mut cases = vec![
         ("-- sleep 0.05", "it waits"),
         ("--prepare true -- true", "prepared before every run"),
         ("spawn --size quick", "does not say `sliced`"),
+        // Its threads wait for one another.
+        ("lu --size quick", "does not say `sliced`"),
         ("--warmup 0 noploop --size quick", "measured cold"),
-    ] {
-        let out = format!("r-{}", reason.split(' ').next().unwrap());
+    ];
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        cases.push((&both, "CPUs busy"));
+    }
+    for (at, (work, reason)) in cases.into_iter().enumerate() {
+        let out = format!("r-{at}");
         stage.stdout(&format!(
             "run --slices auto --on native,namespaces --blocks 2 --no-void --out {out} {work}"
         ));
