@@ -26,7 +26,7 @@ const KIND: Kind = Kind {
     refuses_hybrid: true,
     flags: |_| Vec::new(),
     emptied: |_| None,
-    to_prove: |_| None,
+    needs_kvm: |_| None,
     saving: Saving::CriuLibrary,
 };
 

@@ -50,7 +50,7 @@ pub use platform::{
     About, Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,
     PlatformError, Reach, Result, Values,
 };
-pub use registry::{ALIASES, Undoers, all, defaults, find, resolve, setting};
+pub use registry::{ALIASES, Undoers, all, availabilities, defaults, find, resolve, setting};
 pub use session::{Arrival, Completed, Progress, RunOptions, Session, SessionError};
 pub use spawn::Sandbox;
 pub use vm::vmm::Vmm;

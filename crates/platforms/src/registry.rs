@@ -1,7 +1,8 @@
 //! The platforms by name, and environment strings checked against them.
 
-use crate::{ALL, KeySpec, Platform, Values};
+use crate::{ALL, Availability, Host, KeySpec, Platform, Values};
 use std::path::Path;
+use std::sync::Mutex;
 use weigh_host::ledger::{PlatformUndo, UndoError, Undone};
 use weigh_model::{EnvironmentSpec, SpecError, nearest};
 
@@ -33,6 +34,29 @@ pub fn defaults() -> impl Iterator<Item = &'static dyn Platform> {
         let can = platform.capabilities(&bare);
         !can.fake && !can.elsewhere && platform.check(&bare).is_ok()
     })
+}
+
+/// Checks platforms, and returns whether each can be used, in the order of `platforms`. As many as
+/// this process has CPUs, and at least two, are checked side by side: each waits most of the time.
+/// The last ones begin first, because `ALL` ends with the virtual machines, which take longest.
+pub fn availabilities(host: &Host, platforms: &[&'static dyn Platform]) -> Vec<Availability> {
+    let workers = weigh_host::facts::allowed_cpus().len().max(2).min(platforms.len());
+    let left = Mutex::new(platforms.iter().enumerate());
+    let next = || left.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next_back();
+    let check_some = || {
+        let mut checked = Vec::new();
+        while let Some((place, platform)) = next() {
+            checked.push((place, platform.availability(host)));
+        }
+        checked
+    };
+    let mut checked = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(check_some)).collect();
+        let results = threads.into_iter().map(|thread| thread.join().expect("checking does not panic"));
+        results.flatten().collect::<Vec<_>>()
+    });
+    checked.sort_by_key(|(place, _)| *place);
+    checked.into_iter().map(|(_, availability)| availability).collect()
 }
 
 /// Returns the platform of that name. Aliases are not platforms.

@@ -28,7 +28,7 @@ const KIND: Kind = Kind {
         environment.get("criu").into_iter().flat_map(|path| ["--criu".into(), path.into()]).collect()
     },
     emptied: |_| None,
-    to_prove: |_| None,
+    needs_kvm: |_| None,
     saving: Saving::Criu,
 };
 

@@ -52,7 +52,7 @@ const KIND: Kind = Kind {
     refuses_hybrid: false,
     flags,
     emptied: |environment| (network(environment) == "sandbox").then_some(SETTINGS),
-    to_prove: |environment| {
+    needs_kvm: |environment| {
         (environment.get("platform") == Some("kvm")).then_some("a KVM that gVisor's guests start under")
     },
     saving: Saving::Itself,

@@ -292,14 +292,17 @@ impl LocalHost {
 impl HostView for LocalHost {
     fn ready_platforms(&mut self) -> Result<Vec<String>, Failure> {
         let host = self.host()?;
-        let is_ready =
-            |platform: &&dyn Platform| matches!(platform.availability(host), Availability::Ready { .. });
-        let (ready, missing): (Vec<_>, Vec<_>) = platforms::defaults().partition(is_ready);
-        if !missing.is_empty() {
-            let s = if missing.len() == 1 { "" } else { "s" };
-            ui::note(&format!("{} more platform{s}: `weigh doctor`", missing.len()));
+        let platforms: Vec<_> = platforms::defaults().collect();
+        let found = platforms::availabilities(host, &platforms);
+        let ready =
+            platforms.iter().zip(found).filter(|(_, found)| matches!(found, Availability::Ready { .. }));
+        let ready: Vec<String> = ready.map(|(platform, _)| platform.name().to_string()).collect();
+        let missing = platforms.len() - ready.len();
+        if missing > 0 {
+            let s = if missing == 1 { "" } else { "s" };
+            ui::note(&format!("{missing} more platform{s}: `weigh doctor`"));
         }
-        Ok(ready.into_iter().map(|platform| platform.name().to_string()).collect())
+        Ok(ready)
     }
 
     fn settle(

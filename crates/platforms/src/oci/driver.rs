@@ -5,12 +5,14 @@ use super::guest::StartFrom;
 use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::helpers::version_line;
+use crate::qemu::accel::{self, Proof, Subject};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result, network,
     setting,
 };
 use serde_json::Value;
 use std::path::Path;
+use weigh_host::cache::CacheDirectory;
 use weigh_model::EnvironmentSpec;
 
 /// The differences between runtimes.
@@ -27,8 +29,8 @@ pub(crate) struct Kind {
     pub(crate) emptied: fn(&EnvironmentSpec) -> Option<&'static str>,
     /// The options before every command that an environment's keys ask for.
     pub(crate) flags: fn(&EnvironmentSpec) -> Vec<String>,
-    /// Hardware that an environment needs and that must be proven before a plan is made.
-    pub(crate) to_prove: fn(&EnvironmentSpec) -> Option<&'static str>,
+    /// The KVM that an environment needs, in words; it must be proven before a plan is made.
+    pub(crate) needs_kvm: fn(&EnvironmentSpec) -> Option<&'static str>,
     /// How it saves guests.
     pub(crate) saving: Saving,
 }
@@ -82,6 +84,28 @@ impl Oci {
     }
 }
 
+impl Oci {
+    /// Proves that guests start under KVM, by a guest with the keys that affect the proof, or by the
+    /// cached result.
+    fn prove_kvm(&self, host: &Host, environment: &EnvironmentSpec, what: &str) -> Result<()> {
+        let mut keys = environment.keys.clone();
+        keys.retain(|key, _| ["platform", "binary"].contains(&key.as_str()));
+        super::with_probe(host, EnvironmentSpec::new(self.name(), keys), |request| {
+            // A failure here has nothing to do with KVM, and disproves nothing.
+            let binary = Runtime::find(self, host, &request.environment)?.binary;
+            let subject = Subject { binary: &binary, kernel: &binary, kind: self.name(), cpu: "" };
+            let boot_guest = || self.launch(host, request)?.stop();
+            match accel::prove(host, CacheDirectory::open().as_ref(), &subject, boot_guest) {
+                Proof::Proven => Ok(()),
+                Proof::Disproven { seen, .. } => Err(PlatformError::missing(
+                    format!("{what} ({seen})"),
+                    "leave the key out; the platform's default does without it",
+                )),
+            }
+        })
+    }
+}
+
 impl Platform for Oci {
     fn about(&self) -> &'static About {
         &self.0.about
@@ -91,22 +115,15 @@ impl Platform for Oci {
         Capabilities {
             implies: self.0.implies,
             shares_kernel: !self.0.own_kernel,
-            settles: (self.0.to_prove)(environment).is_some(),
+            settles: (self.0.needs_kvm)(environment).is_some(),
             ..Capabilities::CONTAINER
         }
         .with_networks(self, environment)
     }
 
     fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
-        if let Some(what) = (self.0.to_prove)(environment) {
-            super::with_probe(host, environment.clone(), |request| self.launch(host, request)?.stop())
-                .map_err(|error| match error {
-                    missing @ PlatformError::Missing { .. } => missing,
-                    error => PlatformError::missing(
-                        format!("{what} ({})", super::with_causes(&error)),
-                        "leave the key out; the platform's default does without it",
-                    ),
-                })?;
+        if let Some(what) = (self.0.needs_kvm)(environment) {
+            self.prove_kvm(host, environment, what)?;
         }
         Ok(environment.clone())
     }

@@ -2,8 +2,8 @@
 //!
 //! Some hosts open `/dev/kvm` and make machines in which no guest ever starts, such as those with
 //! broken nested virtualisation. So KVM counts only once a guest with nothing but the probe has
-//! answered under it within [`PROOF_DEADLINE`]. The result is cached for this boot of the host,
-//! this QEMU and this kernel.
+//! answered under it. The result is cached for this boot of the host, this QEMU (or another program
+//! that uses KVM) and this kernel.
 
 use crate::remedy::for_kvm;
 use crate::{GuestRequest, Host, PlatformError, Result};
@@ -155,7 +155,7 @@ impl Subject<'_> {
     }
 }
 
-/// Returns whether KVM works here. Calls `boot_guest`, which boots a guest within
+/// Returns whether KVM works here. Calls `boot_guest`, which boots a guest within a deadline such as
 /// [`PROOF_DEADLINE`], only if no result is cached.
 pub(crate) fn prove(
     host: &Host,
@@ -206,10 +206,7 @@ fn disproven(error: &PlatformError) -> Proof {
         other => other.to_string(),
     };
     Proof::Disproven {
-        seen: format!(
-            "/dev/kvm opens and makes a machine, yet no guest answered in the {} s that it had: {said}",
-            weigh_host::deadlines::scaled(PROOF_DEADLINE).as_secs()
-        ),
+        seen: format!("/dev/kvm opens and makes a machine, yet no guest answered: {said}"),
         remedy: NESTED.into(),
     }
 }

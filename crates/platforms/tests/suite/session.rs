@@ -519,6 +519,18 @@ fn launching_can_fail_and_the_platform_is_there_all_the_same() {
 }
 
 #[test]
+fn platforms_checked_side_by_side_are_reported_in_their_order() {
+    let (bench, _) = fake("null");
+    let platforms: Vec<_> = ["null", "native", "containerd", "namespaces", "null"].map(find).into();
+    let platforms: Vec<_> = platforms.into_iter().map(Option::unwrap).collect();
+    let found = weigh_platforms::availabilities(&bench.host, &platforms);
+    let one_by_one: Vec<_> = platforms.iter().map(|platform| platform.availability(&bench.host)).collect();
+    assert_eq!(found, one_by_one);
+    assert!(matches!(&found[0], Availability::Ready { .. }) && found[0] != found[1], "{found:?}");
+    assert_eq!(weigh_platforms::availabilities(&bench.host, &[]), []);
+}
+
+#[test]
 fn a_fake_is_not_frozen_while_a_command_runs() {
     let mut guest = fake_guest("null:fault=hang");
     let id = guest.session().start(&command()).unwrap();

@@ -195,8 +195,12 @@ pub fn run(json: bool) -> Result<(), Failure> {
     let now = HostObservation::now(facts::allowed_cpus());
     let leftovers =
         session.leftovers.iter().map(|(run, changes)| format!("{run}: {changes} changes")).collect();
-    let states = platforms::defaults()
-        .map(|platform| state_of(platform.name(), platform.availability(&session.host)))
+    let platforms: Vec<_> = platforms::defaults().collect();
+    let found = platforms::availabilities(&session.host, &platforms);
+    let states = platforms
+        .iter()
+        .zip(found)
+        .map(|(platform, found)| state_of(platform.name(), found))
         .chain(PROVEN.iter().map(|name| proven(name, &session.host)))
         .collect();
     session.close()?;

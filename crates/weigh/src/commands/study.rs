@@ -261,18 +261,20 @@ struct Listed {
 
 /// Prints all studies with the experiments that can run here.
 fn list(library: &Library, json: bool) -> Result<(), Failure> {
+    let experiments: Vec<(&Study, &Experiment)> = library
+        .studies()
+        .iter()
+        .flat_map(|study| study.experiments.iter().map(move |experiment| (study, experiment)))
+        .collect();
+    let mut columns: Vec<Vec<Column>> =
+        experiments.iter().map(|(_, one)| ColumnChoice::default().columns(one)).collect();
     let mut availability = AvailabilityCheck::default();
-    let all = LocalHost::ask(|host| {
-        let mut all = Vec::new();
-        for study in library.studies() {
-            for experiment in &study.experiments {
-                let mut columns = ColumnChoice::default().columns(experiment);
-                availability.check(&mut columns, host)?;
-                all.push((study, listed(study, experiment, &columns)));
-            }
-        }
-        Ok(all)
-    })?;
+    LocalHost::ask(|host| availability.check(columns.iter_mut().flatten(), host))?;
+    let all: Vec<(&Study, Listed)> = experiments
+        .into_iter()
+        .zip(&columns)
+        .map(|((study, experiment), columns)| (study, listed(study, experiment, columns)))
+        .collect();
     if json {
         let listed: Vec<&Listed> = all.iter().map(|(_, listed)| listed).collect();
         ui::print(&serde_json::to_string_pretty(&listed).expect("plain data becomes JSON"));

@@ -5,7 +5,7 @@ use crate::host::{HostView, LocalHost};
 use std::collections::BTreeMap;
 use weigh_images::store::Store;
 use weigh_model::{EnvironmentSpec, ImageSpec};
-use weigh_platforms::{self as platforms, Availability};
+use weigh_platforms::{self as platforms, Availability, Platform};
 use weigh_studies::Column;
 
 /// Checks environments on this host, each once.
@@ -18,16 +18,26 @@ pub struct AvailabilityCheck {
 }
 
 impl AvailabilityCheck {
-    /// Adds the reason to every column that cannot be measured here.
+    /// Adds the reason to every column that cannot be measured here. Checks the platforms of all
+    /// columns side by side.
     ///
     /// # Errors
     /// The host cannot be used.
-    pub fn check(&mut self, columns: &mut [Column], host: &mut LocalHost) -> Result<(), Failure> {
-        for column in columns.iter_mut().filter(|column| column.missing.is_none()) {
-            let Some(spec) = &column.spec else { continue };
+    pub fn check<'a>(
+        &mut self,
+        columns: impl IntoIterator<Item = &'a mut Column>,
+        host: &mut LocalHost,
+    ) -> Result<(), Failure> {
+        let columns: Vec<(EnvironmentSpec, &mut Column)> = columns
+            .into_iter()
+            .filter(|column| column.missing.is_none())
+            .filter_map(|column| Some((column.spec.clone()?, column)))
+            .collect();
+        self.check_platforms(columns.iter().map(|(spec, _)| spec), host)?;
+        for (spec, column) in columns {
             let text = spec.to_string();
             if !self.environments.contains_key(&text) {
-                let reason = self.missing(spec, host)?;
+                let reason = self.missing(&spec, host)?;
                 self.environments.insert(text.clone(), reason);
             }
             column.missing = self.environments[&text].clone();
@@ -35,24 +45,40 @@ impl AvailabilityCheck {
         Ok(())
     }
 
-    fn missing(&mut self, spec: &EnvironmentSpec, host: &mut LocalHost) -> Result<Option<String>, Failure> {
-        let (platform, resolved) = match platforms::resolve(spec) {
-            Ok(found) => found,
-            Err(error) => return Ok(Some(with_remedy(&error.message, error.help.as_deref()))),
-        };
-        let image = platforms::common_keys::image(platform, &resolved, &ImageSpec::Host);
-        if let Err(error) = Store::check(&image) {
-            return Ok(Some(platforms::with_causes(&error)));
+    /// Checks the platforms of these environments that have not been checked.
+    fn check_platforms<'a>(
+        &mut self,
+        environments: impl Iterator<Item = &'a EnvironmentSpec>,
+        host: &mut LocalHost,
+    ) -> Result<(), Failure> {
+        let mut unknown: Vec<&'static dyn Platform> = Vec::new();
+        for platform in environments.filter_map(|spec| usable(spec).ok()).map(|(platform, _)| platform) {
+            let name = platform.name();
+            if !self.platforms.contains_key(name) && unknown.iter().all(|other| other.name() != name) {
+                unknown.push(platform);
+            }
         }
-        let name = platform.name().to_string();
-        if !self.platforms.contains_key(&name) {
-            let missing = match platform.availability(host.host()?) {
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let found = platforms::availabilities(host.host()?, &unknown);
+        for (platform, found) in unknown.into_iter().zip(found) {
+            let missing = match found {
                 Availability::Ready { .. } => None,
                 Availability::Missing { reason, remedy } => Some(with_remedy(&reason, remedy.as_deref())),
             };
-            self.platforms.insert(name.clone(), missing);
+            self.platforms.insert(platform.name().to_string(), missing);
         }
-        if let Some(missing) = &self.platforms[&name] {
+        Ok(())
+    }
+
+    /// The reason why an environment cannot be measured. Its platform has been checked.
+    fn missing(&self, spec: &EnvironmentSpec, host: &mut LocalHost) -> Result<Option<String>, Failure> {
+        let (platform, resolved) = match usable(spec) {
+            Ok(usable) => usable,
+            Err(reason) => return Ok(Some(reason)),
+        };
+        if let Some(missing) = &self.platforms[platform.name()] {
             return Ok(Some(missing.clone()));
         }
         if !platform.capabilities(&resolved).settles {
@@ -60,6 +86,18 @@ impl AvailabilityCheck {
         }
         Ok(host.settle(platform, &resolved)?.err().map(|error| platforms::with_causes(&error)))
     }
+}
+
+/// Resolves an environment.
+///
+/// # Errors
+/// The reason why it cannot be measured: a wrong key or value, or an image that is not here.
+fn usable(spec: &EnvironmentSpec) -> Result<(&'static dyn Platform, EnvironmentSpec), String> {
+    let (platform, resolved) =
+        platforms::resolve(spec).map_err(|error| with_remedy(&error.message, error.help.as_deref()))?;
+    let image = platforms::common_keys::image(platform, &resolved, &ImageSpec::Host);
+    Store::check(&image).map_err(|error| platforms::with_causes(&error))?;
+    Ok((platform, resolved))
 }
 
 fn with_remedy(reason: &str, remedy: Option<&str>) -> String {
