@@ -336,7 +336,7 @@ fn remove_unless_used(directory: &Path) {
 }
 
 /// Removes a group. `rmdir(2)` reports "busy" for a moment after the last process has ended.
-fn remove_directory(directory: &Path) -> Result<(), CgroupError> {
+pub(super) fn remove_directory(directory: &Path) -> Result<(), CgroupError> {
     let mut removed = Ok(());
     until(STATE_DEADLINE, || {
         removed = match fs::remove_dir(directory) {

@@ -1,6 +1,9 @@
-//! A read-only view of a control group, whoever made it.
+//! A view of a control group, whoever made it.
 
+use super::CgroupError;
+use super::group::remove_directory;
 use super::layout::{Hierarchy, Kind, Mount};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -73,6 +76,23 @@ impl CgroupView {
         self.v1.iter().map(|(_, directory)| directory).chain(&self.v2)
     }
 
+    /// Removes the group, which whoever made it has left behind, from every hierarchy, those without
+    /// controllers too. A group that no longer exists is not an error.
+    ///
+    /// # Errors
+    /// A process, or another group, has been in it for the last 2 s.
+    pub fn remove(&self, hierarchy: &Hierarchy) -> Result<(), CgroupError> {
+        let mounts = || hierarchy.mounts.iter().map(|mount| mount.path.as_path());
+        let relative = |directory: &PathBuf| {
+            let of_mounts = mounts().filter_map(|mount| directory.strip_prefix(mount).ok());
+            of_mounts.min_by_key(|path| path.components().count()).map(Path::to_path_buf)
+        };
+        let relative: BTreeSet<PathBuf> = self.directories().filter_map(relative).collect();
+        mounts()
+            .flat_map(|mount| relative.iter().map(move |path| mount.join(path)))
+            .try_for_each(|directory| remove_directory(&directory))
+    }
+
     /// Whether the paths of all its directories contain this text, such as the id of a container.
     pub fn is_named(&self, text: &str) -> bool {
         self.directories().all(|directory| directory.to_string_lossy().contains(text))
@@ -132,6 +152,13 @@ mod tests {
         assert_eq!(view.v2, None, "the top group is everybody's");
         assert_eq!(view.processes(), [5, 7]);
         assert!(view.is_named("abc") && !view.is_named("cpuacct"));
+        assert!(view.remove(&hierarchy).is_err(), "a file is in one of its directories");
+        fs::remove_file(base.path().join("memory/docker/abc/cgroup.procs")).unwrap();
+        view.remove(&hierarchy).unwrap();
+        assert!(
+            !base.path().join("memory/docker/abc").exists() && base.path().join("memory/docker").exists()
+        );
+        view.remove(&hierarchy).unwrap();
         assert_eq!(CgroupView::from_list(&hierarchy, "2:cpuacct:/\n0::/\n"), None);
         assert_eq!(CgroupView::from_list(&hierarchy, "2:cpuacct:/gone\n"), None);
     }

@@ -30,8 +30,8 @@ pub(super) struct DockerContainer {
     channel: Option<Channel>,
     freezer: Option<Freezer>,
     pid: Option<u32>,
-    /// Identity of the container.
-    id: String,
+    /// Its control group; absent if the engine reports a process of another.
+    group: Option<CgroupView>,
     /// The container's own volume.
     volume: Option<String>,
     access: Access,
@@ -57,8 +57,9 @@ pub(super) fn launch(
         engine.make_volume(volume)?;
     }
     core.entries.push(host.ledger.record(change("container", &core.name, engine))?);
-    let (socket, id) = (engine.socket().into(), String::new());
-    let container = DockerContainer { socket, channel: None, freezer: None, pid: None, id, volume, access };
+    let socket = engine.socket().into();
+    let container =
+        DockerContainer { socket, channel: None, freezer: None, pid: None, group: None, volume, access };
     CoreGuest::launch(core, container, |container, core| container.start(core, host, engine, body, network))
 }
 
@@ -83,7 +84,10 @@ impl DockerContainer {
         let found = engine.inspect(&core.name)?;
         self.freezer = found.pid.and_then(|pid| Freezer::of(pid, &found.id));
         self.pid = found.pid;
-        self.id = found.id;
+        // A group without the container's identity belongs to another process, which happens to
+        // have the PID that the engine reports.
+        let group = found.pid.and_then(|pid| CgroupView::of_process(&Hierarchy::detect(), pid));
+        self.group = group.filter(|group| group.is_named(&found.id));
         let shim = found.pid.and_then(shim_of);
         // The CPU time of the runtime below the shim, usually in steps of 10 ms. What the engine
         // itself did for this guest cannot be told apart from what it did for others.
@@ -116,11 +120,8 @@ impl Backend for DockerContainer {
         let Some(pid) = self.pid else { return Accounts::default() };
         let helper = |name: &str, pid| Process { name: name.into(), pid };
         let mut accounts = Accounts::default();
-        // A group without the container's identity belongs to another process, which happens to
-        // have the PID that the engine reports.
-        let group = CgroupView::of_process(&Hierarchy::detect(), pid);
-        match group.filter(|group| group.is_named(&self.id)) {
-            Some(group) => accounts.groups.push(group),
+        match &self.group {
+            Some(group) => accounts.groups.push(group.clone()),
             None => accounts.processes = self.processes(core),
         }
         let shim = shim_of(pid).map(|shim| helper("containerd-shim", shim));
@@ -167,6 +168,9 @@ impl Backend for DockerContainer {
         }
         // The engine has waited for the container, not for its shim.
         core.tracker.wait_ended(SHIM_DEADLINE);
+        // The engine leaves the group of a container behind that was killed while it was frozen. One
+        // with processes is still the engine's.
+        let _still_used = self.group.take().map(|group| group.remove(&Hierarchy::detect()));
         if let Some(volume) = &self.volume {
             engine.remove_volume(volume)?;
         }
