@@ -312,7 +312,23 @@ fn machines_that_cannot_be_measured_are_told() {
     for machine in [&machine, &other] {
         is_empty(machine);
     }
-    drop((machine, other));
+    drop(other);
+
+    // Machines that share blocks must be alike; one that is not measures nothing, and the first
+    // measures its share.
+    let path = with_program(programs.path(), "nproc", "echo 4096");
+    std::fs::remove_file(programs.path().join("uname")).unwrap();
+    let larger = Machine::of_fleet(Some(Path::new(&path)));
+    let via = [labelled(&machine, "a"), labelled(&larger, "larger")].join(";");
+    stage.run(&format!("fleet --shard --via '{via}' --out g {}", work(4, "1ms"))).ends_with(0);
+    let fleet = stage.json("show g --format json");
+    let (failed, why) = state(&fleet, "larger");
+    assert!(failed == "failed" && why.contains("measured nothing: CPUs 4096, not"), "{why}");
+    assert!(why.contains("as on a") && why.contains("leave out --shard"), "{why}");
+    assert!(!stage.here().join("g/larger").exists(), "{fleet}");
+    assert_eq!(fleet["machines"][1]["replaced_by"], "a-2", "{fleet}");
+    [&machine, &larger].into_iter().for_each(is_empty);
+    drop((machine, larger));
     stage.host_is_as_before();
 }
 

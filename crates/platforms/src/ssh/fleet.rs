@@ -10,6 +10,7 @@ use super::{PLATFORM, Ssh};
 use crate::{PlatformError, Result, resolve, setting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -55,6 +56,10 @@ pub struct MachineFacts {
     pub boot: String,
     /// Equals [`weigh_model::HostFacts::identity`] of a run that is made there.
     pub identity: String,
+    /// What machines that measure shares of one plan must have in common, by name: architecture,
+    /// kernel, CPUs, memory (rounded to GiB) and CPU model. What the machine does not report is
+    /// absent.
+    pub kind: BTreeMap<&'static str, String>,
 }
 
 impl FleetMachine {
@@ -210,7 +215,20 @@ impl MachineFacts {
         let boot = lines.next().unwrap_or_default();
         // As on this host, the boot identifies a machine without a machine ID.
         let machine = lines.next().filter(|id| !id.is_empty()).unwrap_or_else(|| boot.clone());
-        Some(Self { system, architecture, boot, identity: identity(&machine) })
+        let mut line = || lines.next().filter(|line| !line.is_empty());
+        let (kernel, cpus, memory, model) = (line(), line(), line(), line());
+        // The kernel reserves a part of the memory, which differs a little from boot to boot.
+        let gibibytes =
+            |kib: String| Some(format!("{:.0} GiB", kib.parse::<f64>().ok()? / f64::from(1 << 20)));
+        let kind = [
+            ("CPU model", model),
+            ("CPUs", cpus),
+            ("architecture", Some(architecture.clone())),
+            ("kernel", kernel),
+            ("memory", memory.and_then(gibibytes)),
+        ];
+        let kind = kind.into_iter().filter_map(|(name, fact)| Some((name, fact?))).collect();
+        Some(Self { system, architecture, boot, identity: identity(&machine), kind })
     }
 
     /// Whether this host's `weigh` can run there.
@@ -291,7 +309,19 @@ mod tests {
         assert_eq!((facts.boot.as_str(), &facts.identity), ("boot", &identity("machine")));
         let without = MachineFacts::read("Linux\nriscv64\nboot\n\n").unwrap();
         assert_eq!(without.identity, identity("boot"));
+        assert_eq!(without.kind, BTreeMap::from([("architecture", "riscv64".to_string())]));
         assert!(!without.takes_programs());
+        let whole = "Linux\nx86_64\nboot\nid\n6.1.0\n8\n16303428\nModel X \n";
+        let kind = MachineFacts::read(whole).unwrap().kind;
+        let kind: Vec<(&str, &str)> = kind.iter().map(|(name, fact)| (*name, fact.as_str())).collect();
+        let expected = [
+            ("CPU model", "Model X"),
+            ("CPUs", "8"),
+            ("architecture", "x86_64"),
+            ("kernel", "6.1.0"),
+            ("memory", "16 GiB"),
+        ];
+        assert_eq!(kind, expected);
         assert_eq!(MachineFacts::read("Welcome\n"), None);
     }
 

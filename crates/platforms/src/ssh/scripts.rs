@@ -66,10 +66,13 @@ wait "$p"; s=$?; if [ -n "$k" ]; then wait "$p"; s=137; fi; kill "$c" 2>/dev/nul
 times > "$g/times"; { read a; read u y; } < "$g/times"; echo; echo "$n ended $s $u $y"
 "#;
 
-/// Prints facts about the machine for a fleet: its system and architecture, its boot, its identity.
-/// A line for what it does not know is empty.
+/// Prints facts about the machine for a fleet, a line each: its system, architecture, boot and
+/// identity; its kernel, CPUs, memory in KiB and models of CPU. A line for what it does not know is
+/// empty.
 const FLEET_ASK: &str = r#"
-uname -s; uname -m; cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo; cat /etc/machine-id 2>/dev/null || cat /var/lib/dbus/machine-id 2>/dev/null || echo
+uname -s; uname -m; cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo; cat /etc/machine-id 2>/dev/null || cat /var/lib/dbus/machine-id 2>/dev/null || echo;
+uname -r; nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo; sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo 2>/dev/null || echo;
+sed -n -e 's/^model name[^:]*: *//p' -e 's/^CPU part[^:]*: */part /p' /proc/cpuinfo 2>/dev/null | sort -u | tr '\n' ' '; echo
 "#;
 
 /// Makes the directory `$1` of a fleet, which must not exist, and writes standard input to its

@@ -44,11 +44,20 @@ pub fn fingerprint(host: &HostFacts) -> BTreeMap<&'static str, String> {
     ])
 }
 
-/// Returns the facts in which a machine differs from another, a phrase each.
-fn unlike(host: &HostFacts, first: &HostFacts, name: &str) -> Vec<String> {
-    let (own, of_first) = (fingerprint(host), fingerprint(first));
-    let differing = own.iter().zip(of_first.values()).filter(|((_, own), first)| own != first);
-    differing.map(|((what, own), first)| format!("{what} {own}, not {first} as on {name}")).collect()
+/// What to do with machines that differ.
+pub const IF_UNLIKE: &str =
+    "measure the whole plan on machines that differ (leave out --shard) and pool them";
+
+/// Returns the facts in which a machine differs from the machine `name`, a phrase each. A fact that
+/// only one of them has is no difference.
+pub fn differences(
+    own: &BTreeMap<&'static str, String>,
+    other: &BTreeMap<&'static str, String>,
+    name: &str,
+) -> Vec<String> {
+    let both = own.iter().filter_map(|(what, own)| Some((what, own, other.get(what)?)));
+    let differing = both.filter(|(_, own, other)| own != other);
+    differing.map(|(what, own, other)| format!("{what} {own}, not {other} as on {name}")).collect()
 }
 
 /// Refuses finished machines that are unlike the first finished one: their shares are not of one
@@ -68,11 +77,10 @@ pub fn refuse_unlike(directory: &mut FleetDirectory) -> Result<(), StoreError> {
             first = Some((machine.name, host));
             continue;
         };
-        let differences = unlike(&host, of_first, name);
+        let differences = differences(&fingerprint(&host), &fingerprint(of_first), name);
         if !differences.is_empty() {
             let reason = format!(
-                "it is not like the others, so its blocks do not count: {}; measure the whole plan on machines that \
-                 differ (leave out --shard) and pool them",
+                "it is not like the others, so its blocks do not count: {}; {IF_UNLIKE}",
                 differences.join(", ")
             );
             directory.update(at, |machine| machine.state = MachineState::Failed { reason })?;

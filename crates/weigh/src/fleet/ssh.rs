@@ -1,7 +1,7 @@
 //! Runs a fleet by `ssh`, with a thread for each machine and one connection for each run.
 
 use super::work::{LastLines, Work, own_program};
-use super::{Engine, Failure};
+use super::{Engine, Failure, shares};
 use crate::host::{close_ledger, ledger_failure, run_id, state_directory};
 use crate::ui;
 use std::collections::BTreeMap;
@@ -78,6 +78,7 @@ impl Engine for Ssh {
             program: own_program()?,
             copies: Default::default(),
             kernels: Mutex::default(),
+            first: Mutex::default(),
         };
         let unfinished = work.unfinished();
         // Ask all machines before the first is measured: of two names of one machine the first
@@ -129,6 +130,9 @@ struct Conduct<'a, 'w> {
     copies: [Mutex<()>; COPIES],
     /// The index of the machine of each running kernel.
     kernels: Mutex<BTreeMap<String, usize>>,
+    /// The name and the kind of the first machine, which the others must be like if they share the
+    /// blocks of one plan.
+    first: Mutex<Option<(String, BTreeMap<&'static str, String>)>>,
 }
 
 impl Conduct<'_, '_> {
@@ -140,7 +144,8 @@ impl Conduct<'_, '_> {
         Ok((machine, facts))
     }
 
-    /// Refuses a machine that cannot run this program, or that is in the fleet under another name.
+    /// Refuses a machine that cannot run this program, that is in the fleet under another name, or
+    /// that is unlike the first one although they share the blocks of one plan.
     fn check(&self, at: usize, facts: &MachineFacts) -> Result<()> {
         if !facts.takes_programs() {
             let MachineFacts { system, architecture, .. } = facts;
@@ -149,6 +154,20 @@ impl Conduct<'_, '_> {
                 "it is {system} on {architecture}, and this weigh is for Linux on {here}; give machines of another kind a fleet of their own, from a host of that kind"
             )
             .into());
+        }
+        if self.work.with(|fleet| fleet.fleet().shares() > 0) {
+            let name = self.work.machine(at).name;
+            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+            let (of, kind) = first.get_or_insert_with(|| (name, facts.kind.clone()));
+            let differences = shares::differences(&facts.kind, kind, of);
+            if !differences.is_empty() {
+                return Err(format!(
+                    "it is not like the others and measured nothing: {}; {}",
+                    differences.join(", "),
+                    shares::IF_UNLIKE
+                )
+                .into());
+            }
         }
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         match kernels.get(&facts.boot).filter(|_| !facts.boot.is_empty()) {
