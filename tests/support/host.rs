@@ -1,6 +1,6 @@
 //! The state of the host, which the tests compare before and after.
 
-use super::engine;
+use super::{engine, processes};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ fn others(place: &Path) -> Vec<String> {
             names.extend(runs.map(str::to_string));
         }
     }
-    let stages = list(&std::env::temp_dir()).into_iter().filter(|path| path != place);
+    let stages = list(&processes::place()).into_iter().filter(|path| path != place);
     let stages = stages.filter_map(|path| Some(path.to_str()?.to_string()));
     names.extend(stages.filter(|path| path.contains("weigh-test-")));
     let is_other = |text: &str| names.iter().any(|name| text.contains(name));

@@ -42,18 +42,15 @@ impl Stage {
         if processes::run().is_some() {
             known_diagnosis(&Self::with_fakes());
         }
-        let directory = Self::directory(&std::env::temp_dir());
+        let directory = Self::directory(&processes::place());
         let before = HostState::capture(directory.path());
         Self { directory, before: Some(before), _turn: Some(turn) }
     }
 
     /// For a test that runs only fakes, or nothing at all: such tests change nothing on the host
-    /// and run beside others. If the host has a directory in memory, the stage is there, because
-    /// otherwise most of the time would be spent on syncing records to a disk.
+    /// and run beside others.
     pub fn with_fakes() -> Self {
-        let memory = Path::new("/dev/shm");
-        let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-        Self { directory: Self::directory(&parent), before: None, _turn: None }
+        Self { directory: Self::directory(&processes::place()), before: None, _turn: None }
     }
 
     fn directory(parent: &Path) -> tempfile::TempDir {

@@ -1,10 +1,10 @@
-//! What the tests of one run share although each is its own process: turns on the host, and
-//! answers that do not change while tests run.
+//! What the tests of one run share although each is its own process: turns on the host, the place
+//! of their files, and answers that do not change while tests run.
 
 use serde_json::Value;
 use std::fs::File;
 use std::io::{Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Waits until no other test that has a turn runs on this machine, in any checkout. Dropping the
 /// file ends the turn.
@@ -29,6 +29,20 @@ fn turn() -> File {
         File::open(&path)
     });
     file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Where tests make their directories: in memory, if the host lets programs run from there and has
+/// 2 GiB of it to spare. Every guest with the host's root gets more than a thousand links and files
+/// of `/etc`; on a disk, tests spend most of their time on making and removing them. (An ext4 file
+/// system without a journal does not reuse an inode for a minute, and looks at every one that was
+/// freed meanwhile.)
+pub fn place() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let fits = rustix::fs::statvfs(memory).is_ok_and(|system| {
+        let runs = !system.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC);
+        runs && system.f_bavail * system.f_frsize >= 2 << 30
+    });
+    if fits { memory.into() } else { "/var/tmp".into() }
 }
 
 /// The nextest run that this test belongs to.

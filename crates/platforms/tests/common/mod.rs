@@ -38,32 +38,44 @@ use weigh_protocol::{Command, Input, Status};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// A turn for a test that must have the host to itself. Such a test looks at the host's links and
-/// mounts, and a file system that it mounts would become part of the root of other tests' guests.
-pub fn turn() -> File {
+/// A turn for a test that must have the host to itself. Such a test compares what is on the host
+/// under names that do not contain its run's, measures, or mounts a file system, which would become
+/// part of the root of other tests' guests.
+pub fn exclusive_turn() -> File {
     processes::exclusive_turn()
 }
 
-/// A turn for a test that needs guests of an environment, if they can run here ([`ready`]).
+/// A turn for a test with guests that other guests do not disturb: it looks for what its own run
+/// leaves, and for nothing else.
+pub fn shared_turn() -> File {
+    processes::shared_turn()
+}
+
+/// A shared turn for a test that needs guests of an environment, if they can run here ([`ready`]).
 pub fn turn_for(test: &str, environment: &str) -> Option<File> {
-    let turn = turn();
+    let turn = shared_turn();
     ready(test, environment).then_some(turn)
 }
 
-/// A run on each of these platforms that works here, one after another.
+/// A run on each of these platforms that works here, one after another. Other guests may run beside
+/// them.
 pub fn benches<'a>(
     test: &'a str,
     platforms: &'a [&'static str],
 ) -> impl Iterator<Item = (&'static str, Bench)> + 'a {
-    platforms.iter().filter_map(move |platform| {
-        let turn = turn_for(test, platform)?;
-        Some((*platform, Bench::with_turn(&format!("{test}-{platform}"), turn)))
-    })
+    benches_with(shared_turn, test, platforms)
 }
 
-/// A turn for a test with guests that others of its kind do not disturb.
-pub fn shared_turn() -> File {
-    processes::shared_turn()
+/// The same with the kind of turn that the test needs.
+pub fn benches_with<'a>(
+    turn: fn() -> File,
+    test: &'a str,
+    platforms: &'a [&'static str],
+) -> impl Iterator<Item = (&'static str, Bench)> + 'a {
+    platforms.iter().filter_map(move |platform| {
+        let turn = turn();
+        ready(test, platform).then(|| (*platform, Bench::with_turn(&format!("{test}-{platform}"), turn)))
+    })
 }
 
 /// Whether guests of an environment can run here, found out once by launching one. If not, prints
@@ -134,14 +146,15 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A run that has the host to itself, if guests of the environment can run here ([`ready`]).
+    /// A run, if guests of the environment can run here ([`ready`]). Other guests may run beside
+    /// its own.
     pub fn on(test: &str, environment: &str) -> Option<Self> {
         Some(Self::with_turn(test, turn_for(test, environment)?))
     }
 
     /// A run that has the host to itself.
     pub fn alone(test: &str) -> Self {
-        Self::with_turn(test, turn())
+        Self::with_turn(test, exclusive_turn())
     }
 
     pub fn with_turn(test: &str, turn: File) -> Self {
@@ -150,10 +163,22 @@ impl Bench {
         bench
     }
 
+    /// A run whose files are on a disk, for a test that tells one from memory.
+    pub fn on_disk(test: &str, environment: &str) -> Option<Self> {
+        let turn = turn_for(test, environment)?;
+        let mut bench = Self::below("/var/tmp".as_ref(), test);
+        bench._turn = Some(turn);
+        Some(bench)
+    }
+
     /// `test` becomes part of the run's name, and thus of the names of everything that it makes.
     pub fn new(test: &str) -> Self {
+        Self::below(&processes::place(), test)
+    }
+
+    fn below(place: &Path, test: &str) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
-        let base = tempfile::tempdir_in("/var/tmp").unwrap();
+        let base = tempfile::tempdir_in(place).unwrap();
         // The root of a user namespace is nobody here, and must reach its root directory.
         std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o711)).unwrap();
         let number = RUNS.fetch_add(1, Ordering::Relaxed);

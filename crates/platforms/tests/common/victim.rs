@@ -1,6 +1,6 @@
 //! A process that is killed while it has guests.
 
-use super::{Bench, MINUTE, command, nothing_is_left, traces};
+use super::{Bench, MINUTE, command, nothing_is_left, processes, traces};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub fn play() {
 /// Kills a process that has a guest of the environment with SIGKILL, sweeps, and asserts that
 /// nothing is left and that a second sweep has nothing to do. Returns the number of undone changes.
 pub fn kill_and_sweep(test: &str, environment: &str, when: Killed) -> usize {
-    let base = tempfile::tempdir_in("/var/tmp").unwrap();
+    let base = tempfile::tempdir_in(processes::place()).unwrap();
     std::fs::set_permissions(base.path(), PermissionsExt::from_mode(0o711)).unwrap();
     let run = format!("test-{test}-{}", std::process::id());
     let ledgers = base.path().join("state");

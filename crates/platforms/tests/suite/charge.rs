@@ -1,6 +1,6 @@
 //! Every platform charges the same CPU time for the same work, and it is the time that was used.
 
-use crate::common::{MINUTE, benches, command};
+use crate::common::{MINUTE, benches_with, command, exclusive_turn};
 use weigh_host::accounts::Accounts;
 use weigh_model::Observed;
 use weigh_observe::{Observer, Sensors};
@@ -42,7 +42,7 @@ fn check(environment: &str, seen: &Observed, slack_ns: u64) {
 #[test]
 fn every_platform_is_charged_the_same() {
     let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
-    for (name, bench) in benches("charge", &["native", "namespaces", "runc", "docker"]) {
+    for (name, bench) in benches_with(exclusive_turn, "charge", &["native", "namespaces", "runc", "docker"]) {
         let request = GuestRequest { cpus: vec![cpu], ..bench.request(name) };
         let mut guest = bench.launch(&request).unwrap();
         let accounts = guest.accounts();

@@ -4,19 +4,19 @@
 use crate::common::containerd::{Daemon, missing};
 use crate::common::network::{guests_are_reached, nobody_reaches};
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, MINUTE, command, says, skip_or_fail, turn};
+use crate::common::{Bench, MINUTE, command, says, shared_turn, skip_or_fail};
 use std::fs::File;
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_platforms::{Availability, GuestRequest, PlatformError, SessionError};
 
-/// A daemon, and a turn that gives the test the host to itself.
+/// A separate daemon, and a turn.
 fn daemon(test: &str) -> Option<(Daemon, File)> {
     if let Some(reason) = missing() {
         skip_or_fail(test, "containerd", &reason);
         return None;
     }
-    let turn = turn();
+    let turn = shared_turn();
     Some((Daemon::start(), turn))
 }
 

@@ -5,7 +5,7 @@
 //! `conformance/`, and what the runtimes' keys guarantee in `runtimes.rs`.
 
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, benches, command, says, shell};
+use crate::common::{Bench, MINUTE, benches, benches_with, command, exclusive_turn, says, shell};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ fn no_guest_fills_the_memory_with_forged_output() {
 
 #[test]
 fn host_root_is_seen_and_cannot_be_written() {
-    for (platform, bench) in benches("root", PLATFORMS) {
+    for (platform, bench) in benches_with(exclusive_turn, "root", PLATFORMS) {
         let project = tempfile::tempdir_in("/tmp").unwrap();
         std::fs::write(project.path().join("file"), "the user's").unwrap();
         let request = bench.request_with(platform, &ImageSpec::Host, Some(project.path()));
@@ -119,7 +119,7 @@ fn other_images_are_seen_with_what_is_mounted_in_them() {
         eprintln!("SKIPPED other_images_are_seen_with_what_is_mounted_in_them: only root can mount");
         return;
     }
-    for (platform, bench) in benches("image", PLATFORMS) {
+    for (platform, bench) in benches_with(exclusive_turn, "image", PLATFORMS) {
         let base = tempfile::tempdir_in("/var/tmp").unwrap();
         let image = base.path().join("image");
         for directory in ["etc", "data", "disk", "tmp"] {
@@ -241,7 +241,7 @@ fn networks_are_what_their_key_says() {
         .unwrap()
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
-    for (platform, bench) in benches("net", PLATFORMS) {
+    for (platform, bench) in benches_with(exclusive_turn, "net", PLATFORMS) {
         let inside = |net: &str| {
             let mut guest = bench.guest(&format!("{platform}:net={net}"));
             let seen = interfaces(&says(&mut *guest, "sed -n 's/^ *\\([^:]*\\):.*/\\1/p' /proc/net/dev"));
@@ -426,7 +426,7 @@ fn undoing_twice_is_success() {
 #[test]
 #[ignore = "a measurement"]
 fn start_time() {
-    for (platform, bench) in benches("start", PLATFORMS) {
+    for (platform, bench) in benches_with(exclusive_turn, "start", PLATFORMS) {
         let request = bench.request(platform);
         let (found, _) = resolve(&request.environment).unwrap();
         found.prepare(&bench.host, &request).unwrap();

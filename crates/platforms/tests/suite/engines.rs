@@ -2,7 +2,7 @@
 //! crash at any instant leaves nothing of them.
 
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, benches, ready, says, stop_at_once, turn};
+use crate::common::{Bench, benches, exclusive_turn, ready, says, stop_at_once};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ fn subnet(address: IpAddr) -> Vec<u8> {
 
 #[test]
 fn guests_are_reached_the_way_that_their_network_says() {
-    let _turn = turn();
+    let _turn = exclusive_turn();
     for engine in ENGINES.into_iter().filter(|engine| ready("engines-reach", engine)) {
         let before = of_engines();
         let bench = Bench::new(&format!("{engine}-reach"));
@@ -123,7 +123,7 @@ fn guests_are_reached_the_way_that_their_network_says() {
 
 #[test]
 fn several_guests_come_and_go_at_once() {
-    let _turn = turn();
+    let _turn = exclusive_turn();
     for engine in ENGINES.into_iter().filter(|engine| ready("engines-many", engine)) {
         let before = of_engines();
         let bench = Bench::new(&format!("{engine}-many"));
@@ -205,7 +205,7 @@ fn podman_maps_users() {
 
 #[test]
 fn killed_at_any_instant_nothing_is_left() {
-    let _turn = turn();
+    let _turn = exclusive_turn();
     let launching = |ms| Killed::Launching(Duration::from_millis(ms));
     let mut cases = vec![
         ("podman", launching(120)),
@@ -239,7 +239,7 @@ type Share = (u64, u64, u64, Vec<(String, u64)>);
 #[test]
 #[ignore = "a measurement, for people to read"]
 fn the_drivers_own_share() {
-    let _turn = turn();
+    let _turn = exclusive_turn();
     for environment in ["docker", "docker:net=none", "podman", "podman:net=none"] {
         let bench = Bench::new("engines-share");
         let mut samples: Vec<Share> = Vec::new();

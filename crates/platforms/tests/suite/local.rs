@@ -2,7 +2,7 @@
 //! weighbridge, a sweep finds everything that a crash leaves, and an ordinary user can use them.
 
 use crate::common::victim::{Killed, kill_and_sweep};
-use crate::common::{Bench, MINUTE, command, nothing_is_left, ready, says, turn};
+use crate::common::{Bench, MINUTE, command, nothing_is_left, ready, says, shared_turn};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -155,7 +155,7 @@ fn ordinary_user() {
 
 #[test]
 fn an_ordinary_user_can_use_them() {
-    let _turn = turn();
+    let _turn = shared_turn();
     let test = "an_ordinary_user_can_use_them";
     let setpriv = find_program("setpriv").filter(|_| weigh_host::facts::is_root());
     let Some(setpriv) = setpriv else {

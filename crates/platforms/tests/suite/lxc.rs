@@ -3,7 +3,7 @@
 
 use crate::common::network::{guests_are_reached, nobody_reaches, talk};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, command, says, shell, turn, turn_for};
+use crate::common::{Bench, MINUTE, command, says, shared_turn, shell, turn_for};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
@@ -75,7 +75,7 @@ fn a_mapped_root_is_nobody_outside() {
 
 #[test]
 fn containers_are_reached_as_their_network_says() {
-    let _turn = turn();
+    let _turn = shared_turn();
     for environment in ["lxc:net=bridge", "lxc:net=nat"] {
         guests_are_reached("lxc-reach", environment);
     }

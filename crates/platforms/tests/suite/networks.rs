@@ -3,14 +3,14 @@
 
 use crate::common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, ready, turn, turn_for};
+use crate::common::{Bench, MINUTE, ready, shared_turn, turn_for};
 use std::time::Duration;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, Reach, resolve};
 
 /// For every value of a platform's key `net`, a client reaches the guest, or nobody does.
 fn every_network_is_what_its_word_says(name: &str) {
-    let _turn = turn();
+    let _turn = shared_turn();
     let platform = weigh_platforms::find(name).unwrap();
     let plain = EnvironmentSpec::new(name, Default::default());
     let words = platform.capabilities(&plain).networks;
@@ -40,7 +40,7 @@ platforms! { namespaces bubblewrap charliecloud nspawn runc crun runsc }
 
 /// The same for machines. They boot slowly, so only one network has two of them.
 fn every_network_of_machines(environment: &str) {
-    let _turn = turn();
+    let _turn = shared_turn();
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let words = weigh_platforms::find(&spec.platform).unwrap().capabilities(&spec).networks;
     assert!(words.contains(&"bridge") && words.contains(&"nat"), "{words:?}");
@@ -72,7 +72,7 @@ fn qemu() {
 /// A guest whose root is nobody outside is in a network that it could not have entered itself.
 #[test]
 fn mapped_users_have_networks() {
-    let _turn = turn();
+    let _turn = shared_turn();
     for platform in ["namespaces", "runc", "crun"] {
         for word in ["bridge", "nat"] {
             guests_are_reached("mapped", &format!("{platform}:net={word},user=mapped"));
@@ -95,7 +95,7 @@ fn a_crash_leaves_no_network() {
 /// both exist.
 #[test]
 fn a_crash_leaves_no_tap() {
-    let _turn = turn();
+    let _turn = shared_turn();
     let all = [
         ("uml:net=bridge", Killed::Frozen),
         ("qemu:accel=tcg,net=nat", Killed::Running),

@@ -5,7 +5,7 @@
 
 use crate::common::network::{guests_are_reached, talk};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, says, stop_at_once, system_image, turn, turn_for};
+use crate::common::{Bench, exclusive_turn, ready, says, shared_turn, stop_at_once, system_image, turn_for};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use weigh_platforms::GuestRequest;
 /// `storage` decides what is behind `/var/tmp` with any image, and what is written there is removed
 /// with the guest.
 fn storage_is_what_the_key_says(test: &str, platform: &str) {
-    let Some(bench) = Bench::on(test, platform) else { return };
+    let Some(bench) = Bench::on_disk(test, platform) else { return };
     let disk = Bench::file_system(&bench.host.work);
     for (word, expected) in [("tmpfs", "tmpfs"), ("volume", &*disk), ("overlay", "overlay")] {
         let mut guest = bench.guest(&format!("{platform}:storage={word}"));
@@ -104,7 +104,10 @@ tests! {
 #[test]
 fn the_filter_of_nspawn_can_be_left_out() {
     let test = "seccomp-nspawn";
-    let Some(_turn) = turn_for(test, "nspawn") else { return };
+    let _turn = exclusive_turn();
+    if !ready(test, "nspawn") {
+        return;
+    }
     let entries = |at: &str| std::fs::read_dir(at).into_iter().flatten().flatten().map(|entry| entry.path());
     // What systemd-nspawn makes unless it is given its own place.
     let names = ["nspawn", "payload", "supervisor"];
@@ -218,7 +221,7 @@ fn many_guests_at_once() {
 /// A guest whose root is nobody outside is in a network that it could not have entered itself.
 #[test]
 fn mapped_users_have_networks() {
-    let _turn = turn();
+    let _turn = shared_turn();
     for environment in ["bubblewrap:net=nat,user=mapped", "nspawn:net=bridge,user=mapped"] {
         guests_are_reached("net-mapped", environment);
     }

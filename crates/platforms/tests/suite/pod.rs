@@ -137,7 +137,7 @@ fn killed_at_any_instant_nothing_is_left() {
     if bench("pod-killed").is_none() {
         return;
     }
-    let _turn = crate::common::turn();
+    let _turn = crate::common::exclusive_turn();
     let cases = [
         Killed::Running,
         Killed::Frozen,

@@ -2,7 +2,7 @@
 //! saving; and many simultaneous guests.
 
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, benches, says, shell, stop_at_once, turn_for};
+use crate::common::{Bench, benches, benches_with, exclusive_turn, says, shell, stop_at_once, turn_for};
 use std::time::Instant;
 use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, ImageSpec};
@@ -15,9 +15,10 @@ const CONTAINERS: &[&str] = &["runc", "crun"];
 
 #[test]
 fn storage_is_what_its_key_says() {
-    for (platform, bench) in benches("storage", RUNTIMES) {
+    for platform in RUNTIMES {
+        let Some(bench) = Bench::on_disk("storage", platform) else { continue };
         let disk = Bench::file_system(&bench.host.work);
-        let own_kernel = platform == "runsc";
+        let own_kernel = *platform == "runsc";
         for (word, seen) in [("tmpfs", "tmpfs"), ("volume", &disk), ("overlay", "overlay")] {
             if word == "overlay" && own_kernel {
                 continue;
@@ -220,7 +221,7 @@ fn nothing_of_the_keys_outlives_a_killed_run() {
 #[ignore = "a measurement"]
 fn what_the_driver_adds() {
     const GUESTS: u64 = 20;
-    for (platform, bench) in benches("adds", RUNTIMES) {
+    for (platform, bench) in benches_with(exclusive_turn, "adds", RUNTIMES) {
         let request = bench.request_with(platform, &ImageSpec::Probe, None);
         let (mut before, mut up, mut stop) = (Vec::new(), Vec::new(), Vec::new());
         for instance in 1..=GUESTS {

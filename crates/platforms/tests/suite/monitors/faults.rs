@@ -107,7 +107,7 @@ fn what_a_killed_run_leaves_is_ended() {
         return;
     }
     for kind in KINDS {
-        let _turn = crate::common::turn();
+        let _turn = crate::common::shared_turn();
         let place = Place::new(kind, "");
         let environment = place.environment() + ",rootfs=probe";
         let whens = [

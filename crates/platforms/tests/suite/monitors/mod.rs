@@ -60,7 +60,7 @@ struct Place {
 
 impl Place {
     fn new(kind: &'static Kind, fault: &str) -> Self {
-        let base = tempfile::tempdir_in("/var/tmp").unwrap();
+        let base = tempfile::tempdir_in(crate::common::processes::place()).unwrap();
         let program = Program::new(base.path(), kind.name, fault, crate::static_probe::path());
         // Nothing executes it; its name contains its release.
         std::fs::write(base.path().join("vmlinux-6.1.0-fake"), b"\x7fELF and nothing else").unwrap();
