@@ -70,7 +70,7 @@ fn paired_samples_are_paired() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_located() {
+fn errors_in_a_file_are_located() {
     let stage = Stage::with_fakes();
     for (csv, words) in [
         ("environment,workload,metric,unit,better,valu\nnative,w,m,s,lower,1\n", &["value", "1"][..]),

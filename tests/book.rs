@@ -413,7 +413,7 @@ mod checkers {
 
     /// The reported fault of each of these links; nothing for correct ones.
     #[test]
-    fn links_that_lead_nowhere_are_told() {
+    fn links_that_lead_nowhere_are_reported() {
         let pages: BTreeMap<PathBuf, Page> = [
             page("docs/README.md", "# Title\n"),
             page("docs/a/one.md", "# A heading, with `code`!\n\n## Twice\n\n## Twice\n"),
@@ -449,7 +449,7 @@ mod checkers {
     }
 
     #[test]
-    fn pages_that_the_summary_forgets_are_told() {
+    fn pages_that_the_summary_forgets_are_reported() {
         let (_, summary) = page("docs/SUMMARY.md", "- [One](a/one.md)\n");
         let there = ["docs/SUMMARY.md", "docs/a/one.md", "docs/two.md"].map(PathBuf::from);
         assert_eq!(unnamed(&summary, &there), ["docs/two.md"]);
@@ -528,7 +528,7 @@ mod checkers {
     }
 
     #[test]
-    fn names_that_nobody_describes_are_told() {
+    fn names_without_a_description_are_reported() {
         let (_, page) = page("docs/platforms.md", "## `one`, `two`\n\n`three`\n");
         let names = ["one", "two", "three"].map(String::from);
         assert_eq!(absent(&names, &page.heading_words), ["three"]);

@@ -137,9 +137,9 @@ fn children(pid: u32) -> Vec<u32> {
 
 /// A neighbour that dies makes the trial one of fewer guests, and the cell says so.
 #[test]
-fn a_neighbour_that_dies_is_told() {
+fn a_neighbour_that_dies_is_reported() {
     let stage = Stage::new();
-    if !ready(&stage, "namespaces", "a_neighbour_that_dies_is_told") {
+    if !ready(&stage, "namespaces", "a_neighbour_that_dies_is_reported") {
         return;
     }
     let mut child = stage.spawn(

@@ -291,8 +291,8 @@ fn a_hostile_machine_writes_nothing_else() {
 
 /// Two names of one machine, and a machine of another kind, are refused before anything runs there.
 #[test]
-fn machines_that_cannot_be_measured_are_told() {
-    const TEST: &str = "machines_that_cannot_be_measured_are_told";
+fn machines_that_cannot_be_measured_are_reported() {
+    const TEST: &str = "machines_that_cannot_be_measured_are_reported";
     let stage = Stage::new();
     if let Some(reason) = crate::sshd::missing() {
         return skip(TEST, "ssh", &reason);
@@ -337,7 +337,7 @@ mod fakes {
     use super::*;
 
     #[test]
-    fn what_cannot_be_a_fleet_is_refused_with_the_remedy() {
+    fn an_invalid_fleet_is_refused_with_a_remedy() {
         let stage = Stage::with_fakes();
         let on = "--on null --baseline null";
         stage.refuses(&format!("fleet {on} -- work"), &["--via <ENGINE>"]);

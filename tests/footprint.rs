@@ -27,9 +27,9 @@ fn repeat_block(run: &Path) {
 /// Memory and its parts are reported, what is impossible says why, and several numbers of guests
 /// give the memory of one more.
 #[test]
-fn guests_are_weighed_and_one_more_is_told() {
+fn guests_are_weighed_and_the_cost_of_one_more_is_reported() {
     let stage = Stage::new();
-    let on = with_native(&stage, &["namespaces"], "guests_are_weighed_and_one_more_is_told");
+    let on = with_native(&stage, &["namespaces"], "guests_are_weighed_and_the_cost_of_one_more_is_reported");
     stage.measured(&format!("footprint --on {on} --guests 1,3 --blocks 1 --no-void"));
     repeat_block(&stage.here().join("r"));
     let report = shown(&stage, "r");
@@ -64,9 +64,9 @@ fn guests_are_weighed_and_one_more_is_told() {
 /// Pages are scanned while the guests stand still: the parts add up, pages shared between guests
 /// are found, and a single guest shares none.
 #[test]
-fn equal_pages_of_guests_are_told() {
+fn equal_pages_of_guests_are_reported() {
     let stage = Stage::new();
-    if !ready(&stage, "namespaces", "equal_pages_of_guests_are_told") {
+    if !ready(&stage, "namespaces", "equal_pages_of_guests_are_reported") {
         return;
     }
     let report = stage.measured(
@@ -76,7 +76,7 @@ fn equal_pages_of_guests_are_told() {
     assert_eq!(all.len(), 2, "{all:?}");
     for found in all {
         if let Some(reason) = found["absent"].as_str() {
-            eprintln!("SKIPPED equal_pages_of_guests_are_told: {reason}");
+            eprintln!("SKIPPED equal_pages_of_guests_are_reported: {reason}");
             return;
         }
         let guests = found["guests"].as_u64().unwrap();

@@ -80,7 +80,7 @@ mod fakes {
     }
 
     #[test]
-    fn equal_environments_are_told_apart_by_labels() {
+    fn equal_environments_are_distinguished_by_labels() {
         let stage = Stage::with_fakes();
         stage.stdout(&format!("gate null:sd=0.001 null:sd=0.001 --out r {REST}"));
         let names: Vec<String> = listed(&stage.read_json("r/plan.json"), "environments")

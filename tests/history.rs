@@ -124,7 +124,7 @@ mod fakes {
     }
 
     #[test]
-    fn what_is_no_history_is_refused() {
+    fn a_file_that_is_no_history_is_refused() {
         let stage = Stage::with_fakes();
         stage.refuses("history", &["there is no history in .weigh/history", "weigh history RUN --version"]);
         stage.refuses("history r", &["--version"]);

@@ -58,7 +58,7 @@ fn peak_bytes(child: &mut std::process::Child) -> u64 {
 /// A gigabyte of zeros, of bytes that are not UTF-8 and of control sequences neither stops a run
 /// nor fills memory or disk.
 #[test]
-fn a_gigabyte_of_output_is_cut_and_said_to_be() {
+fn a_gigabyte_of_output_is_cut_and_reported_as_cut() {
     let stage = Stage::new();
     let script = "head -c 1073741824 /dev/zero; head -c 67108864 /dev/zero | tr '\\0' '\\377' >&2; \
                   printf '\\033[2J\\033]0;title\\a\\377\\376'; printf '\\033[31m\\342\\200\\256end\\n' >&2";

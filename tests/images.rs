@@ -55,7 +55,7 @@ fn root(test: &str) -> bool {
 }
 
 #[test]
-fn what_is_not_here_is_refused_before_anything_is_done() {
+fn missing_images_are_refused_before_anything_is_done() {
     let shop = Shop::new();
     for (arguments, remedy) in [
         ("--image debian", "weigh image build debian"),

@@ -164,7 +164,7 @@ fn an_interrupted_run_ends_its_server_and_is_resumed_with_another() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_before_anything_is_done() {
+fn a_port_that_is_taken_is_reported_first() {
     let stage = Stage::with_fakes();
     let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = holder.local_addr().unwrap().port();

@@ -30,7 +30,7 @@ mod fakes {
     }
 
     #[test]
-    fn what_is_decided_is_not_measured_further() {
+    fn decided_cells_are_not_measured_further() {
         let stage = Stage::with_fakes();
         let words =
             |text: String| text.replace('\u{a0}', " ").split_whitespace().collect::<Vec<_>>().join(" ");

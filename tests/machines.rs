@@ -276,9 +276,9 @@ fn kvm_is_proven_or_refused() {
 /// The parts of a machine's start add up, are absent with a reason where there is no machine, and a
 /// saved machine is back sooner than a fresh one starts.
 #[test]
-fn the_start_of_a_machine_is_told_in_parts() {
+fn the_start_of_a_machine_is_reported_in_phases() {
     let stage = Stage::new();
-    const TEST: &str = "the_start_of_a_machine_is_told_in_parts";
+    const TEST: &str = "the_start_of_a_machine_is_reported_in_phases";
     if !ready(&stage, "qemu", TEST) {
         return;
     }

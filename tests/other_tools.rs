@@ -115,7 +115,7 @@ fn commands_of_hyperfine_are_environments_and_several_files_are_blocks() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_its_remedy() {
+fn unusable_files_of_other_tools_are_refused_with_a_remedy() {
     let stage = Stage::with_fakes();
     stage.write("h.json", hyperfine("sort", &[0.1, 0.0]));
     stage.refuses("analyse h.json", &["h.json", "line 1", "0.0", "--shell=none"]);
@@ -142,7 +142,7 @@ fn what_cannot_be_used_is_refused_with_its_remedy() {
 
 /// Everything that is written in the format of a tool that weigh can read comes back unchanged.
 #[test]
-fn what_is_written_for_other_tools_is_read_back() {
+fn exported_files_are_read_back() {
     let stage = Stage::with_fakes();
     stage.stdout("run --on null:sd=0.02;null:label=b,effect=0.1,sd=0.02 --baseline null:sd=0.02 --blocks 6 --seed 7 --out r -- true");
     let report = stage.json("show r --format json");

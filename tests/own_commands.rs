@@ -107,7 +107,7 @@ mod fakes {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn contradictory_command_lines_are_refused() {
         let stage = Stage::with_fakes();
         let run = "run --on null --baseline null --blocks 1";
         for (rest, said) in [

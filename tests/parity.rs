@@ -12,7 +12,7 @@ fn facts<'a>(report: &'a Value, environment: &str) -> &'a Value {
 /// The platforms that share the host's kernel have no unintended differences, with every image and
 /// limit.
 #[test]
-fn what_is_alike_is_not_refused() {
+fn environments_that_are_alike_are_not_refused() {
     let stage = Stage::new();
     let mut environments = vec!["native"];
     for (platform, all) in [
@@ -20,7 +20,7 @@ fn what_is_alike_is_not_refused() {
         ("runc", &["runc", "runc:net=host"]),
         ("docker", &["docker", "docker:net=host", "docker:net=none"]),
     ] {
-        if ready(&stage, platform, "what_is_alike_is_not_refused") {
+        if ready(&stage, platform, "environments_that_are_alike_are_not_refused") {
             environments.extend(all);
         }
     }
@@ -130,7 +130,7 @@ mod fakes {
     /// A difference that is allowed by name is measured, and reported beside every ratio; the plan
     /// keeps it.
     #[test]
-    fn what_is_allowed_is_said_beside_every_ratio() {
+    fn an_allowed_difference_is_beside_every_ratio() {
         let stage = Stage::with_fakes();
         let run = stage.run(&format!("{UNEQUAL} --allow-unequal cpus,binary -- true"));
         run.ends_with(0).says(&["unequal by request: cpus, binary:true"]);

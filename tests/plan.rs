@@ -79,7 +79,7 @@ mod fakes {
 
     /// Each is refused before anything is done, with what to give instead.
     #[test]
-    fn what_cannot_be_planned_is_refused_with_the_remedy() {
+    fn an_impossible_plan_is_refused_with_a_remedy() {
         let stage = Stage::with_fakes();
         let on = "--on null;null:label=b --baseline null";
         for detect in ["0", "200%", "100", "-1", "one", ""] {

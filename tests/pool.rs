@@ -110,7 +110,7 @@ fn a_gate_judges_the_average() {
 }
 
 #[test]
-fn few_machines_are_said_to_be_few() {
+fn few_machines_are_reported_as_few() {
     let stage = four();
     let one = unbroken(&stage.stdout("pool a"));
     assert!(one.contains("ONE MACHINE") && one.contains("nothing is known of others"), "{one}");

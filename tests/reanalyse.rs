@@ -152,7 +152,7 @@ fn a_damaged_log_is_shown_with_its_line_and_the_rest_is_whole() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_arguments_are_refused() {
     let stage = Stage::with_fakes();
     let here = Path::new(".");
     let nowhere = reanalyse(&stage, "felter-2014", Path::new("nowhere"));

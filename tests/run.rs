@@ -131,7 +131,7 @@ mod fakes {
     /// A build that does not start passes no gate, and a gate that demands proof asks for more
     /// blocks.
     #[test]
-    fn what_a_gate_cannot_judge_is_exit_code_4() {
+    fn a_gate_that_cannot_judge_exits_with_4() {
         let stage = Stage::with_fakes();
         let run = "run --baseline null:sd=0.001 --blocks 6 --gate 50 --on null:sd=0.001;";
         let failed = stage.run(&format!("{run}null:launch=fail -- true")).ends_with(4);

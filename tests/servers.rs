@@ -160,7 +160,7 @@ fn an_open_loop_runs_at_a_share_of_what_was_proven() {
 
 /// Failures are reported with the server's words, nothing is left, and the others are measured.
 #[test]
-fn servers_that_fail_are_told() {
+fn servers_that_fail_are_reported() {
     let stage = Stage::new();
     let early = r#"["sh", "-c", "echo the disk is full >&2; exit 7"]"#;
     let (report, said) = measured(&stage, &manifest(early, ""), "native", "--blocks 1");

@@ -98,7 +98,7 @@ fn slices_find_a_known_difference() {
 }
 
 #[test]
-fn what_cannot_be_sliced_is_whole_and_says_why() {
+fn work_that_cannot_be_sliced_is_whole_with_the_reason() {
     let stage = Stage::new();
     let both = script(&stage, "both", &format!("( {COUNT} ) & {COUNT}; wait"));
     let both = format!("-- {}", both.display());

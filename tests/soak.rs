@@ -100,7 +100,7 @@ mod fakes {
 
     /// What would end a soak early, and what makes no sense, is refused before anything is done.
     #[test]
-    fn what_makes_no_soak_is_refused() {
+    fn invalid_soaks_are_refused() {
         let stage = Stage::with_fakes();
         for (words, said) in [
             ("--for 0s", "measures nothing"),

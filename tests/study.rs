@@ -451,7 +451,7 @@ mod fakes {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_pointed_at() {
+    fn errors_in_a_study_are_located() {
         let stage = Stage::with_fakes();
         stage.write("mine.toml", MINE);
         stage.write("fault.toml", MINE.replacen("better = \"lower\"", "beter = \"lower\"", 1));

@@ -30,7 +30,7 @@ fn the_example_of_the_book_runs() {
 }
 
 #[test]
-fn what_goes_wrong_around_a_command_is_told() {
+fn faults_around_a_command_are_reported() {
     let stage = Stage::new();
     let write = |name: &str, from: &str, to: &str| {
         let text = example();

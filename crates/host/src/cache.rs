@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_can_be_made_again() {
+    fn a_removed_entry_can_be_made_again() {
         let base = tempfile::tempdir().unwrap();
         let cache = CacheDirectory::at(base.path().join("cache"));
         let ledger = ledger(base.path(), "run");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_absent() {
+    fn missing_settings_are_absent() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(SettingsFiles::open(root.path(), &[0]).read(), HostSettings::default());
         write(root.path(), "sys/devices/system/cpu/cpufreq/boost", "0\n");

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_not_loaded_is_all_that_is_said() {
+    fn a_module_that_is_not_loaded_is_the_only_reason() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "proc/cpuinfo", VMX);
         let found = look_at(root.path());

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_system_is_said() {
+    fn a_tree_without_a_system_is_reported() {
         let base = tempfile::tempdir().unwrap();
         let mut root = root(base.path(), "a");
         fs::remove_file(root.tree.as_ref().unwrap().join("sbin/init")).unwrap();

@@ -287,7 +287,7 @@ fn hard_link_to_an_absolute_path_stays_inside() {
 }
 
 #[test]
-fn what_is_no_image_is_said() {
+fn a_path_that_is_no_image_is_reported() {
     let bench = Bench::new();
     let missing = bench.prepare(&ImageSpec::Path(bench.path("nowhere")), "a").unwrap_err();
     assert!(matches!(missing, ImageError::NotFound { .. }), "{missing}");
@@ -318,7 +318,7 @@ fn what_is_no_image_is_said() {
 }
 
 #[test]
-fn missing_program_and_taken_place_are_said() {
+fn a_missing_program_and_an_occupied_place_are_reported() {
     let mut bench = Bench::new();
     bench.prepare(&ImageSpec::Probe, "work").unwrap();
     assert!(matches!(bench.prepare(&ImageSpec::Probe, "work"), Err(ImageError::Occupied { .. })));

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_is_unpacked_but_for_what_has_no_place() {
+    fn packed_files_are_unpacked_where_they_have_a_place() {
         let base = tempfile::tempdir().unwrap();
         let (from, into) = (base.path().join("from"), base.path().join("into"));
         fs::create_dir_all(from.join("logs")).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hostile_machine_sends_is_refused() {
+    fn archives_of_a_hostile_machine_are_refused() {
         let file = |path: &str| archive(EntryType::Regular, path, b"x", None);
         for path in ["/etc/passwd", "../up", "logs/../../up"] {
             assert!(refused(&file(path)).contains("leads out of the directory"), "{path}");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_have_is_not_printed() {
+    fn values_that_a_kernel_lacks_are_not_printed() {
         let line = Outcome::new().to_json("noploop", Map::new(), 1.0);
         for member in ["histograms", "random_read_bytes", "loader"] {
             assert!(line.get(member).is_none(), "{member}");

@@ -196,7 +196,7 @@ fn wrong_command_lines_exit_with_2_and_say_what_to_write() {
 }
 
 #[test]
-fn what_cannot_be_done_exits_with_1() {
+fn a_failure_exits_with_1() {
     program()
         .args(["stream", "--array-bytes", "100000TiB"])
         .assert()
@@ -212,12 +212,12 @@ fn what_cannot_be_done_exits_with_1() {
 }
 
 #[test]
-fn a_loopback_interface_that_is_down_is_told() {
+fn a_loopback_interface_that_is_down_is_reported() {
     let mut alone = Command::new("unshare");
     if !alone.args(["--map-root-user", "--net", "true"]).output().is_ok_and(|output| output.status.success())
     {
         eprintln!(
-            "SKIPPED a_loopback_interface_that_is_down_is_told: no new network namespace can be made here"
+            "SKIPPED a_loopback_interface_that_is_down_is_reported: no new network namespace can be made here"
         );
         return;
     }
@@ -333,7 +333,7 @@ fn sysbench_takes_the_null_server_for_a_database() {
 }
 
 #[test]
-fn what_a_load_generator_needed_itself_is_a_member_of_its_line() {
+fn the_load_generators_own_cost_is_in_its_line() {
     let result = run("load --protocol redis --requests 400 --threads 2 --warmup-seconds 0");
     let busy = result["loader"]["busiest_busy"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&busy), "{result}");

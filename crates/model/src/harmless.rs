@@ -33,7 +33,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_moves_a_cursor_is_spelled_out() {
+    fn control_characters_are_spelled_out() {
         assert_eq!(
             harmless("a\u{1b}[31m\u{0}\u{9b}\u{202e}b\n\tc"),
             "a\\u{1b}[31m\\u{0}\\u{9b}\\u{202e}b  c"

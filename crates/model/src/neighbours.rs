@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_said_and_what_is_usual_is_not() {
+    fn lasting_neighbours_are_named_and_the_usual_is_not() {
         let idle = Neighbours { guests: 4, load: Load::Idle, shares: Shares::Equal, stay: false };
         let text = serde_json::to_string(&idle).unwrap();
         assert!(!text.contains("stay"), "{text}");

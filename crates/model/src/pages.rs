@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_read_back() {
+    fn stored_values_are_read_back() {
         let scan = PageScan {
             page_bytes: 4096,
             subjects: vec![SubjectPages {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_not_chosen() {
+    fn a_subnet_in_use_is_not_chosen() {
         for seed in [0, 7, 65535, u32::MAX] {
             assert!(choose(&[], seed).unwrap().overlaps(PRIVATE[0]));
             let chosen = choose(&subnets(&["10.0.0.0/9", "10.128.0.0/10"]), seed).unwrap();

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_keys_say_is_intended() {
+    fn differences_that_the_keys_ask_for_are_intended() {
         assert!(implied(&spec("runc"), false).is_empty());
         let keys: Vec<&str> =
             implied(&spec("runc:cpus=1,rootfs=debian"), true).iter().map(|(key, _)| *key).collect();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_boots_boots_a_system() {
+    fn machines_and_full_init_boot_a_system() {
         let image = |text: &str, of_run: &str| {
             let platform = crate::find("lxc").unwrap();
             super::image(platform, &spec(text), &ImageSpec::from(of_run.to_string())).to_string()

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_told_from_keys_and_options() {
+    fn commands_are_distinguished_from_keys_and_options() {
         for (remedy, expected) in [
             (
                 "install it with `apt-get install lxc`, or name it with `lxc:binary=PATH`",
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_is_named_with_its_value() {
+    fn disabled_settings_are_named_with_their_values() {
         let root = with(&[
             ("proc/sys/user/max_user_namespaces", "0\n"),
             ("proc/sys/kernel/unprivileged_userns_clone", "1\n"),

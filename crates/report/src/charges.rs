@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_clearly_is_told() {
+    fn only_clear_differences_are_reported() {
         let native =
             of("run", &[("page_faults", 12.0), ("context_switches", 20.0), ("vm_exits", 0.0)], "native");
         let other =
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_events_are_told_per_many_operations() {
+    fn rare_events_are_reported_per_many_operations() {
         assert_eq!(
             describe("page_faults", 1.5e-6, 4.8e-5, "byte"),
             "page faults 1.50\u{a0}→\u{a0}48 per million bytes"

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_another_network_is_one_sentence() {
+    fn effects_of_another_network_are_one_sentence() {
         let difference = |key: &str, reason: &str| Difference {
             environment: "e".into(),
             key: key.into(),

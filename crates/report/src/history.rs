@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_with_the_versions_between_which_it_is() {
+    fn a_change_is_reported_with_the_versions_between_which_it_is() {
         let report = report(["m"; 6]);
         for format in [Format::Table, Format::Markdown, Format::Latex, Format::Html] {
             let text = rendered(&report, format);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_machine_at_a_change_is_told() {
+    fn a_new_machine_at_a_change_is_reported() {
         let text = rendered(&report(["a", "a", "a", "b", "b", "b"]), Format::Table);
         assert!(text.contains("the machine changed there, too"), "{text}");
         let text = rendered(&report(["a", "b", "a", "b", "b", "b"]), Format::Table);

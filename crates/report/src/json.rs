@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_json_lets_stand_is_escaped_and_reads_back() {
+    fn control_characters_are_escaped_and_read_back() {
         let text = "a\u{9b}2J\u{202e}\u{7f}\u{61c}b\u{1b}é";
         let json = spelled_out(&serde_json::to_string_pretty(&[text]).expect("a text"));
         assert_eq!(json.chars().find(|c| weigh_model::is_harmful(*c) && *c != '\n'), None, "{json}");

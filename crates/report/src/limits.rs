@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_more_takes_is_told_with_what_fits() {
+    fn the_cost_of_one_more_guest_is_reported_with_the_limit() {
         let row = row(&limit("B", 2.0 * 1_048_576.0, 0.001));
         let words: Vec<String> = row.entries.iter().map(Entry::words).collect();
         assert_eq!(words[0], "2.00 MiB [1.98, 2.02]");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_says_so() {
+    fn costs_that_are_not_linear_are_reported() {
         let row = row(&limit("B", 1e6, 0.2));
         assert!(row.remark.as_ref().unwrap().contains("20"), "{row:?}");
     }

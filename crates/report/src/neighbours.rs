@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_told_by_what_they_do() {
+    fn neighbours_are_named_by_their_work() {
         assert_eq!(neighbours(1, &LoadKind::Cpu), "1 spinning neighbour");
         assert_eq!(neighbours(7, &LoadKind::Cpu), "7 spinning neighbours");
         assert_eq!(neighbours(1, &LoadKind::Same), "1 neighbour that runs it too");
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_certain_is_not_said_to_be() {
+    fn uncertain_effects_are_not_reported_as_certain() {
         let of = |within, beyond, undecided: &[u32]| {
             let found = Knee { margin: 0.05, within, beyond, undecided: undecided.to_vec() };
             knee(&found, 16).replace('\u{a0}', " ")
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_reached_is_told_once() {
+    fn the_number_reached_is_reported_once() {
         assert_eq!(reached(16, Some(16), None), None);
         let reason = "11 of 16 guests were up: no memory";
         assert_eq!(reached(16, Some(11), Some(reason)).as_deref(), Some(reason));

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_lasts_has_what_was_said_first_and_last() {
+    fn a_long_log_keeps_its_first_and_last_lines() {
         let directory = tempfile::tempdir().unwrap();
         let bounds = Bounds { first: 10_000, last: 5_000, failures: 2 };
         let mut log = CellLog { bounds: Some(bounds), ..log(directory.path()) };

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_has_alone_is_said() {
+    fn facts_of_one_side_alone_are_reported() {
         let kvm = facts(&[("acceleration", "kvm"), ("aslr", "2")]);
         let none = facts(&[("libc", "static")]);
         let implies = &[("acceleration", "a machine")][..];

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_has_one_length() {
+    fn placeholders_are_filled_in_at_one_length() {
         for (trial, seed) in [(0, 0), (999_999, 899_999_999), (1_000_000, u64::MAX)] {
             let placeholders = Placeholders::new(Path::new("/s"), trial, seed);
             assert_eq!(placeholders.get("scratch").unwrap().len(), "/s/weigh-000000".len());

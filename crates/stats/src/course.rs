@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_told_with_its_time_and_what_was_before() {
+    fn a_step_is_reported_with_its_time_and_the_level_before() {
         let values: Vec<f64> = (0..200).map(|i| (1.0 + noise(i)) * if i < 120 { 2.0 } else { 2.2 }).collect();
         let found = hourly(&values);
         let [change] = found.changes.as_deref().unwrap() else { panic!("{:?}", found.changes) };
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_is_told_per_hour() {
+    fn a_drift_is_reported_per_hour() {
         let values: Vec<f64> = (0..200).map(|i| (noise(i) + 1.03f64.ln() * i as f64 / 100.0).exp()).collect();
         let found = hourly(&values);
         let drift = found.drift_per_hour.unwrap();

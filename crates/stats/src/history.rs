@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_newest_runs_is_not_looked_at() {
+    fn runs_older_than_the_newest_are_ignored() {
         let logs: Vec<f64> =
             (0..250).map(|at| if at < 40 { 1.0 } else { f64::from(at % 2) * 0.01 }).collect();
         assert!(shifts(&logs, 1).is_empty());

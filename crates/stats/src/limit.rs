@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sweep_has_no_limit() {
+    fn a_single_value_has_no_limit() {
         let values: &[f64] = &[1.0, 2.0, 3.0];
         let one = comparison(1, true, &[("a", values)]);
         assert_eq!(limits(&[one.clone(), one.clone()]), [], "one number of guests");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_told() {
+    fn data_that_is_not_linear_has_a_misfit() {
         let square = |count: u32| {
             let value = f64::from(count);
             comparison(count, true, &[("a", &[value, value * 1.001])])

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_gives_nothing() {
+    fn unreadable_quantiles_give_nothing() {
         let good = encoded(&[1, 2, 3]);
         assert_eq!(of_merged(std::iter::empty(), 0.5), None);
         for bad in ["", "???", "AAAA", &good[..good.len() / 2]] {

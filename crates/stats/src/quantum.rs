@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spreads_over_the_quantum_is_not_biased() {
+    fn values_spread_over_the_quantum_are_not_biased() {
         assert_eq!(Rounding::of(&[10.0, 10.0, 10.0, 11.0], &[]).largest_bias(), 0.05);
         assert_eq!(Rounding::of(&[9.0, 10.0, 10.0, 11.0], &[]).largest_bias(), 0.0);
         assert_eq!(Rounding::of(&[9.0, 10.1, 10.2, 11.4], &[]).largest_bias(), 0.0);

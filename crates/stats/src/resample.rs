@@ -75,7 +75,7 @@ mod tests {
 
     /// For the mean of normal values Student's t is right, and resampling comes close to it.
     #[test]
-    fn what_student_knows_is_found() {
+    fn the_interval_of_student_is_found() {
         let values: Vec<f64> = (1..=40).map(|i| student::quantile(f64::from(i) / 41.0, 1e6)).collect();
         let (by_t, found) = (Estimate::of(&values).unwrap(), mean_of(&values).unwrap());
         assert_eq!((found.mean, found.df), (by_t.mean, by_t.df));

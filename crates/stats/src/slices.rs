@@ -282,7 +282,7 @@ mod tests {
     /// The host halves the speed of both arms in half of the rounds, and something else quarters
     /// that of the first arm in two of them.
     #[test]
-    fn what_disturbs_one_arm_for_a_while_does_not_move_the_median() {
+    fn a_disturbance_of_one_arm_does_not_move_the_median() {
         const BASE: [f64; 10] = [10.0, 10.0, 5.0, 5.0, 10.0, 5.0, 10.0, 5.0, 5.0, 10.0];
         let mut disturbed = BASE.map(|amount| amount * 0.8);
         disturbed[0] /= 4.0;

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_told_apart() {
+    fn levels_are_distinguished() {
         for (levels, expected) in [
             (&[][..], Steadiness::Steady),
             (&[(20, 0.5)], Steadiness::WarmUp { iterations: 20 }),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_logarithm_is_not_classified() {
+    fn values_without_a_logarithm_are_not_classified() {
         assert_eq!(classify(&[f64::NEG_INFINITY; 60]), None);
         assert_eq!(classify(&[0.0; 60]), Some(Steadiness::Steady));
     }

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_read() {
+    fn a_file_that_is_too_long_is_not_read() {
         let base = tempfile::tempdir().unwrap();
         let file = File::create(base.path().join("sparse")).unwrap();
         file.set_len(40 << 30).unwrap();

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_with_its_file() {
+    fn damage_is_reported_with_its_file() {
         let history = tempfile::tempdir().unwrap();
         let history = history.path();
         add(history, &run("a", "2026-11-21T05:00:00Z", 0.1)).unwrap();

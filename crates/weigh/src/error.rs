@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_cannot_move_a_cursor_and_stays_in_its_place() {
+    fn printed_errors_cannot_move_a_cursor() {
         let failure = Failure::input("a\u{1b}[2J").hint("b\u{202e}").at("--on", "x\u{202e}\u{7}y", 5..6);
         assert_eq!(failure.to_string(), "a\\u{1b}[2J");
         assert_eq!(failure.help().map(|help| help.to_string()).as_deref(), Some("b\\u{202e}"));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_said_once() {
+    fn every_cause_is_printed_once() {
         let says = || Layer::Says(io::Error::from(io::ErrorKind::NotFound));
         let hides = Layer::Hides(Box::new(says()));
         assert_eq!(texts(&Failure::of_error(Kind::Failed, &says())), [""; 0]);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_already_stands_and_is_said() {
+    fn fixed_placements_stand_and_are_reported() {
         let cores: Vec<Vec<u32>> = (0..4).map(|cpu| vec![cpu]).collect();
         let (cpus, note) = serve(&[ONE_CPU], &[], &[0, 1, 2, 3], &cores);
         assert!(cpus == [3] && note.contains("the load generator CPUs 0,1,2"), "{note}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_right_to_limit_memory_it_is_said() {
+    fn without_the_right_to_limit_memory_it_is_reported() {
         let free = Capabilities { memory_limit: false, ..Capabilities::CONTAINER };
         let placement = place(&[free, MACHINE], &[], None, &host(&[0], 24 * GIB));
         assert_eq!(placement.memory_bytes, None);

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_sets_is_in_the_plan_and_what_he_sweeps_in_the_id() {
+    fn set_parameters_are_in_the_plan_and_swept_ones_in_the_id() {
         let one = plan("stream", "quick", &[("threads", &["2"])]).unwrap();
         assert_eq!(one.len(), 1);
         assert_eq!(one[0].id, "stream");

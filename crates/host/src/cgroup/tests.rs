@@ -26,7 +26,7 @@ fn detect(mountinfo: &str) -> Hierarchy {
 }
 
 #[test]
-fn layouts_are_told_apart() {
+fn layouts_are_distinguished() {
     let v1 = "\
 31 23 0:28 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct

@@ -49,7 +49,7 @@ fn nothing_is_recorded_after_a_sync_that_failed() {
 
 /// A partial line that cannot be truncated would make the next one unreadable.
 #[test]
-fn what_is_recorded_can_be_read_whatever_fails() {
+fn recorded_changes_can_be_read_whatever_fails() {
     for seed in 0..200 {
         let (_disk, machine, state) = machine(seed);
         run(&machine, || {
@@ -71,7 +71,7 @@ fn what_is_recorded_can_be_read_whatever_fails() {
 
 /// Removals are on disk before the ledger that records them is removed.
 #[test]
-fn what_was_undone_does_not_come_back() {
+fn undone_changes_do_not_come_back() {
     for seed in 0..32 {
         let (_disk, machine, state) = machine(seed);
         let tree = state.path().parent().unwrap().join("tree");

@@ -196,7 +196,7 @@ fn damage_is_reported_and_the_rest_is_undone() {
 }
 
 #[test]
-fn what_is_left_to_undo_outlives_damage() {
+fn changes_to_undo_outlive_damage() {
     let (_base, state, path) = dead(&["a", "stuck", "c"]);
     let text = fs::read_to_string(&path).unwrap();
     let damaged = text.replacen("\n", "\n{\"entry\":\n", 1);
@@ -233,7 +233,7 @@ fn nothing_that_runs_is_touched_by_a_ledger_without_a_boot() {
 }
 
 #[test]
-fn what_cannot_be_read_keeps_nothing_else_from_being_undone() {
+fn an_unreadable_entry_does_not_keep_others_from_being_undone() {
     let (_base, state, path) = dead(&["thing"]);
     let beside = |name: &str| state.ledger_dir().join(name);
     // These names sort first, so that all others come after one of them.
@@ -254,7 +254,7 @@ fn what_cannot_be_read_keeps_nothing_else_from_being_undone() {
 }
 
 #[test]
-fn what_is_not_ours_any_more_is_left_and_said() {
+fn changes_that_others_took_over_are_left_and_reported() {
     let (_base, state, ledger) = begun();
     for id in ["a", "taken", "b", "taken again"] {
         ledger.record(of_platform(id)).unwrap();

@@ -43,7 +43,7 @@ fn new_directories_are_closed_and_existing_ones_stay_or_are_closed() {
 }
 
 #[test]
-fn what_others_may_write_is_refused_wherever_it_is() {
+fn paths_that_others_may_write_are_refused() {
     let base = tempfile::tempdir().unwrap();
     let (parent, own) = (base.path().join("parent"), base.path().join("parent/own"));
     fs::create_dir_all(&own).unwrap();
@@ -62,8 +62,8 @@ fn what_others_may_write_is_refused_wherever_it_is() {
 }
 
 #[test]
-fn what_others_own_is_refused_wherever_it_is() {
-    if !is_root("what_others_own_is_refused_wherever_it_is") {
+fn paths_that_others_own_are_refused() {
+    if !is_root("paths_that_others_own_are_refused") {
         return;
     }
     let base = tempfile::tempdir().unwrap();
@@ -205,8 +205,8 @@ fn reaches(user: u32, path: &Path) -> bool {
 }
 
 #[test]
-fn who_is_admitted_may_search_and_nobody_else() {
-    if !is_root("who_is_admitted_may_search_and_nobody_else") {
+fn only_admitted_users_may_search() {
+    if !is_root("only_admitted_users_may_search") {
         return;
     }
     let base = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ fn who_is_admitted_may_search_and_nobody_else() {
     assert!(!reaches(100_000, &inside));
     if let Err(error) = grant_traverse(&closed, 100_000) {
         assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}");
-        eprintln!("SKIPPED who_is_admitted_may_search_and_nobody_else: no access control lists here");
+        eprintln!("SKIPPED only_admitted_users_may_search: no access control lists here");
         return;
     }
     grant_traverse(&closed, 100_000).unwrap();

@@ -90,7 +90,7 @@ fn archives_are_those_of_the_release_and_of_debian() {
 }
 
 #[test]
-fn what_builds_it_is_named_when_it_is_missing() {
+fn a_missing_build_program_is_named() {
     let bench = Bench::new();
     let error = bench.build("a", &Recipe::for_this_host().with_program("/nowhere/mmdebstrap")).unwrap_err();
     let remedy = if is_root() { "apt-get install mmdebstrap" } else { "sudo weigh" };
@@ -167,7 +167,7 @@ fn a_build_that_fails_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn its_steps_are_told() {
+fn its_steps_are_reported() {
     if !is_root() {
         return;
     }

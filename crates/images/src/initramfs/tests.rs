@@ -190,7 +190,7 @@ fn device_numbers_are_those_of_the_system() {
 }
 
 #[test]
-fn what_cannot_be_archived_is_refused() {
+fn files_that_cannot_be_archived_are_refused() {
     let base = tempfile::tempdir().unwrap();
     for name in ["", "/", "/../x", "/a/../b", "/a\0b"] {
         assert!(Initramfs::new().bytes(name, "", 0o644).is_err(), "{name:?}");

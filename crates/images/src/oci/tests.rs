@@ -174,8 +174,8 @@ fn a_tag_that_moves_leaves_the_old_image_its_digest() {
 }
 
 #[test]
-fn what_the_registry_changed_is_not_taken() {
-    let Some(bench) = Bench::new("what_the_registry_changed_is_not_taken") else { return };
+fn content_that_the_registry_changed_is_refused() {
+    let Some(bench) = Bench::new("content_that_the_registry_changed_is_refused") else { return };
     let bytes = layer("a", "good");
     bench.push_image("1", manifest::architecture(), std::slice::from_ref(&bytes));
     let mut bad = bytes.clone();
@@ -244,7 +244,7 @@ fn a_token_is_fetched_where_one_is_wanted() {
 }
 
 #[test]
-fn a_registry_that_is_not_there_is_said() {
+fn a_missing_registry_is_reported() {
     let base = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let store = Store::at(CacheDirectory::at(base.path().join("cache")));

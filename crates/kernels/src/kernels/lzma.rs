@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_levels_and_idle_threads_are_told() {
+    fn wrong_levels_and_idle_threads_are_reported() {
         let line = ["--level", "10"].map(str::to_owned);
         assert!(run(&Options::parse("lzma", KERNEL.options, line).unwrap()).is_err());
         let outcome = run(&options("--threads 7")).unwrap();

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_told_with_what_it_needs() {
+    fn memory_that_does_not_fit_is_reported_with_its_needs() {
         let message = require_space(Path::new("/"), 1 << 60, "write less").unwrap_err().to_string();
         assert!(message.starts_with("/ has ") && message.ends_with("are needed: write less"), "{message}");
         require_space(Path::new("/"), 1, "").unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_told_with_what_is() {
+    fn missing_memory_is_reported_with_the_available_memory() {
         let error = |bytes, limit| require_memory(bytes, limit, "fewer keys").unwrap_err().to_string();
         let told = error((200 << 20) + 1, 100 << 20);
         assert_eq!(told, "201MiB of memory are needed and the guest may use 100MiB: fewer keys");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told_from_disks() {
+    fn memory_is_distinguished_from_disks() {
         let in_dev_shm = tempfile::tempfile_in("/dev/shm");
         if let Ok(file) = in_dev_shm {
             assert_eq!(in_memory(&file), Some("tmpfs"));

@@ -159,7 +159,7 @@ mod tests {
 
     /// A server without a stdin must not end at once.
     #[test]
-    fn the_null_device_is_told_from_other_files() {
+    fn the_null_device_is_distinguished_from_other_files() {
         assert!(is_null(&File::open("/dev/null").unwrap()));
         assert!(!is_null(&File::open("/dev/zero").unwrap()));
         assert!(!is_null(&File::open("/proc/self/maps").unwrap()));

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_what_is_needed() {
+    fn work_that_does_not_fit_is_refused_with_its_needs() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let line = ["--path", path.to_str().unwrap(), "--bytes", "4096TiB", "--write", "file", "--on", "any"];

@@ -243,8 +243,8 @@ fn links_of_others_are_left_to_them() {
 /// Flushed rules, chains that were removed with Docker's engine, deleted links: nothing is left to
 /// undo, and that is no failure.
 #[test]
-fn what_others_took_away_is_no_failure() {
-    on_a_host(ready, "what_others_took_away_is_no_failure", || {
+fn changes_that_others_undid_are_no_failure() {
+    on_a_host(ready, "changes_that_others_undid_are_no_failure", || {
         let run = Run::new("taken");
         let mut guest = run.guest(1, Mode::Nat);
         let bridge = guest.bridge().unwrap().to_string();

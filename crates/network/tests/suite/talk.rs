@@ -163,8 +163,8 @@ fn the_older_iptables_are_asked_too() {
 
 /// An unknown firewall is reported at once, and nothing is left.
 #[test]
-fn a_closed_path_is_told() {
-    on_a_host(ready, "a_closed_path_is_told", || {
+fn a_closed_path_is_reported() {
+    on_a_host(ready, "a_closed_path_is_reported", || {
         said("nft", &["add table inet own"]);
         said("nft", &["add chain inet own forward { type filter hook forward priority 5; policy drop; }"]);
         let before = picture();

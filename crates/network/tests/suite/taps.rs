@@ -72,8 +72,8 @@ fn modes_are_for_the_guests_that_can_have_them() {
 
 /// A firewall that drops packets is reported before a machine boots; partial changes are undone.
 #[test]
-fn a_way_that_is_blocked_is_told() {
-    on_a_host(taps_ready, "a_way_that_is_blocked_is_told", || {
+fn a_way_that_is_blocked_is_reported() {
+    on_a_host(taps_ready, "a_way_that_is_blocked_is_reported", || {
         said("nft", &["add table inet own"]);
         said("nft", &["add chain inet own forward { type filter hook forward priority 5; policy drop; }"]);
         let before = picture();

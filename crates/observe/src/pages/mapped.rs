@@ -101,7 +101,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_is_cached_of_a_file_is_told() {
+    fn the_cached_pages_of_a_file_are_reported() {
         let page_bytes = rustix::param::page_size() as u64;
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![7; 3 * page_bytes as usize]).unwrap();

@@ -106,7 +106,7 @@ VmFlags: ex
     }
 
     #[test]
-    fn mappings_are_told_apart() {
+    fn mappings_are_distinguished() {
         let all = mappings(SMAPS);
         assert_eq!(all.len(), 6, "{all:?}");
         let heap = Mapping {

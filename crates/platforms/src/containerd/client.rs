@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_are_told_by_a_hash() {
+    fn long_names_are_distinguished_by_a_hash() {
         assert_eq!(bounded("weighbridge-a-1".into()), "weighbridge-a-1");
         let name = |last: &str| bounded(format!("weighbridge-{}{last}", "x".repeat(80)));
         assert!(name("1").len() <= LONGEST_NAME && name("1") != name("2"));

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_something_else_is_no_engine() {
+    fn a_server_with_other_answers_is_no_engine() {
         use std::io::{Read, Write};
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("other.sock");

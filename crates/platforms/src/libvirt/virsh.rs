@@ -152,7 +152,7 @@ mod tests {
 
     /// Messages of libvirt 9.0.0.
     #[test]
-    fn libvirts_own_words_are_told() {
+    fn libvirts_error_is_quoted() {
         let refused = "error: Failed to create domain from /w/x.xml\n\
 error: XML document failed to validate against schema: Unable to validate doc against /usr/share/libvirt/schemas/domain.rng\n\
 Element domain has extra content: devices\n";

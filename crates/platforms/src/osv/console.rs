@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told() {
+    fn failures_are_reported() {
         let failed = RESULT.replace("true", "false");
         assert_eq!(heard(&[(COMMAND, 1), (&failed, 2)]).status(), Status::Exited(3));
         let missing = "run_main(): cannot execute /weigh-kernels. Powering off.\r\n";

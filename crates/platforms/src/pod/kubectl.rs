@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubectl_says_has_a_remedy() {
+    fn errors_of_kubectl_have_a_remedy() {
         for (said, remedy) in [
             (
                 "Error from server (Forbidden): error when creating \"STDIN\": pods \"a\" is forbidden: exceeded quota: small, requested: limits.cpu=2, used: limits.cpu=0, limited: limits.cpu=1\n",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_ledger_says_starts_no_program() {
+    fn a_forged_ledger_starts_no_program() {
         let read = Kubectl::of_detail(&kubectl().detail()).unwrap();
         assert_eq!(read, kubectl());
         assert_eq!(Kubectl::of_detail(&json!({"context": "a"})), None);

@@ -169,7 +169,7 @@ mod tests {
 
     /// Objects that Kubernetes 1.20 wrote.
     #[test]
-    fn what_keeps_a_pod_from_running_is_said() {
+    fn the_reason_why_a_pod_does_not_run_is_reported() {
         let ended = |terminated: Value| json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": terminated}}]});
         assert!(fault_of(ended(json!({"reason": "OOMKilled", "exitCode": 137}))).contains("memory="));
         assert!(fault_of(ended(json!({"reason": "Error", "exitCode": 3}))).contains("exit code 3"));

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_none_is_said() {
+    fn a_device_that_is_none_is_reported() {
         let Err(Proof::Disproven { seen, remedy }) = try_device(Path::new("/no/such/device")) else {
             panic!("it opens")
         };

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caches_are_told_apart_by_what_qemu_says() {
+    fn caches_are_distinguished_by_qemus_report() {
         for (word, said, described) in [
             ("none", (true, true, false), "none"),
             ("writeback", (true, false, false), "host's page cache (writeback)"),

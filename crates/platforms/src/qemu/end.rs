@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_by_its_words() {
+    fn a_panic_is_recognised_by_its_message() {
         // Linux 6.1 under QEMU 7.2, `panic=-1 reboot=t`.
         let console = "[    1.0] Run /.weighbridge/probe as init process\n\
                        [    1.1] Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b\n\
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_disk_is_told_once() {
+    fn a_failing_disk_is_reported_once() {
         let error = event(
             "BLOCK_IO_ERROR",
             json!({"node-name": "disk", "operation": "write", "reason": "No space left on device"}),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_nothing_said() {
+    fn without_a_known_cause_nothing_is_reported() {
         assert_eq!(describe("booting\n", &[event("RESUME", Value::Null)]), None);
         let signal = event("SHUTDOWN", json!({"guest": false, "reason": "host-signal"}));
         assert_eq!(describe("", &[signal]).unwrap(), "a signal ended its QEMU");

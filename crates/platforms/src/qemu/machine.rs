@@ -147,7 +147,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn a_microvm_is_told_its_clock() {
+    fn a_microvm_is_given_its_clock() {
         let micro = line(&Machine { kind: "microvm", ..machine() });
         assert!(micro.contains("tsc_early_khz=") && micro.contains("pcie=on"), "{micro}");
         let kvm = line(&Machine { kind: "microvm", acceleration: Acceleration::Kvm, ..machine() });

@@ -234,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_private_and_unmerged_unless_told() {
+    fn memory_is_private_and_unmerged_by_default() {
         assert_eq!(line(PLAIN), "-m 524288k -machine type,mem-merge=off");
         let merged = line(MemoryOptions { is_merged: true, ..PLAIN });
         assert!(merged.ends_with("mem-merge=on"), "{merged}");
     }
 
     #[test]
-    fn what_a_daemon_shares_is_a_file() {
+    fn memory_that_a_daemon_shares_is_a_file() {
         let shared = line(MemoryOptions { is_shared: true, ..PLAIN });
         assert!(shared.contains("memory-backend-memfd,id=memory,size=524288k,share=on"), "{shared}");
         assert!(shared.contains("memory-backend=memory") && !shared.contains("hugetlb"), "{shared}");

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_rubbish_are_told_apart() {
+    fn silence_and_rubbish_are_distinguished() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let started = Instant::now();
         let error = Qmp::new(ours, started + Duration::from_millis(80)).unwrap_err();

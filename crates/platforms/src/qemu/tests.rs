@@ -105,7 +105,7 @@ echo '{{"QMP": {{}}}}' >&$fd; read -u $fd line; echo '{{"return": {{}}}}' >&$fd
 }
 
 #[test]
-fn what_a_qemu_says_at_its_end_is_told() {
+fn the_last_words_of_qemu_are_reported() {
     let bench = Bench::new("exits");
     let started = Instant::now();
     let error = bench.failure(&bench.fake("echo 'no such machine' >&2; exit 1"), "no such argument");

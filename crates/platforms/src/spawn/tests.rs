@@ -128,7 +128,7 @@ fn no_descriptor_leaks_into_the_program() {
 }
 
 #[test]
-fn the_step_that_failed_is_told_and_no_process_is_left() {
+fn the_failed_step_is_reported_and_no_process_is_left() {
     let place = Place::new();
     let absent = [OsString::from("/no/such/program")];
     let error = spawn(&place.request(&absent), |_| Ok(())).unwrap_err();

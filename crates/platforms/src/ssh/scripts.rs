@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_keeper_left_is_ended_and_removed() {
+    fn processes_and_files_of_a_dead_keeper_are_removed() {
         let base = tempfile::tempdir().unwrap();
         let directory = place(&base);
         let mut keeper = shell(&Script::Keep(&directory)).spawn().unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_shell_started_is_ended_with_it() {
+    fn processes_of_a_slow_shell_end_with_it() {
         let base = tempfile::tempdir().unwrap();
         let directory = place(&base);
         std::fs::create_dir(&directory).unwrap();

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_ledger_says_starts_no_program() {
+    fn a_forged_ledger_starts_no_program() {
         let target = target("ssh:host=me@there,port=2222,identity=/a key,known-hosts=/k h");
         let read = Target::read(&target.detail()).unwrap();
         assert_eq!((&read.way, &read.host, read.program), (&target.way, &target.host, PathBuf::from(CLIENT)));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_says_has_a_remedy() {
+    fn errors_of_ssh_have_a_remedy() {
         let target = target("ssh:host=there");
         for (said, expected) in [
             (

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_in_its_words() {
+    fn a_refusal_is_quoted() {
         for (body, said) in [
             (r#"{"fault_message":"no such kernel"}"#, "no such kernel"),
             (r#"["cannot boot","no such kernel"]"#, "cannot boot: no such kernel"),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_said_within_the_deadline() {
+    fn an_invalid_answer_is_reported_within_the_deadline() {
         let long =
             format!("HTTP/1.1 200 \r\nContent-Length: {}\r\n\r\n{}", LONGEST + 1, "x".repeat(LONGEST + 1));
         for (bytes, word) in [

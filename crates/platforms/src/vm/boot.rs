@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_does_not_fit_is_said() {
+    fn a_kernel_that_does_not_fit_is_reported() {
         let base = tempfile::tempdir().unwrap();
         let (kernel, root) = (base.path().join("k"), base.path().join("r"));
         fs::write(&kernel, vec![0; 2 << 20]).unwrap();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_does_not_fit_is_said() {
+    fn an_image_that_does_not_fit_is_reported() {
         let base = tempfile::tempdir().unwrap();
         fs::create_dir(base.path().join("a")).unwrap();
         fs::write(base.path().join("a/file"), vec![1; 3 << 20]).unwrap();

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_told_by_their_types() {
+    fn models_are_identified_by_their_types() {
         let say = |kind: &'static str| {
             let mut monitor = move |_: &str, _: Value| Ok(json!(kind));
             model(&mut monitor, &cpus(&json!([{"cpu-index": 0, "thread-id": 1}]))[0]).unwrap()
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_monitor_lists_is_named() {
+    fn devices_that_the_monitor_lists_are_named() {
         let mut monitor = |command: &str, arguments: Value| match (command, arguments["path"].as_str()) {
             ("qom-list", Some("/machine/peripheral")) => Ok(
                 json!([{"name": "type", "type": "string"}, {"name": "b", "type": "child<virtio-balloon-pci>"}]),

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_its_address_is_told() {
+    fn a_machine_without_its_address_is_reported() {
         assert_eq!(
             missing_network("[    1.0] virtio_net: loading\nweigh-probe: init at 5 ns of boot time\n"),
             None
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_the_host_are_told() {
+    fn changes_of_the_host_are_reported() {
         assert_eq!(host_changes("none"), None);
         for word in ["tap", "bridge", "nat"] {
             assert!(host_changes(word).unwrap().contains("tap device"), "{word}");

@@ -60,7 +60,7 @@ fn storage_filter_and_snapshotter_are_as_asked() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_its_remedy() {
+fn missing_parts_are_named_with_a_remedy() {
     let Some((daemon, _turn)) = daemon("containerd-missing") else { return };
     let bench = Bench::new("containerd-missing");
     let error = |environment: &str| bench.launch(&bench.request(environment)).err().unwrap();

@@ -146,7 +146,7 @@ fn several_guests_come_and_go_at_once() {
 }
 
 #[test]
-fn docker_is_told_what_only_it_can_know() {
+fn docker_refuses_an_unknown_runtime_and_mapped_users_with_a_remedy() {
     let Some(bench) = Bench::on("docker-told", "docker") else { return };
     let mut guest = bench.guest("docker:net=none,runtime=runc");
     guest.stop().unwrap();

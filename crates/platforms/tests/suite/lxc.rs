@@ -156,7 +156,7 @@ fn two_systems_run_at_once_with_limits() {
 }
 
 #[test]
-fn what_has_no_system_is_refused_with_a_remedy() {
+fn an_image_without_a_system_is_refused_with_a_remedy() {
     let Some(bench) = Bench::on("lxc-refused", "lxc") else { return };
     for environment in ["lxc:init=full", "lxc:root=copied", "lxc:root=overlay"] {
         let request = bench.request_with(environment, &ImageSpec::Host, None);

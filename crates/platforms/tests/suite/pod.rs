@@ -70,7 +70,7 @@ fn where_pods_run_is_found_out() {
 }
 
 #[test]
-fn what_a_cluster_refuses_has_a_remedy() {
+fn a_refusal_of_the_cluster_has_a_remedy() {
     let Some(bench) = bench("pod-refused") else { return };
     create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "weigh-small"}}));
     create(

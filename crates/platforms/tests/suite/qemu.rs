@@ -331,7 +331,7 @@ fn machines_that_cannot_be_saved_say_why() {
 
 /// A kernel panic is reported as such, and at once.
 #[test]
-fn a_panic_is_told_in_its_words() {
+fn a_panic_is_quoted() {
     let Some(bench) = bench("panic") else { return };
     let mut guest = launch(&bench, "qemu:accel=tcg");
     let asked = Instant::now();

@@ -102,7 +102,7 @@ fn a_mapped_root_is_nobody_outside() {
 }
 
 #[test]
-fn a_mapped_root_that_cannot_reach_its_root_is_told_how() {
+fn a_mapped_user_that_cannot_reach_its_root_has_a_remedy() {
     for (platform, bench) in benches("closed", CONTAINERS) {
         let request = bench.request(&format!("{platform}:user=mapped"));
         let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
@@ -219,7 +219,7 @@ fn nothing_of_the_keys_outlives_a_killed_run() {
 /// Not a check: prints the driver's overhead over the runtime itself.
 #[test]
 #[ignore = "a measurement"]
-fn what_the_driver_adds() {
+fn the_overhead_of_the_driver() {
     const GUESTS: u64 = 20;
     for (platform, bench) in benches_with(exclusive_turn, "adds", RUNTIMES) {
         let request = bench.request_with(platform, &ImageSpec::Probe, None);

@@ -118,7 +118,7 @@ fn a_link_that_goes_down_is_noticed_and_cleaned_up_after() {
 
 /// While the machine is out of reach, its entry stays in the ledger, and the error says so.
 #[test]
-fn what_cannot_be_reached_stays_in_the_ledger() {
+fn guests_of_an_unreachable_machine_stay_in_the_ledger() {
     let Some((machine, bench)) = machine("ssh-away") else { return };
     let mut guest = bench.guest(&machine.environment());
     guest.stop().unwrap();
@@ -248,7 +248,7 @@ fn commands_run_where_no_probe_does() {
 
 /// On another system or architecture, the shell runs the commands, and the name says so.
 #[test]
-fn another_system_is_told_from_this_one() {
+fn another_system_is_distinguished_from_this_one() {
     let Some((_, bench)) = machine("ssh-system") else { return };
     let programs = tempfile::tempdir().unwrap();
     let uname = programs.path().join("uname");

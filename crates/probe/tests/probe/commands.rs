@@ -7,7 +7,7 @@ use std::time::Duration;
 use weigh_protocol::{Command, Input, Questions, Reply, Request, Status};
 
 #[test]
-fn the_version_is_told() {
+fn the_version_is_reported() {
     let output = program(probe_path()).arg("--version").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
@@ -122,7 +122,7 @@ fn a_file_is_the_standard_input() {
 }
 
 #[test]
-fn what_cannot_run_is_refused_with_its_reason() {
+fn a_command_that_cannot_run_is_refused_with_the_reason() {
     let mut probe = Driver::start();
     let (reason, errno) = probe.refusal_of(command(&["no-such-program"]));
     assert_eq!(errno, 2);

@@ -160,7 +160,7 @@ fn a_port_that_does_not_appear_is_named() {
 }
 
 #[test]
-fn what_is_for_machines_alone_is_refused() {
+fn requests_for_machines_alone_are_refused() {
     for words in [["--root", "/dev/vda"], ["--init", "/sbin/init"]] {
         let said = refused(&words);
         assert!(said.contains(words[0]) && said.contains("the init of a machine"), "{said}");

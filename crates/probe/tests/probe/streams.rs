@@ -5,7 +5,7 @@ use std::time::Duration;
 use weigh_protocol::{Command, INPUT_WINDOW, Reply, Request, Status, Stream};
 
 #[test]
-fn both_streams_are_told_apart() {
+fn both_streams_are_distinguished() {
     let mut probe = Driver::start();
     let ended = probe.run(shell("echo out; echo err >&2"));
     assert_eq!((ended.output.as_slice(), ended.error.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
@@ -13,7 +13,7 @@ fn both_streams_are_told_apart() {
 }
 
 #[test]
-fn what_is_beyond_the_limit_is_counted_and_thrown_away() {
+fn output_beyond_the_limit_is_counted_and_discarded() {
     let mut probe = Driver::start();
     let mut flood = shell("head -c 104857600 /dev/zero; echo end >&2");
     flood.output_limit_bytes = 300_000;

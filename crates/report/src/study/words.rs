@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_decide_is_said() {
+    fn the_blocks_that_would_decide_are_reported() {
         let of = |blocks| GradeWords::of_agreement(Grade::Undecided { blocks });
         assert_eq!(of(Some(40)).text(), "UNDECIDED (40 blocks)");
         assert_eq!(of(None).text(), "UNDECIDED (no known number of blocks)");

@@ -87,7 +87,7 @@ fn many_warnings_that_ask_for_the_same_are_one_line() {
 }
 
 #[test]
-fn three_warnings_are_told_and_the_rest_is_counted() {
+fn three_warnings_are_shown_and_the_others_are_counted() {
     let mut report = one_metric();
     report.warnings = (0..7).map(|i| Notice::new(format!("thing {i}"), format!("do {i}"))).collect();
     let text = brief(&report, 100);
@@ -99,7 +99,7 @@ fn three_warnings_are_told_and_the_rest_is_counted() {
 /// A metric that was measured nowhere has no row; the reason is given once for all its
 /// environments.
 #[test]
-fn what_was_measured_nowhere_is_one_line() {
+fn metrics_measured_nowhere_are_one_line() {
     let mut report = common::standard();
     let gone = |cell: &&mut weigh_stats::Cell| cell.workload == "gups";
     for cell in report.analysis.cells.iter_mut().filter(gone) {
@@ -139,7 +139,7 @@ fn an_environment_that_was_left_out_is_one_line() {
 
 /// A remark that every row has appears once.
 #[test]
-fn what_all_rows_have_is_said_once() {
+fn a_value_of_all_rows_is_shown_once() {
     let mut report = one_metric();
     report.analysis.cells.iter_mut().for_each(|cell| cell.flags.push(weigh_stats::Flag::Disturbed));
     let text = brief(&report, 80);

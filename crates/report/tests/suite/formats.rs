@@ -251,7 +251,7 @@ fn every_text_ends_with_one_line_break() {
 /// A metric that no environment can have is reported with the reason, without an empty table, in
 /// every format for people.
 #[test]
-fn what_no_environment_has_is_a_sentence() {
+fn metrics_that_no_environment_has_are_a_sentence() {
     let mut report = common::standard();
     let (workload, metric) = ("stream", "copy");
     for cell in report.analysis.cells.iter_mut().filter(|c| c.workload == workload && c.metric.name == metric)

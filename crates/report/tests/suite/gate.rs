@@ -45,7 +45,7 @@ fn a_build_that_cannot_run_does_not_pass() {
 /// Nor is a comparison whose load generator is at its limit judged, nor a workload that failed
 /// before it had a cell.
 #[test]
-fn what_is_impaired_or_has_no_cell_is_not_judged() {
+fn impaired_and_missing_cells_are_not_judged() {
     let flag = |environment: &str, flag| CellFlag {
         workload: None,
         metric: None,

@@ -154,7 +154,7 @@ fn without_a_gate_nothing_fails_for_being_slow() {
 }
 
 #[test]
-fn what_failed_is_an_error_even_where_it_has_no_row() {
+fn a_failure_without_a_row_is_an_error() {
     let report = common::nothing();
     let cases = cases(&report, at(3.0));
     assert!(!cases.is_empty(), "a run that measured nothing is no success");

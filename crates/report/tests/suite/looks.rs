@@ -41,7 +41,7 @@ fn words(report: &Report, format: Format) -> String {
 }
 
 #[test]
-fn the_design_and_the_looks_that_ended_cells_are_told() {
+fn the_design_and_the_looks_that_ended_cells_are_reported() {
     for format in [Format::Table, Format::Markdown, Format::Html] {
         let text = words(&report(false), format);
         assert!(text.contains("looks at 10, 15, ... 60 blocks"), "{text}");

@@ -228,7 +228,7 @@ fn hostile_names_are_words() {
 }
 
 #[test]
-fn what_a_run_says_around_its_tables_is_on_the_page() {
+fn text_around_the_tables_is_on_the_page() {
     let page = Element::parse(&common::standard().text(Format::Html));
     let text = page.text();
     let parts =

@@ -61,7 +61,7 @@ fn holds(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn blocks_time_and_command_are_told() {
+fn blocks_time_and_command_are_reported() {
     let better = Iterated { iterations: 12, expense: expense(100) };
     let cells = vec![cell("a", SpreadParts::Iterations, (4.0, 100))];
     let told = text(&run(cells, Some(better)), Some("weigh run w --blocks 100"));
@@ -81,7 +81,7 @@ fn blocks_time_and_command_are_told() {
 }
 
 #[test]
-fn what_helps_is_told_by_the_cell_that_takes_longest() {
+fn the_advice_comes_from_the_cell_that_takes_longest() {
     let told = |parts, times, blocks| text(&run(vec![cell("a", parts, (times, blocks))], None), Some("c"));
     holds(&told(SpreadParts::Windows, 4.0, 100), &["longer units", "--size"]);
     holds(&told(SpreadParts::Iterations, 0.3, 100), &["more launches help most, that is more blocks"]);
@@ -91,7 +91,7 @@ fn what_helps_is_told_by_the_cell_that_takes_longest() {
 }
 
 #[test]
-fn what_no_blocks_can_find_is_told_without_a_command() {
+fn an_effect_that_no_blocks_can_find_has_no_command() {
     let mut hard = cell("a", SpreadParts::Iterations, (1.0, 200));
     hard.expense = Expense { blocks: None, seconds: None };
     hard.obstacles = vec![Flag::Rounded];

@@ -153,7 +153,7 @@ fn shared_blocks_are_about_these_machines() {
 }
 
 #[test]
-fn what_the_work_costs_is_in_every_format() {
+fn the_price_of_the_work_is_in_every_format() {
     let priced = priced();
     let table = text(&priced, Format::Table, brief());
     assert!(table.contains("what it costs") && table.contains("price/h"), "{table}");

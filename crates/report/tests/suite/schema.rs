@@ -252,7 +252,7 @@ fn numbers_are_not_rounded() {
 }
 
 #[test]
-fn what_is_not_finite_is_null() {
+fn numbers_that_are_not_finite_are_null() {
     let mut report = common::quick();
     for cell in &mut report.analysis.cells {
         cell.smallest_detectable = Some(f64::INFINITY);

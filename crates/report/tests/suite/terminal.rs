@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn many_warnings_of_a_kind_are_counted_and_not_all_told() {
+fn many_warnings_of_a_kind_are_counted_and_few_are_shown() {
     let mut report = common::standard();
     report.warnings =
         (0..12).map(|i| Notice::new(format!("cell {i}: it is noisy"), "quieten the host")).collect();

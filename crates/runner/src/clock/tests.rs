@@ -163,7 +163,7 @@ fn the_best_exchange_has_the_shortest_round_trip() {
 }
 
 #[test]
-fn what_cannot_be_told_is_not_waited_for() {
+fn an_inaccurate_clock_is_not_waited_for() {
     let clock = Simulated { rate: 1.0, origin_ns: 0.0 };
     let slow = [(4_000_000, 4_000_000)];
     // A round trip of 8 ms and 10 ms awake: 2 s more would give 4000 ppm.

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_floor_nobody_is_told_anything() {
+    fn above_the_floor_nothing_is_reported() {
         let (ear, told) = channel();
         let watch = MemoryWatch::looking(|| Some(2 << 20), 2 << 20, 7, vec![ear], || panic!("stopped"));
         assert_eq!(watch.end(), None);

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_files_counts_where_there_are_files() {
+    fn the_file_system_counts_where_a_command_uses_files() {
         let of = |command: &str, setup: Option<&str>| {
             let mut plan = plan(&["null"], &[command], fixed(2));
             plan.workloads[0].staging.setup = setup.map(|word| vec![word.into()]);

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_what() {
+    fn facts_that_follow_from_others_are_known() {
         let facts = |kernel: &str, network: &str, interface: &str| -> Facts {
             let pairs = [("kernel", kernel), ("network", network), ("network-interface", interface)];
             pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_again_stays() {
+    fn facts_that_are_not_read_again_stay() {
         let before = facts(&[("binary:x", "a"), ("cpus", "2")]);
         let now = merged(Some(&before), &facts(&[("cpus", "1")]));
         assert_eq!(now, facts(&[("binary:x", "a"), ("cpus", "1")]));

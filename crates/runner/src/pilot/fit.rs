@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_costs_and_loses_nothing() {
+    fn a_cell_that_cannot_run_costs_and_loses_nothing() {
         let mut costs = costs(&[&[1.0, 1.0], &[1.0, 1.0], &[30.0, 1.0]]);
         costs[2] = Cost { launch_s: 0.0, workloads: vec![None, None] };
         assert_eq!(left_out(&costs, 0, (6, 30.0)), []);

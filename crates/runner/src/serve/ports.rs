@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_is_not_unused() {
+    fn a_port_in_use_is_not_chosen() {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         assert!(!is_unused(tcp.local_addr().unwrap().port()));
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -180,7 +180,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_guest_without_a_network_is_told_which_there_are() {
+    fn a_guest_without_a_network_is_refused_with_the_choices() {
         let said = no_way("none", &["none", "host", "bridge"]);
         assert!(said.ends_with("give it one: net=host, net=bridge"), "{said}");
         assert!(no_way("none", &["none"]).ends_with("to answer over"));

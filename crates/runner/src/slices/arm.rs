@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_told_from_other_lines() {
+    fn marks_are_distinguished_from_other_lines() {
         let read = |line: &str| MarkLine::parse(line.as_bytes());
         assert_eq!(read("mark"), Some(MarkLine::default()));
         let amounts = BTreeMap::from([("duration".into(), 0.5), ("rate".into(), 1e6)]);

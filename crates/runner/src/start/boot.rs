@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_or_cannot_be_is_absent() {
+    fn unreported_and_impossible_phases_are_absent() {
         let seen = Seen { code_ns: None, started_ns: 10 * MS, init_ns: 1100 * MS };
         let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, MS, MS));
         assert_eq!((parts.firmware_ns, parts.user_ns), (Err(NOT_TOLD), Ok(90 * MS)));

@@ -265,7 +265,7 @@ fn progress_tells_the_intervals_of_primary_cells() {
 }
 
 #[test]
-fn every_cell_of_the_pilot_is_told_when_it_begins() {
+fn every_cell_of_the_pilot_is_reported_when_it_begins() {
     let bench = Bench::new();
     let (outing, _) = bench.run(&plan(&THREE, &["u", "v"], fixed(2)));
     let mut begun = None;
@@ -297,7 +297,7 @@ fn raw_output_is_kept() {
 }
 
 #[test]
-fn plans_that_cannot_be_told_apart_are_refused() {
+fn plans_that_cannot_be_distinguished_are_refused() {
     let bench = Bench::new();
     let refused = |plan: &Plan| {
         let mut store = bench.create(plan);

@@ -119,7 +119,7 @@ fn a_clock_that_claims_the_hosts_boot_is_believed_only_when_it_shows_the_hosts_t
 }
 
 #[test]
-fn half_a_per_mille_is_told_once() {
+fn half_a_per_mille_is_reported_once() {
     // Long enough for a bound below 300 ppm on a busy machine.
     let plan = plan(&["null:real=yes,time=400ms,kernel=own,clock=0.9995"], 2);
     let (outing, store, _bench) = run(&plan);

@@ -41,7 +41,7 @@ fn at<const N: usize>(workload: &str, counts: [usize; N]) -> BTreeMap<(String, u
 }
 
 #[test]
-fn what_is_decided_drops_out_and_the_baseline_stays_for_the_others() {
+fn decided_cells_drop_out_and_the_baseline_stays() {
     let bench = Bench::new();
     let plan = plan(&[NATIVE, SLOW, EQUAL], &["u"], sequential());
     let (outing, store) = bench.run(&plan);

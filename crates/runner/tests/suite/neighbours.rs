@@ -28,7 +28,7 @@ fn run(plan: &Plan) -> (u64, Vec<Trial>) {
 }
 
 #[test]
-fn whoever_is_beside_is_told() {
+fn neighbours_are_reported() {
     let all = [beside(1, Load::Idle), beside(4, Load::Idle), beside(3, again()), beside(3, Load::Same)];
     let (launches, trials) = run(&density(REAL, &all, 2));
     for trial in trials {
@@ -94,7 +94,7 @@ fn a_load_that_breaks_off_is_the_reason() {
 }
 
 #[test]
-fn who_stays_is_started_once() {
+fn a_neighbour_that_stays_is_started_once() {
     let stays = |guests| Neighbours { stay: true, ..beside(guests, again()) };
     let (launches, trials) = run(&density(REAL, &[stays(4)], 5));
     assert_eq!(launches, 5 + 3, "a measured one in each block, and three that stay");

@@ -40,7 +40,7 @@ fn counting(store: &RunDirectory) -> BTreeSet<(u32, String)> {
 }
 
 #[test]
-fn what_is_observed_is_on_record() {
+fn observations_are_recorded() {
     let (outing, store, _bench) = run(&plan(&ENVIRONMENTS, &["u"], fixed(2)), |_| foreign(0.001));
     assert!(trials(&store).iter().all(|trial| trial.observed.as_deref() == Some(&foreign(0.001))));
     assert!(voids(&store).is_empty() && warnings(&outing).is_empty());
@@ -281,7 +281,7 @@ fn going_on_tells_nothing_twice() {
 }
 
 #[test]
-fn a_warning_is_given_once_and_the_noise_of_every_trial_is_told() {
+fn a_warning_is_given_once_and_the_noise_of_every_trial_is_reported() {
     let mut plan = plan(&ENVIRONMENTS, &["u"], fixed(4));
     plan.noise.voiding = false;
     let (outing, _, _bench) = run(&plan, |_| foreign(0.1));

@@ -77,7 +77,7 @@ fn every_environment_that_differs_is_in_the_list() {
 }
 
 #[test]
-fn what_is_allowed_by_name_runs() {
+fn a_difference_that_is_allowed_by_name_runs() {
     let bench = Bench::new();
     let mut plan = two("cpus=2", "cpus=1", 3);
     plan.allow_unequal = vec!["cpus".into()];
@@ -176,7 +176,7 @@ fn an_instance_that_comes_to_differ_fails_its_trials() {
 }
 
 #[test]
-fn what_all_guests_share_may_change() {
+fn facts_that_all_guests_share_may_change() {
     let bench = Bench::new();
     let of = |label: &str| format!("null:fact=transparent-huge-pages=never,fact-from=4,label={label}");
     let plan = plan(&[&of("a"), &of("b")], &["u"], fixed(3));

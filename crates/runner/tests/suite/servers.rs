@@ -151,7 +151,7 @@ fn a_rate_follows_from_what_the_slowest_reaches() {
 
 /// A saturated loader allows no verdict on throughput, but still one on latency.
 #[test]
-fn a_loader_without_time_left_is_said_and_judged() {
+fn a_loader_without_time_left_is_reported_and_judged() {
     let mut bench = Bench::new();
     const SLOW: &str = "null:effect=0.5,sd=0.01,fork=yes";
     bench.weather = Box::new(|now| loaded(if now.environment == SLOW { 0.9 } else { 0.7 }));
@@ -178,7 +178,7 @@ fn a_loader_without_time_left_is_said_and_judged() {
 }
 
 #[test]
-fn each_fault_of_a_server_or_its_loader_is_told() {
+fn each_fault_of_a_server_or_its_loader_is_reported() {
     use FailureKind::{CommandNotFound, Deadline, ExitStatus, Preparation};
     fn plain(_: &mut WorkloadPlan) {}
     fn packaged(workload: &mut WorkloadPlan) {

@@ -70,7 +70,7 @@ fn every_trial_starts_a_fresh_guest_and_dates_it_by_the_host() {
 
 /// A guest that runs a single program has no service: that is not a failure, and has a reason.
 #[test]
-fn what_cannot_be_is_absent() {
+fn impossible_phases_are_absent() {
     let plan = starts(&["null", "null:label=b"], &[Started::One, Started::Restored], 3);
     let bench = Bench::new();
     let (outing, store) = bench.run(&plan);
@@ -213,7 +213,7 @@ fn commands_come_after_starts() {
 
 /// Guests without a process on this host have no memory here, and every metric says so.
 #[test]
-fn what_has_no_memory_here_is_absent_with_the_reason() {
+fn memory_that_cannot_be_measured_is_absent_with_the_reason() {
     let plan = starts(&["null", "null:label=b"], &[Started::Footprint { guests: 2, duplicates: true }], 2);
     let bench = Bench::new();
     let (_, store) = bench.run(&plan);

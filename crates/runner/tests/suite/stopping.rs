@@ -260,7 +260,7 @@ fn a_budget_that_is_too_small_still_gives_one_block() {
 /// Six blocks of the slow environment would exceed the budget: it is left out before the first
 /// block, and the others have all their blocks.
 #[test]
-fn what_does_not_fit_the_budget_is_left_out_where_the_run_may() {
+fn cells_beyond_the_budget_are_left_out_where_the_run_may() {
     let slow = "null:real=yes,time=1200ms,label=slow";
     let environments = ["null:real=yes,time=2ms", "null:real=yes,time=2ms,label=b", slow];
     let mut plan = plan(&environments, &["u"], Effort::Quick { blocks: 6 });

@@ -81,7 +81,7 @@ fn chance_rejects_as_often_as_the_level_says_for_normal_noise_and_less_with_spik
 /// unknown and changing size. The number found stays inside the band that follows from what each
 /// comparison says about its own power.
 #[test]
-fn what_is_found_agrees_with_what_the_smallest_effects_promise() {
+fn detection_rates_agree_with_the_promised_smallest_effects() {
     let quiet = |noise: &mut Noise, _: f64| noise.normal();
     let changing = |noise: &mut Noise, level: f64| level * noise.normal();
     let burned = |noise: &mut Noise, level: f64| {

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_scanned_says_why() {
+    fn memory_that_was_not_scanned_has_a_reason() {
         let without = summary(&workload(true), "ssh", [trial(None, Some("elsewhere"))].iter()).unwrap();
         assert_eq!((without.n, without.absent.as_deref()), (0, Some("elsewhere")));
         assert!(summary(&workload(false), "runc", [trial(Some(scan(1, 0)), None)].iter()).is_none());

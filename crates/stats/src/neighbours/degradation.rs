@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_guests_of_another_kind_is_left_alone() {
+    fn other_footprints_have_no_degradation() {
         let footprint = comparison("time", 4, "-", Shares::Equal, &[1.0; 6]);
         assert_eq!(degradations(&[footprint], &known(2)), []);
         // Without a guest alone there are values but no loss.

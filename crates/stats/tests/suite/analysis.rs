@@ -351,7 +351,7 @@ fn a_verdict_stays_where_failed_pairs_cannot_change_it() {
 }
 
 #[test]
-fn what_is_missing_for_another_reason_has_no_worst_case() {
+fn values_missing_for_another_reason_have_no_worst_case() {
     let thirty = spread(30, 0.05, 0.01);
     let mut unusable = failing(&thirty, 1, true);
     unusable.series[0].observations[3].value = 0.0;

@@ -98,7 +98,7 @@ fn four_seconds_are_too_short_to_reconcile() {
 }
 
 #[test]
-fn what_disturbs_the_baseline_disturbs_every_ratio() {
+fn a_disturbed_baseline_disturbs_every_ratio() {
     let see = |block: u32, environment: &str| {
         let mut observed = quiet(1_000);
         if (block, environment) == (0, "native") {
@@ -344,7 +344,7 @@ fn a_run_is_the_operation_of_a_workload_that_counts_none() {
 }
 
 #[test]
-fn what_was_allowed_to_differ_is_said_at_every_ratio() {
+fn allowed_differences_are_reported_at_every_ratio() {
     let plan = Plan { allow_unequal: vec!["libc".into(), "binary".into(), "kernel".into()], ..time_plan() };
     let mut records = run(3, |_, _| (None, None));
     records.push(facts("native", &[("libc", "glibc"), ("kernel", "6.1"), ("binary:fio", "aa")], &[]));

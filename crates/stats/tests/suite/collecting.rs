@@ -241,7 +241,7 @@ fn short_iterations_are_warned_of_by_what_was_timed() {
 /// The rate of one guest, for the sums of guests that all run the workload; a workload without
 /// neighbours has none.
 #[test]
-fn the_rate_of_a_guest_alone_is_told_beside_the_cells() {
+fn the_rate_of_a_guest_alone_is_reported_beside_the_cells() {
     let mut plan = plan();
     let records = file([unit(0, 0, "w", 1.0), unit(1, 0, "w", 1.0)]);
     assert_eq!(collect(&plan, &records).alone, []);

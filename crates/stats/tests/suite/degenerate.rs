@@ -109,7 +109,7 @@ fn blocks_that_never_meet() {
 }
 
 #[test]
-fn no_baseline_is_told_once_with_the_names_there_are() {
+fn a_missing_baseline_is_reported_once_with_the_names() {
     let two = [pairs(&[2.0, 2.1], &[3.0, 3.1]), pairs(&[2.0, 2.1], &[3.0, 3.1])];
     let analysis = analyse(&two, &Options::new("nativ"));
     assert_eq!(analysis.warnings.len(), 1);

@@ -12,7 +12,7 @@ use weigh_stats::{
 
 /// 1. "No overhead" from a difference that is not significant.
 #[test]
-fn what_is_not_significant_is_not_nothing() {
+fn an_insignificant_difference_is_not_called_none() {
     // Few blocks, wide spread, an average of exactly 0: p is 1 and nothing is shown.
     for k in [2, 6, 29, 30, 60] {
         let cell = cell_of(with_log_ratios(&spread(k, 0.0, 0.2)));
@@ -60,7 +60,7 @@ fn iterations_are_no_samples() {
 /// 3. Environments in sequence: samples without common blocks are never labelled as paired.
 ///    (`simulation::drift` shows how wrong a sequence is, and that blocks are not.)
 #[test]
-fn what_was_measured_in_sequence_is_labelled() {
+fn sequential_measurements_are_labelled() {
     let (a, b) = (spread(20, 1.0, 0.01), spread(20, 1.1, 0.01));
     let sequence = comparison(vec![series("native", loose(&a)), series("e", loose(&b))]);
     let cell = cell_of(sequence);
@@ -261,7 +261,7 @@ fn an_unproven_clock_gives_no_verdict() {
 /// 14. Unequal configurations that are not mentioned: an allowed difference is flagged at every
 ///     ratio of the environment, and in a warning.
 #[test]
-fn an_allowed_difference_is_said() {
+fn an_allowed_difference_is_reported() {
     let plan = Plan { allow_unequal: vec!["libc".into()], ..plan() };
     let mut records = file((0..3).map(|b| [unit(b, 0, "w", 1.0), unit(b, 0, "v", 2.0)].concat()));
     let libcs = [("native", "glibc"), ("e", "musl"), ("f", "glibc")];

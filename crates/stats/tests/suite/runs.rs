@@ -44,7 +44,7 @@ fn the_change_of_the_ratio_agrees_with_welch() {
 }
 
 #[test]
-fn what_the_host_did_to_both_cancels() {
+fn effects_of_the_host_on_both_cancel() {
     let one = environment(&compared(&[pairs(&NATIVE, &OTHER)], &[after(1.0)]), "e").overhead.unwrap();
     let other = environment(&compared(&[pairs(&NATIVE, &OTHER)], &[after(2.0)]), "e").overhead.unwrap();
     close(one.low, other.low);
@@ -156,7 +156,7 @@ fn a_failure_in_either_run_takes_the_verdict() {
 }
 
 #[test]
-fn what_is_in_one_run_only_or_measured_otherwise_is_named() {
+fn cells_without_a_counterpart_are_named() {
     let mut extra = pairs(&NATIVE, &OTHER);
     extra.series.push(series("f", in_blocks(&OTHER)));
     let analysis = compared(&[extra.clone()], &[pairs(&NATIVE, &OTHER)]);

@@ -29,7 +29,7 @@ fn run(level: impl Fn(usize) -> f64) -> (Collected, Analysis) {
 }
 
 #[test]
-fn what_never_settles_is_flagged_and_nothing_else_changes() {
+fn unsteady_cells_are_flagged_and_nothing_else_changes() {
     let (collected, analysis) = run(|i| if i < 50 { 1.0 } else { 2.0 });
     assert_eq!(kinds_of(&collected), [WarningKind::NotSteady { unsteady: BLOCKS, trials: BLOCKS }]);
     assert_eq!(collected.warnings[0].environment.as_deref(), Some("e"));
@@ -46,7 +46,7 @@ fn what_never_settles_is_flagged_and_nothing_else_changes() {
 }
 
 #[test]
-fn warming_up_and_slowing_down_are_told_with_what_to_do() {
+fn warming_up_and_slowing_down_are_reported_with_what_to_do() {
     let (collected, analysis) = run(|i| if i < 20 { 3.0 } else { 1.0 });
     assert_eq!(
         collected.warnings[0].kind,

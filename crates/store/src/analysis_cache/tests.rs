@@ -64,7 +64,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_kept_is_believed_and_need_not_be_made() {
+fn a_cached_result_is_used_and_not_computed_again() {
     let parent = tempfile::tempdir().unwrap();
     let path = cached_run(parent.path());
     assert!(!is_made_now(&path));
@@ -81,7 +81,7 @@ fn what_is_kept_is_believed_and_need_not_be_made() {
 }
 
 #[test]
-fn who_only_reads_keeps_nothing() {
+fn a_reader_caches_nothing() {
     let parent = tempfile::tempdir().unwrap();
     let path = long(parent.path()).path().to_path_buf();
     let before = names(&path);
@@ -123,7 +123,7 @@ fn other_samples_another_plan_and_another_reader_are_not_believed() {
 }
 
 #[test]
-fn a_line_that_was_cut_is_told_and_nothing_of_it_kept() {
+fn a_truncated_line_is_reported_and_not_cached() {
     let parent = tempfile::tempdir().unwrap();
     let path = cached_run(parent.path());
     let samples = path.join("samples.jsonl");
@@ -174,7 +174,7 @@ fn a_torn_or_edited_file_is_as_if_it_were_not_there() {
 }
 
 #[test]
-fn what_is_no_file_or_longer_than_the_samples_is_not_opened() {
+fn caches_that_are_no_files_or_too_long_are_not_opened() {
     let parent = tempfile::tempdir().unwrap();
     let path = cached_run(parent.path());
     let file = path.join(FILE);
@@ -204,7 +204,7 @@ fn that_it_cannot_be_kept_is_no_error() {
 }
 
 #[test]
-fn what_does_not_read_back_or_is_longer_than_the_samples_is_not_kept() {
+fn results_that_do_not_read_back_or_are_too_long_are_not_cached() {
     let parent = tempfile::tempdir().unwrap();
     let run = long(parent.path());
     let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];

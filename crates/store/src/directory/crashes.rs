@@ -39,7 +39,7 @@ fn directories_that_a_killed_run_made_are_synced_by_the_next() {
 /// A record whose process was killed before the sync is read, and counted, when the run goes on. So
 /// is a record whose sync failed and that could not be taken back.
 #[test]
-fn what_is_read_to_go_on_is_on_disk() {
+fn records_read_by_a_resumed_run_are_on_disk() {
     assert!(read_to_go_on(0, false));
     // A sync that fails may write everything.
     assert!((0..16).filter(|seed| read_to_go_on(*seed, true)).count() > 4);

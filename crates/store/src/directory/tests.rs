@@ -22,7 +22,7 @@ fn stored(parent: &Path, records: &[Record]) -> PathBuf {
 }
 
 #[test]
-fn what_is_stored_is_read_back() {
+fn stored_values_are_read_back() {
     let parent = tempfile::tempdir().unwrap();
     let mut run = created(parent.path());
     let records = [measured(0, 1.25e10), void(0), measured(1, 0.1 + 0.2)];
@@ -329,7 +329,7 @@ fn a_file_without_a_header_is_refused() {
 }
 
 #[test]
-fn what_is_no_run_directory_is_said_to_be_none() {
+fn a_directory_without_a_run_is_reported() {
     let parent = tempfile::tempdir().unwrap();
     let error = |path: &Path| RunDirectory::open(path).unwrap_err();
     assert!(matches!(error(&parent.path().join("none")), StoreError::NotFound(_)));

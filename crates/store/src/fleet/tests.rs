@@ -39,7 +39,7 @@ fn names_are_safe_and_differ() {
 }
 
 #[test]
-fn what_is_known_of_machines_is_read_back() {
+fn facts_about_machines_are_read_back() {
     let parent = tempfile::tempdir().unwrap();
     let mut directory = created(parent.path());
     directory
@@ -91,7 +91,7 @@ fn a_run_of_another_plan_is_not_accepted() {
 }
 
 #[test]
-fn what_names_no_machine_is_damage() {
+fn a_record_without_a_machine_is_damage() {
     let parent = tempfile::tempdir().unwrap();
     let path = created(parent.path()).path().to_path_buf();
     let text = fs::read_to_string(path.join(STATE)).unwrap();

@@ -232,7 +232,7 @@ fn a_good_study_is_read() {
 }
 
 #[test]
-fn what_is_written_is_read_as_the_same() {
+fn a_written_file_is_read_as_the_same() {
     let study = read_text(GOOD).unwrap();
     let text = study.to_toml();
     assert_eq!(read_text(&text).unwrap(), study, "{text}");
@@ -309,7 +309,7 @@ fn unknown_keys_are_underlined_with_the_nearest() {
 }
 
 #[test]
-fn single_brackets_are_said() {
+fn single_brackets_are_reported() {
     let text = GOOD.replacen("[[experiment.instead]]", "[experiment.instead]", 1);
     let error = read_text(&text).unwrap_err();
     assert_eq!((&text[error.span.unwrap()], error.help.as_deref()), ("instead", Some("write `[[instead]]`")));
@@ -322,7 +322,7 @@ fn single_brackets_are_said() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_an_example() {
+fn a_missing_entry_is_named_with_an_example() {
     for (line, key) in [
         ("title = 'What a build server costs'\n", "title"),
         ("host = '2 CPUs, 4 GB'\n", "host"),
@@ -362,7 +362,7 @@ fn wrong_types_and_words_are_underlined() {
 }
 
 #[test]
-fn what_is_no_toml_is_underlined() {
+fn invalid_toml_is_underlined() {
     let text = GOOD.replacen("authors = 'A and B'", "authors = A and B", 1);
     let error = read_text(&text).unwrap_err();
     assert_eq!(error.line_and_column(), Some((4, 11)), "{error}");
@@ -462,7 +462,7 @@ fn a_quantity_says_where_its_values_come_from() {
 }
 
 #[test]
-fn what_stands_for_another_program_is_said() {
+fn a_substitute_that_is_not_named_is_reported() {
     let at = GOOD.find("[[experiment.instead]]").unwrap()..GOOD.find("[[experiment.arm]]").unwrap();
     let text = GOOD.replace(&GOOD[at], "");
     let error = read_text(&text).unwrap_err();

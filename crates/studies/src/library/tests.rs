@@ -96,7 +96,7 @@ fn names_stand_for_experiments() {
 }
 
 #[test]
-fn an_unknown_name_is_told_with_the_nearest() {
+fn an_unknown_name_is_reported_with_the_nearest() {
     let library = with_users();
     let nearest = |name: &str| {
         let unknown = library.find(name).unwrap_err();

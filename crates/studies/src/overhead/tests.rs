@@ -100,7 +100,7 @@ fn without_spread_and_runs_of_both_there_is_no_interval() {
 }
 
 #[test]
-fn what_is_not_published_has_no_overhead() {
+fn unpublished_values_have_no_overhead() {
     let study = study("{ quantity = 'q', source = 'p. 1', values = { kvm = [10] } }", "lower");
     for (experiment, quantity, arm, at) in [
         ("e", "q", "kvm", None),

@@ -212,7 +212,7 @@ fn one_run_concludes_nothing() {
 
 /// One table of all arms, each under its own name.
 #[test]
-fn arms_are_told_apart_by_section() {
+fn arms_are_distinguished_by_section() {
     let one = STUDY
         .replace("parser = \"stream\"\nvalue = \"triad\"", "parser = \"csv\"\nvalue = \"bytes_per_second\"")
         .replace(

@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selftest_that_failed_or_is_old_is_told() {
+    fn a_selftest_that_failed_or_is_old_is_reported() {
         let mut diagnosis = diagnosis(look(0, 0));
         let none = rendered(&diagnosis);
         assert!(none.contains("none is known") && none.contains("$ weigh selftest\n"), "{none}");
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn who_disturbs_can_be_seen_unless_it_is_the_hypervisor() {
+    fn a_disturbance_is_visible_unless_the_hypervisor_makes_it() {
         assert_eq!(look(0, 0).command, None);
         assert_eq!(look(2, 60).command, Some(noise::BUSIEST));
         let stolen = look(60, 2);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_has_a_command_or_says_that_none_helps() {
+    fn missing_platforms_have_a_command_or_say_that_none_helps() {
         let lxc =
             PlatformState::missing("lxc", "x".into(), Some("install it with `apt-get install lxc`".into()));
         assert_eq!(lxc.command.as_deref(), Some("apt-get install lxc"));

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_machine_is_refused() {
+    fn an_argument_without_a_machine_is_refused() {
         for (text, words) in [
             ("shs:host=a", "no engine `shs`"),
             ("ssh", "needs a machine"),

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_what_weigh_said() {
+    fn reasons_are_quoted_from_weigh() {
         let said =
             "block 3/6\n  × another run is going on: process 7, since noon\n  help: wait\n        for it\n";
         let whole = "failed: another run is going on: process 7, since noon help: wait for it";

@@ -335,7 +335,7 @@ mod tests {
 
     /// Any user of the machine can open any number of connections and send nothing.
     #[test]
-    fn who_sends_nothing_holds_up_nobody() {
+    fn a_silent_client_delays_no_other() {
         let (shared, address) = server();
         let mut silent: Vec<TcpStream> = Vec::new();
         for round in 1..=4 {

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_price_is_refused() {
+    fn invalid_prices_are_refused() {
         for (text, words) in [
             ("small", "a kind of machine and what"),
             ("=1/h", "a kind of machine and what"),

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_that_lose_an_effect_or_invent_one_are_told() {
+    fn slices_that_lose_an_effect_or_invent_one_are_reported() {
         for broken in [all(0.0, 0.0, 0.005), all(0.0, 0.02, 0.005), all(0.01, 0.03, 0.005)] {
             let judgement = judged(broken);
             assert_eq!(judgement.platforms[0].verdict, PlatformVerdict::Outside, "{}", text(&judgement));
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn platforms_without_a_number_are_told() {
+    fn platforms_without_a_number_are_reported() {
         let broken = OfPlatform {
             platform: "docker".into(),
             failed: vec!["docker in slices: no daemon".into()],

@@ -122,7 +122,7 @@ fn the_method_stays_inside_its_bands_under_every_drift() {
 }
 
 #[test]
-fn a_label_that_changes_the_result_is_told() {
+fn a_label_that_changes_the_result_is_reported() {
     // The second environment takes 0.4 % longer, whatever is injected.
     let judgement = judged(&fakes(40, 10, "sd=0.01", "time=10.04ms"), by_the_method);
     assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
@@ -138,7 +138,7 @@ fn changed(plan: &Plan, records: &[Record], change: impl Fn(&mut Comparison)) ->
 }
 
 #[test]
-fn a_method_that_ignores_pairs_is_told() {
+fn a_method_that_ignores_pairs_is_reported() {
     fn without_pairs(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
         changed(plan, records, |comparison| {
             let series = comparison.series.iter_mut();
@@ -170,7 +170,7 @@ fn with_every_block_four_times(plan: &Plan, records: &[Record]) -> Analysis {
 }
 
 #[test]
-fn a_method_that_takes_repetitions_for_samples_is_told() {
+fn a_method_that_takes_repetitions_for_samples_is_reported() {
     fn every_block_four_times(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
         with_every_block_four_times(plan, records)
     }
@@ -182,7 +182,7 @@ fn a_method_that_takes_repetitions_for_samples_is_told() {
 
 /// This error is easy to make with slices, because every block has many of them.
 #[test]
-fn slices_that_are_taken_for_samples_are_told() {
+fn slices_that_are_taken_for_samples_are_reported() {
     fn slices_for_samples(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
         match form {
             Form::Slices => with_every_block_four_times(plan, records),
@@ -199,7 +199,7 @@ fn slices_that_are_taken_for_samples_are_told() {
 /// If marks reported the work that was done instead of the work that was asked for, the effect
 /// would be lost.
 #[test]
-fn slices_that_lose_the_effect_are_told() {
+fn slices_that_lose_the_effect_are_reported() {
     fn lost(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
         let spec = &plan.environments[1].spec;
         let effect: f64 = spec.get("effect").unwrap().parse().unwrap();
@@ -251,7 +251,7 @@ fn where_nothing_can_be_sliced_whole_trials_are_judged_alone() {
 }
 
 #[test]
-fn a_smallest_effect_that_promises_too_much_is_told() {
+fn a_smallest_effect_that_promises_too_much_is_reported() {
     fn boastful(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
         let mut analysis = by_the_method(form, plan, records);
         for cell in &mut analysis.cells {
@@ -267,7 +267,7 @@ fn a_smallest_effect_that_promises_too_much_is_told() {
 /// If the control is not the baseline, the fault is found although the compared environments have
 /// none.
 #[test]
-fn a_control_that_differs_is_told() {
+fn a_control_that_differs_is_reported() {
     fn slow_control(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
         changed(plan, records, |comparison| {
             let control = |series: &&mut Series| Some(&series.environment) == plan.control.as_ref();
@@ -294,7 +294,7 @@ fn a_control_that_differs_is_told() {
 }
 
 #[test]
-fn what_fails_is_counted_and_judged_by_nothing() {
+fn failed_comparisons_are_counted_and_not_judged() {
     let judgement = judged(&fakes(6, 1, "sd=0.01", "fault=exit,every=1"), by_the_method);
     assert_eq!((judgement.done, judgement.failed.len()), (0, 10));
     assert!(judgement.failed[0].reason.contains("10 of 10 trials failed"), "{:?}", judgement.failed[0]);

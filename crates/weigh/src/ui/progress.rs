@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_look_concluded_is_counted_and_is_not_the_widest() {
+    fn a_concluded_cell_is_counted_and_is_not_the_widest() {
         let (progress, _) = kept();
         let Event::Progress { cells, .. } = done(12, None, None) else { unreachable!() };
         let wide = CellProgress { ci_high: 0.4, look: Some(10), n: 10, ..cells[0].clone() };
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_again_is_not_said_again() {
+    fn a_repeated_event_is_reported_once() {
         let (mut progress, lines) = kept();
         let failure =
             TrialFailure { kind: FailureKind::Check, reason: "the sum is\x1b[2J wrong".into(), log: None };

@@ -70,7 +70,7 @@ fn values_come_from_the_last_line_by_pointer_and_from_anywhere_by_pattern() {
 }
 
 #[test]
-fn a_bad_end_is_an_error_with_what_the_command_said() {
+fn a_bad_exit_is_an_error_with_the_commands_output() {
     let plan = plan(None, Vec::new());
     let error = extract(&plan, &result(Ended::Exited(2), "out", "first\nno such file\n")).unwrap_err();
     assert_eq!(error.to_string(), "the command exited with status 2; it said: first\nno such file");
@@ -224,7 +224,7 @@ fn amounts_and_histograms_are_kept_beside_the_values() {
 }
 
 #[test]
-fn what_is_no_histogram_is_named() {
+fn an_invalid_histogram_is_named() {
     let from = Extraction::Quantile { histogram: "/h".into(), quantile: 0.99 };
     let plan = plan(None, vec![metric("p99", from, 1.0)]);
     let cut = histogram()[..60].to_string();

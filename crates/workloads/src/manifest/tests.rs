@@ -132,14 +132,14 @@ fn amounts_and_quantiles_are_underlined() {
 }
 
 #[test]
-fn what_is_no_toml_is_underlined() {
+fn invalid_toml_is_underlined() {
     let text = GOOD.replacen("name = \"openssl\"", "name = openssl", 1);
     let error = read_text(&text).unwrap_err();
     assert_eq!(text[..error.span.clone().unwrap().start].lines().count(), 2, "{error}");
 }
 
 #[test]
-fn what_is_missing_is_named_with_an_example() {
+fn a_missing_entry_is_named_with_an_example() {
     let required = [
         ("name = \"openssl\"\n", "name"),
         ("summary = \"SHA-256 of zeros\"\n", "summary"),
@@ -302,7 +302,7 @@ fn server() -> String {
 }
 
 #[test]
-fn what_stands_around_a_command_is_read() {
+fn the_staging_of_a_command_is_read() {
     let workload = read(Path::new("m.toml"), &server()).unwrap();
     assert_eq!(
         (workload.serves(), workload.substitute()),

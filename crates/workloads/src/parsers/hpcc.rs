@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_or_not_run_gives_nothing() {
+    fn truncated_and_missing_tests_give_nothing() {
         let cut = OUTPUT.split("Begin of Summary").next().unwrap();
         for (field, ..) in PARSER.fields {
             assert_eq!((PARSER.value(cut, field), PARSER.value("", field)), (None, None));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_gives_no_rate_and_no_verdict() {
+    fn truncated_output_gives_no_rate_and_no_verdict() {
         let cut = OUTPUT.split("Performance Summary").next().unwrap();
         assert_eq!(
             (PARSER.value(cut, "rate"), PARSER.value(cut, "best_rate"), PARSER.passes(cut, "residuals")),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_happen_does_not_pass() {
+    fn a_test_that_did_not_happen_does_not_pass() {
         assert_eq!(PARSER.passes(TRANSACTIONS, "transacted"), Some(true));
         assert_eq!(PARSER.passes(DATAGRAMS, "streamed"), Some(true));
         assert_eq!(PARSER.passes(TRANSACTIONS, "streamed"), None);

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_no_transfer() {
+    fn a_failed_transfer_has_no_rate() {
         assert_eq!(PARSER.passes(SENT, "transferred"), Some(true));
         assert_eq!(PARSER.passes(DIED, "transferred"), None);
         assert_eq!(PARSER.passes(&format!("{DIED}{SENT}"), "transferred"), Some(false));

@@ -133,7 +133,7 @@ mod tests {
     const OUT_OF_MEMORY: &str = include_str!("../../testdata/servers/redis-benchmark-error.txt");
 
     #[test]
-    fn sections_are_told_apart_and_added_up() {
+    fn sections_are_distinguished_and_added_up() {
         let names: Vec<&str> = sections(BOTH).iter().map(|section| section.name).collect();
         assert_eq!(names, ["SET", "GET"]);
         assert_eq!(PARSER.value(BOTH, "requests"), Some(200_000.0));

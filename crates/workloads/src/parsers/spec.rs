@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_gives_nothing() {
+    fn truncated_output_gives_nothing() {
         let cut = OUTPUT.split(" Success").next().unwrap();
         assert_eq!((PARSER.value(cut, "libquantum"), PARSER.passes(cut, "success")), (None, None));
         let without_time = " Error 458.sjeng base ref\n";

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_not_a_pass() {
+    fn truncated_output_is_not_a_pass() {
         let cut = OUTPUT.rsplit_once("stress-ng: info").unwrap().0;
         assert_eq!(PARSER.passes(cut, "verified"), Some(false));
         let earlier = OUTPUT.split("metrc").next().unwrap();

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_gives_nothing() {
+    fn truncated_output_gives_nothing() {
         let cut = OUTPUT.split("Total Computation Time").next().unwrap();
         for (field, ..) in PARSER.fields {
             assert!(*field == "digits" || PARSER.value(cut, field).is_none(), "{field}");

@@ -65,7 +65,7 @@ fn recorded_outputs_give_every_metric() {
 }
 
 #[test]
-fn what_is_no_measurement_gives_no_numbers() {
+fn output_without_a_measurement_gives_no_numbers() {
     let library = Library::load(&[], &[]).unwrap();
     for (name, good, bad) in RECORDED {
         let plan = plan(library.get(name).unwrap(), Size::Quick);

@@ -81,7 +81,7 @@ fn below(freezer: &Freezer, pid: u32) -> Freezer {
 }
 
 #[test]
-fn what_a_guest_froze_itself_stays_frozen_until_it_is_killed() {
+fn groups_that_a_guest_froze_stay_frozen_until_it_is_killed() {
     with_groups("nested", |cgroup, freezer| {
         let mut outer = shell(cgroup, "echo ready; while :; do :; done");
         let mut inside = shell(cgroup, "echo ready; while :; do :; done");

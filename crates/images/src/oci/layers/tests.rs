@@ -229,7 +229,7 @@ fn files_that_fill_the_disk_are_refused() {
 
 /// Two gibibytes of zeros in 64 KiB.
 #[test]
-fn what_is_packed_too_well_is_refused() {
+fn a_layer_that_is_compressed_too_well_is_refused() {
     let mut packed = zstd::Encoder::new(Vec::new(), 1).unwrap();
     packed.write_all(header(tar::EntryType::Regular, 2 << 30).as_bytes()).unwrap();
     let zeros = vec![0; 1 << 20];

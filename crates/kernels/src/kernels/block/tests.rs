@@ -113,7 +113,7 @@ fn another_seed_reads_other_places() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_in_words() {
+fn unreadable_files_are_refused_in_words() {
     let folder = folder();
     let message = |path: &Path, line: &str| read(path, line).unwrap_err().to_string();
     let missing = folder.path().join("nothing");

@@ -54,7 +54,7 @@ fn a_server_of_its_own_serves_clients_and_refuses_other_protocols() {
 }
 
 #[test]
-fn what_cannot_be_moved_is_refused() {
+fn transfers_that_are_impossible_are_refused() {
     for line in [
         "--seconds 0",
         "--streams 0",

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         let shape = Shape { request_bytes: 3, response_bytes: 9 };
         let (mut request, mut response) = ([0; 3], [0; 9]);
         shape.number(&mut request, 0x01_02_03_04);

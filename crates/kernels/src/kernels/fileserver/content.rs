@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_elsewhere_or_older_is_noticed() {
+    fn misplaced_and_older_content_is_noticed() {
         let mut content = Content::new(&mut Pcg64Mcg::new(1));
         let bytes = content.of(FILE, 0, 8192).to_vec();
         assert!(!belongs(&bytes, Identity { number: 8, ..FILE }, 0));

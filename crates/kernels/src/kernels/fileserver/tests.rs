@@ -105,7 +105,7 @@ fn lengths_have_the_mean_that_was_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_words() {
+fn impossible_requests_are_refused_in_words() {
     let folder = folder();
     let message = |line: &str| serve_in(folder.path(), line).unwrap_err().to_string();
     assert!(message("--files 40").contains("250 at least"));

@@ -114,7 +114,7 @@ fn a_stalling_server_moves_the_p99_of_the_open_loop_only() {
 }
 
 #[test]
-fn a_server_that_is_too_slow_for_the_rate_is_told() {
+fn a_server_that_is_too_slow_for_the_rate_is_reported() {
     let address = echo_server(|_| std::thread::sleep(Duration::from_millis(5)));
     let outcome = loaded(&format!("--connect {address} --clients 2 --rate 5000 --seconds 0.2"));
     assert!(outcome.check.passed, "{:?}", outcome.check);

@@ -63,8 +63,8 @@ impl Drop for MergingKernel {
 
 /// Merged memory is one frame and stays one when it is read, and KSM's settings are restored.
 #[test]
-fn what_ksm_merged_is_one_frame_and_stays_one() {
-    let test = "what_ksm_merged_is_one_frame_and_stays_one";
+fn pages_that_ksm_merged_stay_one_frame() {
+    let test = "pages_that_ksm_merged_stay_one_frame";
     let Some(_) = may_scan(test) else { return };
     let _turn = super::turn();
     let settings = || -> Vec<(String, String)> {

@@ -87,8 +87,8 @@ fn every_page_is_in_its_cell() {
 
 /// Pages that a guest writes during the scan are in no cell, and all others are.
 #[test]
-fn what_does_not_hold_still_is_counted_apart() {
-    let Some(_) = may_scan("what_does_not_hold_still_is_counted_apart") else { return };
+fn pages_that_change_are_counted_separately() {
+    let Some(_) = may_scan("pages_that_change_are_counted_separately") else { return };
     let mut a = Guest::holding("same:1:20");
     let mut b = Guest::holding("same:1:20");
     let subjects = [Subject::guest("a", a.pids.clone()), Subject::guest("b", b.pids.clone())];
@@ -260,9 +260,9 @@ fn it_stops_when_it_is_told_to() {
 
 /// Without the necessary rights there is no result; the error names the remedy.
 #[test]
-fn who_may_not_is_told_what_helps() {
+fn a_user_without_the_right_gets_a_remedy() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-    let Some(_) = may_scan("who_may_not_is_told_what_helps") else { return };
+    let Some(_) = may_scan("a_user_without_the_right_gets_a_remedy") else { return };
     let guest = Guest::holding("same:1:4");
     let without = |dropped: CapabilitySet| {
         let subjects = [Subject::guest("guest", guest.pids.clone())];

@@ -88,7 +88,7 @@ fn a_machine_is_a_short_document() {
 }
 
 #[test]
-fn what_is_tuned_is_said() {
+fn tuning_is_reported() {
     let tuned = Tuning {
         pin: vec![(0, 3), (1, 7)],
         model: Model::Host,

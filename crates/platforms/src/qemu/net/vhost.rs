@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_refused_or_told() {
+    fn a_missing_vhost_device_is_refused_or_reported() {
         let nowhere = Path::new("/nowhere/vhost-net");
         assert_eq!(Vhost::at("off", nowhere).unwrap().0, Vhost::Off);
         let (vhost, device) = Vhost::at("auto", nowhere).unwrap();

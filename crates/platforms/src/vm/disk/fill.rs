@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_leaves_nothing() {
+    fn a_disk_that_does_not_fit_leaves_nothing() {
         let base = tempfile::tempdir().unwrap();
         let error = file(&base.path().join("disk.raw"), Format::Raw, 1 << 60, None).unwrap_err().to_string();
         assert!(error.contains("disk.raw"), "{error}");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_that_says_something_else_is_told() {
+    fn a_monitor_with_another_protocol_is_reported() {
         for answer in
             ["NO\n", "OK x\n", "\n", "OK 12345678901234567890123456789012345678901234567890123456789012345\n"]
         {

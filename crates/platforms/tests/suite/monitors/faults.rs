@@ -10,7 +10,7 @@ use weigh_platforms::{Availability, resolve};
 
 /// With any fault of the monitor, the launch ends soon, reports the fault, and leaves nothing.
 #[test]
-fn faults_are_told() {
+fn faults_are_reported() {
     for kind in KINDS {
         let bench = Bench::alone("monitors-fault");
         for request in kind.boot {
@@ -101,9 +101,9 @@ fn acceleration_is_proven_or_the_platform_is_missing() {
 
 /// A killed weighbridge leaves a monitor, its guest and its files; the next one removes them.
 #[test]
-fn what_a_killed_run_leaves_is_ended() {
+fn monitors_of_a_killed_run_are_ended() {
     if !weigh_host::facts::is_root() {
-        eprintln!("SKIPPED what_a_killed_run_leaves_is_ended: needs root");
+        eprintln!("SKIPPED monitors_of_a_killed_run_are_ended: needs root");
         return;
     }
     for kind in KINDS {

@@ -76,9 +76,9 @@ fn disks_told(place: &Place) -> Vec<(String, PathBuf, Value)> {
 /// A disk for workloads and a system's root: the monitor gets both, in this order, and they are
 /// removed afterwards.
 #[test]
-fn disks_are_told_and_taken_away() {
+fn disks_are_configured_and_removed() {
     if find_program("mke2fs").is_none() {
-        eprintln!("SKIPPED disks_are_told_and_taken_away: mke2fs is not installed");
+        eprintln!("SKIPPED disks_are_configured_and_removed: mke2fs is not installed");
         return;
     }
     for kind in KINDS {
@@ -123,9 +123,9 @@ fn disks_are_told_and_taken_away() {
 /// A card on the run's bridge: the monitor gets an existing tap, the probe its address, and the
 /// client a way to it.
 #[test]
-fn a_network_is_told_and_taken_away() {
+fn a_network_is_configured_and_removed() {
     if !weigh_host::facts::is_root() || find_program("ip").is_none() {
-        eprintln!("SKIPPED a_network_is_told_and_taken_away: needs root and iproute2");
+        eprintln!("SKIPPED a_network_is_configured_and_removed: needs root and iproute2");
         return;
     }
     for kind in KINDS {
@@ -133,7 +133,7 @@ fn a_network_is_told_and_taken_away() {
         let request = place.request_with(&bench, ",net=bridge", &ImageSpec::Probe);
         let mut guest = match bench.launch(&request) {
             Err(error @ PlatformError::Missing { .. }) => {
-                eprintln!("SKIPPED a_network_is_told_and_taken_away: {error}");
+                eprintln!("SKIPPED a_network_is_configured_and_removed: {error}");
                 return;
             }
             other => other.unwrap(),

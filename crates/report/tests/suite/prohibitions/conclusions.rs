@@ -89,7 +89,7 @@ fn rule_3(report: &Report, texts: &Texts, found: &mut Breaches) {
 }
 
 #[test]
-fn rule_3_what_was_measured_in_sequence_says_so() {
+fn rule_3_sequential_measurements_are_labelled() {
     holds(rule_3);
     for truth in [common::sequential(), common::unpaired()] {
         let interleaved = but(&truth, |report| {

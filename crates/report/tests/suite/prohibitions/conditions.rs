@@ -129,7 +129,7 @@ fn rule_14(report: &Report, texts: &Texts, found: &mut Breaches) {
 }
 
 #[test]
-fn rule_14_what_is_unequal_is_said_beside_the_ratio() {
+fn rule_14_inequality_is_reported_beside_the_ratio() {
     holds(rule_14);
     let truth = machines::report();
     let silent = but(&truth, |report| {
@@ -154,7 +154,7 @@ fn rule_14_what_is_unequal_is_said_beside_the_ratio() {
 }
 
 #[test]
-fn rule_14_one_instance_for_all_blocks_is_said() {
+fn rule_14_one_instance_for_all_blocks_is_reported() {
     let report = but(&common::standard(), |report| report.plan.as_mut().expect("a plan").guest.reuse = true);
     let texts = Texts::of(&report);
     texts.say("REUSED INSTANCES");

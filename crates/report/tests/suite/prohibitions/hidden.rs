@@ -184,7 +184,7 @@ fn rule_15_every_flag_has_a_meaning_where_it_occurs() {
 }
 
 #[test]
-fn rule_15_every_cause_of_void_units_is_said() {
+fn rule_15_every_cause_of_void_units_is_reported() {
     use VoidCause::{Clock, ForeignCpu, Interrupted, Steal, Throttle};
     let voids = [Interrupted, Steal, ForeignCpu, Throttle, Clock].map(|cause| void(1, "stream", cause));
     let report = but(&common::quick(), |report| report.voids = voids.into());

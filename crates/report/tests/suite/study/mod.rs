@@ -9,7 +9,7 @@ use weigh_report::Format;
 /// A number in another unit than the paper's has its unit beside it, and is on no axis of the
 /// paper's figures.
 #[test]
-fn a_unit_of_its_own_is_said() {
+fn a_separate_unit_is_reported() {
     let mut report = study::everything();
     let of_first = |report: &mut weigh_report::study::StudyReport| {
         let views = report.experiments.iter_mut().flat_map(|experiment| &mut experiment.views);

@@ -36,7 +36,7 @@ fn ratios_of_spreads_are_covered() {
 
 /// A slow block that both sides share does not spread their ratio.
 #[test]
-fn what_blocks_share_is_no_spread_of_a_location() {
+fn variation_that_blocks_share_is_no_spread_of_a_location() {
     let mut random = Random::new(11);
     let slow: Vec<f64> = (0..12).map(|_| random.normals(1, 0.0, 0.3)[0].exp()).collect();
     let side = |level: f64, random: &mut Random| -> Vec<f64> {

@@ -35,7 +35,7 @@ fn a_history_without_a_change_shows_one_in_a_hundred_looks() {
 
 /// Looks after every run, from 5 runs to 100.
 #[test]
-fn who_looks_after_every_run_looks_often() {
+fn looking_after_every_run_is_looking_often() {
     let [ever] = rates_of([300, 20_000], 1_110, |random| {
         let logs = steady(0, 100, random);
         [(5..=100).any(|n| !shifts(&logs[..n], 1).is_empty())]

@@ -167,7 +167,7 @@ fn runs_with_the_proposed_iterations_find_what_they_promise() {
 /// Launches of a minute beside iterations of a second: if only iterations differ, many of them pay,
 /// as far as a pilot can tell; if blocks differ by ten times as much, none do.
 #[test]
-fn what_differs_says_whether_iterations_pay() {
+fn the_level_of_variation_says_whether_iterations_pay() {
     let [alike, apart, many] = rates(400, 405, |random| {
         let alike = planned(random, 3, (0.3, 0.0));
         assert!((alike.block_s.unwrap() - 126.0).abs() < 1e-9, "{alike:?}");

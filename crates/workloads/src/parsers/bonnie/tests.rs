@@ -19,7 +19,7 @@ fn rates_have_their_units() {
 }
 
 #[test]
-fn what_was_too_fast_to_measure_is_no_number() {
+fn a_test_too_fast_to_measure_gives_no_number() {
     assert_eq!(PARSER.passes(FAST, "rates_measured"), Some(false));
     for (field, ..) in PARSER.fields.iter().filter(|(field, ..)| *field != "file_bytes") {
         assert_eq!(PARSER.value(FAST, field), None, "{field}");
@@ -42,7 +42,7 @@ fn the_format_before_has_two_fields_less() {
 }
 
 #[test]
-fn what_is_cut_off_or_something_else_gives_nothing() {
+fn truncated_and_foreign_output_gives_nothing() {
     let half = &WHOLE[..WHOLE.len() / 2];
     let newer = WHOLE.replacen("1.98", "1.99", 1);
     for text in

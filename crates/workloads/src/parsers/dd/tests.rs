@@ -15,7 +15,7 @@ fn the_rate_is_that_of_all_bytes() {
 }
 
 #[test]
-fn what_was_not_written_whole_does_not_pass() {
+fn a_partial_write_does_not_pass() {
     assert_eq!(PARSER.passes(FULL, "complete"), Some(false));
     let part = WHOLE.replace("65536+0 records", "65535+1 records");
     assert_eq!(PARSER.passes(&part, "complete"), Some(false));

@@ -92,7 +92,7 @@ fn an_error_inside_the_output_fails_the_check() {
 }
 
 #[test]
-fn what_is_cut_off_or_something_else_gives_nothing() {
+fn truncated_and_foreign_output_gives_nothing() {
     let half = &READS[..READS.len() / 2];
     for text in
         ["", "{", "fio: something went wrong\n", half, OTHER_TEXT, &READS.replace("\"groupid\"", "\"grp\"")]
@@ -111,7 +111,7 @@ const FAILED_TEXT: &str =
     "seq: (groupid=0, jobs=1): err=22 (file:engines/libaio.c, func=queue, error=Invalid argument): pid=7\n";
 
 #[test]
-fn text_that_failed_is_told_from_text_that_is_cut_off() {
+fn text_that_failed_is_distinguished_from_text_that_is_cut_off() {
     assert_eq!(PARSER.passes(FAILED_TEXT, "complete"), Some(false));
     assert_eq!(fio_groups(&FAILED_TEXT.replace("err=22", "err= 0")), []);
 }

@@ -21,7 +21,7 @@ fn stream_run(when: &str, triad: f64) -> String {
 }
 
 #[test]
-fn stream_is_told_apart_by_its_runs_and_its_script() {
+fn stream_is_distinguished_by_its_runs_and_its_script() {
     let text = [stream_run("Mon", 2.0), stream_run("Tue", 3.0), stream_run("Wed", 4.0)].concat();
     assert_eq!(values("stream", "triad", None, &text), [2e9, 3e9, 4e9]);
     assert_eq!(values("stream", "triad", Some("started at Tue"), &text), [3e9]);
@@ -176,7 +176,7 @@ fn values_of_a_table_are_called_by_their_other_columns() {
 }
 
 #[test]
-fn boot_times_are_told_from_the_start_and_from_the_call() {
+fn boot_times_are_read_from_the_start_and_from_the_call() {
     let text = "161000 106\n\n162000 110\n";
     assert_eq!(values("boot-times", "from_start", None, text), [0.161, 0.162]);
     assert_eq!(values("boot-times", "from_call", None, text), [0.106, 0.11]);
@@ -199,7 +199,7 @@ fn json_of_fio_is_one_run() {
 }
 
 #[test]
-fn what_there_is_not_is_said_with_what_there_is() {
+fn missing_values_are_reported_with_the_existing_ones() {
     assert!(fault("fioo", "iops", None, "").1.contains("no parser `fioo`"));
     assert!(fault("fio", "iopz", None, "").1.contains("no field `iopz`"));
     assert!(is_in("stream", "triad", "GB/s") && !is_in("stream", "triad", "IOPS") && !is_in("x", "y", "s"));

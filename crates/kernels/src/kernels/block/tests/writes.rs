@@ -132,7 +132,7 @@ fn memory_is_no_disk() {
 }
 
 #[test]
-fn a_file_that_does_not_fit_is_told_before_it_is_written() {
+fn a_file_that_does_not_fit_is_reported_before_it_is_written() {
     let (_folder, path) = nothing();
     let message = read(&path, "--file-bytes 1000TiB").unwrap_err().to_string();
     assert!(message.contains("1000TiB are needed") && message.contains("--file-bytes"), "{message}");
