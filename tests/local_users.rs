@@ -52,12 +52,13 @@ fn theirs(path: &Path) -> PathBuf {
 /// A stage that other users may enter, so that nothing above weigh's own directories keeps them
 /// out, and a directory in it in which everybody may create files, as in `/tmp`.
 fn open(stage: &Stage) -> PathBuf {
-    let place = stage.here().parent().unwrap().to_path_buf();
-    let shared = place.join("shared");
+    let (here, state) = (stage.here(), stage.state());
+    let shared = here.with_file_name("shared");
     std::fs::create_dir(&shared).unwrap();
-    for (path, bits) in [(&*place, 0o755), (&place.join("state"), 0o755), (&shared, 0o1777)] {
-        mode(path, bits);
+    for path in here.ancestors().skip(1).take(1).chain(state.ancestors().skip(1).take(2)) {
+        mode(path, 0o755);
     }
+    mode(&shared, 0o1777);
     shared
 }
 

@@ -25,7 +25,8 @@ fn others(place: &Path) -> Vec<String> {
             names.extend(runs.map(str::to_string));
         }
     }
-    let stages = list(&processes::place()).into_iter().filter(|path| path != place);
+    let stages = [processes::place(), std::env::temp_dir()].into_iter().flat_map(|parent| list(&parent));
+    let stages = stages.filter(|path| path.file_name() != place.file_name());
     let stages = stages.filter_map(|path| Some(path.to_str()?.to_string()));
     names.extend(stages.filter(|path| path.contains("weigh-test-")));
     let is_other = |text: &str| names.iter().any(|name| text.contains(name));
@@ -53,8 +54,8 @@ pub struct HostState {
     lines: BTreeSet<String>,
     /// Parts of the names of things that belong to other runs of weighbridge.
     others: Vec<String>,
-    /// The directory of the test.
-    place: String,
+    /// The name of the test's directories.
+    name: String,
 }
 
 impl HostState {
@@ -125,13 +126,13 @@ impl HostState {
             let left = left.filter(|name| !tests.iter().any(|prefix| name.contains(prefix)));
             add("file", left.collect::<Vec<_>>().join("\n"));
         }
-        Self { lines, others: others(place), place: place.display().to_string() }
+        Self { lines, others: others(place), name: place.file_name().unwrap().to_string_lossy().into() }
     }
 
     /// What exists only before or only after, and belongs to no other run.
     pub fn difference(&self, after: &Self) -> Vec<String> {
         // Another test may have removed its place since its process was seen.
-        let elsewhere = |line: &str| line.contains("/weigh-test-") && !line.contains(&self.place);
+        let elsewhere = |line: &str| line.contains("/weigh-test-") && !line.contains(&self.name);
         let known =
             |line: &str| self.others.iter().chain(&after.others).any(|name| line.contains(name.as_str()));
         let is_own = |line: &&String| !elsewhere(line) && !known(line);

@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The place of one test: working directory, state directory, and the host's state before it.
 pub struct Stage {
     directory: tempfile::TempDir,
+    /// Where the working directory is instead, under the same name: guests do not see one below
+    /// `/dev/shm`.
+    visible: Option<tempfile::TempDir>,
     before: Option<HostState>,
     _turn: Option<File>,
 }
@@ -43,26 +46,38 @@ impl Stage {
             known_diagnosis(&Self::with_fakes());
         }
         let directory = Self::directory(&processes::place());
+        let name = directory.path().file_name().unwrap();
+        let seen = std::env::temp_dir();
+        let visible = (seen != processes::place())
+            .then(|| tempfile::Builder::new().prefix(name).rand_bytes(0).tempdir_in(seen).unwrap());
         let before = HostState::capture(directory.path());
-        Self { directory, before: Some(before), _turn: Some(turn) }
+        let stage = Self { directory, visible, before: Some(before), _turn: Some(turn) };
+        std::fs::create_dir_all(stage.here()).unwrap();
+        stage
     }
 
     /// For a test that runs only fakes, or nothing at all: such tests change nothing on the host
     /// and run beside others.
     pub fn with_fakes() -> Self {
-        Self { directory: Self::directory(&processes::place()), before: None, _turn: None }
+        let stage = Self {
+            directory: Self::directory(&processes::place()),
+            visible: None,
+            before: None,
+            _turn: None,
+        };
+        std::fs::create_dir(stage.here()).unwrap();
+        stage
     }
 
     fn directory(parent: &Path) -> tempfile::TempDir {
         let directory = tempfile::Builder::new().prefix("weigh-test-").tempdir_in(parent).unwrap();
         std::fs::create_dir(directory.path().join("state")).unwrap();
-        std::fs::create_dir(directory.path().join("here")).unwrap();
         directory
     }
 
     /// The directory in which the commands run.
     pub fn here(&self) -> PathBuf {
-        self.directory.path().join("here")
+        self.visible.as_ref().unwrap_or(&self.directory).path().join("here")
     }
 
     /// The state directory (ledger, lock).
