@@ -88,8 +88,8 @@ fn done(stage: &Stage, run: &str) -> u64 {
 /// Runs with everything that records can hold: failures, cells that are not measured, voids,
 /// latencies, CPU time, starts, courses, equal pages.
 #[test]
-fn rich_runs_say_what_their_samples_say() {
-    const TEST: &str = "rich_runs_say_what_their_samples_say";
+fn caches_of_rich_runs_match_their_samples() {
+    const TEST: &str = "caches_of_rich_runs_match_their_samples";
     let stage = Stage::new();
     let failing = "null:sd=0.02;null:fault=exit,every=5,label=b;null:label=c,launch=fail";
     let fake = "--baseline null:sd=0.02";

@@ -185,7 +185,7 @@ fn bless(stage: &Stage, wanted: &BTreeMap<PathBuf, String>) {
 /// The reference is the binary's own output: a change of the command line shows in review, and a
 /// new command has its page.
 #[test]
-fn the_reference_is_what_the_binary_says() {
+fn the_reference_matches_the_output_of_the_binary() {
     let stage = Stage::with_fakes();
     let wanted = reference(&stage);
     assert!(wanted.len() > 14 && wanted.contains_key(Path::new("docs/reference/run.md")));

@@ -22,9 +22,9 @@ fn cpus() -> usize {
 /// Every kind of neighbour does its work beside the measured guest, and what all do together is
 /// reported.
 #[test]
-fn every_kind_of_neighbour_is_there() {
+fn every_kind_of_neighbour_does_its_work() {
     let stage = Stage::new();
-    let on = environments(&stage, "every_kind_of_neighbour_is_there");
+    let on = environments(&stage, "every_kind_of_neighbour_does_its_work");
     let report = stage.measured(&format!(
         "density --guests 3 --neighbours idle,cpu,io,http,same --size quick --on {} --blocks 2 --no-void",
         on.join(";")
@@ -255,7 +255,7 @@ fn interrupted_crowds_leave_nothing() {
 
 /// The plan can be inspected, and run unchanged.
 #[test]
-fn a_dry_run_says_who_would_be_beside() {
+fn a_dry_run_lists_the_neighbours() {
     let stage = Stage::new();
     let run = stage
         .run("density --on native --guests 3 --neighbours cpu,http --shares weights --dry-run --size quick");

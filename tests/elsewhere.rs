@@ -64,7 +64,7 @@ fn another_machine_is_compared_and_not_charged() {
 
 /// If a machine cannot be reached, that is reported before anything is measured.
 #[test]
-fn a_machine_that_is_not_there_is_reported_at_once() {
+fn an_unreachable_machine_is_reported_at_once() {
     let stage = Stage::new();
     for (on, words) in [
         ("ssh", ["needs a machine", "ssh:host="]),

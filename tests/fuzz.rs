@@ -30,7 +30,7 @@ fn corpus() -> PathBuf {
 }
 
 #[test]
-fn every_target_returns_whatever_it_is_given() {
+fn every_fuzz_target_returns_for_its_whole_corpus() {
     let seeds = seeds();
     for (name, target) in targets::ALL {
         let found = std::fs::read_dir(corpus().join(name)).into_iter().flatten().flatten();

@@ -24,7 +24,7 @@ mod fakes {
 
     /// The three answers, the output of each, and how early they come.
     #[test]
-    fn a_gate_passes_fails_or_says_that_it_is_undecided() {
+    fn a_gate_passes_fails_or_is_undecided() {
         let stage = Stage::with_fakes();
         let cases = [
             ("0", 0, "Gate: pass", 15, ["failures=\"0\"", "errors=\"0\""]),

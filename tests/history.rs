@@ -99,7 +99,7 @@ mod fakes {
 
     /// Runs under other conditions, of other machines, without a workload, and out of order.
     #[test]
-    fn a_history_with_gaps_says_what_it_is() {
+    fn gaps_and_other_machines_in_a_history_are_reported() {
         let stage = Stage::with_fakes();
         let first = added(&stage);
         repeated(&stage, &first, 20, |at, run| {

@@ -144,7 +144,7 @@ fn hostile_manifests_are_refused_or_shown_as_they_are() {
 
 /// Logs that a report names but that cannot be read, or are not where a run puts its logs.
 #[test]
-fn logs_that_cannot_be_shown_are_named() {
+fn unreadable_and_outside_logs_are_named_but_not_shown() {
     let stage = Stage::new();
     let run = "run --on native,null --baseline null --blocks 2 -- sh -c 'echo it broke >&2; exit 7'";
     let name = stage.measured(run)["failures"][0]["log"].as_str().unwrap().to_string();
@@ -399,8 +399,8 @@ mod fakes {
 
     /// A directory that another user closed is not reported as missing.
     #[test]
-    fn a_run_of_somebody_else_is_not_called_missing() {
-        const TEST: &str = "a_run_of_somebody_else_is_not_called_missing";
+    fn a_run_that_another_user_closed_is_reported_as_denied() {
+        const TEST: &str = "a_run_that_another_user_closed_is_reported_as_denied";
         use std::os::unix::fs::PermissionsExt;
         let stage = Stage::with_fakes();
         if !is_root(TEST, "the test drops from root to another user") {

@@ -75,8 +75,8 @@ fn calls(stage: &Stage, line: &str) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues() {
-    const TEST: &str = "sigkill_at_any_call_leaves_what_clean_restores_and_resume_continues";
+fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
+    const TEST: &str = "after_sigkill_at_any_call_clean_restores_and_resume_continues";
     let Some(points) = std::env::var("WEIGH_KILLS").ok().and_then(|number| number.parse::<usize>().ok())
     else {
         eprintln!("SKIPPED {TEST}: takes three hours; WEIGH_KILLS=1000 (`make test-kills`) asks for it");

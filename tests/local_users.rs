@@ -406,8 +406,8 @@ fn locks_that_others_hold_stop_nothing() {
 
 /// Root works in a directory of another user, who could redirect any name in it at any time.
 #[test]
-fn root_writes_nothing_where_others_could_lead_it_elsewhere() {
-    const TEST: &str = "root_writes_nothing_where_others_could_lead_it_elsewhere";
+fn root_refuses_outputs_that_other_users_could_redirect() {
+    const TEST: &str = "root_refuses_outputs_that_other_users_could_redirect";
     let Some((stage, shared)) = stage(TEST, Stage::with_fakes) else { return };
     let run = |line: &str, here: &Path, sudo: Option<&str>| {
         let mut command = stage.weigh();

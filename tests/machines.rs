@@ -52,9 +52,9 @@ fn taps_ready() -> bool {
 
 /// One block is enough to see names, facts, clocks and CPU time.
 #[test]
-fn machines_say_what_they_are() {
+fn names_and_facts_of_machines_match_how_they_run() {
     let stage = Stage::new();
-    let machines = machines(&stage, "machines_say_what_they_are");
+    let machines = machines(&stage, "names_and_facts_of_machines_match_how_they_run");
     if machines.is_empty() {
         return;
     }

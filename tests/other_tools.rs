@@ -16,7 +16,7 @@ fn around(level: f64) -> Vec<f64> {
 }
 
 #[test]
-fn two_files_say_that_two_runs_differ_and_no_more() {
+fn two_files_of_one_run_each_get_no_verdict_but_runs_differ() {
     let stage = Stage::with_fakes();
     stage.write("a.json", hyperfine("sort", &around(0.2)));
     stage.write("b.json", hyperfine("sort", &around(0.24)));

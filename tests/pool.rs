@@ -224,7 +224,7 @@ fn architectures_are_pooled_apart() {
 }
 
 #[test]
-fn machines_are_grouped_by_what_the_user_says() {
+fn machines_are_grouped_by_label_or_host_fact() {
     let stage = four();
     let line = "pool a b c d --label a=small --label b=small --label c=large --label d=large";
     let said = unbroken(&stage.stdout(line));
@@ -384,7 +384,7 @@ fn a_fleet_is_pooled_by_its_name() {
 }
 
 #[test]
-fn kinds_are_compared_by_what_the_work_costs() {
+fn kinds_of_machines_are_compared_by_cost_of_the_work() {
     let stage = four();
     let kinds = "pool a b c d --label a=small --label b=small --label c=large --label d=large";
     let line = format!("{kinds} --price small=0.5/h --price large=1/h");

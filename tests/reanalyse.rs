@@ -113,8 +113,8 @@ fn one_run_of_fio_decides_nothing() {
 }
 
 #[test]
-fn every_format_says_that_nothing_was_measured_and_only_out_writes() {
-    let Some(directory) = logs("every_format_says_that_nothing_was_measured_and_only_out_writes") else {
+fn every_format_notes_that_nothing_was_measured_and_only_out_writes() {
+    let Some(directory) = logs("every_format_notes_that_nothing_was_measured_and_only_out_writes") else {
         return;
     };
     let stage = Stage::with_fakes();

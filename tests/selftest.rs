@@ -132,8 +132,8 @@ fn a_neighbour_that_burns_a_core_now_and_then_does_not_move_it_out() {
 /// The slow lane: the kernels are as fast as the tools that they represent. Kernels are optimised
 /// in debug builds, too.
 #[test]
-fn kernels_do_what_the_canonical_tools_do() {
-    if !is_slow_lane("kernels_do_what_the_canonical_tools_do") {
+fn kernels_are_as_fast_as_the_canonical_tools() {
+    if !is_slow_lane("kernels_are_as_fast_as_the_canonical_tools") {
         return;
     }
     let stage = Stage::new();
@@ -188,7 +188,7 @@ mod fakes {
     }
 
     #[test]
-    fn a_label_that_costs_something_exits_with_1_and_says_what_is_outside() {
+    fn a_label_with_an_effect_exits_with_1_and_names_the_failed_checks() {
         let stage = Stage::with_fakes();
         let said = stage.run("selftest --fake sd=0.01 --fake-other time=10.1ms --seed 3");
         let said = said.ends_saying(1, &["the method does not keep its promises on this host"]);
@@ -212,7 +212,7 @@ mod fakes {
     }
 
     #[test]
-    fn where_nothing_runs_it_exits_with_4() {
+    fn a_selftest_without_a_measurement_exits_with_4() {
         let stage = Stage::with_fakes();
         let said = stage.run("selftest --fake launch=fail --seed 3");
         said.ends_saying(4, &["no comparison of the selftest gave a number"]);
@@ -227,7 +227,7 @@ mod fakes {
     }
 
     #[test]
-    fn ctrl_c_ends_it_cleanly_with_what_is_there() {
+    fn an_interrupted_selftest_judges_its_finished_comparisons() {
         let stage = Stage::with_fakes();
         // Fakes that take real time, so that there is something to interrupt.
         let mut weigh = stage.spawn("selftest --fake time=5ms,real=yes,sd=0.01 --seed 3 --out it");
@@ -248,7 +248,7 @@ mod fakes {
     }
 
     #[test]
-    fn a_pair_that_is_not_there_has_the_nearest() {
+    fn an_unknown_pair_is_refused_with_the_nearest_name() {
         let stage = Stage::with_fakes();
         stage.refuses("selftest --tools --pair steam", &["`steam`", "stream"]);
         assert!(!stage.here().join("weigh-runs").exists());

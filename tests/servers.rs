@@ -127,7 +127,7 @@ fn a_server_is_measured_over_each_path() {
 
 /// An open loop at half of the server's saturated rate, and at a given rate.
 #[test]
-fn an_open_loop_runs_at_a_share_of_what_was_proven() {
+fn an_open_loop_runs_at_a_share_of_the_saturated_rate() {
     let stage = Stage::new();
     let load = r#"["weigh-kernels", "load", "--protocol", "echo", "--connect", "{address}:{port}", "--clients", "2", "--seconds", "0.2""#;
     let closed = manifest(
@@ -215,7 +215,7 @@ fn stranger(here: std::path::PathBuf, over: Arc<AtomicBool>) -> std::thread::Joi
 /// Somebody takes the server's port before the server does. The server gets another one, whether it
 /// ends because of that or not, and the other program never receives load in its place.
 #[test]
-fn a_port_that_somebody_takes_is_replaced() {
+fn a_server_port_taken_by_another_program_is_replaced() {
     for otherwise in ["exit 1", "exec sleep 1000"] {
         let stage = Stage::new();
         let here = stage.here().display().to_string();
@@ -283,7 +283,7 @@ fn a_guest_without_a_network_is_left_out() {
 /// A dataset that does not fit is refused, with what it needs and what there is, before anything is
 /// measured. No server is needed for that.
 #[test]
-fn a_dataset_that_does_not_fit_says_what_it_needs() {
+fn a_dataset_that_does_not_fit_is_refused_with_its_needs() {
     let stage = Stage::new();
     for (workload, param, words) in [
         // Each key takes 156 bytes.
@@ -314,7 +314,7 @@ fn a_dataset_that_does_not_fit_says_what_it_needs() {
 
 /// A dry run says what will listen where before anything is done.
 #[test]
-fn a_dry_run_says_who_serves_and_who_loads() {
+fn a_dry_run_lists_the_server_and_the_load_generator() {
     let stage = Stage::new();
     stage.write("little.toml", manifest(ECHO, ""));
     stage.run("run little --workload little.toml --on native --dry-run").says(&[

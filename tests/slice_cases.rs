@@ -286,8 +286,8 @@ fn weigh_may_be_frozen_itself() {
 
 /// The ledger also thaws and removes groups that an engine made.
 #[test]
-fn clean_thaws_what_a_killed_run_left_frozen() {
-    const TEST: &str = "clean_thaws_what_a_killed_run_left_frozen";
+fn clean_thaws_groups_that_a_killed_run_left_frozen() {
+    const TEST: &str = "clean_thaws_groups_that_a_killed_run_left_frozen";
     let stage = Stage::new();
     for platform in ["namespaces", "docker", "podman", "lxc"] {
         if with_native(&stage, &[platform], TEST) == "native" {

@@ -99,7 +99,7 @@ fn fifty_containers_are_up_at_once() {
 
 /// The plan can be inspected.
 #[test]
-fn a_dry_run_says_what_would_be_started() {
+fn a_dry_run_lists_the_starts() {
     let stage = Stage::new();
     let run = stage.run("start --on native,namespaces --guests 1,9 --rate --blocks 2 --dry-run");
     run.says(&[

@@ -129,7 +129,7 @@ fn grades(experiment: &Value) -> BTreeMap<String, String> {
 
 /// Every experiment of every study says which of its arms run here, and why the others do not.
 #[test]
-fn the_list_says_of_everything_what_runs_here() {
+fn the_list_of_studies_has_the_arms_that_run_and_reasons_for_others() {
     let stage = Stage::new();
     let studies = stage.json("list studies --json");
     let studies = studies.as_array().unwrap();

@@ -68,7 +68,7 @@ fn without_a_skipped_test_there_is_no_list() {
 }
 
 #[test]
-fn failures_are_failures_and_what_was_skipped_is_seen_all_the_same() {
+fn a_failed_run_keeps_its_exit_code_and_lists_skipped_tests() {
     let here = tempfile::tempdir().unwrap();
     std::fs::write(here.path().join("present"), "").unwrap();
     let output = run(here.path(), REPORT, 100);
@@ -93,7 +93,7 @@ fn nextest_is_installed_where_it_is_missing() {
 /// The list accepts a line that begins with the word, the test and the reason; other lines are
 /// ignored.
 #[test]
-fn tests_say_in_one_form_that_they_are_skipped() {
+fn skip_messages_of_tests_have_one_form() {
     let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let searched = Command::new("grep")
         .args(["-rniE", "--include=*.rs", r#"println!\("[^"]*skipped"#, crates])

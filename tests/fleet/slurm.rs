@@ -204,8 +204,8 @@ fn run(stage: &Stage, cluster: &Cluster, line: &str) -> (Option<i32>, String) {
 
 /// Each machine is a task, on several nodes; nothing of the user's environment is passed on.
 #[test]
-fn every_task_measures_and_its_run_is_here() {
-    let Some(cluster) = cluster("every_task_measures_and_its_run_is_here", 3) else { return };
+fn every_slurm_task_measures_and_its_run_is_fetched() {
+    let Some(cluster) = cluster("every_slurm_task_measures_and_its_run_is_fetched", 3) else { return };
     let stage = Stage::with_fakes();
     let line = format!("fleet --via slurm:nodes=5,partition=batch --out f {}", work(2, "1ms"));
     let (code, said) = run(&stage, &cluster, &line);

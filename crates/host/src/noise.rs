@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_source_is_set_only_to_what_there_is() {
+    fn a_clock_source_is_suggested_only_if_available() {
         const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";
         let root = tempfile::tempdir().unwrap();
         write(root.path(), &format!("{SOURCES}/current_clocksource"), "hpet\n");

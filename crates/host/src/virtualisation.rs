@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn without_hardware_it_says_who_has_to_switch_it_on() {
+    fn missing_virtualisation_names_the_firmware_or_the_hypervisor() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "proc/cpuinfo", "flags\t\t: fpu\n");
         assert!(look_at(root.path()).facts[0].contains("firmware"));

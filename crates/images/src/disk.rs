@@ -296,8 +296,8 @@ mod tests {
     /// A file system in the middle of a file, as in a qcow2 image: what is around it and between
     /// its tables is preserved.
     #[test]
-    fn an_empty_file_system_lies_where_it_is_wanted() {
-        if !has_mke2fs("an_empty_file_system_lies_where_it_is_wanted") {
+    fn an_empty_file_system_is_made_at_the_given_offset() {
+        if !has_mke2fs("an_empty_file_system_is_made_at_the_given_offset") {
             return;
         }
         const AT: usize = 192 << 10;

@@ -335,7 +335,7 @@ fn host_root_of_guests_that_mount_nothing_is_not_copied() {
 }
 
 #[test]
-fn host_root_hides_what_is_no_part_of_the_system() {
+fn host_root_hides_directories_outside_of_the_system() {
     let bench = Bench::new();
     let root = bench.prepare(&ImageSpec::Host, "work").unwrap();
     assert!(root.host);
@@ -363,7 +363,7 @@ fn host_root_hides_what_is_no_part_of_the_system() {
 }
 
 #[test]
-fn host_root_hides_what_is_closed_to_users() {
+fn host_root_hides_files_that_users_cannot_read() {
     let bench = Bench::new();
     let root = bench.prepare(&ImageSpec::Host, "work").unwrap();
     let seen = |path: &str| -> PathBuf {
@@ -407,7 +407,7 @@ fn closed_directories_are_found() {
 }
 
 #[test]
-fn a_copy_has_what_everybody_may_read() {
+fn a_copy_has_only_world_readable_files() {
     let bench = Bench::new();
     let (from, to) = (bench.path("from"), bench.path("to"));
     for directory in ["open/below", "closed"] {
@@ -547,7 +547,7 @@ fn store_with(bench: &Bench, name: &str) -> Store {
 }
 
 #[test]
-fn an_image_that_is_kept_is_used_where_it_is() {
+fn an_image_in_the_store_is_used_in_place() {
     let bench = Bench::new();
     let store = store_with(&bench, "oci:example.test/a:1");
     let image = ImageSpec::Oci("example.test/a:1".into());

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_to_write() {
+    fn option_errors_include_a_suggestion() {
         let message = |line: &str| parse(line).unwrap_err().to_string();
         assert!(message("--thread 2").contains("did you mean `--threads`?"));
         assert!(message("--frobnicate 2").contains("see `weigh-kernels stream --help`"));

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_needed_where_one_is_taken() {
+    fn the_timed_tool_is_refused_without_a_command() {
         for line in [vec!["--bytes-of", "/etc/passwd"], vec!["--bytes-of", "/etc/passwd", "--"]] {
             let error = timed::TOOL.run(line.into_iter().map(str::to_owned).collect()).unwrap_err();
             assert!(error.to_string().contains("needs a command after `--`"), "{error}");

@@ -233,7 +233,7 @@ fn marks_agree_with_the_time_that_a_kernel_measures_itself() {
 }
 
 #[test]
-fn a_kernel_whose_reader_is_gone_ends_and_says_so() {
+fn a_kernel_without_a_reader_exits_with_1() {
     let mut kernel = Endless::start("noploop --marks 1ms");
     let (_, closed) = channel();
     kernel.lines = closed;

@@ -149,7 +149,7 @@ fn the_environment_adds_a_known_fraction_to_a_spin() {
 }
 
 #[test]
-fn random_reads_say_how_many_bytes_they_read() {
+fn random_reads_report_the_bytes_they_read() {
     let result =
         run("block --path DISK --file-bytes 64KiB --direct off --operations 30 --warmup 7 --bytes 8KiB");
     assert_eq!(result["random_read_bytes"], 37 * 8192);
@@ -167,7 +167,7 @@ fn params_are_the_options_in_force() {
 }
 
 #[test]
-fn wrong_command_lines_exit_with_2_and_say_what_to_write() {
+fn wrong_command_lines_exit_with_2_and_a_suggestion() {
     let wrong = |line: &str, message: &str| {
         program()
             .args(line.split_whitespace())

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn lasting_neighbours_are_named_and_the_usual_is_not() {
+    fn the_stay_flag_is_written_only_for_lasting_neighbours() {
         let idle = Neighbours { guests: 4, load: Load::Idle, shares: Shares::Equal, stay: false };
         let text = serde_json::to_string(&idle).unwrap();
         assert!(!text.contains("stay"), "{text}");

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_certain_is_a_share() {
+    fn only_certain_time_counts_as_a_share() {
         let time = CpuTime { ns: 30_000_000, uncertainty_ns: 20_000_000 };
         assert_eq!(time.certain_share(1_000_000_000, 1), 0.01);
         assert_eq!(time.certain_share(1_000_000_000, 2), 0.005);

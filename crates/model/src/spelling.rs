@@ -29,7 +29,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn finds_what_was_meant_and_nothing_else() {
+    fn a_misspelt_word_gets_the_nearest_known_one_or_none() {
         let words = ["docker", "runc", "native", "namespaces"];
         assert_eq!(nearest("dokcer", words), Some("docker"));
         assert_eq!(nearest("name", words), Some("namespaces"));

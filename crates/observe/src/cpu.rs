@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_version_2_is_where_its_cpuset_is() {
+    fn a_group_of_version_2_uses_the_cpus_of_its_cpuset() {
         let base = tempfile::tempdir().unwrap();
         std::fs::write(base.path().join("cpu.stat"), "usage_usec 5\nuser_usec 3\n").unwrap();
         let view = crate::fixtures::v2(base.path());

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_machine_tells_what_its_loader_used() {
+    fn cpu_use_of_a_loader_on_another_machine_is_measured() {
         let reading = |at_ns, idle: [u64; 2], own: &str| {
             let times = format!(
                 "cpu  1 1 1 1 1 1 1 1\ncpu0 9 9 9 {} 0 9 9 9\ncpu3 9 9 9 {} 5 9 9 9\n",

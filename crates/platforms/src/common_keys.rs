@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_and_full_init_boot_a_system() {
+    fn full_init_boots_a_system_image() {
         let image = |text: &str, of_run: &str| {
             let platform = crate::find("lxc").unwrap();
             super::image(platform, &spec(text), &ImageSpec::from(of_run.to_string())).to_string()

@@ -217,7 +217,7 @@ mod tests {
     use crate::resolve;
 
     #[test]
-    fn a_machine_must_be_named_and_be_one() {
+    fn ssh_without_a_valid_host_or_keys_is_refused() {
         let spec = |text: &str| EnvironmentSpec::parse(text).unwrap();
         for (text, wrong) in [
             ("ssh", "ssh"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_runs_where_it_can() {
+    fn the_probe_runs_on_machines_that_take_programs() {
         let target = Target::of(&EnvironmentSpec::parse("ssh:host=x").unwrap()).unwrap();
         let linux = Machine {
             system: "Linux".into(),

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cpu_that_the_kernel_does_not_know_is_named() {
+    fn a_launch_failure_on_a_cpu_with_amx_is_explained() {
         let died = || PlatformError::launch("uml", "it died");
         let said = explained(died(), "flags : fpu amx_bf16 amx_tile\n").to_string();
         assert!(said.starts_with("a CPU without AMX"), "{said}");

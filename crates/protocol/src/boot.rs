@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_written_is_read(fields in prop::collection::vec("[^\\x00]{0,12}", 4)) {
+        fn any_boot_mount_is_read_back(fields in prop::collection::vec("[^\\x00]{0,12}", 4)) {
             let mount = BootMount::new(&fields[0], &fields[1], &fields[2], &fields[3]);
             let parsed = BootMount::parse(&mount.to_string());
             prop_assert_eq!(parsed, [Ok(mount)]);

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn one_guest_has_no_other_and_what_was_not_scanned_says_why() {
+    fn one_guest_has_no_other_and_a_missing_scan_has_a_reason() {
         let alone = table(&summary(1, &[(GUESTS_MEMORY, MIB)]));
         assert!(!alone.rows.iter().any(|row| row.cells[0].only().words() == "in another guest"));
         let none = DuplicateSummary { n: 0, absent: Some("no root".into()), ..summary(2, &[]) };

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_without_a_change_says_so() {
+    fn a_history_without_a_change_is_reported_as_such() {
         let mut report = report(["m"; 6]);
         report.series[0].shifts.clear();
         assert!(rendered(&report, Format::Table).contains("No change was found."));

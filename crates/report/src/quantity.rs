@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_show_what_their_interval_supports() {
+    fn effects_are_rounded_to_the_precision_of_their_interval() {
         let text = |m, l, h| Effect::new(m, l, h).to_string();
         assert_eq!(text(0.12, 0.09, 0.15), "+12 % [+9, +15]");
         assert_eq!(text(0.012, 0.004, 0.020), "+1.2 % [+0.4, +2.0]");

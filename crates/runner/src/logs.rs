@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_log_says_so_and_failures_are_still_kept() {
+    fn a_full_log_is_marked_and_failures_are_still_kept() {
         let directory = tempfile::tempdir().unwrap();
         let mut log = log(directory.path());
         let long = completed(&vec![b'x'; 16 << 20], 16 << 20);

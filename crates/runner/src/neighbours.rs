@@ -614,7 +614,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn machines_fit_beside_what_the_host_keeps() {
+    fn the_number_of_machines_leaves_the_host_its_memory() {
         assert_eq!(room_for(3, GIB, 8 * GIB, GIB), (3, None));
         let (fit, reason) = room_for(3, 4 * GIB, 10 * GIB, GIB);
         assert_eq!(fit, 2);

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_clock_voids_whatever_the_options_say() {
+    fn a_wrong_clock_voids_a_unit_regardless_of_the_options() {
         for voiding in [true, false] {
             let (cause, detail) =
                 Signals { clock: clock(ClockState::Wrong), ..quiet() }.void(&LIMITS, voiding).unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_nobody_observed_is_not_noisy() {
+    fn a_trial_without_observations_is_not_noisy() {
         assert_eq!(Signals::default().void(&LIMITS, true), None);
         assert!(Signals::default().notices(&LIMITS).is_empty());
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_by_key_is_meant_whatever_it_is() {
+    fn a_limit_set_by_key_is_intended_whatever_its_value() {
         let (host, guest) =
             (facts(&[("memory", "8000000000 bytes")]), facts(&[("memory", "16000000 bytes")]));
         let own = [("memory", common_keys::MEMORY_BY_KEY)];
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_may_be_what_differs() {
+    fn the_baseline_may_be_the_side_that_differs() {
         let machine = facts(&[("kernel", "6.12"), ("memory", "2000000000 bytes")]);
         let native = facts(&[("kernel", "6.1"), ("memory", "2100000000 bytes")]);
         let compared =

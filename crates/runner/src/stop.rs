@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_lasts_with_what_it_took_before() {
+    fn time_spent_before_counts_towards_a_lasting_run() {
         let mut clock = standing(None, 90.0);
         assert!(!clock.has_lasted(100.0) && clock.has_lasted(89.0));
         assert_eq!(clock.blocks_left(100.0), 0, "nothing is known of a block");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_must_fit_what_is_left() {
+    fn a_block_must_fit_the_remaining_budget() {
         let mut clock = standing(Some(100.0), 0.0);
         assert!(clock.has_room());
         clock.expect_block(200.0);

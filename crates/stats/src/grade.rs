@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_what_both_have() {
+    fn only_blocks_of_both_sides_are_paired() {
         let mut one = blocks(&[2.0, 4.0, 9.9, 8.0]);
         one.remove(2);
         let ratio = Ratio::of(&one, &blocks(&[1.0, 2.0, 3.0, 4.0]), Aspect::Location, true).unwrap();

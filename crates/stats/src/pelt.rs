@@ -218,7 +218,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
         #[test]
-        fn nothing_is_better_than_what_is_found(values in series(12), penalty in prop_oneof![0.0..3.0f64, 3.0..60.0f64]) {
+        fn the_change_points_found_have_the_least_cost(values in series(12), penalty in prop_oneof![0.0..3.0f64, 3.0..60.0f64]) {
             prop_assume!(values.len() >= FEWEST);
             let points = change_points(&values, penalty, SMALLEST_SD);
             prop_assert!(points.windows(2).all(|pair| pair[1] - pair[0] >= FEWEST), "{points:?}");

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_early_by_a_rule_spends_what_is_left() {
+    fn a_run_that_ends_early_by_a_rule_spends_the_remaining_error() {
         let ended = SequentialLook { ends: true, ..at(33) };
         assert!(ended.nominal(0.025) > 1.9 * at(30).nominal(0.025));
         close(SequentialLook { ends: true, ..at(60) }.nominal(0.025) / at(60).nominal(0.025), 1.0, 1e-12);

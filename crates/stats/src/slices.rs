@@ -333,7 +333,7 @@ mod tests {
 
     /// An arm whose speed halves in the second half of the rounds.
     #[test]
-    fn back_to_back_sees_what_slices_do_not() {
+    fn back_to_back_runs_show_a_drift_that_slices_cancel() {
         let slowing = arm(&[10; 10], &[(0, &[]), (50, &[("rate", 20.0)]), (100, &[("rate", 10.0)])]);
         let seen = back_to_back(&slowing, &slowing, "rate", true).unwrap();
         assert!((seen - 0.5f64.ln()).abs() < 1e-9, "{seen}");

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_units_and_single_parts_say_nothing() {
+    fn few_units_or_single_parts_give_no_spread() {
         assert_eq!(Spread::of_pairs(&[vec![0.0, 1.0], vec![0.0, 1.0], vec![0.5, 1.0]]), None);
         assert_eq!(Spread::of_pairs(&vec![vec![0.1]; 10]), None);
         assert_eq!(Spread::of_pairs(&vec![Vec::new(); 10]), None);

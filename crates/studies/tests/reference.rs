@@ -216,7 +216,7 @@ fn the_search_for_numbers_finds_and_misses() {
 }
 
 #[test]
-fn every_number_and_claim_says_where_it_stands() {
+fn every_number_and_claim_has_its_place_in_the_source() {
     let place = pattern(r"(?i)\b(p\. ?\d+|pages?|tables?|figures?|fig\.|sections?|logs?)\b");
     let (mut count, mut without) = (0, Vec::new());
     for study in library().unwrap().studies() {

@@ -55,7 +55,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn programs_are_written_as_their_digests_say() {
+    fn written_programs_match_their_digests() {
         let directory = tempfile::tempdir().unwrap();
         let programs = write_out(directory.path()).unwrap();
         let digest = |path: &Path| {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn prebuilt_programs_are_taken_where_all_of_them_are_there() {
+    fn prebuilt_programs_are_used_only_if_complete() {
         let manifest = tempfile::tempdir().unwrap();
         assert!(prebuilt::find(manifest.path(), "x86_64").unwrap().is_none());
         let directory = manifest.path().join("build/prebuilt/x86_64");

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_record_the_plan_speaks() {
+    fn without_recorded_facts_those_of_the_plan_are_used() {
         let of_two = facts(&["native", "docker"], &[trial()]);
         assert_eq!(of_two[0].facts["network"], json!("host"));
         assert_eq!(of_two[1].facts["network"], json!("nat"));

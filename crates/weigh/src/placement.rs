@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_give_everybody_their_memory() {
+    fn a_machine_among_the_environments_limits_the_memory_of_all() {
         let of = |bytes: u64| place(&[Capabilities::CONTAINER, MACHINE], &[], None, &host(&[0], bytes));
         assert_eq!(of(24 * GIB).memory_bytes, Some(2 * GIB));
         assert_eq!(of(4 * GIB + 12345).memory_bytes, Some(GIB));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_right_to_limit_memory_it_is_reported() {
+    fn an_environment_whose_memory_cannot_be_limited_is_reported() {
         let free = Capabilities { memory_limit: false, ..Capabilities::CONTAINER };
         let placement = place(&[free, MACHINE], &[], None, &host(&[0], 24 * GIB));
         assert_eq!(placement.memory_bytes, None);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_see_what_guests_have() {
+    fn workloads_see_the_cpus_and_memory_of_guests() {
         let host = host(&[0, 1], 24 * GIB);
         let seen = place(&[ONE_CPU], &[], None, &host).of_host(&host);
         assert_eq!((seen.cpus, seen.memory_bytes), (vec![1], 2 * GIB));

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_tell_who_is_beside() {
+    fn ids_hold_the_kind_and_number_of_neighbours() {
         let plan = &spin(&[])[0];
         let alone = with_neighbours(plan.clone(), with(1, "idle", Shares::Equal));
         assert_eq!((alone.id.as_str(), alone.params.len()), ("spin{guests=1}", 1));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_follow_from_what_the_neighbours_do() {
+    fn metrics_follow_from_the_work_of_the_neighbours() {
         let plan = &spin(&[])[0];
         let of = |guests, word| with_neighbours(plan.clone(), with(guests, word, Shares::Equal));
         let own = names(plan);

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_follows_from_what_is_expected() {
+    fn a_deadline_follows_from_the_expected_duration() {
         let noploop = plan("noploop", "quick", &[]).unwrap();
         assert_eq!(noploop[0].deadline_s, 60.0);
         let stream = plan("stream", "paper", &[]).unwrap();

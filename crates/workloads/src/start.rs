@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_tell_what_is_started() {
+    fn ids_hold_the_kind_of_start_and_the_caches() {
         let id = |what, caches| start_workload(StartPlan { what, caches }).id;
         assert_eq!(id(Started::One, Caches::Warm), "start");
         assert_eq!(id(Started::One, Caches::Cold), "start{caches=cold}");

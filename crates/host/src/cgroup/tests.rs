@@ -106,7 +106,7 @@ fn version_2_switches_controllers_on_level_by_level() {
 }
 
 #[test]
-fn version_2_sets_the_limits_of_the_controllers_that_are_there() {
+fn version_2_sets_the_limits_of_available_controllers_only() {
     let base = tempfile::tempdir().unwrap();
     let root = base.path().join("cgroup");
     fake_v2(&root, "weighbridge-r/g", "memory\n");

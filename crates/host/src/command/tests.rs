@@ -23,7 +23,7 @@ fn output_error_status_and_input_are_kept() {
 }
 
 #[test]
-fn run_ok_says_what_failed() {
+fn run_ok_reports_the_command_its_status_and_its_output() {
     let error = shell("echo broken pipes >&2; exit 1").run_ok().unwrap_err().to_string();
     assert!(
         error.contains("broken pipes") && error.contains("sh -c") && error.contains("exit status: 1"),

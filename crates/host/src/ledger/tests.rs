@@ -108,7 +108,7 @@ fn names_that_could_leave_the_directory_are_refused() {
 }
 
 #[test]
-fn the_newest_change_is_undone_first_and_what_fails_stays() {
+fn the_newest_change_is_undone_first_and_failed_ones_stay() {
     let (_base, state, ledger) = begun();
     for id in ["first", "stuck", "forgotten", "last"] {
         let entry = ledger.record(of_platform(id)).unwrap();

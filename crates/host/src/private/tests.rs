@@ -138,8 +138,8 @@ fn outputs_may_lie_with_root_this_user_and_one_more() {
 }
 
 #[test]
-fn outputs_replace_nothing_that_others_put_there() {
-    if !is_root("outputs_replace_nothing_that_others_put_there") {
+fn outputs_write_through_no_link_in_a_shared_directory() {
+    if !is_root("outputs_write_through_no_link_in_a_shared_directory") {
         return;
     }
     let base = tempfile::tempdir().unwrap();

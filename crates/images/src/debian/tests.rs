@@ -52,7 +52,7 @@ impl Bench {
 }
 
 #[test]
-fn the_recipe_is_the_same_wherever_it_is_built() {
+fn the_identity_of_a_recipe_ignores_the_path_of_its_program() {
     let here = Recipe::for_this_host();
     assert_eq!(here.identity(), here.clone().with_program("/elsewhere/mmdebstrap").identity());
     let other = Recipe { release: "trixie".into(), ..here.clone() };
@@ -145,7 +145,7 @@ fn two_builds_at_once_are_one() {
 }
 
 #[test]
-fn a_build_that_fails_says_why_and_leaves_nothing() {
+fn a_failed_build_reports_the_reason_and_leaves_nothing() {
     if !is_root() {
         return;
     }

@@ -91,7 +91,7 @@ fn system(directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_whole_image_is_what_the_directory_was() {
+fn an_archive_of_an_image_has_the_content_of_its_directory() {
     let base = tempfile::tempdir().unwrap();
     let image = system(base.path());
     let work = base.path().join("work");
@@ -167,7 +167,7 @@ fn cpio_unpacks_it() {
 }
 
 #[test]
-fn devices_parents_and_what_replaces_what() {
+fn devices_parent_directories_and_replaced_entries_are_archived() {
     let mut archive = Initramfs::new();
     archive.bytes("/a/b/c", "first", 0o644).unwrap();
     archive.bytes("/a/b/c", "second", 0o600).unwrap();
@@ -233,7 +233,7 @@ proptest! {
 
     /// Any names, sizes, modes and links are read back as they were given.
     #[test]
-    fn what_is_written_is_read(
+    fn written_entries_are_read_back(
         entries in prop::collection::btree_map(
             name(), (prop::collection::vec(any::<u8>(), 0..600), 0u32..0o10000, any::<bool>()), 0..12),
     ) {

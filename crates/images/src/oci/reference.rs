@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn faults_of_a_reference_are_reported() {
         for (text, word) in [
             ("alpine", "registry"),
             ("library/alpine:3", "registry"),

@@ -212,7 +212,7 @@ fn response(status: &str, headers: &str, body: &str) -> String {
 
 /// The behaviour of public registries: nothing without a token, and a token for everybody.
 #[test]
-fn a_token_is_fetched_where_one_is_wanted() {
+fn a_token_is_fetched_when_the_registry_asks_for_one() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let authority = listener.local_addr().unwrap().to_string();
     let manifest =

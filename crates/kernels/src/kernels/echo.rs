@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error_and_not_a_number() {
+    fn a_refused_connection_is_an_error_and_not_a_measurement() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

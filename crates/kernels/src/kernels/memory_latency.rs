@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_size_has_every_other_turn_where_there_is_no_primary_one() {
+    fn without_a_primary_size_the_largest_has_every_other_turn() {
         let (mut marks, printed) = marks_of(Duration::ZERO, 12);
         let outcome = chase_endlessly(&options(""), &mut marks, |_| ()).unwrap();
         assert!(outcome.check.passed, "{:?}", outcome.check);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_does_not_fit_is_reported_with_its_needs() {
+    fn a_file_that_does_not_fit_on_disk_is_reported_with_its_needs() {
         let message = require_space(Path::new("/"), 1 << 60, "write less").unwrap_err().to_string();
         assert!(message.starts_with("/ has ") && message.ends_with("are needed: write less"), "{message}");
         require_space(Path::new("/"), 1, "").unwrap();

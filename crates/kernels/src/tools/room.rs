@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_does_not_fit_is_refused_with_its_needs() {
+    fn a_file_that_does_not_fit_is_refused_with_its_needs() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let line = ["--path", path.to_str().unwrap(), "--bytes", "4096TiB", "--write", "file", "--on", "any"];
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_do_not_fit_are_refused_with_what_they_need() {
+    fn keys_that_do_not_fit_are_refused_with_the_memory_they_need() {
         let error = room(&["--keys", "150e6", "--value-bytes", "50", "--memory-limit", "2GiB"]).unwrap_err();
         // Each key takes 156 bytes.
         assert!(error.contains("22332MiB of memory are needed and the guest may use 2GiB"), "{error}");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_file_is_left_alone() {
+    fn a_foreign_file_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "mine").unwrap();

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_needed_and_one_that_cannot_be_written_is_named() {
+    fn a_missing_or_unwritable_path_is_reported() {
         assert!(TOOL.run(Vec::new()).unwrap_err().to_string().contains("--path FILE"));
         let error = write("10", "/nonexistent/text").unwrap_err().to_string();
         assert!(error.contains("cannot write 10 bytes of text to /nonexistent/text"), "{error}");

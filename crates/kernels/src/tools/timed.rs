@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_fails_the_check_and_one_that_is_absent_is_named() {
+    fn a_failed_program_fails_the_check_and_a_missing_one_is_an_error() {
         let (line, passed) = run(&["false"]).unwrap();
         assert!(!passed && line["check"]["statement"].as_str().unwrap().contains("exit status: 1"), "{line}");
         let error = run(&["no-such-program"]).unwrap_err().to_string();

@@ -157,9 +157,9 @@ fn forwarding_that_others_came_to_need_stays_on() {
 
 /// Another user cannot hold the lock that runs wait for.
 #[test]
-fn nobody_else_holds_the_lock_of_the_network() {
+fn another_user_cannot_hold_the_network_lock() {
     use std::os::linux::net::SocketAddrExt;
-    on_a_host(ready, "nobody_else_holds_the_lock_of_the_network", || {
+    on_a_host(ready, "another_user_cannot_hold_the_network_lock", || {
         // The name that the lock used to have.
         let name = std::os::unix::net::SocketAddr::from_abstract_name("weighbridge-network").unwrap();
         let _socket = std::os::unix::net::UnixListener::bind_addr(&name).unwrap();

@@ -88,8 +88,8 @@ fn another_machine(run: &Run) -> GuestNetwork {
 /// Ports of a guest behind translation are opened to another machine, at the host's own address,
 /// and closed with the guest.
 #[test]
-fn another_machine_reaches_what_is_opened() {
-    on_a_host(ready, "another_machine_reaches_what_is_opened", || {
+fn opened_ports_are_reached_from_another_machine() {
+    on_a_host(ready, "opened_ports_are_reached_from_another_machine", || {
         let run = Run::new("open");
         let outside = another_machine(&run);
         let rules = || said("nft", &["--stateless", "list", "ruleset"]);
@@ -181,7 +181,7 @@ fn a_closed_path_is_reported() {
 }
 
 #[test]
-fn the_other_modes_are_what_they_say() {
+fn networks_of_modes_none_and_host_are_as_described() {
     in_a_run(ready, "modes", |run| {
         let before = picture();
         let alone = run.guest(1, Mode::None);

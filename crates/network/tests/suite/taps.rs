@@ -36,7 +36,7 @@ fn machines_are_reached_through_their_taps() {
 
 /// A program may open the tap, end, and be started again, as when a machine is restored.
 #[test]
-fn a_tap_outlives_who_opens_it_and_has_one_queue() {
+fn a_tap_outlives_its_user_and_has_one_queue() {
     in_a_run(taps_ready, "queue", |run| {
         for mode in [Mode::Bridge, Mode::Tap] {
             let network = run.tap(1, mode);

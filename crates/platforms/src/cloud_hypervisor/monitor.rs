@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_has_what_is_named() {
+    fn a_machine_is_configured_as_requested() {
         let machine = Machine {
             cpus: vec![4, 6],
             memory_bytes: (301 << 20) + 5,

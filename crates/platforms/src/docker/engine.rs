@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_is_not_there_has_a_remedy() {
+    fn a_missing_engine_is_reported_with_a_remedy() {
         let base = tempfile::tempdir().unwrap();
         let nowhere = base.path().join("nowhere.sock");
         let (what, remedy) = remedy_of(Engine::connect_to(&nowhere));

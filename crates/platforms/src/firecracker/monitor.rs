@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_is_named_at_the_end_of_the_command_line() {
+    fn the_probes_arguments_end_the_command_line() {
         let line = command_line(&machine(Channel::Vsock));
         let end = " rdinit=/.weighbridge/probe -- --channel vsock-listen:1024 --address 10.0.0.2/24";
         assert!(line.ends_with(end), "{line}");

@@ -150,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_cache_is_what_qemu_has() {
+    fn the_cache_mode_is_read_from_qemus_answer() {
         let answer = |direct, writeback| {
             let cache = json!({"no-flush": false, "direct": direct, "writeback": writeback});
             json!([{"device": "", "inserted": {"cache": cache}, "qdev": "/machine/peripheral/virtio-disk0"}])

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_strike_where_they_should() {
+    fn faults_strike_the_requested_commands() {
         let struck =
             |text: &str| (0..8).filter(|n| script(text).unwrap().fault(*n).is_some()).collect::<Vec<_>>();
         assert_eq!(struck("null"), Vec::<u64>::new());

@@ -252,7 +252,7 @@ mod tests {
     use weigh_images::Bind;
 
     #[test]
-    fn config_says_what_was_asked() {
+    fn the_bundle_config_is_as_requested() {
         let root = Root {
             skeleton: "/state/skeleton".into(),
             binds: Vec::new(),

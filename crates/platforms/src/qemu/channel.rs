@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_vsock_for_guests_says_so() {
+    fn a_host_without_vsock_for_guests_is_reported() {
         for device in ["/no/such/device", "/dev/null"] {
             let error = vsock_device(Path::new(device), "guest").unwrap_err().to_string();
             assert!(error.contains("vsock"), "{error}");

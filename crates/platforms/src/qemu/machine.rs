@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_has_what_is_named_and_nothing_else() {
+    fn a_machine_has_only_the_requested_devices() {
         let line = line(&machine());
         for part in [
             "-nodefaults -no-user-config",

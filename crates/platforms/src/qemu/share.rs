@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_holds_the_image_is_shared() {
+    fn only_the_common_parent_of_the_image_is_shared() {
         assert_eq!(common(&root(&["/usr", "/etc", "/tmp/work"])), Path::new("/"));
         assert_eq!(common(&root(&["/images/a/usr", "/images/a/etc"])), Path::new("/images/a"));
         assert_eq!(common(&root(&["/images/a/usr", "/images/b"])), Path::new("/images"));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_what_is_shared_are_bound_to_their_places() {
+    fn parts_of_the_shared_directory_are_bound_to_their_targets() {
         let mounts = Share::NineP.mounts(&root(&["/images/a/usr", "/images/a/etc"]), Path::new("/images/a"));
         let table: Vec<String> = mounts.iter().map(ToString::to_string).collect();
         assert_eq!(mounts[0].kind, "9p");

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_machine_is_refused_by_what_differs() {
+    fn a_saved_state_of_another_machine_is_refused_with_the_difference() {
         let base = tempfile::tempdir().unwrap();
         let made_of = json!({"machine": "q35", "memory_bytes": 256});
         let missing = Saved::open(base.path(), &made_of).err().unwrap().to_string();

@@ -197,7 +197,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn untuned_is_what_qemu_gives() {
+    fn an_untuned_machine_has_qemus_defaults() {
         let untuned = line("tune=off", Acceleration::Kvm, true);
         assert_eq!(untuned, "-smp 2,maxcpus=2,sockets=2,cores=1,threads=1 -machine type");
         let named = line("cpu=Haswell", Acceleration::Tcg, true);
@@ -206,7 +206,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn tuned_is_what_the_host_has() {
+    fn a_tuned_machine_has_the_hosts_cpu_and_caches() {
         let kvm = line("tune=on", Acceleration::Kvm, true);
         assert!(kvm.starts_with("-cpu host,host-cache-info=on -smp 2,maxcpus=2,sockets=1,cores=2"), "{kvm}");
         assert!(kvm.contains("-object iothread,id=disk-thread"), "{kvm}");

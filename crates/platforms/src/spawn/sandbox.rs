@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_programs_say() {
+    fn version_numbers_are_found_in_program_output() {
         assert_eq!(version_number("0.31\n"), "0.31");
         assert_eq!(version_number("none"), "?");
     }

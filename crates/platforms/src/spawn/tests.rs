@@ -153,7 +153,7 @@ fn the_failed_step_is_reported_and_no_process_is_left() {
 
 /// Its parent may die before the child has asked for a signal at its death.
 #[test]
-fn a_child_that_nobody_starts_ends() {
+fn an_unstarted_child_ends_with_its_parent() {
     let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
     let [(input, _input_write), (_output_read, output), (_report_read, report), (wait, go)] =
         [pipe(), pipe(), pipe(), pipe()];
@@ -214,7 +214,7 @@ fn a_guest_has_a_root_and_namespaces_of_its_own() {
 }
 
 #[test]
-fn a_user_namespace_makes_everybody_root_inside() {
+fn any_user_is_root_in_a_user_namespace() {
     let place = Place::new();
     let root = place.root();
     let script = shell(
@@ -226,7 +226,7 @@ fn a_user_namespace_makes_everybody_root_inside() {
         let text = match spawn(&request, |_| Ok(())) {
             Ok(spawned) => output(spawned),
             Err(error) if !weigh_host::facts::is_root() => {
-                eprintln!("SKIPPED a_user_namespace_makes_everybody_root_inside: {error}");
+                eprintln!("SKIPPED any_user_is_root_in_a_user_namespace: {error}");
                 return;
             }
             Err(error) => panic!("{error}"),

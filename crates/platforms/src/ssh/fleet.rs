@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_say_what_they_are() {
+    fn machine_facts_are_read_from_the_scripts_output() {
         let here = format!("Linux\n{}\nboot\nmachine\n", std::env::consts::ARCH);
         let facts = MachineFacts::read(&here).unwrap();
         assert!(facts.takes_programs());
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_fills_is_given_up() {
+    fn reading_a_silent_pipe_times_out() {
         let (read, _write) = rustix::pipe::pipe().unwrap();
         let error = Until::new(read, Duration::from_millis(20)).unwrap().read(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_say_what_they_are() {
+    fn a_machine_is_read_from_the_scripts_output() {
         let text = "FreeBSD\namd64\n14.1-RELEASE\n1001\n4\n::ffff:192.0.2.1\nFreeBSD 14.1-RELEASE\n";
         let machine = Machine::read(text).unwrap();
         assert_eq!((machine.user, machine.cpus), (1001, 4));

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_kept_while_somebody_listens() {
+    fn a_directory_is_kept_until_the_keepers_input_closes() {
         let base = tempfile::tempdir().unwrap();
         let directory = place(&base);
         let mut keeper = shell(&Script::Keep(&directory)).spawn().unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_means_somebody_else_is_left_alone() {
+    fn a_reused_process_number_is_left_alone() {
         let base = tempfile::tempdir().unwrap();
         let directory = place(&base);
         std::fs::create_dir_all(format!("{directory}/guest-1")).unwrap();

@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_weighbridge_made_is_put_back() {
+    fn only_values_that_weighbridge_set_are_restored() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("setting");
         for (now, before, made, then) in [
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_follows_its_machines_until_somebody_else_sets_it() {
+    fn the_pool_follows_its_machines_until_another_process_sets_it() {
         let base = tempfile::tempdir().unwrap();
         let state = weigh_host::state::StateDirectory::at(base.path().join("state"));
         let ledger = Ledger::create(&state, "run").unwrap();

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_host_is_what_it_is() {
+    fn the_topology_of_a_part_of_the_host_follows_its_cores() {
         // One thread of each core of one socket.
         let half = tuning("tune=on", &[SERVER[1], SERVER[0]]);
         assert_eq!((half.topology.to_string(), half.pin), ("1x2x1".into(), vec![(0, 0), (1, 1)]));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn topologies_have_as_many_cpus_as_there_are() {
+    fn a_topology_must_match_the_number_of_cpus() {
         let environment = EnvironmentSpec::parse("qemu:topology=2x2x1").unwrap();
         let error = Tuning::of(platform(), &environment, &host(PLAIN)).unwrap_err().to_string();
         assert!(error.contains("2x2x1") && error.contains("2 CPUs"), "{error}");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_where_cpus_are() {
+    fn the_placement_of_cpus_is_read_from_sysfs() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let file = root.path().join("sys/devices/system/cpu").join(path);

@@ -21,7 +21,7 @@ fn daemon(test: &str) -> Option<(Daemon, File)> {
 }
 
 #[test]
-fn guests_are_reached_the_way_that_their_network_says() {
+fn guests_are_reached_by_the_path_of_their_network() {
     let Some((daemon, _turn)) = daemon("containerd-networks") else { return };
     for word in ["host", "bridge", "nat"] {
         guests_are_reached("containerd-networks", &daemon.environment(&format!(",net={word}")));

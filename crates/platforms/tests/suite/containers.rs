@@ -114,9 +114,9 @@ fn host_root_is_seen_and_cannot_be_written() {
 }
 
 #[test]
-fn other_images_are_seen_with_what_is_mounted_in_them() {
+fn other_images_are_seen_with_the_mounts_inside_them() {
     if !weigh_host::facts::is_root() {
-        eprintln!("SKIPPED other_images_are_seen_with_what_is_mounted_in_them: only root can mount");
+        eprintln!("SKIPPED other_images_are_seen_with_the_mounts_inside_them: only root can mount");
         return;
     }
     for (platform, bench) in benches_with(exclusive_turn, "image", PLATFORMS) {
@@ -235,7 +235,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn networks_are_what_their_key_says() {
+fn networks_follow_the_net_key() {
     let interfaces = |text: &str| text.split_whitespace().map(String::from).collect::<BTreeSet<_>>();
     let of_host: BTreeSet<String> = std::fs::read_dir("/sys/class/net")
         .unwrap()
@@ -367,7 +367,7 @@ fn a_guest_whose_helpers_stand_still_can_be_stopped() {
 }
 
 #[test]
-fn a_guest_that_does_not_come_up_says_why_and_leaves_nothing() {
+fn a_guest_that_fails_to_launch_reports_why_and_leaves_nothing() {
     for (platform, mut bench) in benches("broken", PLATFORMS) {
         let garbage = bench.host.work.join("garbage");
         std::fs::write(&garbage, "this is no program").unwrap();

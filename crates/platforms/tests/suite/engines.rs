@@ -61,7 +61,7 @@ fn subnet(address: IpAddr) -> Vec<u8> {
 }
 
 #[test]
-fn guests_are_reached_the_way_that_their_network_says() {
+fn guests_are_reached_by_the_path_of_their_network() {
     let _turn = exclusive_turn();
     for engine in ENGINES.into_iter().filter(|engine| ready("engines-reach", engine)) {
         let before = of_engines();

@@ -36,7 +36,7 @@ fn domains(uri: &str) -> String {
 /// The guest has everything that its machine's keys ask for, and somebody else's daemon is asked
 /// for domains only.
 #[test]
-fn machines_are_as_their_keys_say_by_whatever_daemon() {
+fn machines_follow_their_keys_with_own_and_foreign_daemons() {
     let Some(bench) = Bench::on("libvirt-keys", EMULATED) else { return };
     let keys = "machine=q35,tune=on,hugepages=off,disk=qcow2,size=8MiB,cache=writeback,net=bridge,vhost=off";
     let mut guest = bench.launch(&request(&bench, &format!("{EMULATED},{keys}"))).unwrap();

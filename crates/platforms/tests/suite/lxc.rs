@@ -36,7 +36,7 @@ fn is_up(guest: &mut dyn Guest) -> String {
 }
 
 #[test]
-fn one_program_has_what_its_keys_say() {
+fn a_single_program_container_follows_its_keys() {
     let Some(bench) = Bench::on("lxc-single", "lxc") else { return };
     let before_ns = weigh_host::clock::monotonic_ns();
     let mut guest = bench.guest("lxc:seccomp=off,storage=overlay");
@@ -62,7 +62,7 @@ fn one_program_has_what_its_keys_say() {
 }
 
 #[test]
-fn a_mapped_root_is_nobody_outside() {
+fn a_mapped_root_is_unprivileged_outside() {
     let Some(bench) = Bench::on("lxc-mapped", "lxc:user=mapped") else { return };
     for environment in ["lxc:user=mapped", "lxc:user=mapped,net=host,storage=volume"] {
         let mut guest = bench.guest(environment);
@@ -74,7 +74,7 @@ fn a_mapped_root_is_nobody_outside() {
 }
 
 #[test]
-fn containers_are_reached_as_their_network_says() {
+fn containers_are_reached_by_the_path_of_their_network() {
     let _turn = shared_turn();
     for environment in ["lxc:net=bridge", "lxc:net=nat"] {
         guests_are_reached("lxc-reach", environment);

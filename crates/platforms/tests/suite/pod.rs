@@ -24,7 +24,7 @@ fn failure(bench: &Bench, keys: &str) -> PlatformError {
 }
 
 #[test]
-fn a_pod_is_as_its_keys_say() {
+fn a_pod_follows_its_keys() {
     let Some(bench) = bench("pod-keys") else { return };
     let request = bench.request(&environment(",runtimeClass=runc,cpus=0.5,memory=256MiB"));
     let mut guest = bench.launch(&request).unwrap();
@@ -49,7 +49,7 @@ fn a_pod_is_as_its_keys_say() {
 }
 
 #[test]
-fn where_pods_run_is_found_out() {
+fn the_node_of_a_pod_is_settled() {
     let Some(bench) = bench("pod-settle") else { return };
     let image = environment("");
     let image = image.split("image=").nth(1).unwrap();
@@ -102,7 +102,7 @@ fn a_refusal_of_the_cluster_has_a_remedy() {
 }
 
 #[test]
-fn a_drained_node_is_named() {
+fn a_drained_node_is_reported_as_the_exit_reason() {
     let Some(bench) = bench("pod-drained") else { return };
     let mut guest = bench.guest(&environment(",cpus=1"));
     let id = guest.session().start(&command(&["sleep", "100"])).unwrap();
@@ -153,7 +153,7 @@ fn killed_at_any_instant_nothing_is_left() {
 
 /// Situations that a real cluster can hardly be brought into on demand.
 #[test]
-fn whatever_a_cluster_says_is_passed_on() {
+fn errors_and_pod_states_of_a_cluster_are_reported() {
     if let Some(reason) = Fake::missing() {
         return skip_or_fail("pod-fake", "pod", &reason);
     }

@@ -115,7 +115,7 @@ fn pinned(guest: &dyn Guest) -> Vec<u32> {
 /// A running machine has everything that is tuned, and the host is as before after it has ended.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn a_tuned_machine_is_what_it_says() {
+fn a_tuned_machine_has_its_tuning_and_restores_the_host() {
     let Some(bench) = bench("tuned") else { return };
     const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     let can_reserve = bench.host.is_root && std::path::Path::new(POOL).exists();
@@ -317,7 +317,7 @@ fn a_saved_machine_goes_on_where_it_was() {
 
 /// A machine that is not all in memory is not saved; the reason is given before anything starts.
 #[test]
-fn machines_that_cannot_be_saved_say_why() {
+fn machines_that_cannot_be_saved_are_refused_with_the_reason() {
     let Some(bench) = bench("unsaved") else { return };
     let request = request(&bench, "qemu:accel=tcg,disk=raw,size=1MiB");
     let (platform, _) = resolve(&request.environment).unwrap();
@@ -348,7 +348,7 @@ fn a_panic_is_quoted() {
 /// separate. If the host has no vsock for guests, asking for it reports that.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn channels_are_what_their_key_says() {
+fn channels_follow_the_channel_key() {
     let Some(bench) = bench("channel") else { return };
     let request = request(&bench, "qemu:accel=tcg,channel=serial,machine=microvm");
     let (platform, _) = resolve(&request.environment).unwrap();

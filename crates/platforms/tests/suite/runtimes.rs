@@ -14,7 +14,7 @@ const RUNTIMES: &[&str] = &["runc", "crun", "runsc"];
 const CONTAINERS: &[&str] = &["runc", "crun"];
 
 #[test]
-fn storage_is_what_its_key_says() {
+fn storage_follows_the_storage_key() {
     for platform in RUNTIMES {
         let Some(bench) = Bench::on_disk("storage", platform) else { continue };
         let disk = Bench::file_system(&bench.host.work);
@@ -49,7 +49,7 @@ fn storage_is_what_its_key_says() {
 }
 
 #[test]
-fn a_filter_refuses_what_dockers_refuses() {
+fn a_filter_refuses_the_same_calls_as_dockers() {
     // Calls that work without a filter and are refused with it; the last is refused with an error
     // that makes C libraries use another call.
     let calls = [
@@ -77,7 +77,7 @@ fn a_filter_refuses_what_dockers_refuses() {
 }
 
 #[test]
-fn a_mapped_root_is_nobody_outside() {
+fn a_mapped_root_is_unprivileged_outside() {
     for (platform, bench) in benches("mapped", CONTAINERS) {
         for net in ["none", "host", "bridge"] {
             for storage in ["tmpfs", "volume", "overlay"] {
@@ -163,7 +163,7 @@ fn criu_is_asked_for_its_version() {
 }
 
 #[test]
-fn every_platform_of_the_sandbox_comes_up_or_says_why_not() {
+fn every_platform_of_runsc_launches_or_reports_why_not() {
     let Some(bench) = Bench::on("sandboxes", "runsc") else { return };
     for word in ["systrap", "ptrace"] {
         let mut guest = bench.guest(&format!("runsc:platform={word}"));

@@ -231,7 +231,7 @@ fn a_terminal_is_not_flooded() {
 }
 
 #[test]
-fn another_version_is_named() {
+fn another_protocol_version_is_reported() {
     let mut session = talk(|mut peer| {
         peer.receive();
         peer.send(&Reply::Hello { version: VERSION + 1, pid: 1, started_ns: 5 });
@@ -393,7 +393,7 @@ fn a_file_is_no_longer_than_was_asked_for() {
 
 /// Neither answers to no request nor answers without content can go on for ever.
 #[test]
-fn a_flood_of_answers_to_nobody_loses_the_guest() {
+fn a_flood_of_unrequested_answers_loses_the_guest() {
     for empty in [false, true] {
         let mut session = talk_after_hello(move |mut peer| {
             let Some(Request::Get { id, .. }) = peer.receive() else { panic!("no request") };
@@ -510,7 +510,7 @@ fn a_guest_that_dies_is_lost_at_once() {
 }
 
 #[test]
-fn launching_can_fail_and_the_platform_is_there_all_the_same() {
+fn a_platform_whose_launch_fails_is_still_available() {
     let (bench, request) = fake("null:launch=fail");
     let Err(error) = bench.launch(&request) else { panic!("it started") };
     assert!(error.to_string().contains("launch=fail"), "{error}");

@@ -26,7 +26,7 @@ fn refusal(guest: &mut dyn Guest, command: &Command) -> (String, i32) {
 }
 
 #[test]
-fn guests_run_there_and_leave_nothing() {
+fn guests_run_on_the_other_machine_and_leave_nothing() {
     let Some((machine, bench)) = machine("ssh") else { return };
     let mut guests = [(); 2].map(|()| bench.guest(&machine.environment()));
     // The guest is in the other network, and its directory's path has a space.
@@ -184,7 +184,7 @@ fn nobody_sleeps(seconds: &str) {
 /// A killed weigh leaves nothing on the other machine even before a sweep, and the sweep finds it
 /// so.
 #[test]
-fn a_killed_weigh_leaves_nothing_there() {
+fn a_killed_weigh_leaves_nothing_on_the_other_machine() {
     let Some((machine, _bench)) = machine("ssh-killed-weigh") else { return };
     for by in ["probe", "shell"] {
         let environment = machine.environment_but(&[("by", by)]);
@@ -196,7 +196,7 @@ fn a_killed_weigh_leaves_nothing_there() {
 
 /// Every command runs through its own `ssh`.
 #[test]
-fn commands_run_where_no_probe_does() {
+fn commands_run_by_shell_without_a_probe() {
     let Some((machine, bench)) = machine("ssh-shell") else { return };
     let mut guest = bench.guest(&machine.environment_but(&[("by", "shell")]));
     assert_eq!(says(&mut *guest, "echo \"it's\" '$HOME'"), "it's $HOME");

@@ -57,7 +57,7 @@ fn durations_and_resources() {
 }
 
 #[test]
-fn the_environment_is_what_was_given() {
+fn a_command_has_only_the_given_environment() {
     let mut probe = Driver::start();
     let mut env = command(&["/usr/bin/env"]);
     env.environment = vec![("B".into(), "two words".into()), ("A".into(), "ä=1".into())];

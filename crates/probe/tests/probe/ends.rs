@@ -93,7 +93,7 @@ fn a_terminal_as_the_channel() {
 }
 
 #[test]
-fn a_channel_that_is_not_there_is_named() {
+fn a_missing_channel_is_reported_with_its_path() {
     assert!(refused(&["--channel", "/dev/no-such-port"]).contains("/dev/no-such-port"));
 }
 
@@ -154,7 +154,7 @@ fn as_pid_1_of_an_empty_root() {
 }
 
 #[test]
-fn a_port_that_does_not_appear_is_named() {
+fn a_port_that_does_not_appear_is_reported() {
     let said = refused(&["--channel", "port:no.such.name"]);
     assert!(said.contains("there is no virtio port `no.such.name`"), "{said}");
 }

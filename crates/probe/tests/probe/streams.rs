@@ -84,7 +84,7 @@ fn input_comes_out_of_cat() {
 /// Input that nobody reads is acknowledged, whether the command closes its input, ends, or just
 /// does not read.
 #[test]
-fn input_that_nobody_reads() {
+fn unread_input_is_acknowledged() {
     let mut probe = Driver::start();
     let piece = |id| Request::Input { id, bytes: vec![7; 64 << 10] };
     let (id, _) = probe.begin(with_input(shell("exec 0<&-; sleep 0.5")));

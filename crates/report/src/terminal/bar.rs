@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_lie_where_they_are() {
+    fn intervals_are_drawn_at_their_positions() {
         assert_eq!(bar(of(0.02, 0.03, 0.04), 21, 0.05, false), "          |   [-o-]  ");
         assert_eq!(bar(of(-0.01, 0.0, 0.01), 21, 0.05, true), "        ├─●─┤        ");
         assert_eq!(bar(None, 21, 0.05, true), "          │          ");

@@ -65,7 +65,7 @@ fn every_brief_report_fits_every_width() {
 }
 
 #[test]
-fn a_warning_takes_one_line_and_the_details_tell_it_whole() {
+fn a_warning_takes_one_line_and_the_details_show_it_in_full() {
     let report = one_metric();
     let text = brief(&report, 80);
     let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("warning")).collect();

@@ -66,7 +66,7 @@ fn cases(report: &Report, gate: Option<Gate>) -> BTreeMap<(String, String), (Str
 }
 
 #[test]
-fn it_is_well_formed_and_counts_what_it_holds() {
+fn junit_is_well_formed_and_its_counts_are_right() {
     for (name, sample) in samples().into_iter().chain(hostile_samples()) {
         for gate in [None, at(1.0), at(5.0)] {
             let options = Options { gate, ..Options::default() };
@@ -103,7 +103,7 @@ fn every_judged_comparison_is_a_case() {
 }
 
 #[test]
-fn a_case_is_what_the_gate_says_of_it() {
+fn the_outcome_of_a_case_is_that_of_the_gate() {
     let mut seen = [0; 4];
     for (name, report) in common::all().into_iter().filter(|(name, _)| *name != "nothing") {
         for percent in [0.5, 2.0, 5.0, 10.0] {

@@ -285,7 +285,7 @@ fn output_of_programs_is_shown_escaped_and_cut() {
 }
 
 #[test]
-fn a_run_that_was_interrupted_or_failed_in_parts_says_so_first() {
+fn interruptions_and_failures_are_reported_before_the_results() {
     let mut report = common::standard();
     report.blocks_done = Some(11);
     report.voids = vec![common::void(11, "stream", VoidCause::Interrupted)];

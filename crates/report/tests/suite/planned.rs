@@ -103,7 +103,7 @@ fn an_effect_that_no_blocks_can_find_has_no_command() {
 /// A run says once what would help a workload with an open comparison, and nothing if all is
 /// decided.
 #[test]
-fn a_run_says_what_helps_where_something_is_not_decided() {
+fn advice_is_given_once_for_each_undecided_workload() {
     let told = |open: &[(&str, &str)]| {
         let mut report = common::sliced::report();
         for cell in &mut report.analysis.cells {

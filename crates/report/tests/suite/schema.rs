@@ -148,7 +148,7 @@ fn every_run_fits_the_schema() {
 }
 
 #[test]
-fn the_checker_finds_what_does_not_fit() {
+fn the_checker_finds_violations_of_the_run_schema() {
     let spoilt = [
         ("/format", json!(2)),
         ("/cells/1/verdict", json!("slower")),
@@ -173,7 +173,7 @@ fn every_study_fits_the_schema() {
 }
 
 #[test]
-fn the_checker_finds_what_is_no_study() {
+fn the_checker_finds_violations_of_the_study_schema() {
     let spoilt = [
         ("/format", json!(2)),
         ("/summary/claims/hold", json!(-1)),

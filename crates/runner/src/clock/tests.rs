@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn waiting_as_told_tells_a_good_clock(
+    fn the_advised_wait_proves_a_good_clock(
         clock in clocks(-200.0..200.0), from in AGES, awake in 0..1_000_000_000u64, first in ways(400_000),
         last in ways(400_000),
     ) {
@@ -227,7 +227,7 @@ fn a_clock_that_stood_still_or_went_back_is_wrong() {
 }
 
 #[test]
-fn no_time_tells_nothing() {
+fn a_clock_without_elapsed_time_has_no_rate() {
     let mut awake = second(1.0);
     awake.end = awake.start;
     assert_eq!(awake.rate(), None);
@@ -235,7 +235,7 @@ fn no_time_tells_nothing() {
 }
 
 #[test]
-fn a_guest_without_a_clock_is_timed_here_and_cannot_claim_more() {
+fn a_guest_without_a_clock_is_timed_by_the_host_and_cannot_exceed_it() {
     let run = |tool_ns| Timed { bracket_ns: 100_000_000, guest_ns: 60_000_000, tool_ns };
     let state = |tool_ns| taken_here(&[run(None), run(tool_ns)]).state;
     assert_eq!(state(None), ClockState::Bracket);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_count_where_their_middle_is() {
+    fn runs_count_in_the_window_that_holds_their_middle() {
         let window = Window::of(&[run(10 * S, 12 * S, None)]).unwrap();
         let runs = counted(&did(&[(8 * S, 11 * S), (9 * S, 12 * S), (12 * S, 13 * S)]), window);
         assert_eq!(runs.iter().map(|run| run.host_started_ns).collect::<Vec<_>>(), [9 * S]);

@@ -89,7 +89,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
-    fn at_the_floor_everybody_is_ended() {
+    fn at_the_memory_floor_every_neighbour_is_stopped() {
         let (ear, told) = channel();
         let stopped = Arc::new(AtomicBool::new(false));
         let stop = {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_out_of_what_fits() {
+    fn no_cell_is_left_out_of_a_run_that_fits_its_budget() {
         let costs = costs(&[&[1.0, 1.0], &[1.0, 1.0]]);
         assert_eq!(left_out(&costs, 0, (6, 30.0)), []);
         assert_eq!(left_out(&[], 0, (6, 30.0)), []);

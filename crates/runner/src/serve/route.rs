@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_network_says_which_is_not() {
+    fn a_private_network_is_refused_with_the_reachable_choices() {
         let said = private("bridge", &["nat", "bridge", "proxy", "host", "none"]);
         assert!(said.contains("(bridge)") && said.contains("use net=host or net=nat,"), "{said}");
         let said = private("tap", &["tap", "none", "user", "bridge", "nat"]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_on_the_host_listens_where_it_is_reached() {
+    fn a_server_on_the_host_listens_on_its_own_address_or_on_all() {
         assert_eq!(own(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv4Addr::LOCALHOST));
         // From a range for documentation: no host has this address.
         assert_eq!(own([192, 0, 2, 77].into()), IpAddr::from(Ipv4Addr::UNSPECIFIED));

@@ -266,7 +266,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_time_of_a_unit_is_that_of_its_size_or_what_the_run_wants() {
+    fn the_time_of_a_unit_is_set_by_its_size_or_by_the_run() {
         let ms = Duration::from_millis;
         let workload = |size: &str| {
             let plan = WorkloadPlan::of("w", vec!["w".into()], Vec::new());

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error() {
+    fn a_refused_connection_is_an_error() {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let client = Client::new(None).unwrap();
         let error = client.first_response_ns(address, Instant::now()).unwrap_err();

@@ -96,7 +96,7 @@ mod tests {
     use weigh_observe::pages::Memory;
 
     #[test]
-    fn files_are_found_by_who_has_them() {
+    fn files_that_a_process_has_open_are_found_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         std::fs::write(&path, [1; 5000]).unwrap();

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn more_are_not_tried_where_fewer_never_stood() {
+    fn more_guests_are_not_tried_after_fewer_have_failed() {
         let mut most = MostGuests::default();
         assert_eq!(most.beyond(1000), None);
         most.stood(8);

@@ -196,7 +196,7 @@ fn a_baseline_that_fails_leaves_absolute_values() {
 }
 
 #[test]
-fn nothing_runs() {
+fn a_run_in_which_every_cell_fails_ends_with_nothing_runs() {
     let bench = Bench::new();
     let plan = plan(&["null:launch=fail", "null:fault=missing"], &["u"], fixed(5));
     let (outing, store) = bench.run(&plan);
@@ -226,7 +226,7 @@ fn without_a_pilot_the_manifests_give_the_estimate() {
 }
 
 #[test]
-fn events_are_filed_and_say_what_happened() {
+fn every_event_of_a_run_is_logged() {
     let bench = Bench::new();
     let plan = plan(&THREE, &["u"], fixed(2));
     let (outing, store) = bench.run(&plan);
@@ -242,7 +242,7 @@ fn events_are_filed_and_say_what_happened() {
 }
 
 #[test]
-fn progress_tells_the_intervals_of_primary_cells() {
+fn progress_reports_the_intervals_of_primary_cells() {
     let bench = Bench::new();
     let plan = plan(&["null:sd=0.001", "null:sd=0.001,effect=0.1"], &["u"], fixed(5));
     let (outing, _) = bench.run(&plan);

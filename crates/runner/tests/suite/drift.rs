@@ -94,7 +94,7 @@ fn blocks_keep_the_false_positives_at_their_level() {
 }
 
 #[test]
-fn environments_in_sequence_find_differences_that_are_not_there() {
+fn measuring_environments_in_sequence_finds_false_differences() {
     // The reason for blocks: the same drifts and test, with the design that they replace.
     for drift in ["linear-0.5", "ar0.9-0.05"] {
         let found = (1..=100).filter(|seed| compare_in_sequence(drift, *seed) < 0.05).count();
@@ -105,7 +105,7 @@ fn environments_in_sequence_find_differences_that_are_not_there() {
 }
 
 #[test]
-fn pairs_find_what_loose_samples_cannot() {
+fn pairs_find_effects_that_loose_samples_miss() {
     let tested: Vec<Tested> = (1..=100).map(|seed| compare("ar0.9-0.05", seed, 0.03)).collect();
     let paired = tested.iter().filter(|tested| tested.paired < 0.05).count();
     let loose = tested.iter().filter(|tested| tested.loose < 0.05).count();

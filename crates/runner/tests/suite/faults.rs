@@ -58,7 +58,7 @@ fn each_fault_has_its_kind_and_the_others_are_measured() {
 }
 
 #[test]
-fn a_missing_program_is_named() {
+fn a_missing_program_is_reported() {
     let plan = plan(&["null", "null:fault=missing"], &["u"], fixed(2));
     let (_, store, _bench) = run_without_pilot(&plan);
     assert_complete(&plan, &store, 2);

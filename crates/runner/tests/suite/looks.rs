@@ -97,7 +97,7 @@ fn a_workload_ends_with_its_last_arm() {
 }
 
 #[test]
-fn an_environment_that_nobody_needs_is_not_launched() {
+fn a_decided_environment_is_no_longer_launched() {
     let bench = Bench::new();
     let plan = plan(&[NATIVE, SLOW, EQUAL], &["u"], sequential());
     let (outing, _) = bench.run(&plan);
@@ -113,7 +113,7 @@ fn an_environment_that_nobody_needs_is_not_launched() {
 /// Before the look an interrupted run has no conclusion, after it has those on record, and it
 /// continues to the same end.
 #[test]
-fn an_interrupted_run_goes_on_with_what_is_left() {
+fn an_interrupted_run_resumes_with_the_undecided_cells() {
     let bench = Bench::new();
     let plan = plan(&[NATIVE, SLOW, EQUAL], &["u"], sequential());
     for (block, concluded) in [(7, 0), (17, 1)] {
@@ -148,7 +148,7 @@ fn an_environment_that_fails_holds_nothing_up() {
 
 /// Progress reports which cells are done, and forecasts no end before 30 blocks.
 #[test]
-fn progress_tells_what_a_look_concluded() {
+fn progress_reports_the_cells_that_a_look_concluded() {
     let bench = Bench::new();
     let plan = plan(&[NATIVE, SLOW, EQUAL], &["u"], sequential());
     let (outing, _) = bench.run(&plan);

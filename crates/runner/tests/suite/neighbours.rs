@@ -131,7 +131,7 @@ fn ctrl_c_while_neighbours_come_up_leaves_the_unit_to_the_next_run() {
 }
 
 #[test]
-fn a_server_is_refused_what_it_would_share() {
+fn a_server_with_neighbours_of_the_same_workload_is_refused() {
     let mut plan = density("null:fork=yes", &[beside(2, Load::Same)], 1);
     plan.workloads[0].staging.server = Some(weigh_model::ServerPlan {
         command: vec!["serve".into()],

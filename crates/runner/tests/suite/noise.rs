@@ -267,7 +267,7 @@ fn cut_at_any_record_a_noisy_run_goes_on_to_the_same_end() {
 }
 
 #[test]
-fn going_on_tells_nothing_twice() {
+fn a_resumed_run_repeats_no_warning() {
     let mut plan = plan(&ENVIRONMENTS, &["u"], fixed(6));
     plan.noise.voiding = false;
     let bench = bench(|_| foreign(0.1));

@@ -90,7 +90,7 @@ fn a_difference_that_is_allowed_by_name_runs() {
 }
 
 #[test]
-fn a_network_may_differ_in_what_follows_from_it() {
+fn an_allowed_network_difference_covers_its_dependent_facts() {
     const HOST: &str = "network=host+network-interface=loopback+network-mtu=65536";
     const BRIDGE: &str = "network=bridge+network-interface=veth+network-mtu=1500";
     const CONTROL: &str = "sysctl:net.ipv4.tcp_congestion_control";
@@ -120,7 +120,7 @@ fn a_network_may_differ_in_what_follows_from_it() {
 }
 
 #[test]
-fn runs_that_nobody_named_leave_it_out() {
+fn an_unequal_environment_that_was_not_named_is_left_out() {
     let mut bench = Bench::new();
     bench.options.leave_out_unequal = true;
     for blocks in [1, 3] {

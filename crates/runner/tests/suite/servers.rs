@@ -103,7 +103,7 @@ fn servers_are_measured_and_the_headroom_is_recorded() {
 /// An open loop at a share of the slowest environment's rate; swept shares use the same saturated
 /// runs.
 #[test]
-fn a_rate_follows_from_what_the_slowest_reaches() {
+fn the_rate_of_an_open_loop_is_a_share_of_the_slowest_rate() {
     let mut bench = Bench::new();
     bench.weather = Box::new(|_| loaded(0.4));
     // The metric of these fakes is their duration: 10 and 5 ms.

@@ -41,7 +41,7 @@ fn precision_stops_at_its_looks_only() {
 /// A pilot of `weigh plan`: neither observers nor the log of events see an effect, and all else is
 /// reported as usual.
 #[test]
-fn a_blind_run_tells_no_effect() {
+fn a_blind_run_reports_no_effect() {
     let plan = plan(&["null:sd=0.01,seed=1", "null:effect=0.2,label=b"], &["u"], fixed(6));
     let told = |blind| {
         let mut bench = Bench::new();
@@ -58,7 +58,7 @@ fn a_blind_run_tells_no_effect() {
 }
 
 #[test]
-fn progress_tells_the_precision_asked_and_the_blocks_that_it_takes() {
+fn progress_reports_the_target_precision_and_the_blocks_needed() {
     let bench = Bench::new();
     let environments = ["null:sd=0.01,seed=1", "null:sd=0.01,seed=1,label=b"];
     let mut plan = plan(&environments, &["u"], precision(0.0005));

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_whose_length_decides_are_warned_of() {
+    fn results_that_depend_on_the_length_of_slices_are_warned_of() {
         let alike = found(1.03, 1.03, 0.02);
         assert_eq!(warnings(&alike), []);
         let cell = &alike.cells[1];

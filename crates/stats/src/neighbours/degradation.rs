@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_knee_is_where_intervals_are_certain() {
+    fn the_knee_is_bounded_by_certain_intervals() {
         let knee = |all: &[Comparison]| {
             let Knee { within, beyond, undecided, .. } =
                 degradations(all, &known(2))[0].knee.clone().unwrap();

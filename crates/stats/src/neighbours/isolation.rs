@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_neighbours_are_what_busy_ones_are_held_against() {
+    fn busy_neighbours_are_compared_with_idle_ones() {
         let all = [
             comparison("time", 1, "-", Shares::Equal, &[1.0; 6]),
             comparison("time", 4, "idle", Shares::Equal, &[1.25; 6]),

@@ -57,7 +57,7 @@ fn loose_samples_agree_with_welch() {
 }
 
 #[test]
-fn the_baseline_is_what_the_others_are_compared_with() {
+fn the_baseline_has_values_and_no_comparison() {
     let cell = environment(&analysed(&[pairs(&NATIVE, &OTHER)]), "native");
     assert_eq!(cell.verdict, Some(Verdict::Baseline));
     assert_eq!(

@@ -28,7 +28,7 @@ fn busy(ns: u64) -> CpuTime {
 }
 
 #[test]
-fn a_run_without_observations_says_nothing_of_them() {
+fn a_run_without_observations_reports_none() {
     let collected = collect(&time_plan(), &run(3, |_, _| (None, None)));
     assert_eq!(collected.circumstances, Default::default());
     assert_eq!((collected.comparisons.len(), collected.flags.len(), collected.warnings.len()), (1, 0, 0));
@@ -151,7 +151,7 @@ fn settings_and_a_noisy_host_are_warned_of() {
 
 /// A trial in which no guest could be started records no settings, which is not a change of them.
 #[test]
-fn trials_that_tell_no_settings_change_none() {
+fn trials_without_recorded_settings_are_no_change_of_settings() {
     let see = |block: u32, environment: &str| {
         let mut observed = quiet(1_000);
         if block > 0 && environment == ENVIRONMENTS[0] {
@@ -200,7 +200,7 @@ fn with_clock(state_of: impl Fn(u32, &str) -> ClockState) -> (Collected, Analysi
 }
 
 #[test]
-fn an_unproven_clock_takes_the_verdict_from_what_the_tool_times() {
+fn an_unproven_clock_removes_the_verdict_of_metrics_timed_by_the_tool() {
     let (collected, analysis) = with_clock(|block, e| match (block, e) {
         (_, "native") => ClockState::Shared,
         (3, "e") => ClockState::Bracket,
@@ -250,7 +250,7 @@ fn the_baselines_clock_is_part_of_every_ratio() {
 }
 
 #[test]
-fn a_clock_that_is_off_is_flagged_where_it_times_and_keeps_the_verdict() {
+fn a_clock_that_is_off_is_flagged_on_its_metrics_and_keeps_the_verdict() {
     let (collected, analysis) =
         with_clock(|_, e| if e == "e" { ClockState::Warned } else { ClockState::Shared });
     for (metric, flags) in

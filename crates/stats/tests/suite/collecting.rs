@@ -110,7 +110,7 @@ fn a_void_unit_is_out_with_all_its_arms_and_the_next_attempt_replaces_it() {
 }
 
 #[test]
-fn an_incomplete_unit_is_out_and_named() {
+fn an_incomplete_unit_is_excluded_and_reported() {
     let mut cut = unit(1, 0, "w", 7.0);
     cut.pop();
     let collected = collect(&plan(), &file([unit(0, 0, "w", 1.0), cut.clone()]));
@@ -210,7 +210,7 @@ fn an_excluded_cell_is_a_failure_and_leaves_the_units_complete() {
 }
 
 #[test]
-fn records_that_do_not_fit_are_named() {
+fn unknown_and_duplicate_trials_are_reported() {
     let mut records = file([unit(0, 0, "w", 1.0)]);
     records.push(measured(At(0, 0, "w", "e"), &[5.0]));
     records.push(measured(At(0, 0, "w", "elsewhere"), &[5.0]));
@@ -222,7 +222,7 @@ fn records_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn short_iterations_are_warned_of_by_what_was_timed() {
+fn short_iterations_are_warned_of_by_their_measured_duration() {
     let plan = time_plan();
     let with_duration = |guest_duration_ns: u64| -> Vec<Record> {
         let mut iteration = iteration(&[("time", 4e-8)]);

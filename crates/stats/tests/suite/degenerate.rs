@@ -51,7 +51,7 @@ fn no_spread_is_flagged() {
 /// A value that cannot be a cost is an error of the measurement: it is counted and named, its pair
 /// is left out, and there is no verdict.
 #[test]
-fn unusable_values_are_named_and_never_dropped_in_silence() {
+fn unusable_values_are_reported_and_never_dropped_silently() {
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let mut other = vec![3.0, 3.1, 3.2, 3.3, 3.2, 3.1, 3.0, 3.1];
         other[3] = bad;

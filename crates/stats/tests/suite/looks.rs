@@ -42,7 +42,7 @@ fn an_interval_is_that_of_the_look() {
 
 /// Before any other look, one look with all of the error equals the fixed design.
 #[test]
-fn a_run_that_ended_by_its_budget_spends_what_is_left() {
+fn a_run_that_ended_by_its_budget_spends_the_remaining_error() {
     let looked = |k: usize| {
         let comparison = with_log_ratios(&spread(k, 0.3, 0.01));
         let ended = cell(&comparison, &Options { ended_by_rule: true, ..options() });
@@ -68,7 +68,7 @@ fn an_open_cell_holds_at_any_moment() {
 
 /// Later failures of the baseline do not matter, because both sides end with the conclusion.
 #[test]
-fn later_failures_of_the_baseline_do_not_touch_what_is_concluded() {
+fn later_failures_of_the_baseline_do_not_affect_a_conclusion() {
     let mut comparison = with_log_ratios(&spread(20, 0.3, 0.01));
     comparison.series[1].observations.truncate(10);
     comparison.series[1].tried = 10;
@@ -92,7 +92,7 @@ fn at_look(blocks: usize, mean: f64, sd: f64) -> Option<ConclusionReason> {
 }
 
 #[test]
-fn before_thirty_blocks_only_what_lies_beyond_the_margin_is_decided() {
+fn before_thirty_blocks_only_effects_beyond_the_margin_are_decided() {
     assert_eq!(at_look(10, 0.1, 0.01), Some(ConclusionReason::Decided));
     assert_eq!(at_look(10, -0.1, 0.01), Some(ConclusionReason::Decided));
     // Clearly slower, and clearly equivalent, but not beyond the margin.
@@ -105,7 +105,7 @@ fn before_thirty_blocks_only_what_lies_beyond_the_margin_is_decided() {
 /// The p of this arm is small enough once another is found. While that one is measured further it
 /// may still change, so it does not help.
 #[test]
-fn a_cell_that_is_measured_further_helps_nobody() {
+fn a_cell_still_being_measured_does_not_help_other_cells() {
     let of = |name: &str, mean: f64, sd: f64| {
         let logs = spread(30, mean, sd);
         series(name, in_blocks(&logs.iter().map(|d| d.exp()).collect::<Vec<_>>()))

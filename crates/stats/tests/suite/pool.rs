@@ -129,7 +129,7 @@ fn without_any_spread_the_limit_is_taken() {
 
 /// One machine says nothing about others; two leave no degrees of freedom for another.
 #[test]
-fn few_machines_say_little() {
+fn one_machine_gives_no_verdict_and_two_give_no_prediction() {
     let one = machines(&[(0.2, 0.001)]);
     let alone = cell(&one);
     assert_eq!((alone.verdict, alone.prediction, alone.spread), (None, None, None));
@@ -177,7 +177,7 @@ fn equivalence_needs_thirty_blocks_on_every_machine_and_no_quick_run() {
 
 /// (t(.975) + t(.975)) s / sqrt(K) within the margin of 2 %, with s = .02 between machines.
 #[test]
-fn an_open_verdict_says_how_many_machines_would_decide() {
+fn an_open_verdict_gives_the_number_of_machines_that_would_decide() {
     let pooled = machines(&[(-0.02, 0.0001), (0.0, 0.0001), (0.02, 0.0001)]);
     let cell = cell(&pooled);
     assert_eq!(cell.verdict, Some(Verdict::Inconclusive));
@@ -298,7 +298,7 @@ fn a_machine_may_have_several_shares() {
 /// Differences between machines widen the interval of an average over machines like these, but not
 /// over these alone. A single share has a verdict, too.
 #[test]
-fn shares_say_nothing_of_other_machines() {
+fn shares_do_not_generalise_to_other_machines() {
     let parts = [("a", 30, 0.02, 0.001), ("b", 30, 0.06, 0.001)];
     let shared = shares(&parts);
     let kind = pool(&parts.map(|(machine, k, mean, error)| of(machine, &blocks(k, mean, error))));
@@ -316,7 +316,7 @@ fn shares_say_nothing_of_other_machines() {
 /// By hand: on kind x the baseline takes 1 s and 2 s at 0.36 an hour, .0001 a second, so that 1
 /// buys 10,000 / sqrt(2) iterations; on kind y it takes half as long at twice the price: the same.
 #[test]
-fn work_costs_what_its_time_costs() {
+fn the_cost_of_work_is_the_price_of_its_time() {
     let options = Options::new("native");
     let timed = |machine: &str, group: &str, factor: f64| {
         let mut run = blocks(30, 0.5f64.ln(), 0.001);

@@ -81,7 +81,7 @@ fn sequential_measurements_are_labelled() {
 
 /// 4. Stopping on significance: the same width stops the run, whatever the effect.
 #[test]
-fn the_effect_has_no_say_in_when_to_stop() {
+fn the_effect_does_not_influence_when_a_run_stops() {
     for (sd, stops) in [(0.01, true), (0.2, false)] {
         for effect in [-0.5, -0.02, 0.0, 1e-4, 0.02, 0.5, 5.0] {
             let analysis = analysed(&[with_log_ratios(&spread(30, effect, sd))]);
@@ -93,7 +93,7 @@ fn the_effect_has_no_say_in_when_to_stop() {
 /// 4. Rerunning on significance: the last attempt counts whatever it measured, and a repetition
 ///    without a declared cause is named.
 #[test]
-fn no_attempt_is_chosen_by_what_it_measured() {
+fn no_attempt_is_selected_by_its_measured_value() {
     let plan = time_plan();
     for (first, second) in [(1.0, 2.0), (2.0, 1.0)] {
         let records = file([unit(0, 0, "w", first), unit(0, 1, "w", second)]);

@@ -135,7 +135,7 @@ fn equivalence_needs_thirty_blocks_of_each_run_and_no_quick_one() {
 /// The number that would decide counts runs: (t(.975) + t(.975)) s sqrt(2 / K) within the margin of
 /// 2 %.
 #[test]
-fn an_open_verdict_says_how_many_runs_would_decide() {
+fn an_open_verdict_gives_the_number_of_runs_that_would_decide() {
     let analysis = several(&[0.05, 0.07, 0.06], &[0.05, 0.07, 0.06], 30, &Options::new("native"));
     let cell = environment(&analysis, "e");
     assert_eq!(cell.verdict, Some(Verdict::Inconclusive));
@@ -172,7 +172,7 @@ fn cells_without_a_counterpart_are_named() {
 }
 
 #[test]
-fn different_baselines_are_named() {
+fn different_baselines_are_reported() {
     let options = [Options::new("native"), Options::new("e")];
     let run = [pairs(&NATIVE, &OTHER)];
     let analysis = compare_runs(&[(&run, &options[0])], &[(&run, &options[1])]);

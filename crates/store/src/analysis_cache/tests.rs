@@ -140,7 +140,7 @@ fn a_truncated_line_is_reported_and_not_cached() {
 }
 
 #[test]
-fn a_torn_or_edited_file_is_as_if_it_were_not_there() {
+fn a_torn_or_edited_cache_file_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let origin = CacheKey { samples: 1, plan: 2, reader: READER };
     let value: Value = (9, 0.1 + 0.2);

@@ -74,7 +74,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same() {
+fn a_result_that_does_not_fit_on_disk_is_returned_uncached() {
     let place = tempfile::tempdir().unwrap();
     let done = on_a_small_disk(2 << 20, place.path(), || {
         let mut run =
@@ -92,7 +92,7 @@ fn a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same() {
         run.derived("00ff", |_| 1).unwrap();
         assert_eq!(run.derived("00ff", |_| 2).unwrap().value, 1);
     });
-    skipped_without_root(done, "a_disk_too_full_to_keep_what_was_made_shows_it_all_the_same");
+    skipped_without_root(done, "a_result_that_does_not_fit_on_disk_is_returned_uncached");
 }
 
 fn skipped_without_root(done: Option<()>, test: &str) {

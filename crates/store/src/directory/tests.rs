@@ -123,7 +123,7 @@ fn two_runs_of_one_second_get_two_directories() {
 }
 
 #[test]
-fn a_run_can_be_made_at_a_named_place_that_is_free() {
+fn a_run_can_be_created_in_a_named_empty_directory() {
     let parent = tempfile::tempdir().unwrap();
     let place = parent.path().join("a/b");
     RunDirectory::create_at(&place, &plan("x"), &host()).unwrap();
@@ -137,7 +137,7 @@ fn a_run_can_be_made_at_a_named_place_that_is_free() {
 
 /// In a directory where everybody may make files, another user may have been faster.
 #[test]
-fn directories_that_somebody_else_put_there_are_not_used() {
+fn links_and_foreign_directories_are_not_used_for_a_run() {
     use std::os::unix::fs::{MetadataExt, chown, symlink};
     let base = tempfile::tempdir().unwrap();
     let (empty, link) = (base.path().join("empty"), base.path().join("link"));
@@ -147,7 +147,7 @@ fn directories_that_somebody_else_put_there_are_not_used() {
     assert!(matches!(at(&link), Err(StoreError::Exists(_))));
     if base.path().metadata().unwrap().uid() != 0 {
         eprintln!(
-            "SKIPPED directories_that_somebody_else_put_there_are_not_used: only root can give one away"
+            "SKIPPED links_and_foreign_directories_are_not_used_for_a_run: only root can give one away"
         );
         return;
     }
@@ -290,7 +290,7 @@ fn damage_inside_is_refused_with_its_line() {
 }
 
 #[test]
-fn newer_formats_are_named_with_both_versions() {
+fn newer_formats_are_reported_with_both_versions() {
     let parent = tempfile::tempdir().unwrap();
     let path = created(parent.path()).path().to_path_buf();
     let newer = SAMPLES_FORMAT + 1;

@@ -91,7 +91,7 @@ fn a_run_of_another_plan_is_not_accepted() {
 }
 
 #[test]
-fn a_record_without_a_machine_is_damage() {
+fn unsafe_machine_names_and_newer_formats_are_refused() {
     let parent = tempfile::tempdir().unwrap();
     let path = created(parent.path()).path().to_path_buf();
     let text = fs::read_to_string(path.join(STATE)).unwrap();

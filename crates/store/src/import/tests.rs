@@ -51,7 +51,7 @@ fn rows_become_comparisons_in_base_units() {
 }
 
 #[test]
-fn json_lines_say_the_same_as_csv() {
+fn json_lines_and_csv_give_the_same_comparisons() {
     let lines = "{\"environment\":\"native\",\"workload\":\"a \\\"b\\\"\",\"metric\":\"t\",\"unit\":\"s\",\"better\":\"lower\",\"value\":1.5,\"block\":3,\"host\":\"h\"}\n\n\
                  {\"block\":3,\"value\":2,\"better\":\"lower\",\"unit\":\"s\",\"metric\":\"t\",\"workload\":\"a \\\"b\\\"\",\"environment\":\"e2\"}";
     let rows =
@@ -94,7 +94,7 @@ fn a_byte_order_mark_and_empty_lines_change_nothing() {
 }
 
 #[test]
-fn missing_columns_are_named_with_what_was_probably_meant() {
+fn missing_columns_are_reported_with_the_likely_misspelling() {
     let (message, place, text, help) = fault(csv("environment,workload,metric,unit,better,vlaue\n"));
     assert_eq!(message, "there is no column `value`");
     assert_eq!((place.as_str(), text.as_str()), ("1:41", "vlaue"));
@@ -244,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_is_exported_is_read_back(comparisons in comparisons()) {
+    fn exported_samples_are_read_back(comparisons in comparisons()) {
         let mut file = Vec::new();
         crate::export::samples_csv(&comparisons, &mut file).unwrap();
         let imported = parse(Path::new("x.csv"), &file).unwrap();

@@ -56,7 +56,7 @@ fn points_are_words_or_values() {
 }
 
 #[test]
-fn a_check_says_which_values_it_needs() {
+fn a_check_lists_the_values_it_needs() {
     let check = read("docker overhead of pxz <= 8 % and docker pxz > kvm > jail and kvm pxz >= 2 x kvm lu");
     let terms: Vec<String> = check.terms("native").iter().map(ToString::to_string).collect();
     assert_eq!(terms, ["docker pxz", "native pxz", "kvm pxz", "jail pxz", "kvm lu"]);
@@ -195,7 +195,7 @@ fn any_condition() -> impl Strategy<Value = Condition> {
 
 proptest! {
     #[test]
-    fn what_is_printed_is_read_as_the_same(conditions in proptest::collection::vec(any_condition(), 1..4)) {
+    fn a_printed_check_is_read_as_the_same(conditions in proptest::collection::vec(any_condition(), 1..4)) {
         let check = Check { conditions };
         prop_assert_eq!(read(&check.to_string()), check);
     }

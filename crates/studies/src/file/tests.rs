@@ -386,7 +386,7 @@ fn names_are_sound_and_defined_once() {
 }
 
 #[test]
-fn texts_say_something() {
+fn empty_texts_are_refused() {
     for text in [
         "'A and B'",
         "'section 2, table 1'",
@@ -437,7 +437,7 @@ fn options_that_are_added_are_refused() {
 }
 
 #[test]
-fn a_quantity_says_where_its_values_come_from() {
+fn a_quantity_without_a_valid_source_is_refused() {
     let here = "[[experiment.quantity]]";
     wrong("workload = 'xz'\n", "", here, "the quantity `rate` has no workload", "`from = \"text\"`");
     wrong("metric = 'latency_p50'\n", "", here, "the quantity `latency` has no metric", "add `metric`");
@@ -556,7 +556,7 @@ fn claims_are_underlined_within_the_check() {
 }
 
 #[test]
-fn views_show_what_there_is() {
+fn views_of_missing_quantities_and_axes_are_refused() {
     wrong("['rate', 'efficiency']", "[]", "[]", "the view shows no quantity", "name the quantities");
     wrong("['rate', 'efficiency']", "['rat']", "'rat'", "there is no quantity `rat`", "`rate`");
     wrong("arms_down = true", "x = 'rate'", "'rate'", "in the form `lines`", "lines");

@@ -33,7 +33,7 @@ fn every_file_of_the_folder_is_listed() {
 }
 
 #[test]
-fn files_are_named_after_what_they_have() {
+fn study_files_are_named_after_their_experiments() {
     for (files, study) in EMBEDDED.iter().zip(library().unwrap().studies()) {
         assert_eq!(files.name, study.name);
         for (file, experiment) in files.experiments.iter().zip(&study.experiments) {
@@ -139,7 +139,7 @@ fn built_in_names_are_reserved() {
 }
 
 #[test]
-fn a_wrong_or_missing_file_is_named() {
+fn a_missing_study_file_is_reported_with_its_path() {
     let gone = PathBuf::from("/nonexistent/study.toml");
     let error = Library::load(std::slice::from_ref(&gone)).unwrap_err();
     assert_eq!((error.file, error.span), (gone, None));

@@ -37,7 +37,7 @@ fn near(found: f64, expected: f64) {
 }
 
 #[test]
-fn more_is_worse_whatever_the_direction() {
+fn a_positive_overhead_is_worse_in_both_directions() {
     let values = "{ quantity = 'q', source = 'p. 1', values = { native = [8], kvm = [10] } }";
     near(overhead(values, "lower").overhead, 0.25);
     near(overhead(values, "higher").overhead, -0.2);

@@ -174,7 +174,7 @@ fn a_damaged_log_is_pointed_at_and_nothing_else_is_lost() {
 
 /// A file from elsewhere is not shown, whether a log or the study leads to it.
 #[test]
-fn a_log_from_elsewhere_is_not_read() {
+fn a_log_outside_the_directory_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let (logs, elsewhere) = (directory.path().join("logs"), directory.path().join("elsewhere"));
     for place in [&logs.join("flat"), &elsewhere] {

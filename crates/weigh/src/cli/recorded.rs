@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_recorded_without_what_a_study_adds() {
+    fn the_recorded_command_leaves_out_the_options_that_a_study_adds() {
         let run = "run stream gups --on native --size quick --param a=1,2 --blocks 3 --param stream.b=2 --reuse --seed 1 \
                    --no-void --out o --margin 3 --format json --live --gate 5 --gate-undecided fail --baseline native";
         let expected = "run stream gups --param a=1,2 --param stream.b=2 --reuse --margin 3";
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_file_has_its_own_record() {
+    fn a_run_of_a_plan_file_records_no_command() {
         assert_eq!(recorded("run --plan plan.json"), None);
     }
 }

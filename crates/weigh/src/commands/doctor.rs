@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_says_what_it_means() {
+    fn a_look_at_noise_is_explained() {
         let text = shown(look(2, 60));
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let at = lines.iter().position(|line| *line == "Noise now").unwrap();

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_scanned_where_that_is_asked_for() {
+    fn pages_are_scanned_on_request_only() {
         let scans = |words: &[&str]| {
             let args = args(words);
             let start = workloads(&args.guests, args.duplicates).unwrap()[0].start.unwrap();

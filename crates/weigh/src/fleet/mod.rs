@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_without_a_machine_is_refused() {
+    fn invalid_arguments_of_via_are_refused() {
         for (text, words) in [
             ("shs:host=a", "no engine `shs`"),
             ("ssh", "needs a machine"),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_leaves_behind_what_only_this_host_has() {
+    fn plans_for_a_fleet_drop_or_refuse_paths_of_this_host() {
         let plan = |image| Plan {
             guest: GuestPlan { image, working_directory: Some("/home/me".into()), ..GuestPlan::default() },
             ..Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 })

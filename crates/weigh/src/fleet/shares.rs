@@ -253,7 +253,7 @@ mod tests {
 
     /// Slurm's tasks are found by their index.
     #[test]
-    fn a_task_is_named_by_its_place() {
+    fn a_slurm_task_is_named_by_its_index() {
         let machine = Machine::new("task-0".into(), "slurm:partition=x".into());
         assert_eq!(Slurm.name_of(&machine, 3), "task-3");
         assert_eq!(Ssh.name_of(&Machine::new("a".into(), "ssh:host=a".into()), 3), "a");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_done_when_its_run_says_so() {
+    fn a_machines_state_follows_from_how_its_run_ended() {
         let parent = tempfile::tempdir().unwrap();
         let judged =
             |reason, code, interrupted| judge(Some(&ended(parent.path(), reason)), code, &[], interrupted);

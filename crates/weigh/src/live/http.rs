@@ -131,7 +131,7 @@ mod tests {
     const REFUSED: fn(Refusal) -> Option<Answer> = |refusal| Some(Answer::Refused(refusal));
 
     #[test]
-    fn there_are_three_places() {
+    fn only_the_page_and_the_state_are_served() {
         let below = |path: &str| format!("/{SECRET}{path}");
         assert_eq!(get(&below("/"), "127.0.0.1:1234"), Some(Answer::Page));
         assert_eq!(get(&below("/?x=1"), "localhost:9"), Some(Answer::Page));
@@ -145,7 +145,7 @@ mod tests {
     /// Every user of the machine can connect, but a user who does not know the address learns
     /// nothing.
     #[test]
-    fn nothing_is_shown_to_who_does_not_know_the_secret() {
+    fn requests_without_the_secret_get_neither_page_nor_state() {
         let (almost, longer) = (format!("/{}/", &SECRET[1..]), format!("/{SECRET}0/state"));
         let wrong = format!("/{}e/", &SECRET[..15]);
         for path in

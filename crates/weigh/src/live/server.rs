@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_nobody_reads_does_not_take_the_answer_away() {
+    fn a_request_with_an_unread_body_is_answered() {
         let (shared, address) = server();
         let body = "x".repeat(30_000);
         let answer = ask(

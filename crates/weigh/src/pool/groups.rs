@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_fit_runs_as_they_are_named() {
+    fn labels_match_runs_by_path_or_name() {
         assert_eq!(label_of("a=small", "a").as_deref(), Some("small"));
         assert_eq!(label_of("fleet/s-*=small", "fleet/s-1").as_deref(), Some("small"));
         assert_eq!(label_of("fleet/a/=small", "fleet/a").as_deref(), Some("small"));

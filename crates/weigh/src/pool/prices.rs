@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_lists_prices_of_more_kinds_than_are_here() {
+    fn a_price_file_may_list_more_kinds_than_the_runs_have() {
         let prices = in_file("# US dollars\nsmall = 0.34\nlarge = 2\n\"AMD EPYC\" = 0.5\n").unwrap();
         assert_eq!(prices.of_groups(&groups(&["AMD EPYC", "large"])).unwrap(), [0.5, 2.0]);
         let error = prices.of_groups(&groups(&["small", "Xeon 2.0"])).unwrap_err();

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn emulation_is_taken_where_there_is_no_other_machine() {
+    fn emulation_is_chosen_only_without_another_machine() {
         assert_eq!(choose(&["native", "qemu"], false).0, ["native", "qemu"]);
         assert_eq!(choose(&["native", "namespaces"], false).0, ["native", "namespaces"]);
         assert_eq!(choose(&["native"], false), (vec!["native".into()], Vec::new()));

@@ -240,7 +240,7 @@ fn both_forms_are_judged_apart_and_shown_apart() {
 }
 
 #[test]
-fn where_nothing_can_be_sliced_whole_trials_are_judged_alone() {
+fn without_slices_whole_trials_are_judged_alone() {
     let design = fakes_in_both_forms(6, 1, "sd=0.01");
     let mut conducted = conduct(&design, by_the_method, &AtomicBool::new(false), None);
     conducted.measured.retain(|measured| measured.form == Form::Whole);
@@ -301,7 +301,7 @@ fn failed_comparisons_are_counted_and_not_judged() {
 }
 
 #[test]
-fn an_end_before_the_end_is_judged_by_what_is_there() {
+fn a_selftest_that_is_cut_short_is_judged_by_its_comparisons() {
     let design = fakes(6, 1, "sd=0.01", "");
     let none = conduct(&design, by_the_method, &AtomicBool::new(true), None);
     assert!(none.measured.is_empty() && none.cut_short == Some("interrupted"));

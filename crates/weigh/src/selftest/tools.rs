@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_is_outside_and_what_is_missing() {
+    fn the_table_marks_pairs_outside_and_pairs_not_compared() {
         let metric = MetricSpec {
             name: "rate".into(),
             unit: weigh_model::Unit::normalise("GB/s").0,

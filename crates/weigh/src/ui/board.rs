@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_first_what_matters_most() {
+    fn a_narrow_progress_line_keeps_the_time_left() {
         let line = |columns| progress_line("block 7 of 30", 15, 30, &said(), columns, false);
         assert_eq!(line(40), "block 7 of 30 [====    ] 12 min 3 s left");
         assert!(line(60).ends_with("] 12 min 3 s left"), "{}", line(60));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heavy_part_is_what_is_asked_for() {
+    fn the_heavy_part_of_a_bar_is_the_requested_width() {
         let drawn = |asked, unicode| bar(&cell("e", 0.0, 0.04), asked, 0.04, 21, unicode);
         assert_eq!(drawn(Some(0.02), true), "─────━━━━━●━━━━━─────");
         assert_eq!(drawn(Some(0.02), false), "-----=====o=====-----");

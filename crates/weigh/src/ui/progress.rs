@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_a_line_with_what_is_left_and_what_is_widest() {
+    fn a_block_line_has_the_time_left_and_the_widest_interval() {
         let (mut progress, lines) = kept();
         progress.show(&Event::BlockStarted { block: 0, of: 30 });
         progress.show(&done(1, Some(0.01), None));

@@ -40,7 +40,7 @@ fn regex(pattern: &str) -> Extraction {
 }
 
 #[test]
-fn a_command_gives_its_time_and_what_it_used() {
+fn a_command_gives_its_time_and_resource_use() {
     let plan = command_workload(&["x".into()]);
     let values = extract(&plan, &result(ENDED_WELL, "", "")).unwrap().values;
     let expected = [("time", 2.5), ("cpu_time", 0.0015), ("maximum_resident_set", 2_097_152.0)];

@@ -78,7 +78,7 @@ fn built_in_manifests_are_complete() {
 }
 
 #[test]
-fn the_default_set_is_what_a_bare_weigh_runs() {
+fn the_default_set_and_primary_metrics_are_fixed() {
     let library = Library::load(&[], &[]).unwrap();
     let set: Vec<&str> = library.workloads().iter().filter(|w| w.default_set()).map(Workload::name).collect();
     assert_eq!(set, ["noploop", "syscall", "stream", "memory-latency", "lzma"]);
@@ -184,7 +184,7 @@ fn a_file_named_explicitly_replaces_the_users_own_and_nothing_else_does() {
 }
 
 #[test]
-fn a_wrong_or_missing_file_is_named() {
+fn a_wrong_or_missing_manifest_is_reported_with_its_path() {
     let folder = Folder::with(&[("x.toml", "nme = 3".into())]);
     let error = Library::load(&[folder.path()], &[]).unwrap_err();
     assert_eq!((error.file, error.span), (folder.file("x.toml"), Some(0..3)));

@@ -219,7 +219,7 @@ fn metrics_have_one_name_and_one_source() {
 }
 
 #[test]
-fn a_manifest_says_how_a_wrong_result_is_caught() {
+fn a_manifest_needs_a_check_of_its_results() {
     let at = GOOD.find("[check]").unwrap()..GOOD.find("[[metric]]").unwrap();
     let without = GOOD.replace(&GOOD[at], "");
     let error = read_text(&without).unwrap_err();

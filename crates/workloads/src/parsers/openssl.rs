@@ -62,7 +62,7 @@ mod tests {
     const UNKNOWN: &str = include_str!("../../testdata/openssl-speed-unknown.txt");
 
     #[test]
-    fn the_rate_and_what_it_is_made_of_are_read() {
+    fn the_rate_its_blocks_and_its_time_are_read() {
         assert_eq!(PARSER.value(OUTPUT, "rate"), Some(656_719_872.0));
         assert_eq!(
             (PARSER.value(OUTPUT, "blocks"), PARSER.value(OUTPUT, "time")),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_what_was_cut_off_give_nothing() {
+    fn errors_and_truncated_output_give_nothing() {
         let cut = OUTPUT.split("+F").next().unwrap();
         for text in [UNKNOWN, cut, ""] {
             assert_eq!((PARSER.value(text, "rate"), PARSER.passes(text, "consistent")), (None, None));

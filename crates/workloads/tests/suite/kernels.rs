@@ -47,7 +47,7 @@ fn every_kernel_has_a_manifest() {
 }
 
 #[test]
-fn every_metric_exists_in_the_unit_that_the_manifest_says() {
+fn every_metric_of_a_kernel_has_the_unit_of_its_manifest() {
     for workload in kernels(&built_in()) {
         for size in Size::ALL {
             let plan = plan(workload, size);

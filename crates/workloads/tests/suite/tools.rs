@@ -64,7 +64,7 @@ fn metrics_of_the_paper_size_are_in_the_version_of_the_paper() {
 
 /// Programs that users must bring.
 #[test]
-fn licensed_programs_are_asked_for_with_where_to_have_them() {
+fn licensed_programs_need_a_path_and_have_a_substitute() {
     let library = Library::load(&[], &[]).unwrap();
     for name in ["y-cruncher", "geekbench", "nbench", "spec-cpu", "intel-linpack"] {
         let workload = library.get(name).unwrap();

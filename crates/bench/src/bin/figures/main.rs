@@ -23,7 +23,7 @@ fn main() -> Result<(), style::Failed> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_pictures_of_the_book_are_what_this_makes() {
+    fn the_books_figures_match_the_generated_ones() {
         let book = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/method/figures");
         for (name, svg) in super::charts::all().unwrap() {
             let filed = std::fs::read_to_string(book.join(name)).unwrap_or_default();

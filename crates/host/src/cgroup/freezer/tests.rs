@@ -106,7 +106,7 @@ fn groups_that_a_guest_froze_stay_frozen_until_it_is_killed() {
 }
 
 #[test]
-fn a_group_below_a_frozen_one_says_so() {
+fn a_frozen_ancestor_is_reported_when_a_group_cannot_be_thawed() {
     with_groups("above", |cgroup, freezer| {
         let mut busy = shell(cgroup, "echo ready; while :; do :; done");
         assert_eq!(read_line(&mut busy), "ready");

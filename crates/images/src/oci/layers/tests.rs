@@ -243,7 +243,7 @@ fn a_layer_that_is_compressed_too_well_is_refused() {
 }
 
 #[test]
-fn there_are_only_so_many_entries() {
+fn layers_with_too_many_entries_are_refused() {
     let bounds = Bounds::new();
     let place = Path::new("/proc/self");
     let refused = (0..2_000_000).find_map(|n| Some((n, bounds.entry(b"a", 0, place).err()?)));

@@ -81,7 +81,7 @@ fn short_reads_fail_the_check() {
 }
 
 #[test]
-fn a_file_of_somebody_else_is_read_and_never_written() {
+fn a_foreign_file_is_read_and_never_written() {
     let folder = folder();
     let path = folder.path().join("data");
     std::fs::write(&path, vec![7; 64 << 10]).unwrap();

@@ -55,7 +55,7 @@ fn small(folder: &Path) -> (Settings, Tree, Content) {
 }
 
 #[test]
-fn files_that_are_not_what_they_should_be_fail_the_check() {
+fn changed_and_additional_files_fail_the_check() {
     let spoil = |damage: &dyn Fn(&Path, &[u8])| {
         let folder = folder();
         let (settings, tree, mut content) = small(folder.path());

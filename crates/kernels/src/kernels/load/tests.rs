@@ -61,7 +61,7 @@ fn every_protocol_is_loaded_in_a_closed_loop_and_called_that() {
 }
 
 #[test]
-fn an_open_loop_sends_by_the_clock_and_says_so() {
+fn an_open_loop_sends_by_the_clock_and_records_its_facts() {
     for arrivals in ["constant", "poisson"] {
         let line = format!("--rate 2000 --arrivals {arrivals} --requests 400 --clients 8 --threads 2");
         let outcome = loaded(&line);

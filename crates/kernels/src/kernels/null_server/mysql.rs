@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greeting_says_how_long_it_is() {
+    fn the_greeting_holds_its_own_length() {
         let mut greeting = Vec::new();
         Mysql::new().open(&mut greeting);
         assert_eq!(greeting.len(), HEADER_BYTES + usize::from(greeting[0]));

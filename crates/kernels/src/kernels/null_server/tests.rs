@@ -26,7 +26,7 @@ fn answers(protocol: Protocol, first: &[u8], second: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn redis_and_http_answer_what_tools_ask() {
+fn redis_and_http_answer_the_requests_of_tools() {
     let redis = answers(Protocol::Redis, b"*1\r\n$4\r\nPING\r\n*2\r\n$3", b"\r\nGET\r\n$3\r\nabc\r\n");
     assert_eq!(redis, b"+PONG\r\n$12\r\nabcxxxxxxxxx\r\n");
     let first = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /a HT";

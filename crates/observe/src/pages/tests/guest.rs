@@ -50,7 +50,7 @@ impl Guest {
     #[expect(clippy::disallowed_methods, reason = "the test starts itself again as the guest")]
     pub(super) fn holding(what: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["pages::tests::guest::holds_what_it_is_told", "--exact", "--nocapture"])
+            .args(["pages::tests::guest::child_holds_the_requested_pages", "--exact", "--nocapture"])
             .env(HOLD, what)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -207,7 +207,7 @@ impl Held {
 
 /// The main function of the child process. When run as a test it does nothing.
 #[test]
-fn holds_what_it_is_told() {
+fn child_holds_the_requested_pages() {
     let Ok(what) = std::env::var(HOLD) else { return };
     let page_bytes = rustix::param::page_size();
     let forks = what.split(' ').any(|word| word == "fork");

@@ -246,8 +246,8 @@ fn whole_processes_are_scanned() {
 }
 
 #[test]
-fn it_stops_when_it_is_told_to() {
-    let Some(_) = may_scan("it_stops_when_it_is_told_to") else { return };
+fn a_scan_stops_on_request() {
+    let Some(_) = may_scan("a_scan_stops_on_request") else { return };
     let stop = AtomicBool::new(true);
     let subjects = [Subject::guest("self", vec![std::process::id()])];
     for threads in [1, 2] {

@@ -88,7 +88,7 @@ fn a_machine_is_a_short_document() {
 }
 
 #[test]
-fn tuning_is_reported() {
+fn tuning_is_written_to_the_document() {
     let tuned = Tuning {
         pin: vec![(0, 3), (1, 7)],
         model: Model::Host,

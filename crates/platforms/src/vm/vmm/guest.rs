@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_firecracker_takes() {
+    fn names_are_valid_for_firecracker_and_differ() {
         assert_eq!(name("20260102-030405-ab", 7), "weighbridge-20260102-030405-ab-7");
         for run in ["a_run", "a".repeat(60).as_str()] {
             let (one, other) = (name(run, 1 << 32), name(&format!("{run}b"), 1 << 32));

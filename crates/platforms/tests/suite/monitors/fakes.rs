@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Requests and answers that are not in the descriptions.
 #[test]
-fn descriptions_refuse_what_they_do_not_have() {
+fn requests_and_bodies_not_in_the_descriptions_are_refused() {
     let firecracker = Description::parse(fake_monitor::firecracker::DESCRIPTION);
     firecracker.assert_whole();
     let ask = |method: &str, path: &str, body: Option<Value>| {

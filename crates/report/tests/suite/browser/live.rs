@@ -58,8 +58,8 @@ const PLACE: &str =
     "return document.querySelectorAll('#workload-0 table.cells')[0].getBoundingClientRect().top";
 
 #[test]
-fn a_newer_page_is_loaded_and_what_was_looked_at_stays() {
-    let Some(browser) = Browser::new("a_newer_page_is_loaded_and_what_was_looked_at_stays") else { return };
+fn a_newer_page_is_loaded_and_the_view_is_kept() {
+    let Some(browser) = Browser::new("a_newer_page_is_loaded_and_the_view_is_kept") else { return };
     browser.screen(WIDE.0, WIDE.1, "light");
     let mut report = everything();
     (report.blocks_planned, report.blocks_done) = (Some(30), Some(6));

@@ -46,7 +46,7 @@ fn rule_12(report: &Report, texts: &Texts, found: &mut Breaches) {
 }
 
 #[test]
-fn rule_12_an_unproven_clock_gives_no_verdict_and_says_so() {
+fn rule_12_an_unproven_clock_gives_no_verdict_and_is_reported() {
     holds(rule_12);
     let truth = machines::report();
     let judged = but(&truth, |report| {

@@ -150,7 +150,7 @@ fn rule_15_no_failure_void_or_flag_is_hidden() {
 }
 
 #[test]
-fn rule_15_a_run_that_voids_nothing_says_so() {
+fn rule_15_a_run_without_voiding_is_labelled() {
     let report = but(&common::standard(), |r| r.plan.as_mut().expect("a plan").noise.voiding = false);
     let texts = Texts::of(&report);
     texts.say("VOIDING OFF");

@@ -132,7 +132,7 @@ fn rule_8_narrow_terminals_keep_them_together() {
 }
 
 #[test]
-fn the_check_of_rule_8_finds_what_is_missing() {
+fn the_check_of_rule_8_finds_missing_parts_of_a_ratio() {
     let report = common::standard();
     let found = |line: &str| lonely_ratios(&report, line).len();
     assert_eq!(found("docker 12.1 GB/s +3 % [+2, +4] SLOWER 30"), 0);

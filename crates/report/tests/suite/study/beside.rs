@@ -38,7 +38,7 @@ fn tables_are_turned_as_in_the_paper() {
 /// If quantities are columns, a terminal has them as names of its rows, and these too name the
 /// workload that measures them.
 #[test]
-fn a_stand_in_is_named_wherever_its_quantity_stands() {
+fn a_stand_in_is_shown_with_its_quantity_in_every_format() {
     let mut report = study::everything();
     let views = report.experiments.iter_mut().flat_map(|experiment| &mut experiment.views);
     let across = views.into_iter().find(|view| view.arms_down).expect("a table with platforms down");

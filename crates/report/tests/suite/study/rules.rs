@@ -153,12 +153,12 @@ fn every_ratio_has_its_interval_and_its_number_of_blocks() {
 }
 
 #[test]
-fn the_check_of_ratios_finds_what_stands_alone() {
+fn the_check_of_ratios_finds_every_ratio_of_a_line() {
     assert_eq!(ratios("Docker +3 % [+2, +4] and +7 %"), ["+3 %", "+7 %"]);
 }
 
 #[test]
-fn the_size_is_with_every_table_and_what_stands_in_with_every_experiment() {
+fn every_table_has_its_size_and_every_experiment_its_stand_ins() {
     let report = study::everything();
     for (format, text) in readable(&report) {
         let text = squeezed(&text);
@@ -182,7 +182,7 @@ fn the_size_is_with_every_table_and_what_stands_in_with_every_experiment() {
 }
 
 #[test]
-fn an_arm_that_was_not_run_says_why_once() {
+fn an_arm_that_was_not_run_has_its_reason_once() {
     let mut report = study::everything();
     report.experiments.truncate(1);
     report.experiments[0].claims.clear();
@@ -194,7 +194,7 @@ fn an_arm_that_was_not_run_says_why_once() {
 }
 
 #[test]
-fn an_experiment_that_was_not_run_says_why() {
+fn an_experiment_that_was_not_run_has_its_reason() {
     for (format, text) in readable(&study::nothing()) {
         let told = text
             .lines()

@@ -79,7 +79,7 @@ fn changes_are_found_and_not_made_up() {
 /// Values just above ten, printed whole: nearly all are 10, and none of the others is a change. A
 /// step to 13 is one.
 #[test]
-fn rounded_values_do_not_change_where_nothing_does() {
+fn rounded_values_without_a_change_show_none() {
     for level in [10.0, 10.4, 10.5] {
         for sd in [0.01, 0.02] {
             let [invented, found] = rates(100, 7_950 + (level * 1000.0 + sd * 100.0) as u64, |random| {

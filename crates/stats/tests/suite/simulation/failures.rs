@@ -41,7 +41,7 @@ fn few_failures_cost_few_verdicts() {
 /// no more often than the level says, and an equal one no more often different; the remaining pairs
 /// alone would have been wrong twice as often.
 #[test]
-fn failures_of_what_is_slow_do_not_loosen_the_levels() {
+fn failures_of_slow_blocks_do_not_loosen_the_levels() {
     let at_margin = 1.02_f64.ln();
     let [equivalent, without_a_rule, different] = rates(6_000, 90, |random| {
         let logs = random.normals(BLOCKS, at_margin, 0.01);

@@ -65,7 +65,7 @@ fn the_intervals_of_a_pool_hold_the_truth() {
 
 /// The interval of one machine is about that machine.
 #[test]
-fn one_machine_says_nothing_of_the_average() {
+fn the_interval_of_one_machine_does_not_cover_the_average() {
     let error = SD / (BLOCKS as f64).sqrt();
     let [little, more] = rates(8_000, 399, |random| {
         [held(random, 1, error, false).mean_by_one, held(random, 1, 3.0 * error, false).mean_by_one]

@@ -75,7 +75,7 @@ fn windows_that_depend_on_each_other_are_no_difference_between_units() {
 
 /// At most half of the misses have a lower end above 0, and a negative estimate is set to 0.
 #[test]
-fn nothing_between_units_is_found_where_there_is_nothing() {
+fn no_difference_between_units_is_found_without_one() {
     let missed = judge("nothing between", 304, (0.01, 0.0, 1.0), |random, between| {
         windows(random, 24, 0.0, 0.01, between)
     });

@@ -180,7 +180,7 @@ fn result_lines_of_go_are_repetitions_and_packages_again_are_runs() {
 }
 
 #[test]
-fn units_of_go_name_metrics_and_say_their_direction() {
+fn units_of_go_give_metrics_their_names_and_directions() {
     let text = "Unit ops/s better=higher\nUnit hits-1 better=higher\nBenchmarkA 1 5 ops/s 2 hits-1 7 p99-ns\n\
                 --- FAIL: BenchmarkA\n";
     let samples = one(text);

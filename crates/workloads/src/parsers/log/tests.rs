@@ -21,7 +21,7 @@ fn stream_run(when: &str, triad: f64) -> String {
 }
 
 #[test]
-fn stream_is_distinguished_by_its_runs_and_its_script() {
+fn runs_of_stream_are_selected_by_section() {
     let text = [stream_run("Mon", 2.0), stream_run("Tue", 3.0), stream_run("Wed", 4.0)].concat();
     assert_eq!(values("stream", "triad", None, &text), [2e9, 3e9, 4e9]);
     assert_eq!(values("stream", "triad", Some("started at Tue"), &text), [3e9]);
@@ -199,7 +199,7 @@ fn json_of_fio_is_one_run() {
 }
 
 #[test]
-fn missing_values_are_reported_with_the_existing_ones() {
+fn unknown_parsers_and_fields_are_reported() {
     assert!(fault("fioo", "iops", None, "").1.contains("no parser `fioo`"));
     assert!(fault("fio", "iopz", None, "").1.contains("no field `iopz`"));
     assert!(is_in("stream", "triad", "GB/s") && !is_in("stream", "triad", "IOPS") && !is_in("x", "y", "s"));

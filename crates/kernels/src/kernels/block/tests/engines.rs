@@ -60,7 +60,7 @@ fn sequential_requests_go_round() {
 }
 
 #[test]
-fn a_mix_has_seventy_reads_of_a_hundred_and_tells_them_apart() {
+fn a_mix_has_70_percent_reads_and_separates_them_from_writes() {
     let (_folder, path) = nothing();
     let outcome =
         read(&path, "--file-bytes 1MiB --direct off --mix mixed --operations 20000 --seed 5").unwrap();
@@ -105,7 +105,7 @@ fn forbid_io_uring(error: i32) {
 }
 
 #[test]
-fn without_io_uring_threads_take_over_and_say_so() {
+fn threads_replace_a_missing_io_uring_with_a_warning() {
     let (_folder, path) = disk(64 << 10);
     for (error, said) in [(libc::EPERM, "forbidden here"), (libc::ENOSYS, "this kernel has no io_uring")] {
         let path = path.clone();

@@ -12,7 +12,7 @@ fn writable(path: &Path) -> Disk {
 }
 
 #[test]
-fn a_write_that_went_elsewhere_is_found() {
+fn wrong_bytes_and_lost_writes_are_found_by_reading_back() {
     let folder = folder();
     let disk = writable(&folder.path().join("disk"));
     let job = job_on(&disk, 1);
@@ -79,7 +79,7 @@ fn a_sample_is_bounded_and_spread() {
 }
 
 #[test]
-fn nothing_of_somebody_else_is_written() {
+fn foreign_files_and_block_devices_are_not_written() {
     let folder = folder();
     let path = folder.path().join("data");
     std::fs::write(&path, vec![7; 64 << 10]).unwrap();
@@ -93,7 +93,7 @@ fn nothing_of_somebody_else_is_written() {
         std::os::unix::fs::FileTypeExt::is_block_device(&entry.file_type().unwrap())
     };
     let Some(device) = devices.filter(is_disk).map(|entry| entry.path()).next() else {
-        eprintln!("SKIPPED nothing_of_somebody_else_is_written: there is no block device");
+        eprintln!("SKIPPED foreign_files_and_block_devices_are_not_written: there is no block device");
         return;
     };
     let error = read(&device, "--mix write --operations 1").unwrap_err();
