@@ -57,13 +57,13 @@ fn one_command_measures_them_all_and_leaves_the_host_as_it_was() {
         return;
     }
     let environments = {
-        let stage = Stage::new();
+        let stage = Stage::on_disk();
         let environments = here(&stage, TEST);
         weigh_all(&stage, &environments, "run noploop --size quick --blocks 1 --out first");
         environments
     };
     // What an engine makes once and keeps exists by now: from here on nothing may differ.
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     let kernels = "noploop syscall stream memory-latency lzma";
     let run = format!("run {kernels} --size quick --blocks 1 --out second -- /bin/true");
     let report = weigh_all(&stage, &environments, &run);
@@ -121,12 +121,12 @@ fn killed_while_each_comes_up_clean_restores_the_host() {
         return;
     }
     let (stage, environments) = {
-        let stage = Stage::new();
+        let stage = Stage::on_disk();
         let environments = here(&stage, TEST);
         // Engines keep what they make with their first guest.
         weigh_all(&stage, &environments, "run noploop --size quick --blocks 1 --out first");
         drop(stage);
-        (Stage::new(), environments)
+        (Stage::on_disk(), environments)
     };
     for on in environments {
         let run = format!("run --no-void --on {on} --baseline {on} --blocks 50 -- sleep 0.02");

@@ -89,7 +89,7 @@ fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
         return skip(TEST, "strace", "strace is missing; apt-get install strace");
     }
     let ready: Vec<&str> = {
-        let stage = Stage::new();
+        let stage = Stage::on_disk();
         let diagnosis = known_diagnosis(&stage);
         let is_here = |environment: &&str| is_ready(diagnosis, environment.split(':').next().unwrap(), TEST);
         ENVIRONMENTS.into_iter().filter(is_here).collect()
@@ -98,10 +98,10 @@ fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
     for environment in ready {
         // What an engine makes once and keeps must exist before the first look at the host.
         let all = {
-            let stage = Stage::new();
+            let stage = Stage::on_disk();
             calls(&stage, &line(environment))
         };
-        let stage = Stage::new();
+        let stage = Stage::on_disk();
         let (mut killed, mut resumed) = (0, 0);
         for point in 0..each {
             let at = all.len() * (2 * point + 1) / (2 * each);

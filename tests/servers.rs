@@ -284,7 +284,7 @@ fn a_guest_without_a_network_is_left_out() {
 /// measured. No server is needed for that.
 #[test]
 fn a_dataset_that_does_not_fit_is_refused_with_its_needs() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     for (workload, param, words) in [
         // Each key takes 156 bytes.
         (

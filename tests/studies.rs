@@ -70,7 +70,7 @@ fn all_studies_run_whole() {
     let names: Vec<&str> = asked.split(',').collect();
     let unknown = names.iter().find(|name| **name != "1" && !STUDIES.contains(name));
     assert!(unknown.is_none(), "no study {unknown:?}: WEIGH_STUDIES is 1, or some of {STUDIES:?}");
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     let ready = diagnosis(&stage);
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("studies");
     let mut faults = Vec::new();

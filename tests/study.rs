@@ -335,7 +335,7 @@ fn a_killed_study_goes_on_and_clean_restores_the_host() {
 /// claim has a grade.
 #[test]
 fn an_experiment_of_every_study_is_measured() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     if !ready(&stage, "namespaces", "an_experiment_of_every_study_is_measured") {
         return;
     }

@@ -119,7 +119,7 @@ fn tool(workload: &str, programs: &[&str], kind: Kind) {
         eprintln!("SKIPPED {workload}: it takes seconds; WEIGH_LONG=1 runs it");
         return;
     }
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     let guests = kind.guests().iter().copied().filter(|guest| {
         let platform = guest.split(':').next().unwrap_or_default();
         ready(&stage, platform, &format!("{workload} in {guest}"))
@@ -208,7 +208,7 @@ fn stand_in(stage: &Stage, name: &str, recorded: &str) -> PathBuf {
 /// Programs that may not be shipped: what to do without one, and a run with one.
 #[test]
 fn licensed_programs_are_run_from_where_the_user_has_them() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     let without = stage.run("run y-cruncher --on native --blocks 2");
     let without = without.says(&["download it from its author", "the workload"]);
     assert_ne!(without.code, Some(0));

@@ -39,16 +39,25 @@ impl Stage {
     /// For a test of real guests: waits until no other such test runs on this machine, and records
     /// the host's state.
     pub fn new() -> Self {
+        Self::below(&processes::place())
+    }
+
+    /// The same for a test that measures a disk: guests' files are on one.
+    pub fn on_disk() -> Self {
+        Self::below(&std::env::temp_dir())
+    }
+
+    fn below(parent: &Path) -> Self {
         let turn = processes::exclusive_turn();
         // The first guests of some engines leave firewall rules that stay. These must exist before
         // the host is captured.
         if processes::run().is_some() {
             known_diagnosis(&Self::with_fakes());
         }
-        let directory = Self::directory(&processes::place());
+        let directory = Self::directory(parent);
         let name = directory.path().file_name().unwrap();
         let seen = std::env::temp_dir();
-        let visible = (seen != processes::place())
+        let visible = (seen != parent)
             .then(|| tempfile::Builder::new().prefix(name).rand_bytes(0).tempdir_in(seen).unwrap());
         let before = HostState::capture(directory.path());
         let stage = Self { directory, visible, before: Some(before), _turn: Some(turn) };
