@@ -53,7 +53,7 @@ fn taps_ready() -> bool {
 /// One block is enough to see names, facts, clocks and CPU time.
 #[test]
 fn names_and_facts_of_machines_match_how_they_run() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     let machines = machines(&stage, "names_and_facts_of_machines_match_how_they_run");
     if machines.is_empty() {
         return;
@@ -95,7 +95,7 @@ fn names_and_facts_of_machines_match_how_they_run() {
 /// through a tap.
 #[test]
 fn machines_answer_over_their_networks() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     let test = "machines_answer_over_their_networks";
     let mut on = vec!["native"];
     on.extend(ready(&stage, "qemu", test).then_some("qemu:net=user"));
@@ -129,7 +129,7 @@ fn machines_answer_over_their_networks() {
 #[test]
 fn killed_with_machines_clean_restores_the_host() {
     const TEST: &str = "killed_with_machines_clean_restores_the_host";
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     let machines = machines(&stage, TEST);
     if machines.is_empty() {
         return;
@@ -159,7 +159,7 @@ fn killed_with_machines_clean_restores_the_host() {
 /// continues.
 #[test]
 fn a_machine_that_is_killed_fails_one_trial() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     if !ready(&stage, "qemu", "a_machine_that_is_killed_fails_one_trial") {
         return;
     }
@@ -215,7 +215,7 @@ fn cpu_ticks(pid: u32) -> u64 {
 /// The same disk with and without the host's page cache: the cached one gives no number.
 #[test]
 fn a_page_cached_disk_is_caught() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     const TEST: &str = "a_page_cached_disk_is_caught";
     if !ready(&stage, "qemu", TEST) {
         return;
@@ -245,7 +245,7 @@ fn a_page_cached_disk_is_caught() {
 /// refused with what was found.
 #[test]
 fn kvm_is_proven_or_refused() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     if !ready(&stage, "qemu", "kvm_is_proven_or_refused") {
         return;
     }
@@ -277,7 +277,7 @@ fn kvm_is_proven_or_refused() {
 /// saved machine is back sooner than a fresh one starts.
 #[test]
 fn the_start_of_a_machine_is_reported_in_phases() {
-    let stage = Stage::new();
+    let stage = Stage::on_disk();
     const TEST: &str = "the_start_of_a_machine_is_reported_in_phases";
     if !ready(&stage, "qemu", TEST) {
         return;
