@@ -55,7 +55,8 @@ fn open(stage: &Stage) -> PathBuf {
     let (here, state) = (stage.here(), stage.state());
     let shared = here.with_file_name("shared");
     std::fs::create_dir(&shared).unwrap();
-    for path in here.ancestors().skip(1).take(1).chain(state.ancestors().skip(1).take(2)) {
+    let states = state.parent().unwrap();
+    for path in [here.parent(), Some(states), states.parent()].into_iter().flatten() {
         mode(path, 0o755);
     }
     mode(&shared, 0o1777);

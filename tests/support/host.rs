@@ -25,7 +25,9 @@ fn others(place: &Path) -> Vec<String> {
             names.extend(runs.map(str::to_string));
         }
     }
-    let stages = [processes::place(), std::env::temp_dir()].into_iter().flat_map(|parent| list(&parent));
+    let stages = [processes::place(), processes::DISK.into(), std::env::temp_dir()]
+        .into_iter()
+        .flat_map(|parent| list(&parent));
     let stages = stages.filter(|path| path.file_name() != place.file_name());
     let stages = stages.filter_map(|path| Some(path.to_str()?.to_string()));
     names.extend(stages.filter(|path| path.contains("weigh-test-")));

@@ -28,9 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The place of one test: working directory, state directory, and the host's state before it.
 pub struct Stage {
     directory: tempfile::TempDir,
-    /// Where the working directory is instead, under the same name: guests do not see one below
-    /// `/dev/shm`.
-    visible: Option<tempfile::TempDir>,
+    /// What the working directory is in, if not in `directory`: guests do not see a working
+    /// directory below `/dev/shm`. It has the same name.
+    around_here: Option<tempfile::TempDir>,
     before: Option<HostState>,
     _turn: Option<File>,
 }
@@ -42,9 +42,9 @@ impl Stage {
         Self::below(&processes::place())
     }
 
-    /// The same for a test that measures a disk: guests' files are on one.
+    /// The same for a test that measures a disk: the files of its guests are on one.
     pub fn on_disk() -> Self {
-        Self::below(&std::env::temp_dir())
+        Self::below(processes::DISK.as_ref())
     }
 
     fn below(parent: &Path) -> Self {
@@ -56,12 +56,12 @@ impl Stage {
         }
         let directory = Self::directory(parent);
         let name = directory.path().file_name().unwrap();
-        let seen = std::env::temp_dir();
-        let visible = (seen != parent)
-            .then(|| tempfile::Builder::new().prefix(name).rand_bytes(0).tempdir_in(seen).unwrap());
+        let temporary = std::env::temp_dir();
+        let around_here = (temporary != parent)
+            .then(|| tempfile::Builder::new().prefix(name).rand_bytes(0).tempdir_in(temporary).unwrap());
         let before = HostState::capture(directory.path());
-        let stage = Self { directory, visible, before: Some(before), _turn: Some(turn) };
-        std::fs::create_dir_all(stage.here()).unwrap();
+        let stage = Self { directory, around_here, before: Some(before), _turn: Some(turn) };
+        std::fs::create_dir(stage.here()).unwrap();
         stage
     }
 
@@ -70,7 +70,7 @@ impl Stage {
     pub fn with_fakes() -> Self {
         let stage = Self {
             directory: Self::directory(&processes::place()),
-            visible: None,
+            around_here: None,
             before: None,
             _turn: None,
         };
@@ -86,7 +86,7 @@ impl Stage {
 
     /// The directory in which the commands run.
     pub fn here(&self) -> PathBuf {
-        self.visible.as_ref().unwrap_or(&self.directory).path().join("here")
+        self.around_here.as_ref().unwrap_or(&self.directory).path().join("here")
     }
 
     /// The state directory (ledger, lock).

@@ -6,15 +6,19 @@ use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// Waits until no other test that has a turn runs on this machine, in any checkout. Dropping the
-/// file ends the turn.
+/// A turn for a test that must have the host to itself: it compares what is on the host under names
+/// that do not contain its run's, measures, or mounts a file system, which would become part of the
+/// root of other tests' guests. Waits until no other test that has a turn runs on this machine, in
+/// any checkout. Dropping the file ends the turn.
 pub fn exclusive_turn() -> File {
     let file = turn();
     file.lock().unwrap();
     file
 }
 
-/// Waits until no test has an exclusive turn. Tests with shared turns run side by side.
+/// A turn for a test with guests that other guests do not disturb: it looks for what its own run
+/// leaves, and for nothing else. Waits until no test has an exclusive turn. Tests with shared turns
+/// run side by side.
 pub fn shared_turn() -> File {
     let file = turn();
     file.lock_shared().unwrap();
@@ -31,18 +35,21 @@ fn turn() -> File {
     file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Where tests make their directories: in memory, if the host lets programs run from there and has
-/// 2 GiB of it to spare. Every guest with the host's root gets more than a thousand links and files
-/// of `/etc`; on a disk, tests spend most of their time on making and removing them. (An ext4 file
-/// system without a journal does not reuse an inode for a minute, and looks at every one that was
-/// freed meanwhile.)
+/// Where tests that need a disk make their directories.
+pub const DISK: &str = "/var/tmp";
+
+/// Where other tests make their directories: in memory, if the host lets programs run from there
+/// and has 2 GiB of it to spare. Every run with the host's root copies more than a thousand links
+/// and files of `/etc`; on some disks, tests would spend most of their time on making and removing
+/// them. (An ext4 file system without a journal does not reuse an inode for a minute, and looks at
+/// every one that was freed meanwhile.)
 pub fn place() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let fits = rustix::fs::statvfs(memory).is_ok_and(|system| {
         let runs = !system.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC);
         runs && system.f_bavail * system.f_frsize >= 2 << 30
     });
-    if fits { memory.into() } else { "/var/tmp".into() }
+    if fits { memory.into() } else { DISK.into() }
 }
 
 /// The nextest run that this test belongs to.

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantity_that_is_no_cost_does_not_count() {
+    fn values_that_are_not_positive_do_not_count() {
         let values = [1.0, 0.0, -1.0, f64::NAN, 1.1, 0.9];
         assert_eq!(Ratio::of_values(&blocks(&values), Aspect::Location).unwrap().n(), 3);
     }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_value_has_no_limit() {
+    fn comparisons_without_a_sweep_have_no_limit() {
         let values: &[f64] = &[1.0, 2.0, 3.0];
         let one = comparison(1, true, &[("a", values)]);
         assert_eq!(limits(&[one.clone(), one.clone()]), [], "one number of guests");

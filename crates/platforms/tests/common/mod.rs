@@ -16,6 +16,7 @@ pub mod processes;
 pub mod sshd;
 pub mod victim;
 
+pub use processes::{exclusive_turn, shared_turn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -37,19 +38,6 @@ use weigh_platforms::{
 use weigh_protocol::{Command, Input, Status};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
-
-/// A turn for a test that must have the host to itself. Such a test compares what is on the host
-/// under names that do not contain its run's, measures, or mounts a file system, which would become
-/// part of the root of other tests' guests.
-pub fn exclusive_turn() -> File {
-    processes::exclusive_turn()
-}
-
-/// A turn for a test with guests that other guests do not disturb: it looks for what its own run
-/// leaves, and for nothing else.
-pub fn shared_turn() -> File {
-    processes::shared_turn()
-}
 
 /// A shared turn for a test that needs guests of an environment, if they can run here ([`ready`]).
 pub fn turn_for(test: &str, environment: &str) -> Option<File> {
@@ -158,25 +146,20 @@ impl Bench {
     }
 
     pub fn with_turn(test: &str, turn: File) -> Self {
-        let mut bench = Self::new(test);
-        bench._turn = Some(turn);
-        bench
+        Self::below(&processes::place(), test, Some(turn))
     }
 
     /// A run whose files are on a disk, for a test that tells one from memory.
     pub fn on_disk(test: &str, environment: &str) -> Option<Self> {
-        let turn = turn_for(test, environment)?;
-        let mut bench = Self::below("/var/tmp".as_ref(), test);
-        bench._turn = Some(turn);
-        Some(bench)
+        Some(Self::below(processes::DISK.as_ref(), test, Some(turn_for(test, environment)?)))
     }
 
     /// `test` becomes part of the run's name, and thus of the names of everything that it makes.
     pub fn new(test: &str) -> Self {
-        Self::below(&processes::place(), test)
+        Self::below(&processes::place(), test, None)
     }
 
-    fn below(place: &Path, test: &str) -> Self {
+    fn below(place: &Path, test: &str, turn: Option<File>) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let base = tempfile::tempdir_in(place).unwrap();
         // The root of a user namespace is nobody here, and must reach its root directory.
@@ -184,7 +167,7 @@ impl Bench {
         let number = RUNS.fetch_add(1, Ordering::Relaxed);
         let run = format!("test-{test}-{}-{number}", std::process::id());
         let mut bench = Self::at(&base.path().join("state"), &run);
-        bench._base = Some(base);
+        (bench._base, bench._turn) = (Some(base), turn);
         bench
     }
 

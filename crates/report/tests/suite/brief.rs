@@ -139,7 +139,7 @@ fn an_environment_that_was_left_out_is_one_line() {
 
 /// A remark that every row has appears once.
 #[test]
-fn a_value_of_all_rows_is_shown_once() {
+fn a_remark_of_all_rows_is_shown_once() {
     let mut report = one_metric();
     report.analysis.cells.iter_mut().for_each(|cell| cell.flags.push(weigh_stats::Flag::Disturbed));
     let text = brief(&report, 80);

@@ -9,7 +9,7 @@ use weigh_report::Format;
 /// A number in another unit than the paper's has its unit beside it, and is on no axis of the
 /// paper's figures.
 #[test]
-fn a_separate_unit_is_reported() {
+fn a_unit_other_than_the_papers_is_shown() {
     let mut report = study::everything();
     let of_first = |report: &mut weigh_report::study::StudyReport| {
         let views = report.experiments.iter_mut().flat_map(|experiment| &mut experiment.views);
