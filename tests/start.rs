@@ -40,12 +40,25 @@ fn stamps_of_native_and_containers_are_in_order() {
 fn crowds_rates_restores_and_processes_are_measured() {
     let stage = Stage::new();
     let on = with_native(&stage, &["namespaces"], "crowds_rates_restores_and_processes_are_measured");
-    let report = stage
-        .measured(&format!("start --on {on} --blocks 2 --no-void --guests 1,4 --rate=1,2 --restore --spawn"));
+    let report = stage.measured(&format!(
+        "start --on {on} --blocks 2 --no-void --guests 1,4 --rate=1,2 --restore --spawn --exec"
+    ));
     for environment in on.split(',') {
         assert!(median(&report, "start{guests=4}", environment, "all_to_init") > 0.0);
         assert!(median(&report, "start-rate{concurrency=2}", environment, "guest_rate") > 0.0);
         assert!(median(&report, "spawn", environment, "posix_spawn") > 0.0);
+        let exec = |metric| median(&report, "exec", environment, metric);
+        assert!(0.0 < exec("exec_to_output") && exec("exec_to_output") <= exec("exec_to_end"));
+        assert!(exec("exec_to_output") <= exec("slowest_exec_to_output"));
+        assert!(exec("first_exec_to_output") > 0.0);
+        let charges = listed(&report, "charges");
+        let of_exec = |charge: &&serde_json::Value| {
+            charge["environment"] == environment && charge["workload"] == "exec"
+        };
+        let charge = charges.iter().find(of_exec).unwrap();
+        assert_eq!(charge["operation"], "exec");
+        // What the client uses is charged to the environment.
+        assert!(charge["cpu_ns_per_op"].as_f64().unwrap() > 100_000.0, "{charge}");
         let restored = cell(&report, "start-restore", environment, "restore_to_init");
         assert!(restored["absent"].as_str().unwrap().contains("save and restore"), "{restored}");
     }

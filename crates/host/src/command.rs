@@ -8,6 +8,7 @@ mod group;
 mod private;
 
 use crate::cgroup::Cgroup;
+use crate::clock::monotonic_ns;
 use group::Group;
 use private::PrivateMounts;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -346,10 +347,11 @@ impl Invocation {
             Ok((output, log.into()))
         };
         let (stdout, stderr) = streams().map_err(CommandError::io("write the log", &line))?;
+        let started_ns = monotonic_ns();
         let mut group = self.start(&line, Stdio::piped(), stdout, stderr)?;
         let input = group.child.stdin.take().map(OwnedFd::from);
         let output = group.child.stdout.take().map(OwnedFd::from);
-        Ok(Running { group, input, output, log: self.log })
+        Ok(Running { group, input, output, log: self.log, started_ns })
     }
 
     fn start(&self, line: &str, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<Group, CommandError> {
@@ -451,9 +453,15 @@ pub struct Running {
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
     log: Option<PathBuf>,
+    started_ns: u64,
 }
 
 impl Running {
+    /// When it was started, host's monotonic clock, nanoseconds.
+    pub fn started_ns(&self) -> u64 {
+        self.started_ns
+    }
+
     /// The pipe to its standard input; `None` after the first call.
     pub fn take_input(&mut self) -> Option<OwnedFd> {
         self.input.take()

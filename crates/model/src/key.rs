@@ -47,7 +47,7 @@ impl WorkloadKey {
     pub fn of(plan: &WorkloadPlan) -> Self {
         let started = plan.start.and_then(|start| match start.what {
             Started::AtOnce { guests } | Started::Footprint { guests, .. } => Some(guests),
-            Started::One | Started::Churn { .. } | Started::Restored => None,
+            Started::One | Started::Churn { .. } | Started::Restored | Started::Exec { .. } => None,
         });
         let beside = plan.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
         Self {

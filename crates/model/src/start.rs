@@ -32,6 +32,15 @@ pub mod stamps {
     pub const RESTORE: &str = "restore_to_init";
     /// Saving the state of a guest, seconds.
     pub const SAVE: &str = "save";
+    /// In a running guest: from the start of the platform's own client to the first output of the
+    /// program that it runs there, seconds.
+    pub const EXEC_OUTPUT: &str = "exec_to_output";
+    /// From the same start to the end of the program and the client, seconds.
+    pub const EXEC_END: &str = "exec_to_end";
+    /// [`EXEC_OUTPUT`] of the first program in a fresh guest.
+    pub const EXEC_FIRST: &str = "first_exec_to_output";
+    /// The slowest [`EXEC_OUTPUT`] of the others in the guest.
+    pub const EXEC_SLOWEST: &str = "slowest_exec_to_output";
     /// Stage of a virtual machine: from the start of the platform's first program to the start of
     /// the machine's execution, seconds.
     pub const BOOT_VMM: &str = "boot_vmm";
@@ -121,6 +130,12 @@ pub enum Started {
     },
     /// A guest restored from saved state.
     Restored,
+    /// Programs in a guest that runs, one after the other, by the platform's own client, and a
+    /// first one.
+    Exec {
+        /// How many after the first.
+        programs: u32,
+    },
     /// Guests that start at once and are left alone until their memory has settled; then it is
     /// read.
     Footprint {

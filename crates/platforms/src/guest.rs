@@ -17,6 +17,7 @@
 //! Every step can be repeated: a guest that could not be stopped is stopped again by the next call,
 //! by dropping it, and at last by the ledger.
 
+use crate::exec::{ExecRequest, ExecTimes};
 use crate::network::NetworkEnd;
 use crate::platform::remove_directory;
 use crate::process_tracker::ProcessTracker;
@@ -297,6 +298,18 @@ pub(crate) trait Backend: Send + Sized {
         None
     }
 
+    /// Returns the command of the platform that runs a program in this guest, beside the probe.
+    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        let _ = argv;
+        let reason = format!("{} has no command that runs a program in a guest that runs", core.platform);
+        Err(PlatformError::CannotExec(reason))
+    }
+
+    /// [`Guest::exec`].
+    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecTimes> {
+        crate::exec::run(self.client(core, request.argv)?, request, &core.log)
+    }
+
     /// Writes the guest to a directory, see [`Guest::save`].
     fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         let _ = (core, directory);
@@ -446,6 +459,10 @@ impl<B: Backend> Guest for CoreGuest<B> {
 
     fn launch_cpu_ns(&self) -> Vec<(String, u64)> {
         self.core.launch_cpu_ns.clone()
+    }
+
+    fn exec(&mut self, request: &ExecRequest<'_>) -> Result<ExecTimes> {
+        self.backend.exec(&mut self.core, request)
     }
 
     fn save(&mut self, directory: &Path) -> Result<()> {

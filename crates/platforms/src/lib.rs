@@ -6,6 +6,7 @@
 
 pub mod common_keys;
 mod enter;
+mod exec;
 mod guest;
 mod helpers;
 mod host_probe;
@@ -45,6 +46,7 @@ pub mod spawn;
 pub mod ssh;
 pub mod uml;
 
+pub use exec::{ExecRequest, ExecTimes};
 pub use oci::{Oci, with_causes};
 pub use platform::{
     About, Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,

@@ -10,6 +10,7 @@
 //! launch -> Guest                      any number of times
 //!     session, processes, cgroup, address
 //!     freeze, thaw                     in turns, while no command runs; only where `capabilities().freeze`
+//!     exec                             any number of times, while no command runs; only where the platform can
 //!     save                             at most once, while no command runs; only `stop` may follow
 //!     stop                             once; again does nothing; dropping a guest stops it
 //! restore -> Guest                     any number of times, of what `save` wrote, with the same request
@@ -19,6 +20,7 @@
 mod capabilities;
 mod keys;
 
+use crate::exec::{ExecRequest, ExecTimes};
 use crate::session::{Session, SessionError};
 pub use capabilities::Capabilities;
 pub use keys::{KeySpec, Values};
@@ -257,6 +259,17 @@ pub trait Guest: Send {
         Vec::new()
     }
 
+    /// Runs a program in this guest by the platform's own client, as its users do, beside the probe,
+    /// and waits for its end.
+    ///
+    /// # Errors
+    /// [`PlatformError::CannotExec`] if the platform has no such client; [`PlatformError::Exec`] if
+    /// the program did not print something and succeed in time.
+    fn exec(&mut self, request: &ExecRequest<'_>) -> Result<ExecTimes> {
+        let _ = request;
+        Err(PlatformError::CannotExec("this guest has no client that runs programs in it".into()))
+    }
+
     /// Writes the guest, its memory and processes, to an empty directory, for
     /// [`Platform::restore`]. Afterwards the guest does not run, and only [`Guest::stop`] may
     /// follow.
@@ -457,6 +470,14 @@ pub enum PlatformError {
     /// has no CRIU of version 4 or later here".
     #[error("{0}")]
     CannotRestore(String),
+    /// The platform has no client that runs programs in a guest that runs, with the reason as a
+    /// clause.
+    #[error("{0}")]
+    CannotExec(String),
+    /// A program that the platform's client ran in a guest failed: how, with the client's command
+    /// line.
+    #[error("a program could not be run in the guest: {0}")]
+    Exec(String),
     /// A process, a file or a setting that a guest needed is still there: which, and why.
     #[error("{0}")]
     StillThere(String),

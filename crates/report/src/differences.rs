@@ -1,4 +1,5 @@
-//! How an environment differs from the baseline, and whether that is meant (METHOD: parity).
+//! How an environment differs from the baseline, and whether that is meant (method specification,
+//! "Parity").
 
 use crate::Report;
 use crate::quantity::Scale;

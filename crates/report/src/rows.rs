@@ -76,9 +76,9 @@ fn server<'a>(report: &'a Report, cell: &Cell) -> Option<&'a ServerPlan> {
 }
 
 /// Whether a metric of a server, or a quantile of latencies, was taken in a closed loop, where each
-/// request waits for the answer to the one before (METHOD: latency). `None` for other metrics.
-/// Without a server in the plan, a workload is taken to be a closed loop unless its parameters say
-/// `loop=open`.
+/// request waits for the answer to the one before (method specification, "Latency"). `None` for
+/// other metrics. Without a server in the plan, a workload is taken to be a closed loop unless its
+/// parameters say `loop=open`.
 pub(crate) fn closed_loop(report: &Report, cell: &Cell) -> Option<bool> {
     if let Some(server) = server(report, cell) {
         return Some(server.kind == LoadLoop::Closed);

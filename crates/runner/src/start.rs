@@ -7,6 +7,7 @@
 //!   init                        of a full system: its services are up
 //! window closes                 CPU time of guest, helpers, client and daemons up to here; the stamps stand still meanwhile
 //!   service, first response     a server in the guest, a client outside
+//!   or programs                 run in the guest by the platform's client, with a window of their own
 //!   or a footprint              all guests left alone until their memory stands still, then read
 //!   stop
 //! ```
@@ -16,6 +17,7 @@
 mod boot;
 mod client;
 mod duplicates;
+mod exec;
 pub(crate) mod footprint;
 pub(crate) mod guest_pool;
 mod one;
@@ -52,6 +54,8 @@ struct StartOutcome {
     observed: Observed,
     /// What did not end cleanly.
     complaints: Vec<String>,
+    /// The records, if the trial has several; otherwise it has one, made from the values above.
+    iterations: Vec<Iteration>,
 }
 
 impl StartOutcome {
@@ -64,6 +68,11 @@ impl StartOutcome {
     }
 
     fn measured(self) -> Measured {
+        // No timestamp here comes from a guest's clock.
+        let observed = Some(Box::new(self.observed));
+        if !self.iterations.is_empty() {
+            return Measured { iterations: self.iterations, observed, clock: None };
+        }
         let iteration = Iteration {
             host_started_ns: self.bracket.0,
             host_ended_ns: self.bracket.1,
@@ -73,8 +82,7 @@ impl StartOutcome {
             absent: self.absent,
             ..Iteration::default()
         };
-        // No timestamp here comes from a guest's clock.
-        Measured { iterations: vec![iteration], observed: Some(Box::new(self.observed)), clock: None }
+        Measured { iterations: vec![iteration], observed, clock: None }
     }
 }
 
@@ -174,7 +182,7 @@ impl Runner<'_> {
             return Ok((0, Err(unequal.clone())));
         }
         let guests = match start.what {
-            Started::One => 1,
+            Started::One | Started::Exec { .. } => 1,
             Started::Restored => 2,
             Started::AtOnce { guests }
             | Started::Churn { guests, .. }
@@ -235,6 +243,12 @@ impl Runner<'_> {
                 guest_pool::churn(pool, environment, &recipe, concurrency, guests)
             }
             Started::Restored => restored::restore_guest(pool, environment, &recipe, cold),
+            Started::Exec { programs } => exec::exec_in_guest(
+                pool,
+                environment,
+                &recipe,
+                &exec::Programs { number: programs, deadline },
+            ),
         }
     }
 }

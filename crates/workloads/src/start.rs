@@ -10,7 +10,7 @@ use weigh_model::{
 const DEADLINE_S: f64 = 120.0;
 
 /// Makes the workload for a start. Its id describes it, as in `start`, `start{caches=cold}`,
-/// `start{guests=200}`, `start-rate{concurrency=4}` and `start-restore`.
+/// `start{guests=200}`, `start-rate{concurrency=4}`, `start-restore` and `exec`.
 pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     let mut params = BTreeMap::new();
     if start.caches == Caches::Cold {
@@ -46,6 +46,15 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
         Started::Restored => {
             ("start-restore", vec![seconds(stamps::RESTORE, false), seconds(stamps::SAVE, false)])
         }
+        Started::Exec { .. } => (
+            "exec",
+            vec![
+                seconds(stamps::EXEC_OUTPUT, true),
+                seconds(stamps::EXEC_END, false),
+                seconds(stamps::EXEC_FIRST, false),
+                seconds(stamps::EXEC_SLOWEST, false),
+            ],
+        ),
         Started::Footprint { guests, .. } => {
             params.insert("guests".into(), guests.to_string());
             ("footprint", footprint_metrics())
@@ -58,15 +67,20 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
         // Every guest is fresh; only the host is warm, from the pilot and earlier blocks.
         warmup: 1,
         deadline_s: DEADLINE_S,
-        operations: (!is_footprint(start))
-            .then(|| Operations { name: "start".into(), from: Extraction::Stamp }),
+        operations: operations(start.what)
+            .map(|name| Operations { name: name.into(), from: Extraction::Stamp }),
         start: Some(start),
         ..WorkloadPlan::of(name, Vec::new(), metrics)
     }
 }
 
-fn is_footprint(start: StartPlan) -> bool {
-    matches!(start.what, Started::Footprint { .. })
+/// What the CPU time is divided by.
+fn operations(what: Started) -> Option<&'static str> {
+    match what {
+        Started::Footprint { .. } => None,
+        Started::Exec { .. } => Some("exec"),
+        _ => Some("start"),
+    }
 }
 
 /// Memory per guest and related metrics. The footprint gets the verdict; its parts explain it.
@@ -127,6 +141,7 @@ mod tests {
         let churn = Started::Churn { concurrency: 4, guests: 16 };
         assert_eq!(id(churn, Caches::Warm), "start-rate{concurrency=4}");
         assert_eq!(id(Started::Restored, Caches::Warm), "start-restore");
+        assert_eq!(id(Started::Exec { programs: 9 }, Caches::Warm), "exec");
     }
 
     #[test]
@@ -152,6 +167,7 @@ mod tests {
             (Started::AtOnce { guests: 2 }, Some(stamps::ALL_INIT)),
             (churn, Some(stamps::RATE)),
             (Started::Restored, None),
+            (Started::Exec { programs: 9 }, Some(stamps::EXEC_OUTPUT)),
         ] {
             let plan = start_workload(StartPlan { what, caches: Caches::Warm });
             let named: Vec<&str> =

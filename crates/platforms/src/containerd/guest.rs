@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{Cgroup, Hierarchy, Limits};
-use weigh_host::command::Running;
+use weigh_host::command::{Invocation, Running};
 use weigh_network::GuestNetwork;
 
 /// How long `ctr` may take from its start to the probe's hello. An idle machine needs 0.2 s.
@@ -118,6 +118,13 @@ impl Backend for ContainerdContainer {
         accounts.helpers.extend(core.program.iter().map(|running| process("ctr", running.pid())));
         accounts.daemons.push(process("containerd", self.daemon));
         accounts
+    }
+
+    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        // Programs of one container must have different names, and the names of those that have
+        // ended are free again.
+        let client = self.client.command().args(["tasks", "exec", "--exec-id", "program", "--fifo-dir"]);
+        Ok(client.arg(self.pid_file.with_file_name("fifos")).arg(&core.name).args(argv))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

@@ -5,7 +5,7 @@
 //! event loop takes them apart. It ends when the container's output ends or when the session's side
 //! is closed.
 
-use super::client::Client;
+use super::client::{Client, Content};
 use super::engine::{Engine, EngineError, call};
 use futures_util::future::select;
 use std::io;
@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
+use weigh_host::clock::monotonic_ns;
 
 /// How long the container may still write to the log after the session's side is closed.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -81,7 +82,7 @@ async fn serve(
     let path = format!("/containers/{container}/attach?stream=true&stdin=true&stdout=true&stderr=true");
     let begun = async {
         let ours = UnixStream::from_std(ours)?;
-        let attached = call("attach to a container", client.upgrade(&path)).await?;
+        let attached = call("attach to a container", client.upgrade(&path, Content::Nothing)).await?;
         Ok::<_, EngineError>((ours, attached))
     };
     let (mut ours, attached) = match begun.await {
@@ -116,6 +117,22 @@ async fn serve(
     };
     // The first to end ends the other: without output there is no session.
     select(pin!(inward), pin!(outward)).await;
+}
+
+/// Reads the output of a program to its end. Returns when the first of its standard output arrived,
+/// host's monotonic clock, nanoseconds, and the beginning of its standard error.
+pub(super) async fn first_output(mut output: impl AsyncRead + Unpin) -> (Option<u64>, String) {
+    let (mut first_ns, mut error) = (None, Vec::new());
+    while let Ok((stream, mut left)) = frame(&mut output).await {
+        while let Some(piece) = piece(&mut output, &mut left).await {
+            match stream {
+                STANDARD_ERROR if error.len() < PIECE => error.extend(piece),
+                STANDARD_ERROR => {}
+                _ => first_ns = first_ns.or_else(|| Some(monotonic_ns())),
+            }
+        }
+    }
+    (first_ns, String::from_utf8_lossy(&error).trim().into())
 }
 
 /// Reads the header of the next frame: the first byte is the stream, the last four of eight are the

@@ -49,6 +49,18 @@ pub(super) enum Content {
     Archive(Vec<u8>),
 }
 
+impl Content {
+    /// Completes a request with this content.
+    fn of(self, request: hyper::http::request::Builder) -> Result<Request<Full<Bytes>>, ClientError> {
+        let (request, bytes) = match self {
+            Self::Nothing => (request, Bytes::new()),
+            Self::Json(value) => (request.header(CONTENT_TYPE, "application/json"), value.to_string().into()),
+            Self::Archive(bytes) => (request.header(CONTENT_TYPE, "application/x-tar"), bytes.into()),
+        };
+        Ok(request.body(Full::new(bytes))?)
+    }
+}
+
 /// A client of one engine. Its requests need the event loop that they are awaited on.
 #[derive(Clone)]
 pub(super) struct Client {
@@ -81,15 +93,7 @@ impl Client {
         path: &str,
         content: Content,
     ) -> Result<Value, ClientError> {
-        let request = self.request(method, path);
-        let (request, bytes) = match content {
-            Content::Nothing => (request, Bytes::new()),
-            Content::Json(value) => {
-                (request.header(CONTENT_TYPE, "application/json"), value.to_string().into())
-            }
-            Content::Archive(bytes) => (request.header(CONTENT_TYPE, "application/x-tar"), bytes.into()),
-        };
-        let answer = self.send(request.body(Full::new(bytes))?).await?;
+        let answer = self.send(content.of(self.request(method, path))?).await?;
         let said = body_of(answer).await?;
         let mut last = Value::Null;
         for value in serde_json::Deserializer::from_slice(&said).into_iter() {
@@ -102,9 +106,13 @@ impl Client {
     }
 
     /// Sends a request that turns its connection into one of raw bytes. Returns the connection.
-    pub(super) async fn upgrade(&self, path: &str) -> Result<TokioIo<Upgraded>, ClientError> {
+    pub(super) async fn upgrade(
+        &self,
+        path: &str,
+        content: Content,
+    ) -> Result<TokioIo<Upgraded>, ClientError> {
         let request = self.request(Method::POST, path).header(CONNECTION, "Upgrade").header(UPGRADE, "tcp");
-        let answer = self.send(request.body(Full::new(Bytes::new()))?).await?;
+        let answer = self.send(content.of(request)?).await?;
         Ok(TokioIo::new(hyper::upgrade::on(answer).await?))
     }
 

@@ -1,9 +1,11 @@
 //! Docker's engine, one blocking call at a time, each with a deadline.
 
+use super::channel;
 use super::client::{Client, ClientError, Content};
 use crate::PlatformError;
+use crate::exec::ExecTimes;
 use hyper::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use weigh_host::clock::monotonic_ns;
 use weigh_host::command::find_program;
 
 /// Where the engine listens unless `DOCKER_HOST` says otherwise.
@@ -219,6 +222,30 @@ impl Engine {
         let pid = pid.filter(|pid| *pid > 0);
         let id = found["Id"].as_str().unwrap_or_default().into();
         Ok(Inspected { pid, id, address, ports: ports.collect() })
+    }
+
+    /// Runs a program in a container and waits for its end.
+    pub(super) fn exec(&self, name: &str, argv: &[String]) -> Result<ExecTimes, EngineError> {
+        let doing = "run a program in a container";
+        let started_ns = monotonic_ns();
+        let program = json!({"AttachStdout": true, "AttachStderr": true, "Cmd": argv});
+        let made = self.post(doing, &format!("/containers/{name}/exec"), Content::Json(program))?;
+        let id = made["Id"].as_str().unwrap_or_default();
+        let path = format!("/exec/{id}/start");
+        let options = json!({"Detach": false, "Tty": false});
+        let (output_ns, error) = self.runtime.block_on(call(doing, async {
+            Ok(channel::first_output(self.client.upgrade(&path, Content::Json(options)).await?).await)
+        }))?;
+        let found = self.get(doing, &format!("/exec/{id}/json"))?;
+        let ended_ns = monotonic_ns();
+        match (output_ns, found["ExitCode"].as_i64()) {
+            (Some(output_ns), Some(0)) => Ok(ExecTimes { started_ns, output_ns, ended_ns }),
+            (_, code) => {
+                let status = code.map_or("it has not ended".into(), |code| format!("exit status {code}"));
+                let reason = format!("{}: {status}: {error}", argv.join(" "));
+                Err(EngineError::Refused { doing, status: None, reason })
+            }
+        }
     }
 
     /// PIDs of a container's processes.

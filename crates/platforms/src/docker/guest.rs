@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::engine::Engine;
 use super::{body, change};
+use crate::exec::{ExecRequest, ExecTimes};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::network::NetworkEnd;
 use crate::oci::access::Access;
@@ -150,6 +151,12 @@ impl Backend for DockerContainer {
             }
             None => Ok(self.engine()?.set_paused(&core.name, frozen)?),
         }
+    }
+
+    /// Through the engine's interface, as the program `docker` does.
+    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecTimes> {
+        let done = self.engine()?.exec(&core.name, request.argv);
+        done.map_err(|error| PlatformError::Exec(error.to_string()))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

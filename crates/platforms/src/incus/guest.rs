@@ -125,6 +125,10 @@ impl Backend for ManagedContainer {
         Accounts { daemons: self.daemon.processes(), ..self.groups.accounts() }
     }
 
+    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        Ok(self.daemon.command(&["exec", &core.name, "-T", "--"]).args(argv))
+    }
+
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if let Some(session) = &mut core.session {
             session.close();

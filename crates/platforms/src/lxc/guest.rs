@@ -8,7 +8,7 @@ use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::Link;
 use crate::{GuestRequest, Host, PlatformError, Result};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Cgroup;
@@ -27,6 +27,8 @@ const LXC_PATH: &str = "/run";
 /// A container of LXC.
 pub(crate) struct LxcContainer {
     groups: Groups,
+    /// The program `lxc-attach`.
+    attach: PathBuf,
 }
 
 /// Starts a container and returns when its probe has said hello.
@@ -37,9 +39,11 @@ pub(super) fn launch(host: &Host, request: &GuestRequest, plan: &Plan) -> Result
     let directory = host.work.join(&core.short_name);
     let storage = host.work.join(format!("{}-storage", storage_name(request)));
     core.directories = vec![directory.clone(), storage];
-    CoreGuest::launch(core, LxcContainer { groups }, |container, core| {
-        container.start(core, host, request, plan, &directory)
-    })
+    CoreGuest::launch(
+        core,
+        LxcContainer { groups, attach: plan.programs.attach.clone() },
+        |container, core| container.start(core, host, request, plan, &directory),
+    )
 }
 
 impl LxcContainer {
@@ -92,9 +96,13 @@ impl LxcContainer {
 
     /// Returns the command of an LXC program for this container, in the group for such programs.
     fn command(&self, core: &GuestCore, program: &Path) -> Invocation {
-        let command = Invocation::new(program).args(["--lxcpath", LXC_PATH, "--name", &core.name]);
-        self.groups.start_in(command)
+        self.groups.start_in(of_container(core, program))
     }
+}
+
+/// Returns the command of an LXC program for a container.
+fn of_container(core: &GuestCore, program: &Path) -> Invocation {
+    Invocation::new(program).args(["--lxcpath", LXC_PATH, "--name", &core.name])
 }
 
 impl Backend for LxcContainer {
@@ -108,6 +116,10 @@ impl Backend for LxcContainer {
 
     fn accounts(&self, _: &GuestCore) -> Accounts {
         self.groups.accounts()
+    }
+
+    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        Ok(of_container(core, &self.attach).args(["--clear-env", "--"]).args(argv))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{Cgroup, Layout, Limits};
-use weigh_host::command::Running;
+use weigh_host::command::{Invocation, Running};
 use weigh_host::ledger::Change;
 use weigh_network::Mode;
 
@@ -202,6 +202,10 @@ impl Backend for OciContainer {
         let Some(cgroup) = &core.cgroup else { return Accounts::default() };
         let monitor = |running: &Running| Process { name: core.platform.into(), pid: running.pid() };
         Accounts { helpers: core.program.iter().map(monitor).collect(), ..Accounts::of_group(cgroup.view()) }
+    }
+
+    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        Ok(self.runtime.command().args(["exec", &core.name]).args(argv))
     }
 
     fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{self, CgroupView, Hierarchy};
 use weigh_host::clock::{monotonic_ns, process_start_ns};
-use weigh_host::command::{CommandError, Running};
+use weigh_host::command::{CommandError, Invocation, Running};
 use weigh_model::stamps;
 
 /// Time limit for the container to run; the node may have to fetch the image first.
@@ -194,6 +194,11 @@ fn wait_running(core: &GuestCore, watch: &mut Watch) -> Result<(PodStatus, Resul
 }
 
 impl Backend for PodGuest {
+    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        let exec = self.kubectl.within(&self.namespace).args(["exec", &core.name]);
+        Ok(exec.args(["--container", CONTAINER, "--"]).args(argv))
+    }
+
     /// The container's processes, if they are this host's, and the client that carries the session.
     fn processes(&self, core: &GuestCore) -> Vec<u32> {
         self.inside().into_iter().chain(core.program.iter().map(Running::pid)).collect()

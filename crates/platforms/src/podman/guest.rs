@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{self, Cgroup, CgroupView, Hierarchy, Limits};
 use weigh_host::clock::process_cpu_ns;
+use weigh_host::command::Invocation;
 
 /// From the start of the client to the probe's hello; half a second on an idle machine.
 const HELLO_DEADLINE: Duration = Duration::from_secs(30);
@@ -169,6 +170,10 @@ impl Backend for PodmanContainer {
         let verb = if frozen { "pause" } else { "unpause" };
         self.store.command().args([verb, &core.name]).pre_exec_cgroup(&self.client_group).run_ok()?;
         Ok(())
+    }
+
+    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        Ok(self.store.command().args(["exec", &core.name]).args(argv))
     }
 
     /// Waits until Podman has taken the container away.

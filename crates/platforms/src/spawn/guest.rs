@@ -1,6 +1,6 @@
 //! A guest that is a process of this host: what `native` and `namespaces` have in common.
 
-use super::{Inside, OwnMount, SpawnRequest, Spawned, family, spawn};
+use super::{Inside, OwnMount, SpawnRequest, Spawned, family, is_first, spawn};
 use crate::common_keys::Storage;
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::is_readable;
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
+use weigh_host::command::{Invocation, find_program};
 use weigh_host::ledger::Change;
 use weigh_images::Root;
 
@@ -205,7 +206,8 @@ impl<'a> Start<'a> {
             kernels: self.kernels(host),
             ..core
         };
-        let mut guest = CoreGuest::new(core, LocalProcess { pid, pidfd, supervisor });
+        let mut guest =
+            CoreGuest::new(core, LocalProcess { pid, pidfd, supervisor, on_host: self.is_on_host() });
         match guest.session().hello(weigh_host::deadlines::scaled(HELLO_DEADLINE)) {
             Ok(_) => Ok(guest),
             Err(error) => {
@@ -258,16 +260,17 @@ impl<'a> Start<'a> {
     /// Returns the directory for files of commands that run directly on the host: below the run's
     /// work directory, which is in the ledger. It is made when it is first used.
     fn scratch(&self, host: &Host) -> Option<PathBuf> {
-        let on_host = self.root.is_none() && self.runtime.is_none();
-        on_host.then(|| host.work.join(format!("{}-scratch", self.name)))
+        self.is_on_host().then(|| host.work.join(format!("{}-scratch", self.name)))
     }
 
     /// Returns the path of the kernels, beside the probe.
     fn kernels(&self, host: &Host) -> PathBuf {
-        match (self.runtime, self.root) {
-            (None, None) => host.programs.kernels.clone(),
-            _ => weigh_images::KERNELS.into(),
-        }
+        if self.is_on_host() { host.programs.kernels.clone() } else { weigh_images::KERNELS.into() }
+    }
+
+    /// Whether it is a process of the host with nothing of its own.
+    fn is_on_host(&self) -> bool {
+        self.root.is_none() && self.runtime.is_none()
     }
 
     fn storage(&self, host: &Host) -> Result<Storage> {
@@ -319,6 +322,8 @@ pub(crate) struct LocalProcess {
     pidfd: OwnedFd,
     /// The program that started the guest's init, if the probe is not the first process.
     supervisor: Option<OwnedFd>,
+    /// It is an ordinary process of the host, with nothing of its own.
+    on_host: bool,
 }
 
 impl LocalProcess {
@@ -395,6 +400,28 @@ impl Backend for LocalProcess {
             Some(cgroup) => Ok(cgroup.thaw()?),
             None => self.signal_all(if frozen { Signal::STOP } else { Signal::CONT }),
         }
+    }
+
+    /// On the host the program itself. Elsewhere nsenter(1), because these platforms have no command
+    /// of their own. A program that nsenter(1) starts has all rights of weighbridge, so it must be
+    /// the guest's own, and not one that the init of an image may have put in its place.
+    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        if let (true, Some((program, arguments))) = (self.on_host, argv.split_first()) {
+            return Ok(Invocation::new(program).args(arguments));
+        }
+        if self.supervisor.is_some() {
+            let reason = "systemd starts programs in a running system by D-Bus, which guests here lack";
+            return Err(PlatformError::CannotExec(reason.into()));
+        }
+        let nsenter = find_program("nsenter").ok_or_else(|| {
+            PlatformError::CannotExec("the program nsenter (package util-linux) is missing".into())
+        })?;
+        let first = self.processes(core).into_iter().find(|pid| is_first(*pid)).unwrap_or(self.pid);
+        let client = Invocation::new(nsenter).arg("--all").args(["--target", &first.to_string()]);
+        // An ordinary user may set no groups in the guest's user namespace.
+        let unprivileged = (!weigh_host::facts::is_root()).then_some("--preserve-credentials");
+        let client = client.args(unprivileged);
+        Ok(client.args(["--root", "--wd", "--"]).args(argv))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

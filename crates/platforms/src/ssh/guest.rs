@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
-use weigh_host::command::Running;
+use weigh_host::command::{Invocation, Running};
 use weigh_images::KERNELS;
 
 /// Time limit from the start of `ssh` to the probe's hello.
@@ -154,6 +154,11 @@ impl Backend for RemoteGuest {
 
     fn seen_host(&self) -> Option<IpAddr> {
         self.client
+    }
+
+    /// A connection of its own.
+    fn client(&self, _: &GuestCore, argv: &[String]) -> Result<Invocation> {
+        Ok(self.target.invocation(&Script::Exec(argv)))
     }
 
     fn set_frozen(&mut self, _: &mut GuestCore, _: bool) -> Result<()> {

@@ -135,6 +135,8 @@ pub(super) enum Script<'a> {
     EndAll(&'a str),
     /// [`RUN`] with its arguments.
     Run(&'a [String]),
+    /// A program with its arguments.
+    Exec(&'a [String]),
     /// [`FLEET_ASK`].
     FleetAsk,
     /// [`FLEET_MAKE`] of a directory.
@@ -170,6 +172,7 @@ impl Script<'_> {
             }
             Self::EndAll(directory) => (with_functions("d=$1; cd / && end_all"), vec![directory.into()]),
             Self::Run(arguments) => (format!("{TREE}{RUN}"), arguments.to_vec()),
+            Self::Exec(arguments) => (r#"exec "$@""#.into(), arguments.to_vec()),
             Self::FleetAsk => (FLEET_ASK.into(), Vec::new()),
             Self::FleetMake(directory) => (FLEET_MAKE.into(), vec![directory.into()]),
             Self::FleetEquip(directory) => (FLEET_EQUIP.into(), vec![directory.into()]),

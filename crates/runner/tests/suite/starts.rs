@@ -71,7 +71,11 @@ fn every_trial_starts_a_fresh_guest_and_dates_it_by_the_host() {
 /// A guest that runs a single program has no service: that is not a failure, and has a reason.
 #[test]
 fn impossible_phases_are_absent() {
-    let plan = starts(&["null", "null:label=b"], &[Started::One, Started::Restored], 3);
+    let plan = starts(
+        &["null", "null:label=b"],
+        &[Started::One, Started::Restored, Started::Exec { programs: 2 }],
+        3,
+    );
     let bench = Bench::new();
     let (outing, store) = bench.run(&plan);
     assert_eq!(outing.finish.blocks_done, 3);
@@ -83,6 +87,7 @@ fn impossible_phases_are_absent() {
         (stamps::SERVICE, "one program"),
         (stamps::RESPONSE, "one program"),
         (stamps::RESTORE, "cannot save and restore"),
+        (stamps::EXEC_OUTPUT, "no command that runs a program"),
     ] {
         for environment in ["null", "null:label=b"] {
             let cell = cell(&analysis, metric, environment);

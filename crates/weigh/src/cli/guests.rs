@@ -11,6 +11,7 @@ use clap::Args;
   weigh start --on native,namespaces --caches cold --blocks 30
   weigh start --on namespaces --guests 200 --blocks 6
   weigh start --on native,runc --rate --restore --spawn
+  weigh start --on native,runc,docker --exec
 
 All times are counted from the start of the platform's first program. start_to_code ends at the first instruction of our code in the guest, \
 start_to_init when the guest is up (its probe answers; a full system has reached multi-user.target), start_to_service when a server \
@@ -32,6 +33,10 @@ pub struct StartArgs {
     /// Also measure restoring a saved guest, on platforms that can
     #[arg(long)]
     pub restore: bool,
+    /// Also measure how long the platform's client takes to run a program in a guest that runs, as
+    /// `docker exec`, `runc exec` and `nsenter` do
+    #[arg(long)]
+    pub exec: bool,
     /// Also measure how long a process takes to start inside: fork and exec, vfork and exec,
     /// posix_spawn
     #[arg(long)]

@@ -178,6 +178,12 @@ fn describe_start(what: Started) -> String {
             format!("{guests} fresh guests per block, each removed when it is up, {concurrency} at a time")
         }
         Started::Restored => "one guest per block, saved and restored".into(),
+        Started::Exec { programs } => {
+            format!(
+                "one fresh guest per block, and {} programs run in it by the platform's client",
+                programs + 1
+            )
+        }
         Started::Footprint { guests, duplicates } => {
             let scanned = if duplicates { ", and their pages scanned for equal ones" } else { "" };
             format!(

@@ -13,6 +13,8 @@ use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
 /// which there are at least [`FEWEST_CHURNED`] in all.
 const CHURNED_PER_LANE: u32 = 4;
 const FEWEST_CHURNED: u32 = 8;
+/// The number of programs that the platform's client runs in each guest, after a first one.
+const PROGRAMS: u32 = 9;
 /// The workload that starts processes.
 const SPAWN: &str = "spawn";
 
@@ -56,6 +58,9 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
     }
     if args.restore {
         plans.push(start(Started::Restored));
+    }
+    if args.exec {
+        plans.push(start(Started::Exec { programs: PROGRAMS }));
     }
     let ids: Vec<&str> = plans.iter().map(|plan| plan.id.as_str()).collect();
     if let Some(twice) = request::first_repeated(&ids) {

@@ -105,6 +105,7 @@ const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full", "libvirt", "ssh",
 /// The checks that say most about a guest.
 const TELLING: &[&str] = &[
     "statuses",
+    "programs_beside_the_probe",
     "surroundings",
     "input",
     "files",

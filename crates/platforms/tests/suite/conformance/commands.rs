@@ -1,7 +1,7 @@
 //! Commands and files.
 
 use super::bench::{Bench, MINUTE, command, output, refusal, run, shell};
-use weigh_platforms::RunOptions;
+use weigh_platforms::{ExecRequest, PlatformError, RunOptions};
 use weigh_protocol::{Command, Status};
 
 /// Exit statuses and signals; times that fit within the host's.
@@ -138,5 +138,40 @@ pub fn busy_guests(bench: &Bench) {
             assert_eq!(output(&mut *guest, count), "0\n");
         }
     }
+    guest.stop().unwrap();
+}
+
+/// The platform's own client runs programs beside the probe, one after the other. Only machines,
+/// fakes and some systems have no such client.
+pub fn programs_beside_the_probe(bench: &Bench) {
+    if bench.capabilities.sized_memory {
+        return;
+    }
+    let mut guest = bench.guest();
+    let mut exec = |words: &[&str]| {
+        let argv: Vec<String> = words.iter().map(ToString::to_string).collect();
+        guest.exec(&ExecRequest { argv: &argv, group: None, deadline: MINUTE })
+    };
+    for _ in 0..2 {
+        match exec(&["/bin/echo", "two words"]) {
+            Err(PlatformError::CannotExec(_)) if bench.capabilities.fake || bench.capabilities.system => {
+                return guest.stop().unwrap();
+            }
+            times => {
+                let times = times.unwrap();
+                assert!(times.started_ns < times.output_ns && times.output_ns <= times.ended_ns, "{times:?}");
+            }
+        }
+    }
+    let failed = exec(&["/bin/sh", "-c", "echo printed; echo reason >&2; exit 3"]).unwrap_err();
+    assert!(matches!(failed, PlatformError::Exec(_)), "{failed}");
+    let silent = exec(&["/bin/true"]).unwrap_err().to_string();
+    assert!(silent.contains("true"), "{silent}");
+    // It runs in the guest and not on the host.
+    let file = format!("/tmp/of-the-guest-{}", std::process::id());
+    assert_eq!(output(&mut *guest, &format!("echo mark > {file}")), "");
+    let argv = ["/bin/cat".into(), file.clone()];
+    guest.exec(&ExecRequest { argv: &argv, group: None, deadline: MINUTE }).unwrap();
+    assert_eq!(output(&mut *guest, &format!("rm {file}")), "");
     guest.stop().unwrap();
 }
