@@ -35,6 +35,7 @@ const EMBEDDED: &[&str] = &[
     "spin",
     "spawn",
     "allocation",
+    "mapping",
     "python-import",
     "dgesv",
     "echo-remote",

@@ -19,6 +19,7 @@ const RECORDED: &[(&str, &str, &str)] = &[
     ("xz", "xz.txt", "\"passed\":true"),
     ("open-close", "open-close.json", "\"all_closed\": true"),
     ("allocation", "allocation.json", "\"whole\": true"),
+    ("mapping", "mapping.json", "\"right\": true"),
     ("python-import", "python-import.json", "\"loaded\": true"),
     ("fio-cached", "fio-3.33-cached.json", "\"jobname\""),
     ("y-cruncher", "y-cruncher.txt", "Good through"),
