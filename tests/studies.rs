@@ -13,8 +13,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Smallest first, so that faults show soon.
-const STUDIES: [&str; 7] = [
+const STUDIES: [&str; 8] = [
     "agache-2020",
+    "anjali-2020",
     "gvisor-guide-2019",
     "young-2019",
     "cloudspectator-2017",

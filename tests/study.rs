@@ -143,6 +143,7 @@ fn the_list_of_studies_has_the_arms_that_run_and_reasons_for_others() {
             "cloudspectator-2017",
             "young-2019",
             "agache-2020",
+            "anjali-2020",
             "gvisor-guide-2019"
         ]
     );
@@ -180,6 +181,7 @@ fn a_dry_run_prints_the_command_of_every_experiment() {
         ("cloudspectator-2017", 2),
         ("young-2019", 8),
         ("agache-2020", 5),
+        ("anjali-2020", 6),
         ("gvisor-guide-2019", 7),
     ] {
         for size in ["quick", "standard", "paper"] {

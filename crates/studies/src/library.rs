@@ -86,6 +86,14 @@ const EMBEDDED: &[Embedded] = embedded![
         "memory",
         "network",
     ],
+    "anjali-2020": [
+        "fig-5",
+        "fig-8",
+        "table-3",
+        "fig-14",
+        "fig-16",
+        "fig-19",
+    ],
     "gvisor-guide-2019": [
         "syscall",
         "density",
