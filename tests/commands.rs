@@ -149,7 +149,7 @@ mod fakes {
     fn a_control_is_measured_beside_its_baseline() {
         let stage = Stage::with_fakes();
         let line = "run --on null:sd=0.001;null:sd=0.001,effect=0.1,label=x --baseline null:sd=0.001 --control \
-                    --blocks 6 --out r -- true";
+                    --seed 1 --blocks 6 --out r -- true";
         let said = stage.stdout(line);
         assert!(said.contains("control, the baseline once more: 1 of 1 interval holds 0"), "{said}");
         let plan = stage.read_json("r/plan.json");

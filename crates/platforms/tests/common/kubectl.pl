@@ -60,17 +60,27 @@ if ($verb eq 'config') {
     refuse("Error from server (NotFound): pods \"$ARGV[1]\" not found") unless -e object(pod => $ARGV[1]);
     print described($ARGV[1]);
 } elsif ($verb eq 'exec') {
+    shift if $ARGV[0] eq '--stdin';
+    my $name = shift;
+    shift until $ARGV[0] eq '--';
+    my $place = object(pod => $name) . '.running';
+    if (my $running = slurp($place)) {
+        exec 'nsenter', '--mount', '--root', '--wd', '--target', decode_json($running)->{'child-pid'}, @ARGV or die $!;
+    }
     my @root = map { -l "/$_" ? ('--symlink', readlink("/$_"), "/$_") : -e "/$_" ? ('--ro-bind', "/$_", "/$_") : () }
         qw(usr bin sbin lib lib32 lib64 etc);
     # A limit of another kind than a cluster's, but one that holds.
-    my $memory = decode_json(slurp(object(pod => $ARGV[1])))->{spec}{containers}[0]{resources}{limits}{memory} / 1024;
+    my $memory = decode_json(slurp(object(pod => $name)))->{spec}{containers}[0]{resources}{limits}{memory} / 1024;
     $memory = 262144 if $memory < 262144;
-    exec 'sh', '-c', 'ulimit -v $0; exec bwrap "$@"', $memory, @root, '--proc', '/proc', '--dev', '/dev', '--tmpfs', '/tmp', '--tmpfs', '/var/tmp', '--die-with-parent',
+    # bwrap writes there which process it has started.
+    $^F = 99;
+    open my $running, '>', $place or die $!;
+    exec 'sh', '-c', 'ulimit -v $0; exec bwrap "$@"', $memory, @root, '--proc', '/proc', '--dev', '/dev', '--tmpfs', '/tmp', '--tmpfs', '/var/tmp', '--die-with-parent', '--info-fd', fileno $running,
         '--ro-bind', slurp("$state/probe"), '/.weighbridge/probe',
-        '--ro-bind', slurp("$state/kernels"), '/.weighbridge/weigh-kernels', '--', '/.weighbridge/probe';
+        '--ro-bind', slurp("$state/kernels"), '/.weighbridge/weigh-kernels', @ARGV;
     die $!;
 } elsif ($verb eq 'delete') {
-    unlink object($ARGV[0], $ARGV[1]);
+    unlink map { object($ARGV[0], $ARGV[1]) . $_ } '', '.running';
 } else {
     die "a fake has no $verb";
 }
