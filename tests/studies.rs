@@ -13,7 +13,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Smallest first, so that faults show soon.
-const STUDIES: [&str; 8] = [
+const STUDIES: [&str; 9] = [
+    "li-2022",
     "agache-2020",
     "anjali-2020",
     "gvisor-guide-2019",
@@ -36,6 +37,7 @@ const OF_ARMS: &[(&str, &str)] = &[
     ("working KVM", "no KVM"),
     ("a KVM that gVisor", "no KVM"),
     ("of the Docker engine", "a runtime that the engine does not know"),
+    ("containerd-shim-kata", "no Kata Containers"),
     ("a machine of yours that weigh cannot make", "a machine to be named"),
     ("there is no loader.elf", "an image to be named"),
 ];

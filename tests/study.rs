@@ -144,7 +144,8 @@ fn the_list_of_studies_has_the_arms_that_run_and_reasons_for_others() {
             "young-2019",
             "agache-2020",
             "anjali-2020",
-            "gvisor-guide-2019"
+            "gvisor-guide-2019",
+            "li-2022"
         ]
     );
     let experiments: usize = studies.iter().map(|one| listed(one, "details").len()).sum();
@@ -183,6 +184,7 @@ fn a_dry_run_prints_the_command_of_every_experiment() {
         ("agache-2020", 5),
         ("anjali-2020", 6),
         ("gvisor-guide-2019", 7),
+        ("li-2022", 3),
     ] {
         for size in ["quick", "standard", "paper"] {
             let text = stage.stdout(&format!("study {study} --size {size} --dry-run --no-void"));

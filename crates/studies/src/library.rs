@@ -103,6 +103,11 @@ const EMBEDDED: &[Embedded] = embedded![
         "fio",
         "cpu",
     ],
+    "li-2022": [
+        "start",
+        "rate",
+        "memory",
+    ],
 ];
 
 /// All studies that a user can name.
