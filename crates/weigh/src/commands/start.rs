@@ -60,7 +60,9 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
         plans.push(start(Started::Restored));
     }
     if args.exec {
-        plans.push(start(Started::Exec { programs: PROGRAMS }));
+        // The start of its guest has warmed the caches.
+        let what = Started::Exec { programs: PROGRAMS };
+        plans.push(start_workload(StartPlan { what, caches: Caches::Warm }));
     }
     let ids: Vec<&str> = plans.iter().map(|plan| plan.id.as_str()).collect();
     if let Some(twice) = request::first_repeated(&ids) {
