@@ -9,6 +9,7 @@ mod child;
 mod family;
 mod guest;
 mod inside;
+mod rights;
 mod sandbox;
 mod step;
 
@@ -63,11 +64,14 @@ pub struct SpawnRequest<'a> {
     pub storage: &'a Storage,
     /// Mounts that only this process and its children see; they take a mount namespace.
     pub mounts: &'a [OwnMount],
-    /// The running system in which the process is started beside the init. Its groups are joined
-    /// first, its namespaces and root last.
+    /// The running system in which the process is started beside the init, with no more rights than
+    /// the init. Its groups are joined first, its namespaces and root last.
     pub inside: Option<&'a Inside>,
     /// Program, by its absolute path in the root, and arguments.
     pub argv: &'a [OsString],
+    /// A static program of the host that is executed instead of the one that `argv` names; the guest
+    /// cannot write to it.
+    pub program: Option<&'a Path>,
     /// Environment variables beside `PATH`, as `NAME=value`.
     pub variables: &'a [OsString],
     /// The log that standard error is appended to, bounded.
@@ -91,6 +95,7 @@ impl<'a> SpawnRequest<'a> {
             mounts: &[],
             inside: None,
             argv,
+            program: None,
             variables: &[],
             log,
             quiet: false,
@@ -179,9 +184,10 @@ pub fn spawn(
     let (joins, into) = open_groups(request)?;
     let steps = step::all(request, &joins)?;
     let variables = request.variables.iter().map(c_string).collect::<Result<Vec<_>, _>>()?;
+    let program = request.program.map(step::open_read_only).transpose()?;
     let prepared = Prepared::new(
         &steps,
-        [argv, variables],
+        (program.as_ref().map(AsFd::as_fd), [argv, variables]),
         (wait.as_fd(), go.as_fd()),
         input_read.as_fd(),
         if request.quiet { log.as_fd() } else { output_write.as_fd() },

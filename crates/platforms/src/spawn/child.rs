@@ -22,7 +22,8 @@ const ENVIRONMENT: [&CStr; 1] = [c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin
 /// Everything that the child uses.
 pub(super) struct Prepared<'a> {
     steps: &'a [Step<'a>],
-    program: *const c_char,
+    /// Instead of the file that `argv` names.
+    program: Option<BorrowedFd<'a>>,
     argv: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     wait: BorrowedFd<'a>,
@@ -39,7 +40,7 @@ pub(super) struct Prepared<'a> {
 impl<'a> Prepared<'a> {
     pub(super) fn new(
         steps: &'a [Step<'a>],
-        [words, variables]: [Vec<CString>; 2],
+        (program, [words, variables]): (Option<BorrowedFd<'a>>, [Vec<CString>; 2]),
         (wait, go): (BorrowedFd<'a>, BorrowedFd<'a>),
         input: BorrowedFd<'a>,
         output: BorrowedFd<'a>,
@@ -52,7 +53,7 @@ impl<'a> Prepared<'a> {
         let variables_too = variables.iter().map(|word| word.as_ptr());
         let environment = list(&mut ENVIRONMENT.iter().map(|word| word.as_ptr()).chain(variables_too));
         let _words = [words, variables];
-        Self { steps, program: argv[0], argv, environment, wait, go, input, output, error, report, _words }
+        Self { steps, program, argv, environment, wait, go, input, output, error, report, _words }
     }
 
     /// The child's whole life until its exec.
@@ -98,8 +99,13 @@ impl<'a> Prepared<'a> {
         default_signals();
         // From here on, the end of its standard input tells the program that weighbridge is gone.
         let _ = rustix::process::set_parent_process_death_signal(None);
+        let (directory, path, flags) = match &self.program {
+            Some(program) => (program.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH),
+            None => (libc::AT_FDCWD, self.argv[0], 0),
+        };
+        let (argv, environment) = (self.argv.as_ptr(), self.environment.as_ptr());
         // SAFETY: both lists end in a null pointer, and what they point to lives in `self`.
-        unsafe { libc::execve(self.program, self.argv.as_ptr(), self.environment.as_ptr()) };
+        unsafe { libc::syscall(libc::SYS_execveat, directory, path, argv, environment, flags) };
         Err((EXEC, Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)))
     }
 }

@@ -174,7 +174,7 @@ impl<'a> Start<'a> {
             Ok(())
         });
         let beside = |spawned: Spawned| match &cgroup {
-            Some(cgroup) if request.quiet => self.beside(cgroup, spawned, &log),
+            Some(cgroup) if request.quiet => self.beside(host, cgroup, spawned, &log),
             _ => Ok((spawned, None)),
         };
         let spawned = spawned.map_err(Into::into).and_then(beside);
@@ -223,21 +223,22 @@ impl<'a> Start<'a> {
     /// brings up.
     fn beside(
         &self,
+        host: &Host,
         cgroup: &Cgroup,
         supervisor: Spawned,
         log: &Path,
     ) -> Result<(Spawned, Option<OwnedFd>), Box<dyn std::error::Error>> {
         let start = || -> Result<Spawned, Box<dyn std::error::Error>> {
-            let found = Inside::wait(
-                cgroup,
-                supervisor.pid,
-                weigh_images::PROBE,
-                weigh_host::deadlines::scaled(INIT_DEADLINE),
-            );
-            let inside = found.ok_or("its init did not start")?;
+            let deadline = weigh_host::deadlines::scaled(INIT_DEADLINE);
+            let inside = Inside::wait(cgroup, supervisor.pid, weigh_images::PROBE, deadline)?;
             let argv = [OsString::from(weigh_images::PROBE)];
-            let request =
-                SpawnRequest { inside: Some(&inside), cpus: self.cpus, ..SpawnRequest::new(&argv, log) };
+            let request = SpawnRequest {
+                inside: Some(&inside),
+                // At the probe's path the init may have put another program.
+                program: Some(&host.programs.probe),
+                cpus: self.cpus,
+                ..SpawnRequest::new(&argv, log)
+            };
             Ok(spawn(&request, |_| Ok(()))?)
         };
         match start() {

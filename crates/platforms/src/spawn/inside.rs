@@ -1,7 +1,8 @@
 //! A process inside a running system, beside its init: in its namespaces, its root and its control
-//! groups.
+//! groups, and with no more rights than the init.
 
 use super::SpawnError;
+use super::rights::Rights;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
@@ -32,17 +33,22 @@ pub struct Inside {
     processes: File,
     namespaces: ThreadNameSpaceType,
     groups: Vec<PathBuf>,
+    rights: Rights,
 }
 
 impl Inside {
     /// Returns the system in a control group whose init is this process.
     ///
     /// # Errors
-    /// The process is gone.
-    pub fn of(pid: u32, cgroup: &Cgroup) -> io::Result<Self> {
-        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
-        let process = pidfd_open(number, PidfdFlags::empty())?;
-        let link = |process: &str, name: &str| fs::read_link(format!("/proc/{process}/ns/{name}"));
+    /// The process is gone, or its filters of system calls cannot be read.
+    pub fn of(pid: u32, cgroup: &Cgroup) -> Result<Self, SpawnError> {
+        let what = || format!("look at the guest's init (process {pid})");
+        let gone = || SpawnError::at(what())(io::ErrorKind::NotFound);
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+        let process = pidfd_open(number, PidfdFlags::empty()).map_err(SpawnError::at(what()))?;
+        let link = |process: &str, name: &str| {
+            fs::read_link(format!("/proc/{process}/ns/{name}")).map_err(SpawnError::at(what()))
+        };
         let mut namespaces = ThreadNameSpaceType::empty();
         for (name, kind) in NAMESPACES {
             // The present user namespace cannot be entered again (setns(2)), and the others need
@@ -50,17 +56,25 @@ impl Inside {
             namespaces.set(kind, link("self", name)? != link(&pid.to_string(), name)?);
         }
         let groups = cgroup.directories_of(pid);
-        let processes = File::open(format!("/proc/{pid}/ns/pid"))?;
-        Ok(Self { process, processes, namespaces, groups })
+        let processes = File::open(format!("/proc/{pid}/ns/pid")).map_err(SpawnError::at(what()))?;
+        let rights = Rights::of(pid)?;
+        Ok(Self { process, processes, namespaces, groups, rights })
     }
 
     /// Waits until `supervisor` has started the init of the system in a control group, and until a
-    /// file exists in its root. Returns `None` if that takes too long, or the supervisor has ended.
-    pub(super) fn wait(cgroup: &Cgroup, supervisor: u32, file: &str, deadline: Duration) -> Option<Self> {
+    /// file exists in its root. Fails if that takes too long, or the supervisor has ended.
+    pub(super) fn wait(
+        cgroup: &Cgroup,
+        supervisor: u32,
+        file: &str,
+        deadline: Duration,
+    ) -> Result<Self, SpawnError> {
         let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let failed = |why: String| SpawnError::at("start the guest's init")(io::Error::other(why));
         let end = Instant::now() + deadline;
         while Instant::now() < end {
-            let program = exe(supervisor)?;
+            let program =
+                exe(supervisor).ok_or_else(|| failed("the program that starts it has ended".into()))?;
             // Until its exec the init is a copy of the supervisor, with the root still to come.
             let is_init = |pid: &u32| {
                 is_first(*pid) && exe(*pid).is_some_and(|own| own != program) && {
@@ -68,11 +82,11 @@ impl Inside {
                 }
             };
             if let Some(pid) = cgroup.processes().into_iter().find(is_init) {
-                return Self::of(pid, cgroup).ok();
+                return Self::of(pid, cgroup);
             }
             std::thread::sleep(PAUSE);
         }
-        None
+        Err(failed(format!("it took more than {deadline:?}")))
     }
 
     pub(super) fn process(&self) -> BorrowedFd<'_> {
@@ -81,6 +95,10 @@ impl Inside {
 
     pub(super) fn namespaces(&self) -> ThreadNameSpaceType {
         self.namespaces
+    }
+
+    pub(super) fn rights(&self) -> &Rights {
+        &self.rights
     }
 
     /// Returns the files by which a process joins its own groups beside those of the init; makes

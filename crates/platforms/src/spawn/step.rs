@@ -1,17 +1,19 @@
 //! What the child does before its exec, prepared so that doing it allocates nothing.
 
+use super::rights::Rights;
 use super::{OwnMount, SpawnError, SpawnRequest};
 use crate::common_keys::Storage;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+    MountFlags, MountPropagationFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind_recursive,
+    mount_change, open_tree, unmount,
 };
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{CpuSet, ThreadNameSpaceType, UnshareFlags};
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weigh_host::cgroup::Cgroup;
@@ -44,6 +46,8 @@ pub(super) enum Act<'a> {
     },
     /// Becomes the root of the present user namespace.
     BecomeRoot,
+    /// Gives up what a process may not do.
+    Confine(&'a Rights),
     HostName,
     LoopbackUp,
     /// From here on, host and child do not see each other's new mounts.
@@ -105,6 +109,7 @@ impl Act<'_> {
                 rustix::thread::move_into_thread_name_spaces(process.as_fd(), *namespaces)
             }
             Self::BecomeRoot => become_root(),
+            Self::Confine(rights) => rights.confine(),
             Self::HostName => rustix::system::sethostname(HOST_NAME),
             Self::LoopbackUp => loopback_up(),
             Self::Private => mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC),
@@ -119,7 +124,7 @@ impl Act<'_> {
                 mount(c"overlay", target.as_c_str(), c"overlay", *flags, data.as_c_str())
             }
             Self::Harmless(path) => {
-                set_attributes(path, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, false)
+                set_attributes(CWD, path, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, false)
             }
             Self::Permitted(first, second) => match first.run() {
                 Err(Errno::PERM | Errno::ACCESS) => second.run(),
@@ -154,18 +159,36 @@ fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
 }
 
 fn set_read_only(path: &CStr, recursive: bool) -> Result<(), Errno> {
-    set_attributes(path, libc::MOUNT_ATTR_RDONLY, recursive)
+    set_attributes(CWD, path, libc::MOUNT_ATTR_RDONLY, recursive)
 }
 
-fn set_attributes(path: &CStr, attr_set: u64, recursive: bool) -> Result<(), Errno> {
+/// Opens a file of the host in a read-only mount of its own, so that a guest in which it is executed
+/// cannot write to it through `/proc/PID/exe`.
+pub(super) fn open_read_only(file: &Path) -> Result<OwnedFd, SpawnError> {
+    let opened = open_tree(CWD, file, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC);
+    let opened = opened.and_then(|mount| {
+        set_attributes(mount.as_fd(), c"", libc::MOUNT_ATTR_RDONLY, false)?;
+        Ok(mount)
+    });
+    opened.map_err(SpawnError::at(format!("open {} read-only", file.display())))
+}
+
+/// Sets attributes of the mount at a path, or of the open one if the path is empty.
+fn set_attributes(
+    directory: BorrowedFd<'_>,
+    path: &CStr,
+    attr_set: u64,
+    recursive: bool,
+) -> Result<(), Errno> {
     let attributes = libc::mount_attr { attr_set, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    let flags = AtFlags::SYMLINK_NOFOLLOW.bits() | if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
+    let flags = (AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH).bits()
+        | if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
     // SAFETY: the path and the attributes are valid for the call, and the size is that of the
     // attributes (mount_setattr(2)).
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
+            directory.as_raw_fd(),
             path.as_ptr(),
             flags,
             &raw const attributes,
@@ -203,7 +226,7 @@ fn become_root() -> Result<(), Errno> {
     if results == [0; 3] { Ok(()) } else { Err(last_errno()) }
 }
 
-fn last_errno() -> Errno {
+pub(super) fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
@@ -252,6 +275,7 @@ pub(super) fn all<'a>(request: &SpawnRequest<'a>, joins: &'a [File]) -> Result<V
         if inside.namespaces().contains(ThreadNameSpaceType::USER) {
             list.add("become root of the guest", Act::BecomeRoot);
         }
+        list.add("give up what the guest's init may not do", Act::Confine(inside.rights()));
     }
     Ok(list.0)
 }

@@ -161,7 +161,7 @@ fn an_unstarted_child_ends_with_its_parent() {
     let ends = (wait.as_fd(), go.as_fd());
     let prepared = Prepared::new(
         &[],
-        [argv, Vec::new()],
+        (None, [argv, Vec::new()]),
         ends,
         input.as_fd(),
         output.as_fd(),
@@ -322,4 +322,26 @@ fn a_process_is_born_into_a_group_of_version_2() {
     };
     let text = in_control_group(&Hierarchy::at(unified, Layout::V2), "v2");
     assert!(text.contains("0::/\n") && text.contains("\ncgroup.procs\n"), "{text}");
+}
+
+/// The host's program runs in place of the one at the path of `argv`, and nobody can write to it by
+/// way of the process once that has ended (as CVE-2019-5736 did with runc).
+#[test]
+fn a_program_of_the_host_cannot_be_written_through_its_process() {
+    use std::os::unix::fs::OpenOptionsExt;
+    if skipped("a_program_of_the_host_cannot_be_written_through_its_process") {
+        return;
+    }
+    let place = Place::new();
+    let program = place.base.path().join("program");
+    fs::copy("/bin/cat", &program).unwrap();
+    let argv = [OsString::from("/nowhere/cat")];
+    let spawned =
+        spawn(&SpawnRequest { program: Some(&program), ..place.request(&argv) }, |_| Ok(())).unwrap();
+    let process = format!("/proc/{}/exe", spawned.pid);
+    let exe = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(process).unwrap();
+    rustix::io::write(&spawned.input, b"on").unwrap();
+    assert_eq!(output(spawned), "on");
+    let again = OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", exe.as_raw_fd()));
+    assert_eq!(again.unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
 }

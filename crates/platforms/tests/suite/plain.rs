@@ -173,6 +173,19 @@ fn nspawn_boots_a_system() {
         says(&mut *guest, UP);
         talk(&mut *guest);
     }
+    for (keys, filtered) in [("seccomp=on", true), ("seccomp=off", false), ("user=mapped,root=copied", true)]
+    {
+        let mut guest = bench.guest(&format!("nspawn:init=full,{keys},rootfs={image}"));
+        let rights = |process: &str| {
+            format!("grep -E '^(CapInh|CapBnd|NoNewPrivs|Seccomp|Seccomp_filters):' /proc/{process}/status")
+        };
+        let of_init = says(&mut *guest, &rights("1"));
+        assert_eq!(says(&mut *guest, &rights("self")), of_init, "{keys}");
+        assert_eq!(of_init.contains("Seccomp:\t2"), filtered, "{keys}: {of_init}");
+        // SYS_MODULE is 16: a container never has it.
+        let bounding = of_init.lines().find_map(|line| line.strip_prefix("CapBnd:\t")).unwrap();
+        assert_eq!(u64::from_str_radix(bounding, 16).unwrap() & 1 << 16, 0, "{keys}: {of_init}");
+    }
     drop(bench);
     let environment = format!("nspawn:init=full,rootfs={image}");
     kill_while_launching(test, &environment, &[20, 100, 300]);
