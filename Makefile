@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kills test-studies test-long lint bench figures book deny advisories fuzz miri
+.PHONY: run dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kills test-faults test-studies test-long lint bench figures book deny advisories fuzz miri
 
 run:
 	cargo run --release --package weighbridge
@@ -67,7 +67,13 @@ test-kubernetes:
 KILLS = 1000
 test-kills:
 	cargo run --package weighbridge -- image build debian
-	WEIGH_KILLS=$(KILLS) tests/run --profile long --package weighbridge -E 'test(/^kills::/)'
+	WEIGH_KILLS=$(KILLS) tests/run --profile long --package weighbridge -E 'test(/^kills::after_sigkill/)'
+
+# An hour of runs that are killed, interrupted, have no space, or lose their daemons, at random.
+MINUTES = 60
+test-faults:
+	cargo run --package weighbridge -- image build debian
+	WEIGH_FAULTS=$(MINUTES) tests/run --profile long --package weighbridge -E 'test(/^kills::a_soak/)'
 
 # All experiments of all studies at their quick size, in an hour; what they
 # made is in target/tmp/studies. It wants the machine to itself. Debian's mariadb-server, sysbench,

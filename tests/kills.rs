@@ -3,10 +3,19 @@
 //!
 //! `WEIGH_KILLS` (`make test-kills`) sets the total number of kills. strace(1) sends the signal
 //! when `weigh` is about to make a call, so that the same call is hit in every run.
+//!
+//! `WEIGH_FAULTS` (`make test-faults`) is a number of minutes in which runs on all these platforms
+//! are killed and interrupted at random moments, get a full disk, or lose the daemons that serve
+//! them.
 
-use crate::support::{Stage, is_ready, is_root, known_diagnosis, skip, trials, with_out};
+use crate::support::{
+    Stage, interrupt, is_ready, is_root, known_diagnosis, shown, skip, trials, wait_for, with_out,
+};
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use twox_hash::XxHash3_64;
 
 /// One environment for each way in which platforms change the host.
 const ENVIRONMENTS: [&str; 21] = [
@@ -74,6 +83,36 @@ fn calls(stage: &Stage, line: &str) -> Vec<(String, usize)> {
         .collect()
 }
 
+/// The environments whose platforms are ready.
+fn ready(test: &str) -> Vec<&'static str> {
+    let stage = Stage::on_disk();
+    let diagnosis = known_diagnosis(&stage);
+    let is_here = |environment: &&str| is_ready(diagnosis, environment.split(':').next().unwrap(), test);
+    ENVIRONMENTS.into_iter().filter(is_here).collect()
+}
+
+/// Whether a run that ended early is continued to its end, if it has begun, without the loss of a
+/// trial; the host must be as before. Removes the run.
+fn recovers(stage: &Stage, out: &str, is_cleaned_first: bool, what: &str) -> bool {
+    let run = stage.here().join(out);
+    let before = trials(&run);
+    eprintln!("{what}: {} trials", before.len());
+    if is_cleaned_first {
+        stage.stdout("clean");
+        stage.host_is_as_before();
+    }
+    let has_begun = run.join("plan.json").exists();
+    if has_begun {
+        stage.run(&format!("resume {out}")).ends_with(0);
+        assert!(trials(&run).starts_with(&before), "{what}: a finished trial was lost or rewritten");
+        assert_eq!(shown(stage, out)["blocks"]["done"], 2, "{what}");
+    }
+    stage.stdout("clean");
+    stage.host_is_as_before();
+    std::fs::remove_dir_all(&run).unwrap_or_default();
+    has_begun
+}
+
 #[test]
 fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
     const TEST: &str = "after_sigkill_at_any_call_clean_restores_and_resume_continues";
@@ -88,12 +127,7 @@ fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
     if Command::new("strace").arg("--version").stdout(Stdio::null()).status().is_err() {
         return skip(TEST, "strace", "strace is missing; apt-get install strace");
     }
-    let ready: Vec<&str> = {
-        let stage = Stage::on_disk();
-        let diagnosis = known_diagnosis(&stage);
-        let is_here = |environment: &&str| is_ready(diagnosis, environment.split(':').next().unwrap(), TEST);
-        ENVIRONMENTS.into_iter().filter(is_here).collect()
-    };
+    let ready = ready(TEST);
     let each = points.div_ceil(ready.len());
     for environment in ready {
         // What an engine makes once and keeps must exist before the first look at the host.
@@ -111,27 +145,163 @@ fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
             let options = ["-o", "/dev/null", "-e", &inject].map(str::to_string);
             let ended = traced(&stage, &with_out(&line(environment), "r"), &options).output().unwrap();
             killed += usize::from(!ended.status.success());
-            let run = stage.here().join("r");
-            let before = trials(&run);
-            eprintln!("{what}: {} trials", before.len());
             // Every second run continues without a `clean`, as a user's may.
-            if point % 2 == 0 {
-                stage.stdout("clean");
-                stage.host_is_as_before();
-            }
-            if run.join("plan.json").exists() {
-                stage.run("resume r").ends_with(0);
-                let after = trials(&run);
-                assert!(after.starts_with(&before), "{what}: a finished trial was lost or rewritten");
-                let report = crate::support::shown(&stage, "r");
-                assert_eq!(report["blocks"]["done"], 2, "{what}");
-                resumed += 1;
-            }
-            stage.stdout("clean");
-            stage.host_is_as_before();
-            std::fs::remove_dir_all(&run).unwrap_or_default();
+            resumed += usize::from(recovers(&stage, "r", point % 2 == 0, &what));
         }
         eprintln!("{environment}: {killed} of {each} runs killed, {resumed} resumed, at {} calls", all.len());
         assert!(killed * 10 >= each * 8, "{environment}: the signal did not come");
+    }
+}
+
+/// What happens to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    Kill,
+    Interrupt,
+    FullDisk,
+    DeadDaemons,
+}
+
+const FAULTS: [Fault; 4] = [Fault::Kill, Fault::Interrupt, Fault::FullDisk, Fault::DeadDaemons];
+
+/// Programs that a run has for itself, and without which its guests are lost, by the 15 bytes that
+/// the kernel keeps of a name.
+const DAEMONS: [&str; 9] = [
+    "incusd",
+    "lxd",
+    "libvirtd",
+    "virtqemud",
+    "conmon",
+    "lxc-start",
+    "systemd-nspawn",
+    "bwrap",
+    "qemu-system-x86",
+];
+
+/// The names of the programs below these that a run started to serve its guests, which are killed.
+fn kill_daemons(weigh: &Child) -> Vec<String> {
+    let stat = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+        let (_, session) = rest.split_once(' ')?;
+        Some((name.to_string(), session.split(' ').next()?.parse::<u32>().ok()?))
+    };
+    let directory = |pid: u32| {
+        let parts = ["environ", "cmdline"].map(|part| std::fs::read(format!("/proc/{pid}/{part}")));
+        parts
+            .into_iter()
+            .flatten()
+            .map(|part| String::from_utf8_lossy(&part).into_owned())
+            .collect::<String>()
+    };
+    let run = weigh.id();
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut killed = Vec::new();
+    for pid in all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        let Some((name, parent)) = stat(pid) else { continue };
+        let serves = DAEMONS.contains(&&*name);
+        // Some become children of init; these have the run's directory in their words.
+        if serves && (parent == run || directory(pid).contains("weigh-test-")) {
+            let process = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+            if rustix::process::kill_process(process, rustix::process::Signal::KILL).is_ok() {
+                killed.push(name);
+            }
+        }
+    }
+    killed
+}
+
+fn succeeds(words: &[&str]) {
+    let status = Command::new(words[0]).args(&words[1..]).status().unwrap();
+    assert!(status.success(), "{words:?}");
+}
+
+#[test]
+fn a_soak_of_faults_loses_nothing_and_leaves_nothing() {
+    const TEST: &str = "a_soak_of_faults_loses_nothing_and_leaves_nothing";
+    let Some(minutes) = std::env::var("WEIGH_FAULTS").ok().and_then(|number| number.parse::<u64>().ok())
+    else {
+        eprintln!("SKIPPED {TEST}: WEIGH_FAULTS=60 (`make test-faults`) takes an hour");
+        return;
+    };
+    if !is_root(TEST, "only root has all platforms") {
+        return;
+    }
+    let ready = ready(TEST);
+    // What engines make once and keep must exist before the first look at the host; and how long a
+    // run takes bounds the moments.
+    let lengths: Vec<Duration> = ready
+        .iter()
+        .map(|environment| {
+            let stage = Stage::on_disk();
+            let begun = Instant::now();
+            stage.stdout(&with_out(&line(environment), "whole"));
+            begun.elapsed()
+        })
+        .collect();
+    let stage = Stage::on_disk();
+    let small = stage.here().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let small = small.to_str().unwrap();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    let end = Instant::now() + Duration::from_secs(60 * minutes);
+    let mut rounds = BTreeMap::<Fault, [usize; 3]>::new();
+    for round in 0_u64.. {
+        if Instant::now() > end {
+            break;
+        }
+        let draw = |what: &str| XxHash3_64::oneshot_with_seed(round, what.as_bytes()) as usize;
+        let at = draw("environment") % ready.len();
+        let (environment, fault) = (ready[at], FAULTS[draw("fault") % FAULTS.len()]);
+        let moment = lengths[at] * (draw("moment") % 1000) as u32 / 1000;
+        let out = if fault == Fault::FullDisk {
+            let size = format!("size={}k", 16 + draw("size") % 200);
+            succeeds(&["mount", "-t", "tmpfs", "-o", &size, "weigh-test", small]);
+            "small/r"
+        } else {
+            "r"
+        };
+        let mut what = format!("round {round}: {environment}, {fault:?} after {moment:?}");
+        let mut weigh = stage.spawn(&with_out(&line(environment), out));
+        if fault != Fault::FullDisk {
+            std::thread::sleep(moment);
+        }
+        match fault {
+            Fault::Kill => weigh.kill().unwrap(),
+            // It may have ended by itself.
+            Fault::Interrupt if weigh.try_wait().unwrap().is_none() => interrupt(&weigh),
+            Fault::DeadDaemons => what += &format!(", {:?}", kill_daemons(&weigh)),
+            Fault::Interrupt | Fault::FullDisk => {}
+        }
+        let status = wait_for(&format!("the end of {what}"), || weigh.try_wait().unwrap());
+        if fault == Fault::FullDisk {
+            succeeds(&["mount", "-o", "remount,size=64m", small]);
+        }
+        let has_begun = stage.here().join(out).join("plan.json").exists();
+        let resumed = if fault == Fault::FullDisk {
+            // The host is compared when the file system is gone again.
+            let run = Path::new(small).join("r");
+            let kept = trials(&run);
+            if has_begun {
+                stage.run("resume small/r").ends_with(0);
+                assert!(trials(&run).starts_with(&kept), "{what}: a finished trial was lost or rewritten");
+            }
+            stage.stdout("clean");
+            succeeds(&["umount", small]);
+            stage.host_is_as_before();
+            has_begun
+        } else {
+            recovers(&stage, out, draw("clean") % 2 == 0, &what)
+        };
+        let counts = rounds.entry(fault).or_default();
+        counts[0] += 1;
+        counts[1] += usize::from(!status.success());
+        counts[2] += usize::from(resumed);
+        assert_eq!(descriptors(), before, "{what}");
+    }
+    for (fault, [rounds, ended, resumed]) in rounds {
+        eprintln!("{fault:?}: {rounds} runs, {ended} ended by it, {resumed} resumed");
+        assert!(ended > 0 || rounds < 10, "{fault:?} ended no run");
     }
 }
