@@ -6,6 +6,7 @@ mod crew;
 mod echo;
 mod fileserver;
 mod gups;
+mod inference;
 mod load;
 mod lu;
 mod lzma;
@@ -77,6 +78,7 @@ pub(crate) const ALL: &[&Kernel] = &[
     &stream::KERNEL,
     &gups::KERNEL,
     &lu::KERNEL,
+    &inference::KERNEL,
     &pi::KERNEL,
     &lzma::KERNEL,
     &syscall::KERNEL,

@@ -47,6 +47,7 @@ const TINY: &[(&str, &str)] = &[
     ("stream", "--array-bytes 1MiB --repetitions 2"),
     ("gups", "--table-bytes 1MiB"),
     ("lu", "--n 100 --repetitions 2"),
+    ("inference", "--layers 1 --width 32 --heads 2 --vocabulary 100 --prompt 8 --tokens 8"),
     ("pi", "--digits 10000"),
     ("lzma", "--bytes 100000 --level 0"),
     ("syscall", "--getpid 1000 --read 1000 --mmap 100 --fork 5 --switch 100 --batches 5"),
@@ -98,6 +99,8 @@ fn operations_are_the_work_that_was_done_warm_up_included() {
     // The warm-up system of order 100, and two that count: 2/3 n^3 + 2 n^2 each, rounded
     // together.
     assert_eq!(operations("lu --n 100 --repetitions 2"), 2_060_000);
+    // One token as a warm-up, and all of them a second time for the check.
+    assert_eq!(operations("inference --width 32 --vocabulary 100 --prompt 8 --tokens 4"), 25);
     assert_eq!(operations("pi --digits 1000"), 1000);
     assert_eq!(operations("lzma --bytes 50000 --level 0 --repetitions 2"), 100_000);
     assert_eq!(operations("syscall --operations getpid --getpid 1000 --batches 5"), 20 + 1000);

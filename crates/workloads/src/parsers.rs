@@ -20,6 +20,7 @@ mod nbench;
 mod netperf;
 mod nuttcp;
 mod openssl;
+mod pgbench;
 mod qperf;
 mod random_access;
 mod redis_benchmark;
@@ -102,6 +103,17 @@ pub(crate) fn too_few(observations: Option<f64>, least: f64) -> Option<String> {
     Some(format!("of {seen} observations, and this quantile needs {least}: load for longer"))
 }
 
+/// The longest latency that histograms distinguish from longer ones.
+const LONGEST_NS: u64 = 1_000_000_000_000;
+
+/// Significant digits of a latency in a histogram.
+const DIGITS: u8 = 3;
+
+/// An empty histogram of latencies, nanoseconds.
+fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are fixed")
+}
+
 /// The separator of parser and field in the name of a histogram. The name of a histogram in the
 /// output itself is a JSON pointer, which begins with a slash.
 const OF_PARSER: char = ':';
@@ -128,6 +140,7 @@ const ALL: &[Parser] = &[
     qperf::PARSER,
     redis_benchmark::PARSER,
     sysbench::PARSER,
+    pgbench::PARSER,
     wrk::PARSER,
     hpcc::PARSER,
     random_access::PARSER,

@@ -43,12 +43,6 @@ pub(super) const PARSER: Parser = Parser {
     ..Parser::PLAIN
 };
 
-/// The longest latency that a histogram distinguishes from longer ones.
-const LONGEST_NS: u64 = 100_000_000_000;
-
-/// Three digits: finer than fio's own bins, of which 64 lie between a power of two and the next.
-const DIGITS: u8 = 3;
-
 /// Jobs of fio that ran at the same time: those between two `stonewall`s.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FioGroup {
@@ -159,7 +153,7 @@ fn complete(text: &str) -> Option<bool> {
 }
 
 fn histogram(bins: &BTreeMap<u64, u64>) -> Option<Histogram<u64>> {
-    let mut histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
+    let mut histogram = super::latencies();
     for (value_ns, count) in bins {
         histogram.saturating_record_n(*value_ns, *count);
     }

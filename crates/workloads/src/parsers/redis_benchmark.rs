@@ -56,7 +56,7 @@ impl Section<'_> {
             steps.push((nanoseconds(&step[1])?.min(longest), step[2].parse().ok()?));
         }
         steps.sort_unstable();
-        let mut histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
+        let mut histogram = super::latencies();
         let mut counted = 0;
         for (ns, up_to) in steps {
             histogram.saturating_record_n(ns, up_to.saturating_sub(counted));
@@ -80,10 +80,6 @@ impl Section<'_> {
 fn nanoseconds(milliseconds: &str) -> Option<u64> {
     milliseconds.parse::<f64>().ok().map(|milliseconds| (milliseconds * 1e6).round() as u64)
 }
-
-/// The longest latency that the histogram distinguishes from longer ones.
-const LONGEST_NS: u64 = 100_000_000_000;
-const DIGITS: u8 = 3;
 
 /// All sections. Progress is overwritten by means of carriage returns.
 fn sections(text: &str) -> Vec<Section<'_>> {

@@ -32,10 +32,6 @@ const MOST_IGNORED: f64 = 0.01;
 /// Number that may have been repeated in any case: one of eighty is more than the share above.
 const FEW_IGNORED: f64 = 3.0;
 
-/// The longest latency that the histogram distinguishes from longer ones.
-const LONGEST_NS: u64 = 1_000_000_000_000;
-const DIGITS: u8 = 3;
-
 fn transactions(text: &str) -> Option<f64> {
     first_number(pattern!(r"(?m)^\s+transactions:\s+([0-9]+)\s+\("), text)
 }
@@ -50,7 +46,7 @@ fn milliseconds(pattern: &regex::Regex, text: &str) -> Option<f64> {
 fn latency(text: &str) -> Option<Histogram<u64>> {
     let (_, table) = text.split_once("Latency histogram (values are in milliseconds)")?;
     let table = table.split_once("SQL statistics:").map_or(table, |(table, _)| table);
-    let mut histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok()?;
+    let mut histogram = super::latencies();
     for bucket in pattern!(r"(?m)^\s*([0-9]+\.[0-9]+) \|\**\s+([0-9]+)\s*$").captures_iter(table) {
         let milliseconds: f64 = bucket[1].parse().ok()?;
         let ns = (milliseconds * 1e6).round() as u64;

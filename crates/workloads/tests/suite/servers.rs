@@ -33,8 +33,14 @@ const RECORDED: &[Recorded] = &[
     ("qperf-udp-bw", "qperf-udp-bw.txt", &[("qperf-refused.txt", 1)]),
     ("redis-benchmark", "redis-benchmark.txt", &[("redis-benchmark-error.txt", 1)]),
     ("mariadb", "sysbench.txt", &[("sysbench-refused.txt", 1)]),
+    ("postgres", "pgbench.txt", &[("pgbench-refused.txt", 1)]),
     ("download", "download.json", &[("download-refused.txt", 1)]),
     ("nginx-wrk", "wrk.txt", &[("wrk-refused.txt", 1), ("wrk-not-found.txt", 0), ("wrk-server-died.txt", 0)]),
+    (
+        "nginx-tls",
+        "wrk-tls.txt",
+        &[("wrk-refused.txt", 1), ("wrk-not-found.txt", 0), ("wrk-server-died.txt", 0)],
+    ),
 ];
 
 fn recorded(name: &str) -> String {
