@@ -93,7 +93,7 @@ pub struct SlicedCell {
     /// The effect in slices four times as long, less that in the others; absent for the baseline
     /// and if there are too few blocks.
     pub longer: Option<Interval>,
-    /// Whether `longer` is shown to exceed a quarter of the margin (level .01).
+    /// Whether `longer` is shown to exceed a quarter of the margin (level .05).
     #[serde(default)]
     pub too_short: bool,
 }

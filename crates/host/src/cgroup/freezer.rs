@@ -72,7 +72,7 @@ impl Freezer {
     /// The group is gone, or some of it still ran after 2 s ([`io::ErrorKind::TimedOut`]); then it
     /// is thawed.
     pub fn freeze(&self) -> io::Result<()> {
-        self.open()?.freeze()
+        self.open()?.freeze().map(|_| ())
     }
 
     /// Thaws the group and returns when the kernel counts it as thawed. Its processes may already
@@ -138,11 +138,13 @@ pub struct OpenFreezer {
 }
 
 impl OpenFreezer {
-    /// Like [`Freezer::freeze`].
+    /// Like [`Freezer::freeze`]. Returns when the kernel had told all processes to stop, nanoseconds
+    /// of the monotonic clock: one that runs stops then, while others, which sleep, may have to be
+    /// woken to be counted as frozen.
     ///
     /// # Errors
     /// The same as [`Freezer::freeze`].
-    pub fn freeze(&self) -> io::Result<()> {
+    pub fn freeze(&self) -> io::Result<u64> {
         let frozen = self.reach(true, DEADLINE);
         if frozen.is_err() {
             let _ = self.request(false);
@@ -155,7 +157,7 @@ impl OpenFreezer {
     /// # Errors
     /// The same as [`Freezer::freeze`].
     pub fn thaw(&self) -> io::Result<()> {
-        self.reach(false, DEADLINE)
+        self.reach(false, DEADLINE).map(|_| ())
     }
 
     fn request(&self, frozen: bool) -> io::Result<()> {
@@ -168,16 +170,17 @@ impl OpenFreezer {
         self.control.write_all_at(state, 0)
     }
 
-    /// Asks for a state and waits until it is reached.
-    pub(super) fn reach(&self, frozen: bool, deadline: Duration) -> io::Result<()> {
+    /// Asks for a state and waits until it is reached. Returns when all processes had been told.
+    pub(super) fn reach(&self, frozen: bool, deadline: Duration) -> io::Result<u64> {
         self.request(frozen)?;
+        let told_ns = monotonic_ns();
         let began = Instant::now();
         loop {
             // Read the time before checking: this process may itself be frozen in between, for any
             // time.
             let waited = began.elapsed();
             if self.is(frozen)? {
-                return Ok(());
+                return Ok(told_ns);
             }
             if waited > deadline {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, self.group.why_not(frozen, deadline)));

@@ -296,7 +296,7 @@ impl Hierarchy {
         let reached = if deadline.is_zero() {
             freezer.request(frozen)
         } else {
-            freezer.open().and_then(|files| files.reach(frozen, deadline))
+            freezer.open().and_then(|files| files.reach(frozen, deadline).map(|_| ()))
         };
         reached.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => CgroupError::State {

@@ -12,6 +12,9 @@ use weigh_model::{Record, SliceChoice, SlicedWork, Slicing, WorkloadPlan};
 const FREEZES_PER_SLICE: f64 = 40.0;
 /// A guest that takes longer than this to freeze, microseconds, is not sliced.
 const SLOWEST_FREEZE_US: f64 = 800.0;
+/// The share of the margin that may be lost to freezing and thawing in one environment more than in
+/// another: as much as the check of the length allows.
+const LOST_SHARE: f64 = 0.25;
 /// Bounds of the chosen length, microseconds.
 const CHOSEN_US: (f64, f64) = (5_000.0, 20_000.0);
 /// Number of times that a guest is frozen to see how long that takes.
@@ -37,9 +40,16 @@ const MOST_CPUS: f64 = 1.2;
 /// The pilot's observations that decide about slices.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Time to freeze a guest, microseconds, by environment; or why it cannot be frozen.
-    freeze_us: BTreeMap<usize, Result<f64, String>>,
+    /// Times to freeze and to thaw a guest, by environment; or why it cannot be frozen.
+    freezing: BTreeMap<usize, Result<Latency, String>>,
     runs: BTreeMap<usize, Vec<RunSeen>>,
+}
+
+/// Times to freeze and to thaw an idle guest, microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Latency {
+    freeze: f64,
+    thaw: f64,
 }
 
 /// One run of a workload.
@@ -54,9 +64,9 @@ pub(super) struct RunSeen {
 impl Seen {
     /// Measures the freezer: freezes and thaws a guest a few times.
     pub(super) fn add_freezer(&mut self, environment: usize, instance: &mut Instance) {
-        let latency = freeze_us(instance);
+        let latency = latency(instance);
         let _settled_or_stopped_next = instance.settle(false);
-        self.freeze_us.insert(environment, latency);
+        self.freezing.insert(environment, latency);
     }
 
     pub(super) fn add_run(&mut self, workload: usize, run: RunSeen) {
@@ -92,39 +102,65 @@ impl Seen {
     }
 
     /// The length that suits the slowest freezer, microseconds; or why there is none.
-    fn length_us(&self, environments: &[usize], names: &[&str]) -> Result<u32, String> {
-        let mut slowest: f64 = 0.0;
-        for environment in environments {
-            match self.freeze_us.get(environment) {
-                Some(Ok(us)) => slowest = slowest.max(*us),
-                Some(Err(reason)) => return Err(format!("{}: {reason}", names[*environment])),
-                None => return Err(format!("{} was not tried", names[*environment])),
-            }
-        }
-        let (shortest, longest) = CHOSEN_US;
+    fn length_us(&self, environments: &[usize], names: &[&str]) -> Result<f64, String> {
+        let latencies = self.latencies(environments, names)?;
+        let slowest = latencies.iter().map(|latency| latency.freeze).fold(0.0, f64::max);
         if slowest > SLOWEST_FREEZE_US {
             return Err(format!("it takes {:.1} ms to freeze a guest", slowest / 1000.0));
         }
-        // A whole number of half milliseconds reads well.
-        Ok((((slowest * FREEZES_PER_SLICE).clamp(shortest, longest) / 500.0).ceil() * 500.0) as u32)
+        Ok(slowest * FREEZES_PER_SLICE)
+    }
+
+    /// The length of which no environment loses so much more to freezing and thawing than another
+    /// that it matters beside the margin, microseconds; or why there is none. A guest of many
+    /// threads works in little of that time.
+    fn even_length_us(&self, environments: &[usize], names: &[&str], margin: f64) -> Result<f64, String> {
+        let latencies = self.latencies(environments, names)?;
+        let sums = latencies.iter().map(|latency| latency.freeze + latency.thaw).zip(environments);
+        let (least, _) = sums.clone().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &0));
+        let (most, slowest) = sums.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &0));
+        let length_us = (most - least) / (LOST_SHARE * margin);
+        if length_us > CHOSEN_US.1 {
+            return Err(format!(
+                "freezing and thawing {} takes {:.2} ms more than another environment, too much of a slice of {} ms",
+                names[*slowest],
+                (most - least) / 1000.0,
+                CHOSEN_US.1 / 1000.0,
+            ));
+        }
+        Ok(length_us)
+    }
+
+    fn latencies(&self, environments: &[usize], names: &[&str]) -> Result<Vec<Latency>, String> {
+        let of = |environment: &usize| match self.freezing.get(environment) {
+            Some(Ok(latency)) => Ok(*latency),
+            Some(Err(reason)) => Err(format!("{}: {reason}", names[*environment])),
+            None => Err(format!("{} was not tried", names[*environment])),
+        };
+        environments.iter().map(of).collect()
     }
 }
 
-/// The time to freeze an idle guest, microseconds: the lower quartile of a few attempts, because on
-/// a busy host some of them wait for a CPU. The least of a few rounds if it is too long.
-fn freeze_us(instance: &mut Instance) -> Result<f64, String> {
+/// The times to freeze and to thaw an idle guest: the lower quartiles of a few attempts, because on
+/// a busy host some of them wait for a CPU. The least of a few rounds if freezing takes too long.
+fn latency(instance: &mut Instance) -> Result<Latency, String> {
     let freezer = instance.freezer().ok_or("it has no control group that freezes it")?;
     instance.wake().map_err(|failure| failure.reason)?;
-    let mut least = f64::INFINITY;
+    let mut least = Latency { freeze: f64::INFINITY, thaw: f64::INFINITY };
     for _ in 0..ROUNDS {
-        let mut looks = Vec::with_capacity(LOOKS);
+        let mut looks = [Vec::with_capacity(LOOKS), Vec::with_capacity(LOOKS)];
         for _ in 0..LOOKS {
-            let (freeze_ns, _) = freezer.latency_ns().map_err(|error| trial::describe(&error))?;
-            looks.push(freeze_ns as f64 / 1000.0);
+            let (freeze_ns, thaw_ns) = freezer.latency_ns().map_err(|error| trial::describe(&error))?;
+            for (look, ns) in looks.iter_mut().zip([freeze_ns, thaw_ns]) {
+                look.push(ns as f64 / 1000.0);
+            }
         }
-        looks.sort_by(f64::total_cmp);
-        least = least.min(looks[LOOKS / 4]);
-        if least <= SLOWEST_FREEZE_US {
+        let [freeze, thaw] = looks.map(|mut look| {
+            look.sort_by(f64::total_cmp);
+            look[LOOKS / 4]
+        });
+        least = Latency { freeze: least.freeze.min(freeze), thaw: least.thaw.min(thaw) };
+        if least.freeze <= SLOWEST_FREEZE_US {
             break;
         }
     }
@@ -192,10 +228,14 @@ impl Runner<'_> {
             }
         }
         let fitting = seen.length_us(&environments, &names)?;
-        Ok(match self.plan.slices {
-            SliceChoice::Length(us) => (us, "as the user asks".into()),
-            _ => (fitting, "the shortest that freezing does not distort".into()),
-        })
+        if let SliceChoice::Length(us) = self.plan.slices {
+            return Ok((us, "as the user asks".into()));
+        }
+        let even = seen.even_length_us(&environments, &names, self.plan.margin)?;
+        let (shortest, longest) = CHOSEN_US;
+        // A whole number of half milliseconds reads well.
+        let length_us = ((fitting.max(even).clamp(shortest, longest) / 500.0).ceil() * 500.0) as u32;
+        Ok((length_us, "the shortest that freezing does not distort".into()))
     }
 }
 
@@ -204,9 +244,11 @@ mod tests {
     use super::*;
 
     fn seen(freeze_us: &[Result<f64, String>], runs: &[(f64, f64, bool)]) -> Seen {
+        let latency =
+            |freeze: &Result<f64, String>| freeze.clone().map(|freeze| Latency { freeze, thaw: 10.0 });
         let run = |&(wall_s, cpu_s, preempted): &(f64, f64, bool)| RunSeen { wall_s, cpu_s, preempted };
         Seen {
-            freeze_us: freeze_us.iter().cloned().enumerate().collect(),
+            freezing: freeze_us.iter().map(latency).enumerate().collect(),
             runs: BTreeMap::from([(0, runs.iter().map(run).collect())]),
         }
     }
@@ -227,12 +269,25 @@ mod tests {
             let environments: Vec<usize> = (0..us.len()).collect();
             seen(&all, &[]).length_us(&environments, &["a", "b"])
         };
-        assert_eq!(length(&[10.0, 20.0]), Ok(5_000));
-        assert_eq!(length(&[10.0, 183.0]), Ok(7_500));
-        assert_eq!(length(&[700.0, 20.0]), Ok(20_000));
+        assert_eq!(length(&[10.0, 200.0]), Ok(8_000.0));
         assert!(length(&[900.0]).unwrap_err().contains("0.9 ms to freeze"));
         let stuck = seen(&[Ok(5.0), Err("no group".into())], &[]);
         assert_eq!(stuck.length_us(&[0, 1], &["a", "b"]), Err("b: no group".into()));
+    }
+
+    #[test]
+    fn slices_are_long_beside_what_one_environment_loses_more_than_another() {
+        let length = |us: &[f64], margin: f64| {
+            let all: Vec<_> = us.iter().map(|us| Ok(*us)).collect();
+            let environments: Vec<usize> = (0..us.len()).collect();
+            seen(&all, &[]).even_length_us(&environments, &["a", "b", "c"], margin)
+        };
+        assert_eq!(length(&[40.0, 40.0], 0.02), Ok(0.0));
+        // 50 us are half of a per cent of 10 ms.
+        assert_eq!(length(&[50.0, 100.0, 60.0], 0.02), Ok(10_000.0));
+        assert_eq!(length(&[50.0, 100.0, 60.0], 0.04), Ok(5_000.0));
+        let said = length(&[50.0, 300.0, 60.0], 0.02).unwrap_err();
+        assert!(said.contains("thawing b takes 0.25 ms more"), "{said}");
     }
 
     #[test]

@@ -127,16 +127,20 @@ impl<'u> GuestArm<'u> {
                 return Err(Failure::new(FailureKind::GuestDied, reason));
             }
         };
-        self.set_frozen(true)
+        self.set_frozen(true).map(|_| ())
     }
 
-    /// Freezes or thaws the guest by its control group.
-    fn set_frozen(&self, frozen: bool) -> Result<(), Failure> {
+    /// Freezes or thaws the guest by its control group. Returns when all of it had been told to stop.
+    fn set_frozen(&self, frozen: bool) -> Result<u64, Failure> {
         let Some(freezer) = &self.freezer else {
             let reason = "it has no control group that freezes it; --slices off measures whole trials";
             return Err(Failure::new(FailureKind::Check, reason));
         };
-        let (set, wanted) = if frozen { (freezer.freeze(), "frozen") } else { (freezer.thaw(), "thawed") };
+        let (set, wanted) = if frozen {
+            (freezer.freeze(), "frozen")
+        } else {
+            (freezer.thaw().map(|()| monotonic_ns()), "thawed")
+        };
         set.map_err(|error| {
             let reason = format!("the guest could not be {wanted}: {}", describe(&error));
             Failure::new(FailureKind::GuestDied, reason)
@@ -191,8 +195,8 @@ impl<'u> GuestArm<'u> {
         let frozen = self.set_frozen(true);
         let frozen_ns = monotonic_ns();
         self.freeze_ns.push(frozen_ns - ordered_ns);
-        self.slices.thawed_us.push(self.thawed.end(ordered_ns, frozen_ns, idle_ns));
-        worked.and(frozen)
+        self.slices.thawed_us.push(self.thawed.end(*frozen.as_ref().unwrap_or(&frozen_ns), idle_ns));
+        worked.and(frozen.map(|_| ()))
     }
 
     /// Reads the command's output until a moment. Adds to `idle_ns` the time between two runs of a
@@ -309,7 +313,7 @@ impl<'u> GuestArm<'u> {
     /// Thaws the guest for good, ends its command, and checks the result. With `give_up` the
     /// command is killed and its result does not matter.
     pub(crate) fn end(mut self, give_up: bool) -> ArmResult {
-        let thawed = self.freezer.as_ref().map_or(Ok(()), |_| self.set_frozen(false));
+        let thawed = self.freezer.as_ref().map_or(Ok(()), |_| self.set_frozen(false).map(|_| ()));
         let ended = match self.failure.take() {
             None if !give_up => thawed.and_then(|()| self.try_end()),
             failure => {
@@ -395,7 +399,7 @@ impl Arm for GuestArm<'_> {
         let mut result = self.try_slice(length, last);
         if result.is_ok() && Duration::from_nanos(self.thawed.total_ns()) > self.commands.deadline() {
             result =
-                Err(self.set_frozen(false).map_or_else(|failure| failure, |()| self.overdue("did not end")));
+                Err(self.set_frozen(false).map_or_else(|failure| failure, |_| self.overdue("did not end")));
         }
         self.settle(result);
     }

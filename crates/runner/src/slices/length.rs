@@ -10,10 +10,11 @@ use weigh_stats::{SliceSummary, collect};
 /// The longest slices to try, microseconds; beyond this, whole trials replace them.
 const LONGEST_US: u32 = 20_000;
 
-/// The replacement for a workload's slices; none unless they are known to be too short.
-fn replacement(summary: &SliceSummary) -> Option<Slicing> {
+/// The replacement for a workload's slices in a run of so many blocks, if that is known; none unless
+/// they are known to be too short.
+fn replacement(summary: &SliceSummary, blocks: Option<u32>) -> Option<Slicing> {
     let length_us = summary.length_us?;
-    let cell = summary.cells.iter().find(|cell| cell.too_short && cell.is_due())?;
+    let cell = summary.cells.iter().find(|cell| cell.too_short && cell.is_due(blocks))?;
     let found = cell.longer?.estimate * 100.0;
     let reason = format!(
         "in {} slices four times as long as {} ms differ by {found:+.1} % from those",
@@ -35,8 +36,12 @@ impl Runner<'_> {
         if self.plan.slices != SliceChoice::Auto || lasts || !self.journal.history().has_slices() {
             return Ok(());
         }
+        let blocks = match self.plan.effort {
+            Effort::Fixed { blocks } => Some(blocks),
+            _ => None,
+        };
         let found = collect(self.plan, self.journal.records()).circumstances.slices;
-        for slicing in found.iter().filter_map(replacement) {
+        for slicing in found.iter().filter_map(|summary| replacement(summary, blocks)) {
             let instead = match slicing.length_us {
                 Some(us) => format!("slices of {} ms", us / 1000),
                 None => "whole trials".into(),
@@ -84,18 +89,23 @@ mod tests {
 
     #[test]
     fn slices_that_are_too_short_become_longer_and_then_whole() {
-        let longer = replacement(&summary(Some(5000), true)).unwrap();
+        let longer = replacement(&summary(Some(5000), true), None).unwrap();
         assert_eq!((longer.workload.as_str(), longer.length_us), ("spin", Some(20_000)));
         assert_eq!(longer.reason, "in uml slices four times as long as 5 ms differ by -2.1 % from those");
-        assert_eq!(replacement(&summary(Some(9500), true)).unwrap().length_us, Some(20_000));
-        assert_eq!(replacement(&summary(Some(20_000), true)).unwrap().length_us, None);
-        assert_eq!(replacement(&summary(Some(5000), false)), None);
-        let looks = (0..=50u32).filter(|blocks| {
-            let mut found = summary(Some(5000), true);
-            found.cells.iter_mut().for_each(|cell| cell.trials = *blocks);
-            replacement(&found).is_some()
-        });
-        assert_eq!(looks.collect::<Vec<_>>(), [3, 6, 12, 24, 48]);
-        assert_eq!(replacement(&summary(None, true)), None);
+        assert_eq!(replacement(&summary(Some(9500), true), None).unwrap().length_us, Some(20_000));
+        assert_eq!(replacement(&summary(Some(20_000), true), None).unwrap().length_us, None);
+        assert_eq!(replacement(&summary(Some(5000), false), None), None);
+        let looks = |planned: Option<u32>| -> Vec<u32> {
+            let is_look = |blocks: &u32| {
+                let mut found = summary(Some(5000), true);
+                found.cells.iter_mut().for_each(|cell| cell.trials = *blocks);
+                replacement(&found, planned).is_some()
+            };
+            (0..=50).filter(is_look).collect()
+        };
+        assert_eq!(looks(None), [3, 6, 12, 24, 48]);
+        assert_eq!(looks(Some(20)), [3, 6, 12, 20, 24, 48]);
+        assert_eq!(looks(Some(2)), [3, 6, 12, 24, 48]);
+        assert_eq!(replacement(&summary(None, true), None), None);
     }
 }

@@ -16,9 +16,10 @@ const FEWEST: usize = 4;
 /// A difference between lengths of slices matters beyond this share of the margin.
 const BIAS_SHARE: f64 = 0.25;
 /// The level of that test for all cells of a workload together.
-const BIAS_LEVEL: f64 = 0.01;
-/// A run tests for the difference after this many blocks, and each time that their number has
-/// doubled: five looks in 48 blocks. Each look is one more chance of a false finding.
+const BIAS_LEVEL: f64 = 0.05;
+/// A run tests for the difference after this many blocks, each time that their number has doubled,
+/// and at its end: six looks in 60 blocks. Each look is one more chance of a false finding, which
+/// costs time and makes no result wrong.
 const FIRST_LOOK: u32 = 3;
 
 /// The slices of a workload; `None` if nothing was decided about them.
@@ -65,9 +66,12 @@ fn matters(longer: &Estimate, margin: f64, cells: usize) -> bool {
 }
 
 impl SlicedCell {
-    /// Whether a run tests, after this number of blocks, whether its slices are too short.
-    pub fn is_due(&self) -> bool {
-        self.trials.is_multiple_of(FIRST_LOOK) && (self.trials / FIRST_LOOK).is_power_of_two()
+    /// Whether a run of so many blocks, if that is known, tests after those of this cell whether its
+    /// slices are too short.
+    pub fn is_due(&self, blocks: Option<u32>) -> bool {
+        let has_doubled =
+            self.trials.is_multiple_of(FIRST_LOOK) && (self.trials / FIRST_LOOK).is_power_of_two();
+        has_doubled || (self.trials > FIRST_LOOK && Some(self.trials) == blocks)
     }
 }
 
