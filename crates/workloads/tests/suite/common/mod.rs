@@ -36,5 +36,6 @@ pub fn recorded(file: &str) -> String {
 /// The values extracted from a command with this output and status.
 pub fn read(plan: &WorkloadPlan, output: &str, status: i32) -> Result<Extracted, ExtractError> {
     let (status, output) = (Ended::Exited(status), output.as_bytes());
-    extract(plan, &RawResult { status, output, error: b"", duration_ns: 1, resources: Resources::default() })
+    let resources = Resources { maximum_resident_set_bytes: 1, ..Resources::default() };
+    extract(plan, &RawResult { status, output, error: b"", duration_ns: 1, resources })
 }
