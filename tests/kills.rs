@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use twox_hash::XxHash3_64;
+use twox_hash::XxHash3_128;
 
 /// One environment for each way in which platforms change the host.
 const ENVIRONMENTS: [&str; 21] = [
@@ -251,7 +251,7 @@ fn a_soak_of_faults_loses_nothing_and_leaves_nothing() {
         if Instant::now() > end {
             break;
         }
-        let draw = |what: &str| XxHash3_64::oneshot_with_seed(round, what.as_bytes()) as usize;
+        let draw = |what: &str| XxHash3_128::oneshot_with_seed(round, what.as_bytes()) as usize;
         let at = draw("environment") % ready.len();
         let (environment, fault) = (ready[at], FAULTS[draw("fault") % FAULTS.len()]);
         let moment = lengths[at] * (draw("moment") % 1000) as u32 / 1000;

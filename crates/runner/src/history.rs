@@ -306,6 +306,13 @@ impl<'a> History<'a> {
         superseded.collect()
     }
 
+    /// Number of blocks with a unit that is void because of the length of its slices.
+    pub(crate) fn superseded_blocks(&self) -> u32 {
+        let void = self.units.iter().filter(|(_, unit)| unit.void == Some(VoidCause::SliceLength));
+        let blocks: BTreeSet<u32> = void.map(|((block, _), _)| *block).collect();
+        u32::try_from(blocks.len()).unwrap_or(u32::MAX)
+    }
+
     /// Whether noise no longer voids units.
     pub(crate) fn noisy(&self) -> bool {
         self.noisy
@@ -453,6 +460,7 @@ mod tests {
         }
         history.add(&void(0, 0, VoidCause::SliceLength));
         assert_eq!((history.superseded_units(), history.valid(0)), (Vec::new(), 0));
+        assert_eq!(history.superseded_blocks(), 1);
         assert_eq!(history.unit(0, 0), Unit::Void, "another block replaces it");
     }
 

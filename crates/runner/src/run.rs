@@ -245,7 +245,7 @@ impl<'a> Runner<'a> {
             let Some(look) = wanted.iter().map(|workload| self.next_look(*workload)).max() else {
                 return Ok(self.reason_for_the_end(self.settled.reason()));
             };
-            if block >= block_limit(self.plan.effort) {
+            if block >= self.block_limit() {
                 return self.out_of_blocks();
             }
             let open = self.open_units(block, &wanted);
@@ -385,8 +385,14 @@ impl<'a> Runner<'a> {
         ))
     }
 
+    /// The largest number of blocks of the run. Slices that were too short take none from those that
+    /// replace what noise voided.
+    fn block_limit(&self) -> u32 {
+        block_limit(self.plan.effort).saturating_add(self.journal.history().superseded_blocks())
+    }
+
     fn out_of_blocks(&mut self) -> Result<FinishReason, RunnerError> {
-        let limit = block_limit(self.plan.effort);
+        let limit = self.block_limit();
         let message = format!(
             "so many units were void that {limit} blocks did not give the planned number of units that count"
         );
