@@ -199,6 +199,7 @@ mod tests {
         let confined = |rights: &Rights| {
             use std::os::unix::process::CommandExt;
             let rights = rights.clone();
+            #[expect(clippy::disallowed_methods, reason = "it acts between fork and exec")]
             let mut command = Command::new("sleep");
             command.arg("60").stdin(Stdio::null());
             // SAFETY: only system calls are made between fork and exec.
