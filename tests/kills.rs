@@ -11,8 +11,8 @@
 use crate::support::{
     Stage, interrupt, is_ready, is_root, known_diagnosis, shown, skip, trials, wait_for, with_out,
 };
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_128;
@@ -91,22 +91,29 @@ fn ready(test: &str) -> Vec<&'static str> {
     ENVIRONMENTS.into_iter().filter(is_here).collect()
 }
 
-/// Whether a run that ended early is continued to its end, if it has begun, without the loss of a
-/// trial; the host must be as before. Removes the run.
-fn recovers(stage: &Stage, out: &str, is_cleaned_first: bool, what: &str) -> bool {
+/// Continues a run to its end, if it has begun, and fails if it loses one of these trials.
+fn resumes(stage: &Stage, out: &str, before: &[Value], what: &str) -> bool {
     let run = stage.here().join(out);
+    let has_begun = run.join("plan.json").exists();
+    if has_begun {
+        stage.run(&format!("resume {out}")).ends_with(0);
+        assert!(trials(&run).starts_with(before), "{what}: a finished trial was lost or rewritten");
+        assert_eq!(shown(stage, out)["blocks"]["done"], 2, "{what}");
+    }
+    has_begun
+}
+
+/// Whether a run that ended early had begun, so that it was continued. The host must be as before.
+/// Removes the run.
+fn recovers(stage: &Stage, is_cleaned_first: bool, what: &str) -> bool {
+    let run = stage.here().join("r");
     let before = trials(&run);
     eprintln!("{what}: {} trials", before.len());
     if is_cleaned_first {
         stage.stdout("clean");
         stage.host_is_as_before();
     }
-    let has_begun = run.join("plan.json").exists();
-    if has_begun {
-        stage.run(&format!("resume {out}")).ends_with(0);
-        assert!(trials(&run).starts_with(&before), "{what}: a finished trial was lost or rewritten");
-        assert_eq!(shown(stage, out)["blocks"]["done"], 2, "{what}");
-    }
+    let has_begun = resumes(stage, "r", &before, what);
     stage.stdout("clean");
     stage.host_is_as_before();
     std::fs::remove_dir_all(&run).unwrap_or_default();
@@ -146,7 +153,7 @@ fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
             let ended = traced(&stage, &with_out(&line(environment), "r"), &options).output().unwrap();
             killed += usize::from(!ended.status.success());
             // Every second run continues without a `clean`, as a user's may.
-            resumed += usize::from(recovers(&stage, "r", point % 2 == 0, &what));
+            resumed += usize::from(recovers(&stage, point % 2 == 0, &what));
         }
         eprintln!("{environment}: {killed} of {each} runs killed, {resumed} resumed, at {} calls", all.len());
         assert!(killed * 10 >= each * 8, "{environment}: the signal did not come");
@@ -182,29 +189,23 @@ const DAEMONS: [&str; 9] = [
 const SERVED: [&str; 7] = ["bubblewrap", "nspawn", "lxc", "incus", "podman", "qemu", "libvirt"];
 
 /// Kills the programs that serve the guests of a run, and returns their names.
-fn kill_daemons(weigh: &Child) -> Vec<String> {
-    let stat = |pid: u32| {
+fn kill_daemons(stage: &Stage, weigh: &Child) -> Vec<String> {
+    let name_and_parent = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
-        let (_, session) = rest.split_once(' ')?;
-        Some((name.to_string(), session.split(' ').next()?.parse::<u32>().ok()?))
+        Some((name.to_string(), rest.split(' ').nth(1)?.parse::<u32>().ok()?))
     };
-    let directory = |pid: u32| {
+    let place = stage.state().ancestors().nth(2).unwrap().file_name().unwrap().to_os_string();
+    // Some become children of init; these have the test's directory in their words.
+    let names_place = |pid: u32| {
         let parts = ["environ", "cmdline"].map(|part| std::fs::read(format!("/proc/{pid}/{part}")));
-        parts
-            .into_iter()
-            .flatten()
-            .map(|part| String::from_utf8_lossy(&part).into_owned())
-            .collect::<String>()
+        parts.iter().flatten().any(|part| String::from_utf8_lossy(part).contains(place.to_str().unwrap()))
     };
-    let run = weigh.id();
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let mut killed = Vec::new();
     for pid in all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        let Some((name, parent)) = stat(pid) else { continue };
-        let serves = DAEMONS.contains(&&*name);
-        // Some become children of init; these have the run's directory in their words.
-        if serves && (parent == run || directory(pid).contains("weigh-test-")) {
+        let Some((name, parent)) = name_and_parent(pid) else { continue };
+        if DAEMONS.contains(&&*name) && (parent == weigh.id() || names_place(pid)) {
             let process = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
             if rustix::process::kill_process(process, rustix::process::Signal::KILL).is_ok() {
                 killed.push(name);
@@ -280,7 +281,7 @@ fn a_soak_of_faults_loses_nothing_and_leaves_nothing() {
             // It may have ended by itself.
             Fault::Interrupt if weigh.try_wait().unwrap().is_none() => interrupt(&weigh),
             Fault::DeadDaemons => {
-                killed = kill_daemons(&weigh);
+                killed = kill_daemons(&stage, &weigh);
                 what += &format!(", {killed:?}");
             }
             Fault::Interrupt | Fault::FullDisk => {}
@@ -289,21 +290,15 @@ fn a_soak_of_faults_loses_nothing_and_leaves_nothing() {
         if fault == Fault::FullDisk {
             succeeds(&["mount", "-o", "remount,size=64m", small]);
         }
-        let has_begun = stage.here().join(out).join("plan.json").exists();
         let resumed = if fault == Fault::FullDisk {
-            // The host is compared when the file system is gone again.
-            let run = Path::new(small).join("r");
-            let kept = trials(&run);
-            if has_begun {
-                stage.run("resume small/r").ends_with(0);
-                assert!(trials(&run).starts_with(&kept), "{what}: a finished trial was lost or rewritten");
-            }
+            let resumed = resumes(&stage, out, &trials(&stage.here().join(out)), &what);
             stage.stdout("clean");
+            // The host is compared when the file system is gone again.
             succeeds(&["umount", small]);
             stage.host_is_as_before();
-            has_begun
+            resumed
         } else {
-            recovers(&stage, out, draw("clean") % 2 == 0, &what)
+            recovers(&stage, draw("clean") % 2 == 0, &what)
         };
         let counts = rounds.entry(fault).or_default();
         counts[0] += 1;
