@@ -117,14 +117,15 @@ impl Seen {
     fn even_length_us(&self, environments: &[usize], names: &[&str], margin: f64) -> Result<f64, String> {
         let latencies = self.latencies(environments, names)?;
         let sums = latencies.iter().map(|latency| latency.freeze + latency.thaw).zip(environments);
-        let (least, _) = sums.clone().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &0));
+        let (least, quickest) = sums.clone().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &0));
         let (most, slowest) = sums.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &0));
         let length_us = (most - least) / (LOST_SHARE * margin);
         if length_us > CHOSEN_US.1 {
             return Err(format!(
-                "freezing and thawing {} takes {:.2} ms more than another environment, too much of a slice of {} ms",
+                "freezing and thawing {} takes {:.2} ms longer than {}, too much for slices of {} ms",
                 names[*slowest],
                 (most - least) / 1000.0,
+                names[*quickest],
                 CHOSEN_US.1 / 1000.0,
             ));
         }
@@ -139,6 +140,13 @@ impl Seen {
         };
         environments.iter().map(of).collect()
     }
+}
+
+/// The length that is used where at least this one is needed, microseconds: a whole number of half
+/// milliseconds reads well.
+fn chosen_us(least_us: f64) -> u32 {
+    let (shortest, longest) = CHOSEN_US;
+    ((least_us.clamp(shortest, longest) / 500.0).ceil() * 500.0) as u32
 }
 
 /// The times to freeze and to thaw an idle guest: the lower quartiles of a few attempts, because on
@@ -232,10 +240,7 @@ impl Runner<'_> {
             return Ok((us, "as the user asks".into()));
         }
         let even = seen.even_length_us(&environments, &names, self.plan.margin)?;
-        let (shortest, longest) = CHOSEN_US;
-        // A whole number of half milliseconds reads well.
-        let length_us = ((fitting.max(even).clamp(shortest, longest) / 500.0).ceil() * 500.0) as u32;
-        Ok((length_us, "the shortest that freezing does not distort".into()))
+        Ok((chosen_us(fitting.max(even)), "the shortest that freezing does not distort".into()))
     }
 }
 
@@ -267,9 +272,11 @@ mod tests {
         let length = |us: &[f64]| {
             let all: Vec<_> = us.iter().map(|us| Ok(*us)).collect();
             let environments: Vec<usize> = (0..us.len()).collect();
-            seen(&all, &[]).length_us(&environments, &["a", "b"])
+            seen(&all, &[]).length_us(&environments, &["a", "b"]).map(chosen_us)
         };
-        assert_eq!(length(&[10.0, 200.0]), Ok(8_000.0));
+        assert_eq!(length(&[10.0, 20.0]), Ok(5_000));
+        assert_eq!(length(&[10.0, 183.0]), Ok(7_500));
+        assert_eq!(length(&[700.0, 20.0]), Ok(20_000));
         assert!(length(&[900.0]).unwrap_err().contains("0.9 ms to freeze"));
         let stuck = seen(&[Ok(5.0), Err("no group".into())], &[]);
         assert_eq!(stuck.length_us(&[0, 1], &["a", "b"]), Err("b: no group".into()));
@@ -287,7 +294,7 @@ mod tests {
         assert_eq!(length(&[50.0, 100.0, 60.0], 0.02), Ok(10_000.0));
         assert_eq!(length(&[50.0, 100.0, 60.0], 0.04), Ok(5_000.0));
         let said = length(&[50.0, 300.0, 60.0], 0.02).unwrap_err();
-        assert!(said.contains("thawing b takes 0.25 ms more"), "{said}");
+        assert!(said.contains("thawing b takes 0.25 ms longer than a"), "{said}");
     }
 
     #[test]

@@ -38,6 +38,11 @@ pub(crate) trait Arm {
     fn slice(&mut self, length: Duration, last: bool);
 }
 
+fn unreached(wanted: &str, error: &std::io::Error) -> Failure {
+    let reason = format!("the guest could not be {wanted}: {}", describe(error));
+    Failure::new(FailureKind::GuestDied, reason)
+}
+
 /// The median and the 95th percentile of some durations, microseconds.
 fn median_and_p95(ns: &mut [u64]) -> [f32; 2] {
     ns.sort_unstable();
@@ -127,23 +132,22 @@ impl<'u> GuestArm<'u> {
                 return Err(Failure::new(FailureKind::GuestDied, reason));
             }
         };
-        self.set_frozen(true).map(|_| ())
+        self.freeze().map(|_| ())
     }
 
-    /// Freezes or thaws the guest by its control group. Returns when all of it had been told to stop.
-    fn set_frozen(&self, frozen: bool) -> Result<u64, Failure> {
-        let Some(freezer) = &self.freezer else {
+    /// Freezes the guest by its control group. Returns when all of it had been told to stop.
+    fn freeze(&self) -> Result<u64, Failure> {
+        self.open_freezer()?.freeze().map_err(|error| unreached("frozen", &error))
+    }
+
+    fn thaw(&self) -> Result<(), Failure> {
+        self.open_freezer()?.thaw().map_err(|error| unreached("thawed", &error))
+    }
+
+    fn open_freezer(&self) -> Result<&OpenFreezer, Failure> {
+        self.freezer.as_ref().ok_or_else(|| {
             let reason = "it has no control group that freezes it; --slices off measures whole trials";
-            return Err(Failure::new(FailureKind::Check, reason));
-        };
-        let (set, wanted) = if frozen {
-            (freezer.freeze(), "frozen")
-        } else {
-            (freezer.thaw().map(|()| monotonic_ns()), "thawed")
-        };
-        set.map_err(|error| {
-            let reason = format!("the guest could not be {wanted}: {}", describe(&error));
-            Failure::new(FailureKind::GuestDied, reason)
+            Failure::new(FailureKind::Check, reason)
         })
     }
 
@@ -187,12 +191,12 @@ impl<'u> GuestArm<'u> {
     fn try_slice(&mut self, length: Duration, last: bool) -> Result<(), Failure> {
         let began_ns = monotonic_ns();
         self.thawed.begin(began_ns);
-        self.set_frozen(false)?;
+        self.thaw()?;
         self.thaw_ns.push(monotonic_ns() - began_ns);
         let mut idle_ns = 0;
         let worked = self.work_until(Instant::now() + length, began_ns, &mut idle_ns, last);
         let ordered_ns = monotonic_ns();
-        let frozen = self.set_frozen(true);
+        let frozen = self.freeze();
         let frozen_ns = monotonic_ns();
         self.freeze_ns.push(frozen_ns - ordered_ns);
         self.slices.thawed_us.push(self.thawed.end(*frozen.as_ref().unwrap_or(&frozen_ns), idle_ns));
@@ -313,7 +317,7 @@ impl<'u> GuestArm<'u> {
     /// Thaws the guest for good, ends its command, and checks the result. With `give_up` the
     /// command is killed and its result does not matter.
     pub(crate) fn end(mut self, give_up: bool) -> ArmResult {
-        let thawed = self.freezer.as_ref().map_or(Ok(()), |_| self.set_frozen(false).map(|_| ()));
+        let thawed = self.freezer.as_ref().map_or(Ok(()), |_| self.thaw());
         let ended = match self.failure.take() {
             None if !give_up => thawed.and_then(|()| self.try_end()),
             failure => {
@@ -398,8 +402,7 @@ impl Arm for GuestArm<'_> {
         }
         let mut result = self.try_slice(length, last);
         if result.is_ok() && Duration::from_nanos(self.thawed.total_ns()) > self.commands.deadline() {
-            result =
-                Err(self.set_frozen(false).map_or_else(|failure| failure, |_| self.overdue("did not end")));
+            result = Err(self.thaw().map_or_else(|failure| failure, |()| self.overdue("did not end")));
         }
         self.settle(result);
     }
