@@ -307,8 +307,8 @@ fn clean_thaws_groups_that_a_killed_run_left_frozen() {
     }
 }
 
-/// In namespaces this work loses 5 ms after every pause, as if a switch had emptied all caches. So
-/// it is slower the shorter its slices are; whole trials never pause it.
+/// In namespaces this work is ten times as slow for 15 ms after every pause, as if a switch had
+/// emptied all caches. So it is slower the shorter its slices are; whole trials never pause it.
 const AFTER_A_PAUSE: &str = r#"#!/usr/bin/env python3
 import json, os, signal, sys, time
 asked = []
@@ -319,15 +319,14 @@ endless = "--marks" in sys.argv
 if endless:
     print("mark mean", flush=True)
 done, marked, began = 0, own(), clock()
-last = began
+last, cold_until = began, 0
 while not asked if endless else last - began < 0.1:
-    for _ in range(1000):
-        pass
     now = clock()
     if slow and now - last > 0.003:
-        while clock() < now + 0.005:
-            pass
-    last = clock()
+        cold_until = own() + 0.015
+    last = now
+    for _ in range(10000 if own() < cold_until else 1000):
+        pass
     done += 1
     if endless and own() - marked > 0.005:
         print(f"mark time={done}", flush=True)
@@ -353,7 +352,7 @@ fn slices_that_are_too_short_give_way() {
         format!(
             r#"
 name = "after-a-pause"
-summary = "work that loses 5 ms after every pause"
+summary = "work that is slow after every pause"
 description = "A loop that sees by the clock that it stood still."
 command = ["{}"]
 sliced = "marks"
@@ -390,5 +389,39 @@ json = "/time"
     assert!(shown["blocks"]["done"].as_u64().unwrap() >= 3, "{shown}");
     let overhead = cell_of(&shown, "namespaces", "time")["overhead"]["mean"].as_f64().unwrap();
     assert!(overhead.abs() < 0.5, "a loss in every slice would be more: {overhead}");
+    stage.host_is_as_before();
+}
+
+/// An environment that is decided at a look takes no part in later units, and the others go on in
+/// slices.
+#[test]
+fn a_decided_environment_leaves_the_units() {
+    let stage = Stage::new();
+    let here = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let here = here.display();
+    // Half as much again in another namespace.
+    let more = "i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done";
+    let work =
+        work(&stage, "work", &format!("[ $(readlink /proc/self/ns/pid) = '{here}' ] || {{ {more}; }}"));
+    stage.stdout(&format!(
+        "run --slices 5ms --on native;native:label=again;namespaces --margin 0.5 --no-void --budget 75s \
+         --out r -- {}",
+        work.display()
+    ));
+    let trials = trials(&stage.here().join("r"));
+    assert!(trials.iter().all(|trial| trial["outcome"]["kind"] == "measured"), "{trials:?}");
+    assert!(trials.iter().all(|trial| trial["slices"].is_object()), "{trials:?}");
+    let blocks_of = |environment: &str| -> Vec<u64> {
+        let trials = trials.iter().filter(|trial| trial["environment"] == environment);
+        trials.map(|trial| trial["block"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(blocks_of("namespaces"), (0..10).collect::<Vec<_>>());
+    let all = blocks_of("native");
+    assert!(all.len() > 10, "the others went on: {all:?}");
+    assert_eq!(blocks_of("native:label=again"), all);
+    let shown = shown(&stage, "r");
+    let slower = cell_of(&shown, "namespaces", "time");
+    assert_eq!((&slower["verdict"], &slower["n"]), (&"SLOWER".into(), &10.into()), "{slower}");
+    assert_eq!(cell_of(&shown, "native:label=again", "time")["n"], all.len());
     stage.host_is_as_before();
 }

@@ -75,7 +75,7 @@ pub struct SliceSummary {
 }
 
 /// The slices of a workload in an environment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SlicedCell {
     /// Environment name.
     pub environment: String,

@@ -162,6 +162,8 @@ fn cost(metric: &MetricSource, trial: &Trial) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::interval::Interval;
+    use rand_core::{Rng, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
     use std::collections::HashMap;
     use weigh_model::{
         Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, PieceStatistic, SliceMark,
@@ -220,6 +222,44 @@ mod tests {
             .collect();
         let slicing = Slicing { workload: "w".into(), length_us: Some(5000), reason: "so".into() };
         summary(&plan, &workload, &[&slicing], &units).unwrap()
+    }
+
+    /// The share of simulated workloads with so many cells, of which one differs by `shift` in longer
+    /// slices, for which a run of 30 blocks finds its slices too short. `sd` is the spread of the
+    /// difference from block to block, and the margin is 2 %.
+    fn share_found_too_short(cells: usize, shift: f64, sd: f64) -> f64 {
+        const WORKLOADS: u32 = 4000;
+        let mut random = Pcg64Mcg::seed_from_u64(0x511ce5);
+        let mut uniform = || ((random.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        let mut is_found = || {
+            let mut seen = vec![Vec::new(); cells];
+            (1..=30).any(|trials| {
+                // All cells of a block have its baseline in common.
+                let baseline = normal();
+                for (cell, seen) in seen.iter_mut().enumerate() {
+                    let mean = if cell == 0 { shift } else { 0.0 };
+                    seen.push(mean + sd * (normal() - baseline) / 2.0_f64.sqrt());
+                }
+                let cell = SlicedCell { trials, ..SlicedCell::default() };
+                let too_short =
+                    |seen: &Vec<f64>| Estimate::of(seen).is_some_and(|found| matters(&found, 0.02, cells));
+                cell.is_due(Some(30)) && seen.iter().any(too_short)
+            })
+        };
+        (0..WORKLOADS).filter(|_| is_found()).count() as f64 / f64::from(WORKLOADS)
+    }
+
+    #[test]
+    fn slices_are_seldom_found_too_short_without_a_cause() {
+        for cells in [1, 3] {
+            for sd in [0.002, 0.01, 0.05] {
+                let found = share_found_too_short(cells, 0.0, sd);
+                assert!(found < 0.1, "{cells} cells, sd {sd}: {found}");
+            }
+            let [half, whole] = [0.01, 0.02].map(|shift| share_found_too_short(cells, shift, 0.01));
+            assert!(half > 0.6 && whole > 0.99, "{cells} cells: {half}, {whole}");
+        }
     }
 
     #[test]
