@@ -1,8 +1,8 @@
 //! SIGKILL at system calls that change the host, spread over whole runs on every platform that is
 //! ready: nothing is left after `weigh clean`, and `weigh resume` loses no trial.
 //!
-//! `WEIGH_KILLS` (`make test-kills`) sets the total number of kills. strace(1) sends the signal
-//! when `weigh` is about to make a call, so that the same call is hit in every run.
+//! `WEIGH_KILLS` (`make test-kills`) sets the total number of kills. strace(1) sends the signal when
+//! `weigh` is about to make a call. Each time the test draws other calls.
 //!
 //! `WEIGH_FAULTS` (`make test-faults`) is a number of minutes in which runs on all these platforms
 //! are killed and interrupted at random moments, get a full disk, or lose the daemons that serve
@@ -144,8 +144,10 @@ fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
         };
         let stage = Stage::on_disk();
         let (mut killed, mut resumed) = (0, 0);
+        // Other calls each time.
+        let offset = f64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_micros()) / 1e6;
         for point in 0..each {
-            let at = all.len() * (2 * point + 1) / (2 * each);
+            let at = ((point as f64 + offset) / each as f64 * all.len() as f64) as usize;
             let (call, nth) = &all[at];
             let what = format!("{environment}, call {at} of {}, {call} {nth}", all.len());
             let inject = format!("inject={call}:signal=KILL:when={nth}");
