@@ -6,15 +6,19 @@
 
 mod world;
 
+use crate::common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weigh_disk::simulation::{BrokenPromise, Faults, Machine};
-use world::{Violation, World};
+use weigh_model::Effort;
+use world::{Measured, Violation, World};
 
 /// Seeds of the default tests: they take some seconds without optimisation.
 const SEEDS: u64 = 500;
 const LONG_SEEDS: u64 = 100_000;
 /// In one of this many seeds the runner measures fake guests, which takes longer.
 const RUNNER_EVERY: u64 = 8;
+/// Blocks of the run that it measures.
+const BLOCKS: u32 = 2;
 /// The most sessions of a seed, between which the machine may have lost its power.
 const SESSIONS: usize = 5;
 
@@ -34,7 +38,11 @@ fn draw_faults(machine: &Machine) -> Faults {
 
 /// One life of a machine.
 fn simulate(seed: u64, lie: Option<BrokenPromise>, told: bool) -> Result<(), Violation> {
-    let world = World::new(seed, lie, told, seed.is_multiple_of(RUNNER_EVERY));
+    let measured = seed.is_multiple_of(RUNNER_EVERY).then(|| Measured {
+        plan: common::plan(&["null", "null:label=b"], &["u", "v"], common::fixed(BLOCKS)),
+        blocks: BLOCKS,
+    });
+    let world = World::new(seed, lie, told, measured);
     for _ in 0..1 + world.machine.below(SESSIONS) {
         let faults = draw_faults(&world.machine);
         let processes = 1 + world.machine.below(3) / 2;
@@ -67,13 +75,16 @@ fn first_failure(seeds: std::ops::Range<u64>, lie: Option<BrokenPromise>) -> Opt
     ))
 }
 
+fn is_long() -> bool {
+    std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1")
+}
+
 #[test]
 fn nothing_stored_is_lost_and_nothing_changed_is_forgotten() {
     let asked = std::env::var("WEIGH_SEED").ok().map(|seed| seed.parse().expect("WEIGH_SEED is a number"));
-    let is_long = std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1");
     let seeds = match asked {
         Some(seed) => seed..seed + 1,
-        None => 0..if is_long { LONG_SEEDS } else { SEEDS },
+        None => 0..if is_long() { LONG_SEEDS } else { SEEDS },
     };
     if let Some((seed, told)) = first_failure(seeds, None) {
         panic!("{told}\nreplay it with WEIGH_SEED={seed}");
@@ -88,4 +99,35 @@ fn a_disk_that_lies_is_found_out() {
     {
         assert!(first_failure(0..SEEDS, Some(lie)).is_some(), "{lie:?} was not noticed");
     }
+}
+
+/// A run that has no end of its own, with a trial of ten seconds in each of two environments in
+/// every block: an hour of it, or a week with `WEIGH_LONG=1`. Something fails about ninety times in
+/// the week, and ten times in the hour.
+#[test]
+fn a_week_of_failures_loses_no_trial() {
+    let (blocks, seldom) = if is_long() { (7 * 24 * 180, 20_000) } else { (180, 200) };
+    let mut plan = common::plan(&["null", "null:label=b"], &["u"], Effort::Lasting { seconds: 1e9 });
+    plan.guest.reuse = true;
+    let world = World::new(7, None, false, Some(Measured { plan, blocks }));
+    let faults = Faults {
+        kill: 2 * seldom,
+        power: 2 * seldom,
+        error: 4 * seldom,
+        full: 4 * seldom,
+        short: 50,
+        sync: seldom,
+        switch: 0,
+    };
+    let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let (before, mut sessions) = (files(), 0);
+    while !world.is_complete() {
+        world.session(faults, 1).unwrap_or_else(|violation| panic!("{violation}"));
+        sessions += 1;
+    }
+    world.end().unwrap_or_else(|violation| panic!("{violation}"));
+    let bytes = std::fs::metadata(world.named().join("samples.jsonl")).unwrap().len();
+    println!("{blocks} blocks in {sessions} sessions, {bytes} bytes");
+    assert!(sessions > 5, "{sessions} sessions");
+    assert_eq!(files(), before);
 }

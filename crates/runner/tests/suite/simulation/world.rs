@@ -4,18 +4,17 @@ use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weigh_disk::simulation::{BrokenPromise, Faults, Machine, pause};
 use weigh_host::ledger::{self, Change, EntryId, Ledger, PlatformUndo, UndoError, Undone};
 use weigh_host::lock::HostLock;
 use weigh_host::state::StateDirectory;
 use weigh_host::{clock, private};
-use weigh_model::{Event, FinishReason, Record, Trial};
+use weigh_model::{Effort, Event, FinishReason, Plan, Record, Trial};
 use weigh_runner::RunOptions;
 use weigh_store::{RunDirectory, StoreError};
 
-const BLOCKS: u32 = 2;
 /// The longest record, bytes: several sectors.
 const LONGEST: usize = 2_500;
 
@@ -38,9 +37,15 @@ pub struct World {
     pub machine: Machine,
     directory: tempfile::TempDir,
     root: PathBuf,
-    /// Whether the runner measures fake guests, rather than records being stored.
-    has_runner: bool,
+    /// The run of fake guests that the runner measures; without one, records are stored.
+    measured: Option<Measured>,
     told: Mutex<Told>,
+}
+
+/// A run of the runner, and after how many blocks it is complete.
+pub struct Measured {
+    pub plan: Plan,
+    pub blocks: u32,
 }
 
 #[derive(Default)]
@@ -83,14 +88,14 @@ impl PlatformUndo for World {
 }
 
 impl World {
-    pub fn new(seed: u64, lie: Option<BrokenPromise>, told: bool, has_runner: bool) -> Self {
+    pub fn new(seed: u64, lie: Option<BrokenPromise>, told: bool, measured: Option<Measured>) -> Self {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let directory = tempfile::Builder::new().prefix("weigh-simulation-").tempdir_in(parent).unwrap();
         let root = directory.path().canonicalize().unwrap().join("disk");
         std::fs::create_dir(&root).unwrap();
         let machine = Machine::new(&root, seed, lie, told);
-        Self { machine, directory, root, has_runner, told: Mutex::default() }
+        Self { machine, directory, root, measured, told: Mutex::default() }
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -213,11 +218,18 @@ impl World {
             _ => None,
         });
         let there: Vec<u64> = there.collect();
-        match there.iter().copied().eq(0..there.len() as u64) && finished.iter().all(|it| there.contains(it))
-        {
+        let number = there.len() as u64;
+        match there.iter().copied().eq(0..number) && finished.iter().all(|sequence| *sequence < number) {
             true => Ok(()),
             false => Err(format!("{finished:?} were finished, {there:?} are there")),
         }
+    }
+
+    /// Whether the runner has reported as many trials as its blocks have.
+    pub fn is_complete(&self) -> bool {
+        let Some(Measured { plan, blocks }) = &self.measured else { return false };
+        let trials = plan.environments.len() * plan.workloads.len() * *blocks as usize;
+        self.told().finished.len() >= trials
     }
 
     /// After the last failure: undoes everything and resumes every run to its end.
@@ -229,8 +241,8 @@ impl World {
         for path in runs {
             self.run(calm, vec![Box::new(|| self.resume_to_the_end(&path))])?;
         }
-        if self.has_runner {
-            self.run(calm, vec![Box::new(|| self.run_to_the_end())])?;
+        if let Some(measured) = &self.measured {
+            self.run(calm, vec![Box::new(|| self.run_to_the_end(measured))])?;
         }
         self.check()?;
         let left = { self.told().things.len() } + self.directories().len();
@@ -285,9 +297,9 @@ impl World {
         let holding = Holding(self);
         self.require(holders == 1, || "two runs have the host".into());
         let Ok(ledger) = Ledger::create(&self.state(), &name) else { return };
-        match self.has_runner {
-            true => drop(self.run_plan()),
-            false => self.work(&ledger),
+        match &self.measured {
+            Some(measured) => drop(self.run_plan(measured)),
+            None => self.work(&ledger),
         }
         let said = match ledger.close(self) {
             Err(ledger::LedgerError::Undo(failed)) => failed.into_iter().map(|(change, _)| change).collect(),
@@ -297,35 +309,38 @@ impl World {
         drop((holding, lock));
     }
 
-    fn named(&self) -> PathBuf {
+    pub fn named(&self) -> PathBuf {
         self.runs().join("named")
     }
 
     /// The runner starts or resumes its run.
-    fn run_plan(&self) -> Option<(RunDirectory, FinishReason)> {
-        let plan = common::plan(&["null", "null:label=b"], &["u", "v"], common::fixed(BLOCKS));
+    fn run_plan(&self, Measured { plan, blocks }: &Measured) -> Option<(RunDirectory, FinishReason)> {
         let store = RunDirectory::open_for_append(&self.named());
         let mut store =
-            store.or_else(|_| RunDirectory::create_at(&self.named(), &plan, &common::facts())).ok()?;
+            store.or_else(|_| RunDirectory::create_at(&self.named(), plan, &common::facts())).ok()?;
         let weather: common::Weather = Box::new(|_| common::quiet());
         let options = RunOptions { skip_pilot: true, ..RunOptions::default() };
-        let hear = |event: &Event, _: &AtomicBool| {
+        let has_no_end = matches!(plan.effort, Effort::Lasting { .. });
+        let hear = |event: &Event, interrupt: &AtomicBool| {
             if let Event::TrialFinished { sequence, .. } = event {
                 self.told().finished.insert(*sequence);
             }
+            if has_no_end && common::has_done(event, *blocks) {
+                interrupt.store(true, Ordering::Relaxed);
+            }
         };
-        let outing = common::go_on(self.directory.path(), &plan, &mut store, options, &weather, hear).ok()?;
+        let outing = common::go_on(self.directory.path(), plan, &mut store, options, &weather, hear).ok()?;
         Some((store, outing.finish.reason))
     }
 
-    fn run_to_the_end(&self) {
+    fn run_to_the_end(&self, measured: &Measured) {
         // If a directory was not completely made, the user makes a new one.
         let is_fresh = { self.told().finished.is_empty() };
-        match self.run_plan() {
-            Some((store, reason)) => {
-                assert_eq!(reason, FinishReason::Blocks);
-                common::assert_complete(store.plan(), &store, BLOCKS);
+        match self.run_plan(measured) {
+            Some((store, FinishReason::Blocks)) => {
+                common::assert_complete(store.plan(), &store, measured.blocks);
             }
+            Some((_, reason)) => assert_eq!(reason, FinishReason::Interrupted),
             None => self.require(is_fresh, || "the run cannot be resumed".into()),
         }
     }
