@@ -62,6 +62,46 @@ fn another_machine_is_compared_and_not_charged() {
     stage.host_is_as_before();
 }
 
+/// A machine that no control group freezes has whole trials, and the others are sliced all the same.
+#[test]
+fn another_machine_is_whole_beside_slices() {
+    if skipped("another_machine_is_whole_beside_slices", crate::sshd::missing()) {
+        return;
+    }
+    let stage = Stage::new();
+    let machine = Machine::start(None);
+    let there = machine.environment();
+    let report = stage.measured(&format!(
+        "run --blocks 2 --no-void --on native;native:label=again --on '{there}' --size quick noploop"
+    ));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    let of_kind = |kind: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(stage.here().join("r/samples.jsonl")).unwrap();
+        let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        records.filter(|record| record["record"] == kind).collect()
+    };
+    let whole = &of_kind("slicing")[0]["whole"];
+    assert!(
+        whole[0].as_str().unwrap().starts_with("ssh:") && whole.as_array().unwrap().len() == 1,
+        "{whole}"
+    );
+    for trial in of_kind("trial") {
+        let is_there = trial["environment"].as_str().unwrap().starts_with("ssh:");
+        assert_eq!(trial["slices"].is_object(), !is_there, "{trial}");
+    }
+    let baselines = of_kind("whole-baseline");
+    assert_eq!(baselines.len(), 2);
+    assert!(baselines.iter().all(|trial| trial["environment"] == "native" && trial["slices"].is_null()));
+    for name in ["native:label=again", "ssh:"] {
+        let cells = of(&report, "cells", "environment", name);
+        let cell = cells.iter().find(|cell| cell["metric"] == "duration").unwrap();
+        assert!(cell["n"] == 2 && cell["overhead"]["mean"].is_f64(), "{cell}");
+    }
+    machine.assert_empty();
+    drop(machine);
+    stage.host_is_as_before();
+}
+
 /// If a machine cannot be reached, that is reported before anything is measured.
 #[test]
 fn an_unreachable_machine_is_reported_at_once() {

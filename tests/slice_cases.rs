@@ -404,7 +404,7 @@ fn a_decided_environment_leaves_the_units() {
     let work =
         work(&stage, "work", &format!("[ $(readlink /proc/self/ns/pid) = '{here}' ] || {{ {more}; }}"));
     stage.stdout(&format!(
-        "run --slices 5ms --on native;native:label=again;namespaces --margin 0.5 --no-void --budget 75s \
+        "run --slices 5ms --on native;native:label=again;namespaces --margin 0.5 --no-void --budget 60s \
          --out r -- {}",
         work.display()
     ));

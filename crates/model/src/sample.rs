@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 /// facts from inside, noisy hosts, the environment of a wrong clock, operations, histograms; 3,
 /// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
 /// the machines of load generators; 6, slices; 7, cells that are concluded at a look; 8, cells that
-/// a quick run leaves out; 9, cells that a gate could not decide any more. Files of earlier versions
-/// can be read: they lack these.
-pub const SAMPLES_FORMAT: u32 = 9;
+/// a quick run leaves out; 9, cells that a gate could not decide any more; 10, environments with whole
+/// trials beside slices. Files of earlier versions can be read: they lack these.
+pub const SAMPLES_FORMAT: u32 = 10;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub enum Record {
     },
     /// A measured or failed trial.
     Trial(Trial),
+    /// A whole trial of the baseline in a unit of slices. It counts only beside the whole trials of
+    /// that unit ([`Slicing::whole`]).
+    WholeBaseline(Trial),
     /// A unit whose trials do not count.
     Void(VoidUnit),
     /// A cell that is not measured, or no longer measured.

@@ -131,13 +131,17 @@ impl FromStr for SliceChoice {
 }
 
 /// What the pilot decided about slices for a workload.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slicing {
     /// [`crate::WorkloadPlan::id`].
     pub workload: String,
     /// Length of a slice, microseconds; absent where trials are whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length_us: Option<u32>,
+    /// Environments whose trials are whole although the others' are not, each of them compared with
+    /// a whole trial of the baseline ([`crate::Record::WholeBaseline`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub whole: Vec<String>,
     /// Why trials are whole, or why the slices have this length.
     pub reason: String,
 }

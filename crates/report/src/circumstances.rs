@@ -118,7 +118,7 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
 
 /// How a workload was measured in slices, or why it was not.
 fn slices(summary: &SliceSummary) -> String {
-    let SliceSummary { workload, length_us, reason, cells } = summary;
+    let SliceSummary { workload, length_us, whole, reason, cells } = summary;
     let Some(length_us) = length_us else { return format!("{workload}: whole trials: {reason}") };
     let cell = |cell: &SlicedCell| {
         let SlicedCell { environment, freeze_us, freeze_p95_us, longer, .. } = cell;
@@ -127,7 +127,14 @@ fn slices(summary: &SliceSummary) -> String {
         let longer = longer.unwrap_or_default();
         format!("{environment} froze within {freeze_us:.0} us (95 %: {freeze_p95_us:.0} us){longer}")
     };
-    let cells: Vec<String> = cells.iter().map(cell).collect();
+    let mut cells: Vec<String> = cells.iter().map(cell).collect();
+    if !whole.is_empty() {
+        cells.push(format!(
+            "whole trials in {} are compared with whole trials of the baseline, and their values are \
+             scaled to its value in slices",
+            whole.join(", ")
+        ));
+    }
     let length = duration_ns(f64::from(*length_us) * 1000.0);
     format!("{workload}: {length}, {reason}; {}", cells.join("; "))
 }

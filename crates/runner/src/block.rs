@@ -138,21 +138,51 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Measures one workload in every environment, back to back. A trial with a voiding signal ends
-    /// the unit, because the rest of it could not count.
+    /// Measures one workload in every environment. Environments that take no part in its slices have
+    /// whole trials after them, and so has the baseline, for comparison with these.
     fn unit(&mut self, place: Place, environments: &[usize]) -> Result<Ended, RunnerError> {
-        let work = self.plan.workloads[place.workload].sliced;
-        if let Some((work, length_us)) = work.zip(self.journal.history().slice_us(place.workload)) {
-            return self.sliced_unit(place, environments, (work, length_us));
+        let history = self.journal.history();
+        let sliced = self.plan.workloads[place.workload].sliced.zip(history.slice_us(place.workload));
+        let Some(sliced) = sliced else { return self.whole_trials(place, environments, None) };
+        let is_whole = |environment: &usize| history.is_whole(*environment, place.workload);
+        let (apart, together): (Vec<usize>, Vec<usize>) = environments.iter().copied().partition(is_whole);
+        if apart.is_empty() {
+            return self.sliced_unit(place, &together, sliced);
         }
+        let of_baseline =
+            |environment: &usize| self.plan.environments[*environment].name == self.plan.baseline;
+        let baseline = together.iter().copied().find(of_baseline);
+        if together.len() < 2 || baseline.is_none() {
+            // Nothing is left to compare in slices.
+            return self.whole_trials(place, environments, None);
+        }
+        if self.sliced_unit(place, &together, sliced)? == Ended::Interrupted {
+            return Ok(Ended::Interrupted);
+        }
+        let is_beside = |environment: &usize| apart.contains(environment) || baseline == Some(*environment);
+        let beside: Vec<usize> = environments.iter().copied().filter(is_beside).collect();
+        self.whole_trials(place, &beside, baseline)
+    }
+
+    /// Measures one workload in these environments, back to back. That of `beside_slices`, the
+    /// baseline, is recorded as the one with which the others are compared. A trial with a voiding
+    /// signal ends the unit, because the rest of it could not count.
+    fn whole_trials(
+        &mut self,
+        place: Place,
+        environments: &[usize],
+        beside_slices: Option<usize>,
+    ) -> Result<Ended, RunnerError> {
         for (done, environment) in environments.iter().enumerate() {
             if self.interrupted() {
-                if done > 0 {
+                if done > 0 || beside_slices.is_some() {
                     self.void_interrupted(place)?;
                 }
                 return Ok(Ended::Interrupted);
             }
-            self.trial(Place { environment: *environment, ..place })?;
+            let trial = self.trial(Place { environment: *environment, ..place })?;
+            let is_beside = beside_slices == Some(*environment);
+            self.record_trial(trial, if is_beside { Record::WholeBaseline } else { Record::Trial })?;
             if std::mem::take(&mut self.given_up) {
                 self.void_interrupted(place)?;
                 return Ok(Ended::Interrupted);
@@ -175,15 +205,16 @@ impl Runner<'_> {
         })
     }
 
-    /// Voids the unit of the last recorded trial if what the host saw of it requires that. Also
-    /// called when a run is resumed, which may have died between the trial and this decision.
+    /// Voids the unit of the last recorded trial if what the host saw of it requires that. Noise does
+    /// not beside slices. Also called when a run is resumed, which may have died between the trial
+    /// and this decision.
     pub(crate) fn void_last_trial(&mut self) -> Result<bool, RunnerError> {
         // A resumed run records its load generator after the trial.
         let mut records = self.journal.records().iter().rev();
         let last = records.find(|record| !matches!(record, Record::Loader(_)));
         let Some(Record::Trial(trial)) = last else { return Ok(false) };
-        let noise = &self.plan.noise;
-        let voiding = noise.voiding && !self.journal.history().noisy();
+        let (noise, history) = (&self.plan.noise, self.journal.history());
+        let voiding = noise.voiding && !history.noisy() && !history.is_beside_slices(trial);
         let Some((cause, detail)) = Signals::of(trial).void(noise, voiding) else { return Ok(false) };
         let void = VoidUnit {
             block: trial.block,
@@ -202,8 +233,8 @@ impl Runner<'_> {
         self.journal.event(Event::UnitVoid(void))
     }
 
-    /// Runs a trial, launches its guest first if that has died, and records the result.
-    fn trial(&mut self, place: Place) -> Result<(), RunnerError> {
+    /// Runs a trial. Launches its guest first if that has died.
+    fn trial(&mut self, place: Place) -> Result<Trial, RunnerError> {
         let sequence = self.journal.history().trials();
         self.journal.event(Event::TrialStarted {
             block: place.block,
@@ -228,7 +259,7 @@ impl Runner<'_> {
             }
             Err(failure) => (Outcome::Failed(failure), None, None),
         };
-        self.record_trial(Trial {
+        Ok(Trial {
             sequence,
             block: place.block,
             attempt: place.attempt,
@@ -247,7 +278,11 @@ impl Runner<'_> {
     }
 
     /// Records a trial, counts it, and reports what it is the first to show.
-    pub(crate) fn record_trial(&mut self, trial: Trial) -> Result<(), RunnerError> {
+    pub(crate) fn record_trial(
+        &mut self,
+        trial: Trial,
+        record: fn(Trial) -> Record,
+    ) -> Result<(), RunnerError> {
         let took_s = trial.took_s();
         self.count(&trial.outcome, took_s);
         let notices = self.notices(&trial);
@@ -263,7 +298,7 @@ impl Runner<'_> {
             },
             noise: Signals::of(&trial).seen(&self.plan.noise),
         };
-        self.journal.append(Record::Trial(trial))?;
+        self.journal.append(record(trial))?;
         for notice in notices {
             self.journal.warn(notice)?;
         }

@@ -52,8 +52,8 @@ pub(crate) struct History<'a> {
     noisy: bool,
     /// The rate of an open loop, operations per second, by workload id.
     paces: BTreeMap<String, f64>,
-    /// What the pilot decided about slices, by workload id: their length in microseconds.
-    slices: BTreeMap<String, Option<u32>>,
+    /// What was decided last about the slices of a workload, by its place in the plan.
+    slicing: BTreeMap<usize, Sliced>,
     trials: u64,
     next_instance: u64,
     measured: bool,
@@ -63,13 +63,26 @@ pub(crate) struct History<'a> {
     valid: OnceCell<Vec<u32>>,
 }
 
+/// A decision about slices.
+#[derive(Debug)]
+struct Sliced {
+    /// Their length, microseconds; none if all trials are whole.
+    length_us: Option<u32>,
+    /// Environments whose trials are whole nevertheless.
+    whole: BTreeSet<usize>,
+}
+
 /// The latest attempt at a unit.
 #[derive(Debug, Default)]
 struct Attempt {
     number: u32,
     environments: BTreeSet<usize>,
+    /// Those that were measured in slices.
+    sliced: BTreeSet<usize>,
     /// Nominal length of its slices, microseconds, if it has any.
     slice_us: Option<u32>,
+    /// Whether it has a whole trial of the baseline beside slices.
+    has_whole_baseline: bool,
     void: Option<VoidCause>,
 }
 
@@ -92,7 +105,7 @@ impl<'a> History<'a> {
             shown: BTreeSet::new(),
             noisy: false,
             paces: BTreeMap::new(),
-            slices: BTreeMap::new(),
+            slicing: BTreeMap::new(),
             trials: 0,
             next_instance: 0,
             measured: false,
@@ -115,14 +128,19 @@ impl<'a> History<'a> {
                 self.paces.insert(paced.workload.clone(), paced.rate_per_s);
             }
             Record::Slicing(slicing) => {
-                self.slices.insert(slicing.workload.clone(), slicing.length_us);
+                let place = self.plan.workloads.iter().position(|w| w.id == slicing.workload);
+                let Some(workload) = place else { return };
+                let environments = self.plan.environments.iter().enumerate();
+                let whole = environments.filter(|(_, e)| slicing.whole.contains(&e.name)).map(|(at, _)| at);
+                let sliced = Sliced { length_us: slicing.length_us, whole: whole.collect() };
+                self.slicing.insert(workload, sliced);
                 // Units of another length are void, and so are the conclusions from them.
-                let workload = self.plan.workloads.iter().position(|w| w.id == slicing.workload);
-                self.concluded.retain(|(_, of), _| Some(*of) != workload);
+                self.concluded.retain(|(_, of), _| *of != workload);
             }
             Record::NoisyHost(_) => self.noisy = true,
             Record::Facts(facts) => self.next_instance = self.next_instance.max(facts.instance + 1),
             Record::Trial(trial) => self.add_trial(trial),
+            Record::WholeBaseline(trial) => self.add_whole_baseline(trial),
             Record::Void(void) => self.add_void(void),
             Record::Concluded(conclusion) => {
                 if let Some(cell) = self.cell(&conclusion.environment, &conclusion.workload) {
@@ -144,13 +162,12 @@ impl<'a> History<'a> {
         let Some(cell @ (environment, workload)) = self.cell(&trial.environment, &trial.workload) else {
             return;
         };
-        let unit = self.units.entry((trial.block, workload)).or_default();
-        if trial.attempt > unit.number {
-            *unit = Attempt { number: trial.attempt, ..Attempt::default() };
-        }
-        if trial.attempt == unit.number {
+        if let Some(unit) = self.attempt(trial, workload) {
             unit.environments.insert(environment);
-            unit.slice_us = unit.slice_us.or(trial.slices.as_ref().map(|slices| slices.length_us));
+            if let Some(slices) = &trial.slices {
+                unit.slice_us = Some(slices.length_us);
+                unit.sliced.insert(environment);
+            }
         }
         let notices = Signals::of(trial).notices(&self.plan.noise);
         self.shown.extend(notices.into_iter().map(|notice| (environment, notice)));
@@ -164,6 +181,25 @@ impl<'a> History<'a> {
                 self.streaks.remove(&cell);
             }
         }
+    }
+
+    fn add_whole_baseline(&mut self, trial: &Trial) {
+        self.trials = self.trials.max(trial.sequence + 1);
+        self.next_instance = self.next_instance.max(trial.instance + 1);
+        self.trial_s += trial.took_s();
+        let workload = self.plan.workloads.iter().position(|w| w.id == trial.workload);
+        if let Some(unit) = workload.and_then(|workload| self.attempt(trial, workload)) {
+            unit.has_whole_baseline = true;
+        }
+    }
+
+    /// The attempt to which a trial belongs, unless a later one has begun.
+    fn attempt(&mut self, trial: &Trial, workload: usize) -> Option<&mut Attempt> {
+        let unit = self.units.entry((trial.block, workload)).or_default();
+        if trial.attempt > unit.number {
+            *unit = Attempt { number: trial.attempt, ..Attempt::default() };
+        }
+        (trial.attempt == unit.number).then_some(unit)
     }
 
     fn add_void(&mut self, void: &VoidUnit) {
@@ -208,12 +244,24 @@ impl<'a> History<'a> {
 
     /// The length of the slices of a workload, microseconds; none if its trials are whole.
     pub(crate) fn slice_us(&self, workload: usize) -> Option<u32> {
-        *self.slices.get(&self.plan.workloads[workload].id)?
+        self.slicing.get(&workload)?.length_us
+    }
+
+    /// Whether the trials of the cell are whole even if those of other environments are sliced.
+    pub(crate) fn is_whole(&self, environment: usize, workload: usize) -> bool {
+        self.slicing.get(&workload).is_some_and(|sliced| sliced.whole.contains(&environment))
+    }
+
+    /// Whether it is a whole trial of a unit that has slices.
+    pub(crate) fn is_beside_slices(&self, trial: &Trial) -> bool {
+        let Some((_, workload)) = self.cell(&trial.environment, &trial.workload) else { return false };
+        let unit = self.units.get(&(trial.block, workload));
+        trial.slices.is_none() && unit.is_some_and(|unit| unit.slice_us.is_some())
     }
 
     /// Whether any workload is measured in slices.
     pub(crate) fn has_slices(&self) -> bool {
-        self.slices.values().any(Option::is_some)
+        self.slicing.values().any(|sliced| sliced.length_us.is_some())
     }
 
     /// Whether a pilot has yet to choose the rate of an open loop.
@@ -265,7 +313,9 @@ impl<'a> History<'a> {
 
     fn is_complete(&self, block: u32, workload: usize, unit: &Attempt) -> bool {
         let mut active = (0..self.plan.environments.len()).filter(|e| self.active(block, *e, workload));
+        let has_whole = || unit.environments.iter().any(|e| self.is_whole(*e, workload));
         active.all(|environment| unit.environments.contains(&environment))
+            && (unit.slice_us.is_none() || unit.has_whole_baseline || !has_whole())
     }
 
     /// Number of units of the workload that count.
@@ -295,10 +345,12 @@ impl<'a> History<'a> {
         cut.collect()
     }
 
-    /// Units that count, but whose slices have another length than the workload has now.
+    /// Units that count, but whose slices have another length than the workload has now, or which
+    /// have slices of an environment whose trials are whole now.
     pub(crate) fn superseded_units(&self) -> Vec<VoidUnit> {
         let superseded = self.units.iter().filter_map(|(&(block, workload), unit)| {
-            let other = unit.slice_us.is_some() && unit.slice_us != self.slice_us(workload);
+            let other = unit.slice_us.is_some() && unit.slice_us != self.slice_us(workload)
+                || unit.sliced.iter().any(|environment| self.is_whole(*environment, workload));
             let plan = &self.plan.workloads[workload];
             (other && unit.void.is_none())
                 .then(|| VoidUnit::of(block, unit.number, &plan.id, VoidCause::SliceLength))
@@ -373,7 +425,7 @@ fn useless(trial: &Trial, clock_of: &str) -> Option<TrialFailure> {
 mod tests {
     use super::*;
     use crate::tests::common::{fixed, plan};
-    use weigh_model::Exclusion;
+    use weigh_model::{Exclusion, Slicing};
 
     const ENVIRONMENTS: [&str; 2] = ["null", "null:label=b"];
 
@@ -427,30 +479,53 @@ mod tests {
         history.add(&measured(2, 1, 0, ENVIRONMENTS[0]));
         assert_eq!((history.active(1, 1, 0), history.active(0, 1, 0), history.valid(0)), (false, true, 2));
         assert_eq!(history.conclusions(0).collect::<Vec<_>>(), [ConclusionReason::Decided]);
-        history.add(&Record::Slicing(weigh_model::Slicing {
-            workload: id,
-            length_us: None,
-            reason: "so".into(),
-        }));
+        history.add(&Record::Slicing(Slicing { workload: id, ..Slicing::default() }));
         assert_eq!((history.active(1, 1, 0), history.valid(0)), (true, 1));
+    }
+
+    fn sliced(sequence: u64, block: u32, environment: &str) -> Record {
+        let Record::Trial(trial) = measured(sequence, block, 0, environment) else { unreachable!() };
+        let slices = weigh_model::Slices { length_us: 5_000, ..Default::default() };
+        Record::Trial(Trial { slices: Some(Box::new(slices)), ..trial })
+    }
+
+    #[test]
+    fn a_whole_trial_beside_slices_needs_one_of_the_baseline() {
+        const THREE: [&str; 3] = ["null", "null:label=b", "null:label=c"];
+        let plan = plan(&THREE, &["u"], fixed(2));
+        let decided = |whole: &[&str]| {
+            let whole = whole.iter().map(|name| name.to_string()).collect();
+            Record::Slicing(Slicing {
+                workload: "u".into(),
+                length_us: Some(5_000),
+                whole,
+                ..Slicing::default()
+            })
+        };
+        let mut history = History::new(&plan, &[decided(&[THREE[2]])]);
+        assert!(history.is_whole(2, 0) && !history.is_whole(1, 0));
+        history.add(&sliced(0, 0, THREE[0]));
+        history.add(&sliced(1, 0, THREE[1]));
+        history.add(&measured(2, 0, 0, THREE[2]));
+        assert_eq!(history.unit(0, 0), Unit::Cut { attempt: 0 });
+        let Record::Trial(beside) = measured(3, 0, 0, THREE[0]) else { unreachable!() };
+        history.add(&Record::WholeBaseline(beside));
+        assert_eq!((history.unit(0, 0), history.trials()), (Unit::Complete, 4));
+        // What is whole from now on was sliced there.
+        assert_eq!(history.superseded_units(), []);
+        history.add(&decided(&THREE[1..]));
+        assert_eq!(history.superseded_units().len(), 1);
     }
 
     #[test]
     fn units_in_slices_of_another_length_are_superseded() {
         let plan = plan(&ENVIRONMENTS, &["u"], fixed(2));
         let id = plan.workloads[0].id.clone();
-        let decided = |length_us| {
-            Record::Slicing(weigh_model::Slicing { workload: id.clone(), length_us, reason: "so".into() })
-        };
-        let sliced = |sequence, environment: &str| {
-            let outcome = Outcome::Measured { iterations: Vec::new() };
-            let Record::Trial(trial) = trial(sequence, 0, 0, environment, outcome) else { unreachable!() };
-            let slices = weigh_model::Slices { length_us: 5_000, ..Default::default() };
-            Record::Trial(Trial { slices: Some(Box::new(slices)), ..trial })
-        };
+        let decided =
+            |length_us| Record::Slicing(Slicing { workload: id.clone(), length_us, ..Slicing::default() });
         let mut history = History::new(&plan, &[decided(Some(5_000))]);
         for (sequence, environment) in (0..).zip(ENVIRONMENTS) {
-            history.add(&sliced(sequence, environment));
+            history.add(&sliced(sequence, 0, environment));
         }
         assert_eq!((history.superseded_units(), history.valid(0)), (Vec::new(), 1));
         for instead in [Some(20_000), None] {

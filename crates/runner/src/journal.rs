@@ -85,5 +85,5 @@ impl<'a> Journal<'a> {
 }
 
 fn is_of_a_trial(record: &Record) -> bool {
-    matches!(record, Record::Trial(_) | Record::Void(_))
+    matches!(record, Record::Trial(_) | Record::WholeBaseline(_) | Record::Void(_))
 }

@@ -68,6 +68,11 @@ pub struct SliceSummary {
     pub workload: String,
     /// Nominal length of a slice, microseconds; absent where trials are whole.
     pub length_us: Option<u32>,
+    /// Environments whose trials are whole although the others are sliced. Their values are those
+    /// that they would have beside the baseline's in slices: the ratio to the baseline's is that of
+    /// the whole trials.
+    #[serde(default)]
+    pub whole: Vec<String>,
     /// Why trials are whole, or why the slices have this length.
     pub reason: String,
     /// By environment in the order of the plan, without environments that have no sliced trial.

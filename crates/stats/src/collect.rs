@@ -1,5 +1,6 @@
 //! Turns the records of a run into comparisons: one number per block, from trials that count.
 
+mod beside;
 mod value;
 
 use crate::analyse::SHORT_S;
@@ -13,6 +14,7 @@ use crate::quantile;
 use crate::steady::{Classified, FEWEST_ITERATIONS};
 use crate::warning::{Warning, WarningKind};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use value::{BlockValue, block_value, rate_alone};
 use weigh_model::{
@@ -92,6 +94,8 @@ pub struct Failure {
 #[derive(Default)]
 struct Unit<'a> {
     trials: Vec<&'a Trial>,
+    /// Whole trials of the baseline beside slices.
+    whole_baselines: Vec<&'a Trial>,
     void_attempts: BTreeSet<u32>,
 }
 
@@ -132,8 +136,12 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
     }
 }
 
-/// The trials of a unit that counts, by environment.
-pub(crate) type CountingUnit<'a> = (u32, HashMap<&'a str, &'a Trial>);
+/// The trials of a unit, by environment. A whole trial beside slices is not as it was recorded, but
+/// as [`beside`] relates it to the slices.
+pub(crate) type Trials<'a> = HashMap<&'a str, Cow<'a, Trial>>;
+
+/// A unit that counts.
+pub(crate) type CountingUnit<'a> = (u32, Trials<'a>);
 
 struct Collector<'a> {
     plan: &'a Plan,
@@ -190,6 +198,11 @@ impl<'a> Collector<'a> {
                         collector.unit(&trial.workload, trial.block).trials.push(trial);
                     } else {
                         unknown += 1;
+                    }
+                }
+                Record::WholeBaseline(trial) => {
+                    if workloads.contains(trial.workload.as_str()) {
+                        collector.unit(&trial.workload, trial.block).whole_baselines.push(trial);
                     }
                 }
                 Record::Void(void) => {
@@ -289,7 +302,7 @@ impl<'a> Collector<'a> {
             if unit.void_attempts.contains(&last) {
                 continue;
             }
-            let mut trials: HashMap<&str, &Trial> = HashMap::new();
+            let mut trials: Trials<'a> = HashMap::new();
             for trial in unit.trials.iter().filter(|trial| trial.attempt == last) {
                 if self.is_excluded(&trial.environment, &workload.id, block) {
                     continue;
@@ -298,12 +311,15 @@ impl<'a> Collector<'a> {
                     let kind = WarningKind::DuplicateTrial { block };
                     self.warn(Some(&workload.id), Some(&trial.environment), kind);
                 } else {
-                    trials.insert(&trial.environment, trial);
+                    trials.insert(&trial.environment, Cow::Borrowed(trial));
                 }
             }
             if trials.len() < self.expected(&workload.id, block) {
                 left_out.push(block);
             } else if !trials.is_empty() {
+                self.counting.extend(unit.trials.iter().filter(|trial| trial.attempt == last));
+                let whole = unit.whole_baselines.iter().find(|trial| trial.attempt == last);
+                beside::relate(workload, &self.plan.baseline, &mut trials, whole.copied());
                 counting.push((block, trials));
             }
         }
@@ -359,7 +375,6 @@ impl<'a> Collector<'a> {
     /// Adds the charges and flags of the cells of a workload.
     fn add_charges_and_flags(&mut self, workload: &WorkloadPlan, units: &[CountingUnit<'a>]) {
         let plan = self.plan;
-        self.counting.extend(units.iter().flat_map(|(_, trials)| trials.values().copied()));
         let found = slices::summary(plan, workload, &self.slicing, units);
         self.collected.warnings.extend(found.iter().flat_map(slices::warnings));
         self.collected.circumstances.slices.extend(found);
@@ -368,7 +383,7 @@ impl<'a> Collector<'a> {
         self.collected.circumstances.sliced_units.extend(spread::unit(plan, workload, units));
         for environment in &plan.environments {
             let name = environment.name.as_str();
-            let trials = || units.iter().filter_map(|(_, trials)| trials.get(name).copied());
+            let trials = || units.iter().filter_map(|(_, trials)| Some(&**trials.get(name)?));
             let found = &mut self.collected.circumstances;
             found.charges.extend(charge::summary(plan, workload, name, units));
             found.latencies.extend(latency::summaries(workload, name, trials()));

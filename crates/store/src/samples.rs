@@ -196,7 +196,7 @@ pub(crate) fn line_of(record: &Record) -> Result<Vec<u8>, StoreError> {
 /// Refuses values that are not finite. JSON has no NaN and no infinity: such a value would be
 /// written as `null`, and the line could not be read again.
 fn check_finite(record: &Record) -> Result<(), StoreError> {
-    let Record::Trial(trial) = record else { return Ok(()) };
+    let (Record::Trial(trial) | Record::WholeBaseline(trial)) = record else { return Ok(()) };
     let weigh_model::Outcome::Measured { iterations } = &trial.outcome else { return Ok(()) };
     for (metric, value) in iterations.iter().flat_map(|iteration| &iteration.values) {
         if !value.is_finite() {

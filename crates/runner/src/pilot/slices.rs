@@ -101,44 +101,77 @@ impl Seen {
         ))
     }
 
-    /// The length that suits the slowest freezer, microseconds; or why there is none.
-    fn length_us(&self, environments: &[usize], names: &[&str]) -> Result<f64, String> {
-        let latencies = self.latencies(environments, names)?;
-        let slowest = latencies.iter().map(|latency| latency.freeze).fold(0.0, f64::max);
-        if slowest > SLOWEST_FREEZE_US {
-            return Err(format!("it takes {:.1} ms to freeze a guest", slowest / 1000.0));
+    /// The times to freeze and to thaw a guest of an environment, or why it is not sliced.
+    fn latency(&self, environment: usize) -> Result<Latency, String> {
+        match self.freezing.get(&environment) {
+            Some(Ok(latency)) if latency.freeze > SLOWEST_FREEZE_US => {
+                Err(format!("it takes {:.1} ms to freeze a guest", latency.freeze / 1000.0))
+            }
+            Some(latency) => latency.clone(),
+            None => Err("it was not tried".into()),
         }
-        Ok(slowest * FREEZES_PER_SLICE)
     }
 
-    /// The length of which no environment loses so much more to freezing and thawing than another
-    /// that it matters beside the margin, microseconds; or why there is none. A guest of many
-    /// threads works in little of that time.
-    fn even_length_us(&self, environments: &[usize], names: &[&str], margin: f64) -> Result<f64, String> {
-        let latencies = self.latencies(environments, names)?;
-        let sums = latencies.iter().map(|latency| latency.freeze + latency.thaw).zip(environments);
-        let (least, quickest) = sums.clone().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &0));
-        let (most, slowest) = sums.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &0));
-        let length_us = (most - least) / (LOST_SHARE * margin);
-        if length_us > CHOSEN_US.1 {
-            return Err(format!(
+    /// Divides environments into those that are sliced and those that are not. Those that cannot be
+    /// frozen have whole trials, and so has, unless the user gave the length, whichever loses so much
+    /// more to freezing and thawing than another that even the longest slices would show it.
+    fn divide(
+        &self,
+        environments: &[usize],
+        baseline: usize,
+        names: &[&str],
+        margin: Option<f64>,
+    ) -> Divided {
+        let mut divided = Divided::default();
+        for environment in environments {
+            match self.latency(*environment) {
+                Ok(latency) => divided.sliced.push((*environment, latency)),
+                Err(reason) => divided.whole.push((*environment, reason)),
+            }
+        }
+        let most_us = margin.map_or(f64::INFINITY, |margin| CHOSEN_US.1 * LOST_SHARE * margin);
+        while let Some((more_us, slowest, quickest)) = divided.uneven().filter(|(us, ..)| *us > most_us) {
+            // Of two that differ too much, the baseline stays.
+            let out = if divided.sliced[slowest].0 == baseline { quickest } else { slowest };
+            let reason = format!(
                 "freezing and thawing {} takes {:.2} ms longer than {}, too much for slices of {} ms",
-                names[*slowest],
-                (most - least) / 1000.0,
-                names[*quickest],
+                names[divided.sliced[slowest].0],
+                more_us / 1000.0,
+                names[divided.sliced[quickest].0],
                 CHOSEN_US.1 / 1000.0,
-            ));
+            );
+            let (environment, _) = divided.sliced.remove(out);
+            divided.whole.push((environment, reason));
         }
-        Ok(length_us)
+        divided
+    }
+}
+
+/// Environments that are sliced, with the times to freeze and to thaw their guests, and those that
+/// are not, with the reason.
+#[derive(Debug, Default)]
+struct Divided {
+    sliced: Vec<(usize, Latency)>,
+    whole: Vec<(usize, String)>,
+}
+
+impl Divided {
+    /// The largest difference in what two sliced environments lose to freezing and thawing,
+    /// microseconds, with the places of the slower and the quicker one. A guest of many threads
+    /// works in little of that time.
+    fn uneven(&self) -> Option<(f64, usize, usize)> {
+        let sums = || self.sliced.iter().map(|(_, latency)| latency.freeze + latency.thaw).enumerate();
+        let (slowest, most) = sums().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let (quickest, least) = sums().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some((most - least, slowest, quickest))
     }
 
-    fn latencies(&self, environments: &[usize], names: &[&str]) -> Result<Vec<Latency>, String> {
-        let of = |environment: &usize| match self.freezing.get(environment) {
-            Some(Ok(latency)) => Ok(*latency),
-            Some(Err(reason)) => Err(format!("{}: {reason}", names[*environment])),
-            None => Err(format!("{} was not tried", names[*environment])),
-        };
-        environments.iter().map(of).collect()
+    /// The length that suits the slowest freezer, and with a margin also the differences between
+    /// them, microseconds.
+    fn length_us(&self, margin: f64) -> u32 {
+        let slowest_us = self.sliced.iter().map(|(_, latency)| latency.freeze).fold(0.0, f64::max);
+        let uneven_us = self.uneven().map_or(0.0, |(us, ..)| us);
+        chosen_us(f64::max(slowest_us * FREEZES_PER_SLICE, uneven_us / (LOST_SHARE * margin)))
     }
 }
 
@@ -203,17 +236,20 @@ impl Runner<'_> {
             return Ok(());
         }
         for workload in 0..self.plan.workloads.len() {
-            let (length_us, reason) = match self.decide_slices(workload, seen) {
-                Ok((length_us, reason)) => (Some(length_us), reason),
-                Err(reason) => (None, reason),
-            };
-            let workload = self.plan.workloads[workload].id.clone();
-            self.journal.append(Record::Slicing(Slicing { workload, length_us, reason }))?;
+            let id = self.plan.workloads[workload].id.clone();
+            let slicing = self.decide_slices(workload, seen).unwrap_or_else(|reason| Slicing {
+                workload: id,
+                length_us: None,
+                whole: Vec::new(),
+                reason,
+            });
+            self.journal.append(Record::Slicing(slicing))?;
         }
         Ok(())
     }
 
-    fn decide_slices(&self, workload: usize, seen: &Seen) -> Result<(u32, String), String> {
+    /// The slices of a workload, or why all its trials are whole.
+    fn decide_slices(&self, workload: usize, seen: &Seen) -> Result<Slicing, String> {
         let plan = &self.plan.workloads[workload];
         if let Some(objection) = objection(plan) {
             return Err(objection.into());
@@ -235,12 +271,31 @@ impl Runner<'_> {
                 return Err(objection);
             }
         }
-        let fitting = seen.length_us(&environments, &names)?;
-        if let SliceChoice::Length(us) = self.plan.slices {
-            return Ok((us, "as the user asks".into()));
+        let is_baseline = |environment: &usize| names[*environment] == self.plan.baseline;
+        let baseline = environments.iter().copied().find(is_baseline);
+        let asked_us = match self.plan.slices {
+            SliceChoice::Length(us) => Some(us),
+            _ => None,
+        };
+        let margin = self.plan.margin;
+        let baseline = baseline.unwrap_or(environments[0]);
+        let divided = seen.divide(&environments, baseline, &names, asked_us.is_none().then_some(margin));
+        let named = |(environment, reason): &(usize, String)| format!("{}: {reason}", names[*environment]);
+        let Divided { sliced, whole } = &divided;
+        if sliced.len() < 2 || !sliced.iter().any(|(environment, _)| *environment == baseline) {
+            return Err(whole.iter().map(named).collect::<Vec<_>>().join("; "));
         }
-        let even = seen.even_length_us(&environments, &names, self.plan.margin)?;
-        Ok((chosen_us(fitting.max(even)), "the shortest that freezing does not distort".into()))
+        let reason = match asked_us {
+            Some(_) => "as the user asks",
+            None => "the shortest that freezing does not distort",
+        };
+        let reasons = std::iter::once(reason.to_string()).chain(whole.iter().map(named));
+        Ok(Slicing {
+            workload: plan.id.clone(),
+            length_us: Some(asked_us.unwrap_or_else(|| divided.length_us(margin))),
+            reason: reasons.collect::<Vec<_>>().join("; "),
+            whole: whole.iter().map(|(environment, _)| names[*environment].to_string()).collect(),
+        })
     }
 }
 
@@ -267,34 +322,64 @@ mod tests {
         assert_eq!(Seen::default().objection_to_threads(0), None);
     }
 
+    /// The sliced environments with the length of their slices, and why the others are whole. The
+    /// first is the baseline.
+    fn divided(
+        freeze_us: &[Result<f64, String>],
+        margin: Option<f64>,
+    ) -> (Vec<usize>, u32, Vec<(usize, String)>) {
+        let environments: Vec<usize> = (0..freeze_us.len()).collect();
+        let divided = seen(freeze_us, &[]).divide(&environments, 0, &["a", "b", "c"], margin);
+        let length_us = divided.length_us(margin.unwrap_or(0.02));
+        (divided.sliced.iter().map(|(environment, _)| *environment).collect(), length_us, divided.whole)
+    }
+
     #[test]
     fn slices_are_long_beside_freezing() {
         let length = |us: &[f64]| {
             let all: Vec<_> = us.iter().map(|us| Ok(*us)).collect();
-            let environments: Vec<usize> = (0..us.len()).collect();
-            seen(&all, &[]).length_us(&environments, &["a", "b"]).map(chosen_us)
+            let (sliced, length_us, whole) = divided(&all, Some(1.0));
+            assert_eq!((sliced.len(), whole), (us.len(), Vec::new()));
+            length_us
         };
-        assert_eq!(length(&[10.0, 20.0]), Ok(5_000));
-        assert_eq!(length(&[10.0, 183.0]), Ok(7_500));
-        assert_eq!(length(&[700.0, 20.0]), Ok(20_000));
-        assert!(length(&[900.0]).unwrap_err().contains("0.9 ms to freeze"));
-        let stuck = seen(&[Ok(5.0), Err("no group".into())], &[]);
-        assert_eq!(stuck.length_us(&[0, 1], &["a", "b"]), Err("b: no group".into()));
+        assert_eq!(length(&[10.0, 20.0]), 5_000);
+        assert_eq!(length(&[10.0, 183.0]), 7_500);
+        assert_eq!(length(&[700.0, 20.0]), 20_000);
+    }
+
+    #[test]
+    fn guests_that_cannot_be_frozen_soon_enough_are_whole() {
+        let (sliced, _, whole) = divided(&[Ok(5.0), Err("no group".into()), Ok(900.0)], Some(0.02));
+        let reasons = [(1, "no group".to_string()), (2, "it takes 0.9 ms to freeze a guest".into())];
+        assert_eq!((sliced, whole), (vec![0], reasons.into()));
+        assert!(Seen::default().latency(0).unwrap_err().contains("not tried"));
     }
 
     #[test]
     fn slices_are_long_beside_what_one_environment_loses_more_than_another() {
-        let length = |us: &[f64], margin: f64| {
+        let of = |us: &[f64], margin: f64| {
             let all: Vec<_> = us.iter().map(|us| Ok(*us)).collect();
-            let environments: Vec<usize> = (0..us.len()).collect();
-            seen(&all, &[]).even_length_us(&environments, &["a", "b", "c"], margin)
+            divided(&all, Some(margin))
         };
-        assert_eq!(length(&[40.0, 40.0], 0.02), Ok(0.0));
+        let all = |length_us: u32| (vec![0, 1, 2], length_us, Vec::new());
+        assert_eq!(of(&[40.0, 40.0, 40.0], 0.02), all(5_000));
         // 50 us are half of a per cent of 10 ms.
-        assert_eq!(length(&[50.0, 100.0, 60.0], 0.02), Ok(10_000.0));
-        assert_eq!(length(&[50.0, 100.0, 60.0], 0.04), Ok(5_000.0));
-        let said = length(&[50.0, 300.0, 60.0], 0.02).unwrap_err();
+        assert_eq!(of(&[50.0, 100.0, 60.0], 0.02), all(10_000));
+        assert_eq!(of(&[50.0, 100.0, 60.0], 0.04), all(5_000));
+        let (sliced, length_us, whole) = of(&[50.0, 300.0, 60.0], 0.02);
+        assert_eq!((sliced, length_us), (vec![0, 2], 5_000));
+        let [(1, said)] = whole.as_slice() else { panic!("{whole:?}") };
         assert!(said.contains("thawing b takes 0.25 ms longer than a"), "{said}");
+        // The baseline takes part as long as anything does.
+        let (sliced, _, whole) = of(&[300.0, 50.0, 60.0], 0.02);
+        assert_eq!((sliced, whole.len()), (vec![0], 2));
+        assert!(whole[0].1.contains("thawing a takes 0.25 ms longer than b"), "{whole:?}");
+    }
+
+    #[test]
+    fn the_user_may_ignore_what_one_environment_loses_more_than_another() {
+        let (sliced, _, whole) = divided(&[Ok(50.0), Ok(300.0)], None);
+        assert_eq!((sliced, whole), (vec![0, 1], Vec::new()));
     }
 
     #[test]

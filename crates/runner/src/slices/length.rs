@@ -21,14 +21,22 @@ fn replacement(summary: &SliceSummary, blocks: Option<u32>) -> Option<Slicing> {
         cell.environment,
         f64::from(length_us) / 1000.0,
     );
-    let length_us = (length_us < LONGEST_US).then(|| length_us.saturating_mul(LONGER).min(LONGEST_US));
-    Some(Slicing { workload: summary.workload.clone(), length_us, reason })
+    let slicing = Slicing { workload: summary.workload.clone(), length_us: None, whole: Vec::new(), reason };
+    let whole = summary.whole.iter().chain([&cell.environment]).cloned();
+    Some(if length_us < LONGEST_US {
+        let longer_us = length_us.saturating_mul(LONGER).min(LONGEST_US);
+        Slicing { length_us: Some(longer_us), whole: summary.whole.clone(), ..slicing }
+    } else if summary.cells.len() > 2 {
+        Slicing { length_us: Some(length_us), whole: whole.collect(), ..slicing }
+    } else {
+        slicing
+    })
 }
 
 impl Runner<'_> {
     /// Checks what the blocks so far show about the length of their slices, a few times in a run.
-    /// If it is too short, the workload gets longer slices, or whole trials, and its units so far
-    /// are replaced. A length that the user asked for stays; the report warns of it.
+    /// If it is too short, the workload gets longer slices, or the environment whole trials, and the
+    /// units so far are replaced. A length that the user asked for stays; the report warns of it.
     pub(crate) fn lengthen_slices(&mut self) -> Result<(), RunnerError> {
         // Analysing all samples after each of ten thousand blocks would be most of the work of a
         // day's run.
@@ -42,9 +50,10 @@ impl Runner<'_> {
         };
         let found = collect(self.plan, self.journal.records()).circumstances.slices;
         for slicing in found.iter().filter_map(|summary| replacement(summary, blocks)) {
-            let instead = match slicing.length_us {
-                Some(us) => format!("slices of {} ms", us / 1000),
-                None => "whole trials".into(),
+            let instead = match (slicing.length_us, slicing.whole.last()) {
+                (None, _) => "whole trials".into(),
+                (Some(LONGEST_US), Some(environment)) => format!("whole trials of {environment}"),
+                (Some(us), _) => format!("slices of {} ms", us / 1000),
             };
             self.journal.warn(format!(
                 "{}: {}; {instead} replace its units so far",
@@ -82,9 +91,23 @@ mod tests {
         SliceSummary {
             workload: "spin".into(),
             length_us,
+            whole: Vec::new(),
             reason: "so".into(),
             cells: vec![cell("native", false), cell("uml", too_short)],
         }
+    }
+
+    #[test]
+    fn an_environment_whose_slices_are_too_short_has_whole_trials_beside_others() {
+        let mut three = summary(Some(5000), true);
+        three.cells.push(SlicedCell { environment: "docker".into(), ..three.cells[0].clone() });
+        three.whole.push("runsc".into());
+        let longer = replacement(&three, None).unwrap();
+        assert_eq!((longer.length_us, longer.whole.as_slice()), (Some(20_000), &["runsc".to_string()][..]));
+        three.length_us = Some(20_000);
+        let apart = replacement(&three, None).unwrap();
+        assert_eq!((apart.length_us, apart.whole.join(" ")), (Some(20_000), "runsc uml".into()));
+        assert_eq!(apart.reason, "in uml slices four times as long as 20 ms differ by -2.1 % from those");
     }
 
     #[test]

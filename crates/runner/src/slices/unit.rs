@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_host::clock::{monotonic_ns, utc_now};
 use weigh_model::{
-    Better, Event, Extraction, FailureKind, Iteration, Observed, Outcome, SlicedWork, Slices, Trial,
+    Better, Event, Extraction, FailureKind, Iteration, Observed, Outcome, Record, SlicedWork, Slices, Trial,
     TrialFailure, WorkloadPlan,
 };
 use weigh_observe::InstanceId;
@@ -81,7 +81,7 @@ impl Runner<'_> {
                 Ok(Measured { iterations, observed, .. }) => (Outcome::Measured { iterations }, observed),
                 Err(failure) => (Outcome::Failed(failure), None),
             };
-            self.record_trial(Trial {
+            let trial = Trial {
                 sequence,
                 block: place.block,
                 attempt: place.attempt,
@@ -96,7 +96,8 @@ impl Runner<'_> {
                 observed,
                 clock: None,
                 slices,
-            })?;
+            };
+            self.record_trial(trial, Record::Trial)?;
         }
         Ok(Ended::Done)
     }

@@ -1,10 +1,10 @@
 //! CPU time charged per operation, as a summary and as a metric.
 
 use super::ChargeSummary;
-use crate::collect::CountingUnit;
+use crate::collect::{CountingUnit, Trials};
 use crate::estimate::{Estimate, count};
 use crate::rank;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{
     Better, Charge, Comparison, MetricSpec, Observation, Outcome, Plan, Series, Trial, Unit, WorkloadKey,
     WorkloadPlan,
@@ -32,6 +32,32 @@ fn charged<'a>(workload: &WorkloadPlan, trial: &'a Trial) -> Option<(&'a Charge,
         iterations.len() as f64
     };
     (operations > 0.0 && charge.total_ns() > 0).then_some((charge, operations))
+}
+
+/// Multiplies the charge of a whole trial beside slices by the ratio of the baseline's charge per
+/// operation in slices to that in its whole trial, so that its ratio to the baseline in slices is
+/// that of the whole trials.
+pub(crate) fn relate(workload: &WorkloadPlan, trial: &mut Trial, sliced: &Trial, whole: &Trial) {
+    let Some(observed) = &mut trial.observed else { return };
+    let Some(((sliced, of_sliced), (whole, of_whole))) =
+        charged(workload, sliced).zip(charged(workload, whole))
+    else {
+        return;
+    };
+    let scale = |number: &mut u64, [sliced, whole]: [u64; 2]| {
+        let ratio = (sliced as f64 / of_sliced) / (whole as f64 / of_whole);
+        *number = (*number as f64 * ratio).round() as u64;
+    };
+    let totals = [sliced.total_ns(), whole.total_ns()];
+    let charge = &mut observed.charge;
+    scale(&mut charge.guest_ns, totals);
+    scale(&mut charge.softirq_ns, totals);
+    charge.helpers_ns.values_mut().for_each(|ns| scale(ns, totals));
+    if let (Some(cycles), Some(sliced), Some(whole)) = (&mut charge.cycles, sliced.cycles, whole.cycles)
+        && whole > 0
+    {
+        scale(cycles, [sliced, whole]);
+    }
 }
 
 /// The summary of a cell: medians over its blocks, and the difference from the baseline. `None` if
@@ -81,7 +107,7 @@ fn log_ratios(
     baseline: &str,
     units: &[CountingUnit<'_>],
 ) -> Vec<f64> {
-    let log = |trials: &HashMap<&str, &Trial>, environment: &str| {
+    let log = |trials: &Trials<'_>, environment: &str| {
         let (charge, operations) = charged(workload, trials.get(environment)?)?;
         Some((charge.total_ns() as f64 / operations).ln())
     };

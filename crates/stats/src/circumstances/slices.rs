@@ -52,6 +52,7 @@ pub(crate) fn summary(
     Some(SliceSummary {
         workload: workload.id.clone(),
         length_us: slicing.length_us,
+        whole: slicing.whole.clone(),
         reason: slicing.reason.clone(),
         cells: plan.environments.iter().filter_map(|environment| cell(&environment.name)).collect(),
     })
@@ -85,7 +86,7 @@ pub(crate) fn warnings(summary: &SliceSummary) -> Vec<Warning> {
     beyond.collect()
 }
 
-fn slices_of<'t>(trial: &&'t Trial) -> Option<&'t Slices> {
+fn slices_of(trial: &Trial) -> Option<&Slices> {
     trial.slices.as_deref()
 }
 
@@ -108,7 +109,8 @@ impl Pairs {
     ) -> Option<Self> {
         let metric = workload.metrics.iter().find(|metric| metric.spec.primary)?;
         let trials = units.iter().filter_map(|(block, trials)| {
-            Some((*block, *trials.get(environment)?, *trials.get(plan.baseline.as_str())?))
+            let (arm, baseline) = (trials.get(environment)?, trials.get(plan.baseline.as_str())?);
+            Some((*block, &**arm, &**baseline))
         });
         let trials: Vec<(u32, &Trial, &Trial)> = trials.collect();
         if environment == plan.baseline {
@@ -164,6 +166,7 @@ mod tests {
     use crate::interval::Interval;
     use rand_core::{Rng, SeedableRng};
     use rand_pcg::Pcg64Mcg;
+    use std::borrow::Cow;
     use std::collections::HashMap;
     use weigh_model::{
         Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, PieceStatistic, SliceMark,
@@ -217,10 +220,11 @@ mod tests {
         let units: Vec<CountingUnit<'_>> = trials
             .chunks(2)
             .map(|pair| {
-                (pair[0].block, pair.iter().map(|t| (t.environment.as_str(), t)).collect::<HashMap<_, _>>())
+                let by_environment = pair.iter().map(|t| (t.environment.as_str(), Cow::Borrowed(t)));
+                (pair[0].block, by_environment.collect::<HashMap<_, _>>())
             })
             .collect();
-        let slicing = Slicing { workload: "w".into(), length_us: Some(5000), reason: "so".into() };
+        let slicing = Slicing { workload: "w".into(), length_us: Some(5000), ..Slicing::default() };
         summary(&plan, &workload, &[&slicing], &units).unwrap()
     }
 

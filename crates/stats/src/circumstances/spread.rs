@@ -3,7 +3,7 @@
 
 use super::slices::mark_name;
 use super::{SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary};
-use crate::collect::CountingUnit;
+use crate::collect::{CountingUnit, Trials};
 use crate::estimate::{Estimate, count};
 use crate::rank;
 use crate::slices::{boundaries, common_rounds, cut, work_in};
@@ -29,7 +29,9 @@ pub(crate) fn summaries(
     let Some(time) = unit_time(units, share_s) else { return Vec::new() };
     let summary = |environment: &str| {
         let pairs = units.iter().filter_map(|(_, trials)| {
-            Some((*trials.get(environment)?, *trials.get(plan.baseline.as_str())?))
+            let (arm, baseline) = (trials.get(environment)?, trials.get(plan.baseline.as_str())?);
+            // A whole trial beside slices has no parts in common with those.
+            (arm.slices.is_some() == baseline.slices.is_some()).then_some((&**arm, &**baseline))
         });
         let pairs: Vec<(&Trial, &Trial)> = pairs.collect();
         let sliced = sliced_units(metric, &pairs);
@@ -122,7 +124,7 @@ fn pieces(metric: &MetricSource, slices: &Slices, rounds: &Range<usize>) -> usiz
 /// The time of a unit, as the median over the units.
 fn unit_time(units: &[CountingUnit<'_>], share_s: f64) -> Option<UnitTime> {
     let times = units.iter().map(|(_, trials)| {
-        let span = |trial: &&Trial| trial.host_ended_ns.saturating_sub(trial.host_started_ns) as f64 / 1e9;
+        let span = |trial: &Trial| trial.host_ended_ns.saturating_sub(trial.host_started_ns) as f64 / 1e9;
         let (mut measured, mut spans, mut sliced) = (0.0, 0.0, 0.0f64);
         for trial in trials.values() {
             match (&trial.slices, &trial.outcome) {
@@ -171,7 +173,7 @@ pub(crate) fn between_blocks_s(records: &[Record]) -> f64 {
 /// those in which the most environments have slices, all of them of the nominal length.
 pub(crate) fn unit(plan: &Plan, workload: &WorkloadPlan, units: &[CountingUnit<'_>]) -> Option<SlicedUnit> {
     let metric = first_primary(workload)?;
-    let arms = |trials: &std::collections::HashMap<&str, &Trial>| -> Vec<(String, Slices)> {
+    let arms = |trials: &Trials<'_>| -> Vec<(String, Slices)> {
         let arm = |name: &String| Some((name.clone(), slices_of(trials.get(name.as_str())?)?.clone()));
         let names = plan.environments.iter().map(|environment| &environment.name);
         names.filter_map(arm).collect()
@@ -322,7 +324,7 @@ mod tests {
     }
 
     fn collected(trials: impl IntoIterator<Item = Trial>) -> crate::Circumstances {
-        let slicing = Slicing { workload: "w".into(), length_us: Some(5_000), reason: "so".into() };
+        let slicing = Slicing { workload: "w".into(), length_us: Some(5_000), ..Slicing::default() };
         let records = [Record::Slicing(slicing)].into_iter().chain(trials.into_iter().map(Record::Trial));
         collect::collect(&plan(), &records.collect::<Vec<_>>()).circumstances
     }

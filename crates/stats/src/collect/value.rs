@@ -31,7 +31,7 @@ pub(super) fn rate_alone(
         Outcome::Failed(_) => None,
     };
     let series = |environment: &str| {
-        let trials = units.iter().filter_map(|(block, trials)| Some((*block, *trials.get(environment)?)));
+        let trials = units.iter().filter_map(|(block, trials)| Some((*block, &**trials.get(environment)?)));
         let values = trials.clone().filter_map(|(block, trial)| Some((block, of_trial(trial)?)));
         let failed = |trial: &Trial| matches!(trial.outcome, Outcome::Failed(_));
         Series {

@@ -2,7 +2,9 @@
 
 use crate::build::metric;
 use crate::records::*;
-use weigh_model::{Better, Extraction, Load, MetricSource, Neighbours, Record, Series, Shares, neighbours};
+use weigh_model::{
+    Better, Extraction, Load, MetricSource, Neighbours, Record, Series, Shares, Trial, neighbours,
+};
 use weigh_stats::{Collected, Flag, WarningKind, collect};
 
 fn series(collected: &Collected, workload: &str, environment: &str) -> Series {
@@ -260,4 +262,78 @@ fn the_rate_of_a_guest_alone_is_reported_beside_the_cells() {
     // Every iteration of these records takes a second.
     assert!(alone.series.iter().all(|series| series.observations.len() == 2 && series.failed == 0));
     assert!(alone.series.iter().flat_map(|series| &series.observations).all(|o| o.value == 1.0));
+}
+
+/// A trial in slices.
+fn sliced(record: Record) -> Record {
+    let Record::Trial(trial) = record else { panic!("only trials have slices") };
+    Record::Trial(Trial { slices: Some(Box::default()), ..trial })
+}
+
+/// The baseline and `e` in slices, `f` whole, beside a whole trial of the baseline if it is there.
+fn beside_slices(block: u32, [native, e, f]: [f64; 3], whole_native: Option<Record>) -> Vec<Record> {
+    let at = |environment| At(block, 0, "w", environment);
+    let mut records = vec![
+        sliced(measured(at("native"), &[native])),
+        sliced(measured(at("e"), &[e])),
+        measured(at("f"), &[f]),
+    ];
+    records.extend(whole_native.map(|record| match record {
+        Record::Trial(trial) => Record::WholeBaseline(trial),
+        other => panic!("{other:?}"),
+    }));
+    records
+}
+
+#[test]
+fn a_whole_trial_beside_slices_is_compared_with_the_whole_trial_of_the_baseline() {
+    let plan = time_plan();
+    let whole = |block, time: f64| Some(measured(At(block, 0, "w", "native"), &[time]));
+    let records = file([
+        beside_slices(0, [1.0, 1.1, 3.3], whole(0, 3.0)),
+        // The host was half as fast during the whole trials.
+        beside_slices(1, [1.0, 1.1, 6.9], whole(1, 6.0)),
+        beside_slices(2, [2.0, 2.2, 6.0], whole(2, 5.0)),
+    ]);
+    let (collected, analysis) = concluded(&plan, &records);
+    assert_eq!((kinds_of(&collected), collected.failures.len(), collected.blocks_done), (vec![], 0, 3));
+    assert_eq!(values(&collected, "w", "native"), [(0, 1.0), (1, 1.0), (2, 2.0)]);
+    let related: Vec<f64> = values(&collected, "w", "f").iter().map(|(_, value)| *value).collect();
+    for (related, expected) in related.iter().zip([1.1, 1.15, 2.4]) {
+        assert!((related - expected).abs() < 1e-12, "{related:?}");
+    }
+    let found = cell_in(&analysis, "time", "f").overhead.unwrap().estimate;
+    let expected = (1.1 * 1.15 * 1.2_f64).cbrt() - 1.0;
+    assert!((found - expected).abs() < 1e-12, "{found}");
+}
+
+#[test]
+fn cpu_time_beside_slices_is_related_in_the_same_way() {
+    let plan = time_plan();
+    let charged = |record: Record, ns| seen(record, Some(quiet(ns)), None);
+    let whole = charged(measured(At(0, 0, "w", "native"), &[3.0]), 3_000_000);
+    let unit = beside_slices(0, [1.0, 1.1, 3.3], Some(whole));
+    let unit = unit.into_iter().zip([1_000_000, 1_100_000, 3_600_000, 0]).map(|(record, ns)| match record {
+        Record::Trial(_) => charged(record, ns),
+        other => other,
+    });
+    let collected = collect(&plan, &file([unit.collect()]));
+    let charges = &collected.circumstances.charges;
+    let of = |name: &str| charges.iter().find(|charge| charge.environment == name).unwrap().cpu_ns_per_op;
+    assert_eq!((of("native"), of("e"), of("f")), (1_000_000.0, 1_100_000.0, 1_200_000.0));
+}
+
+#[test]
+fn a_whole_trial_without_one_of_the_baseline_has_failed() {
+    let whole_failed = failed(At(1, 0, "w", "native"));
+    let without = |block, whole| beside_slices(block, [1.0, 1.1, 3.3], whole);
+    let collected = collect(&time_plan(), &file([without(0, None), without(1, Some(whole_failed))]));
+    assert_eq!(collected.blocks_done, 2);
+    let of_f = series(&collected, "w", "f");
+    assert_eq!((of_f.tried, of_f.failed, of_f.observations.len()), (2, 2, 0));
+    let reasons: Vec<&str> = collected.failures.iter().map(|failure| failure.reason.as_str()).collect();
+    let [absent, beside] = reasons[..] else { panic!("{reasons:?}") };
+    assert_eq!(absent, "the unit has no trial of native whole beside it");
+    assert_eq!(beside, "the trial of native whole beside it failed: exit status 1");
+    assert_eq!(series(&collected, "w", "e").observations.len(), 2);
 }

@@ -159,7 +159,7 @@ fn units_after_a_conclusion_are_complete_without_it() {
     let early = file([failed_unit(0), unit(1, 0, "w", 1.0), vec![conclusion("e", 2)], without(2)]);
     assert_eq!(collect(&plan, &early).concluded[0].baseline_failed["time"], 1);
 
-    let slicing = Record::Slicing(Slicing { workload: "w".into(), length_us: None, reason: "so".into() });
+    let slicing = Record::Slicing(Slicing { workload: "w".into(), ..Slicing::default() });
     let taken_back: Vec<Record> = records.into_iter().chain([slicing]).collect();
     let collected = collect(&plan, &taken_back);
     assert_eq!((collected.concluded.len(), collected.blocks_done), (0, 2));

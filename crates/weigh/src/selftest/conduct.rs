@@ -155,7 +155,8 @@ impl SelftestRunner<'_> {
         {
             let reason = "as the first sliced comparison found".into();
             let workload = workload.clone();
-            store.append(&Record::Slicing(Slicing { workload, length_us: Some(us), reason }))?;
+            let slicing = Slicing { workload, length_us: Some(us), reason, ..Slicing::default() };
+            store.append(&Record::Slicing(slicing))?;
         }
         let options = RunOptions { skip_pilot: !pilots, ..RunOptions::default() };
         let (finish, records) = self.run(&plan, &mut store, &name, sensors, options)?;

@@ -71,8 +71,9 @@ pub fn report() -> Report {
         workload: "noploop".into(),
         length_us: Some(5_000),
         reason: "the shortest that freezing does not distort".into(),
+        ..Slicing::default()
     })];
-    let mut decided = Slicing { workload: "syscall".into(), length_us: None, reason: String::new() };
+    let mut decided = Slicing { workload: "syscall".into(), ..Slicing::default() };
     decided.reason = "it waits: it used a CPU for 61 % of its time".into();
     records.push(Record::Slicing(decided));
     for block in 0..BLOCKS {
