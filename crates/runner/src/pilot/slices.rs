@@ -237,12 +237,8 @@ impl Runner<'_> {
         }
         for workload in 0..self.plan.workloads.len() {
             let id = self.plan.workloads[workload].id.clone();
-            let slicing = self.decide_slices(workload, seen).unwrap_or_else(|reason| Slicing {
-                workload: id,
-                length_us: None,
-                whole: Vec::new(),
-                reason,
-            });
+            let whole = |reason| Slicing { workload: id, reason, ..Slicing::default() };
+            let slicing = self.decide_slices(workload, seen).unwrap_or_else(whole);
             self.journal.append(Record::Slicing(slicing))?;
         }
         Ok(())

@@ -21,7 +21,7 @@ fn replacement(summary: &SliceSummary, blocks: Option<u32>) -> Option<Slicing> {
         cell.environment,
         f64::from(length_us) / 1000.0,
     );
-    let slicing = Slicing { workload: summary.workload.clone(), length_us: None, whole: Vec::new(), reason };
+    let slicing = Slicing { workload: summary.workload.clone(), reason, ..Slicing::default() };
     let whole = summary.whole.iter().chain([&cell.environment]).cloned();
     Some(if length_us < LONGEST_US {
         let longer_us = length_us.saturating_mul(LONGER).min(LONGEST_US);
@@ -49,11 +49,15 @@ impl Runner<'_> {
             _ => None,
         };
         let found = collect(self.plan, self.journal.records()).circumstances.slices;
-        for slicing in found.iter().filter_map(|summary| replacement(summary, blocks)) {
-            let instead = match (slicing.length_us, slicing.whole.last()) {
-                (None, _) => "whole trials".into(),
-                (Some(LONGEST_US), Some(environment)) => format!("whole trials of {environment}"),
-                (Some(us), _) => format!("slices of {} ms", us / 1000),
+        for summary in &found {
+            let Some(slicing) = replacement(summary, blocks) else { continue };
+            let instead = match slicing.length_us {
+                None => "whole trials".into(),
+                // The length stays if an environment leaves.
+                same if same == summary.length_us => {
+                    format!("whole trials of {}", slicing.whole.last().map_or("", String::as_str))
+                }
+                Some(us) => format!("slices of {} ms", us / 1000),
             };
             self.journal.warn(format!(
                 "{}: {}; {instead} replace its units so far",
