@@ -218,7 +218,9 @@ fn hundreds_of_neighbours_cost_little() {
         100.0 * sensors,
         100.0 * own
     );
-    assert!(sensors <= 0.01 && own <= 0.01, "{sensors} {own}");
+    // Half a per cent in all is usual. A cost that grows with the square of the number is far more,
+    // on a slow machine without optimisation, too.
+    assert!(sensors <= 0.05 && own <= 0.05, "{sensors} {own}");
     assert!(!long || launches <= 15.0, "{launches} s for both crowds");
     stage.host_is_as_before();
 }
