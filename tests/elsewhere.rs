@@ -72,7 +72,7 @@ fn another_machine_is_whole_beside_slices() {
     let machine = Machine::start(None);
     let there = machine.environment();
     let report = stage.measured(&format!(
-        "run --blocks 2 --no-void --on native;native:label=again --on '{there}' --size quick noploop"
+        "run --slices 5ms --blocks 2 --no-void --on native;native:label=again --on '{there}' --size quick noploop"
     ));
     assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     let of_kind = |kind: &str| -> Vec<Value> {
