@@ -64,6 +64,8 @@ mod interval;
 mod limit;
 mod look;
 mod neighbours;
+#[cfg(test)]
+mod noise;
 mod pelt;
 mod pilot;
 mod pool;

@@ -1,6 +1,5 @@
 use super::*;
-use rand_core::{Rng, SeedableRng};
-use rand_pcg::Pcg64;
+use crate::noise::Noise;
 
 fn close(found: f64, expected: f64) {
     assert!((found - expected).abs() < 2e-6, "{found} is not {expected}");
@@ -111,20 +110,4 @@ fn is_inside(noise: &mut Noise, draw: fn(&mut Noise, f64) -> f64, effect: f64, n
         chances.push(power((0.01 * effect).exp_m1(), estimate.smallest_detectable(1.0), 9.0));
     }
     poisson_binomial_band(&chances).holds(found)
-}
-
-struct Noise(Pcg64);
-
-impl Noise {
-    fn new(seed: u64) -> Self {
-        Self(Pcg64::seed_from_u64(seed))
-    }
-
-    fn uniform(&mut self) -> f64 {
-        ((self.0.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
 }

@@ -164,8 +164,7 @@ fn cost(metric: &MetricSource, trial: &Trial) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::interval::Interval;
-    use rand_core::{Rng, SeedableRng};
-    use rand_pcg::Pcg64Mcg;
+    use crate::noise::Noise;
     use std::borrow::Cow;
     use std::collections::HashMap;
     use weigh_model::{
@@ -233,17 +232,15 @@ mod tests {
     /// difference from block to block, and the margin is 2 %.
     fn share_found_too_short(cells: usize, shift: f64, sd: f64) -> f64 {
         const WORKLOADS: u32 = 4000;
-        let mut random = Pcg64Mcg::seed_from_u64(0x511ce5);
-        let mut uniform = || ((random.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        let mut noise = Noise::new(44);
         let mut is_found = || {
             let mut seen = vec![Vec::new(); cells];
             (1..=30).any(|trials| {
                 // All cells of a block have its baseline in common.
-                let baseline = normal();
+                let baseline = noise.normal();
                 for (cell, seen) in seen.iter_mut().enumerate() {
                     let mean = if cell == 0 { shift } else { 0.0 };
-                    seen.push(mean + sd * (normal() - baseline) / 2.0_f64.sqrt());
+                    seen.push(mean + sd * (noise.normal() - baseline) / 2.0_f64.sqrt());
                 }
                 let cell = SlicedCell { trials, ..SlicedCell::default() };
                 let too_short =

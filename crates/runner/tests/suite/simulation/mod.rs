@@ -102,7 +102,7 @@ fn a_disk_that_lies_is_found_out() {
 }
 
 /// A run that has no end of its own, with a trial of ten seconds in each of two environments in
-/// every block: an hour of it, or a week with `WEIGH_LONG=1`. Something ends it some eighty times
+/// every block: an hour of it, or a week with `WEIGH_LONG=1`. Something ends it about a hundred times
 /// in the week, and twenty times in the hour.
 #[test]
 fn a_week_of_failures_loses_no_trial() {
