@@ -123,8 +123,9 @@ pub struct RunOptions {
     /// Least thawed time of every environment of a sliced unit, in addition to that of a few
     /// rounds; set by the size of the workload when absent.
     pub sliced_time: Option<Duration>,
-    /// Leaves out environments and workloads after the pilot until the planned blocks fit the
-    /// budget: for quick runs whose environments the user did not name.
+    /// Makes a quick run fit its budget: leaves out environments and workloads after the pilot until
+    /// the planned blocks fit, and adds blocks while there is time. For quick runs whose
+    /// environments the user did not name.
     pub fit_budget: bool,
     /// Reports no effects during the run: only the spread of a pilot study may be seen (method
     /// specification, "Planning a run").

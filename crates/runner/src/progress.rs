@@ -8,13 +8,12 @@ use weigh_model::{CellProgress, Effort, Event};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Options, analyse, collect, precise_enough};
 
 impl Runner<'_> {
-    /// Reports how long the run takes if a block takes `block_s`. A budget bounds both numbers,
-    /// down to one block.
+    /// Reports how long the run takes if a block takes `block_s`. What is left of the budget bounds
+    /// both numbers, down to one block.
     pub(crate) fn tell_estimate(&mut self, block_s: f64) -> Result<(), RunnerError> {
-        let bound = self.plan.budget_s.map_or(f64::INFINITY, |budget_s| budget_s.max(block_s));
+        let bound = self.clock.budget_left_s().map_or(f64::INFINITY, |left_s| left_s.max(block_s));
         let of = |blocks: u32| (block_s * f64::from(blocks)).min(bound);
-        let effort = self.plan.effort;
-        let (fewest_s, most_s) = (of(effort.fewest_blocks()), of(effort.most_blocks()));
+        let (fewest_s, most_s) = (of(self.plan.effort.fewest_blocks()), of(self.most_blocks()));
         self.journal.event(Event::Estimated { fewest_s, most_s })
     }
 

@@ -7,7 +7,7 @@ use crate::noise::is_noisy;
 use crate::parity::Parity;
 use crate::pool::EnvironmentPool;
 use crate::serve::ServerWorkload;
-use crate::stop::{Clock, block_limit, next_look};
+use crate::stop::{Clock, MOST_QUICK_BLOCKS, block_limit, next_look};
 use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -260,7 +260,9 @@ impl<'a> Runner<'a> {
                     return Ok(self.reason_for_the_end(FinishReason::Lasted));
                 }
                 if self.journal.history().trials() > 0 && !self.clock.has_room() {
-                    return Ok(FinishReason::Budget);
+                    let enough = self.fits_budget && self.blocks_done() >= self.plan.effort.fewest_blocks();
+                    let filled = || self.reason_for_the_end(FinishReason::Blocks);
+                    return Ok(if enough { filled() } else { FinishReason::Budget });
                 }
                 if self.timed_block(block, look, &open)? == Ended::Interrupted {
                     return Ok(FinishReason::Interrupted);
@@ -292,9 +294,12 @@ impl<'a> Runner<'a> {
             | Effort::Sequential { .. }
             | Effort::Lasting { .. } => BTreeSet::new(),
         };
+        let most_blocks = self.most_blocks();
         for (workload, valid) in due {
             let reason = match self.plan.effort {
-                Effort::Quick { .. } | Effort::Fixed { .. } => Some(FinishReason::Blocks),
+                Effort::Quick { .. } | Effort::Fixed { .. } => {
+                    (valid >= most_blocks).then_some(FinishReason::Blocks)
+                }
                 Effort::Precision { .. } if precise.contains(&workload) => Some(FinishReason::Precision),
                 Effort::Precision { maximum, .. } => {
                     (valid >= maximum).then_some(FinishReason::MaximumBlocks)
@@ -314,9 +319,25 @@ impl<'a> Runner<'a> {
         live.filter(|workload| !self.settled.contains(*workload)).collect()
     }
 
-    /// Number of units that count at the next look at a workload.
+    /// Number of units that count at the next look at a workload, or that a workload is expected to
+    /// have at the end of a run that goes on while it has time.
     fn next_look(&self, workload: usize) -> u32 {
-        next_look(self.plan.effort, self.journal.history().valid(workload) + 1)
+        let valid = self.journal.history().valid(workload);
+        let look = next_look(self.plan.effort, valid + 1);
+        if self.fits_budget {
+            look.max(valid.saturating_add(self.clock.fitting_blocks())).min(self.most_blocks())
+        } else {
+            look
+        }
+    }
+
+    /// The most blocks of the run, not counting replacements of void units. A quick run that fits
+    /// its budget goes on while it has time.
+    pub(crate) fn most_blocks(&self) -> u32 {
+        match self.plan.effort {
+            Effort::Quick { blocks } if self.fits_budget => blocks.max(MOST_QUICK_BLOCKS),
+            effort => effort.most_blocks(),
+        }
     }
 
     /// The units of a block that have yet to be measured, with their attempts.
@@ -388,7 +409,7 @@ impl<'a> Runner<'a> {
     /// The largest number of blocks of the run. Slices that were too short take none from those that
     /// replace what noise voided.
     fn block_limit(&self) -> u32 {
-        block_limit(self.plan.effort).saturating_add(self.journal.history().superseded_blocks())
+        block_limit(self.most_blocks()).saturating_add(self.journal.history().superseded_blocks())
     }
 
     fn out_of_blocks(&mut self) -> Result<FinishReason, RunnerError> {

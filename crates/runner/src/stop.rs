@@ -8,6 +8,9 @@ use weigh_model::Effort;
 /// block with a hang is soon forgotten.
 const REMEMBERED_BLOCKS: usize = 5;
 
+/// The most blocks of a quick run that goes on while it has time.
+pub(crate) const MOST_QUICK_BLOCKS: u32 = 30;
+
 /// Number of valid units per workload at which the run next looks whether it may stop, if `done` is
 /// the largest number that any workload has. A fixed effort looks once. A precision looks at its
 /// minimum and every step from there, and at no other number, because each further look would make
@@ -24,9 +27,9 @@ pub(crate) fn next_look(effort: Effort, done: u32) -> u32 {
     }
 }
 
-/// The largest number of blocks of a run, including those that replace void units.
-pub(crate) fn block_limit(effort: Effort) -> u32 {
-    effort.most_blocks().saturating_mul(2)
+/// The largest number of blocks of a run of `most_blocks`, including those that replace void units.
+pub(crate) fn block_limit(most_blocks: u32) -> u32 {
+    most_blocks.saturating_mul(2)
 }
 
 /// The time of a run: its budget, the time spent, and the time of a block.
@@ -86,6 +89,15 @@ impl Clock {
     pub(crate) fn has_room(&self) -> bool {
         let Some(budget) = self.budget else { return true };
         self.spent() + self.next_block().unwrap_or_default() <= budget
+    }
+
+    /// How many more blocks fit the budget; without one, or if the duration of a block is unknown, as
+    /// many as there are.
+    pub(crate) fn fitting_blocks(&self) -> u32 {
+        let block_s = self.next_block().unwrap_or_default().as_secs_f64();
+        let left_s = self.budget_left_s().unwrap_or(f64::INFINITY);
+        // The conversion saturates.
+        if block_s > 0.0 { (left_s / block_s).floor() as u32 } else { u32::MAX }
     }
 
     /// Whether a run of this duration, seconds, is over.
@@ -162,6 +174,8 @@ mod tests {
         clock.add_block(Duration::from_secs(10));
         assert!(clock.has_room());
         assert!((clock.remaining_s(3) - 30.0).abs() < 1e-9);
+        assert_eq!(clock.fitting_blocks(), 10);
+        assert_eq!(standing(Some(100.0), 0.0).fitting_blocks(), u32::MAX, "nothing is known of a block");
         assert_eq!(clock.remaining_s(1000), 100.0);
         assert_eq!(clock.budget_left_s(), Some(100.0));
         assert_eq!(standing(None, 0.0).budget_left_s(), None);

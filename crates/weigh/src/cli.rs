@@ -423,7 +423,7 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "ENV")]
     pub baseline: Option<String>,
     /// 6 blocks and small workloads; noise voids nothing; exploratory, never EQUIVALENT; without
-    /// --on, what does not fit into 160 s is left out
+    /// --on, 160 s: what does not fit is left out, and what is left makes up to 30 blocks
     #[arg(long, conflicts_with_all = ["blocks", "precision"])]
     pub quick: bool,
     /// How long it goes on, and from which seed

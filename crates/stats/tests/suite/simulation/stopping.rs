@@ -72,6 +72,34 @@ fn the_rule_keeps_the_level_of_equivalence() {
     near("sequential coverage at the margin", covered, 0.95, 0.012);
 }
 
+/// A quick run goes on while one more block as long as the longest of the last five fits its time
+/// (method specification, "Effort"). The trials of one workload are all of the run here, and what is
+/// compared are their durations, so that noise decides the end as much as it ever can.
+#[test]
+fn an_end_by_time_keeps_coverage_and_level() {
+    let blocks = AtomicU32::new(0);
+    let [covered, different] = rates(12_000, 17, |random| {
+        const BUDGET: f64 = 20.0;
+        let (mut logs, mut durations) = (Vec::new(), Vec::new());
+        loop {
+            let [native, other] = [0, 1].map(|_| random.normals(1, 0.0, 0.2)[0]);
+            logs.push(other - native);
+            durations.push(native.exp() + other.exp());
+            let longest = durations.iter().rev().take(5).copied().fold(0.0, f64::max);
+            let has_room = durations.iter().sum::<f64>() + longest <= BUDGET;
+            if logs.len() == 30 || (logs.len() >= 6 && !has_room) {
+                break;
+            }
+        }
+        blocks.fetch_add(logs.len() as u32, Ordering::Relaxed);
+        let cell = described(with_logs(&[logs]));
+        [holds(cell.overhead, 0.0), is_different(&cell)]
+    });
+    println!("blocks: {:.1} of a run on average", f64::from(blocks.into_inner()) / 12_000.0);
+    near("coverage with an end by time", covered, 0.95, 0.01);
+    near("false findings with an end by time", different, 0.05, 0.01);
+}
+
 /// What the method forbids, for comparison (method specification, "Stopping"): stopping as soon as
 /// something is significant finds differences that do not exist far more often than in 5 % of the
 /// runs, even with few looks.
