@@ -1,6 +1,6 @@
 //! The smaller commands.
 
-use crate::support::{Stage, known_diagnosis, listed};
+use crate::support::{Stage, cell_of, known_diagnosis, listed, shown};
 
 #[test]
 fn doctor_names_every_platform_and_leaves_nothing() {
@@ -33,6 +33,29 @@ fn doctor_names_every_platform_and_leaves_nothing() {
     let wanted = platforms.iter().filter(|state| state["command"].is_string()).count();
     let shown = text.lines().filter(|line| line.trim().starts_with("$ ")).count();
     assert!(shown >= wanted, "every command has a line of its own:\n{text}");
+    stage.host_is_as_before();
+}
+
+/// Where the host counts its energy, a run compares it. Elsewhere weigh says why not before it does
+/// anything, and the doctor says the same.
+#[test]
+fn energy_is_measured_or_refused_with_the_reason() {
+    let stage = Stage::new();
+    let state = known_diagnosis(&stage)["energy"].as_str().unwrap();
+    let run = "run --energy --on native;native:label=again --blocks 3 --no-void --out r -- sleep 0.2";
+    if state.contains("--energy") {
+        stage.run(run).ends_with(0);
+        let report = shown(&stage, "r");
+        let cell = cell_of(&report, "native:label=again", "energy_per_run");
+        assert_eq!((&cell["n"], &cell["unit"]), (&3.into(), &"J".into()), "{cell}");
+    } else {
+        let refused = stage.run(run).ends_with(2);
+        // The message is broken into lines.
+        let said = refused.stderr.replace('│', " ");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(state), "{state}:\n{said}");
+        assert!(!stage.here().join("r").exists());
+    }
     stage.host_is_as_before();
 }
 

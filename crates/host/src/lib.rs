@@ -10,6 +10,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod command;
 pub mod deadlines;
+pub mod energy;
 pub mod facts;
 pub mod ledger;
 pub mod lock;

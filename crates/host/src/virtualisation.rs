@@ -46,6 +46,16 @@ const VENDORS: [Vendor; 2] = [
     },
 ];
 
+/// Whether the host is a virtual machine, as far as its CPU says so: those of x86 do.
+pub(crate) fn is_machine(root: &Path) -> bool {
+    has_flag(&trimmed(root, "proc/cpuinfo").unwrap_or_default(), "hypervisor")
+}
+
+fn has_flag(cpuinfo: &str, flag: &str) -> bool {
+    let flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
+    flags.flat_map(str::split_whitespace).any(|word| word == flag)
+}
+
 /// Examines this host. Returns `None` on architectures other than x86, where nothing can be said
 /// about KVM beforehand.
 pub fn look() -> Option<Virtualisation> {
@@ -54,11 +64,8 @@ pub fn look() -> Option<Virtualisation> {
 
 fn look_at(root: &Path) -> Virtualisation {
     let cpuinfo = trimmed(root, "proc/cpuinfo").unwrap_or_default();
-    let has = |flag: &str| {
-        let flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
-        flags.flat_map(str::split_whitespace).any(|word| word == flag)
-    };
-    let is_guest = has("hypervisor");
+    let has = |flag: &str| has_flag(&cpuinfo, flag);
+    let is_guest = is_machine(root);
     let Some(vendor) = VENDORS.iter().find(|vendor| has(vendor.flag)) else {
         return Virtualisation { facts: without_hardware(root, is_guest), findings: Vec::new() };
     };

@@ -38,7 +38,8 @@ pub use looks::{Conclusion, ConclusionReason, Looks};
 pub use metric::{Better, MetricSpec};
 pub use neighbours::{Load, LoadKind, NeighbourKind, Neighbours, Shares};
 pub use observed::{
-    Charge, ClockCheck, ClockState, CpuTime, HostSettings, LoaderUse, NoiseLimits, Observed, Pressure,
+    Charge, ClockCheck, ClockState, CpuTime, HOST_ENERGY, HOST_ENERGY_ABOVE_IDLE, HostSettings, LoaderUse,
+    NoiseLimits, Observed, Pressure,
 };
 pub use parity::{
     PARITY_KEYS, PARITY_KEYS_OF_PLATFORMS, check_parity_word, is_parity_key_of_platforms, parity_key_matches,

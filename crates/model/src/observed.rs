@@ -153,6 +153,11 @@ pub struct HostSettings {
     pub aslr: Option<u32>,
 }
 
+/// The counter of the energy that processors and memory of the host took, microjoules.
+pub const HOST_ENERGY: &str = "host_energy_uj";
+/// The counter of the part of [`HOST_ENERGY`] that the idle host would not have taken, microjoules.
+pub const HOST_ENERGY_ABOVE_IDLE: &str = "host_energy_above_idle_uj";
+
 /// Who used CPU time for a guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -178,8 +183,9 @@ pub struct Charge {
     pub unattributed_uncertainty_ns: u64,
     /// Counters that can explain why an environment is slower, as far as the host has them:
     /// `vm_exits`, `page_faults`, `tlb_misses`, `context_switches`, `cpu_migrations`,
-    /// `system_calls`, `block_read_bytes`, `block_written_bytes`, `guest_disk_read_bytes`,
-    /// `guest_disk_written_bytes`, `network_packets`.
+    /// `block_read_bytes`, `block_written_bytes`, `guest_disk_read_bytes`,
+    /// `guest_disk_written_bytes`, `network_packets`; and those of the whole host, whose names begin
+    /// with `host_`.
     pub counters: BTreeMap<String, u64>,
 }
 

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 /// of an environment; 3, starts; 4, staging; 5, the load generator's machine; 6, footprints; 7,
 /// neighbours and runs of fixed duration; 8, the command that made it; 9, slices; 10,
 /// group-sequential runs, balanced orders and a control; 11, commands of environments, standard
-/// input from a file, failures that are ignored, gates of two builds, and shares.
-pub const PLAN_FORMAT: u32 = 11;
+/// input from a file, failures that are ignored, gates of two builds, and shares; 12, energy.
+pub const PLAN_FORMAT: u32 = 12;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -69,6 +69,10 @@ pub struct Plan {
     /// Whether workloads that can be measured in slices are.
     #[serde(default, skip_serializing_if = "SliceChoice::is_off")]
     pub slices: SliceChoice,
+    /// Whether the energy that the host takes is counted in every trial; not so in plans of formats
+    /// before 12.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub energy: bool,
     /// The machine on which the load generators of servers run, as an environment; this host when
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,6 +115,7 @@ impl Plan {
             loader: None,
             share: None,
             slices: SliceChoice::Off,
+            energy: false,
             digests: BTreeMap::new(),
         }
     }

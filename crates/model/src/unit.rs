@@ -45,6 +45,13 @@ const KNOWN: &[(&str, &str, f64)] = &[
     ("GFLOPS", "FLOP/s", 1e9),
     ("GUPS", "update/s", 1e9),
     ("IOPS", "op/s", 1.0),
+    ("J", "J", 1.0),
+    ("mJ", "J", 1e-3),
+    ("uJ", "J", 1e-6),
+    ("µJ", "J", 1e-6),
+    ("kJ", "J", 1e3),
+    ("Wh", "J", 3600.0),
+    ("kWh", "J", 3.6e6),
     ("%", "1", 0.01),
 ];
 
@@ -52,6 +59,11 @@ impl Unit {
     /// Seconds.
     pub fn second() -> Self {
         Self("s".into())
+    }
+
+    /// Joules.
+    pub fn joule() -> Self {
+        Self("J".into())
     }
 
     /// The base unit of `symbol` and the factor that turns a value in `symbol` into one in the base

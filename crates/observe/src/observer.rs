@@ -12,11 +12,13 @@ use crate::stat::Stat;
 use crate::{InstanceId, Sensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{CgroupView, Hierarchy};
 use weigh_host::clock::monotonic_ns;
+use weigh_host::energy::{EnergyMeter, EnergyReading, NoEnergy};
 use weigh_host::settings::SettingsFiles;
-use weigh_model::{HostSettings, Observed};
+use weigh_model::{HOST_ENERGY, HOST_ENERGY_ABOVE_IDLE, HostSettings, Observed};
 
 /// The sensors of this host.
 ///
@@ -37,6 +39,7 @@ pub struct Observer {
     /// The load generator and its CPUs.
     loader: Option<(Accounts, Vec<u32>)>,
     neighbours: Option<Neighbours>,
+    energy: Option<Energy>,
     scratch: Vec<u8>,
     /// The host's monotonic clock.
     now_ns: fn() -> u64,
@@ -50,9 +53,49 @@ struct Neighbours {
     windows_ns: u64,
 }
 
+/// The energy of the host.
+#[derive(Debug)]
+struct Energy {
+    meter: EnergyMeter,
+    /// The power of the idle host, watts.
+    idle_w: f64,
+}
+
+impl Energy {
+    /// Measures the power of the host for [`IDLE`].
+    fn open(root: &Path) -> Result<Self, NoEnergy> {
+        let meter = EnergyMeter::open_at(root)?;
+        let (began, before) = (Instant::now(), meter.read());
+        std::thread::sleep(IDLE);
+        let passed = began.elapsed();
+        let used_uj =
+            before.zip(meter.read()).and_then(|(before, after)| meter.between(&before, &after, passed));
+        let used_uj = used_uj.ok_or(NoEnergy::NotReadable)?;
+        Ok(Self { meter, idle_w: used_uj as f64 / 1e6 / passed.as_secs_f64() })
+    }
+
+    /// Adds the energy of a window to an observation, and what of it an idle host would not have
+    /// taken.
+    fn add(&self, earlier: &EnergyReading, seen: &mut Observed) {
+        let window = Duration::from_nanos(seen.window_ns);
+        let later = self.meter.read();
+        let Some(used_uj) = later.and_then(|later| self.meter.between(earlier, &later, window)) else {
+            return;
+        };
+        let idle_uj = (self.idle_w * window.as_secs_f64() * 1e6).round() as u64;
+        let counters = &mut seen.charge.counters;
+        counters.insert(HOST_ENERGY.into(), used_uj);
+        counters.insert(HOST_ENERGY_ABOVE_IDLE.into(), used_uj.saturating_sub(idle_uj));
+    }
+}
+
+/// How long the idle host is observed.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// The readings at the begin of a window.
 #[derive(Debug)]
 struct OpenWindow {
+    energy: Option<EnergyReading>,
     reading: CpuReading,
     counters: CounterReading,
     loader: Option<LoaderClock>,
@@ -85,10 +128,21 @@ impl Observer {
             baseline: SoftirqBaseline::default(),
             loader: None,
             neighbours: None,
+            energy: None,
             scratch: Vec::new(),
             now_ns: monotonic_ns,
             root: root.into(),
         }
+    }
+
+    /// Also counts the energy that the host takes in every window, and measures for a second what
+    /// it takes while it is idle: before the first guest is launched.
+    ///
+    /// # Errors
+    /// The host has no counters of energy, or they may not be read.
+    pub fn measure_energy(&mut self) -> Result<(), NoEnergy> {
+        self.energy = Some(Energy::open(&self.root)?);
+        Ok(())
     }
 
     /// Reads all counters of CPU time, first those that grow while nothing runs.
@@ -174,8 +228,10 @@ impl Sensors for Observer {
         let loader = self.loader.as_ref();
         let loader = loader.map(|(accounts, cpus)| LoaderClock::open(accounts, cpus, &observed.used));
         let neighbours = self.read_neighbours(&observed.used);
+        let energy = self.energy.as_ref().and_then(|energy| energy.meter.read());
         let reading = self.read(&observed, loader.as_ref());
-        let begun = OpenWindow { reading, counters, loader, neighbours, sensors_ns: thread_ns() - started };
+        let sensors_ns = thread_ns() - started;
+        let begun = OpenWindow { energy, reading, counters, loader, neighbours, sensors_ns };
         self.instances.insert(instance.0, (observed, Some(begun)));
     }
 
@@ -193,6 +249,9 @@ impl Sensors for Observer {
             let counters = self.read_counters(&mut observed);
             let mut seen = observed.compare(&begun.reading, &reading, loader, neighbours, &self.baseline);
             observed.add_counters(&begun.counters, &counters, &mut seen);
+            if let Some((energy, earlier)) = self.energy.as_ref().zip(begun.energy) {
+                energy.add(&earlier, &mut seen);
+            }
             seen.settings = observed.settings(reading.at_ns);
             seen.kernel_log = self.kernel_log.as_mut().map(KernelLog::read).unwrap_or_default();
             seen.sensors_ns = begun.sensors_ns + (thread_ns() - started);
@@ -255,6 +314,41 @@ mod tests {
             change();
             observer.end(instance)
         }
+    }
+
+    /// The clock of the energy of an idle host is the real one: 1 J in a second that the test ends
+    /// while it passes.
+    #[test]
+    fn the_energy_of_a_window_is_told_apart_from_that_of_an_idle_host() {
+        let fake = Fake::new();
+        let zone = |file: &str| format!("sys/class/powercap/intel-rapl:0/{file}");
+        for (file, text) in
+            [("name", "package-0"), ("energy_uj", "0"), ("max_energy_range_uj", "262143328850")]
+        {
+            fake.write(&zone(file), text);
+        }
+        fake.write("group/cpu.stat", "usage_usec 0\n");
+        let mut observer = observer(fake.0.path(), &Hierarchy::at(&fake.path("cgroup"), Layout::V2));
+        std::thread::scope(|scope| {
+            let measured = scope.spawn(|| observer.measure_energy());
+            std::thread::sleep(IDLE / 4);
+            fake.write(&zone("energy_uj"), "1000000");
+            measured.join().unwrap().unwrap();
+        });
+        let idle_w = observer.energy.as_ref().unwrap().idle_w;
+        // Waking up may take its time on a busy host.
+        assert!((0.2..=1.0).contains(&idle_w), "{idle_w}");
+        let instance = observer.attach(&Accounts::of_group(v2(&fake.path("group"))), &[1]);
+        observer.begin(instance);
+        pass_ms(2_000);
+        fake.write(&zone("energy_uj"), "9000000");
+        let seen = observer.end(instance).charge.counters;
+        assert_eq!(seen[HOST_ENERGY], 8_000_000);
+        assert_eq!(seen[HOST_ENERGY_ABOVE_IDLE], 8_000_000 - (2e6 * idle_w).round() as u64);
+        // So long a window may have missed that the counter began again.
+        observer.begin(instance);
+        pass_ms(300_000);
+        assert!(!observer.end(instance).charge.counters.contains_key(HOST_ENERGY));
     }
 
     #[test]

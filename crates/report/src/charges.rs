@@ -175,7 +175,8 @@ fn place(key: &str) -> u8 {
 /// A name of a counter for people.
 pub(crate) fn words(name: &str) -> String {
     let words = name.replace('_', " ").replace("cpu ", "CPU ").replace("tlb ", "TLB ").replace("vm ", "VM ");
-    words.strip_suffix(" bytes").map_or(words.clone(), |stem| format!("{stem} (bytes)"))
+    let unit = |word: &str, unit: &str| words.strip_suffix(word).map(|stem| format!("{stem} ({unit})"));
+    unit(" bytes", "bytes").or_else(|| unit(" uj", "µJ")).unwrap_or(words)
 }
 
 /// Whether anything besides the guest is charged.

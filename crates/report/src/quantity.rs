@@ -13,6 +13,8 @@ const MOST_DIGITS: i32 = 5;
 const WITH_COMMON_PREFIX: std::ops::Range<f64> = 1e-4..1e5;
 
 const DURATION: &[(&str, f64)] = &[("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+const ENERGY: &[(&str, f64)] =
+    &[("nJ", 1e-9), ("µJ", 1e-6), ("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3), ("MJ", 1e6)];
 const BYTES: &[(&str, f64)] = &[
     ("B", 1.0),
     ("KiB", 1024.0),
@@ -151,6 +153,7 @@ fn prefix(unit: &Unit, value: f64) -> (String, f64) {
     let (table, suffix) = match symbol {
         "s" => (DURATION, ""),
         "B" => (BYTES, ""),
+        "J" => (ENERGY, ""),
         "1" => return (String::new(), 1.0),
         _ if DECIMAL_UNITS.contains(&symbol) => (DECIMAL, symbol),
         // A manifest may name any unit.
@@ -352,6 +355,8 @@ mod tests {
         assert_eq!(one("1", 0.953), "0.953");
         assert_eq!(one("frames", 24.0), "24.0 frames");
         assert_eq!(one("s", 0.0), "0 s");
+        assert_eq!(one("J", 0.012_34), "12.3 mJ");
+        assert_eq!(one("J", 4321.0), "4.32 kJ");
     }
 
     #[test]

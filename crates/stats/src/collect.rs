@@ -120,7 +120,7 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
             let comparison = collector.comparison(workload, metric, &units);
             collector.collected.comparisons.push(comparison);
         }
-        collector.collected.comparisons.extend(charge::comparison(plan, workload, &units));
+        collector.collected.comparisons.extend(charge::comparisons(plan, workload, &units));
         collector.add_charges_and_flags(workload, &units);
         collector.collected.alone.extend(rate_alone(plan, workload, &units));
     }

@@ -319,8 +319,12 @@ pub struct RunArgs {
     /// work and platforms allow it, `off`, or the length of a slice as in `5ms`
     #[arg(long, value_name = "SLICES", default_value_t = SliceChoice::Auto)]
     pub slices: SliceChoice,
+    /// Measure the energy that processors and memory of this host take for an operation (RAPL), in
+    /// whole trials
+    #[arg(long, conflicts_with = "slices")]
+    pub energy: bool,
     /// Run exactly this plan.json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "control", "slices", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader", "name", "setup", "teardown", "input", "ignore_failure", "env"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["energy", "workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "control", "slices", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader", "name", "setup", "teardown", "input", "ignore_failure", "env"])]
     pub plan: Option<PathBuf>,
 }
 

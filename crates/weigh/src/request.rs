@@ -15,8 +15,8 @@ use crate::host::HostView;
 use crate::placement::Placement;
 use environments::{capabilities, environments};
 use weigh_model::{
-    Effort, GuestPlan, HostFacts, ImageSpec, Load, Looks, NoiseLimits, PARITY_KEYS, Plan, WorkloadPlan,
-    check_parity_word, parse_bytes, parse_cpu_list, parse_duration,
+    Effort, GuestPlan, HostFacts, ImageSpec, Load, Looks, NoiseLimits, PARITY_KEYS, Plan, SliceChoice,
+    WorkloadPlan, check_parity_word, parse_bytes, parse_cpu_list, parse_duration,
 };
 use weigh_platforms::loader::RemoteMachine;
 
@@ -175,6 +175,19 @@ fn precision(target: f64) -> Effort {
     Effort::Precision { minimum, maximum, step, target }
 }
 
+/// Returns the plan with the energy of every trial, which is then whole: the counters are those of the
+/// host, and slices share its time.
+///
+/// # Errors
+/// An environment is on another host.
+pub fn with_energy(plan: Plan) -> Result<Plan, Failure> {
+    if let Some((name, _)) = capabilities(&plan.environments)?.iter().find(|(_, can)| can.elsewhere) {
+        return Err(Failure::input(format!("`--energy` measures this host, and `{name}` is on another"))
+            .hint("leave one of them out, or run weigh with --energy there"));
+    }
+    Ok(Plan { energy: true, slices: SliceChoice::Off, ..plan })
+}
+
 /// Returns the plan of `weigh run`. It is group-sequential if the user sets neither its length nor
 /// its precision, and if it gives verdicts without a gate (method specification, "Effort").
 pub fn with_looks(plan: Plan, args: &MeasureArgs) -> Plan {
@@ -292,9 +305,23 @@ mod tests {
 
     /// Returns the plan of a command line, and whether it leaves out what does not fit its time.
     fn planned(line: &str) -> (Plan, bool) {
-        let line = CommandLine::parse(line.split(' ')).unwrap();
-        let request = crate::commands::request(line.cli.command.unwrap(), line.recorded).unwrap();
+        let request = request(line);
         (request.plan(&mut NoHost::Anywhere).unwrap(), request.common.fits_budget())
+    }
+
+    fn request(line: &str) -> PlanRequest {
+        let line = CommandLine::parse(line.split(' ')).unwrap();
+        crate::commands::request(line.cli.command.unwrap(), line.recorded).unwrap()
+    }
+
+    #[test]
+    fn energy_is_that_of_whole_trials_on_this_host() {
+        let (plan, _) = planned("weigh run noploop --on native,runc --energy");
+        assert!(plan.energy && plan.slices.is_off());
+        assert!(!planned("weigh run noploop --on native,runc").0.energy);
+        let elsewhere = request("weigh run noploop --on native;ssh:host=192.0.2.7 --energy");
+        let refused = elsewhere.plan(&mut NoHost::Anywhere).unwrap_err().to_string();
+        assert!(refused.contains("`ssh:host=192.0.2.7` is on another"), "{refused}");
     }
 
     #[test]

@@ -229,10 +229,12 @@ fn charged_ns(observed: Option<&Observed>) -> u64 {
 }
 
 /// The observations of a guest, in which the CPU use of the unit's other guests is not foreign.
+/// Counters of the whole host are those of all these guests together, and left out.
 fn alone(mut observed: Observed, all_used_ns: u64) -> Observed {
     let others_ns = all_used_ns.saturating_sub(observed.charge.total_ns());
     observed.foreign.ns = observed.foreign.ns.saturating_sub(others_ns);
     observed.charge.unattributed_ns -= others_ns as i64;
+    observed.charge.counters.retain(|name, _| !name.starts_with("host_"));
     observed
 }
 

@@ -6,8 +6,8 @@ use crate::estimate::{Estimate, count};
 use crate::rank;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{
-    Better, Charge, Comparison, MetricSpec, Observation, Outcome, Plan, Series, Trial, Unit, WorkloadKey,
-    WorkloadPlan,
+    Better, Charge, Comparison, HOST_ENERGY, HOST_ENERGY_ABOVE_IDLE, MetricSpec, Observation, Outcome, Plan,
+    Series, Trial, Unit, WorkloadKey, WorkloadPlan,
 };
 
 /// Prefix of the names of metrics for charged CPU time; no manifest may use it.
@@ -133,49 +133,71 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     rank::median(&rank::sorted(values))
 }
 
-/// The service demand of a workload as a descriptive metric: charged CPU time per operation. In
-/// cycles if every trial has them, else in seconds; `None` if no trial was observed.
+/// Prefixes of the names of metrics for the host's energy, with their counters; no manifest may use
+/// them.
+const ENERGY: [(&str, &str); 2] =
+    [("energy_per_", HOST_ENERGY), ("energy_above_idle_per_", HOST_ENERGY_ABOVE_IDLE)];
+
+/// What the operations of a workload cost beside time, as descriptive metrics; none if no trial was
+/// observed.
+///
+/// - The service demand: charged CPU time per operation, in cycles if every trial has them, else in
+///   seconds.
+/// - If it was measured, the energy of the host per operation, and the part of it that the idle
+///   host would not have taken, in joules.
 ///
 /// The value of a block is the charge of its trial divided by the operations of all its iterations.
-pub(crate) fn comparison(
+pub(crate) fn comparisons(
     plan: &Plan,
     workload: &WorkloadPlan,
     units: &[CountingUnit<'_>],
-) -> Option<Comparison> {
+) -> Vec<Comparison> {
     let trials = || units.iter().flat_map(|(_, trials)| trials.values());
     let all: Vec<&Charge> = trials().filter_map(|t| charged(workload, t)).map(|(charge, _)| charge).collect();
     if all.is_empty() {
-        return None;
+        return Vec::new();
     }
+    let compared = |prefix: &str, unit: Unit, value: &dyn Fn(&Charge) -> Option<f64>| {
+        let series = |environment: &str| {
+            let mut series = Series::of(environment, Vec::new());
+            for (block, trials) in units {
+                let Some(trial) = trials.get(environment) else { continue };
+                series.tried += 1;
+                let charged = charged(workload, trial);
+                match charged.and_then(|(charge, operations)| Some(value(charge)? / operations)) {
+                    Some(value) => series.observations.push(Observation { block: Some(*block), value }),
+                    None => series.failed += u32::from(matches!(trial.outcome, Outcome::Failed(_))),
+                }
+            }
+            series
+        };
+        Comparison {
+            workload: workload.id.clone(),
+            key: WorkloadKey::of(workload),
+            metric: MetricSpec {
+                name: format!("{prefix}{}", operation(workload)),
+                unit,
+                better: Better::Lower,
+                primary: false,
+            },
+            series: plan.environments.iter().map(|environment| series(&environment.name)).collect(),
+        }
+    };
     let in_cycles = all.iter().all(|charge| charge.cycles.is_some());
     let unit = if in_cycles { Unit::normalise("cycle").0 } else { Unit::second() };
-    let value = |(charge, operations): (&Charge, f64)| match charge.cycles {
-        Some(cycles) if in_cycles => cycles as f64 / operations,
-        _ => charge.total_ns() as f64 * 1e-9 / operations,
+    let demand = |charge: &Charge| match charge.cycles {
+        Some(cycles) if in_cycles => Some(cycles as f64),
+        _ => Some(charge.total_ns() as f64 * 1e-9),
     };
-    let series = |environment: &str| {
-        let mut series = Series::of(environment, Vec::new());
-        for (block, trials) in units {
-            let Some(trial) = trials.get(environment) else { continue };
-            series.tried += 1;
-            match charged(workload, trial) {
-                Some(charged) => {
-                    series.observations.push(Observation { block: Some(*block), value: value(charged) });
-                }
-                None => series.failed += u32::from(matches!(trial.outcome, Outcome::Failed(_))),
-            }
+    let mut found = vec![compared(CHARGED_CPU, unit, &demand)];
+    for (prefix, counter) in ENERGY {
+        if all.iter().any(|charge| charge.counters.contains_key(counter)) {
+            let energy = |charge: &Charge| {
+                let used_uj = charge.counters.get(counter).filter(|used_uj| **used_uj > 0);
+                used_uj.map(|used_uj| *used_uj as f64 * 1e-6)
+            };
+            found.push(compared(prefix, Unit::joule(), &energy));
         }
-        series
-    };
-    Some(Comparison {
-        workload: workload.id.clone(),
-        key: WorkloadKey::of(workload),
-        metric: MetricSpec {
-            name: format!("{CHARGED_CPU}{}", operation(workload)),
-            unit,
-            better: Better::Lower,
-            primary: false,
-        },
-        series: plan.environments.iter().map(|environment| series(&environment.name)).collect(),
-    })
+    }
+    found
 }

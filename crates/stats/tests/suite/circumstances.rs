@@ -3,8 +3,8 @@
 use crate::build::{close, metric};
 use crate::records::*;
 use weigh_model::{
-    Better, Charge, ClockCheck, ClockState, CpuTime, Extraction, HostSettings, Iteration, NoiseLimits,
-    NoisyHost, Observed, Operations, Plan, Pressure, Record,
+    Better, Charge, ClockCheck, ClockState, CpuTime, Extraction, HOST_ENERGY, HOST_ENERGY_ABOVE_IDLE,
+    HostSettings, Iteration, NoiseLimits, NoisyHost, Observed, Operations, Plan, Pressure, Record,
 };
 use weigh_stats::{Analysis, Collected, Flag, Verdict, WarningKind, collect};
 
@@ -317,6 +317,33 @@ fn cpu_per_operation_is_charged_with_every_helper() {
     let analysis = analysed_run(&plan, &collect(&plan, &records(true)));
     let demand = cell_in(&analysis, "cpu_per_request", "e");
     assert_eq!((demand.metric.unit.symbol(), demand.values[0].value), ("cycle", 300_000.0 / 50.0));
+}
+
+/// The energy of the host is a descriptive metric where it was counted: per operation, paired by
+/// block, with and without what an idle host takes.
+#[test]
+fn energy_per_operation_is_compared_where_it_was_counted() {
+    let plan = time_plan();
+    let records = run(6, |block, environment| {
+        let mut observed = quiet(4_000);
+        let used_uj = if environment == "e" { 33_000 } else { 30_000 } + u64::from(block);
+        let above_uj = used_uj - 20_000;
+        observed.charge.counters =
+            [(HOST_ENERGY.into(), used_uj), (HOST_ENERGY_ABOVE_IDLE.into(), above_uj)].into();
+        (Some(observed), None)
+    });
+    let collected = collect(&plan, &records);
+    let analysis = analysed_run(&plan, &collected);
+    let energy = cell_in(&analysis, "energy_per_run", "e");
+    assert_eq!((energy.metric.unit.symbol(), energy.metric.better), ("J", Better::Lower));
+    assert_eq!((energy.primary, energy.verdict, energy.n), (false, None, 6));
+    close(energy.values[0].value, 0.033);
+    assert!((energy.overhead.unwrap().estimate - 0.1).abs() < 1e-4, "{energy:?}");
+    let above = cell_in(&analysis, "energy_above_idle_per_run", "e");
+    assert!((above.overhead.unwrap().estimate - 0.3).abs() < 1e-3, "{above:?}");
+    assert_eq!(analysis.comparisons, 2, "energy is descriptive");
+    let without = collect(&plan, &run(6, |_, _| (Some(quiet(4_000)), None)));
+    assert!(!without.comparisons.iter().any(|one| one.metric.name.starts_with("energy")));
 }
 
 /// If nothing finer is counted, the operation is a run of the command.

@@ -36,7 +36,7 @@ impl FleetArgs {
     /// gate judges one run.
     const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
     /// Options that conflict with `--resume`, because the fleet's plan already exists.
-    const NOT_OF_RESUME: [&str; 40] = [
+    const NOT_OF_RESUME: [&str; 41] = [
         "via",
         "shard",
         "plan",
@@ -61,6 +61,7 @@ impl FleetArgs {
         "reuse",
         "control",
         "slices",
+        "energy",
         "margin",
         "allow_unequal",
         "void_above",

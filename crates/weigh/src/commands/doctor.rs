@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{Hierarchy, Layout};
+use weigh_host::energy::EnergyMeter;
 use weigh_host::virtualisation::{self, Virtualisation};
 use weigh_host::{facts, noise};
 use weigh_model::{EnvironmentSpec, NoiseLimits, Observed};
@@ -34,6 +35,8 @@ struct Diagnosis {
     noise: Vec<noise::Finding>,
     /// What the host provides for virtual machines under KVM; null if that is not known.
     virtualisation: Option<Virtualisation>,
+    /// Whether the energy of the host can be measured, or why not.
+    energy: String,
     /// What the host does now, without guests.
     now: HostObservation,
     /// The last selftest of this host; null if none is known.
@@ -213,6 +216,10 @@ pub fn run(json: bool) -> Result<(), Failure> {
         limits,
         noise: noise::findings(),
         virtualisation: virtualisation::look(),
+        energy: match EnergyMeter::open() {
+            Ok(_) => "`weigh run --energy` measures it".into(),
+            Err(reason) => reason.to_string(),
+        },
         now,
         leftovers,
     };
@@ -310,6 +317,7 @@ fn host_of(diagnosis: &Diagnosis) -> Section {
             host.memory_bytes as f64 / f64::from(1 << 30)
         ),
         format!("control groups: {}", host.cgroups),
+        format!("energy: {}", diagnosis.energy),
     ];
     let limits = diagnosis.limits.iter().map(|limits| finding(limits, host.root));
     Section::new("Host").with(Audience::ALL, bullets(lines.into_iter().map(Item::line).chain(limits)))
@@ -411,6 +419,7 @@ mod tests {
             limits: None,
             noise: vec![finding],
             virtualisation: None,
+            energy: "none".into(),
             now,
             selftest: None,
             leftovers: vec!["r: 2 changes".into()],

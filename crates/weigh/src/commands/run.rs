@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weigh_host::clock;
+use weigh_host::energy::{EnergyMeter, NoEnergy};
 use weigh_model::{Event, FinishReason, GuestPlan, HostFacts, Plan};
 use weigh_report::{Gate, Report};
 use weigh_runner::{Finish, RunOptions, RunnerError};
@@ -31,7 +32,7 @@ pub fn request(args: RunArgs) -> PlanRequest {
     }
     let args = RunArgs { common: commands::native_unless_named(args.common, &args.work), ..args };
     PlanRequest::new(args.common.clone(), move |facts, host| {
-        let RunArgs { work, trial, own, common, reuse, control, slices, plan: _ } = &args;
+        let RunArgs { work, trial, own, common, reuse, control, slices, energy, plan: _ } = &args;
         let compared = commands::are_compared(common, work)?;
         let library = request::library(&work.workload)?;
         let loader = request::loader::parse(&trial.loader)?;
@@ -44,6 +45,7 @@ pub fn request(args: RunArgs) -> PlanRequest {
         let plan = commands::applied(plan, &work.command, own, compared)?;
         let plan = if *control { request::with_control(plan)? } else { plan };
         let plan = Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, slices: *slices, ..plan };
+        let plan = if *energy { request::with_energy(plan)? } else { plan };
         Ok(request::with_looks(plan, common))
     })
 }
@@ -84,6 +86,9 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
         // The time that planning took is part of the time that the user waits.
         plan.budget_s = plan.budget_s.map(|budget_s| budget_left_s(budget_s, began.elapsed().as_secs_f64()));
     }
+    if plan.energy {
+        EnergyMeter::open().map_err(no_energy)?;
+    }
     let directory = match out {
         Some(path) => {
             output::make_room(path)?;
@@ -106,6 +111,10 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
 fn budget_left_s(budget_s: f64, planning_s: f64) -> f64 {
     const LEAST_S: f64 = 60.0;
     (budget_s - planning_s).max(LEAST_S.min(budget_s)).round()
+}
+
+fn no_energy(reason: NoEnergy) -> Failure {
+    Failure::new(Kind::Input, format!("`--energy` cannot be measured: {reason}")).hint(reason.remedy())
 }
 
 /// Environments that the user named are measured as asked or not at all. Others are left out if
@@ -231,13 +240,17 @@ pub fn execute(
     if let Some(live) = &live {
         ui::note(&live.announcement());
     }
+    let mut sensors = weigh_observe::Observer::new();
+    if plan.energy {
+        sensors.measure_energy().map_err(no_energy)?;
+    }
     let mut progress = ui::Progress::new();
     let finish = weigh_runner::run(weigh_runner::Run {
         plan,
         host: &session.host,
         host_facts: facts,
         store: directory,
-        sensors: &mut weigh_observe::Observer::new(),
+        sensors: &mut sensors,
         interrupt: execution.interrupt,
         emit: &mut |event: Event| {
             progress.show(&event);

@@ -14,8 +14,12 @@ use weigh_model::{
     Extraction, MetricSource, MetricSpec, Operations, RUN_WORDS, Unit, nearest, parse_duration,
 };
 
-/// Prefix of the names of metrics that the statistics add.
-const RESERVED: &str = "cpu_per_";
+/// Prefixes of the names of metrics that the statistics add, and what they are.
+const RESERVED: [(&str, &str); 3] = [
+    ("cpu_per_", "the CPU time that is charged to an environment"),
+    ("energy_per_", "the energy of the host"),
+    ("energy_above_idle_per_", "the energy of the host above that of an idle one"),
+];
 
 /// The parameter of the kind `rate`.
 const RATE: &str = "rate";
@@ -342,8 +346,8 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
     for metric in metrics {
         let name = &metric.get_ref().name;
         check_word(name.get_ref(), name.span(), "a metric")?;
-        if name.get_ref().starts_with(RESERVED) {
-            let message = format!("`{RESERVED}...` is the CPU time that is charged to an environment");
+        if let Some((prefix, what)) = RESERVED.iter().find(|(prefix, _)| name.get_ref().starts_with(prefix)) {
+            let message = format!("`{prefix}...` is {what}");
             return Err(Fault::new(name.span(), message, "choose another name"));
         }
         if found.iter().any(|other| other.spec.name == *name.get_ref()) {

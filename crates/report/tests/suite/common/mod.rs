@@ -14,8 +14,8 @@ use regex::Regex;
 use std::collections::BTreeMap;
 use weigh_model::{
     Better, Comparison, Effort, EnvironmentPlan, EnvironmentSpec, Extraction, FailureKind, GuestPlan,
-    HostFacts, ImageSpec, MetricSource, MetricSpec, Observation, PLAN_FORMAT, Plan, Series, Unit, VoidCause,
-    VoidUnit, WorkloadKey, WorkloadPlan,
+    HostFacts, MetricSource, MetricSpec, Observation, Plan, Series, Unit, VoidCause, VoidUnit, WorkloadKey,
+    WorkloadPlan,
 };
 use weigh_report::study::StudyReport;
 use weigh_report::{ComparedRuns, EnvironmentFacts, Format, Options, Report, render, render_study};
@@ -129,36 +129,15 @@ pub fn plan(name: &str, environments: &[&str], comparisons: &[Comparison], effor
             ..WorkloadPlan::of(short.clone(), vec!["weigh-kernels".into(), short], vec![source])
         });
     }
+    let environments = environments.iter().map(|name| environment(name)).collect();
     Plan {
-        control: None,
-        gate: None,
-        share: None,
-        orders: weigh_model::Orders::Balanced,
-        format: PLAN_FORMAT,
-        name: name.into(),
         tool_version: "0.1.0".into(),
-        command: None,
         seed: 7,
-        environments: environments.iter().map(|name| environment(name)).collect(),
-        baseline: environments[0].into(),
-        workloads,
-        effort,
-        budget_s: None,
-        guest: GuestPlan {
-            image: ImageSpec::Host,
-            cpus: vec![0, 1],
-            memory_bytes: Some(2 << 30),
-            reuse: false,
-            working_directory: None,
-        },
-        margin: 0.02,
-        allow_unequal: Vec::new(),
+        guest: GuestPlan { cpus: vec![0, 1], memory_bytes: Some(2 << 30), ..GuestPlan::default() },
         digests: [("probe", "5f2b"), ("kernels", "a91c")]
             .map(|(what, digest)| (what.to_string(), digest.repeat(16)))
             .into(),
-        noise: weigh_model::NoiseLimits::default(),
-        loader: None,
-        slices: weigh_model::SliceChoice::Off,
+        ..Plan::of(name, environments, workloads, effort)
     }
 }
 

@@ -76,9 +76,9 @@ fn the_rule_keeps_the_level_of_equivalence() {
 /// (method specification, "Effort"). The trials of one workload are all of the run here, and what is
 /// compared are their durations, so that noise decides the end as much as it ever can.
 #[test]
-fn an_end_by_time_keeps_coverage_and_level() {
+fn an_end_by_time_keeps_coverage() {
     let blocks = AtomicU32::new(0);
-    let [covered, different] = rates(12_000, 17, |random| {
+    let [covered] = rates(12_000, 17, |random| {
         const BUDGET: f64 = 20.0;
         let (mut logs, mut durations) = (Vec::new(), Vec::new());
         loop {
@@ -92,12 +92,10 @@ fn an_end_by_time_keeps_coverage_and_level() {
             }
         }
         blocks.fetch_add(logs.len() as u32, Ordering::Relaxed);
-        let cell = described(with_logs(&[logs]));
-        [holds(cell.overhead, 0.0), is_different(&cell)]
+        [holds(described(with_logs(&[logs])).overhead, 0.0)]
     });
     println!("blocks: {:.1} of a run on average", f64::from(blocks.into_inner()) / 12_000.0);
     near("coverage with an end by time", covered, 0.95, 0.01);
-    near("false findings with an end by time", different, 0.05, 0.01);
 }
 
 /// What the method forbids, for comparison (method specification, "Stopping"): stopping as soon as
