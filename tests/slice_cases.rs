@@ -334,14 +334,11 @@ while not asked if endless else last - began < 0.1:
 print(json.dumps({"time": (last - began) / max(done, 1), "passed": True}))
 "#;
 
-/// Slices that distort the result are replaced by longer ones, and those by whole trials.
-#[test]
-fn slices_that_are_too_short_give_way() {
-    const TEST: &str = "slices_that_are_too_short_give_way";
-    let stage = Stage::new();
+/// The manifest of that program in a stage; none without python3.
+fn after_a_pause(stage: &Stage, test: &str) -> Option<&'static str> {
     if std::process::Command::new("python3").arg("-V").output().is_err() {
-        eprintln!("SKIPPED {TEST}: there is no python3");
-        return;
+        eprintln!("SKIPPED {test}: there is no python3");
+        return None;
     }
     let here = std::fs::read_link("/proc/self/ns/pid").unwrap();
     let program = stage.here().join("after-a-pause");
@@ -371,8 +368,18 @@ json = "/time"
             program.display()
         ),
     );
+    Some("after-a-pause.toml")
+}
+
+/// Slices that distort the result are replaced by longer ones, and those by whole trials.
+#[test]
+fn slices_that_are_too_short_give_way() {
+    let stage = Stage::new();
+    let Some(manifest) = after_a_pause(&stage, "slices_that_are_too_short_give_way") else { return };
     let said = stage
-        .run("run after-a-pause --on native,namespaces --blocks 13 --no-void --out r --workload after-a-pause.toml")
+        .run(&format!(
+            "run after-a-pause --on native,namespaces --blocks 13 --no-void --out r --workload {manifest}"
+        ))
         .ends_with(0);
     assert!(said.stderr.contains("replace its units so far"), "{}", said.stderr);
     let run = stage.here().join("r");
@@ -387,6 +394,39 @@ json = "/time"
     let shown = shown(&stage, "r");
     // A run has at most twice the planned number of blocks.
     assert!(shown["blocks"]["done"].as_u64().unwrap() >= 3, "{shown}");
+    let overhead = cell_of(&shown, "namespaces", "time")["overhead"]["mean"].as_f64().unwrap();
+    assert!(overhead.abs() < 0.5, "a loss in every slice would be more: {overhead}");
+    stage.host_is_as_before();
+}
+
+/// Among several environments, the one whose slices are too short has whole trials beside whole
+/// trials of the baseline, and the others stay in slices.
+#[test]
+fn slices_that_are_too_short_for_one_environment_give_way_there() {
+    let stage = Stage::new();
+    let Some(manifest) =
+        after_a_pause(&stage, "slices_that_are_too_short_for_one_environment_give_way_there")
+    else {
+        return;
+    };
+    stage.stdout(&format!(
+        "run after-a-pause --on native;native:label=again;namespaces --blocks 13 --no-void --out r --workload \
+         {manifest}"
+    ));
+    let run = stage.here().join("r");
+    let decisions = records(&run, "slicing");
+    let last = decisions.last().unwrap();
+    assert_eq!((&last["length_us"], &last["whole"]), (&20_000.into(), &serde_json::json!(["namespaces"])));
+    let shown = shown(&stage, "r");
+    assert!(shown["blocks"]["done"].as_u64().unwrap() >= 3, "{shown}");
+    let counted = |environment: &str| -> Vec<Value> {
+        let done = shown["blocks"]["done"].as_u64().unwrap() as usize;
+        let of_environment = trials(&run).into_iter().filter(|trial| trial["environment"] == environment);
+        let mut of_environment: Vec<Value> = of_environment.collect();
+        of_environment.split_off(of_environment.len() - done)
+    };
+    assert!(counted("namespaces").iter().all(|trial| trial.get("slices").is_none()), "{decisions:?}");
+    assert!(counted("native:label=again").iter().all(|trial| trial["slices"].is_object()), "{decisions:?}");
     let overhead = cell_of(&shown, "namespaces", "time")["overhead"]["mean"].as_f64().unwrap();
     assert!(overhead.abs() < 0.5, "a loss in every slice would be more: {overhead}");
     stage.host_is_as_before();

@@ -34,6 +34,8 @@ pub(crate) struct PoolEntry {
     root: Arc<Root>,
     freezes: bool,
     timed: bool,
+    /// Whether the guests' processes run on the host's kernel.
+    pub(crate) shares_kernel: bool,
     /// Whether its guests have nothing but the probe, and no storage.
     pub(crate) bare: bool,
     /// Whether the probe has described the measured programs, which are the same in all instances.
@@ -293,7 +295,7 @@ impl<'a> EnvironmentPool<'a> {
             let request = pool.request(&spec, &root);
             let prepared = platform.prepare(host, &request);
             let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
-            let Capabilities { freeze: freezes, timed, .. } = can;
+            let Capabilities { freeze: freezes, timed, shares_kernel, .. } = can;
             let bare = image == ImageSpec::Probe && matches!(spec.get("storage"), None | Some("tmpfs"));
             pool.entries.push(PoolEntry {
                 platform,
@@ -301,6 +303,7 @@ impl<'a> EnvironmentPool<'a> {
                 root,
                 freezes,
                 timed,
+                shares_kernel,
                 bare,
                 described: false,
                 neighbours: None,

@@ -4,7 +4,7 @@ use crate::pool::Instance;
 use crate::run::Runner;
 use crate::{RunnerError, trial};
 use std::collections::BTreeMap;
-use weigh_model::{Record, SliceChoice, SlicedWork, Slicing, WorkloadPlan};
+use weigh_model::{Effort, Record, SliceChoice, SlicedWork, Slicing, WorkloadPlan};
 
 /// The shortest slice as a multiple of the time to freeze a guest. Most of that time is work, and
 /// counts as such. Longer slices would contain more of the noise that neighbouring slices do not
@@ -281,14 +281,22 @@ impl Runner<'_> {
         if sliced.len() < 2 || !sliced.iter().any(|(environment, _)| *environment == baseline) {
             return Err(whole.iter().map(named).collect::<Vec<_>>().join("; "));
         }
-        let reason = match asked_us {
-            Some(_) => "as the user asks",
-            None => "the shortest that freezing does not distort",
+        let is_quick = matches!(self.plan.effort, Effort::Quick { .. });
+        let has_kernel = |(environment, _): &(usize, _)| !self.pool.entries[*environment].shares_kernel;
+        let longest = is_quick && sliced.iter().any(has_kernel);
+        let (length_us, reason) = match asked_us {
+            Some(us) => (us, "as the user asks"),
+            None if longest => (
+                CHOSEN_US.1 as u32,
+                "the longest, because slices may prove too short for a guest with a kernel of its own, and a quick \
+                 run has no time to repeat them",
+            ),
+            None => (divided.length_us(margin), "the shortest that freezing does not distort"),
         };
         let reasons = std::iter::once(reason.to_string()).chain(whole.iter().map(named));
         Ok(Slicing {
             workload: plan.id.clone(),
-            length_us: Some(asked_us.unwrap_or_else(|| divided.length_us(margin))),
+            length_us: Some(length_us),
             reason: reasons.collect::<Vec<_>>().join("; "),
             whole: whole.iter().map(|(environment, _)| names[*environment].to_string()).collect(),
         })

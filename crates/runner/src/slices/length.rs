@@ -36,12 +36,14 @@ fn replacement(summary: &SliceSummary, blocks: Option<u32>) -> Option<Slicing> {
 impl Runner<'_> {
     /// Checks what the blocks so far show about the length of their slices, a few times in a run.
     /// If it is too short, the workload gets longer slices, or the environment whole trials, and the
-    /// units so far are replaced. A length that the user asked for stays; the report warns of it.
+    /// units so far are replaced. A length that the user asked for stays, and so does that of a quick
+    /// run without the time for as many blocks as it needs; the report warns of it.
     pub(crate) fn lengthen_slices(&mut self) -> Result<(), RunnerError> {
         // Analysing all samples after each of ten thousand blocks would be most of the work of a
         // day's run.
         let lasts = matches!(self.plan.effort, Effort::Lasting { .. });
-        if self.plan.slices != SliceChoice::Auto || lasts || !self.journal.history().has_slices() {
+        let is_late = self.fits_budget && self.clock.fitting_blocks() < self.plan.effort.fewest_blocks();
+        if self.plan.slices != SliceChoice::Auto || lasts || is_late || !self.journal.history().has_slices() {
             return Ok(());
         }
         let blocks = match self.plan.effort {
