@@ -3,8 +3,8 @@
 
 use crate::support::Moment::{Changes, Trials};
 use crate::support::{
-    Stage, cell_of, is_long, killed_at, known_diagnosis, listed, named, ready, shown, trials, unbroken,
-    wait_until,
+    Stage, cell_of, is_long, killed_at, known_diagnosis, listed, median, named, ready, shown, trials,
+    unbroken, wait_until,
 };
 use serde_json::Value;
 
@@ -284,7 +284,7 @@ fn the_start_of_a_machine_is_reported_in_phases() {
     }
     let machine = "qemu:accel=tcg";
     let report = stage.measured(&format!(
-        "start --on native --on {machine} --image probe --memory 256MiB --restore --blocks 1 --no-void"
+        "start --on native --on {machine} --image probe --memory 256MiB --restore=1,3 --blocks 1 --no-void"
     ));
     let of = |metric: &str| {
         let cell = cell_of(&report, machine, metric);
@@ -296,6 +296,9 @@ fn the_start_of_a_machine_is_reported_in_phases() {
     assert_eq!(of("boot_vmm"), of("start_to_code"));
     assert!(of("boot_kernel") > 0.02 && of("boot_kernel") > of("boot_clock_bound"), "{}", of("boot_kernel"));
     assert!(of("restore_to_init") < of("start_to_init") && of("save") > 0.0);
+    let several = |metric: &str| median(&report, "start-restore{guests=3}", machine, metric);
+    assert!(several("restore_to_init") <= several("slowest_restore_to_init"));
+    assert!(several("slowest_restore_to_init") < of("start_to_init"), "each of them from the same state");
     for part in parts {
         let reason = cell_of(&report, "native", part)["absent"].as_str().unwrap();
         assert!(reason.contains("not a machine"), "{reason}");

@@ -41,10 +41,14 @@ fn crowds_rates_restores_and_processes_are_measured() {
     let stage = Stage::new();
     let on = with_native(&stage, &["namespaces"], "crowds_rates_restores_and_processes_are_measured");
     let report = stage.measured(&format!(
-        "start --on {on} --blocks 2 --no-void --guests 1,4 --rate=1,2 --restore --spawn --exec"
+        "start --on {on} --blocks 2 --no-void --guests 1,4 --apart 5ms --rate=1,2 --restore --spawn \
+         --exec"
     ));
     for environment in on.split(',') {
         assert!(median(&report, "start{guests=4}", environment, "all_to_init") > 0.0);
+        let staggered = |metric| median(&report, "start{apart=5ms,guests=4}", environment, metric);
+        assert!(0.0 < staggered("start_to_init"));
+        assert!(staggered("start_to_init") <= staggered("slowest_to_init"));
         assert!(median(&report, "start-rate{concurrency=2}", environment, "guest_rate") > 0.0);
         assert!(median(&report, "spawn", environment, "posix_spawn") > 0.0);
         let exec = |metric| median(&report, "exec", environment, metric);

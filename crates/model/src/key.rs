@@ -46,8 +46,11 @@ impl WorkloadKey {
     /// The key of a planned workload.
     pub fn of(plan: &WorkloadPlan) -> Self {
         let started = plan.start.and_then(|start| match start.what {
-            Started::AtOnce { guests } | Started::Footprint { guests, .. } => Some(guests),
-            Started::One | Started::Churn { .. } | Started::Restored | Started::Exec { .. } => None,
+            Started::AtOnce { guests }
+            | Started::Staggered { guests, .. }
+            | Started::Footprint { guests, .. } => Some(guests),
+            Started::Restored { guests } => Some(guests).filter(|guests| *guests > 1),
+            Started::One | Started::Churn { .. } | Started::Exec { .. } => None,
         });
         let beside = plan.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
         Self {

@@ -21,7 +21,7 @@ pub mod stamps {
     pub const STOP: &str = "stop";
     /// For guests that are started at once: from the first start to the last guest's init, seconds.
     pub const ALL_INIT: &str = "all_to_init";
-    /// The slowest of these guests, from its own start to its init, seconds.
+    /// The slowest of several guests, from its own start to its init, seconds.
     pub const SLOWEST_INIT: &str = "slowest_to_init";
     /// From the request to stop all of them to everything being gone, seconds.
     pub const ALL_STOP: &str = "all_stop";
@@ -30,6 +30,8 @@ pub mod stamps {
     /// From the start of the platform's first program to the answer of a guest that is restored
     /// from its saved state, seconds.
     pub const RESTORE: &str = "restore_to_init";
+    /// The slowest of several restored guests, seconds.
+    pub const SLOWEST_RESTORE: &str = "slowest_restore_to_init";
     /// Saving the state of a guest, seconds.
     pub const SAVE: &str = "save";
     /// In a running guest: from the start of the platform's own client to the first output of the
@@ -110,6 +112,11 @@ pub struct StartPlan {
     pub caches: Caches,
 }
 
+/// The number of guests restored by plans that name none.
+fn one() -> u32 {
+    1
+}
+
 /// What a trial starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
@@ -121,6 +128,14 @@ pub enum Started {
         /// How many.
         guests: u32,
     },
+    /// Guests that start one after the other at a fixed pace, whether the earlier ones are up or
+    /// not, and their end.
+    Staggered {
+        /// How many.
+        guests: u32,
+        /// From one start to the next, microseconds.
+        apart_us: u64,
+    },
     /// Guests one after the other in several lanes, each removed as soon as it is up.
     Churn {
         /// Number of lanes.
@@ -128,8 +143,12 @@ pub enum Started {
         /// Number of guests in all.
         guests: u32,
     },
-    /// A guest restored from saved state.
-    Restored,
+    /// Guests restored one after the other from one saved state; all of them stay up to the end.
+    Restored {
+        /// How many.
+        #[serde(default = "one")]
+        guests: u32,
+    },
     /// Programs in a guest that runs, one after the other, by the platform's own client, and a
     /// first one.
     Exec {

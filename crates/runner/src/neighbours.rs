@@ -264,7 +264,7 @@ fn start(
                 break;
             }
             match guest_pool.add() {
-                Ok(number) if guest_pool.send(number, Request::Start) => under_way += 1,
+                Ok(number) if guest_pool.send(number, Request::Start { due_ns: None }) => under_way += 1,
                 Ok(_) => reason = Some("a launching thread ended at once".into()),
                 Err(failure) => reason = Some(failure.reason),
             }

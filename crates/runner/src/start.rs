@@ -29,6 +29,7 @@ use crate::pool::{EnvironmentPool, Recipe};
 use crate::run::Runner;
 use crate::trial::{Failure, Measured, describe};
 use footprint::FootprintPlan;
+use guest_pool::Starts;
 use std::collections::BTreeMap;
 use weigh_host::accounts::Accounts;
 use weigh_model::{
@@ -99,6 +100,11 @@ fn not_launched(error: &PlatformError) -> Failure {
 /// and the time is taken as 0.
 fn since(earlier_ns: u64, later_ns: u64) -> u64 {
     later_ns.saturating_sub(earlier_ns)
+}
+
+/// The median of durations in ascending order, of which there is one at least.
+fn median_ns(sorted: &[u64]) -> u64 {
+    sorted[(sorted.len() - 1) / 2].midpoint(sorted[sorted.len() / 2])
 }
 
 /// Drops the host's page cache. Dirty pages cannot be dropped, so they are written back first.
@@ -183,8 +189,9 @@ impl Runner<'_> {
         }
         let guests = match start.what {
             Started::One | Started::Exec { .. } => 1,
-            Started::Restored => 2,
+            Started::Restored { guests } => 1 + guests,
             Started::AtOnce { guests }
+            | Started::Staggered { guests, .. }
             | Started::Churn { guests, .. }
             | Started::Footprint { guests, .. } => guests,
         };
@@ -221,7 +228,7 @@ impl Runner<'_> {
         let cold = start.caches == Caches::Cold;
         let deadline = std::time::Duration::from_secs_f64(self.plan.workloads[workload].deadline_s);
         let pool = &mut self.pool;
-        if cold && start.what != Started::Restored {
+        if cold && !matches!(start.what, Started::Restored { .. }) {
             drop_caches()?;
         }
         match start.what {
@@ -233,7 +240,12 @@ impl Runner<'_> {
                 one::start_guest(pool, environment, recipe, one::Wanted { deadline, boot, stages: &stages })
             }
             Started::AtOnce { guests } => {
-                guest_pool::at_once(pool, environment, recipe, guests, deadline, &mut |_, _| Ok(()))
+                let starts = Starts { guests, apart_ns: None, deadline };
+                guest_pool::start_all(pool, environment, recipe, starts, &mut |_, _| Ok(()))
+            }
+            Started::Staggered { guests, apart_us } => {
+                let starts = Starts { guests, apart_ns: Some(apart_us.saturating_mul(1000)), deadline };
+                guest_pool::start_all(pool, environment, recipe, starts, &mut |_, _| Ok(()))
             }
             Started::Footprint { guests, duplicates } => {
                 let plan = FootprintPlan { environment, guests, duplicates, deadline };
@@ -242,7 +254,9 @@ impl Runner<'_> {
             Started::Churn { concurrency, guests } => {
                 guest_pool::churn(pool, environment, &recipe, concurrency, guests)
             }
-            Started::Restored => restored::restore_guest(pool, environment, &recipe, cold),
+            Started::Restored { guests } => {
+                restored::restore_guests(pool, environment, &recipe, guests, cold)
+            }
             Started::Exec { programs } => exec::exec_in_guest(
                 pool,
                 environment,

@@ -10,7 +10,8 @@ use weigh_model::{
 const DEADLINE_S: f64 = 120.0;
 
 /// Makes the workload for a start. Its id describes it, as in `start`, `start{caches=cold}`,
-/// `start{guests=200}`, `start-rate{concurrency=4}`, `start-restore` and `exec`.
+/// `start{guests=200}`, `start{apart=50ms,guests=20}`, `start-rate{concurrency=4}`, `start-restore`
+/// and `exec`.
 pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     let mut params = BTreeMap::new();
     if start.caches == Caches::Cold {
@@ -38,13 +39,28 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
             ];
             ("start", metrics)
         }
+        Started::Staggered { guests, apart_us } => {
+            params.insert("guests".into(), guests.to_string());
+            params.insert("apart".into(), format!("{}ms", apart_us as f64 / 1000.0));
+            let metrics = vec![
+                seconds(stamps::INIT, true),
+                seconds(stamps::SLOWEST_INIT, false),
+                seconds(stamps::ALL_STOP, false),
+            ];
+            ("start", metrics)
+        }
         Started::Churn { concurrency, .. } => {
             params.insert("concurrency".into(), concurrency.to_string());
             let rate = metric(stamps::RATE, Unit::normalise("guest/s").0, Better::Higher, true);
             ("start-rate", vec![rate])
         }
-        Started::Restored => {
-            ("start-restore", vec![seconds(stamps::RESTORE, false), seconds(stamps::SAVE, false)])
+        Started::Restored { guests } => {
+            let mut metrics = vec![seconds(stamps::RESTORE, false), seconds(stamps::SAVE, false)];
+            if guests > 1 {
+                params.insert("guests".into(), guests.to_string());
+                metrics.push(seconds(stamps::SLOWEST_RESTORE, false));
+            }
+            ("start-restore", metrics)
         }
         Started::Exec { .. } => (
             "exec",
@@ -138,9 +154,12 @@ mod tests {
         assert_eq!(id(Started::One, Caches::Cold), "start{caches=cold}");
         assert_eq!(id(Started::AtOnce { guests: 9 }, Caches::Warm), "start{guests=9}");
         assert_eq!(id(Started::AtOnce { guests: 9 }, Caches::Cold), "start{caches=cold,guests=9}");
+        let staggered = Started::Staggered { guests: 9, apart_us: 2_500 };
+        assert_eq!(id(staggered, Caches::Warm), "start{apart=2.5ms,guests=9}");
         let churn = Started::Churn { concurrency: 4, guests: 16 };
         assert_eq!(id(churn, Caches::Warm), "start-rate{concurrency=4}");
-        assert_eq!(id(Started::Restored, Caches::Warm), "start-restore");
+        assert_eq!(id(Started::Restored { guests: 1 }, Caches::Warm), "start-restore");
+        assert_eq!(id(Started::Restored { guests: 8 }, Caches::Warm), "start-restore{guests=8}");
         assert_eq!(id(Started::Exec { programs: 9 }, Caches::Warm), "exec");
     }
 
@@ -151,12 +170,12 @@ mod tests {
             plan.metrics.into_iter().map(|metric| metric.spec.name).collect::<Vec<_>>()
         };
         assert!(stamps::BOOT.iter().all(|part| names(Started::One).contains(&part.to_string())));
-        assert!(!names(Started::Restored).contains(&stamps::BOOT_KERNEL.to_string()));
+        assert!(!names(Started::Restored { guests: 1 }).contains(&stamps::BOOT_KERNEL.to_string()));
         let staged = |what| {
             let plain = start_workload(StartPlan { what, caches: Caches::Warm });
             with_stages(plain.clone(), &stamps::POD).metrics.len() - plain.metrics.len()
         };
-        assert_eq!((staged(Started::One), staged(Started::Restored)), (stamps::POD.len(), 0));
+        assert_eq!((staged(Started::One), staged(Started::Restored { guests: 1 })), (stamps::POD.len(), 0));
     }
 
     #[test]
@@ -165,8 +184,9 @@ mod tests {
         for (what, primary) in [
             (Started::One, Some(stamps::INIT)),
             (Started::AtOnce { guests: 2 }, Some(stamps::ALL_INIT)),
+            (Started::Staggered { guests: 2, apart_us: 1 }, Some(stamps::INIT)),
             (churn, Some(stamps::RATE)),
-            (Started::Restored, None),
+            (Started::Restored { guests: 2 }, None),
             (Started::Exec { programs: 9 }, Some(stamps::EXEC_OUTPUT)),
         ] {
             let plan = start_workload(StartPlan { what, caches: Caches::Warm });

@@ -6,7 +6,7 @@
 //! save.
 
 use super::duplicates::scan;
-use super::guest_pool::{WhileUp, at_once};
+use super::guest_pool::{Starts, WhileUp, start_all};
 use super::{StartOutcome, since};
 use crate::pool::{EnvironmentPool, Recipe};
 use crate::trial::Failure;
@@ -112,7 +112,8 @@ fn stand(
         (outcome.values, outcome.absent) = found.told(guests);
         if duplicates { scan(&root, accounts, outcome, interrupt) } else { Ok(()) }
     };
-    at_once(pool, environment, recipe, guests, deadline, while_up)
+    let starts = Starts { guests, apart_ns: None, deadline };
+    start_all(pool, environment, recipe, starts, while_up)
 }
 
 /// The readings when all memory had settled.

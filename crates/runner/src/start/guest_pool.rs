@@ -1,7 +1,7 @@
 //! Pools of guests: started at once, one after the other in lanes, or beside a measured one.
 
 use super::system::init_ns;
-use super::{StartOutcome, Window, not_launched, since, used_by};
+use super::{StartOutcome, Window, median_ns, not_launched, since, used_by};
 use crate::neighbours::work::{Task, TaskResult, work};
 use crate::pool::{EnvironmentPool, Recipe};
 use crate::trial::{Failure, describe};
@@ -21,13 +21,27 @@ const STACK_BYTES: usize = 1 << 20;
 
 /// When a guest of the pool came up, host's monotonic clock, nanoseconds.
 pub(crate) struct StartedGuest {
-    spawned_ns: u64,
+    /// The start of its first program or, at a fixed pace, the moment at which that was due.
+    begun_ns: u64,
     init_ns: u64,
+}
+
+/// Several guests that start.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Starts {
+    pub guests: u32,
+    /// From one start to the next, nanoseconds; none if all start at once.
+    pub apart_ns: Option<u64>,
+    /// The time that each guest may take for its init.
+    pub deadline: Duration,
 }
 
 /// A request to the thread of a guest. When the channel closes, the thread stops its guest.
 pub(crate) enum Request {
-    Start,
+    /// Launches the guest, at a moment of the host's monotonic clock, nanoseconds, if there is one.
+    Start {
+        due_ns: Option<u64>,
+    },
     Account,
     /// Works until the task's stop token is set.
     Work(Arc<Task>),
@@ -54,13 +68,12 @@ pub(crate) enum Reply {
 /// What to do while all guests are up, given their accounts. It adds to the outcome.
 pub(super) type WhileUp<'a> = dyn FnMut(&[Accounts], &mut StartOutcome) -> Result<(), Failure> + 'a;
 
-/// Starts guests at once, each from its own thread, and stops them at once.
-pub(super) fn at_once(
+/// Starts guests at once or at a fixed pace, each from its own thread, and stops them at once.
+pub(super) fn start_all(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
     recipe: Recipe,
-    guests: u32,
-    deadline: Duration,
+    Starts { guests, apart_ns, deadline }: Starts,
     while_up: &mut WhileUp<'_>,
 ) -> Result<StartOutcome, Failure> {
     let recipe = Arc::new(recipe);
@@ -70,7 +83,11 @@ pub(super) fn at_once(
     }
     let window = Window::open(pool, environment, &recipe.request);
     let before = own_bytes();
-    guest_pool.broadcast(|| Request::Start);
+    let first_ns = monotonic_ns();
+    for number in 0..guests {
+        let due_ns = apart_ns.map(|apart_ns| first_ns + u64::from(number) * apart_ns);
+        guest_pool.send(number, Request::Start { due_ns });
+    }
     let (ups, failure) = gather(&guest_pool.replies, guests);
     let outcome = match (failure, ups.is_empty()) {
         (None, false) => {
@@ -214,7 +231,9 @@ fn live(
     let _told_of_panics = PanicReply(number, reply);
     while let Ok(request) = requests.recv() {
         let answer = match (request, &mut guest) {
-            (Request::Start, _) => Reply::Started(start(recipe, number, deadline, &mut guest)),
+            (Request::Start { due_ns }, _) => {
+                Reply::Started(start(recipe, number, due_ns, deadline, &mut guest))
+            }
             (Request::Stop, _) => break,
             (Request::Account, Some(guest)) => {
                 let (charge, accounts) = used_by(&**guest);
@@ -249,12 +268,17 @@ fn live(
 fn start(
     recipe: &Recipe,
     number: u32,
+    due_ns: Option<u64>,
     deadline: Duration,
     guest: &mut Option<Box<dyn Guest>>,
 ) -> Result<StartedGuest, Failure> {
+    if let Some(due_ns) = due_ns {
+        std::thread::sleep(Duration::from_nanos(since(monotonic_ns(), due_ns)));
+    }
     let mut launched = recipe.launch(number).map_err(|error| not_launched(&error))?;
     let init_ns = init_ns(&mut *launched, &recipe.can, deadline)?;
-    let started = StartedGuest { spawned_ns: launched.spawned_ns(), init_ns };
+    // A start that comes late, because the earlier ones take the CPUs, is part of what they cost.
+    let started = StartedGuest { begun_ns: due_ns.unwrap_or_else(|| launched.spawned_ns()), init_ns };
     *guest = Some(launched);
     Ok(started)
 }
@@ -322,14 +346,14 @@ fn add_up(replies: &Receiver<(u32, Reply)>, guests: u32) -> (Charge, Vec<Account
 }
 
 fn described(ups: &[StartedGuest]) -> StartOutcome {
-    let mut own: Vec<u64> = ups.iter().map(|up| since(up.spawned_ns, up.init_ns)).collect();
+    let mut own: Vec<u64> = ups.iter().map(|up| since(up.begun_ns, up.init_ns)).collect();
     own.sort_unstable();
-    let first_ns = ups.iter().map(|up| up.spawned_ns).min().unwrap_or(0);
+    let first_ns = ups.iter().map(|up| up.begun_ns).min().unwrap_or(0);
     let last_ns = ups.iter().map(|up| up.init_ns).max().unwrap_or(0);
     let mut outcome = StartOutcome { bracket: (first_ns, last_ns), ..StartOutcome::default() };
     outcome.duration_ns = since(first_ns, last_ns);
     outcome.put(stamps::ALL_INIT, outcome.duration_ns);
-    outcome.put(stamps::INIT, (own[(own.len() - 1) / 2] + own[own.len() / 2]) / 2);
+    outcome.put(stamps::INIT, median_ns(&own));
     outcome.put(stamps::SLOWEST_INIT, own[own.len() - 1]);
     outcome
 }

@@ -1,30 +1,38 @@
-//! The restoring of a saved guest.
+//! The restoring of guests from a saved state.
 
-use super::{StartOutcome, Window, drop_caches, not_launched, since, used_by};
+use super::{StartOutcome, Window, drop_caches, median_ns, not_launched, since, used_by};
 use crate::pool::{EnvironmentPool, Recipe};
 use crate::trial::{Failure, describe};
+use std::path::Path;
 use weigh_host::clock::monotonic_ns;
-use weigh_model::{FailureKind, stamps};
-use weigh_platforms::{GuestRequest, PlatformError};
+use weigh_model::{Charge, FailureKind, stamps};
+use weigh_platforms::{Guest, GuestRequest, PlatformError};
 
-/// Saves a fresh guest, restores it, and stops it. If that is not possible, the metrics are absent
-/// with the reason.
-pub(super) fn restore_guest(
+/// Saves a fresh guest, restores guests from its state one after the other, and stops them. If that
+/// is not possible, the metrics are absent with the reason.
+pub(super) fn restore_guests(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
     recipe: &Recipe,
+    guests: u32,
     cold: bool,
 ) -> Result<StartOutcome, Failure> {
-    let mut outcome = StartOutcome { guests: 1, ..StartOutcome::default() };
+    let mut outcome = StartOutcome { guests, ..StartOutcome::default() };
     if let Err(error) = recipe.platform.restores(&recipe.host, &recipe.request) {
         let reason = error.to_string();
-        outcome.mark_absent(stamps::RESTORE, &reason);
-        outcome.mark_absent(stamps::SAVE, &reason);
+        for metric in [stamps::RESTORE, stamps::SAVE, stamps::SLOWEST_RESTORE] {
+            outcome.mark_absent(metric, &reason);
+        }
         return Ok(outcome);
     }
     // Below the run's work directory, which is in the ledger.
     let saved = recipe.host.work.join(format!("saved-{}", recipe.request.instance));
-    let result = restore(pool, environment, recipe, cold, &saved, &mut outcome);
+    let result = save(recipe, &saved, &mut outcome).and_then(|()| {
+        if cold {
+            drop_caches()?;
+        }
+        restore(pool, environment, recipe, &saved, &mut outcome)
+    });
     if let Err(error) = std::fs::remove_dir_all(&saved)
         && error.kind() != std::io::ErrorKind::NotFound
     {
@@ -33,14 +41,8 @@ pub(super) fn restore_guest(
     result.map(|()| outcome)
 }
 
-fn restore(
-    pool: &mut EnvironmentPool<'_>,
-    environment: usize,
-    recipe: &Recipe,
-    cold: bool,
-    saved: &std::path::Path,
-    outcome: &mut StartOutcome,
-) -> Result<(), Failure> {
+/// Saves the state of a fresh guest, which ends it.
+fn save(recipe: &Recipe, saved: &Path, outcome: &mut StartOutcome) -> Result<(), Failure> {
     std::fs::create_dir(saved).map_err(|error| {
         Failure::new(FailureKind::Preparation, format!("cannot make {}: {error}", saved.display()))
     })?;
@@ -48,29 +50,60 @@ fn restore(
     let asked_ns = monotonic_ns();
     guest.save(saved).map_err(|error| broken("it could not be saved", &error))?;
     outcome.put(stamps::SAVE, since(asked_ns, monotonic_ns()));
-    guest.stop().map_err(|error| broken("it did not end when it was saved", &error))?;
-    drop(guest);
-    if cold {
-        drop_caches()?;
-    }
+    guest.stop().map_err(|error| broken("it did not end when it was saved", &error))
+}
+
+fn restore(
+    pool: &mut EnvironmentPool<'_>,
+    environment: usize,
+    recipe: &Recipe,
+    saved: &Path,
+    outcome: &mut StartOutcome,
+) -> Result<(), Failure> {
     let window = Window::open(pool, environment, &recipe.request);
-    let request = GuestRequest { instance: recipe.request.instance + 1, ..recipe.request.clone() };
-    let mut guest = match recipe.platform.restore(&recipe.host, &request, saved) {
-        Ok(guest) => guest,
-        Err(error) => {
+    let number = outcome.guests;
+    let restored = || {
+        let mut guests = Vec::new();
+        for at in 1..=u64::from(number) {
+            let request = GuestRequest { instance: recipe.request.instance + at, ..recipe.request.clone() };
+            let mut guest = recipe
+                .platform
+                .restore(&recipe.host, &request, saved)
+                .map_err(|error| not_launched(&error))?;
+            let took_ns = since(guest.spawned_ns(), super::system::hello_ns(&mut *guest)?);
+            guests.push((guest, took_ns));
+        }
+        Ok(guests)
+    };
+    let mut guests: Vec<(Box<dyn Guest>, u64)> = match restored() {
+        Ok(guests) => guests,
+        Err(failure) => {
             window.abandon(pool);
-            return Err(not_launched(&error));
+            return Err(failure);
         }
     };
-    let (used, accounts) = used_by(&*guest);
+    let mut used = Charge::default();
+    for (guest, _) in &guests {
+        let (of_guest, accounts) = used_by(&**guest);
+        used.guest_ns += of_guest.guest_ns;
+        for (name, ns) in of_guest.helpers_ns {
+            *used.helpers_ns.entry(name).or_insert(0) += ns;
+        }
+        pool.entries[environment].daemons = accounts.daemons;
+    }
     outcome.observed = window.close(pool, used);
-    pool.entries[environment].daemons = accounts.daemons;
-    let spawned_ns = guest.spawned_ns();
-    let hello_ns = super::system::hello_ns(&mut *guest)?;
-    outcome.put(stamps::RESTORE, since(spawned_ns, hello_ns));
-    outcome.duration_ns = since(spawned_ns, hello_ns);
-    guest.stop().map_err(|error| broken("it did not end when it was restored", &error))?;
-    outcome.bracket = (spawned_ns, monotonic_ns());
+    let first_ns = guests.first().map_or(0, |(guest, _)| guest.spawned_ns());
+    outcome.duration_ns = since(first_ns, monotonic_ns());
+    let mut took: Vec<u64> = guests.iter().map(|(_, took_ns)| *took_ns).collect();
+    took.sort_unstable();
+    outcome.put(stamps::RESTORE, median_ns(&took));
+    if number > 1 {
+        outcome.put(stamps::SLOWEST_RESTORE, took[took.len() - 1]);
+    }
+    for (guest, _) in &mut guests {
+        guest.stop().map_err(|error| broken("it did not end when it was restored", &error))?;
+    }
+    outcome.bracket = (first_ns, monotonic_ns());
     Ok(())
 }
 

@@ -73,7 +73,7 @@ fn every_trial_starts_a_fresh_guest_and_dates_it_by_the_host() {
 fn impossible_phases_are_absent() {
     let plan = starts(
         &["null", "null:label=b"],
-        &[Started::One, Started::Restored, Started::Exec { programs: 2 }],
+        &[Started::One, Started::Restored { guests: 1 }, Started::Exec { programs: 2 }],
         3,
     );
     let bench = Bench::new();
@@ -123,6 +123,23 @@ fn many_at_once_are_one_trial() {
     assert!(numbers.windows(2).all(|two| two[1] - two[0] >= 12), "{numbers:?}");
 }
 
+/// One of twelve guests starts every 5 ms.
+#[test]
+fn staggered_starts_keep_their_pace_and_count_from_when_they_are_due() {
+    let plan = starts(&[BASELINE, SLOW], &[Started::Staggered { guests: 12, apart_us: 5_000 }], 2);
+    let bench = Bench::new();
+    let (outing, store) = bench.run(&plan);
+    assert_eq!(outing.finish.reason, FinishReason::Blocks);
+    for trial in &trials(&store) {
+        let Iteration { values, operations, host_started_ns, host_ended_ns, .. } = only(trial);
+        assert_eq!(*operations, Some(12.0));
+        assert!(values[stamps::INIT] <= values[stamps::SLOWEST_INIT], "{values:?}");
+        // From the first start to the end of all: eleven steps, and the last guest's start.
+        let seconds = (host_ended_ns - host_started_ns) as f64 * 1e-9;
+        assert!(seconds > 11.0 * 0.005, "{seconds}");
+    }
+}
+
 #[test]
 fn rates_count_every_guest() {
     let plan = starts(&["null"], &[1, 4].map(|concurrency| Started::Churn { concurrency, guests: 9 }), 2);
@@ -139,7 +156,12 @@ fn rates_count_every_guest() {
 #[test]
 fn a_guest_that_does_not_come_up_is_a_failed_trial() {
     let bad = "null:label=bad,launch=fail";
-    for what in [Started::One, Started::AtOnce { guests: 3 }, Started::Churn { concurrency: 2, guests: 3 }] {
+    for what in [
+        Started::One,
+        Started::AtOnce { guests: 3 },
+        Started::Staggered { guests: 3, apart_us: 1_000 },
+        Started::Churn { concurrency: 2, guests: 3 },
+    ] {
         // A run of a single block has no pilot that would leave it out.
         let plan = starts(&["null", bad], &[what], 1);
         let bench = Bench::new();

@@ -174,10 +174,14 @@ fn describe_start(what: Started) -> String {
     match what {
         Started::One => "one fresh guest per block, up to the first response of a service".into(),
         Started::AtOnce { guests } => format!("{guests} fresh guests at once per block"),
+        Started::Staggered { guests, apart_us } => {
+            format!("{guests} fresh guests per block, one every {} ms", apart_us as f64 / 1000.0)
+        }
         Started::Churn { concurrency, guests } => {
             format!("{guests} fresh guests per block, each removed when it is up, {concurrency} at a time")
         }
-        Started::Restored => "one guest per block, saved and restored".into(),
+        Started::Restored { guests: 1 } => "one guest per block, saved and restored".into(),
+        Started::Restored { guests } => format!("one guest per block, saved and restored {guests} times"),
         Started::Exec { programs } => {
             format!(
                 "one fresh guest per block, and {} programs run in it by the platform's client",

@@ -5,7 +5,10 @@ use crate::error::Failure;
 use crate::request::{self, PlanRequest};
 use crate::ui;
 use std::collections::BTreeMap;
-use weigh_model::{Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan};
+use std::time::Duration;
+use weigh_model::{
+    Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan, parse_duration,
+};
 use weigh_platforms::{Capabilities, resolve};
 use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
 
@@ -15,6 +18,8 @@ const CHURNED_PER_LANE: u32 = 4;
 const FEWEST_CHURNED: u32 = 8;
 /// The number of programs that the platform's client runs in each guest, after a first one.
 const PROGRAMS: u32 = 9;
+/// The longest time in which the guests of a trial start one after the other.
+const LONGEST_PACE: Duration = Duration::from_hours(1);
 /// The workload that starts processes.
 const SPAWN: &str = "spawn";
 
@@ -52,13 +57,12 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
     for &guests in &args.guests {
         plans.push(start(if guests == 1 { Started::One } else { Started::AtOnce { guests } }));
     }
+    plans.extend(staggered(args)?.into_iter().map(start));
     for &concurrency in &args.rate {
         let guests = (concurrency * CHURNED_PER_LANE).max(FEWEST_CHURNED);
         plans.push(start(Started::Churn { concurrency, guests }));
     }
-    if args.restore {
-        plans.push(start(Started::Restored));
-    }
+    plans.extend(args.restore.iter().map(|guests| start(Started::Restored { guests: *guests })));
     if args.exec {
         // The start of its guest has warmed the caches.
         let what = Started::Exec { programs: PROGRAMS };
@@ -78,6 +82,30 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
         plans.extend(spawn.map_err(|error| Failure::input(error.message))?);
     }
     Ok(plans)
+}
+
+/// The starts at a fixed pace.
+fn staggered(args: &StartArgs) -> Result<Vec<Started>, Failure> {
+    let several: Vec<u32> = args.guests.iter().copied().filter(|guests| *guests > 1).collect();
+    if !args.apart.is_empty() && several.is_empty() {
+        return Err(Failure::input("`--apart` is the time between the starts of several guests")
+            .hint("give their number, as in --guests 20"));
+    }
+    let mut all = Vec::new();
+    for text in &args.apart {
+        let apart = parse_duration(text).map_err(|error| Failure::of_size("--apart", &error))?;
+        for &guests in &several {
+            if apart.saturating_mul(guests) > LONGEST_PACE {
+                return Err(Failure::input(format!(
+                    "{guests} guests, one every {text}, take more than an hour"
+                ))
+                .hint("give fewer guests, or less time between them"));
+            }
+            // An hour in microseconds fits.
+            all.push(Started::Staggered { guests, apart_us: apart.as_micros() as u64 });
+        }
+    }
+    Ok(all)
 }
 
 /// Returns the state of the page cache that a word names, if this user may produce it.
