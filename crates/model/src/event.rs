@@ -43,6 +43,13 @@ pub enum Event {
         /// Duration of one iteration, seconds, or the failure.
         result: Result<f64, TrialFailure>,
     },
+    /// The system calls of one cell are about to be counted, in a run that is not measured.
+    SurfaceCellStarted {
+        /// Environment name.
+        environment: String,
+        /// Workload id.
+        workload: String,
+    },
     /// What a load generator reached against a server that answers at once.
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.

@@ -27,6 +27,7 @@ mod slices;
 mod spelling;
 mod staging;
 mod start;
+mod surface;
 mod unit;
 
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
@@ -60,4 +61,5 @@ pub use slices::{
 pub use spelling::nearest;
 pub use staging::{LoadLoop, Pace, RUN_WORDS, ServerPlan, Staging, Transport};
 pub use start::{Caches, StartPlan, Started, stamps, weights};
+pub use surface::{Caller, CallerCalls, Surface};
 pub use unit::Unit;

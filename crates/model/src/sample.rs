@@ -1,6 +1,6 @@
 //! `samples.jsonl`: one line per measured trial.
 
-use crate::{ClockCheck, Conclusion, Observed, Slices, Slicing};
+use crate::{ClockCheck, Conclusion, Observed, Slices, Slicing, Surface};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 /// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
 /// the machines of load generators; 6, slices; 7, cells that are concluded at a look; 8, cells that
 /// a quick run leaves out; 9, cells that a gate could not decide any more; 10, environments with whole
-/// trials beside slices. Files of earlier versions can be read: they lack these.
-pub const SAMPLES_FORMAT: u32 = 10;
+/// trials beside slices; 11, system calls that reach the host. Files of earlier versions can be read: they lack these.
+pub const SAMPLES_FORMAT: u32 = 11;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,6 +46,8 @@ pub enum Record {
     Loader(LoaderMachine),
     /// What the pilot decided about slices for a workload.
     Slicing(Slicing),
+    /// The system calls of a workload in an environment. It is recorded once for each cell.
+    Surface(Surface),
 }
 
 /// A machine on which load generators run, as its probe describes it.

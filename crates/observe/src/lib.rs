@@ -8,6 +8,7 @@
 //! ```
 
 mod balance;
+mod calls;
 mod counters;
 mod cpu;
 mod files;
@@ -31,6 +32,7 @@ mod throttle;
 mod total;
 mod tree;
 
+pub use calls::{CallsError, CountCalls};
 pub use loader::RemoteLoaderReading;
 pub use observer::Observer;
 pub use sum::add;
@@ -78,6 +80,16 @@ pub trait Sensors {
     /// Ends the window and returns what was observed since [`Sensors::begin`]. Several windows of a
     /// trial are added up by [`add`].
     fn end(&mut self, instance: InstanceId) -> Observed;
+
+    /// Opens a counter of the system calls that an instance makes to the host's kernel. It slows
+    /// every system call of the host down as long as it exists. By default there is none.
+    ///
+    /// # Errors
+    /// The calls of the instance, or of a part of it, cannot be counted here.
+    fn count_calls(&mut self, accounts: &Accounts) -> Result<Box<dyn CountCalls>, CallsError> {
+        let _ = accounts;
+        Err(CallsError::NoSensor)
+    }
 
     /// Forgets an instance.
     fn detach(&mut self, instance: InstanceId);

@@ -1,5 +1,6 @@
 //! The sensors of this host.
 
+use crate::calls::CallCounter;
 use crate::cpu::{CpuUse, HostClock, clock_tick_ns, own_ns, thread_ns};
 use crate::files::PolledFile;
 use crate::instance::{CounterReading, CpuReading, Instance};
@@ -9,7 +10,7 @@ use crate::neighbours::{NeighbourClocks, NeighbourReading};
 use crate::pressure::PressureFiles;
 use crate::softirq_baseline::SoftirqBaseline;
 use crate::stat::Stat;
-use crate::{InstanceId, Sensors};
+use crate::{CallsError, CountCalls, InstanceId, Sensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -259,6 +260,11 @@ impl Sensors for Observer {
         });
         self.instances.insert(instance.0, (observed, None));
         seen.unwrap_or_default()
+    }
+
+    fn count_calls(&mut self, accounts: &Accounts) -> Result<Box<dyn CountCalls>, CallsError> {
+        let counter = CallCounter::open(&self.root, accounts)?;
+        Ok(Box::new(counter))
     }
 
     fn detach(&mut self, instance: InstanceId) {

@@ -34,25 +34,38 @@ pub(crate) const CONTEXT_SWITCHES: Event = Event { name: "context_switches", kin
 pub(crate) const MIGRATIONS: Event = Event { name: "cpu_migrations", kind: SOFTWARE, config: 4 };
 
 /// `PERF_FLAG_PID_CGROUP | PERF_FLAG_FD_CLOEXEC`.
-const CGROUP: libc::c_ulong = 4 | 8;
-const CLOSE_ON_EXEC: libc::c_ulong = 8;
+pub(crate) const CGROUP: libc::c_ulong = 4 | 8;
+pub(crate) const CLOSE_ON_EXEC: libc::c_ulong = 8;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING`.
 const TIMES: u64 = 3;
 
-/// `struct perf_event_attr` in its first published size, `PERF_ATTR_SIZE_VER0`.
+/// `struct perf_event_attr` in the size of Linux 3.7, `PERF_ATTR_SIZE_VER3`.
 #[repr(C)]
-#[derive(Debug, Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint: u32,
-    config1: u64,
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Attributes {
+    pub(crate) kind: u32,
+    pub(crate) size: u32,
+    pub(crate) config: u64,
+    pub(crate) sample_period: u64,
+    pub(crate) sample_type: u64,
+    pub(crate) read_format: u64,
+    pub(crate) flags: u64,
+    pub(crate) wakeup_events: u32,
+    pub(crate) breakpoint: u32,
+    pub(crate) config1: u64,
+    pub(crate) config2: u64,
+    pub(crate) branch_sample_type: u64,
+    pub(crate) sample_regs_user: u64,
+    pub(crate) sample_stack_user: u32,
+    pub(crate) clock_id: i32,
+}
+
+impl Event {
+    /// The attributes that count it.
+    fn counted(self) -> Attributes {
+        let Self { kind, config, .. } = self;
+        Attributes { kind, config, read_format: TIMES, ..Attributes::default() }
+    }
 }
 
 /// An event, counted for a guest and its helpers on all CPUs.
@@ -78,19 +91,18 @@ impl Counter {
             return None;
         }
         let mut files = Vec::new();
-        let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
-        let cpus = weigh_model::parse_cpu_list(online.trim()).ok()?;
+        let cpus = online_cpus(root)?;
+        let attributes = event.counted();
         for group in &accounts.groups {
             let directory = File::open(directory(group)?).ok()?;
             for cpu in &cpus {
-                let cpu = i32::try_from(*cpu).ok()?;
-                files.push(perf_event_open(event, directory.as_raw_fd(), cpu, CGROUP).ok()?);
+                files.push(perf_event_open(attributes, directory.as_raw_fd(), *cpu, CGROUP).ok()?);
             }
         }
         for helper in &accounts.helpers {
             for task in fs::read_dir(format!("/proc/{}/task", helper.pid)).ok()?.flatten() {
                 let thread = task.file_name().to_str()?.parse().ok()?;
-                files.push(perf_event_open(event, thread, -1, CLOSE_ON_EXEC).ok()?);
+                files.push(perf_event_open(attributes, thread, -1, CLOSE_ON_EXEC).ok()?);
             }
         }
         Some(Self { event, files })
@@ -118,18 +130,26 @@ impl Counter {
 
 /// The directory of the group for counting: in the hierarchy `perf_event` of version 1 if that is
 /// mounted, else in version 2, where the controller is always enabled.
-fn directory(group: &CgroupView) -> Option<&Path> {
+pub(crate) fn directory(group: &CgroupView) -> Option<&Path> {
     group.v1_directory("perf_event").or(group.v2.as_deref())
 }
 
-fn perf_event_open(event: Event, target: RawFd, cpu: i32, flags: libc::c_ulong) -> io::Result<File> {
-    let attributes = Attributes {
-        kind: event.kind,
-        size: size_of::<Attributes>() as u32,
-        config: event.config,
-        read_format: TIMES,
-        ..Attributes::default()
-    };
+/// The CPUs of the host that are online.
+pub(crate) fn online_cpus(root: &Path) -> Option<Vec<i32>> {
+    let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
+    let cpus = weigh_model::parse_cpu_list(online.trim()).ok()?;
+    cpus.into_iter().map(|cpu| i32::try_from(cpu).ok()).collect()
+}
+
+/// Opens an event for a thread or, with [`CGROUP`], for the control group whose directory is open as
+/// `target`, on one CPU or, if `cpu` is -1, on all.
+pub(crate) fn perf_event_open(
+    attributes: Attributes,
+    target: RawFd,
+    cpu: i32,
+    flags: libc::c_ulong,
+) -> io::Result<File> {
+    let attributes = Attributes { size: size_of::<Attributes>() as u32, ..attributes };
     // SAFETY: the attributes outlive the call and contain their size, beyond which the kernel does
     // not read; no other argument is a pointer.
     let result =
@@ -145,7 +165,7 @@ mod tests {
 
     #[test]
     fn attributes_have_the_published_size() {
-        assert_eq!(size_of::<Attributes>(), 64);
+        assert_eq!(size_of::<Attributes>(), 96);
     }
 
     #[test]
@@ -162,7 +182,7 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs something to wait for")]
     fn events_are_counted() {
-        let Ok(mut file) = perf_event_open(CONTEXT_SWITCHES, 0, -1, CLOSE_ON_EXEC) else { return };
+        let Ok(mut file) = perf_event_open(CONTEXT_SWITCHES.counted(), 0, -1, CLOSE_ON_EXEC) else { return };
         for _ in 0..30 {
             assert!(std::process::Command::new("true").status().unwrap().success());
         }
