@@ -123,7 +123,7 @@ impl<'a> History<'a> {
         self.valid.take();
         match record {
             Record::Header { .. } => {}
-            Record::Headroom(_) | Record::Loader(_) => {}
+            Record::Headroom(_) | Record::Loader(_) | Record::Surface(_) => {}
             Record::Paced(paced) => {
                 self.paces.insert(paced.workload.clone(), paced.rate_per_s);
             }

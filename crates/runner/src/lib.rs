@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! pilot                        every workload once in every environment, unmeasured
+//! system calls                 if wanted: the same once more, while the calls that reach the host are counted
 //! block 0, 1, ...              a fresh instance of every environment, launched in random order, each frozen
 //!   workload                   in random order
 //!     environment              in balanced random order, back to back: thaw, clock exchange, warm-up, iterations within a window of the
@@ -72,6 +73,7 @@ mod slices;
 mod staging;
 mod start;
 mod stop;
+mod surface;
 mod trial;
 
 #[cfg(test)]

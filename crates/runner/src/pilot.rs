@@ -5,16 +5,17 @@ mod fit;
 mod slices;
 
 use self::fit::LeftOut;
-use crate::pool::{Instance, State};
+use crate::pool::{EnvironmentPool, Instance, State};
 use crate::run::{Ended, Runner};
 use crate::serve::TrialInput;
-use crate::trial::WorkloadCommands;
+use crate::trial::{Watch, WorkloadCommands};
 use crate::{RunnerError, UnequalEnvironment};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use weigh_model::{
-    Event, Exclusion, FailureKind, Headroom, Paced, Record, StartPlan, TrialFailure, WorkloadPlan,
+    Event, Exclusion, FailureKind, Headroom, Iteration, Paced, Record, StartPlan, TrialFailure, WorkloadPlan,
 };
+use weigh_observe::CountCalls;
 
 /// Numbers from here on belong to the pilot, not to trials.
 const PILOT: u64 = 900_000;
@@ -265,23 +266,55 @@ impl Runner<'_> {
         if let Some(start) = self.plan.workloads[workload].start {
             return self.start_once(environment, workload, start);
         }
+        if let Err(failure) = self.launched_instance(environment)? {
+            return Ok(Err(failure));
+        }
+        let started = Instant::now();
+        let outcome = self.once_in_instance(environment, workload, "pilot", None)?;
+        let whole_s = started.elapsed().as_secs_f64();
+        Ok(outcome.map(|iteration| {
+            let command_ns = iteration.host_ended_ns.saturating_sub(iteration.host_started_ns);
+            let reached = self.plan.workloads[workload].reached(std::slice::from_ref(&iteration));
+            let reached = reached.map(|(operation, rate_per_s)| (operation.to_string(), rate_per_s));
+            let cpu_s = (iteration.user_ns + iteration.system_ns) as f64 / 1e9;
+            let command_s = command_ns as f64 / 1e9;
+            let preempted = iteration.involuntary_switches > iteration.voluntary_switches;
+            Once { command_s, whole_s, reached, headroom: None, cpu_s, preempted }
+        }))
+    }
+
+    /// Launches an instance of an environment if none runs.
+    pub(crate) fn launched_instance(
+        &mut self,
+        environment: usize,
+    ) -> Result<Result<(), TrialFailure>, RunnerError> {
         let dead = matches!(self.pool.entries[environment].state, State::Dead);
         if dead || matches!(self.pool.entries[environment].state, State::Empty) {
             self.launch(environment)?;
         }
+        let State::Failed(failure) = &self.pool.entries[environment].state else { return Ok(Ok(())) };
+        let failure = self.launch_failure(failure);
+        if dead {
+            self.pool.entries[environment].state = State::Dead; // the next workload tries again
+        }
+        Ok(Err(failure))
+    }
+
+    /// Runs a workload once, unmeasured, in the running instance of an environment. `calls` counts
+    /// the system calls of its command. `when` says in the logs what failed.
+    pub(crate) fn once_in_instance(
+        &mut self,
+        environment: usize,
+        workload: usize,
+        when: &str,
+        calls: Option<&mut dyn CountCalls>,
+    ) -> Result<Result<Iteration, TrialFailure>, RunnerError> {
         let working_directory = self.pool.working_directory(environment);
         let bare = self.pool.entries[environment].bare;
         let server = self.server(environment, workload);
-        let instance = match &mut self.pool.entries[environment].state {
-            State::Running(instance) => instance,
-            State::Failed(failure) => {
-                let failure = failure.clone();
-                if dead {
-                    self.pool.entries[environment].state = State::Dead; // the next workload tries again
-                }
-                return Ok(Err(self.launch_failure(&failure)));
-            }
-            State::Empty | State::Dead => unreachable!("a launch leaves an instance or a failure"),
+        let EnvironmentPool { entries, sensors, .. } = &mut self.pool;
+        let State::Running(instance) = &mut entries[environment].state else {
+            unreachable!("a workload is only run in an instance that was launched")
         };
         let variables = &self.plan.environments[environment].variables;
         let input = input(instance, bare, workload);
@@ -289,28 +322,24 @@ impl Runner<'_> {
         let commands = WorkloadCommands::new(plan, working_directory, 0, variables, placeholders)
             .in_environment(&self.plan.environments[environment].name);
         let guest_log = instance.log();
-        let started = Instant::now();
-        let (outcome, end) = instance.awake(|guest| match &server {
-            Some(server) => server.once(guest, &input),
-            None => commands.once_staged(guest.session()),
+        let mut watch = calls.map(|calls| {
+            let mut watch = Watch::new(&mut **sensors, None, None);
+            watch.count(calls);
+            watch
         });
-        let whole_s = started.elapsed().as_secs_f64();
+        let (outcome, end) = instance.awake(|guest| match &server {
+            Some(server) => server.once(guest, &input, watch.as_mut()),
+            None => commands.once_staged(guest.session(), watch.as_mut()),
+        });
+        drop(watch);
         if end.lost {
             self.retire(environment, end.complaint)?;
         }
         match outcome.flatten() {
-            Ok((iteration, _)) => {
-                let command_ns = iteration.host_ended_ns.saturating_sub(iteration.host_started_ns);
-                let reached = self.plan.workloads[workload].reached(std::slice::from_ref(&iteration));
-                let reached = reached.map(|(operation, rate_per_s)| (operation.to_string(), rate_per_s));
-                let cpu_s = (iteration.user_ns + iteration.system_ns) as f64 / 1e9;
-                let command_s = command_ns as f64 / 1e9;
-                let preempted = iteration.involuntary_switches > iteration.voluntary_switches;
-                Ok(Ok(Once { command_s, whole_s, reached, headroom: None, cpu_s, preempted }))
-            }
+            Ok((iteration, _)) => Ok(Ok(iteration)),
             Err(failure) => {
                 let failure = failure.because(end.exit_reason).in_guest(guest_log);
-                self.file_failure(environment, workload, "pilot", failure).map(Err)
+                self.file_failure(environment, workload, when, failure).map(Err)
             }
         }
     }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weigh_host::accounts::Process;
+use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::Freezer;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, FailureKind, HostFacts, ImageSpec, LoaderMachine, Plan};
@@ -199,6 +199,11 @@ impl Instance {
         let placeholders = Placeholders::new(&staging::scratch(&*self.guest, bare), trial, seed);
         let placeholders = placeholders.with(staging::MEMORY, self.memory_bytes.to_string());
         placeholders.with(staging::KERNELS, self.guest.kernels().display().to_string())
+    }
+
+    /// Its control groups and processes.
+    pub(crate) fn accounts(&self) -> Accounts {
+        self.guest.accounts()
     }
 
     /// The log of the guest and the platform's tools.
@@ -487,6 +492,12 @@ impl<'a> EnvironmentPool<'a> {
     /// would warm it up.
     fn measures_cold(&self) -> bool {
         self.plan.workloads.iter().any(|workload| workload.warmup == 0)
+    }
+
+    /// Whether the guests of an environment are on another machine.
+    pub(crate) fn is_elsewhere(&self, environment: usize) -> bool {
+        let entry = &self.entries[environment];
+        entry.platform.capabilities(&entry.spec).elsewhere
     }
 
     /// The parity keys in which the platform and the keys of an environment imply a difference.

@@ -217,6 +217,9 @@ impl<'a> Runner<'a> {
         } else if self.pilot()? == Ended::Interrupted {
             return Ok(FinishReason::Interrupted);
         }
+        if self.plan.surface && self.surface()? == Ended::Interrupted {
+            return Ok(FinishReason::Interrupted);
+        }
         self.blocks()
     }
 

@@ -144,10 +144,11 @@ impl ServerWorkload<'_> {
         &self,
         guest: &mut dyn Guest,
         input: &TrialInput,
+        watch: Option<&mut Watch<'_>>,
     ) -> Result<(Iteration, Completed), Failure> {
         let seeks = self.server.pace.is_some() && self.rate_per_s.is_none();
         let served = if seeks { Served::Saturated } else { Served::Server };
-        self.with_server(guest, input, served, |loader, outside| outside.once_staged(loader.session()))
+        self.with_server(guest, input, served, |loader, outside| outside.once_staged(loader.session(), watch))
     }
 
     /// Runs a server in the guest while `load` works. If another process of the host holds a port

@@ -220,8 +220,12 @@ impl<'a> WorkloadCommands<'a> {
     }
 
     /// Runs the set-up, the command once, and the tear-down.
-    pub(crate) fn once_staged(&self, session: &mut Session) -> Result<(Iteration, Completed), Failure> {
-        let outcome = self.set_up(session).and_then(|()| self.once(session, None));
+    pub(crate) fn once_staged(
+        &self,
+        session: &mut Session,
+        watch: Option<&mut Watch<'_>>,
+    ) -> Result<(Iteration, Completed), Failure> {
+        let outcome = self.set_up(session).and_then(|()| self.once(session, watch));
         self.torn_down(session, outcome)
     }
 

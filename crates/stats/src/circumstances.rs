@@ -15,7 +15,7 @@ use crate::Interval;
 use crate::spread::{Pays, Spread, UnitTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, Paced, Trial};
+use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, Paced, Surface, Trial};
 
 /// The circumstances of the trials that count.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +53,10 @@ pub struct Circumstances {
     /// whose units have too few marks to show a course.
     #[serde(default)]
     pub sliced_units: Vec<SlicedUnit>,
+    /// System calls that reach the host, by workload and environment in the order of the plan; empty
+    /// if they were not to be counted.
+    #[serde(default)]
+    pub surfaces: Vec<Surface>,
     /// The machine of the load generators, if it is not the host of the guests.
     pub loader_machine: Option<LoaderMachine>,
     /// The clock of that machine, which times the trials of servers in place of the guests' clocks.

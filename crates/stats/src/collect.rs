@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use value::rate_alone;
 use weigh_model::{
     Comparison, Conclusion, Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, MetricSpec, Outcome,
-    Paced, Plan, Record, Slicing, Trial, TrialFailure, VoidUnit, WorkloadPlan,
+    Paced, Plan, Record, Slicing, Surface, Trial, TrialFailure, VoidUnit, WorkloadPlan,
 };
 
 /// The comparisons and circumstances that the records of a run give.
@@ -188,6 +188,13 @@ impl<'a> Collector<'a> {
                 Record::Slicing(slicing) => {
                     collector.concluded.retain(|(_, workload), _| *workload != slicing.workload);
                     collector.slicing.push(slicing);
+                }
+                Record::Surface(surface) => {
+                    let known = environments.contains(surface.environment.as_str())
+                        && workloads.contains(surface.workload.as_str());
+                    if known {
+                        collector.collected.circumstances.surfaces.push(surface.clone());
+                    }
                 }
                 Record::Concluded(conclusion) => collector.conclude(conclusion),
                 Record::Trial(trial) => {
@@ -475,6 +482,11 @@ impl<'a> Collector<'a> {
         let plan = self.plan;
         self.counting.sort_by_key(|trial| (trial.sequence, trial.block));
         let Collected { circumstances, warnings, .. } = &mut self.collected;
+        let place = |surface: &Surface| {
+            let workload = plan.workloads.iter().position(|w| w.id == surface.workload);
+            (workload, plan.environments.iter().position(|e| e.name == surface.environment))
+        };
+        circumstances.surfaces.sort_by_key(place);
         circumstances.noise = noise::summary(&self.counting, &plan.noise);
         circumstances.clocks = clock::summaries(plan, &self.counting);
         circumstances.loader_clock = clock::of_loader(plan, &self.counting);

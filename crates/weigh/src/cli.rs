@@ -323,8 +323,12 @@ pub struct RunArgs {
     /// whole trials
     #[arg(long, conflicts_with = "slices")]
     pub energy: bool,
+    /// Also count the system calls that reach the host, by whom and which, in an unmeasured run of
+    /// each workload in each environment
+    #[arg(long)]
+    pub surface: bool,
     /// Run exactly this plan.json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["energy", "workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "control", "slices", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader", "name", "setup", "teardown", "input", "ignore_failure", "env"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["energy", "workloads", "command", "on", "baseline", "quick", "blocks", "precision", "size", "param", "image", "cpus", "memory", "warmup", "iterations", "prepare", "cleanup", "deadline", "budget", "reuse", "control", "slices", "surface", "margin", "allow_unequal", "void_above", "warn_above", "no_void", "seed", "workload", "loader", "name", "setup", "teardown", "input", "ignore_failure", "env"])]
     pub plan: Option<PathBuf>,
 }
 

@@ -19,7 +19,7 @@ impl ServerWorkload<'_> {
             return Ok(None);
         }
         let (iteration, _) = self.with_server(guest, input, Served::Null, |loader, outside| {
-            outside.once_staged(loader.session())
+            outside.once_staged(loader.session(), None)
         })?;
         Ok(self.workload.reached(&[iteration]).map(|(operation, rate_per_s)| Headroom {
             environment: environment.into(),

@@ -4,7 +4,7 @@ use crate::serve::machine::Machine;
 use std::sync::Arc;
 use weigh_host::accounts::Accounts;
 use weigh_model::Observed;
-use weigh_observe::{InstanceId, RemoteLoaderReading, Sensors, add};
+use weigh_observe::{CountCalls, InstanceId, RemoteLoaderReading, Sensors, add};
 use weigh_platforms::{DiskMeter, DiskMoved, Session};
 
 /// Bytes that a machine has read from its virtual disks, below its own caches and above those of
@@ -28,6 +28,8 @@ pub(crate) struct Watch<'a> {
     /// window began.
     machine: Option<Arc<Machine>>,
     asked: Option<RemoteLoaderReading>,
+    /// Counts the system calls of the guest in the window.
+    calls: Option<&'a mut dyn CountCalls>,
 }
 
 impl Drop for Watch<'_> {
@@ -44,7 +46,22 @@ impl<'a> Watch<'a> {
         instance: Option<InstanceId>,
         meter: Option<Box<dyn DiskMeter>>,
     ) -> Self {
-        Self { sensors, instance, meter, moved: None, seen: None, loaded: false, machine: None, asked: None }
+        Self {
+            sensors,
+            instance,
+            meter,
+            moved: None,
+            seen: None,
+            loaded: false,
+            machine: None,
+            asked: None,
+            calls: None,
+        }
+    }
+
+    /// Counts system calls in the window, too.
+    pub(crate) fn count(&mut self, calls: &'a mut dyn CountCalls) {
+        self.calls = Some(calls);
     }
 
     /// Gives the sensors a load generator and its CPUs, for the lifetime of this value.
@@ -64,9 +81,15 @@ impl<'a> Watch<'a> {
         if let Some(instance) = self.instance {
             self.sensors.begin(instance);
         }
+        if let Some(calls) = &mut self.calls {
+            calls.begin();
+        }
     }
 
     pub(super) fn end(&mut self, session: &mut Session) {
+        if let Some(calls) = &mut self.calls {
+            calls.end();
+        }
         let Some(instance) = self.instance else { return };
         let mut window = self.sensors.end(instance);
         if let Some(machine) = &self.machine {

@@ -17,3 +17,4 @@ mod servers;
 mod simulation;
 mod starts;
 mod stopping;
+mod surface;

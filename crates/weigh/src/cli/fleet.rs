@@ -36,7 +36,7 @@ impl FleetArgs {
     /// gate judges one run.
     const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
     /// Options that conflict with `--resume`, because the fleet's plan already exists.
-    const NOT_OF_RESUME: [&str; 41] = [
+    const NOT_OF_RESUME: [&str; 42] = [
         "via",
         "shard",
         "plan",
@@ -62,6 +62,7 @@ impl FleetArgs {
         "control",
         "slices",
         "energy",
+        "surface",
         "margin",
         "allow_unequal",
         "void_above",

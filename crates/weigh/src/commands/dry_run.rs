@@ -22,6 +22,13 @@ pub fn describe(plan: &Plan, facts: &HostFacts) -> String {
         vec![format!("plan: {} (seed {})", plan.name, plan.seed), format!("baseline: {}", plan.baseline)];
     lines.extend(plan.environments.iter().map(|environment| format!("environment: {}", environment.name)));
     lines.extend(plan.workloads.iter().flat_map(|workload| describe_workload(plan, workload, facts)));
+    if plan.surface {
+        lines.push(
+            "system calls: counted before the first block, in one more run of each workload in each environment, by perf events that slow \
+             every system call of this host meanwhile"
+                .into(),
+        );
+    }
     lines.push(format!("blocks: {}", blocks(plan)));
     lines.push(expected_time(plan));
     lines.extend(order(plan));

@@ -23,7 +23,9 @@ use weigh_studies::shell_quoted;
 pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> {
     let PlanArgs { detect, json, run } = args;
     let effort = EffortArgs { blocks: Some(PILOT_BLOCKS), ..run.common.effort };
-    let request = request(RunArgs { common: MeasureArgs { effort, ..run.common }, ..run });
+    // The run that is planned counts system calls, if that is wanted, and not its pilot.
+    let common = MeasureArgs { effort, ..run.common };
+    let request = request(RunArgs { common, surface: false, ..run });
     if request.common.dry_run {
         let plan = request.plan(&mut NoHost::DryRun)?;
         ui::print(&dry_run::describe(&plan, &request.facts));

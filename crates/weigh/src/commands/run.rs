@@ -32,7 +32,7 @@ pub fn request(args: RunArgs) -> PlanRequest {
     }
     let args = RunArgs { common: commands::native_unless_named(args.common, &args.work), ..args };
     PlanRequest::new(args.common.clone(), move |facts, host| {
-        let RunArgs { work, trial, own, common, reuse, control, slices, energy, plan: _ } = &args;
+        let RunArgs { work, trial, own, common, reuse, control, slices, energy, surface, plan: _ } = &args;
         let compared = commands::are_compared(common, work)?;
         let library = request::library(&work.workload)?;
         let loader = request::loader::parse(&trial.loader)?;
@@ -44,7 +44,12 @@ pub fn request(args: RunArgs) -> PlanRequest {
         let plan = request::plan(common, loader, facts, host, &workloads)?;
         let plan = commands::applied(plan, &work.command, own, compared)?;
         let plan = if *control { request::with_control(plan)? } else { plan };
-        let plan = Plan { guest: GuestPlan { reuse: *reuse, ..plan.guest }, slices: *slices, ..plan };
+        let plan = Plan {
+            guest: GuestPlan { reuse: *reuse, ..plan.guest },
+            slices: *slices,
+            surface: *surface,
+            ..plan
+        };
         let plan = if *energy { request::with_energy(plan)? } else { plan };
         Ok(request::with_looks(plan, common))
     })

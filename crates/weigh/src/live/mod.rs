@@ -131,6 +131,9 @@ impl Live {
             Event::PilotCellStarted { environment, workload } => {
                 standing.doing = format!("{workload} in {environment}, once and unmeasured");
             }
+            Event::SurfaceCellStarted { environment, workload } => {
+                standing.doing = format!("{workload} in {environment}, while its system calls are counted");
+            }
             Event::BlockStarted { of, .. } => {
                 standing.blocks = standing.blocks.max(*of);
                 standing.doing = "launching guests".into();

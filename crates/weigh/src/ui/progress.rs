@@ -77,6 +77,7 @@ impl Progress {
                     self.line(&format!("{environment} cannot run {workload}: {}", failure.reason));
                 }
             }
+            Event::SurfaceCellStarted { environment, workload } => self.cell(workload, environment),
             Event::Headroom(headroom) => self.line(&format!(
                 "{} in {}: the load generator reaches {} {}/s against a server that answers at once",
                 headroom.workload,

@@ -10,11 +10,11 @@ use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
 use weigh_model::{
-    CpuTime, Effort, EnvironmentPlan, EnvironmentSpec, Event, Exclusion, Extraction, GuestPlan, HostFacts,
-    HostSettings, ImageSpec, Iteration, MetricSource, MetricSpec, Observed, Outcome, Plan, Record, Trial,
-    VoidUnit, WorkloadPlan,
+    Caller, CallerCalls, CpuTime, Effort, EnvironmentPlan, EnvironmentSpec, Event, Exclusion, Extraction,
+    GuestPlan, HostFacts, HostSettings, ImageSpec, Iteration, MetricSource, MetricSpec, Observed, Outcome,
+    Plan, Record, Trial, VoidUnit, WorkloadPlan,
 };
-use weigh_observe::{InstanceId, Sensors};
+use weigh_observe::{CallsError, CountCalls, InstanceId, Sensors};
 use weigh_platforms::Host;
 use weigh_runner::order;
 use weigh_runner::{Finish, Run, RunOptions, RunnerError, run};
@@ -85,6 +85,9 @@ impl Sensors for Scripted<'_> {
         self.windows += 1;
         (self.weather)(&self.now.borrow())
     }
+    fn count_calls(&mut self, _: &Accounts) -> Result<Box<dyn CountCalls>, CallsError> {
+        Ok(Box::new(ScriptedCalls::default()))
+    }
     fn detach(&mut self, instance: InstanceId) {
         assert!(self.attached.remove(&instance), "{instance:?} is detached twice");
     }
@@ -95,6 +98,34 @@ impl Drop for Scripted<'_> {
         if !std::thread::panicking() {
             assert!(self.attached.is_empty(), "{:?} are still attached", self.attached);
         }
+    }
+}
+
+impl Scripted<'_> {
+    /// The calls of `getpid` in a window of the counter.
+    pub const CALLS: u64 = 100;
+}
+
+/// Counts [`Scripted::CALLS`] in each window, and fails if it is used out of order.
+#[derive(Default)]
+struct ScriptedCalls {
+    begun: bool,
+    windows: u64,
+}
+
+impl CountCalls for ScriptedCalls {
+    fn begin(&mut self) {
+        assert!(!std::mem::replace(&mut self.begun, true));
+    }
+    fn end(&mut self) {
+        assert!(std::mem::take(&mut self.begun));
+        self.windows += 1;
+    }
+    fn finish(self: Box<Self>) -> Result<Vec<CallerCalls>, CallsError> {
+        assert!(!self.begun);
+        let total = self.windows * Scripted::CALLS;
+        let calls = [("getpid".into(), total)].into();
+        Ok(vec![CallerCalls { caller: Caller::Guest, program: None, total, calls, lost: 0 }])
     }
 }
 
