@@ -57,6 +57,7 @@ mod soak;
 mod start;
 mod studies;
 mod study;
+mod surface;
 mod test_runner;
 mod tools;
 mod workloads;

@@ -13,7 +13,7 @@ use crate::results::{self, Group};
 use crate::rows::two_digits;
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
 use crate::troubles::{self, Advice, FailureLine};
-use crate::{Report, answer, course, differences, duplicates, limits, neighbours, notes, plots};
+use crate::{Report, answer, course, differences, duplicates, limits, neighbours, notes, plots, surface};
 use weigh_stats::Verdict;
 
 /// The number of warnings that have a line before the rest is counted.
@@ -36,6 +36,7 @@ pub(crate) fn document(report: &Report) -> Document {
         course::sections(report, &names, &mut plots),
         limits::sections(report),
         duplicates::sections(report),
+        surface::sections(report, &groups, false),
     ];
     own.concat().into_iter().for_each(|section| document.add(section));
     document.add(lines(report, &groups));

@@ -2,7 +2,7 @@
 //! Numbers are not rounded.
 
 use crate::differences::{Difference, differences};
-use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes, troubles};
+use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes, surface, troubles};
 use serde_json::{Map, Value, json};
 use weigh_model::VoidUnit;
 use weigh_stats::{Cell, ChargeSummary, ClockSummary, Failure, Interval, NoiseSummary, RunSide, Summary};
@@ -58,6 +58,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "slices": circumstances.slices,
         "spreads": circumstances.spreads,
         "sliced_units": circumstances.sliced_units,
+        "surfaces": surface::json(report),
     });
     root.extend(object(further).into_iter().filter(|(_, found)| *found != json!([])));
     root.extend(report.samples.as_ref().map(|samples| ("samples".to_string(), json!(samples))));

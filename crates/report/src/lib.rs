@@ -52,6 +52,7 @@ mod sheet;
 mod spread;
 pub mod study;
 mod successes;
+mod surface;
 mod terminal;
 mod text;
 mod troubles;

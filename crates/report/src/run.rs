@@ -18,7 +18,7 @@ use crate::text::shown_name;
 use crate::troubles::{self, Advice};
 use crate::{
     LogEnd, Report, answer, circumstances, course, differences, duplicates, limits, neighbours, notes,
-    spread, successes,
+    spread, successes, surface,
 };
 use facts::{environments, host_facts, plan_facts};
 use weigh_model::format_bytes;
@@ -53,6 +53,7 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
         course::sections(report, &names, &mut plots),
         limits::sections(report),
         duplicates::sections(report),
+        surface::sections(report, &groups, true),
     ]
     .concat();
 

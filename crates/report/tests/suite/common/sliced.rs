@@ -2,7 +2,9 @@
 //! in whole trials.
 
 use super::*;
-use weigh_model::{Iteration, NoiseLimits, Outcome, Record, SliceMark, Slices, Slicing, Trial};
+use weigh_model::{
+    Caller, CallerCalls, Iteration, NoiseLimits, Outcome, Record, SliceMark, Slices, Slicing, Surface, Trial,
+};
 use weigh_stats::collect;
 
 const BLOCKS: u32 = 8;
@@ -65,6 +67,39 @@ fn trial(workload: &str, environment: &str, block: u32, values: &[(&str, f64)]) 
     }
 }
 
+/// System calls of one workload; those of its last environment could not be counted.
+fn surfaces() -> impl Iterator<Item = Surface> {
+    let caller = |caller, program: Option<&str>, calls: &[(&str, u64)], lost| CallerCalls {
+        caller,
+        program: program.map(Into::into),
+        total: calls.iter().map(|(_, count)| count).sum::<u64>() + lost,
+        calls: calls.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
+        lost,
+    };
+    let counted = |environment: &str, callers| Surface {
+        environment: environment.into(),
+        workload: "syscall".into(),
+        duration_ns: 2_000_000_000,
+        operations: None,
+        callers,
+        absent: None,
+    };
+    let calls = [("getpid", 200_000), ("read", 100_000), ("mmap", 10_020), ("vfork", 60)];
+    let more = [("getpid", 200_000), ("read", 100_040), ("mmap", 10_031), ("seccomp", 1), ("futex", 7)];
+    [
+        counted("native", vec![caller(Caller::Guest, None, &calls, 0)]),
+        Surface::absent("namespaces", "syscall", "the kernel refused to count them: Operation not permitted"),
+        counted(
+            "runc",
+            vec![
+                caller(Caller::Guest, None, &more, 1_234),
+                caller(Caller::Helper, Some("containerd-shim"), &[("epoll_pwait", 40), ("write", 22)], 0),
+            ],
+        ),
+    ]
+    .into_iter()
+}
+
 pub fn report() -> Report {
     let mut random = Random(44);
     let mut records = vec![Record::Slicing(Slicing {
@@ -76,6 +111,7 @@ pub fn report() -> Report {
     let mut decided = Slicing { workload: "syscall".into(), ..Slicing::default() };
     decided.reason = "it waits: it used a CPU for 61 % of its time".into();
     records.push(Record::Slicing(decided));
+    records.extend(surfaces().map(Record::Surface));
     for block in 0..BLOCKS {
         let mut whole = |name, cost: f64| {
             let mut value = || ("fork_exec", 1.9e-4 * cost * (0.02 * random.normal()).exp());
@@ -99,9 +135,10 @@ pub fn report() -> Report {
     let mut plan = plan("sliced", &ENVIRONMENTS, &asked, Effort::Fixed { blocks: BLOCKS });
     plan.noise = NoiseLimits::default();
     plan.slices = weigh_model::SliceChoice::Auto;
+    plan.surface = true;
     let collected = collect(&plan, &records);
     let analysis = analyse(&collected.comparisons, &weigh_stats::Options::for_run(&plan, &collected));
-    let title = "weigh run noploop syscall --on native,namespaces,runc --slices auto";
+    let title = "weigh run noploop syscall --on native,namespaces,runc --slices auto --surface";
     let report = run(title, "20260301T160000Z-sliced", plan, analysis, BLOCKS, "8 blocks");
     Report { circumstances: collected.circumstances, ..report }
 }
