@@ -13,9 +13,9 @@ use std::path::PathBuf;
 /// of an environment; 3, starts; 4, staging; 5, the load generator's machine; 6, footprints; 7,
 /// neighbours and runs of fixed duration; 8, the command that made it; 9, slices; 10,
 /// group-sequential runs, balanced orders and a control; 11, commands of environments, standard
-/// input from a file, failures that are ignored, gates of two builds, and shares; 12, energy; 13,
-/// counting system calls.
-pub const PLAN_FORMAT: u32 = 13;
+/// input from a file, failures that are ignored, gates of two builds, and shares; 12, energy
+/// and counting system calls.
+pub const PLAN_FORMAT: u32 = 12;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -75,7 +75,7 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub energy: bool,
     /// Whether the system calls that reach the host are counted, in an unmeasured run of each
-    /// workload in each environment; not so in plans of formats before 13.
+    /// workload in each environment; not so in plans of formats before 12.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub surface: bool,
     /// The machine on which the load generators of servers run, as an environment; this host when

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 /// facts from inside, noisy hosts, the environment of a wrong clock, operations, histograms; 3,
 /// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
 /// the machines of load generators; 6, slices; 7, cells that are concluded at a look; 8, cells that
-/// a quick run leaves out; 9, cells that a gate could not decide any more; 10, environments with whole
-/// trials beside slices; 11, system calls that reach the host. Files of earlier versions can be read: they lack these.
+/// a quick run leaves out; 9, cells that a gate could not decide any more; 10, environments with
+/// whole trials beside slices; 11, system calls that reach the host. Files of earlier versions can
+/// be read: they lack these.
 pub const SAMPLES_FORMAT: u32 = 11;
 
 /// One line of the samples file. Lines are only ever appended.

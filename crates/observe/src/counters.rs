@@ -9,10 +9,10 @@
 //! | `vm_exits` | `exits` in KVM's debugfs directory of the machine |
 //! | `tlb_misses`, `context_switches`, `cpu_migrations` | `perf_event_open(2)` for the group, see [`crate::perf`]; where there is a PMU |
 //!
-//! System calls are not counted here (but see [`crate::calls`]): the tracepoint `raw_syscalls` makes every system call of every
-//! task of the host take the slow path, which would slow down only guests that share the host's
-//! kernel. KVM's tracepoints are not used for the same reason. If one of several sources of a
-//! counter is missing, the counter is absent, never zero and never too small.
+//! System calls are not counted here (but see [`crate::calls`]): the tracepoint `raw_syscalls` makes
+//! every system call of every task of the host take the slow path, which would slow down only guests
+//! that share the host's kernel. KVM's tracepoints are not used for the same reason. If one of
+//! several sources of a counter is missing, the counter is absent, never zero and never too small.
 
 use crate::files::{PolledFile, field};
 use std::collections::BTreeMap;
