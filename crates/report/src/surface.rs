@@ -13,7 +13,7 @@ use weigh_model::{Caller, Surface};
 
 /// Headings of the columns after the first.
 const COLUMNS: [&str; 7] =
-    ["distinct", "calls", "per second", "of helpers", "median", "overhead [95 % interval]", "n"];
+    ["distinct", "calls", "rate", "helpers", "median", "overhead [95 % interval]", "n"];
 /// The meaning of the columns.
 const NOTE: &str = "calls to the host's kernel in one run that was not measured, by the guest: its work, or the monitor that runs it; counting slows the \
                     run down; helpers are processes of the platform beside the guest; median, overhead and n are those of the first metric in the \
