@@ -334,7 +334,7 @@ mod tests {
             fake.write(&zone(file), text);
         }
         fake.write("group/cpu.stat", "usage_usec 0\n");
-        let mut observer = observer(fake.0.path(), &Hierarchy::at(&fake.path("cgroup"), Layout::V2));
+        let mut observer = observer(fake.0.path(), &Hierarchy::at(fake.path("cgroup"), Layout::V2));
         std::thread::scope(|scope| {
             let measured = scope.spawn(|| observer.measure_energy());
             std::thread::sleep(IDLE / 4);
