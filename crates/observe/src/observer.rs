@@ -322,8 +322,8 @@ mod tests {
         }
     }
 
-    /// The clock of the energy of an idle host is the real one: 1 J in a second that the test ends
-    /// while it passes.
+    /// The idle host takes 1 J in the second in which it is observed, by the real clock; the window
+    /// has the test's clock.
     #[test]
     fn the_energy_of_a_window_is_told_apart_from_that_of_an_idle_host() {
         let fake = Fake::new();

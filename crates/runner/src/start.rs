@@ -175,6 +175,14 @@ fn used_by(guest: &dyn Guest) -> (Charge, Accounts) {
     (charge, accounts)
 }
 
+/// Adds the CPU use of a guest and its helpers to that of others.
+fn add_used(all: &mut Charge, one: Charge) {
+    all.guest_ns += one.guest_ns;
+    for (name, ns) in one.helpers_ns {
+        *all.helpers_ns.entry(name).or_insert(0) += ns;
+    }
+}
+
 impl Runner<'_> {
     /// Runs one trial. Returns the number of its first guest. `when` names the log of a failure.
     pub(crate) fn start_trial(

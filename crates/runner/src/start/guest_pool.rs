@@ -1,7 +1,7 @@
 //! Pools of guests: started at once, one after the other in lanes, or beside a measured one.
 
 use super::system::init_ns;
-use super::{StartOutcome, Window, median_ns, not_launched, since, used_by};
+use super::{StartOutcome, Window, add_used, median_ns, not_launched, since, used_by};
 use crate::neighbours::work::{Task, TaskResult, work};
 use crate::pool::{EnvironmentPool, Recipe};
 use crate::trial::{Failure, describe};
@@ -335,10 +335,7 @@ fn add_up(replies: &Receiver<(u32, Reply)>, guests: u32) -> (Charge, Vec<Account
     let (mut all, mut known) = (Charge::default(), Vec::new());
     for (_, answer) in replies.iter().take(guests as usize) {
         if let Reply::Charged(charge, accounts) = answer {
-            all.guest_ns += charge.guest_ns;
-            for (name, ns) in charge.helpers_ns {
-                *all.helpers_ns.entry(name).or_insert(0) += ns;
-            }
+            add_used(&mut all, charge);
             known.push(*accounts);
         }
     }

@@ -1,6 +1,6 @@
 //! The restoring of guests from a saved state.
 
-use super::{StartOutcome, Window, drop_caches, median_ns, not_launched, since, used_by};
+use super::{StartOutcome, Window, add_used, drop_caches, median_ns, not_launched, since, used_by};
 use crate::pool::{EnvironmentPool, Recipe};
 use crate::trial::{Failure, describe};
 use std::path::Path;
@@ -85,15 +85,13 @@ fn restore(
     let mut used = Charge::default();
     for (guest, _) in &guests {
         let (of_guest, accounts) = used_by(&**guest);
-        used.guest_ns += of_guest.guest_ns;
-        for (name, ns) in of_guest.helpers_ns {
-            *used.helpers_ns.entry(name).or_insert(0) += ns;
-        }
+        add_used(&mut used, of_guest);
         pool.entries[environment].daemons = accounts.daemons;
     }
     outcome.observed = window.close(pool, used);
     let first_ns = guests.first().map_or(0, |(guest, _)| guest.spawned_ns());
-    outcome.duration_ns = since(first_ns, monotonic_ns());
+    let last_ns = guests.last().map_or(0, |(guest, took_ns)| guest.spawned_ns() + took_ns);
+    outcome.duration_ns = since(first_ns, last_ns);
     let mut took: Vec<u64> = guests.iter().map(|(_, took_ns)| *took_ns).collect();
     took.sort_unstable();
     outcome.put(stamps::RESTORE, median_ns(&took));
