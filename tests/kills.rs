@@ -48,10 +48,12 @@ const CALLS: &str = "mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renamea
                      mount,umount2,mount_setattr,move_mount,setxattr,fsetxattr,clone,clone3,fork,vfork,kill,\
                      write,pwrite64,sendto,sendmsg,flock,fcntl";
 
-/// A short run in slices and one in whole trials, which together cover most of what a run does.
+/// A workload in slices and one in whole trials, which together cover most of what a run does. Both
+/// are short, because the work inside the trials changes nothing on the host.
 fn line(environment: &str) -> String {
     let on = if environment == "native" { "" } else { "--on native " };
-    format!("run --no-void --blocks 2 --size quick {on}--on {environment} --image probe noploop spawn")
+    let work = "noploop spawn --param noploop.nops=2e7 --param spawn.processes=5";
+    format!("run --no-void --blocks 2 --size quick {on}--on {environment} --image probe {work}")
 }
 
 /// `weigh` under strace, which follows its first thread.
