@@ -246,6 +246,7 @@ impl LibvirtMachine {
         // Before Linux 6.4 the vhost workers are kernel threads, in the group that QEMU was in when
         // it requested them.
         let carriers = Process::named(&format!("vhost-{qemu}"));
+        let pinned = process::Affinities::of(qemu);
         for file in cgroup.procs_files() {
             fs::write(&file, qemu.to_string()).map_err(PlatformError::at("move QEMU into", &file))?;
             for carrier in &carriers {
@@ -253,6 +254,7 @@ impl LibvirtMachine {
                 let _ = fs::write(&file, carrier.pid.to_string());
             }
         }
+        pinned.restore();
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 
 use crate::Result;
 use crate::helpers::{allowed_cpus, has_argument, processes};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use weigh_host::accounts::process_text;
 
@@ -50,6 +52,28 @@ pub(super) fn places(process: u32, threads: impl Iterator<Item = u32>) -> Vec<Ve
     threads.map(place).collect()
 }
 
+/// The threads of a process, each with the CPUs that it may run on.
+pub(super) struct Affinities(Vec<(Pid, CpuSet)>);
+
+impl Affinities {
+    pub(super) fn of(process: u32) -> Self {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let threads = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+        let of_thread = |thread| Some((thread, sched_getaffinity(Some(thread)).ok()?));
+        Self(threads.filter_map(Pid::from_raw).filter_map(of_thread).collect())
+    }
+
+    /// Sets them again. Before Linux 6.2 a thread that is moved to another control group of the
+    /// controller `cpuset` may run on all CPUs of that group, whatever it was pinned to.
+    pub(super) fn restore(&self) {
+        for (thread, cpus) in &self.0 {
+            // One that has ended needs none; one whose CPUs the group excludes is found when the
+            // placement is checked.
+            let _ = sched_setaffinity(Some(*thread), cpus);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +97,21 @@ mod tests {
         assert!(it.wait(Duration::from_secs(5)).unwrap().is_some());
         assert!(other.try_wait().unwrap().is_none());
         assert_eq!(of_domain(&name), None);
+    }
+
+    #[test]
+    fn threads_stay_on_their_cpus() {
+        let mut child = Invocation::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.pid().cast_signed());
+        let all = sched_getaffinity(pid).unwrap();
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap());
+        sched_setaffinity(pid, &one).unwrap();
+        let pinned = Affinities::of(child.pid());
+        sched_setaffinity(pid, &all).unwrap();
+        pinned.restore();
+        assert_eq!(sched_getaffinity(pid).unwrap(), one);
+        child.kill_group();
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::{Host, PlatformError, Result};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::Invocation;
 use weigh_host::ledger::Change;
@@ -29,12 +30,29 @@ pub(super) struct Network {
     pub(super) gateway: Ipv4Addr,
 }
 
+/// Where Podman looks for netavark (`helper_binaries_dir` of containers.conf(5)).
+const HELPERS: [&str; 4] =
+    ["/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman"];
+
+/// Without netavark Podman uses CNI, and does not know networks that are described for netavark.
+fn require_netavark(places: &[&str]) -> Result<()> {
+    let is_there = |place: &&str| Path::new(place).join("netavark").exists();
+    if places.iter().any(is_there) {
+        return Ok(());
+    }
+    Err(PlatformError::missing(
+        "the program netavark, by which Podman makes networks,",
+        "install it with `apt-get install netavark`, or use `podman:net=none`",
+    ))
+}
+
 impl Network {
     /// The network of a store, described for Podman in its directory, unless it is already.
     ///
     /// # Errors
-    /// Those of writing to the ledger and the directory; no subnet is free.
+    /// Those of writing to the ledger and the directory; netavark is missing; no subnet is free.
     pub(super) fn make(host: &Host, store: &Store) -> Result<Self> {
+        require_netavark(&HELPERS)?;
         let name = name_of(store);
         let file = store.path("networks").join(format!("{name}.json"));
         if let Some(gateway) = fs::read(&file).ok().and_then(|text| gateway_of(&text)) {
@@ -203,6 +221,16 @@ mod tests {
             (words[0].as_str(), words[10].as_str()),
             ("NETAVARK-HOSTPORT-DNAT", "dnat name: wbp1 id: ab")
         );
+    }
+
+    #[test]
+    fn networks_need_netavark() {
+        let place = tempfile::tempdir().unwrap();
+        let places = ["/nowhere", place.path().to_str().unwrap()];
+        let error = require_netavark(&places).unwrap_err().to_string();
+        assert!(error.contains("netavark") && error.contains("apt-get install netavark"), "{error}");
+        fs::write(place.path().join("netavark"), "").unwrap();
+        require_netavark(&places).unwrap();
     }
 
     #[test]
