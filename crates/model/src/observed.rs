@@ -182,7 +182,7 @@ pub struct Charge {
     /// How far off `unattributed_ns` may be, nanoseconds.
     pub unattributed_uncertainty_ns: u64,
     /// Counters that can explain why an environment is slower, as far as the host has them:
-    /// `vm_exits`, `page_faults`, `tlb_misses`, `context_switches`, `cpu_migrations`,
+    /// `vm_exits`, `vm_halts`, `page_faults`, `tlb_misses`, `context_switches`, `cpu_migrations`,
     /// `block_read_bytes`, `block_written_bytes`, `guest_disk_read_bytes`,
     /// `guest_disk_written_bytes`, `network_packets`; and those of the whole host, whose names begin
     /// with `host_`.

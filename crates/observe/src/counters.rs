@@ -6,7 +6,7 @@
 //! | `block_read_bytes`, `block_written_bytes` | the group's `io.stat`, or `blkio.throttle.io_service_bytes_recursive` of version 1 where the kernel fills it; without it `/proc/PID/io`. Bytes that the guest had devices move. Version 1 charges buffered writes to nobody |
 //! | `host_device_read_bytes`, `host_device_written_bytes` | `/sys/block/*/stat` of the devices that are no layer over others: bytes for everybody |
 //! | `network_packets` | `/proc/PID/net/dev`, both directions, without loopback; where the guest has a network namespace of its own |
-//! | `vm_exits` | `exits` in KVM's debugfs directory of the machine |
+//! | `vm_exits`, `vm_halts` | `exits` and `halt_exits` in KVM's debugfs directory of the machine: how often a CPU of the guest stopped executing it, and how often because it had nothing to do |
 //! | `tlb_misses`, `context_switches`, `cpu_migrations` | `perf_event_open(2)` for the group, see [`crate::perf`]; where there is a PMU |
 //!
 //! System calls are not counted here (but see [`crate::calls`]): the tracepoint `raw_syscalls` makes
@@ -27,6 +27,9 @@ pub(crate) type Counts = BTreeMap<&'static str, u64>;
 /// The counter that is the sum of groups and processes.
 pub(crate) const PAGE_FAULTS: &str = "page_faults";
 
+/// The counters of machines under KVM, and their files.
+const OF_MACHINES: [(&str, &str); 2] = [("vm_exits", "exits"), ("vm_halts", "halt_exits")];
+
 /// Bytes of a sector in `/sys/block/*/stat`, whatever the sector size of the device
 /// (`Documentation/block/stat.rst`).
 const SECTOR: u64 = 512;
@@ -38,7 +41,8 @@ pub(crate) struct Counters {
     block: Block,
     devices: Vec<PolledFile>,
     network: Option<PolledFile>,
-    vm_exits: Vec<PolledFile>,
+    /// What KVM counts for the machines, by the counter's name.
+    machines: BTreeMap<&'static str, Vec<PolledFile>>,
 }
 
 /// The source of the block I/O counters.
@@ -63,13 +67,18 @@ impl Counters {
             // On a hybrid host the group of version 2 has no such file.
             PolledFile::open(file)
         };
-        let machines = members.iter().chain(&accounts.processes);
+        let processes: Vec<u32> = members.iter().chain(&accounts.processes).copied().collect();
+        let of_machines = |(name, file): &(&'static str, &str)| {
+            let files: Vec<PolledFile> =
+                processes.iter().flat_map(|pid| of_machine(root, *pid, file)).collect();
+            (!files.is_empty()).then_some((*name, files))
+        };
         Self {
             memory: accounts.groups.iter().map(memory).collect::<Option<_>>().filter(|_| first.is_some()),
             block: Block::open(accounts),
             devices: devices(&root.join("sys/block")),
             network: first.and_then(|pid| network(root, pid)),
-            vm_exits: machines.flat_map(|pid| vm_exits(root, *pid)).collect(),
+            machines: OF_MACHINES.iter().filter_map(of_machines).collect(),
         }
     }
 
@@ -91,9 +100,10 @@ impl Counters {
         if let Some(packets) = self.network.as_ref().and_then(|file| Some(packets(file.text(scratch)?))) {
             counts.insert("network_packets", packets);
         }
-        if !self.vm_exits.is_empty() {
-            let exits = self.vm_exits.iter().filter_map(|file| file.number(scratch)).sum();
-            counts.insert("vm_exits", exits);
+        for (name, files) in &self.machines {
+            if let Some(sum) = files.iter().map(|file| file.number(scratch)).sum::<Option<u64>>() {
+                counts.insert(*name, sum);
+            }
         }
         counts
     }
@@ -283,9 +293,9 @@ fn packets(text: &str) -> u64 {
         .sum()
 }
 
-/// The machines of a process: directories `PID-FD` (`virt/kvm`, debugfs). The kernel counts in any
-/// case, so reading costs the guest nothing.
-fn vm_exits(root: &Path, pid: u32) -> Vec<PolledFile> {
+/// A file of each machine of a process: directories `PID-FD` (`virt/kvm`, debugfs). The kernel
+/// counts in any case, so reading costs the guest nothing.
+fn of_machine(root: &Path, pid: u32, file: &str) -> Vec<PolledFile> {
     let entries = fs::read_dir(root.join("sys/kernel/debug/kvm")).into_iter().flatten().flatten();
     entries
         .filter(|entry| {
@@ -295,7 +305,7 @@ fn vm_exits(root: &Path, pid: u32) -> Vec<PolledFile> {
                 .and_then(|name| name.split_once('-'))
                 .is_some_and(|(process, _)| process == pid.to_string())
         })
-        .filter_map(|entry| PolledFile::open(entry.path().join("exits")))
+        .filter_map(|entry| PolledFile::open(entry.path().join(file)))
         .collect()
 }
 
@@ -326,6 +336,7 @@ mod tests {
         write(root, "sys/block/loop0/stat", " 1 2 1000 4 5 6 2000 8 9 10 11\n");
         write(root, "sys/kernel/debug/kvm/77-12/exits", "1234\n");
         write(root, "sys/kernel/debug/kvm/778-12/exits", "5\n");
+        write(root, "sys/kernel/debug/kvm/77-12/halt_exits", "34\n");
         let dev = "Inter-| Receive\n face |bytes packets\n    lo: 9 9 0 0 0 0 0 0 9 9 0 0 0 0 0 0\n  eth0: 500 4 0 0 0 0 0 0 600 3 0 0 0 0 0 0\n";
         write(root, "proc/77/net/dev", dev);
         for (process, namespace) in [("77", "net:[2]"), ("self", "net:[1]")] {
@@ -343,6 +354,7 @@ mod tests {
             ("network_packets", 7),
             ("page_faults", 42),
             ("vm_exits", 1234),
+            ("vm_halts", 34),
         ];
         assert_eq!(counts, Counts::from(expected));
         // A guest in the host's network has no packets of its own to count.
