@@ -115,7 +115,8 @@ fn look_at(root: &Path) -> Virtualisation {
             Some(&reload(vendor.paging.0)),
         ));
     }
-    if interrupts == Some(false) {
+    // AMD's CPUs say whether they have it, Intel's flags do not.
+    if interrupts == Some(false) && (vendor.flag != "svm" || has("avic")) {
         findings.push(finding(
             format!("interrupts of guests cause exits ({} is off)", vendor.interrupts.1),
             "it is on afterwards, where the CPU has it",
@@ -291,6 +292,11 @@ mod tests {
         assert!(found.facts[0].starts_with("the CPU has SVM; this host is a virtual machine"), "{found:?}");
         assert!(found.facts[1].contains("(NPT) on") && found.facts[1].contains("(AVIC) on"), "{found:?}");
         assert!(found.facts[2].contains("counters for guests on, 500 of 512"), "{found:?}");
+        // What the CPU does not have cannot be switched on; what it has can.
+        write(root.path(), "sys/module/kvm_amd/parameters/avic", "N\n");
+        assert_eq!(look_at(root.path()).findings, []);
+        write(root.path(), "proc/cpuinfo", "flags\t\t: fpu svm avic hypervisor\n");
+        assert!(whats(&look_at(root.path())).join(" ").contains("AVIC"));
     }
 
     #[test]

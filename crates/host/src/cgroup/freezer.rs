@@ -1,6 +1,7 @@
 //! Freezing and thawing a control group, quickly enough to do it hundreds of times a second.
 
 use crate::clock::monotonic_ns;
+use crate::deadlines::scaled;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -145,7 +146,7 @@ impl OpenFreezer {
     /// # Errors
     /// The same as [`Freezer::freeze`].
     pub fn freeze(&self) -> io::Result<u64> {
-        let frozen = self.reach(true, DEADLINE);
+        let frozen = self.reach(true, scaled(DEADLINE));
         if frozen.is_err() {
             let _ = self.request(false);
         }
@@ -157,7 +158,7 @@ impl OpenFreezer {
     /// # Errors
     /// The same as [`Freezer::freeze`].
     pub fn thaw(&self) -> io::Result<()> {
-        self.reach(false, DEADLINE).map(|_| ())
+        self.reach(false, scaled(DEADLINE)).map(|_| ())
     }
 
     fn request(&self, frozen: bool) -> io::Result<()> {

@@ -4,6 +4,7 @@ use super::CgroupError;
 use super::freezer::Freezer;
 use super::layout::{Hierarchy, Kind, Layout};
 use super::view::CgroupView;
+use crate::deadlines::scaled;
 use crate::ledger::{EntryId, Ledger};
 use crate::process;
 use crate::wait::until;
@@ -101,7 +102,7 @@ impl Cgroup {
     /// [`CgroupError::State`] after 2 s; then the group is thawed. [`CgroupError::Missing`] without
     /// a freezer.
     pub fn freeze(&self) -> Result<(), CgroupError> {
-        let result = self.hierarchy.set_frozen(&self.relative, true, STATE_DEADLINE);
+        let result = self.hierarchy.set_frozen(&self.relative, true, scaled(STATE_DEADLINE));
         if let Err(CgroupError::State { .. }) = result {
             let _ = self.hierarchy.set_frozen(&self.relative, false, Duration::ZERO);
         }
@@ -113,7 +114,7 @@ impl Cgroup {
     /// # Errors
     /// The same as [`Cgroup::freeze`].
     pub fn thaw(&self) -> Result<(), CgroupError> {
-        self.hierarchy.set_frozen(&self.relative, false, STATE_DEADLINE)
+        self.hierarchy.set_frozen(&self.relative, false, scaled(STATE_DEADLINE))
     }
 
     /// The freezer of the group, for freezing and thawing it quickly and often; `None` where no
@@ -325,7 +326,7 @@ fn tree(directory: &Path) -> Vec<PathBuf> {
 /// also does so for a moment after the last child was removed, because the kernel destroys the
 /// child in the background.
 fn remove_unless_used(directory: &Path) {
-    until(STATE_DEADLINE, || match fs::remove_dir(directory) {
+    until(scaled(STATE_DEADLINE), || match fs::remove_dir(directory) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             let processes = fs::read_to_string(directory.join("cgroup.procs"));
@@ -338,7 +339,7 @@ fn remove_unless_used(directory: &Path) {
 /// Removes a group. `rmdir(2)` reports "busy" for a moment after the last process has ended.
 pub(super) fn remove_directory(directory: &Path) -> Result<(), CgroupError> {
     let mut removed = Ok(());
-    until(STATE_DEADLINE, || {
+    until(scaled(STATE_DEADLINE), || {
         removed = match fs::remove_dir(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
