@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kills test-faults test-studies test-long lint bench figures book deny advisories fuzz miri
+.PHONY: run dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kvm test-kills test-faults test-studies test-long lint bench figures book deny advisories fuzz miri
 
 run:
 	cargo run --release --package weighbridge
@@ -61,6 +61,13 @@ test-kubernetes:
 	cargo build --package weighbridge
 	target/debug/weigh image build debian
 	tests/kubernetes with tests/kubernetes pods
+
+# Machines under KVM, in an emulated computer whose processor has AMD's SVM: it needs root,
+# mmdebstrap and QEMU, makes the computer's disk once (5 minutes, 4 GB in
+# /var/cache/weighbridge-kvm), and runs for hours. PARTS="proof machines" runs these parts alone.
+PARTS =
+test-kvm:
+	tests/kvm run $(PARTS)
 
 # SIGKILL at a thousand system calls of runs on every platform that is ready, in about three hours.
 # It needs strace.

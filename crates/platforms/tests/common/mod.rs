@@ -22,10 +22,11 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::command::Invocation;
+use weigh_host::deadlines;
 use weigh_host::ledger::{Change, Ledger};
 use weigh_host::state::StateDirectory;
 use weigh_images::store::Store;
@@ -38,6 +39,29 @@ use weigh_platforms::{
 use weigh_protocol::{Command, Input, Status};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
+
+/// What executes the machines of these tests: emulation, or KVM where `WEIGH_ACCELERATION=kvm` says
+/// so (`make test-kvm`).
+pub fn acceleration() -> String {
+    std::env::var("WEIGH_ACCELERATION").unwrap_or("tcg".into())
+}
+
+/// An environment with that acceleration in place of emulation.
+pub fn accelerated(environment: &str) -> String {
+    environment.replace("accel=tcg", &format!("accel={}", acceleration()))
+}
+
+/// How long to wait here for what takes at most so long on a machine at native speed: emulated and
+/// nested machines are slower, by the factor that `WEIGH_DEADLINES` has.
+pub fn patience(at_native_speed: Duration) -> Duration {
+    static SET: Once = Once::new();
+    SET.call_once(|| {
+        if let Ok(factor) = std::env::var(deadlines::VARIABLE) {
+            deadlines::set(&factor).unwrap();
+        }
+    });
+    deadlines::scaled(at_native_speed)
+}
 
 /// A shared turn for a test that needs guests of an environment, if they can run here ([`ready`]).
 pub fn turn_for(test: &str, environment: &str) -> Option<File> {
@@ -69,7 +93,7 @@ pub fn benches_with<'a>(
 /// Whether guests of an environment can run here, found out once by launching one. If not, prints
 /// that the test is skipped and why, and fails if `WEIGH_REQUIRE` names the platform.
 pub fn ready(test: &str, environment: &str) -> bool {
-    let spec = EnvironmentSpec::parse(environment).unwrap();
+    let spec = EnvironmentSpec::parse(&accelerated(environment)).unwrap();
     let (platform, _) = resolve(&spec).unwrap();
     if spec.get("address").is_some() {
         // The daemon was started for the test.
@@ -173,6 +197,8 @@ impl Bench {
 
     /// A run in a state directory that outlives this process.
     pub fn at(state: &Path, run: &str) -> Self {
+        // Sets the factor of the product's own deadlines, too.
+        patience(Duration::ZERO);
         let state = StateDirectory::at(state);
         let ledger = Ledger::create(&state, run).unwrap();
         let work = state.path().join(format!("work-{run}"));
@@ -195,7 +221,7 @@ impl Bench {
     /// A request for a guest with the host's root, or the root that its keys ask for; every request
     /// has its own instance number and root.
     pub fn request(&self, environment: &str) -> GuestRequest {
-        let (platform, spec) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
+        let (platform, spec) = resolve(&EnvironmentSpec::parse(&accelerated(environment)).unwrap()).unwrap();
         self.request_with(environment, &common_keys::image(platform, &spec, &ImageSpec::Host), None)
     }
 
@@ -206,7 +232,7 @@ impl Bench {
         directory: Option<&Path>,
     ) -> GuestRequest {
         let instance = self.instances.fetch_add(1, Ordering::Relaxed);
-        let spec = EnvironmentSpec::parse(environment).unwrap();
+        let spec = EnvironmentSpec::parse(&accelerated(environment)).unwrap();
         let (_, environment) = resolve(&spec).unwrap();
         let work = self.host.work.join(format!("root-{instance}"));
         let root = Arc::new(Root::prepare(image, &self.host.programs, &work, directory).unwrap());

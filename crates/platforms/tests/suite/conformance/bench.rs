@@ -79,7 +79,7 @@ pub fn check(name: &str, environment: &str, check: fn(&Bench)) {
 }
 
 fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
-    let spec = EnvironmentSpec::parse(environment).unwrap();
+    let spec = EnvironmentSpec::parse(&common::accelerated(environment)).unwrap();
     let Ok((platform, resolved)) = resolve(&spec) else {
         // Not in the registry, which `every_platform_is_tested` and the registry's own test check.
         eprintln!("SKIPPED {name} on {environment}: this weighbridge has no such platform");

@@ -2,7 +2,7 @@
 //! after every check.
 
 use super::bench::{Bench, MINUTE, command, must_be_told, run, shell};
-use crate::common::is_left;
+use crate::common::{is_left, patience};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 use weigh_platforms::{Availability, Guest, RunOptions, SessionError};
@@ -44,7 +44,7 @@ fn is_of_the_guest(mut process: u32) -> bool {
 fn stop(mut guest: Box<dyn Guest>) {
     let started = Instant::now();
     guest.stop().unwrap();
-    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    assert!(started.elapsed() < patience(PATIENCE), "{:?}", started.elapsed());
     guest.stop().unwrap();
     assert!(guest.processes().is_empty(), "{:?}", guest.processes());
     assert!(guest.session().clock().is_err(), "a guest that was stopped still answers");
@@ -96,7 +96,7 @@ pub fn dead(bench: &Bench) {
         let started = Instant::now();
         let error = guest.session().finish(id, MINUTE).unwrap_err();
         assert!(matches!(error, SessionError::Lost { .. }), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        assert!(started.elapsed() < patience(Duration::from_secs(10)), "{:?}", started.elapsed());
         assert!(guest.session().is_lost());
     }
     stop(guest);
@@ -118,7 +118,7 @@ pub fn deadline(bench: &Bench) {
         let slow = shell("echo begun; trap '' TERM; setsid sleep 300 & sleep 301");
         let started = Instant::now();
         let error = guest.session().run(&slow, RunOptions::within(Duration::from_millis(700))).unwrap_err();
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(started.elapsed() < patience(Duration::from_secs(5)), "{:?}", started.elapsed());
         let SessionError::Deadline { after, killed } = error else { panic!("{error}") };
         assert_eq!(after, Duration::from_millis(700));
         assert_eq!(killed.end.status, Status::Signalled(9));
