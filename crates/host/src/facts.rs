@@ -3,6 +3,8 @@
 use crate::cgroup::Hierarchy;
 use sha2::{Digest, Sha256};
 use std::fs;
+#[cfg(target_arch = "x86_64")]
+use weigh_model::EMULATOR;
 use weigh_model::{HostFacts, parse_bytes};
 
 /// Describes this host. Values that cannot be read are `unknown`, 0 or absent.
@@ -26,6 +28,7 @@ pub fn host_facts() -> HostFacts {
         cpu_model: text("/proc/cpuinfo")
             .and_then(|text| cpu_model(&text))
             .unwrap_or_else(|| "unknown".into()),
+        hypervisor: hypervisor(),
         cpus: allowed_cpus(),
         memory_bytes: text("/proc/meminfo").and_then(|text| memory_total_bytes(&text)).unwrap_or(0),
         last_level_cache_bytes: last_level_cache_bytes("/sys/devices/system/cpu".as_ref()),
@@ -114,6 +117,30 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     };
     field("model name")
         .or_else(|| Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?)))
+}
+
+/// The name of the hypervisor that runs this host, by the signature that it gives in CPUID
+/// (`Documentation/virt/kvm/x86/cpuid.rst`; for emulation `target/i386/tcg` of QEMU).
+#[cfg(target_arch = "x86_64")]
+fn hypervisor() -> Option<String> {
+    use raw_cpuid::{CpuId, Hypervisor};
+    let name = match CpuId::new().get_hypervisor_info()?.identify() {
+        Hypervisor::KVM => "KVM",
+        Hypervisor::QEMU => EMULATOR,
+        Hypervisor::Xen => "Xen",
+        Hypervisor::VMware => "VMware",
+        Hypervisor::HyperV => "Hyper-V",
+        Hypervisor::Bhyve => "bhyve",
+        _ => "an unknown hypervisor",
+    };
+    Some(name.into())
+}
+
+/// The name of the hypervisor that runs this host, if its device tree names one.
+#[cfg(not(target_arch = "x86_64"))]
+fn hypervisor() -> Option<String> {
+    let text = fs::read_to_string("/proc/device-tree/hypervisor/compatible").ok()?;
+    text.split('\0').next().filter(|name| !name.is_empty()).map(Into::into)
 }
 
 fn memory_total_bytes(meminfo: &str) -> Option<u64> {

@@ -46,8 +46,8 @@ pub use parity::{
     PARITY_KEYS, PARITY_KEYS_OF_PLATFORMS, check_parity_word, is_parity_key_of_platforms, parity_key_matches,
 };
 pub use plan::{
-    Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, Operations, Orders,
-    PLAN_FORMAT, Plan, Share, WorkloadPlan,
+    EMULATOR, Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, Operations,
+    Orders, PLAN_FORMAT, Plan, Share, WorkloadPlan,
 };
 pub use sample::{
     Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, LoaderMachine, NoisyHost, Outcome, Paced,

@@ -548,6 +548,10 @@ pub enum Extraction {
     },
 }
 
+/// [`HostFacts::hypervisor`] of a machine whose instructions QEMU translates: times of such a host
+/// are those of the emulator, and say nothing about any platform.
+pub const EMULATOR: &str = "QEMU's emulation (TCG)";
+
 /// The machine that a run was made on: `host.json`. The default is a machine of which nothing is
 /// known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -562,6 +566,9 @@ pub struct HostFacts {
     pub operating_system: String,
     /// CPU model.
     pub cpu_model: String,
+    /// What this host itself runs on, if it is a virtual machine: `KVM`, [`EMULATOR`]...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<String>,
     /// CPUs that weighbridge may use.
     pub cpus: Vec<u32>,
     /// Memory, bytes.
@@ -574,4 +581,19 @@ pub struct HostFacts {
     pub boot: String,
     /// Whether weighbridge ran as root.
     pub root: bool,
+}
+
+impl HostFacts {
+    /// Whether an emulator executes this host's instructions.
+    pub fn is_emulated(&self) -> bool {
+        self.hypervisor.as_deref() == Some(EMULATOR)
+    }
+
+    /// The CPU model and, on a virtual machine, what that runs on.
+    pub fn cpu(&self) -> String {
+        match &self.hypervisor {
+            Some(hypervisor) => format!("{} in a virtual machine under {hypervisor}", self.cpu_model),
+            None => self.cpu_model.clone(),
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::quantity::{magnitude, plain_percent};
 use crate::results::common_flags;
 use crate::rows::flag_word;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Better, NoiseLimits, VoidCause, VoidUnit, format_bytes};
+use weigh_model::{Better, HostFacts, NoiseLimits, VoidCause, VoidUnit, format_bytes};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
 
 /// The meaning of the column of the smallest effects.
@@ -97,7 +97,7 @@ pub(crate) fn subject(report: &Report) -> Vec<(String, String)> {
             "host",
             format!(
                 "{}, {} CPUs, {:.1} GiB, Linux {}",
-                host.cpu_model,
+                host.cpu(),
                 host.cpus.len(),
                 host.memory_bytes as f64 / 1_073_741_824.0,
                 host.kernel
@@ -201,6 +201,13 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
 /// environments, a name that claims another acceleration.
 fn faults(report: &Report, labels: &mut Vec<Label>) {
     let mut add = |word: &str, meaning: String| labels.push(Label { word: word.into(), meaning });
+    if report.host.as_ref().is_some_and(HostFacts::is_emulated) {
+        add(
+            "EMULATED HOST",
+            "an emulator executes this host's instructions: no number here says what anything costs on a real machine"
+                .into(),
+        );
+    }
     if let Some(noisy) = &report.circumstances.noisy_host {
         add(
             "NOISY-HOST",

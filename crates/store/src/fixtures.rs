@@ -21,6 +21,7 @@ pub(crate) fn host() -> HostFacts {
         architecture: "x86_64".into(),
         operating_system: "Debian".into(),
         cpu_model: "cpu".into(),
+        hypervisor: None,
         cpus: vec![0, 1],
         memory_bytes: 1 << 34,
         last_level_cache_bytes: None,

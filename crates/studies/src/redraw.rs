@@ -77,7 +77,7 @@ fn warnings(directory: &StudyDirectory) -> Vec<String> {
 pub(crate) fn describe_host(facts: &HostFacts) -> String {
     format!(
         "{}, {} CPUs, {:.1} GiB, {}, Linux {}",
-        facts.cpu_model,
+        facts.cpu(),
         facts.cpus.len(),
         facts.memory_bytes as f64 / f64::from(1 << 30),
         facts.operating_system,

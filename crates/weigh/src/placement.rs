@@ -150,6 +150,7 @@ mod tests {
             architecture: String::new(),
             operating_system: String::new(),
             cpu_model: String::new(),
+            hypervisor: None,
             cpus: cpus.to_vec(),
             memory_bytes,
             last_level_cache_bytes: None,

@@ -126,6 +126,7 @@ pub(super) fn host_facts(report: &Report) -> Vec<(String, String)> {
     let cpus: Vec<String> = host.cpus.iter().map(ToString::to_string).collect();
     vec![
         ("CPU".to_string(), host.cpu_model.clone()),
+        ("hypervisor".into(), host.hypervisor.clone().unwrap_or("none is known".into())),
         ("architecture".into(), host.architecture.clone()),
         ("CPUs that may be used".into(), cpus.join(", ")),
         ("memory".into(), readable_fact("memory_bytes", Some(&host.memory_bytes.into()))),

@@ -312,7 +312,7 @@ fn host_of(diagnosis: &Diagnosis) -> Section {
         format!("{} on Linux {} ({})", host.operating_system, host.kernel, host.architecture),
         format!(
             "{}, {} CPUs, {:.1} GiB, last-level cache {cache}",
-            host.cpu_model,
+            host.cpu(),
             host.cpus.len(),
             host.memory_bytes as f64 / f64::from(1 << 30)
         ),

@@ -12,6 +12,7 @@ pub(crate) fn host(last_level_cache_bytes: Option<u64>) -> HostFacts {
         architecture: "x86_64".into(),
         operating_system: "Debian".into(),
         cpu_model: "cpu".into(),
+        hypervisor: None,
         cpus: vec![0, 1],
         memory_bytes: 1 << 30,
         last_level_cache_bytes,

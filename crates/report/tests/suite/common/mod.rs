@@ -148,6 +148,7 @@ pub fn host() -> HostFacts {
         architecture: "x86_64".into(),
         operating_system: "Debian GNU/Linux 12".into(),
         cpu_model: "Example CPU 3000 @ 2.50GHz".into(),
+        hypervisor: None,
         cpus: vec![0, 1],
         memory_bytes: 8 << 30,
         last_level_cache_bytes: Some(32 << 20),

@@ -193,4 +193,10 @@ fn rule_17_emulation_is_never_shown_as_kvm() {
     // A run filed under a false name is not shown without saying so.
     Texts::of(&claimed).say("MISNAMED");
     Texts::of(&claimed).say("kvm ran with acceleration tcg");
+    // Nor is KVM on a host that is emulated itself.
+    let emulated = but(&truth, |report| {
+        report.host.as_mut().expect("a host").hypervisor = Some(weigh_model::EMULATOR.into());
+    });
+    Texts::of(&emulated).say("EMULATED HOST");
+    assert!(!truth.table(100).contains("EMULATED HOST"));
 }

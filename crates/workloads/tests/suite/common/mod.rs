@@ -11,6 +11,7 @@ pub fn host() -> HostFacts {
         architecture: "x86_64".into(),
         operating_system: "Debian".into(),
         cpu_model: "cpu".into(),
+        hypervisor: None,
         cpus: vec![0, 1],
         memory_bytes: 1 << 30,
         last_level_cache_bytes: Some(1 << 20),
