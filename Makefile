@@ -69,7 +69,7 @@ PARTS =
 test-kvm:
 	tests/kvm run $(PARTS)
 
-# SIGKILL at a thousand system calls of runs on every platform that is ready, in about three hours.
+# SIGKILL at a thousand system calls of runs on every platform that is ready, in about two hours.
 # It needs strace.
 KILLS = 1000
 test-kills:

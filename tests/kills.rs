@@ -132,7 +132,7 @@ fn after_sigkill_at_any_call_clean_restores_and_resume_continues() {
     const TEST: &str = "after_sigkill_at_any_call_clean_restores_and_resume_continues";
     let Some(points) = std::env::var("WEIGH_KILLS").ok().and_then(|number| number.parse::<usize>().ok())
     else {
-        eprintln!("SKIPPED {TEST}: takes three hours; WEIGH_KILLS=1000 (`make test-kills`) asks for it");
+        eprintln!("SKIPPED {TEST}: takes two hours; WEIGH_KILLS=1000 (`make test-kills`) asks for it");
         return;
     };
     if !is_root(TEST, "only root has all platforms") {
