@@ -18,6 +18,14 @@ pub(crate) fn is_alive(pid: u32, start: u64) -> bool {
     stat.is_some_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
 }
 
+/// Whether this is a thread of the kernel: `PF_KTHREAD` among the flags, field 9 of
+/// `/proc/PID/stat` (`include/linux/sched.h`).
+pub(crate) fn is_kernel_thread(pid: u32) -> bool {
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    let stat = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()?.stat().ok());
+    stat.is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
+}
+
 /// A handle that always refers to this process, even if its number is reused (`pidfd_open(2)`);
 /// `None` if it has ended.
 pub(crate) fn handle(pid: u32) -> rustix::io::Result<Option<OwnedFd>> {
@@ -59,4 +67,19 @@ pub(crate) fn of_session(session: u32) -> Vec<u32> {
         .filter(|stat| u32::try_from(stat.session) == Ok(session) && !matches!(stat.state, 'Z' | 'X'))
         .filter_map(|stat| u32::try_from(stat.pid).ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_the_kernel_are_told_apart() {
+        assert!(!is_kernel_thread(std::process::id()));
+        let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        // In a PID namespace this number is another process's.
+        if name(2).trim() == "kthreadd" {
+            assert!(is_kernel_thread(2));
+        }
+    }
 }

@@ -144,7 +144,7 @@ impl Block {
         }
         // Processes in groups below are not listed.
         let plain = accounts.groups.iter().all(|view| !has_groups_below(view));
-        let lists: Option<Vec<PolledFile>> = accounts.groups.iter().map(members).collect();
+        let lists: Option<Vec<PolledFile>> = accounts.groups.iter().flat_map(members).collect();
         match lists.filter(|_| plain) {
             Some(lists) if !(lists.is_empty() && accounts.processes.is_empty()) => {
                 Self::Processes { lists, more: accounts.processes.clone(), files: BTreeMap::new() }
@@ -215,15 +215,18 @@ fn process_bytes(pid: u32, files: &mut BTreeMap<u32, PolledFile>, scratch: &mut 
     }
 }
 
-/// `cgroup.procs`, in any hierarchy.
-fn members(view: &CgroupView) -> Option<PolledFile> {
-    PolledFile::open(view.directories().next()?.join("cgroup.procs"))
+/// The lists of a group's processes, in any hierarchy.
+fn members(view: &CgroupView) -> Vec<Option<PolledFile>> {
+    let one = view.directories().next().into_iter().chain(&view.divided);
+    one.map(|directory| PolledFile::open(directory.join("cgroup.procs"))).collect()
 }
 
+/// Whether there are groups below whose processes are not listed.
 fn has_groups_below(view: &CgroupView) -> bool {
     view.directories().any(|directory| {
-        let mut entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries.any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        below.any(|entry| Some(entry.path()) != view.divided)
     })
 }
 
@@ -375,8 +378,12 @@ mod tests {
         let told = Path::new("/proc/self/io").exists();
         assert_eq!(counts.contains_key("block_read_bytes"), told, "{counts:?}");
         assert!(!counts.contains_key("page_faults"), "there is no group of the memory controller");
-        fs::create_dir(root.join("cpuacct/below")).unwrap();
-        assert!(!read(view).contains_key("block_read_bytes"), "it would be short");
+        let below = root.join("cpuacct/below");
+        fs::create_dir(&below).unwrap();
+        assert!(!read(view.clone()).contains_key("block_read_bytes"), "it would be short");
+        write(root, "cpuacct/below/cgroup.procs", "");
+        let divided = CgroupView { divided: Some(below), ..view };
+        assert_eq!(read(divided).contains_key("block_read_bytes"), told, "its processes are known");
     }
 
     #[test]

@@ -13,10 +13,10 @@ pub(crate) fn write(root: &Path, path: &str, text: &str) {
 
 /// A group of version 1 in the hierarchy of one controller.
 pub(crate) fn v1(controller: &str, directory: &Path) -> CgroupView {
-    CgroupView { v2: None, v1: vec![(vec![controller.into()], directory.into())] }
+    CgroupView { v1: vec![(vec![controller.into()], directory.into())], ..CgroupView::default() }
 }
 
 /// A group of version 2.
 pub(crate) fn v2(directory: &Path) -> CgroupView {
-    CgroupView { v2: Some(directory.into()), v1: Vec::new() }
+    CgroupView { v2: Some(directory.into()), ..CgroupView::default() }
 }

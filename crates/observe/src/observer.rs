@@ -366,7 +366,7 @@ mod tests {
         fake.write(guest, "10 20\n");
         fake.write("cgroups/cpu/run/g/cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n");
         let view = |name: &str| (vec![name.to_string()], fake.path(&format!("cgroups/{name}/run/g")));
-        let group = CgroupView { v2: None, v1: vec![view("cpuacct"), view("cpu")] };
+        let group = CgroupView { v1: vec![view("cpuacct"), view("cpu")], ..CgroupView::default() };
         let seen = fake.observe(Layout::V1, group, || {
             // CPU 0 is busy with others all the time; on CPU 1 the guest had 6 s of 10.
             fake.write(top, "9000001000 10000002000\n");

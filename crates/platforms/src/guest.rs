@@ -365,7 +365,11 @@ impl<B: Backend> CoreGuest<B> {
         start: impl FnOnce(&mut B, &mut GuestCore) -> Result<()>,
     ) -> Result<Self> {
         let mut guest = Self { core, backend };
-        start(&mut guest.backend, &mut guest.core).map(|()| guest)
+        start(&mut guest.backend, &mut guest.core)?;
+        if let Some(group) = &guest.core.cgroup {
+            group.set_kernel_threads_aside()?;
+        }
+        Ok(guest)
     }
 
     /// Gives the guest its network, which is removed with the guest.

@@ -12,10 +12,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long freezing and thawing may take.
 const STATE_DEADLINE: Duration = Duration::from_secs(2);
+/// The group below a group with kernel threads that has all its processes.
+const PROCESSES: &str = "processes";
 /// How long killed processes may take to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// After this long the processes are frozen before they are killed. That takes longer, but forks
@@ -30,11 +33,13 @@ pub struct Cgroup {
     pub(super) unlimited: Vec<&'static str>,
     ledger: Ledger,
     entry: EntryId,
+    /// The group below that is frozen in place of this one, once its kernel threads were set aside.
+    divided: OnceLock<PathBuf>,
 }
 
 impl Cgroup {
     pub(super) fn new(hierarchy: Hierarchy, relative: PathBuf, ledger: Ledger, entry: EntryId) -> Self {
-        Self { hierarchy, relative, unlimited: Vec::new(), ledger, entry }
+        Self { hierarchy, relative, unlimited: Vec::new(), ledger, entry, divided: OnceLock::new() }
     }
 
     /// Path below the mount points: `weighbridge-<run>/<guest>`. With a leading slash it is an OCI
@@ -50,7 +55,14 @@ impl Cgroup {
 
     /// A read-only view of the group in every hierarchy that has it.
     pub fn view(&self) -> CgroupView {
-        CgroupView::new(&self.hierarchy, &self.relative)
+        let divided = self.v2_directory().filter(|_| self.divided.get().is_some());
+        let divided = divided.map(|directory| directory.join(PROCESSES));
+        CgroupView { divided, ..CgroupView::new(&self.hierarchy, &self.relative) }
+    }
+
+    /// The group that is frozen.
+    fn frozen(&self) -> &Path {
+        self.divided.get().unwrap_or(&self.relative)
     }
 
     /// The directory in the tree of version 2 if guests use that, for `CLONE_INTO_CGROUP`.
@@ -102,9 +114,9 @@ impl Cgroup {
     /// [`CgroupError::State`] after 2 s; then the group is thawed. [`CgroupError::Missing`] without
     /// a freezer.
     pub fn freeze(&self) -> Result<(), CgroupError> {
-        let result = self.hierarchy.set_frozen(&self.relative, true, scaled(STATE_DEADLINE));
+        let result = self.hierarchy.set_frozen(self.frozen(), true, scaled(STATE_DEADLINE));
         if let Err(CgroupError::State { .. }) = result {
-            let _ = self.hierarchy.set_frozen(&self.relative, false, Duration::ZERO);
+            let _ = self.hierarchy.set_frozen(self.frozen(), false, Duration::ZERO);
         }
         result
     }
@@ -114,13 +126,45 @@ impl Cgroup {
     /// # Errors
     /// The same as [`Cgroup::freeze`].
     pub fn thaw(&self) -> Result<(), CgroupError> {
-        self.hierarchy.set_frozen(&self.relative, false, scaled(STATE_DEADLINE))
+        self.hierarchy.set_frozen(self.frozen(), false, scaled(STATE_DEADLINE))
     }
 
     /// The freezer of the group, for freezing and thawing it quickly and often; `None` where no
     /// hierarchy of the host freezes.
     pub fn freezer(&self) -> Option<Freezer> {
-        self.hierarchy.freezer(&self.relative)
+        self.hierarchy.freezer(self.frozen())
+    }
+
+    /// Leaves the kernel threads of a running machine out of what is frozen. KVM puts one into the
+    /// group of every machine's process (until Linux 6.13), and vhost its workers (until 6.3).
+    /// Version 2 does not freeze kernel threads and counts them all the same, so that a group with
+    /// one never becomes frozen (`kernel/cgroup/freezer.c`). If there is one, all processes move to
+    /// a group below, which is frozen in its place. No controller is enabled there: limits and
+    /// counts stay those of the whole group.
+    ///
+    /// # Errors
+    /// The group below cannot be made, or a process cannot be moved.
+    pub fn set_kernel_threads_aside(&self) -> Result<(), CgroupError> {
+        let Some(directory) = self.v2_directory().filter(|_| self.hierarchy.layout() == Layout::V2) else {
+            return Ok(());
+        };
+        let (kernel, others): (Vec<u32>, Vec<u32>) =
+            self.view().processes().into_iter().partition(|pid| process::is_kernel_thread(*pid));
+        if kernel.is_empty() {
+            return Ok(());
+        }
+        let below = directory.join(PROCESSES);
+        fs::create_dir(&below).map_err(CgroupError::io("make", &below))?;
+        self.divided.get_or_init(|| self.relative.join(PROCESSES));
+        let procs = below.join("cgroup.procs");
+        for pid in others {
+            match fs::write(&procs, pid.to_string()) {
+                // It has ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                moved => moved.map_err(CgroupError::io("write", &procs))?,
+            }
+        }
+        Ok(())
     }
 
     /// CPU time of all processes that were ever in the group, user and kernel, nanoseconds.

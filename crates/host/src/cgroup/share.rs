@@ -112,14 +112,14 @@ mod tests {
         write("cpu.shares", "1024\n");
         write("cpu.cfs_period_us", "100000\n");
         write("cpu.cfs_quota_us", "-1\n");
-        let v1 = CgroupView { v2: None, v1: vec![(vec!["cpu".into()], base.path().into())] };
+        let v1 = CgroupView { v1: vec![(vec!["cpu".into()], base.path().into())], ..CgroupView::default() };
         let weight = v1.set_share(CpuShare::Weight(10)).unwrap();
         let quota = v1.set_share(CpuShare::Quota(0.25)).unwrap();
         assert_eq!((read("cpu.shares"), read("cpu.cfs_quota_us")), ("10240".into(), "25000".into()));
         drop(quota);
         drop(weight);
         assert_eq!((read("cpu.shares"), read("cpu.cfs_quota_us")), ("1024".into(), "-1".into()));
-        let v2 = CgroupView { v2: Some(base.path().into()), v1: Vec::new() };
+        let v2 = CgroupView { v2: Some(base.path().into()), ..CgroupView::default() };
         let error = v2.set_share(CpuShare::Weight(10)).unwrap_err().to_string();
         assert!(error.contains("controller of CPU time"), "{error}");
         write("cpu.weight", "100\n");

@@ -9,18 +9,21 @@ use std::path::{Component, Path, PathBuf};
 
 /// Where the files of a control group are. The group may vanish at any time; then nothing can be
 /// read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CgroupView {
     /// The directory in the tree of version 2, if the group has one.
     pub v2: Option<PathBuf>,
     /// The directories in trees of version 1 with the controllers of each.
     pub v1: Vec<(Vec<String>, PathBuf)>,
+    /// The directory of version 2 below the group that has its processes, if its kernel threads
+    /// were set aside ([`Cgroup::set_kernel_threads_aside`](super::Cgroup::set_kernel_threads_aside)).
+    pub divided: Option<PathBuf>,
 }
 
 impl CgroupView {
     /// The group of this path below every mount of the host that has it.
     pub(super) fn new(hierarchy: &Hierarchy, relative: &Path) -> Self {
-        let mut view = Self { v2: None, v1: Vec::new() };
+        let mut view = Self::default();
         hierarchy.mounts.iter().for_each(|mount| view.add(mount, relative));
         view
     }
@@ -47,7 +50,7 @@ impl CgroupView {
 
     /// Parses `/proc/PID/cgroup`: lines of `number:controllers:path` (`cgroups(7)`).
     fn from_list(hierarchy: &Hierarchy, list: &str) -> Option<Self> {
-        let mut view = Self { v2: None, v1: Vec::new() };
+        let mut view = Self::default();
         for line in list.lines() {
             let mut fields = line.splitn(3, ':');
             let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
@@ -98,9 +101,14 @@ impl CgroupView {
         self.directories().all(|directory| directory.to_string_lossy().contains(text))
     }
 
-    /// The processes in the group, not those in groups below it; ascending.
+    /// The files with the numbers of the group's processes.
+    fn procs_files(&self) -> impl Iterator<Item = PathBuf> {
+        self.directories().chain(&self.divided).map(|directory| directory.join("cgroup.procs"))
+    }
+
+    /// The processes in the group, not those in groups that others made below it; ascending.
     pub fn processes(&self) -> Vec<u32> {
-        let files = self.directories().map(|directory| directory.join("cgroup.procs"));
+        let files = self.procs_files();
         let mut all: Vec<u32> = files
             .flat_map(|file| {
                 let text = fs::read_to_string(file).unwrap_or_default();
@@ -151,6 +159,10 @@ mod tests {
         assert_eq!(view.v1_directory("cpuset"), None, "out of this namespace");
         assert_eq!(view.v2, None, "the top group is everybody's");
         assert_eq!(view.processes(), [5, 7]);
+        let below = base.path().join("below");
+        fs::create_dir(&below).unwrap();
+        fs::write(below.join("cgroup.procs"), "6\n").unwrap();
+        assert_eq!(CgroupView { divided: Some(below), ..view.clone() }.processes(), [5, 6, 7]);
         assert!(view.is_named("abc") && !view.is_named("cpuacct"));
         assert!(view.remove(&hierarchy).is_err(), "a file is in one of its directories");
         fs::remove_file(base.path().join("memory/docker/abc/cgroup.procs")).unwrap();

@@ -334,7 +334,11 @@ mod tests {
         for path in [&v2, &v1] {
             std::fs::create_dir(path).unwrap();
         }
-        let group = CgroupView { v2: Some(v2.clone()), v1: vec![(vec!["memory".into()], v1.clone())] };
+        let group = CgroupView {
+            v2: Some(v2.clone()),
+            v1: vec![(vec!["memory".into()], v1.clone())],
+            ..CgroupView::default()
+        };
         let limit = || limit_from_outside(&Accounts::of_group(group.clone()));
         assert_eq!(limit(), None);
         std::fs::write(v2.join("memory.max"), "max\n").unwrap();
