@@ -17,7 +17,7 @@
 use crate::files::{PolledFile, field};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::CgroupView;
 
@@ -41,8 +41,8 @@ pub(crate) struct Counters {
     block: Block,
     devices: Vec<PolledFile>,
     network: Option<PolledFile>,
-    /// What KVM counts for the machines, by the counter's name.
-    machines: BTreeMap<&'static str, Vec<PolledFile>>,
+    /// The files in which KVM counts for the machines, by the counter's name.
+    machines: BTreeMap<&'static str, Vec<PathBuf>>,
 }
 
 /// The source of the block I/O counters.
@@ -69,8 +69,7 @@ impl Counters {
         };
         let processes: Vec<u32> = members.iter().chain(&accounts.processes).copied().collect();
         let of_machines = |(name, file): &(&'static str, &str)| {
-            let files: Vec<PolledFile> =
-                processes.iter().flat_map(|pid| of_machine(root, *pid, file)).collect();
+            let files: Vec<PathBuf> = processes.iter().flat_map(|pid| of_machine(root, *pid, file)).collect();
             (!files.is_empty()).then_some((*name, files))
         };
         Self {
@@ -101,7 +100,9 @@ impl Counters {
             counts.insert("network_packets", packets);
         }
         for (name, files) in &self.machines {
-            if let Some(sum) = files.iter().map(|file| file.number(scratch)).sum::<Option<u64>>() {
+            // The kernel's file cannot be read again: every read opens it (`simple_attr_open`).
+            let number = |file: &PathBuf| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+            if let Some(sum) = files.iter().map(number).sum::<Option<u64>>() {
                 counts.insert(*name, sum);
             }
         }
@@ -298,7 +299,7 @@ fn packets(text: &str) -> u64 {
 
 /// A file of each machine of a process: directories `PID-FD` (`virt/kvm`, debugfs). The kernel
 /// counts in any case, so reading costs the guest nothing.
-fn of_machine(root: &Path, pid: u32, file: &str) -> Vec<PolledFile> {
+fn of_machine(root: &Path, pid: u32, file: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(root.join("sys/kernel/debug/kvm")).into_iter().flatten().flatten();
     entries
         .filter(|entry| {
@@ -308,7 +309,8 @@ fn of_machine(root: &Path, pid: u32, file: &str) -> Vec<PolledFile> {
                 .and_then(|name| name.split_once('-'))
                 .is_some_and(|(process, _)| process == pid.to_string())
         })
-        .filter_map(|entry| PolledFile::open(entry.path().join(file)))
+        .map(|entry| entry.path().join(file))
+        .filter(|file| file.exists())
         .collect()
 }
 
