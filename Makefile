@@ -62,8 +62,8 @@ test-kubernetes:
 	target/debug/weigh image build debian
 	tests/kubernetes with tests/kubernetes pods
 
-# Machines under KVM, in an emulated computer whose processor has AMD's SVM: it needs root,
-# mmdebstrap and QEMU, makes the computer's disk once (5 minutes, 4 GB in
+# Machines under KVM, in an emulated computer whose processor has AMD's SVM: it needs root
+# and mmdebstrap, makes the computer's disk and the QEMU that emulates it once (into
 # /var/cache/weighbridge-kvm), and runs for hours. PARTS="proof machines" runs these parts alone.
 PARTS =
 test-kvm:
