@@ -42,7 +42,7 @@ fn crowds_rates_restores_and_processes_are_measured() {
     let on = with_native(&stage, &["namespaces"], "crowds_rates_restores_and_processes_are_measured");
     let report = stage.measured(&format!(
         "start --on {on} --blocks 2 --no-void --guests 1,4 --apart 5ms --rate=1,2 --restore --spawn \
-         --exec"
+         --exec --copy=100KiB"
     ));
     for environment in on.split(',') {
         assert!(median(&report, "start{guests=4}", environment, "all_to_init") > 0.0);
@@ -55,6 +55,9 @@ fn crowds_rates_restores_and_processes_are_measured() {
         assert!(0.0 < exec("exec_to_output") && exec("exec_to_output") <= exec("exec_to_end"));
         assert!(exec("exec_to_output") <= exec("slowest_exec_to_output"));
         assert!(exec("first_exec_to_output") > 0.0);
+        for metric in ["copy_in", "copy_out"] {
+            assert!(median(&report, "copy{bytes=100KiB}", environment, metric) > 0.0);
+        }
         let charges = listed(&report, "charges");
         let of_exec = |charge: &&serde_json::Value| {
             charge["environment"] == environment && charge["workload"] == "exec"

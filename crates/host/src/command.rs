@@ -169,7 +169,8 @@ impl Invocation {
         self
     }
 
-    /// Sets the standard input, which is empty by default. Only for [`Invocation::run`].
+    /// Sets the standard input: a file in memory. The default is empty for [`Invocation::run`] and
+    /// a pipe for [`Invocation::spawn`].
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = Some(bytes.into());
         self
@@ -273,15 +274,7 @@ impl Invocation {
         let failed = |doing| CommandError::io(doing, &line);
         let files = || Ok((memory_file("output")?, memory_file("error")?));
         let (mut output, mut error) = files().map_err(failed("make a file for the output"))?;
-        let input = || match &self.input {
-            None => Ok(Stdio::null()),
-            Some(bytes) => {
-                let mut file = memory_file("input")?;
-                file.write_all(bytes).and_then(|()| file.rewind())?;
-                Ok(file.into())
-            }
-        };
-        let input = input().map_err(failed("prepare the input"))?;
+        let input = self.input_or(Stdio::null(), &line)?;
         let clone =
             |file: &File| file.try_clone().map(Stdio::from).map_err(failed("make a file for the output"));
         let (stdout, stderr) = (clone(&output)?, clone(&error)?);
@@ -332,8 +325,9 @@ impl Invocation {
         Err(CommandError::Status { command, status: finished.status, error: tail(said) })
     }
 
-    /// Starts the program without waiting for it. Standard input and output are pipes, standard
-    /// error is appended to the log, whose length is bounded ([`crate::log`]).
+    /// Starts the program without waiting for it. Standard output is a pipe, and so is standard
+    /// input unless [`Invocation::input`] set it; standard error is appended to the log, whose length
+    /// is bounded ([`crate::log`]).
     ///
     /// # Errors
     /// [`CommandError::NotFound`], [`CommandError::Start`] or [`CommandError::Io`].
@@ -347,11 +341,23 @@ impl Invocation {
             Ok((output, log.into()))
         };
         let (stdout, stderr) = streams().map_err(CommandError::io("write the log", &line))?;
+        let input = self.input_or(Stdio::piped(), &line)?;
         let started_ns = monotonic_ns();
-        let mut group = self.start(&line, Stdio::piped(), stdout, stderr)?;
+        let mut group = self.start(&line, input, stdout, stderr)?;
         let input = group.child.stdin.take().map(OwnedFd::from);
         let output = group.child.stdout.take().map(OwnedFd::from);
         Ok(Running { group, input, output, log: self.log, started_ns })
+    }
+
+    /// A file with the input, or `other` where none was set.
+    fn input_or(&self, other: Stdio, line: &str) -> Result<Stdio, CommandError> {
+        let Some(bytes) = &self.input else { return Ok(other) };
+        let file = || {
+            let mut file = memory_file("input")?;
+            file.write_all(bytes).and_then(|()| file.rewind())?;
+            Ok(file.into())
+        };
+        file().map_err(CommandError::io("prepare the input", line))
     }
 
     fn start(&self, line: &str, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<Group, CommandError> {
@@ -462,7 +468,8 @@ impl Running {
         self.started_ns
     }
 
-    /// The pipe to its standard input; `None` after the first call.
+    /// The pipe to its standard input; `None` after the first call, and where
+    /// [`Invocation::input`] set the input.
     pub fn take_input(&mut self) -> Option<OwnedFd> {
         self.input.take()
     }

@@ -4,6 +4,7 @@
 //! Tools measure nothing themselves, so they are not kernels, and no workload is named after one.
 //! They take options as kernels do and print one JSON line.
 
+mod copy;
 mod listens;
 mod room;
 mod text;
@@ -50,7 +51,7 @@ impl Tool {
 }
 
 /// All tools, in the order of the help.
-static ALL: &[&Tool] = &[&listens::TOOL, &room::TOOL, &text::TOOL, &timed::TOOL];
+static ALL: &[&Tool] = &[&copy::TOOL, &listens::TOOL, &room::TOOL, &text::TOOL, &timed::TOOL];
 
 /// All tools.
 pub fn tools() -> &'static [&'static Tool] {

@@ -169,6 +169,23 @@ fn params_are_the_options_in_force() {
     assert_eq!(result["facts"]["threads"], 1);
 }
 
+/// The content is before the line, or comes from the input, and replaces what was there.
+#[test]
+fn the_copy_tool_keeps_every_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("copied");
+    let content: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+    std::fs::write(&path, vec![1; 400_000]).unwrap();
+    let to = program().args(["copy", "--to"]).arg(&path).write_stdin(content.clone()).assert().success();
+    let line: Value = serde_json::from_slice(&to.get_output().stdout).unwrap();
+    assert_eq!((&line["operations"], std::fs::read(&path).unwrap() == content), (&300_000.into(), true));
+    let from = program().args(["copy", "--from"]).arg(&path).assert().success();
+    let output = &from.get_output().stdout;
+    assert!(output.starts_with(&content));
+    let line: Value = serde_json::from_slice(&output[content.len()..]).unwrap();
+    assert_eq!(line["operations"], 300_000);
+}
+
 #[test]
 fn wrong_command_lines_exit_with_2_and_a_suggestion() {
     let wrong = |line: &str, message: &str| {

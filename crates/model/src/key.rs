@@ -50,7 +50,7 @@ impl WorkloadKey {
             | Started::Staggered { guests, .. }
             | Started::Footprint { guests, .. } => Some(guests),
             Started::Restored { guests } => Some(guests).filter(|guests| *guests > 1),
-            Started::One | Started::Churn { .. } | Started::Exec { .. } => None,
+            Started::One | Started::Churn { .. } | Started::Exec { .. } | Started::Copy { .. } => None,
         });
         let beside = plan.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
         Self {

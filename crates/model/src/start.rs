@@ -43,6 +43,12 @@ pub mod stamps {
     pub const EXEC_FIRST: &str = "first_exec_to_output";
     /// The slowest [`EXEC_OUTPUT`] of the others in the guest.
     pub const EXEC_SLOWEST: &str = "slowest_exec_to_output";
+    /// In a running guest: from the start of the platform's own client to the end of a program that
+    /// writes a file from the client's input, seconds.
+    pub const COPY_IN: &str = "copy_in";
+    /// From the same start to the end of a program that reads the file to the client's output,
+    /// seconds.
+    pub const COPY_OUT: &str = "copy_out";
     /// Stage of a virtual machine: from the start of the platform's first program to the start of
     /// the machine's execution, seconds.
     pub const BOOT_VMM: &str = "boot_vmm";
@@ -154,6 +160,14 @@ pub enum Started {
     Exec {
         /// How many after the first.
         programs: u32,
+    },
+    /// Copies of a file into a guest that runs and back out, by the platform's own client, and a
+    /// first one.
+    Copy {
+        /// Bytes of the file.
+        bytes: u64,
+        /// How many after the first.
+        copies: u32,
     },
     /// Guests that start at once and are left alone until their memory has settled; then it is
     /// read.

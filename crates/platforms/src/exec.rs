@@ -12,33 +12,43 @@ use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::Invocation;
 
+/// How many bytes of output are read at once: what a pipe holds.
+const PIECE: usize = 64 << 10;
+
+/// The most bytes of output that a program in a guest may print.
+pub const MOST_EXEC_OUTPUT: usize = 256 << 20;
+
 /// A program for [`crate::Guest::exec`].
 #[derive(Debug, Clone, Copy)]
 pub struct ExecRequest<'a> {
     /// The program as the guest sees it, with its arguments. It must print something.
     pub argv: &'a [String],
+    /// The whole standard input of the program; empty if absent.
+    pub input: Option<&'a [u8]>,
     /// The control group in which the client is started; weighbridge's own when absent.
     pub group: Option<&'a Cgroup>,
     /// Time limit from the client's start to the program's end.
     pub deadline: Duration,
 }
 
-/// The times of a program, host's monotonic clock, nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExecTimes {
+/// A program that ran: its times, host's monotonic clock, nanoseconds, and its output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executed {
     /// The client was started, or the first request was sent.
     pub started_ns: u64,
     /// The first output of the program arrived.
     pub output_ns: u64,
     /// Program and client had ended.
     pub ended_ns: u64,
+    /// Its standard output, at most [`MOST_EXEC_OUTPUT`].
+    pub output: Vec<u8>,
 }
 
 /// Runs a client that runs a program in a guest.
 ///
 /// # Errors
-/// [`PlatformError::Exec`]: it printed nothing, failed, or took too long.
-pub(crate) fn run(client: Invocation, request: &ExecRequest<'_>, log: &Path) -> Result<ExecTimes> {
+/// [`PlatformError::Exec`]: it printed nothing or too much, failed, or took too long.
+pub(crate) fn run(client: Invocation, request: &ExecRequest<'_>, log: &Path) -> Result<Executed> {
     let line = client.command_line();
     let failed = |what: &str| PlatformError::Exec(with_tail(&format!("`{line}` {what}"), log));
     let client = match request.group {
@@ -47,21 +57,29 @@ pub(crate) fn run(client: Invocation, request: &ExecRequest<'_>, log: &Path) -> 
     };
     let deadline = weigh_host::deadlines::scaled(request.deadline);
     let end = Instant::now() + deadline;
-    let mut running = client.log_to(log).spawn()?;
-    drop(running.take_input());
-    let mut output = running.take_output().map(File::from).ok_or_else(|| failed("has no output"))?;
-    let in_time = is_readable(&output, deadline);
-    let printed = in_time && output.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0);
-    let output_ns = monotonic_ns();
-    let status = running
-        .wait(end.saturating_duration_since(Instant::now()))
-        .map_err(PlatformError::io("wait for a program in a guest"))?;
+    let mut running = client.input(request.input.unwrap_or_default()).log_to(log).spawn()?;
+    let mut pipe = running.take_output().map(File::from).ok_or_else(|| failed("has no output"))?;
+    let left = || end.saturating_duration_since(Instant::now());
+    let (mut output, mut output_ns) = (Vec::new(), None);
+    let mut piece = vec![0; PIECE];
+    while is_readable(&pipe, left()) {
+        let bytes = pipe.read(&mut piece).map_err(PlatformError::io("read the output of a program"))?;
+        if bytes == 0 {
+            break;
+        }
+        output_ns = output_ns.or_else(|| Some(monotonic_ns()));
+        output.extend_from_slice(&piece[..bytes]);
+        if output.len() > MOST_EXEC_OUTPUT {
+            return Err(failed(&format!("printed more than {} MiB", MOST_EXEC_OUTPUT >> 20)));
+        }
+    }
+    let status = running.wait(left()).map_err(PlatformError::io("wait for a program in a guest"))?;
     let ended_ns = monotonic_ns();
     let started_ns = running.started_ns();
-    match status {
-        None => Err(failed(&format!("did not end within {deadline:?}"))),
-        Some(status) if !status.success() => Err(failed(&format!("failed ({status})"))),
-        Some(_) if !printed => Err(failed("printed nothing")),
-        Some(_) => Ok(ExecTimes { started_ns, output_ns, ended_ns }),
+    match (status, output_ns) {
+        (None, _) => Err(failed(&format!("did not end within {deadline:?}"))),
+        (Some(status), _) if !status.success() => Err(failed(&format!("failed ({status})"))),
+        (Some(_), None) => Err(failed("printed nothing")),
+        (Some(_), Some(output_ns)) => Ok(Executed { started_ns, output_ns, ended_ns, output }),
     }
 }

@@ -17,7 +17,7 @@
 //! Every step can be repeated: a guest that could not be stopped is stopped again by the next call,
 //! by dropping it, and at last by the ledger.
 
-use crate::exec::{ExecRequest, ExecTimes};
+use crate::exec::{ExecRequest, Executed};
 use crate::network::NetworkEnd;
 use crate::platform::remove_directory;
 use crate::process_tracker::ProcessTracker;
@@ -299,15 +299,15 @@ pub(crate) trait Backend: Send + Sized {
     }
 
     /// Returns the command of the platform that runs a program in this guest, beside the probe.
-    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
-        let _ = argv;
+    fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
+        let _ = request;
         let reason = format!("{} has no command that runs a program in a guest that runs", core.platform);
         Err(PlatformError::CannotExec(reason))
     }
 
     /// [`Guest::exec`].
-    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecTimes> {
-        crate::exec::run(self.client(core, request.argv)?, request, &core.log)
+    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<Executed> {
+        crate::exec::run(self.client(core, request)?, request, &core.log)
     }
 
     /// Writes the guest to a directory, see [`Guest::save`].
@@ -465,7 +465,7 @@ impl<B: Backend> Guest for CoreGuest<B> {
         self.core.launch_cpu_ns.clone()
     }
 
-    fn exec(&mut self, request: &ExecRequest<'_>) -> Result<ExecTimes> {
+    fn exec(&mut self, request: &ExecRequest<'_>) -> Result<Executed> {
         self.backend.exec(&mut self.core, request)
     }
 

@@ -46,7 +46,7 @@ pub mod spawn;
 pub mod ssh;
 pub mod uml;
 
-pub use exec::{ExecRequest, ExecTimes};
+pub use exec::{ExecRequest, Executed, MOST_EXEC_OUTPUT};
 pub use oci::{Oci, with_causes};
 pub use platform::{
     About, Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,

@@ -7,7 +7,7 @@
 //!   init                        of a full system: its services are up
 //! window closes                 CPU time of guest, helpers, client and daemons up to here; the stamps stand still meanwhile
 //!   service, first response     a server in the guest, a client outside
-//!   or programs                 run in the guest by the platform's client, with a window of their own
+//!   or programs, or copies      run in the guest by the platform's client, with a window of their own
 //!   or a footprint              all guests left alone until their memory stands still, then read
 //!   stop
 //! ```
@@ -196,7 +196,7 @@ impl Runner<'_> {
             return Ok((0, Err(unequal.clone())));
         }
         let guests = match start.what {
-            Started::One | Started::Exec { .. } => 1,
+            Started::One | Started::Exec { .. } | Started::Copy { .. } => 1,
             Started::Restored { guests } => 1 + guests,
             Started::AtOnce { guests }
             | Started::Staggered { guests, .. }
@@ -265,12 +265,14 @@ impl Runner<'_> {
             Started::Restored { guests } => {
                 restored::restore_guests(pool, environment, &recipe, guests, cold)
             }
-            Started::Exec { programs } => exec::exec_in_guest(
-                pool,
-                environment,
-                &recipe,
-                &exec::Programs { number: programs, deadline },
-            ),
+            Started::Exec { programs } => {
+                let job = exec::Job { task: exec::Task::Program, number: programs, deadline };
+                exec::use_client(pool, environment, &recipe, &job)
+            }
+            Started::Copy { bytes, copies } => {
+                let job = exec::Job { task: exec::Task::Copy { bytes }, number: copies, deadline };
+                exec::use_client(pool, environment, &recipe, &job)
+            }
         }
     }
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use weigh_model::{
     Better, Caches, Extraction, MetricSource, MetricSpec, Operations, StartPlan, Started, Unit, WorkloadKey,
-    WorkloadPlan, stamps, weights,
+    WorkloadPlan, format_bytes, stamps, weights,
 };
 
 /// Deadline of a guest's service, or of the init of a whole system, seconds.
 const DEADLINE_S: f64 = 120.0;
 
 /// Makes the workload for a start. Its id describes it, as in `start`, `start{caches=cold}`,
-/// `start{guests=200}`, `start{apart=50ms,guests=20}`, `start-rate{concurrency=4}`, `start-restore`
-/// and `exec`.
+/// `start{guests=200}`, `start{apart=50ms,guests=20}`, `start-rate{concurrency=4}`, `start-restore`,
+/// `exec` and `copy{bytes=16MiB}`.
 pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     let mut params = BTreeMap::new();
     if start.caches == Caches::Cold {
@@ -71,6 +71,10 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
                 seconds(stamps::EXEC_SLOWEST, false),
             ],
         ),
+        Started::Copy { bytes, .. } => {
+            params.insert("bytes".into(), format_bytes(bytes));
+            ("copy", vec![seconds(stamps::COPY_IN, true), seconds(stamps::COPY_OUT, false)])
+        }
         Started::Footprint { guests, .. } => {
             params.insert("guests".into(), guests.to_string());
             ("footprint", footprint_metrics())
@@ -95,6 +99,7 @@ fn operations(what: Started) -> Option<&'static str> {
     match what {
         Started::Footprint { .. } => None,
         Started::Exec { .. } => Some("exec"),
+        Started::Copy { .. } => Some("copy"),
         _ => Some("start"),
     }
 }
@@ -161,6 +166,7 @@ mod tests {
         assert_eq!(id(Started::Restored { guests: 1 }, Caches::Warm), "start-restore");
         assert_eq!(id(Started::Restored { guests: 8 }, Caches::Warm), "start-restore{guests=8}");
         assert_eq!(id(Started::Exec { programs: 9 }, Caches::Warm), "exec");
+        assert_eq!(id(Started::Copy { bytes: 1 << 24, copies: 3 }, Caches::Warm), "copy{bytes=16MiB}");
     }
 
     #[test]
@@ -188,6 +194,7 @@ mod tests {
             (churn, Some(stamps::RATE)),
             (Started::Restored { guests: 2 }, None),
             (Started::Exec { programs: 9 }, Some(stamps::EXEC_OUTPUT)),
+            (Started::Copy { bytes: 1, copies: 1 }, Some(stamps::COPY_IN)),
         ] {
             let plan = start_workload(StartPlan { what, caches: Caches::Warm });
             let named: Vec<&str> =

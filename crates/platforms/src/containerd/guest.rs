@@ -6,6 +6,7 @@
 use super::PLATFORM;
 use super::client::{self, Client};
 use crate::docker::shim_of;
+use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore, platform_change};
 use crate::oci::{kill_serving, record_controllers};
 use crate::process_tracker::ended_children_cpu_ns;
@@ -120,11 +121,11 @@ impl Backend for ContainerdContainer {
         accounts
     }
 
-    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+    fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
         // Programs of one container must have different names, and the names of those that have
         // ended are free again.
         let client = self.client.command().args(["tasks", "exec", "--exec-id", "program", "--fifo-dir"]);
-        Ok(client.arg(self.pid_file.with_file_name("fifos")).arg(&core.name).args(argv))
+        Ok(client.arg(self.pid_file.with_file_name("fifos")).arg(&core.name).args(request.argv))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

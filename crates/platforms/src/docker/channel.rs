@@ -7,7 +7,8 @@
 
 use super::client::{Client, Content};
 use super::engine::{Engine, EngineError, call};
-use futures_util::future::select;
+use crate::exec::MOST_EXEC_OUTPUT;
+use futures_util::future::{Either, select};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -16,7 +17,7 @@ use std::pin::pin;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, split};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
 use weigh_host::clock::monotonic_ns;
 
@@ -119,20 +120,49 @@ async fn serve(
     select(pin!(inward), pin!(outward)).await;
 }
 
-/// Reads the output of a program to its end. Returns when the first of its standard output arrived,
-/// host's monotonic clock, nanoseconds, and the beginning of its standard error.
-pub(super) async fn first_output(mut output: impl AsyncRead + Unpin) -> (Option<u64>, String) {
-    let (mut first_ns, mut error) = (None, Vec::new());
-    while let Ok((stream, mut left)) = frame(&mut output).await {
-        while let Some(piece) = piece(&mut output, &mut left).await {
-            match stream {
-                STANDARD_ERROR if error.len() < PIECE => error.extend(piece),
-                STANDARD_ERROR => {}
-                _ => first_ns = first_ns.or_else(|| Some(monotonic_ns())),
+/// What a program said.
+#[derive(Default)]
+pub(super) struct Said {
+    /// When the first of its standard output arrived, host's monotonic clock, nanoseconds.
+    pub(super) output_ns: Option<u64>,
+    /// Its standard output, at most [`MOST_EXEC_OUTPUT`].
+    pub(super) output: Vec<u8>,
+    /// The beginning of its standard error.
+    pub(super) error: String,
+}
+
+/// Gives a program its input and reads its output to the end, or to the most that it may print.
+pub(super) async fn program(attached: impl AsyncRead + AsyncWrite, input: Option<&[u8]>) -> Said {
+    let (mut output, mut stdin) = split(attached);
+    let inward = async {
+        if let Some(input) = input {
+            // A program that ends early reads no more.
+            let _ = stdin.write_all(input).await;
+            let _ = stdin.shutdown().await;
+        }
+    };
+    let outward = async {
+        let (mut said, mut error) = (Said::default(), Vec::new());
+        'all: while let Ok((stream, mut left)) = frame(&mut output).await {
+            while let Some(piece) = piece(&mut output, &mut left).await {
+                match stream {
+                    STANDARD_ERROR if error.len() < PIECE => error.extend(piece),
+                    STANDARD_ERROR => {}
+                    _ if said.output.len() + piece.len() > MOST_EXEC_OUTPUT => break 'all,
+                    _ => {
+                        said.output_ns = said.output_ns.or_else(|| Some(monotonic_ns()));
+                        said.output.extend(piece);
+                    }
+                }
             }
         }
+        said.error = String::from_utf8_lossy(&error).trim().into();
+        said
+    };
+    match select(pin!(outward), pin!(inward)).await {
+        Either::Left((said, _)) => said,
+        Either::Right(((), outward)) => outward.await,
     }
-    (first_ns, String::from_utf8_lossy(&error).trim().into())
 }
 
 /// Reads the header of the next frame: the first byte is the stream, the last four of eight are the

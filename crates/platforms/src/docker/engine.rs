@@ -3,7 +3,7 @@
 use super::channel;
 use super::client::{Client, ClientError, Content};
 use crate::PlatformError;
-use crate::exec::ExecTimes;
+use crate::exec::{ExecRequest, Executed};
 use hyper::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -225,24 +225,29 @@ impl Engine {
     }
 
     /// Runs a program in a container and waits for its end.
-    pub(super) fn exec(&self, name: &str, argv: &[String]) -> Result<ExecTimes, EngineError> {
+    pub(super) fn exec(&self, name: &str, request: &ExecRequest<'_>) -> Result<Executed, EngineError> {
         let doing = "run a program in a container";
         let started_ns = monotonic_ns();
-        let program = json!({"AttachStdout": true, "AttachStderr": true, "Cmd": argv});
+        let (argv, has_input) = (request.argv, request.input.is_some());
+        let program =
+            json!({"AttachStdin": has_input, "AttachStdout": true, "AttachStderr": true, "Cmd": argv});
         let made = self.post(doing, &format!("/containers/{name}/exec"), Content::Json(program))?;
         let id = made["Id"].as_str().unwrap_or_default();
         let path = format!("/exec/{id}/start");
         let options = json!({"Detach": false, "Tty": false});
-        let (output_ns, error) = self.runtime.block_on(call(doing, async {
-            Ok(channel::first_output(self.client.upgrade(&path, Content::Json(options)).await?).await)
+        let said = self.runtime.block_on(call(doing, async {
+            let attached = self.client.upgrade(&path, Content::Json(options)).await?;
+            Ok(channel::program(attached, request.input).await)
         }))?;
         let found = self.get(doing, &format!("/exec/{id}/json"))?;
         let ended_ns = monotonic_ns();
-        match (output_ns, found["ExitCode"].as_i64()) {
-            (Some(output_ns), Some(0)) => Ok(ExecTimes { started_ns, output_ns, ended_ns }),
+        match (said.output_ns, found["ExitCode"].as_i64()) {
+            (Some(output_ns), Some(0)) => {
+                Ok(Executed { started_ns, output_ns, ended_ns, output: said.output })
+            }
             (_, code) => {
                 let status = code.map_or("it has not ended".into(), |code| format!("exit status {code}"));
-                let reason = format!("{}: {status}: {error}", argv.join(" "));
+                let reason = format!("{}: {status}: {}", argv.join(" "), said.error);
                 Err(EngineError::Refused { doing, status: None, reason })
             }
         }

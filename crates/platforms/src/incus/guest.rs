@@ -2,6 +2,7 @@
 
 use super::Manager;
 use super::daemon::{COPY_DEADLINE, Daemon, POOL, alias};
+use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::{Link, Network};
 use crate::lxc::groups::Groups;
@@ -125,8 +126,8 @@ impl Backend for ManagedContainer {
         Accounts { daemons: self.daemon.processes(), ..self.groups.accounts() }
     }
 
-    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
-        Ok(self.daemon.command(&["exec", &core.name, "-T", "--"]).args(argv))
+    fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
+        Ok(self.daemon.command(&["exec", &core.name, "-T", "--"]).args(request.argv))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

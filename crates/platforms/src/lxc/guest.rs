@@ -4,6 +4,7 @@ use super::config::Config;
 use super::groups::Groups;
 use super::rootfs::{Rootfs, storage_name};
 use super::{COMMAND_DEADLINE, Plan};
+use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::Link;
 use crate::{GuestRequest, Host, PlatformError, Result};
@@ -118,8 +119,8 @@ impl Backend for LxcContainer {
         self.groups.accounts()
     }
 
-    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
-        Ok(of_container(core, &self.attach).args(["--clear-env", "--"]).args(argv))
+    fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
+        Ok(of_container(core, &self.attach).args(["--clear-env", "--"]).args(request.argv))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

@@ -4,6 +4,7 @@ use super::bundle::{self, Binds, Container, Network};
 use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::common_keys::Storage;
+use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore, platform_change};
 use crate::mapped::{MAPPED, grant_traverse};
 use crate::process_tracker::ended_children_cpu_ns;
@@ -204,8 +205,8 @@ impl Backend for OciContainer {
         Accounts { helpers: core.program.iter().map(monitor).collect(), ..Accounts::of_group(cgroup.view()) }
     }
 
-    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
-        Ok(self.runtime.command().args(["exec", &core.name]).args(argv))
+    fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
+        Ok(self.runtime.command().args(["exec", &core.name]).args(request.argv))
     }
 
     fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {

@@ -5,6 +5,7 @@ use super::manifest::{self, CONTAINER};
 use super::status::{PodStatus, Watch};
 use super::{PLATFORM, Place};
 use crate::docker::shim_of;
+use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::helpers::processes;
 use crate::network::NetworkEnd;
@@ -194,9 +195,10 @@ fn wait_running(core: &GuestCore, watch: &mut Watch) -> Result<(PodStatus, Resul
 }
 
 impl Backend for PodGuest {
-    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
+    fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
         let exec = self.kubectl.within(&self.namespace).args(["exec", &core.name]);
-        Ok(exec.args(["--container", CONTAINER, "--"]).args(argv))
+        let exec = exec.args(request.input.map(|_| "--stdin"));
+        Ok(exec.args(["--container", CONTAINER, "--"]).args(request.argv))
     }
 
     /// The container's processes, if they are this host's, and the client that carries the session.

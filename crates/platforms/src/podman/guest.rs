@@ -5,6 +5,7 @@
 
 use super::network::Network;
 use super::store::Store;
+use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::network::NetworkEnd;
 use crate::oci::access::Access;
@@ -172,8 +173,9 @@ impl Backend for PodmanContainer {
         Ok(())
     }
 
-    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
-        Ok(self.store.command().args(["exec", &core.name]).args(argv))
+    fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
+        let interactive = request.input.map(|_| "--interactive");
+        Ok(self.store.command().arg("exec").args(interactive).arg(&core.name).args(request.argv))
     }
 
     /// Waits until Podman has taken the container away.

@@ -2,6 +2,7 @@
 
 use super::{Inside, OwnMount, SpawnRequest, Spawned, family, is_first, spawn};
 use crate::common_keys::Storage;
+use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::is_readable;
 use crate::platform::remove_directory;
@@ -406,8 +407,8 @@ impl Backend for LocalProcess {
     /// On the host the program itself. Elsewhere nsenter(1), because these platforms have no command
     /// of their own. A program that nsenter(1) starts has all rights of weighbridge, so it must be
     /// the guest's own, and not one that the init of an image may have put in its place.
-    fn client(&self, core: &GuestCore, argv: &[String]) -> Result<Invocation> {
-        if let (true, Some((program, arguments))) = (self.on_host, argv.split_first()) {
+    fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
+        if let (true, Some((program, arguments))) = (self.on_host, request.argv.split_first()) {
             return Ok(Invocation::new(program).args(arguments));
         }
         if self.supervisor.is_some() {
@@ -422,7 +423,7 @@ impl Backend for LocalProcess {
         // An ordinary user may set no groups in the guest's user namespace.
         let unprivileged = (!weigh_host::facts::is_root()).then_some("--preserve-credentials");
         let client = client.args(unprivileged);
-        Ok(client.args(["--root", "--wd", "--"]).args(argv))
+        Ok(client.args(["--root", "--wd", "--"]).args(request.argv))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

@@ -6,6 +6,7 @@ use super::remote_directory::{RemoteDirectory, log_of};
 use super::scripts::Script;
 use super::shell::Shell;
 use super::target::Target;
+use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::host_probe::HostProbe;
 use crate::{GuestRequest, Host, PlatformError, Result, Session};
@@ -157,8 +158,8 @@ impl Backend for RemoteGuest {
     }
 
     /// A connection of its own.
-    fn client(&self, _: &GuestCore, argv: &[String]) -> Result<Invocation> {
-        Ok(self.target.invocation(&Script::Exec(argv)))
+    fn client(&self, _: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
+        Ok(self.target.invocation(&Script::Exec(request.argv)))
     }
 
     fn set_frozen(&mut self, _: &mut GuestCore, _: bool) -> Result<()> {

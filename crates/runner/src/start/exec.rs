@@ -3,36 +3,63 @@
 use super::system::init_ns;
 use super::{StartOutcome, Window, not_launched, since, used_by};
 use crate::pool::{EnvironmentPool, Recipe};
+use crate::staging::{self, Placeholders};
 use crate::trial::{Failure, describe};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{Charge, FailureKind, Iteration, stamps};
-use weigh_platforms::{ExecRequest, ExecTimes, Guest, PlatformError};
+use weigh_platforms::{ExecRequest, Executed, Guest, PlatformError};
 
 /// How the CPU time of clients is called among the helpers.
 const CLIENT: &str = "client";
 
-/// The programs that are run in a guest.
-pub(super) struct Programs {
-    /// How many after the first.
+/// What the client does in a guest.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Task {
+    /// Runs a static program that prints one line at once.
+    Program,
+    /// Copies a file into the guest and back out.
+    Copy {
+        /// Bytes of the file.
+        bytes: u64,
+    },
+}
+
+impl Task {
+    fn metrics(self) -> &'static [&'static str] {
+        match self {
+            Self::Program => {
+                &[stamps::EXEC_OUTPUT, stamps::EXEC_END, stamps::EXEC_FIRST, stamps::EXEC_SLOWEST]
+            }
+            Self::Copy { .. } => &[stamps::COPY_IN, stamps::COPY_OUT],
+        }
+    }
+}
+
+/// A task that is repeated in one guest.
+pub(super) struct Job {
+    pub(super) task: Task,
+    /// How often after the first time.
     pub(super) number: u32,
     /// Time limit of the guest's init, and of each program.
     pub(super) deadline: Duration,
 }
 
-/// Starts a guest, runs a first program in it and then the others, and stops it. If the platform
-/// has no client that could, the metrics are absent with the reason.
-pub(super) fn exec_in_guest(
+/// Starts a guest, lets the platform's client do a task in it once and then so often, and stops it.
+/// If the platform has no client that could, the metrics are absent with the reason.
+pub(super) fn use_client(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
     recipe: &Recipe,
-    programs: &Programs,
+    job: &Job,
 ) -> Result<StartOutcome, Failure> {
     let mut guest = recipe.launch(0).map_err(|error| not_launched(&error))?;
     let log = guest.log();
     let clients = client_group(recipe)?;
-    let measured = measure(pool, environment, recipe, programs, &mut *guest, clients.as_ref());
+    let measured = measure(pool, environment, recipe, job, &mut *guest, clients.as_ref());
     // A client that was still running has been killed.
     let removed = clients.as_ref().map_or(Ok(()), Cgroup::remove);
     let mut outcome = measured.map_err(|failure| failure.of_guest(&mut *guest, log.clone()))?;
@@ -59,19 +86,28 @@ fn measure(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
     recipe: &Recipe,
-    programs: &Programs,
+    job: &Job,
     guest: &mut dyn Guest,
     clients: Option<&Cgroup>,
 ) -> Result<StartOutcome, Failure> {
-    init_ns(guest, &recipe.can, programs.deadline)?;
-    let mut outcome = StartOutcome { guests: programs.number, ..StartOutcome::default() };
+    init_ns(guest, &recipe.can, job.deadline)?;
+    let mut outcome = StartOutcome { guests: job.number, ..StartOutcome::default() };
     outcome.bracket = (guest.spawned_ns(), guest.spawned_ns());
-    // A static program that prints one line at once.
-    let argv = [guest.kernels().display().to_string(), "--version".into()];
-    let request = ExecRequest { argv: &argv, group: clients, deadline: programs.deadline };
-    let first = match guest.exec(&request) {
+    let kernels = guest.kernels().display().to_string();
+    let request = ExecRequest { argv: &[], input: None, group: clients, deadline: job.deadline };
+    let client = match job.task {
+        Task::Program => Client { request, kernels, file: None },
+        Task::Copy { bytes } => {
+            let bare = pool.entries[environment].bare;
+            let place = Placeholders::new(&staging::scratch(guest, bare), recipe.request.instance, 0);
+            staging::make_scratch(guest.session(), &place)?;
+            let path = format!("{}/copied", place.get("scratch").unwrap_or(staging::USUAL));
+            Client { request, kernels, file: Some((path, random_bytes(bytes))) }
+        }
+    };
+    let first = match client.acts(guest) {
         Err(PlatformError::CannotExec(reason)) => {
-            for metric in [stamps::EXEC_OUTPUT, stamps::EXEC_END, stamps::EXEC_FIRST, stamps::EXEC_SLOWEST] {
+            for metric in job.task.metrics() {
                 outcome.mark_absent(metric, &reason);
             }
             return Ok(outcome);
@@ -82,35 +118,100 @@ fn measure(
     let clients_before_ns = cpu_ns(clients);
     pool.entries[environment].daemons = accounts.daemons;
     let window = Window::open(pool, environment, &recipe.request);
-    let times: Result<Vec<ExecTimes>, PlatformError> =
-        (0..programs.number).map(|_| guest.exec(&request)).collect();
+    let acts: Result<Vec<Act>, PlatformError> = (0..job.number).map(|_| client.acts(guest)).collect();
     let (after, _) = used_by(guest);
     let mut used = growth(&before, after);
     used.helpers_ns.insert(CLIENT.into(), cpu_ns(clients).saturating_sub(clients_before_ns));
     outcome.observed = window.close(pool, used);
-    let times = times.map_err(|error| not_run(&error))?;
-    let output_ns = |times: &ExecTimes| since(times.started_ns, times.output_ns);
-    let slowest_ns = times.iter().map(output_ns).max().unwrap_or_default();
-    outcome.iterations = times.iter().map(|times| iteration(times, output_ns(&first), slowest_ns)).collect();
+    let acts = acts.map_err(|error| not_run(&error))?;
+    let slowest_ns = acts.iter().map(Act::output_ns).max().unwrap_or_default();
+    outcome.iterations = acts
+        .iter()
+        .map(|act| {
+            let once = [(stamps::EXEC_FIRST, first.output_ns()), (stamps::EXEC_SLOWEST, slowest_ns)];
+            act.iteration(&once)
+        })
+        .collect();
     Ok(outcome)
 }
 
-/// The record of one program. What is known only once per guest is in all its records.
-fn iteration(times: &ExecTimes, first_ns: u64, slowest_ns: u64) -> Iteration {
-    let values = [
-        (stamps::EXEC_OUTPUT, since(times.started_ns, times.output_ns)),
-        (stamps::EXEC_END, since(times.started_ns, times.ended_ns)),
-        (stamps::EXEC_FIRST, first_ns),
-        (stamps::EXEC_SLOWEST, slowest_ns),
-    ];
-    Iteration {
-        host_started_ns: times.started_ns,
-        host_ended_ns: times.ended_ns,
-        guest_duration_ns: since(times.started_ns, times.ended_ns),
-        operations: Some(1.0),
-        values: values.map(|(name, ns)| (name.into(), ns as f64 * 1e-9)).into(),
-        ..Iteration::default()
+/// The platform's client, and what it does each time.
+struct Client<'a> {
+    /// How programs are run; the program is missing.
+    request: ExecRequest<'a>,
+    /// The program with the builtin kernels, as the guest sees it.
+    kernels: String,
+    /// The file that is copied, as the guest sees it, and its content.
+    file: Option<(String, Vec<u8>)>,
+}
+
+impl Client<'_> {
+    /// Does the task once.
+    fn acts(&self, guest: &mut dyn Guest) -> Result<Act, PlatformError> {
+        let argv = |words: &[&str]| {
+            let words = words.iter().map(ToString::to_string);
+            [self.kernels.clone()].into_iter().chain(words).collect::<Vec<String>>()
+        };
+        let Some((path, content)) = &self.file else {
+            let program = guest.exec(&ExecRequest { argv: &argv(&["--version"]), ..self.request })?;
+            return Ok(Act::Program(program));
+        };
+        let to = argv(&["copy", "--to", path]);
+        let inward = guest.exec(&ExecRequest { argv: &to, input: Some(content), ..self.request })?;
+        let from = argv(&["copy", "--from", path]);
+        let outward = guest.exec(&ExecRequest { argv: &from, ..self.request })?;
+        if !outward.output.starts_with(content) {
+            let reason = format!("the {} bytes that were copied to {path} came back changed", content.len());
+            return Err(PlatformError::Exec(reason));
+        }
+        Ok(Act::Copy { inward, outward })
     }
+}
+
+/// What the client did.
+enum Act {
+    Program(Executed),
+    Copy { inward: Executed, outward: Executed },
+}
+
+impl Act {
+    /// Time to the first output of its first program.
+    fn output_ns(&self) -> u64 {
+        let (Self::Program(program) | Self::Copy { inward: program, .. }) = self;
+        since(program.started_ns, program.output_ns)
+    }
+
+    /// The record. `once` is known only once per guest, and in all records of programs.
+    fn iteration(&self, once: &[(&str, u64)]) -> Iteration {
+        let whole_ns = |program: &Executed| since(program.started_ns, program.ended_ns);
+        let (first, last, values) = match self {
+            Self::Program(program) => {
+                let mut values =
+                    vec![(stamps::EXEC_OUTPUT, self.output_ns()), (stamps::EXEC_END, whole_ns(program))];
+                values.extend(once);
+                (program, program, values)
+            }
+            Self::Copy { inward, outward } => {
+                let values = vec![(stamps::COPY_IN, whole_ns(inward)), (stamps::COPY_OUT, whole_ns(outward))];
+                (inward, outward, values)
+            }
+        };
+        Iteration {
+            host_started_ns: first.started_ns,
+            host_ended_ns: last.ended_ns,
+            guest_duration_ns: since(first.started_ns, last.ended_ns),
+            operations: Some(1.0),
+            values: values.into_iter().map(|(name, ns)| (name.into(), ns as f64 * 1e-9)).collect(),
+            ..Iteration::default()
+        }
+    }
+}
+
+/// Bytes that no client can compress, the same each time.
+fn random_bytes(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; number as usize];
+    Pcg64Mcg::seed_from_u64(0).fill_bytes(&mut bytes);
+    bytes
 }
 
 fn cpu_ns(group: Option<&Cgroup>) -> u64 {

@@ -73,7 +73,12 @@ fn every_trial_starts_a_fresh_guest_and_dates_it_by_the_host() {
 fn impossible_phases_are_absent() {
     let plan = starts(
         &["null", "null:label=b"],
-        &[Started::One, Started::Restored { guests: 1 }, Started::Exec { programs: 2 }],
+        &[
+            Started::One,
+            Started::Restored { guests: 1 },
+            Started::Exec { programs: 2 },
+            Started::Copy { bytes: 100, copies: 2 },
+        ],
         3,
     );
     let bench = Bench::new();
@@ -88,6 +93,7 @@ fn impossible_phases_are_absent() {
         (stamps::RESPONSE, "one program"),
         (stamps::RESTORE, "cannot save and restore"),
         (stamps::EXEC_OUTPUT, "no command that runs a program"),
+        (stamps::COPY_OUT, "no command that runs a program"),
     ] {
         for environment in ["null", "null:label=b"] {
             let cell = cell(&analysis, metric, environment);

@@ -12,7 +12,7 @@ use clap::Args;
   weigh start --on namespaces --guests 200 --blocks 6
   weigh start --on native,runc,runsc --guests 20 --apart 20ms,100ms
   weigh start --on native,runc --rate --restore --spawn
-  weigh start --on native,runc,docker --exec
+  weigh start --on native,runc,docker --exec --copy
 
 All times are counted from the start of the platform's first program. start_to_code ends at the first instruction of our code in the guest, \
 start_to_init when the guest is up (its probe answers; a full system has reached multi-user.target), start_to_service when a server \
@@ -43,6 +43,10 @@ pub struct StartArgs {
     /// `docker exec`, `runc exec` and `nsenter` do
     #[arg(long)]
     pub exec: bool,
+    /// Also measure how long it takes to copy a file into a guest that runs and back out, through the
+    /// same client; with a size, a file of so many bytes; a list measures each size
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "16MiB")]
+    pub copy: Vec<String>,
     /// Also measure how long a process takes to start inside: fork and exec, vfork and exec,
     /// posix_spawn
     #[arg(long)]

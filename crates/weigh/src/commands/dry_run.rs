@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{
     Effort, EnvironmentPlan, HostFacts, ImageSpec, Load, LoadLoop, Neighbours, Plan, ServerPlan, Shares,
-    Started, WorkloadPlan,
+    Started, WorkloadPlan, format_bytes,
 };
 use weigh_platforms::loader::RemoteMachine;
 use weigh_platforms::{self as platforms, GuestRequest};
@@ -194,6 +194,10 @@ fn describe_start(what: Started) -> String {
                 "one fresh guest per block, and {} programs run in it by the platform's client",
                 programs + 1
             )
+        }
+        Started::Copy { bytes, copies } => {
+            let bytes = format_bytes(bytes);
+            format!("one fresh guest per block, and {bytes} copied into it and back {} times", copies + 1)
         }
         Started::Footprint { guests, duplicates } => {
             let scanned = if duplicates { ", and their pages scanned for equal ones" } else { "" };

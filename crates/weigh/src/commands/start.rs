@@ -7,7 +7,8 @@ use crate::ui;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weigh_model::{
-    Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan, parse_duration,
+    Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan, format_bytes, parse_bytes,
+    parse_duration,
 };
 use weigh_platforms::{Capabilities, resolve};
 use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
@@ -18,6 +19,10 @@ const CHURNED_PER_LANE: u32 = 4;
 const FEWEST_CHURNED: u32 = 8;
 /// The number of programs that the platform's client runs in each guest, after a first one.
 const PROGRAMS: u32 = 9;
+/// How often a file is copied into each guest and back, after the first time.
+const COPIES: u32 = 3;
+/// The largest file that is copied: it is held in memory.
+const LARGEST_COPY: u64 = 128 << 20;
 /// The longest time in which the guests of a trial start one after the other.
 const LONGEST_PACE: Duration = Duration::from_hours(1);
 /// The workload that starts processes.
@@ -66,6 +71,18 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
     if args.exec {
         // The start of its guest has warmed the caches.
         let what = Started::Exec { programs: PROGRAMS };
+        plans.push(start_workload(StartPlan { what, caches: Caches::Warm }));
+    }
+    for text in &args.copy {
+        let bytes = parse_bytes(text).map_err(|error| Failure::of_size("--copy", &error))?;
+        if !(1..=LARGEST_COPY).contains(&bytes) {
+            return Err(Failure::input(format!(
+                "--copy={text} is not between 1 byte and {}",
+                format_bytes(LARGEST_COPY)
+            ))
+            .hint("give another size, such as --copy=16MiB"));
+        }
+        let what = Started::Copy { bytes, copies: COPIES };
         plans.push(start_workload(StartPlan { what, caches: Caches::Warm }));
     }
     let ids: Vec<&str> = plans.iter().map(|plan| plan.id.as_str()).collect();

@@ -150,16 +150,17 @@ pub fn programs_beside_the_probe(bench: &Bench) {
     let mut guest = bench.guest();
     let mut exec = |words: &[&str]| {
         let argv: Vec<String> = words.iter().map(ToString::to_string).collect();
-        guest.exec(&ExecRequest { argv: &argv, group: None, deadline: MINUTE })
+        guest.exec(&ExecRequest { argv: &argv, input: None, group: None, deadline: MINUTE })
     };
     for _ in 0..2 {
         match exec(&["/bin/echo", "two words"]) {
             Err(PlatformError::CannotExec(_)) if bench.capabilities.fake || bench.capabilities.system => {
                 return guest.stop().unwrap();
             }
-            times => {
-                let times = times.unwrap();
-                assert!(times.started_ns < times.output_ns && times.output_ns <= times.ended_ns, "{times:?}");
+            ran => {
+                let ran = ran.unwrap();
+                assert!(ran.started_ns < ran.output_ns && ran.output_ns <= ran.ended_ns, "{ran:?}");
+                assert_eq!(ran.output, b"two words\n");
             }
         }
     }
@@ -171,7 +172,16 @@ pub fn programs_beside_the_probe(bench: &Bench) {
     let file = format!("/tmp/of-the-guest-{}", std::process::id());
     assert_eq!(output(&mut *guest, &format!("echo mark > {file}")), "");
     let argv = ["/bin/cat".into(), file.clone()];
-    guest.exec(&ExecRequest { argv: &argv, group: None, deadline: MINUTE }).unwrap();
+    guest.exec(&ExecRequest { argv: &argv, input: None, group: None, deadline: MINUTE }).unwrap();
+    // Its input reaches it whole, and its output comes back whole.
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at ^ (at >> 8)) as u8).collect();
+    let argv = ["/bin/cat".into()];
+    let request = ExecRequest { argv: &argv, input: Some(&content), group: None, deadline: MINUTE };
+    assert!(guest.exec(&request).unwrap().output == content);
+    // A program that reads nothing does not hold it up.
+    let argv = ["/bin/echo".into(), "done".into()];
+    let ran = guest.exec(&ExecRequest { argv: &argv, ..request }).unwrap();
+    assert_eq!(ran.output, b"done\n");
     assert_eq!(output(&mut *guest, &format!("rm {file}")), "");
     guest.stop().unwrap();
 }
