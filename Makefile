@@ -104,11 +104,14 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-# Miri over the messages between host and probe: it needs a nightly compiler with the component miri.
-# Few cases of each property, because it interprets every instruction; links makes system calls that
-# it does not know.
+# Miri over the messages between host and probe, and over what the probe reads: it needs a nightly
+# compiler with the component miri. Few cases of each property, because it interprets every
+# instruction. Left out are the tests that make system calls which it does not know.
+MIRI = MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test
 miri:
-	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 cargo +nightly miri test --package weigh-protocol
+	$(MIRI) --package weigh-protocol
+	$(MIRI) --package weigh-links --lib -- addresses_are_parsed
+	$(MIRI) --package weigh-probe --bins -- --skip channel:: --skip this_machine_has --skip digests_are --skip mitigations_are
 
 # Five minutes for each of the fuzzers, or for those of FUZZ; what they find is in fuzz/artifacts.
 # They need a nightly compiler and cargo-fuzz (cargo install cargo-fuzz). The default tests replay

@@ -225,6 +225,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes more than a quarter of an hour for a MiB")]
     fn too_long_is_refused() {
         let message = Reply::File { id: 1, bytes: vec![0; MAX_PAYLOAD + 1] };
         assert!(matches!(encode(&message, &mut Vec::new()), Err(FrameError::TooLong(_))));
