@@ -5,7 +5,7 @@
 
 use crate::document::Tone;
 use crate::group::{distinct, grouped};
-use crate::quantity::{magnitude, plain_percent};
+use crate::quantity::{SIGHTLESS, magnitude, plain_percent};
 use crate::results::{Group, Row, Table};
 use crate::text::join;
 use crate::{Report, charges, course, neighbours, rows};
@@ -329,10 +329,34 @@ fn blind(open: &[&Found<'_>]) -> String {
     else {
         return ", and too few blocks to see any".into();
     };
+    unseen(least, most)
+}
+
+/// In words, that effects smaller than sizes between these two could not have been seen.
+fn unseen(least: f64, most: f64) -> String {
     let (low, high) = (join(&magnitude(least)), join(&magnitude(most)));
-    if low == high {
-        format!(" (one under {low} would likely go unseen)")
-    } else {
-        format!(" (one under {low} to {high}, by comparison, would likely go unseen)")
+    let which = match (low == high, least > SIGHTLESS, most > SIGHTLESS) {
+        (_, true, _) => "almost any".into(),
+        (_, _, true) => format!("one under {low} and, in some comparisons, almost any"),
+        (true, ..) => format!("one under {low}"),
+        (false, ..) => format!("one under {low} to {high}, by comparison,"),
+    };
+    format!(" ({which} would likely go unseen)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enormous_effects_are_given_no_number() {
+        let said = |least, most| unseen(least, most).replace('\u{a0}', " ");
+        assert_eq!(said(0.05, 0.05), " (one under 5.0 % would likely go unseen)");
+        assert_eq!(said(0.05, 0.2), " (one under 5.0 % to 20 %, by comparison, would likely go unseen)");
+        assert_eq!(
+            said(0.05, 1e12),
+            " (one under 5.0 % and, in some comparisons, almost any would likely go unseen)"
+        );
+        assert_eq!(said(1e10, 1e58), " (almost any would likely go unseen)");
     }
 }

@@ -311,6 +311,15 @@ pub(crate) fn size(fraction: f64) -> Quantity {
     Quantity::new(fraction.abs(), number, "%")
 }
 
+/// Where the smallest effect that could have been seen is larger than this fraction, almost none
+/// could, and its exact size says nothing.
+pub(crate) const SIGHTLESS: f64 = 10.0;
+
+/// The smallest effect that could have been seen.
+pub(crate) fn detectable(fraction: f64) -> Quantity {
+    if fraction > SIGHTLESS { Quantity::new(fraction, "> 1000", "%") } else { size(fraction) }
+}
+
 /// A fraction as per cent with as few digits as possible: `2 %`, `0.5 %`.
 pub fn plain_percent(fraction: f64) -> String {
     let rounded = (fraction * 100.0 * 1e6).round() / 1e6;
@@ -328,6 +337,12 @@ mod tests {
 
     fn one(symbol: &str, value: f64) -> String {
         Scale::new(&unit(symbol), [value], None).format(value)
+    }
+
+    #[test]
+    fn detectable_effects_beyond_tenfold_have_no_size() {
+        assert_eq!(detectable(0.06).to_string(), "6.0 %");
+        assert_eq!(detectable(1e58).to_string(), "> 1000 %");
     }
 
     #[test]

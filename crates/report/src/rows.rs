@@ -4,7 +4,7 @@ use crate::Report;
 use crate::charges::{self, Column};
 use crate::differences::{Difference, Standing, keys, short};
 use crate::document::Tone;
-use crate::quantity::{Effect, Scale, magnitude, size};
+use crate::quantity::{Effect, Scale, detectable, magnitude};
 use crate::results::{Median, Row, Table};
 use crate::text::join;
 use weigh_model::{Better, Extraction, LoadLoop, ServerPlan};
@@ -134,7 +134,7 @@ fn row(around: &Around<'_>, cell: &Cell) -> Row {
         brief,
         differs: !(fault.is_empty() && allowed.is_empty() && intended.is_empty()),
         intended: (!intended.is_empty()).then(|| format!("≠ {}", short(&intended))),
-        smallest: cell.smallest_detectable.map(size),
+        smallest: cell.smallest_detectable.map(detectable),
         cell: cell.clone(),
     }
 }
