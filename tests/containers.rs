@@ -16,6 +16,7 @@ const ENVIRONMENTS: &[&str] = &[
     "charliecloud",
     "runc",
     "crun",
+    "youki",
     "runsc",
     "docker:net=host",
     "docker:net=nat",

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use twox_hash::XxHash3_128;
 
 /// One environment for each way in which platforms change the host.
-const ENVIRONMENTS: [&str; 21] = [
+const ENVIRONMENTS: [&str; 22] = [
     "native",
     "namespaces",
     "namespaces:user=mapped",
@@ -30,6 +30,7 @@ const ENVIRONMENTS: [&str; 21] = [
     "runc:user=mapped",
     "runc:net=bridge",
     "crun",
+    "youki",
     "runsc",
     "lxc",
     "incus",

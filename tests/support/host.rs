@@ -215,8 +215,8 @@ fn processes() -> Vec<String> {
         let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
         let program =
             line.split(' ').next().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
-        const PROGRAMS: [&str; 7] =
-            ["weigh-probe", "weigh-kernels", "runc", "crun", "runsc", "conmon", "incusd"];
+        const PROGRAMS: [&str; 8] =
+            ["weigh-probe", "weigh-kernels", "runc", "crun", "youki", "runsc", "conmon", "incusd"];
         const MARKS: [&str; 4] = ["/.weighbridge/", "weighbridge-", "weigh-test-", "[lxc monitor]"];
         // Cargo and the tests of the programs run what cargo built; guests have copies.
         if line.starts_with(&built) || program == "build-script-build" {

@@ -21,6 +21,7 @@ const KIND: Kind = Kind {
             common_keys::BINARY,
         ],
     },
+    install: "apt-get install crun",
     implies: common_keys::OWN_ROOT,
     own_kernel: false,
     refuses_hybrid: true,

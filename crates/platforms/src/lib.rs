@@ -45,6 +45,7 @@ pub mod runsc;
 pub mod spawn;
 pub mod ssh;
 pub mod uml;
+pub mod youki;
 
 pub use exec::{ExecRequest, Executed, MOST_EXEC_OUTPUT};
 pub use oci::{Oci, with_causes};
@@ -72,6 +73,7 @@ const ALL: &[&dyn Platform] = &[
     &charliecloud::CHARLIECLOUD,
     &runc::RUNC,
     &crun::CRUN,
+    &youki::YOUKI,
     &containerd::Containerd,
     &docker::Docker,
     &podman::Podman,

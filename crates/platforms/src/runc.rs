@@ -21,6 +21,7 @@ const KIND: Kind = Kind {
             ),
         ],
     },
+    install: "apt-get install runc",
     implies: common_keys::OWN_ROOT,
     own_kernel: false,
     refuses_hybrid: false,

@@ -47,6 +47,7 @@ const KIND: Kind = Kind {
             common_keys::BINARY,
         ],
     },
+    install: "apt-get install runsc",
     implies: IMPLIES,
     own_kernel: true,
     refuses_hybrid: false,

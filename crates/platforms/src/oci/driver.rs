@@ -17,8 +17,10 @@ use weigh_model::EnvironmentSpec;
 
 /// The differences between runtimes.
 pub(crate) struct Kind {
-    /// Its name is also that of the program and of Debian's package.
+    /// Its name is also that of the program.
     pub(crate) about: About,
+    /// The command that installs it.
+    pub(crate) install: &'static str,
     /// [`Capabilities::implies`].
     pub(crate) implies: &'static [(&'static str, &'static str)],
     /// Its guests do not run on the host's kernel.
@@ -44,6 +46,8 @@ pub(crate) enum Saving {
     CriuLibrary,
     /// By itself.
     Itself,
+    /// Not at all.
+    No,
 }
 
 /// The platform of one runtime.

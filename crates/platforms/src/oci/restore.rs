@@ -29,8 +29,12 @@ const CRIU_LOGS: &str = "criu";
 /// They cannot, with the reason as a clause.
 pub(super) fn possible(runtime: &Runtime, saving: Saving, environment: &EnvironmentSpec) -> Result<()> {
     let name = runtime.platform;
-    if saving == Saving::Itself {
-        return Ok(());
+    match saving {
+        Saving::Itself => return Ok(()),
+        Saving::No => {
+            return Err(PlatformError::CannotRestore(format!("{name} has no command that restores guests")));
+        }
+        Saving::Criu | Saving::CriuLibrary => {}
     }
     if saving == Saving::CriuLibrary
         && !version_text(&runtime.binary)?.split_whitespace().any(|word| word == "+CRIU")

@@ -37,9 +37,8 @@ impl Runtime {
         let kind = driver.kind();
         let platform = kind.about.name;
         host.require_root(format!("the right to make containers with {platform}"))?;
-        let remedy = format!(
-            "install it with `apt-get install {platform}`, or name the file with `{platform}:binary=PATH`"
-        );
+        let remedy =
+            format!("install it with `{}`, or name the file with `{platform}:binary=PATH`", kind.install);
         // Absolute, because it may run in another directory.
         let binary = common_keys::program(driver, environment, platform, &remedy)?;
         Ok(Self {

@@ -16,7 +16,7 @@ use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, SessionErr
 use weigh_protocol::{Command, Input, Reply, Status, Stream, encode};
 
 /// The platforms that this file tests.
-const PLATFORMS: &[&str] = &["runc", "crun", "runsc", "docker"];
+const PLATFORMS: &[&str] = &["runc", "crun", "youki", "runsc", "docker"];
 
 fn shares_kernel(platform: &str) -> bool {
     let (platform, environment) = resolve(&EnvironmentSpec::parse(platform).unwrap()).unwrap();
@@ -388,7 +388,7 @@ fn a_missing_runtime_has_a_remedy() {
     let bench = Bench::alone("missing");
     let empty = bench.host.work.join("no-runtime");
     std::fs::write(&empty, "").unwrap();
-    for platform in ["runc", "crun", "runsc"] {
+    for platform in ["runc", "crun", "youki", "runsc"] {
         let request = bench.request(&format!("{platform}:binary={}", empty.display()));
         let error = bench.launch(&request).err().unwrap();
         assert!(matches!(&error, PlatformError::Missing { remedy: Some(_), .. }), "{error}");

@@ -36,7 +36,7 @@ macro_rules! platforms {
     };
 }
 
-platforms! { namespaces bubblewrap charliecloud nspawn runc crun runsc }
+platforms! { namespaces bubblewrap charliecloud nspawn runc crun youki runsc }
 
 /// The same for machines. They boot slowly, so only one network has two of them.
 fn every_network_of_machines(environment: &str) {

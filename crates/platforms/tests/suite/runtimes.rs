@@ -1,4 +1,4 @@
-//! What the keys of the runtimes runc, crun and runsc guarantee: networks, storage, filters, users,
+//! What the keys of the runtimes runc, crun, youki and runsc guarantee: networks, storage, filters, users,
 //! saving; and many simultaneous guests.
 
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
@@ -9,8 +9,8 @@ use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{GuestRequest, PlatformError, resolve};
 use weigh_protocol::Status;
 
-const RUNTIMES: &[&str] = &["runc", "crun", "runsc"];
-/// The runtimes whose guests are on the host's kernel.
+const RUNTIMES: &[&str] = &["runc", "crun", "youki", "runsc"];
+/// The runtimes with the keys `user` and `seccomp`.
 const CONTAINERS: &[&str] = &["runc", "crun"];
 
 #[test]
@@ -121,7 +121,7 @@ fn a_saved_guest_goes_on_where_it_was() {
         if let Err(reason) = platform.restores(&bench.host, &request) {
             eprintln!("SKIPPED restore on {name}: {reason}");
             assert!(name != "runsc", "{reason}");
-            assert!(reason.to_string().contains("CRIU"), "{reason}");
+            assert!(name == "youki" || reason.to_string().contains("CRIU"), "{reason}");
             let refused = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
             assert!(matches!(refused, PlatformError::Missing { .. }), "{refused}");
             continue;
@@ -188,7 +188,7 @@ fn every_platform_of_runsc_launches_or_reports_why_not() {
 
 #[test]
 fn fifty_guests_are_up_at_once() {
-    for (platform, bench) in benches("fifty", CONTAINERS) {
+    for (platform, bench) in benches("fifty", &["runc", "crun", "youki"]) {
         let request = bench.request_with(platform, &ImageSpec::Probe, None);
         let started = Instant::now();
         let requests = (1..=50).map(|instance| GuestRequest { instance, ..request.clone() });
@@ -208,6 +208,7 @@ fn nothing_of_the_keys_outlives_a_killed_run() {
     for (platform, environment) in [
         ("runc", "runc:net=nat,storage=volume,seccomp=on,user=mapped"),
         ("crun", "crun:net=bridge,storage=overlay,user=mapped"),
+        ("youki", "youki:net=bridge,storage=overlay"),
         ("runsc", "runsc:net=nat,storage=volume"),
     ] {
         let Some(_turn) = turn_for("nothing_of_the_keys_outlives_a_killed_run", platform) else { continue };

@@ -26,6 +26,7 @@ const KINDS: [Kind; 3] = [
             Any("containerd"),
             Any("runc"),
             Any("crun"),
+            Any("youki"),
             Any("incus"),
             Any("lxd"),
             Any("lxc"),

@@ -54,6 +54,7 @@ environments! {
     runc "runc"
     runc_mapped "runc:user=mapped"
     crun "crun"
+    youki "youki"
     runsc "runsc"
     lxc "lxc"
     lxc_full "lxc:init=full"
