@@ -8,8 +8,9 @@ use std::ops::Range;
 /// One environment as the user names it: a platform and its keys.
 ///
 /// The platforms crate knows which platforms and keys exist; here it is only a string with a shape.
-/// The text is kept, with the place of every word, so that an error can underline what is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The text is kept, with the place of every word, so that an error can underline what is wrong. Two
+/// spellings of the same environment are equal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EnvironmentSpec {
     /// Name of the platform or of an alias.
@@ -20,6 +21,14 @@ pub struct EnvironmentSpec {
     platform_span: Range<usize>,
     key_spans: BTreeMap<String, (Range<usize>, Range<usize>)>,
 }
+
+impl PartialEq for EnvironmentSpec {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.platform, &self.keys) == (&other.platform, &other.keys)
+    }
+}
+
+impl Eq for EnvironmentSpec {}
 
 /// An environment string that is wrong, with the place of the fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -204,6 +213,13 @@ mod tests {
             names("native; docker:storage=overlay,net=nat"),
             ["native", "docker:net=nat,storage=overlay"]
         );
+    }
+
+    #[test]
+    fn the_order_of_keys_makes_no_difference() {
+        let spec = |text| EnvironmentSpec::parse(text).unwrap();
+        assert_eq!(spec("docker:storage=overlay,net=nat"), spec("docker:net=nat,storage=overlay"));
+        assert_ne!(spec("docker:storage=overlay,net=nat"), spec("docker:storage=overlay,net=host"));
     }
 
     #[test]
