@@ -29,17 +29,16 @@ const CRIU_LOGS: &str = "criu";
 /// They cannot, with the reason as a clause.
 pub(super) fn possible(runtime: &Runtime, saving: Saving, environment: &EnvironmentSpec) -> Result<()> {
     let name = runtime.platform;
+    let cannot = |why: String| Err(PlatformError::CannotRestore(why));
     match saving {
         Saving::Itself => return Ok(()),
-        Saving::No => {
-            return Err(PlatformError::CannotRestore(format!("{name} has no command that restores guests")));
+        Saving::No => return cannot(format!("{name} has no command that restores guests")),
+        Saving::CriuLibrary => {
+            if !version_text(&runtime.binary)?.split_whitespace().any(|word| word == "+CRIU") {
+                return cannot(format!("this {name} was built without CRIU"));
+            }
         }
-        Saving::Criu | Saving::CriuLibrary => {}
-    }
-    if saving == Saving::CriuLibrary
-        && !version_text(&runtime.binary)?.split_whitespace().any(|word| word == "+CRIU")
-    {
-        return Err(PlatformError::CannotRestore(format!("this {name} was built without CRIU")));
+        Saving::Criu => {}
     }
     criu_is_usable(name, environment.get("criu").unwrap_or("criu"))
 }
