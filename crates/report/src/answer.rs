@@ -5,7 +5,7 @@
 
 use crate::document::Tone;
 use crate::group::{distinct, grouped};
-use crate::quantity::{SIGHTLESS, magnitude, plain_percent};
+use crate::quantity::{LARGEST_DETECTABLE, magnitude, plain_percent};
 use crate::results::{Group, Row, Table};
 use crate::text::join;
 use crate::{Report, charges, course, neighbours, rows};
@@ -335,7 +335,7 @@ fn blind(open: &[&Found<'_>]) -> String {
 /// In words, that effects smaller than sizes between these two could not have been seen.
 fn unseen(least: f64, most: f64) -> String {
     let (low, high) = (join(&magnitude(least)), join(&magnitude(most)));
-    let which = match (low == high, least > SIGHTLESS, most > SIGHTLESS) {
+    let which = match (low == high, least > LARGEST_DETECTABLE, most > LARGEST_DETECTABLE) {
         (_, true, _) => "almost any".into(),
         (_, _, true) => format!("one under {low} and, in some comparisons, almost any"),
         (true, ..) => format!("one under {low}"),

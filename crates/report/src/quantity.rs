@@ -311,13 +311,13 @@ pub(crate) fn size(fraction: f64) -> Quantity {
     Quantity::new(fraction.abs(), number, "%")
 }
 
-/// Where the smallest effect that could have been seen is larger than this fraction, almost none
-/// could, and its exact size says nothing.
-pub(crate) const SIGHTLESS: f64 = 10.0;
+/// The largest fraction that is shown as the smallest detectable effect. Beyond it almost no effect
+/// could have been seen, and the exact size says nothing.
+pub(crate) const LARGEST_DETECTABLE: f64 = 10.0;
 
 /// The smallest effect that could have been seen.
 pub(crate) fn detectable(fraction: f64) -> Quantity {
-    if fraction > SIGHTLESS { Quantity::new(fraction, "> 1000", "%") } else { size(fraction) }
+    if fraction > LARGEST_DETECTABLE { Quantity::new(fraction, "> 1000", "%") } else { size(fraction) }
 }
 
 /// A fraction as per cent with as few digits as possible: `2 %`, `0.5 %`.

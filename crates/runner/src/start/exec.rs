@@ -105,7 +105,7 @@ fn measure(
             Client { request, kernels, file: Some((path, random_bytes(bytes))) }
         }
     };
-    let first = match client.acts(guest) {
+    let first = match client.perform(guest) {
         Err(PlatformError::CannotExec(reason)) => {
             for metric in job.task.metrics() {
                 outcome.mark_absent(metric, &reason);
@@ -118,18 +118,19 @@ fn measure(
     let clients_before_ns = cpu_ns(clients);
     pool.entries[environment].daemons = accounts.daemons;
     let window = Window::open(pool, environment, &recipe.request);
-    let acts: Result<Vec<Act>, PlatformError> = (0..job.number).map(|_| client.acts(guest)).collect();
+    let operations: Result<Vec<Operation>, PlatformError> =
+        (0..job.number).map(|_| client.perform(guest)).collect();
     let (after, _) = used_by(guest);
     let mut used = growth(&before, after);
     used.helpers_ns.insert(CLIENT.into(), cpu_ns(clients).saturating_sub(clients_before_ns));
     outcome.observed = window.close(pool, used);
-    let acts = acts.map_err(|error| not_run(&error))?;
-    let slowest_ns = acts.iter().map(Act::output_ns).max().unwrap_or_default();
-    outcome.iterations = acts
+    let operations = operations.map_err(|error| not_run(&error))?;
+    let slowest_ns = operations.iter().map(Operation::output_ns).max().unwrap_or_default();
+    outcome.iterations = operations
         .iter()
-        .map(|act| {
+        .map(|operation| {
             let once = [(stamps::EXEC_FIRST, first.output_ns()), (stamps::EXEC_SLOWEST, slowest_ns)];
-            act.iteration(&once)
+            operation.iteration(&once)
         })
         .collect();
     Ok(outcome)
@@ -147,14 +148,14 @@ struct Client<'a> {
 
 impl Client<'_> {
     /// Does the task once.
-    fn acts(&self, guest: &mut dyn Guest) -> Result<Act, PlatformError> {
+    fn perform(&self, guest: &mut dyn Guest) -> Result<Operation, PlatformError> {
         let argv = |words: &[&str]| {
             let words = words.iter().map(ToString::to_string);
             [self.kernels.clone()].into_iter().chain(words).collect::<Vec<String>>()
         };
         let Some((path, content)) = &self.file else {
             let program = guest.exec(&ExecRequest { argv: &argv(&["--version"]), ..self.request })?;
-            return Ok(Act::Program(program));
+            return Ok(Operation::Program(program));
         };
         let to = argv(&["copy", "--to", path]);
         let inward = guest.exec(&ExecRequest { argv: &to, input: Some(content), ..self.request })?;
@@ -164,17 +165,17 @@ impl Client<'_> {
             let reason = format!("the {} bytes that were copied to {path} came back changed", content.len());
             return Err(PlatformError::Exec(reason));
         }
-        Ok(Act::Copy { inward, outward })
+        Ok(Operation::Copy { inward, outward })
     }
 }
 
-/// What the client did.
-enum Act {
+/// What the client did once.
+enum Operation {
     Program(Executed),
     Copy { inward: Executed, outward: Executed },
 }
 
-impl Act {
+impl Operation {
     /// Time to the first output of its first program.
     fn output_ns(&self) -> u64 {
         let (Self::Program(program) | Self::Copy { inward: program, .. }) = self;
