@@ -24,6 +24,7 @@ const KIND: Kind = Kind {
     install: "apt-get install crun",
     implies: common_keys::OWN_ROOT,
     own_kernel: false,
+    filters_devices: true,
     refuses_hybrid: true,
     flags: |_| Vec::new(),
     emptied: |_| None,

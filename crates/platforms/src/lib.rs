@@ -16,6 +16,7 @@ mod mapped;
 mod network;
 mod oci;
 mod platform;
+mod privileges;
 mod process_tracker;
 mod registry;
 pub mod remedy;
@@ -47,7 +48,7 @@ pub mod ssh;
 pub mod uml;
 pub mod youki;
 
-pub use exec::{ExecRequest, Executed, MOST_EXEC_OUTPUT};
+pub use exec::{ExecRequest, Executed};
 pub use oci::{Oci, with_causes};
 pub use platform::{
     About, Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,

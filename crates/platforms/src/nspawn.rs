@@ -82,6 +82,7 @@ impl Platform for Nspawn {
         Capabilities {
             system: self.is_full(environment),
             host_root: !self.is_full(environment),
+            keeps_secrets: !self.is_full(environment),
             implies: common_keys::OWN_ROOT,
             ..Capabilities::CONTAINER
         }

@@ -24,6 +24,7 @@ const KIND: Kind = Kind {
     install: "apt-get install runc",
     implies: common_keys::OWN_ROOT,
     own_kernel: false,
+    filters_devices: true,
     refuses_hybrid: false,
     flags: |environment| {
         environment.get("criu").into_iter().flat_map(|path| ["--criu".into(), path.into()]).collect()

@@ -50,6 +50,7 @@ const KIND: Kind = Kind {
     install: "apt-get install runsc",
     implies: IMPLIES,
     own_kernel: true,
+    filters_devices: true,
     refuses_hybrid: false,
     flags,
     emptied: |environment| (network(environment) == "sandbox").then_some(SETTINGS),

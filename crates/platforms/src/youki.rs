@@ -1,8 +1,11 @@
 //! Containers by youki, the runtime in Rust.
 //!
-//! Version 0.7 lacks two keys that the other runtimes have. Built without libseccomp it ignores a
-//! system call filter without a word. And it opens every mount point to read it, so that a mapped
-//! root cannot cover those directories of the host's root that are closed to others.
+//! Version 0.7 lacks two keys that the other runtimes have. Built without libseccomp it silently
+//! ignores a system call filter. It also opens every mount point for reading, which a mapped root
+//! may not do where the host's directory is closed to others.
+//!
+//! Built without its feature `cgroupsv2_devices` it silently ignores the filter of devices on a host
+//! with control groups of version 2. So its guests may make no device files.
 
 use crate::oci::{Kind, Oci, Saving};
 use crate::{About, common_keys};
@@ -23,6 +26,7 @@ const KIND: Kind = Kind {
     install: "cargo install youki --no-default-features --features v1,v2",
     implies: common_keys::OWN_ROOT,
     own_kernel: false,
+    filters_devices: false,
     refuses_hybrid: false,
     flags: |_| Vec::new(),
     emptied: |_| None,

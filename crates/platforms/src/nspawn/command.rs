@@ -3,7 +3,9 @@
 use super::Nspawn;
 use super::system::Root;
 use crate::common_keys::Storage;
+use crate::privileges::names;
 use crate::{GuestRequest, setting};
+use rustix::thread::CapabilitySet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -25,6 +27,24 @@ const COMMON: [&str; 7] = [
     "--link-journal=no",
     "--hostname=weigh",
 ];
+
+/// What systemd-nspawn leaves to root of a container beside Docker's capabilities
+/// (`systemd-nspawn(1)`, `--capability=`). A system needs it; with it, it can have every device of
+/// the host.
+const KEPT: CapabilitySet = CapabilitySet::AUDIT_CONTROL
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::IPC_OWNER)
+    .union(CapabilitySet::LEASE)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::NET_BROADCAST)
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::SYS_BOOT)
+    .union(CapabilitySet::SYS_NICE)
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::SYS_TTY_CONFIG);
 
 /// The whole command line. `network` is the namespace that it has to enter.
 pub(super) fn line(
@@ -69,6 +89,7 @@ pub(super) fn line(
         }
     } else {
         line.extend(["--read-only", "--pipe"].map(Into::into));
+        line.push(format!("--drop-capability={}", names(KEPT).join(",")).into());
         for mount in request.root.mounts() {
             match mount {
                 Mount::Bind(of_image) => {

@@ -5,6 +5,7 @@ use super::mounts::{self, GuestMount, scratch_mode};
 use super::seccomp;
 use crate::common_keys::Storage;
 use crate::mapped::MAPPED;
+use crate::privileges::{self, OF_DOCKER, WITHOUT_DEVICES};
 use serde_json::{Value, json};
 use std::fs;
 use std::io;
@@ -12,24 +13,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use weigh_images::Root;
 
-/// The capabilities of a container: the set that Docker gives, so that the platforms differ in
-/// their runtime and not in this.
-const CAPABILITIES: [&str; 14] = [
-    "CAP_AUDIT_WRITE",
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_MKNOD",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_RAW",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-];
 /// The parts of the kernel's file systems that are hidden or read-only, also as Docker has them.
 const MASKED: [&str; 9] = [
     "/proc/acpi",
@@ -58,6 +41,8 @@ pub(crate) struct Container<'a> {
     pub(crate) mapped: bool,
     /// Whether it has a filter of system calls.
     pub(crate) filtered: bool,
+    /// Whether its runtime certainly filters devices.
+    pub(crate) filters_devices: bool,
 }
 
 /// How the parts of a root are bound.
@@ -121,6 +106,7 @@ fn config(container: &Container<'_>, of_root: &[GuestMount]) -> Value {
         .chain(storage(container))
         .chain(stored.iter().map(of_root))
         .collect();
+    let capabilities = privileges::names(if container.filters_devices { OF_DOCKER } else { WITHOUT_DEVICES });
     let mut config = json!({
         "ociVersion": "1.0.2",
         "process": {
@@ -130,7 +116,7 @@ fn config(container: &Container<'_>, of_root: &[GuestMount]) -> Value {
             "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"],
             "cwd": "/",
             "capabilities": {
-                "bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES,
+                "bounding": capabilities, "effective": capabilities, "permitted": capabilities,
             },
             "noNewPrivileges": false,
         },
@@ -273,6 +259,7 @@ mod tests {
             binds: Binds::Single,
             mapped: false,
             filtered: false,
+            filters_devices: true,
         };
         let usr = Bind { source: "/usr".into(), target: "/usr".into(), read_only: true };
         let mounts = [GuestMount::Scratch("/tmp".into()), GuestMount::Bind(usr)];
@@ -281,6 +268,14 @@ mod tests {
         assert_eq!(value["linux"]["resources"]["cpu"]["cpus"], "1,3");
         assert_eq!(value["linux"]["resources"]["memory"]["limit"], 1u64 << 28);
         assert_eq!(value["linux"]["cgroupsPath"], "/weighbridge-r/g");
+        let may_make_devices = |value: &Value| {
+            ["bounding", "effective", "permitted"].map(|set| {
+                let capabilities = value["process"]["capabilities"][set].as_array().unwrap();
+                assert!(capabilities.contains(&json!("CAP_SETUID")), "{capabilities:?}");
+                capabilities.contains(&json!("CAP_MKNOD"))
+            })
+        };
+        assert_eq!(may_make_devices(&value), [true; 3]);
         assert!(value["linux"]["namespaces"].as_array().unwrap().contains(&json!({"type": "network"})));
         let all = value["mounts"].as_array().unwrap();
         assert_eq!(all[all.len() - 2]["options"], json!(["nosuid", "nodev", "mode=1777"]));
@@ -294,12 +289,14 @@ mod tests {
             binds: Binds::Whole("rro"),
             mapped: true,
             filtered: true,
+            filters_devices: false,
             ..container(Network::At(Path::new("/run/net")))
         };
         let value = config(&container, &mounts);
         let namespaces = value["linux"]["namespaces"].as_array().unwrap();
         assert!(namespaces.contains(&json!({"type": "network", "path": "/run/net"})));
         assert!(namespaces.contains(&json!({"type": "user"})));
+        assert_eq!(may_make_devices(&value), [false; 3]);
         assert_eq!(value["linux"]["uidMappings"][0]["hostID"], MAPPED.0);
         assert_eq!(value["linux"]["seccomp"]["defaultAction"], "SCMP_ACT_ALLOW");
         let last = value["mounts"].as_array().unwrap().last().unwrap();

@@ -25,6 +25,8 @@ pub(crate) struct Kind {
     pub(crate) implies: &'static [(&'static str, &'static str)],
     /// Its guests do not run on the host's kernel.
     pub(crate) own_kernel: bool,
+    /// However it was built, it keeps guests from all devices but the usual ones.
+    pub(crate) filters_devices: bool,
     /// It does not run where version 2 of control groups is mounted beside version 1.
     pub(crate) refuses_hybrid: bool,
     /// A directory of the host that it must find empty because of an environment's keys.
@@ -83,6 +85,7 @@ impl Oci {
             binds,
             mapped,
             filtered: word("seccomp") == "on",
+            filters_devices: self.0.filters_devices,
         };
         Ok(Box::new(super::guest::launch(runtime, host, request, &options, start_from)?))
     }

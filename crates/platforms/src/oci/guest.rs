@@ -37,6 +37,7 @@ pub(super) struct ContainerOptions<'a> {
     pub(super) binds: Binds,
     pub(super) mapped: bool,
     pub(super) filtered: bool,
+    pub(super) filters_devices: bool,
 }
 
 /// How a guest begins.
@@ -82,6 +83,7 @@ pub(super) fn launch(
         binds: options.binds,
         mapped: options.mapped,
         filtered: options.filtered,
+        filters_devices: options.filters_devices,
     };
     bundle::write(&bundle, &container).map_err(PlatformError::at("write the bundle", &bundle))?;
     record_controllers(host)?;

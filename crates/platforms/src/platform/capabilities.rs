@@ -33,9 +33,10 @@ pub struct Capabilities {
     /// another machine, or nothing at all, and nothing is prepared.
     pub mounts_host_root: bool,
     /// Guests with the host's root see nothing that the host keeps from its users, nor
-    /// weighbridge's own directories ([`weigh_images`], "The host's root"). Not so for the host
-    /// itself, nor for virtual machines of an ordinary user, which share files with all of that
-    /// user's rights.
+    /// weighbridge's own directories ([`weigh_images`], "The host's root"); and none reads the
+    /// host's disks as devices. Not so for the host itself, for virtual machines of an ordinary
+    /// user, which share files with all of that user's rights, and for systems whose root may mount
+    /// while nothing filters its devices.
     pub keeps_secrets: bool,
     /// Most CPUs that a guest can have, where there is such a bound.
     pub most_cpus: Option<u32>,

@@ -269,6 +269,10 @@ pub(super) fn all<'a>(request: &SpawnRequest<'a>, joins: &'a [File]) -> Result<V
             list.storage(request.storage, &merged)?;
         }
     }
+    // `native` with another root is still the host itself.
+    if request.root.is_some() && new.contains(UnshareFlags::NEWPID) {
+        list.add("give up the rights that no guest has", Act::Confine(Rights::OF_A_GUEST));
+    }
     if let Some(inside) = request.inside {
         let what = "enter the namespaces of the guest's init";
         list.add(what, Act::Enter { process: inside.process(), namespaces: inside.namespaces() });

@@ -117,6 +117,7 @@ const TELLING: &[&str] = &[
     "cpus",
     "memory",
     "secrets_of_the_host_stay_on_the_host",
+    "disks_of_the_host_stay_on_the_host",
     "dropped",
     "dead",
 ];

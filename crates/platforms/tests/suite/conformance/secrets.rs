@@ -1,4 +1,4 @@
-//! What root in a guest with the host's root directory must not see of the host.
+//! What root in a guest must not see of the host.
 
 use super::bench::{Bench, command, run};
 use std::fs;
@@ -18,6 +18,14 @@ const READ: &str = r#"cat "$0"; mkdir /tmp/all && {
     mount -t virtiofs weighbridge /tmp/all || mount -t 9p -o trans=virtio weighbridge /tmp/all ||
     mount -t hostfs none /tmp/all -o /
 } && { cat "/tmp/all$0"; touch "/tmp/all$1"; cp /bin/true "/tmp/all$1"; }; true"#;
+/// Prints the beginning of a disk of the host, with these numbers and this name, by every way in
+/// which the kernel gives a node to somebody who may make or mount it.
+const READ_DISK: &str = r#"for place in /dev /dev/shm /tmp /var/tmp /run; do
+    mknod "$place/disk" b "$0" "$1" && head -c 16 "$place/disk"; rm -f "$place/disk"
+done; at=$(mktemp -d); {
+    mount -t tmpfs none "$at" && mknod "$at/disk" b "$0" "$1" && head -c 16 "$at/disk"
+    umount "$at"; mount -t devtmpfs none "$at" && head -c 16 "$at/$2"; umount "$at"
+}; rmdir "$at"; true"#;
 /// Connects to a socket.
 const CONNECT: &str = r"socket(S, PF_UNIX, SOCK_STREAM, 0) or die; connect(S, sockaddr_un($ARGV[0])) or die $!; print 'connected'";
 
@@ -102,5 +110,57 @@ pub fn secrets_of_the_host_stay_on_the_host(bench: &Bench) {
         let written = place.join(&bench.host.run);
         assert!(!written.exists(), "{} is written by the guest", written.display());
     }
+    guest.stop().unwrap();
+}
+
+/// A disk of the host, above a file. It is detached when this is dropped.
+struct Disk {
+    device: PathBuf,
+    _file: tempfile::NamedTempFile,
+}
+
+impl Disk {
+    fn new(content: &str) -> Option<Self> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), content.repeat(4096)).unwrap();
+        let attach = Invocation::new("losetup").args(["--find", "--show", "--read-only"]).arg(file.path());
+        let device = String::from_utf8(attach.run_ok().ok()?.output).unwrap().trim().into();
+        Some(Self { device, _file: file })
+    }
+
+    /// Major and minor number, and name.
+    fn numbers(&self) -> [String; 3] {
+        let name = self.device.file_name().unwrap().to_str().unwrap();
+        let numbers = fs::read_to_string(format!("/sys/class/block/{name}/dev")).unwrap();
+        let (major, minor) = numbers.trim().split_once(':').unwrap();
+        [major, minor, name].map(String::from)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Invocation::new("losetup").arg("--detach").arg(&self.device).run();
+    }
+}
+
+/// Root in a guest that shares the host's kernel cannot read the host's disks as devices.
+pub fn disks_of_the_host_stay_on_the_host(bench: &Bench) {
+    let can = &bench.capabilities;
+    let is_elsewhere = can.elsewhere || !can.shares_kernel;
+    if !bench.executes() || is_elsewhere || !can.keeps_secrets || !weigh_host::facts::is_root() {
+        return;
+    }
+    let Some(disk) = Disk::new(SECRET) else {
+        eprintln!("SKIPPED disks_of_the_host_stay_on_the_host: there are no loop devices here");
+        return;
+    };
+    let [major, minor, name] = disk.numbers();
+    let script = ["/bin/sh", "-c", READ_DISK, &major, &minor, &name];
+    let attempt = Invocation::new("unshare").arg("--mount").args(script).run_ok().unwrap();
+    let known = String::from_utf8(attempt.output).unwrap();
+    assert!(known.contains(&SECRET[..16]), "the attempt is a good one: {known}");
+    let mut guest = bench.guest();
+    let read = run(&mut *guest, &command(&script)).output;
+    assert_eq!(String::from_utf8_lossy(&read), "", "the disk is read");
     guest.stop().unwrap();
 }
