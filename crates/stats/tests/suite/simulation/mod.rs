@@ -21,6 +21,7 @@ mod neighbours;
 mod pilot;
 mod places;
 mod pool;
+mod recorded;
 mod rounding;
 mod runs;
 mod sequential;

@@ -20,7 +20,7 @@ fn name(of: usize) -> String {
 }
 
 /// The comparisons of a run in which the arms have these numbers of blocks.
-fn comparisons(runs: Runs<'_>, blocks: &[Vec<u32>]) -> Vec<Comparison> {
+pub(super) fn comparisons(runs: Runs<'_>, blocks: &[Vec<u32>]) -> Vec<Comparison> {
     let one = |(of, (arms, blocks)): (usize, (&Vec<Vec<f64>>, &Vec<u32>))| {
         let cut: Vec<Vec<f64>> =
             arms.iter().zip(blocks).map(|(arm, n)| arm[..*n as usize].to_vec()).collect();
