@@ -10,6 +10,12 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// CPU time of the calling thread, nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// CPU time of a process, nanoseconds: of all its threads, ended ones too, without its children.
 /// `None` if it has ended (`clock_getcpuclockid(3)`).
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {

@@ -13,6 +13,7 @@ use group::Group;
 use private::PrivateMounts;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -127,6 +128,7 @@ pub struct Invocation {
     log: Option<PathBuf>,
     output_to_log: bool,
     join: Vec<PathBuf>,
+    cpus: Vec<u32>,
     pass: Vec<OwnedFd>,
     mounts: PrivateMounts,
     user: Option<u32>,
@@ -199,6 +201,12 @@ impl Invocation {
     /// Moves the program into a control group before it is executed.
     pub fn pre_exec_cgroup(mut self, cgroup: &Cgroup) -> Self {
         self.join = cgroup.join_files();
+        self
+    }
+
+    /// Runs the program on these CPUs; all that it may use if there are none.
+    pub fn on_cpus(mut self, cpus: &[u32]) -> Self {
+        self.cpus = cpus.into();
         self
     }
 
@@ -391,6 +399,19 @@ impl Invocation {
             // it allocates nothing.
             unsafe {
                 command.pre_exec(move || files.iter().try_for_each(|mut file| file.write_all(b"0")));
+            }
+        }
+        if !self.cpus.is_empty() {
+            let mut set = CpuSet::new();
+            self.cpus
+                .iter()
+                .filter(|cpu| **cpu < CpuSet::MAX_CPU as u32)
+                .for_each(|cpu| set.set(*cpu as usize));
+            // After the group: joining a cpuset resets the affinity.
+            // SAFETY: between fork and exec the closure only calls sched_setaffinity(2); it
+            // allocates nothing.
+            unsafe {
+                command.pre_exec(move || Ok(sched_setaffinity(None, &set)?));
             }
         }
         if self.dies_with_caller {

@@ -60,6 +60,6 @@ pub use slices::{
 };
 pub use spelling::nearest;
 pub use staging::{LoadLoop, Pace, RUN_WORDS, ServerPlan, Staging, Transport};
-pub use start::{Caches, StartPlan, Started, stamps, weights};
+pub use start::{Caches, LARGEST_COPY, StartPlan, Started, stamps, weights};
 pub use surface::{Caller, CallerCalls, Surface};
 pub use unit::Unit;

@@ -44,9 +44,9 @@ pub mod stamps {
     /// The slowest [`EXEC_OUTPUT`] of the others in the guest.
     pub const EXEC_SLOWEST: &str = "slowest_exec_to_output";
     /// In a running guest: from the start of the platform's own client to the end of a program that
-    /// writes a file from the client's input, seconds.
+    /// writes the client's input to a file, seconds.
     pub const COPY_IN: &str = "copy_in";
-    /// From the same start to the end of a program that reads the file to the client's output,
+    /// From the same start to the end of a program that writes the file to the client's output,
     /// seconds.
     pub const COPY_OUT: &str = "copy_out";
     /// Stage of a virtual machine: from the start of the platform's first program to the start of
@@ -118,6 +118,9 @@ pub struct StartPlan {
     pub caches: Caches,
 }
 
+/// The largest file that is copied into a guest, bytes: it is held in memory.
+pub const LARGEST_COPY: u64 = 128 << 20;
+
 /// The number of guests restored by plans that name none.
 fn one() -> u32 {
     1
@@ -155,16 +158,16 @@ pub enum Started {
         #[serde(default = "one")]
         guests: u32,
     },
-    /// Programs in a guest that runs, one after the other, by the platform's own client, and a
-    /// first one.
+    /// Programs in a running guest, one after the other, by the platform's own client, and a first
+    /// one.
     Exec {
         /// How many after the first.
         programs: u32,
     },
-    /// Copies of a file into a guest that runs and back out, by the platform's own client, and a
+    /// Copies of a file into a running guest and back out, by the platform's own client, and a
     /// first one.
     Copy {
-        /// Bytes of the file.
+        /// Bytes of the file, from 1 to [`LARGEST_COPY`].
         bytes: u64,
         /// How many after the first.
         copies: u32,

@@ -1,4 +1,4 @@
-//! Programs that a platform's own client runs in a guest that runs: `docker exec`, `runc exec`,
+//! Programs that a platform's own client runs in a running guest: `docker exec`, `runc exec`,
 //! `nsenter`.
 
 use crate::guest::with_tail;
@@ -15,9 +15,6 @@ use weigh_host::command::Invocation;
 /// How many bytes of output are read at once: what a pipe holds.
 const PIECE: usize = 64 << 10;
 
-/// The most bytes of output that a program in a guest may print.
-pub const MOST_EXEC_OUTPUT: usize = 256 << 20;
-
 /// A program for [`crate::Guest::exec`].
 #[derive(Debug, Clone, Copy)]
 pub struct ExecRequest<'a> {
@@ -25,6 +22,8 @@ pub struct ExecRequest<'a> {
     pub argv: &'a [String],
     /// The whole standard input of the program; empty if absent.
     pub input: Option<&'a [u8]>,
+    /// The most bytes of standard output that it may print.
+    pub most_output: usize,
     /// The control group in which the client is started; weighbridge's own when absent.
     pub group: Option<&'a Cgroup>,
     /// Time limit from the client's start to the program's end.
@@ -40,8 +39,16 @@ pub struct Executed {
     pub output_ns: u64,
     /// Program and client had ended.
     pub ended_ns: u64,
-    /// Its standard output, at most [`MOST_EXEC_OUTPUT`].
+    /// CPU time of this thread as the client, nanoseconds; 0 where the client is a program, which is
+    /// in the request's group.
+    pub client_cpu_ns: u64,
+    /// Its standard output.
     pub output: Vec<u8>,
+}
+
+/// What is wrong with a program that prints more than it may.
+pub(crate) fn too_much(request: &ExecRequest<'_>) -> String {
+    format!("printed more than {} bytes", request.most_output)
 }
 
 /// Runs a client that runs a program in a guest.
@@ -62,24 +69,60 @@ pub(crate) fn run(client: Invocation, request: &ExecRequest<'_>, log: &Path) -> 
     let left = || end.saturating_duration_since(Instant::now());
     let (mut output, mut output_ns) = (Vec::new(), None);
     let mut piece = vec![0; PIECE];
-    while is_readable(&pipe, left()) {
+    let has_ended = loop {
+        // Another process may keep the pipe open.
+        if !is_readable(&pipe, left()) {
+            break false;
+        }
         let bytes = pipe.read(&mut piece).map_err(PlatformError::io("read the output of a program"))?;
         if bytes == 0 {
-            break;
+            break true;
         }
         output_ns = output_ns.or_else(|| Some(monotonic_ns()));
         output.extend_from_slice(&piece[..bytes]);
-        if output.len() > MOST_EXEC_OUTPUT {
-            return Err(failed(&format!("printed more than {} MiB", MOST_EXEC_OUTPUT >> 20)));
+        if output.len() > request.most_output {
+            return Err(failed(&too_much(request)));
         }
-    }
-    let status = running.wait(left()).map_err(PlatformError::io("wait for a program in a guest"))?;
+    };
+    let status = match has_ended {
+        true => running.wait(left()).map_err(PlatformError::io("wait for a program in a guest"))?,
+        false => None,
+    };
     let ended_ns = monotonic_ns();
     let started_ns = running.started_ns();
     match (status, output_ns) {
         (None, _) => Err(failed(&format!("did not end within {deadline:?}"))),
         (Some(status), _) if !status.success() => Err(failed(&format!("failed ({status})"))),
         (Some(_), None) => Err(failed("printed nothing")),
-        (Some(_), Some(output_ns)) => Ok(Executed { started_ns, output_ns, ended_ns, output }),
+        (Some(_), Some(output_ns)) => {
+            Ok(Executed { started_ns, output_ns, ended_ns, client_cpu_ns: 0, output })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_shell(script: &str, deadline: Duration) -> Result<Executed> {
+        let directory = tempfile::tempdir().unwrap();
+        let client = Invocation::new("/bin/sh").args(["-c", script]);
+        let request = ExecRequest { argv: &[], input: None, most_output: 10, group: None, deadline };
+        run(client, &request, &directory.path().join("log"))
+    }
+
+    #[test]
+    fn a_program_prints_what_it_may() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(run_shell("echo 123456789", minute).unwrap().output, b"123456789\n");
+        let error = run_shell("echo 1234567890", minute).unwrap_err().to_string();
+        assert!(error.contains("printed more than 10 bytes"), "{error}");
+    }
+
+    /// The deadline has passed when the output ends, whatever the client's status is.
+    #[test]
+    fn a_process_that_keeps_the_output_open_does_not_hide_the_deadline() {
+        let error = run_shell("echo; sleep 300 &", Duration::from_millis(300)).unwrap_err().to_string();
+        assert!(error.contains("did not end within 300ms"), "{error}");
     }
 }

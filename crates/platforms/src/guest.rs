@@ -301,7 +301,7 @@ pub(crate) trait Backend: Send + Sized {
     /// Returns the command of the platform that runs a program in this guest, beside the probe.
     fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
         let _ = request;
-        let reason = format!("{} has no command that runs a program in a guest that runs", core.platform);
+        let reason = format!("{} has no command that runs a program in a running guest", core.platform);
         Err(PlatformError::CannotExec(reason))
     }
 
@@ -353,7 +353,7 @@ pub(crate) struct CoreGuest<B: Backend> {
 }
 
 impl<B: Backend> CoreGuest<B> {
-    /// A guest that runs already.
+    /// A running guest.
     pub(crate) fn new(core: GuestCore, backend: B) -> Self {
         Self { core, backend }
     }

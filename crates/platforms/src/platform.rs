@@ -470,7 +470,7 @@ pub enum PlatformError {
     /// has no CRIU of version 4 or later here".
     #[error("{0}")]
     CannotRestore(String),
-    /// The platform has no client that runs programs in a guest that runs, with the reason as a
+    /// The platform has no client that runs programs in a running guest, with the reason as a
     /// clause.
     #[error("{0}")]
     CannotExec(String),

@@ -337,7 +337,7 @@ fn unseen(least: f64, most: f64) -> String {
     let (low, high) = (join(&magnitude(least)), join(&magnitude(most)));
     let which = match (low == high, least > LARGEST_DETECTABLE, most > LARGEST_DETECTABLE) {
         (_, true, _) => "almost any".into(),
-        (_, _, true) => format!("one under {low} and, in some comparisons, almost any"),
+        (_, _, true) => format!("one under {low}, in some comparisons almost any,"),
         (true, ..) => format!("one under {low}"),
         (false, ..) => format!("one under {low} to {high}, by comparison,"),
     };
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(said(0.05, 0.2), " (one under 5.0 % to 20 %, by comparison, would likely go unseen)");
         assert_eq!(
             said(0.05, 1e12),
-            " (one under 5.0 % and, in some comparisons, almost any would likely go unseen)"
+            " (one under 5.0 %, in some comparisons almost any, would likely go unseen)"
         );
         assert_eq!(said(1e10, 1e58), " (almost any would likely go unseen)");
     }

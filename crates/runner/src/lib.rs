@@ -86,7 +86,7 @@ pub use run::run;
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use weigh_model::{Event, FinishReason, HostFacts, Plan, SpecError};
+use weigh_model::{Event, FinishReason, HostFacts, LARGEST_COPY, Plan, SpecError};
 use weigh_observe::Sensors;
 use weigh_platforms::{Host, PlatformError};
 use weigh_store::RunDirectory;
@@ -181,6 +181,14 @@ pub enum RunnerError {
         what: &'static str,
         /// The name.
         name: String,
+    },
+    /// The plan copies an empty file, or one that is too large to be held in memory.
+    #[error("{workload} copies a file of {bytes} bytes; make it 1 to {LARGEST_COPY}")]
+    CopySize {
+        /// Name of the workload.
+        workload: String,
+        /// Size of the file.
+        bytes: u64,
     },
     /// The plan's baseline is not one of its environments.
     #[error("the baseline {0} is not among the plan's environments; add it")]

@@ -12,7 +12,9 @@ use crate::{Finish, Run, RunOptions, RunStatistics, RunnerError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weigh_model::{Effort, Event, Exclusion, FinishReason, LoaderMachine, NoisyHost, Plan, Record};
+use weigh_model::{
+    Effort, Event, Exclusion, FinishReason, LARGEST_COPY, LoaderMachine, NoisyHost, Plan, Record, Started,
+};
 
 /// A run under way.
 pub(crate) struct Runner<'a> {
@@ -120,6 +122,14 @@ fn check(plan: &Plan) -> Result<(), RunnerError> {
     }
     if !environments.clone().any(|name| name == plan.baseline) {
         return Err(RunnerError::Baseline(plan.baseline.clone()));
+    }
+    for workload in &plan.workloads {
+        match workload.start.map(|start| start.what) {
+            Some(Started::Copy { bytes, .. }) if !(1..=LARGEST_COPY).contains(&bytes) => {
+                return Err(RunnerError::CopySize { workload: workload.id.clone(), bytes });
+            }
+            _ => {}
+        }
     }
     Ok(())
 }

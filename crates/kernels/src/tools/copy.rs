@@ -10,7 +10,7 @@ use std::io::{self, stdin, stdout};
 
 pub(super) static TOOL: Tool = Tool {
     name: "copy",
-    summary: "writes its standard input to a file, or a file to its standard output, before its line",
+    summary: "copies its standard input to a file, or a file to its standard output, and then prints its line",
     options: &[
         OptionSpec::text("to", "").help("file to write; one that exists is replaced"),
         OptionSpec::text("from", "").help("file to read"),
@@ -20,15 +20,15 @@ pub(super) static TOOL: Tool = Tool {
 };
 
 fn run(options: &Options, _: &[String]) -> Result<Value, KernelError> {
-    let (bytes, path) = match (options.text("from"), options.text("to")) {
+    let (bytes, copied) = match (options.text("from"), options.text("to")) {
         ("", "") => return Err(KernelError::usage("name the file: `--to FILE` or `--from FILE`")),
         ("", to) => {
             let copied = File::create(to).and_then(|mut file| io::copy(&mut stdin().lock(), &mut file));
-            (copied.map_err(KernelError::system(format!("write {to}")))?, to)
+            (copied.map_err(KernelError::system(format!("write {to}")))?, format!("to {to}"))
         }
         (from, "") => {
             let copied = File::open(from).and_then(|mut file| io::copy(&mut file, &mut stdout().lock()));
-            (copied.map_err(KernelError::system(format!("read {from}")))?, from)
+            (copied.map_err(KernelError::system(format!("read {from}")))?, format!("from {from}"))
         }
         _ => return Err(KernelError::usage("name one file, either `--to FILE` or `--from FILE`")),
     };
@@ -36,7 +36,7 @@ fn run(options: &Options, _: &[String]) -> Result<Value, KernelError> {
         "tool": "copy",
         "params": options.to_json(),
         "operations": bytes,
-        "check": {"passed": true, "statement": format!("{bytes} bytes of {path} were copied")},
+        "check": {"passed": true, "statement": format!("{bytes} bytes were copied {copied}")},
     }))
 }
 

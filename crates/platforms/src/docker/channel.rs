@@ -7,7 +7,7 @@
 
 use super::client::{Client, Content};
 use super::engine::{Engine, EngineError, call};
-use crate::exec::MOST_EXEC_OUTPUT;
+use crate::exec::ExecRequest;
 use futures_util::future::{Either, select};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -125,17 +125,19 @@ async fn serve(
 pub(super) struct Said {
     /// When the first of its standard output arrived, host's monotonic clock, nanoseconds.
     pub(super) output_ns: Option<u64>,
-    /// Its standard output, at most [`MOST_EXEC_OUTPUT`].
+    /// Its standard output.
     pub(super) output: Vec<u8>,
+    /// It printed more than it may; the rest was not read.
+    pub(super) too_much: bool,
     /// The beginning of its standard error.
     pub(super) error: String,
 }
 
 /// Gives a program its input and reads its output to the end, or to the most that it may print.
-pub(super) async fn program(attached: impl AsyncRead + AsyncWrite, input: Option<&[u8]>) -> Said {
+pub(super) async fn program(attached: impl AsyncRead + AsyncWrite, request: &ExecRequest<'_>) -> Said {
     let (mut output, mut stdin) = split(attached);
     let inward = async {
-        if let Some(input) = input {
+        if let Some(input) = request.input {
             // A program that ends early reads no more.
             let _ = stdin.write_all(input).await;
             let _ = stdin.shutdown().await;
@@ -148,7 +150,10 @@ pub(super) async fn program(attached: impl AsyncRead + AsyncWrite, input: Option
                 match stream {
                     STANDARD_ERROR if error.len() < PIECE => error.extend(piece),
                     STANDARD_ERROR => {}
-                    _ if said.output.len() + piece.len() > MOST_EXEC_OUTPUT => break 'all,
+                    _ if said.output.len() + piece.len() > request.most_output => {
+                        said.too_much = true;
+                        break 'all;
+                    }
                     _ => {
                         said.output_ns = said.output_ns.or_else(|| Some(monotonic_ns()));
                         said.output.extend(piece);

@@ -3,7 +3,7 @@
 use super::channel;
 use super::client::{Client, ClientError, Content};
 use crate::PlatformError;
-use crate::exec::{ExecRequest, Executed};
+use crate::exec::{self, ExecRequest, Executed};
 use hyper::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use weigh_host::clock::monotonic_ns;
+use weigh_host::clock::{monotonic_ns, thread_cpu_ns};
 use weigh_host::command::find_program;
 
 /// Where the engine listens unless `DOCKER_HOST` says otherwise.
@@ -40,8 +40,8 @@ pub(super) enum EngineError {
     #[error("{what} is missing")]
     Missing { what: String, remedy: Option<String> },
     /// It did not answer in time.
-    #[error("the Docker engine did not {doing} within {} s", DEADLINE.as_secs())]
-    Silent { doing: &'static str },
+    #[error("the Docker engine did not {doing} within {after:?}")]
+    Silent { doing: &'static str, after: Duration },
     /// It answered with an error.
     #[error("the Docker engine did not {doing}: {reason}")]
     Refused { doing: &'static str, status: Option<u16>, reason: String },
@@ -224,10 +224,10 @@ impl Engine {
         Ok(Inspected { pid, id, address, ports: ports.collect() })
     }
 
-    /// Runs a program in a container and waits for its end.
+    /// Runs a program in a container and waits for its end. The client is this thread.
     pub(super) fn exec(&self, name: &str, request: &ExecRequest<'_>) -> Result<Executed, EngineError> {
         let doing = "run a program in a container";
-        let started_ns = monotonic_ns();
+        let (started_ns, cpu_before_ns) = (monotonic_ns(), thread_cpu_ns());
         let (argv, has_input) = (request.argv, request.input.is_some());
         let program =
             json!({"AttachStdin": has_input, "AttachStdout": true, "AttachStderr": true, "Cmd": argv});
@@ -235,22 +235,27 @@ impl Engine {
         let id = made["Id"].as_str().unwrap_or_default();
         let path = format!("/exec/{id}/start");
         let options = json!({"Detach": false, "Tty": false});
-        let said = self.runtime.block_on(call(doing, async {
+        let said = self.runtime.block_on(call_within(doing, request.deadline, async {
             let attached = self.client.upgrade(&path, Content::Json(options)).await?;
-            Ok(channel::program(attached, request.input).await)
+            Ok(channel::program(attached, request).await)
         }))?;
         let found = self.get(doing, &format!("/exec/{id}/json"))?;
         let ended_ns = monotonic_ns();
-        match (said.output_ns, found["ExitCode"].as_i64()) {
+        let mut what = match (said.output_ns, found["ExitCode"].as_i64()) {
+            _ if said.too_much => exec::too_much(request),
             (Some(output_ns), Some(0)) => {
-                Ok(Executed { started_ns, output_ns, ended_ns, output: said.output })
+                let client_cpu_ns = thread_cpu_ns().saturating_sub(cpu_before_ns);
+                return Ok(Executed { started_ns, output_ns, ended_ns, client_cpu_ns, output: said.output });
             }
-            (_, code) => {
-                let status = code.map_or("it has not ended".into(), |code| format!("exit status {code}"));
-                let reason = format!("{}: {status}: {}", argv.join(" "), said.error);
-                Err(EngineError::Refused { doing, status: None, reason })
-            }
+            (None, Some(0)) => "printed nothing".into(),
+            (_, Some(code)) => format!("failed (exit status: {code})"),
+            (_, None) => "has not ended".into(),
+        };
+        if !said.error.is_empty() {
+            what = format!("{what}: {}", said.error);
         }
+        let reason = format!("`{}` {what}", argv.join(" "));
+        Err(EngineError::Refused { doing, status: None, reason })
     }
 
     /// PIDs of a container's processes.
@@ -322,9 +327,18 @@ pub(super) async fn call<T>(
     doing: &'static str,
     future: impl Future<Output = Result<T, ClientError>>,
 ) -> Result<T, EngineError> {
-    match tokio::time::timeout(DEADLINE, future).await {
+    call_within(doing, DEADLINE, future).await
+}
+
+async fn call_within<T>(
+    doing: &'static str,
+    deadline: Duration,
+    future: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, EngineError> {
+    let after = weigh_host::deadlines::scaled(deadline);
+    match tokio::time::timeout(after, future).await {
         Ok(answer) => answer.map_err(|error| refused(doing, error)),
-        Err(_) => Err(EngineError::Silent { doing }),
+        Err(_) => Err(EngineError::Silent { doing, after }),
     }
 }
 

@@ -207,8 +207,10 @@ impl<'a> Start<'a> {
             kernels: self.kernels(host),
             ..core
         };
-        let mut guest =
-            CoreGuest::new(core, LocalProcess { pid, pidfd, supervisor, on_host: self.is_on_host() });
+        let mut guest = CoreGuest::new(
+            core,
+            LocalProcess { pid, pidfd, supervisor, on_host: self.is_on_host(), cpus: self.cpus.to_vec() },
+        );
         match guest.session().hello(weigh_host::deadlines::scaled(HELLO_DEADLINE)) {
             Ok(_) => Ok(guest),
             Err(error) => {
@@ -326,6 +328,7 @@ pub(crate) struct LocalProcess {
     supervisor: Option<OwnedFd>,
     /// It is an ordinary process of the host, with nothing of its own.
     on_host: bool,
+    cpus: Vec<u32>,
 }
 
 impl LocalProcess {
@@ -406,10 +409,11 @@ impl Backend for LocalProcess {
 
     /// On the host the program itself. Elsewhere nsenter(1), because these platforms have no command
     /// of their own. A program that nsenter(1) starts has all rights of weighbridge, so it must be
-    /// the guest's own, and not one that the init of an image may have put in its place.
+    /// the guest's own, and not one that the init of an image may have put in its place. The client
+    /// becomes the program, so it runs on the guest's CPUs.
     fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
         if let (true, Some((program, arguments))) = (self.on_host, request.argv.split_first()) {
-            return Ok(Invocation::new(program).args(arguments));
+            return Ok(Invocation::new(program).args(arguments).on_cpus(&self.cpus));
         }
         if self.supervisor.is_some() {
             let reason = "systemd starts programs in a running system by D-Bus, which guests here lack";
@@ -419,7 +423,8 @@ impl Backend for LocalProcess {
             PlatformError::CannotExec("the program nsenter (package util-linux) is missing".into())
         })?;
         let first = self.processes(core).into_iter().find(|pid| is_first(*pid)).unwrap_or(self.pid);
-        let client = Invocation::new(nsenter).arg("--all").args(["--target", &first.to_string()]);
+        let client =
+            Invocation::new(nsenter).on_cpus(&self.cpus).arg("--all").args(["--target", &first.to_string()]);
         // An ordinary user may set no groups in the guest's user namespace.
         let unprivileged = (!weigh_host::facts::is_root()).then_some("--preserve-credentials");
         let client = client.args(unprivileged);

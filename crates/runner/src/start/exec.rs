@@ -1,4 +1,4 @@
-//! Programs that the platform's own client runs in a guest that runs.
+//! Programs that the platform's own client runs in a running guest.
 
 use super::system::init_ns;
 use super::{StartOutcome, Window, not_launched, since, used_by};
@@ -13,8 +13,11 @@ use weigh_host::clock::monotonic_ns;
 use weigh_model::{Charge, FailureKind, Iteration, stamps};
 use weigh_platforms::{ExecRequest, Executed, Guest, PlatformError};
 
-/// How the CPU time of clients is called among the helpers.
+/// The name under which helpers have the clients' CPU time.
 const CLIENT: &str = "client";
+
+/// The most bytes that a program prints beside the content of a file: a line.
+const MOST_WORDS: usize = 64 << 10;
 
 /// What the client does in a guest.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +51,9 @@ pub(super) struct Job {
     pub(super) deadline: Duration,
 }
 
-/// Starts a guest, lets the platform's client do a task in it once and then so often, and stops it.
-/// If the platform has no client that could, the metrics are absent with the reason.
+/// Starts a guest, has the platform's client do a task in it once and then as often as the job says,
+/// and stops it. If the platform has no client that runs programs, the metrics are absent with the
+/// reason.
 pub(super) fn use_client(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
@@ -94,13 +98,20 @@ fn measure(
     let mut outcome = StartOutcome { guests: job.number, ..StartOutcome::default() };
     outcome.bracket = (guest.spawned_ns(), guest.spawned_ns());
     let kernels = guest.kernels().display().to_string();
-    let request = ExecRequest { argv: &[], input: None, group: clients, deadline: job.deadline };
+    let request = ExecRequest {
+        argv: &[],
+        input: None,
+        most_output: MOST_WORDS,
+        group: clients,
+        deadline: job.deadline,
+    };
+    let mut has_place = Ok(());
     let client = match job.task {
         Task::Program => Client { request, kernels, file: None },
         Task::Copy { bytes } => {
             let bare = pool.entries[environment].bare;
             let place = Placeholders::new(&staging::scratch(guest, bare), recipe.request.instance, 0);
-            staging::make_scratch(guest.session(), &place)?;
+            has_place = staging::make_scratch(guest.session(), &place);
             let path = format!("{}/copied", place.get("scratch").unwrap_or(staging::USUAL));
             Client { request, kernels, file: Some((path, random_bytes(bytes))) }
         }
@@ -112,7 +123,7 @@ fn measure(
             }
             return Ok(outcome);
         }
-        first => first.map_err(|error| not_run(&error))?,
+        first => has_place.and(first.map_err(|error| not_run(&error)))?,
     };
     let (before, accounts) = used_by(guest);
     let clients_before_ns = cpu_ns(clients);
@@ -122,7 +133,9 @@ fn measure(
         (0..job.number).map(|_| client.perform(guest)).collect();
     let (after, _) = used_by(guest);
     let mut used = growth(&before, after);
-    used.helpers_ns.insert(CLIENT.into(), cpu_ns(clients).saturating_sub(clients_before_ns));
+    let of_programs_ns = cpu_ns(clients).saturating_sub(clients_before_ns);
+    let of_this_thread_ns: u64 = operations.iter().flatten().map(Operation::client_cpu_ns).sum();
+    used.helpers_ns.insert(CLIENT.into(), of_programs_ns + of_this_thread_ns);
     outcome.observed = window.close(pool, used);
     let operations = operations.map_err(|error| not_run(&error))?;
     let slowest_ns = operations.iter().map(Operation::output_ns).max().unwrap_or_default();
@@ -138,7 +151,7 @@ fn measure(
 
 /// The platform's client, and what it does each time.
 struct Client<'a> {
-    /// How programs are run; the program is missing.
+    /// The request of every program; each fills in its arguments and its input.
     request: ExecRequest<'a>,
     /// The program with the builtin kernels, as the guest sees it.
     kernels: String,
@@ -155,18 +168,24 @@ impl Client<'_> {
         };
         let Some((path, content)) = &self.file else {
             let program = guest.exec(&ExecRequest { argv: &argv(&["--version"]), ..self.request })?;
-            return Ok(Operation::Program(program));
+            return Ok(Operation::Program(timed(program)));
         };
         let to = argv(&["copy", "--to", path]);
         let inward = guest.exec(&ExecRequest { argv: &to, input: Some(content), ..self.request })?;
         let from = argv(&["copy", "--from", path]);
-        let outward = guest.exec(&ExecRequest { argv: &from, ..self.request })?;
+        let most_output = content.len() + MOST_WORDS;
+        let outward = guest.exec(&ExecRequest { argv: &from, most_output, ..self.request })?;
         if !outward.output.starts_with(content) {
             let reason = format!("the {} bytes that were copied to {path} came back changed", content.len());
             return Err(PlatformError::Exec(reason));
         }
-        Ok(Operation::Copy { inward, outward })
+        Ok(Operation::Copy { inward: timed(inward), outward: timed(outward) })
     }
+}
+
+/// A program that ran, without its output: that of all copies would be much to keep.
+fn timed(program: Executed) -> Executed {
+    Executed { output: Vec::new(), ..program }
 }
 
 /// What the client did once.
@@ -182,7 +201,15 @@ impl Operation {
         since(program.started_ns, program.output_ns)
     }
 
-    /// The record. `once` is known only once per guest, and in all records of programs.
+    /// CPU time of this thread as the client, nanoseconds.
+    fn client_cpu_ns(&self) -> u64 {
+        match self {
+            Self::Program(program) => program.client_cpu_ns,
+            Self::Copy { inward, outward } => inward.client_cpu_ns + outward.client_cpu_ns,
+        }
+    }
+
+    /// The record. `once` has the values of a guest that every record of a program repeats.
     fn iteration(&self, once: &[(&str, u64)]) -> Iteration {
         let whole_ns = |program: &Executed| since(program.started_ns, program.ended_ns);
         let (first, last, values) = match self {

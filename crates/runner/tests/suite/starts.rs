@@ -4,8 +4,8 @@ use crate::common::{
 };
 use std::collections::BTreeMap;
 use weigh_model::{
-    Caches, CpuTime, Event, FailureKind, FinishReason, Iteration, Plan, Record, StartPlan, Started,
-    VoidCause, stamps, weights,
+    Caches, CpuTime, Event, FailureKind, FinishReason, Iteration, LARGEST_COPY, Plan, Record, StartPlan,
+    Started, VoidCause, stamps, weights,
 };
 use weigh_stats::{Analysis, Cell, Flag, Options, Verdict, analyse, collect};
 use weigh_workloads::start_workload;
@@ -103,6 +103,18 @@ fn impossible_phases_are_absent() {
         }
     }
     assert_eq!(cell(&analysis, stamps::INIT, "null").absent, None);
+}
+
+/// A file that would not fit into memory is refused before a guest is started.
+#[test]
+fn copies_have_a_size() {
+    for bytes in [0, LARGEST_COPY + 1] {
+        let plan = starts(&["null"], &[Started::Copy { bytes, copies: 1 }], 1);
+        let bench = Bench::new();
+        let mut store = bench.create(&plan);
+        let error = bench.go_on(&plan, &mut store, |_, _| {}).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(&format!("a file of {bytes} bytes")), "{error}");
+    }
 }
 
 #[test]

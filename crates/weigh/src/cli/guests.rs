@@ -39,12 +39,12 @@ pub struct StartArgs {
     /// from one saved state; a list measures each number
     #[arg(long, value_name = "N", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub restore: Vec<u32>,
-    /// Also measure how long the platform's client takes to run a program in a guest that runs, as
+    /// Also measure how long the platform's client takes to run a program in a running guest, as
     /// `docker exec`, `runc exec` and `nsenter` do
     #[arg(long)]
     pub exec: bool,
-    /// Also measure how long it takes to copy a file into a guest that runs and back out, through the
-    /// same client; with a size, a file of so many bytes; a list measures each size
+    /// Also measure how long it takes to copy a file into a running guest and back out, through the
+    /// same client; give a size for another file than that of 16 MiB, or a list to measure each
     #[arg(long, value_name = "BYTES", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "16MiB")]
     pub copy: Vec<String>,
     /// Also measure how long a process takes to start inside: fork and exec, vfork and exec,

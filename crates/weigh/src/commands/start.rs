@@ -7,8 +7,8 @@ use crate::ui;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weigh_model::{
-    Caches, EnvironmentPlan, HostFacts, Plan, StartPlan, Started, WorkloadPlan, format_bytes, parse_bytes,
-    parse_duration,
+    Caches, EnvironmentPlan, HostFacts, LARGEST_COPY, Plan, StartPlan, Started, WorkloadPlan, format_bytes,
+    parse_bytes, parse_duration,
 };
 use weigh_platforms::{Capabilities, resolve};
 use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
@@ -21,8 +21,6 @@ const FEWEST_CHURNED: u32 = 8;
 const PROGRAMS: u32 = 9;
 /// How often a file is copied into each guest and back, after the first time.
 const COPIES: u32 = 3;
-/// The largest file that is copied: it is held in memory.
-const LARGEST_COPY: u64 = 128 << 20;
 /// The longest time in which the guests of a trial start one after the other.
 const LONGEST_PACE: Duration = Duration::from_hours(1);
 /// The workload that starts processes.

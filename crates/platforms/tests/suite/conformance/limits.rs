@@ -1,11 +1,13 @@
 //! Limits as seen from inside a guest.
 
 use super::bench::{Bench, MINUTE, command, run, shell};
+use super::commands::REQUEST;
 use crate::common::threads;
-use weigh_platforms::{RunOptions, SessionError};
+use weigh_platforms::{ExecRequest, PlatformError, RunOptions, SessionError};
 use weigh_protocol::Status;
 
-/// The guest has exactly the CPUs that it was given.
+/// The guest has exactly the CPUs that it was given, and so has what the platform's own client starts
+/// in it.
 pub fn cpus(bench: &Bench) {
     if !bench.capabilities.cpu_limit {
         return;
@@ -27,6 +29,11 @@ pub fn cpus(bench: &Bench) {
         if bench.executes() {
             let nproc = run(&mut *guest, &command(&["nproc"]));
             assert_eq!(String::from_utf8(nproc.output).unwrap().trim(), count.to_string());
+            let argv = ["/usr/bin/nproc".into()];
+            match guest.exec(&ExecRequest { argv: &argv, ..REQUEST }) {
+                Err(PlatformError::CannotExec(_)) => {}
+                ran => assert_eq!(String::from_utf8(ran.unwrap().output).unwrap().trim(), count.to_string()),
+            }
         }
         guest.stop().unwrap();
     }
