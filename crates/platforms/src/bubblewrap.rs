@@ -10,6 +10,7 @@
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_text;
 use crate::namespaces::USER;
+use crate::privileges::{self, WITHOUT_DEVICES};
 use crate::spawn::{Runtime, Start, shown_groups};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result, network,
@@ -114,6 +115,11 @@ impl Bubblewrap {
         }
         if setting(self, environment, "user") == "mapped" || !weigh_host::facts::is_root() {
             command.add(["--unshare-user", "--uid", "0", "--gid", "0"]);
+        }
+        // To root it leaves all capabilities, to others none.
+        if weigh_host::facts::is_root() {
+            command.add(["--cap-drop", "ALL"]);
+            privileges::names(WITHOUT_DEVICES).iter().for_each(|name| command.add(["--cap-add", name]));
         }
     }
 }
