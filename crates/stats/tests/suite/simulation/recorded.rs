@@ -57,7 +57,8 @@ struct Outcome {
 
 fn outcome(of: &Recorded, options: &Options, blocks: &[Vec<u32>]) -> Outcome {
     let analysis = analyse(&comparisons(of, blocks), options);
-    let verdicts = analysis.cells.iter().map(|cell| (is_different(cell), is_within_margin(cell)));
+    let cells = analysis.cells.iter().filter(|cell| cell.environment != "native");
+    let verdicts = cells.map(|cell| (is_different(cell), is_within_margin(cell)));
     Outcome { trials: trials(blocks), verdicts: verdicts.collect() }
 }
 
@@ -88,7 +89,11 @@ fn looks_decide_recorded_cells_with_the_fewest_trials() {
     let of_run = outcomes(&recorded);
     for (rule, outcome) in RULES.iter().zip(&of_run) {
         let same = outcome.verdicts.iter().zip(&of_run[0].verdicts).filter(|(a, b)| a == b).count();
-        tell(&format!("the run, {rule}: {} trials, {same} verdicts as with 60 blocks", outcome.trials));
+        let decided = outcome.verdicts.iter().filter(|verdict| **verdict != (false, false)).count();
+        tell(&format!(
+            "the run, {rule}: {} trials decide {decided} of 12 cells, {same} verdicts are those of 60 blocks",
+            outcome.trials
+        ));
     }
     let [all, together, each, looks] = of_run.map(|outcome| outcome.trials);
     assert!(looks < each && each <= together && together <= all, "{looks}, {each}, {together}, {all}");
@@ -115,6 +120,6 @@ fn looks_decide_recorded_cells_with_the_fewest_trials() {
         let agree = mean(same, &cells);
         tell(&format!("resampled, {rule}: {needed:.0} trials, {agree:.3} of the verdicts as with 60 blocks"));
     }
-    at_most("trials by looks, of those with an end per workload", needed[3] / needed[2], 0.9);
+    at_most("trials by looks, of those with an end per workload", needed[3] / needed[2], 0.92);
     at_least("verdicts of looks that are those of 60 blocks", mean(&same[3], &cells), 0.85);
 }
