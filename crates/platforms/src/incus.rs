@@ -87,8 +87,14 @@ impl Platform for Manager {
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        Capabilities { system: true, host_root: false, implies: IMPLIES, ..Capabilities::CONTAINER }
-            .with_networks(self, environment)
+        Capabilities {
+            system: true,
+            host_root: false,
+            keeps_secrets: setting(self, environment, "user") == "mapped",
+            implies: IMPLIES,
+            ..Capabilities::CONTAINER
+        }
+        .with_networks(self, environment)
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {

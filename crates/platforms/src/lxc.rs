@@ -75,8 +75,16 @@ impl Platform for Lxc {
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         let system = is_system(environment);
-        Capabilities { system, host_root: !system, implies: IMPLIES, ..Capabilities::CONTAINER }
-            .with_networks(self, environment)
+        let mapped = setting(self, environment, "user") == "mapped";
+        Capabilities {
+            system,
+            host_root: !system,
+            // LXC filters a system's devices, but its root may mount and undo the filter.
+            keeps_secrets: !system || mapped,
+            implies: IMPLIES,
+            ..Capabilities::CONTAINER
+        }
+        .with_networks(self, environment)
     }
 
     fn check(&self, environment: &EnvironmentSpec) -> Result<(), SpecError> {

@@ -4,6 +4,7 @@ use super::Plan;
 use super::groups::Groups;
 use super::rootfs::Rootfs;
 use crate::link::Network;
+use crate::privileges::OF_DOCKER;
 use std::path::Path;
 
 /// How many users of the host a mapped container has.
@@ -31,6 +32,13 @@ impl Config<'_> {
             set("include", &include("userns.conf"));
             set("idmap", &format!("u 0 {first} {MAPPED_USERS}"));
             set("idmap", &format!("g 0 {first} {MAPPED_USERS}"));
+        }
+        if !plan.system {
+            // LXC's default leaves root the right to mount, and so to take off what covers files of
+            // the host. LXC refuses a configuration that both drops and keeps.
+            let keep: Vec<_> = OF_DOCKER.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+            set("cap.drop", "");
+            set("cap.keep", &keep.join(" "));
         }
         // A container that does not own its network namespace cannot have a sysfs for it.
         let own_network = matches!(self.network, Network::Empty | Network::Link { .. });

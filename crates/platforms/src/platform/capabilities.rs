@@ -36,7 +36,7 @@ pub struct Capabilities {
     /// weighbridge's own directories ([`weigh_images`], "The host's root"); and none reads the
     /// host's disks as devices. Not so for the host itself, for virtual machines of an ordinary
     /// user, which share files with all of that user's rights, and for systems whose root may mount
-    /// while nothing filters its devices.
+    /// while nothing filters its devices, or while it can undo what does.
     pub keeps_secrets: bool,
     /// Most CPUs that a guest can have, where there is such a bound.
     pub most_cpus: Option<u32>,

@@ -13,16 +13,24 @@ use weigh_protocol::Status;
 /// The content of every secret file of this check.
 const SECRET: &str = "known to the host alone";
 /// Prints a file. A guest that may mount also mounts the host's files again, by every way in which
-/// a machine may have them.
+/// a machine may have them, takes off what covers the file, and writes to what it sees read-only.
 const READ: &str = r#"cat "$0"; mkdir /tmp/all && {
     mount -t virtiofs weighbridge /tmp/all || mount -t 9p -o trans=virtio weighbridge /tmp/all ||
     mount -t hostfs none /tmp/all -o /
-} && { cat "/tmp/all$0"; touch "/tmp/all$1"; cp /bin/true "/tmp/all$1"; }; true"#;
+} && { cat "/tmp/all$0"; touch "/tmp/all$1"; cp /bin/true "/tmp/all$1"; }
+for place in /usr /etc; do mount -o remount,bind,rw "$place" && touch "$place/${1##*/}"; done
+covered=$0; while [ "$covered" != / ]; do
+    umount "$covered" && cat "$0"; covered=$(dirname "$covered")
+done; true"#;
 /// Prints the beginning of a disk of the host, with these numbers and this name, by every way in
-/// which the kernel gives a node to somebody who may make or mount it.
-const READ_DISK: &str = r#"for place in /dev /dev/shm /tmp /var/tmp /run; do
+/// which the kernel gives a node to somebody who may make or mount it. Somebody who may mount first
+/// lifts the filter of devices of control groups of version 1.
+const READ_DISK: &str = r#"at=$(mktemp -d); mount -t cgroup -o devices none "$at" && {
+    echo a > "$at$(sed -n 's/^[0-9]*:devices://p' /proc/self/cgroup)/devices.allow"; umount "$at"
+}
+for place in /dev /dev/shm /tmp /var/tmp /run; do
     mknod "$place/disk" b "$0" "$1" && head -c 16 "$place/disk"; rm -f "$place/disk"
-done; at=$(mktemp -d); {
+done; {
     mount -t tmpfs none "$at" && mknod "$at/disk" b "$0" "$1" && head -c 16 "$at/disk"
     umount "$at"; mount -t devtmpfs none "$at" && head -c 16 "$at/$2"; umount "$at"
 }; rmdir "$at"; true"#;
@@ -106,7 +114,7 @@ pub fn secrets_of_the_host_stay_on_the_host(bench: &Bench) {
         assert_eq!(done.output, b"", "{} answers", socket.display());
     }
     let etc = request.root.binds.iter().find(|bind| bind.target == Path::new("/etc")).unwrap();
-    for place in [Path::new("/etc"), &etc.source, &request.root.skeleton.join("etc")] {
+    for place in [Path::new("/usr"), Path::new("/etc"), &etc.source, &request.root.skeleton.join("etc")] {
         let written = place.join(&bench.host.run);
         assert!(!written.exists(), "{} is written by the guest", written.display());
     }
