@@ -22,7 +22,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
-use weigh_host::cgroup::Cgroup;
+use weigh_host::cgroup::{Cgroup, Freezer};
 use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::Running;
 use weigh_host::log::NamedPipe;
@@ -330,12 +330,16 @@ impl Backend for LibvirtMachine {
     }
 
     /// The guest's control group holds QEMU, the daemon that serves its files, and the client's
-    /// runs. A user's daemon keeps QEMU elsewhere. The libvirt daemon itself serves all guests.
+    /// runs. A user's daemon keeps QEMU elsewhere, and with it the workers of vhost-net, which are
+    /// kernel threads before Linux 6.4. The libvirt daemon itself serves all guests.
     fn accounts(&self, core: &GuestCore) -> Accounts {
         let mut accounts = Accounts::default();
         accounts.groups.extend(core.cgroup.as_ref().map(Cgroup::view));
         if core.cgroup.is_none() || !self.daemon.is_own() {
             accounts.processes.extend(self.qemu);
+            let workers = self.qemu.map(|qemu| Process::named(&format!("vhost-{qemu}")));
+            let workers = workers.into_iter().flatten().map(|worker| worker.pid);
+            accounts.helpers.extend(workers.map(|pid| Process { name: "vhost".into(), pid }));
         }
         if core.cgroup.is_none() {
             accounts.processes.extend(self.file_daemon.as_ref().map(Running::pid));
@@ -376,6 +380,11 @@ impl Backend for LibvirtMachine {
         let done = self.virsh.run(None, &[command, &core.name], STATE_DEADLINE);
         done.map(|_| ())
             .map_err(|error| PlatformError::io(format!("{command} the guest"))(std::io::Error::other(error)))
+    }
+
+    /// None with a user's daemon, which keeps QEMU in a group of its own.
+    fn freezer(&self, core: &GuestCore) -> Option<Freezer> {
+        core.cgroup.as_ref().filter(|_| self.daemon.is_own())?.freezer()
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

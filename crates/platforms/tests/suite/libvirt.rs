@@ -64,6 +64,7 @@ fn machines_follow_their_keys_with_own_and_foreign_daemons() {
     assert!(made["machine:iothread"].contains("iothread"), "{made:?}");
     let qemu = *guest.processes().last().unwrap();
     assert!(guest.cgroup().unwrap().processes().contains(&qemu));
+    assert!(guest.freezer().is_some());
     assert_eq!(status(qemu, "Seccomp"), "2", "libvirt filters its system calls");
     let shared = guest.accounts().daemons;
     assert!(!shared.is_empty() && shared.iter().all(|daemon| daemon.pid != qemu), "{shared:?}");
@@ -77,6 +78,7 @@ fn machines_follow_their_keys_with_own_and_foreign_daemons() {
     let other = Bench::new("libvirt-uri");
     let mut guest = other.launch(&request(&other, &format!("{EMULATED},uri={uri}"))).unwrap();
     assert!(domains(&uri).contains(&other.host.run));
+    assert!(guest.freezer().is_none(), "its group does not hold QEMU");
     guest.freeze().unwrap();
     guest.thaw().unwrap();
     assert!(!guest.accounts().processes.is_empty());
