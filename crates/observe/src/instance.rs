@@ -66,6 +66,13 @@ pub(crate) struct CpuReading {
     pub(crate) loader: Option<LoaderReading>,
 }
 
+impl CpuReading {
+    /// Time of softirqs on all CPUs, nanoseconds.
+    pub(crate) fn softirq_ns(&self) -> Option<u64> {
+        self.stat.as_ref().map(|stat| stat.all.softirq * clock_tick_ns())
+    }
+}
+
 /// The clocks of an instance at one moment.
 #[derive(Debug)]
 pub(crate) struct ClockReadings {

@@ -1,7 +1,7 @@
 //! The sensors of this host.
 
 use crate::calls::CallCounter;
-use crate::cpu::{CpuUse, HostClock, clock_tick_ns, own_ns, thread_ns};
+use crate::cpu::{CpuUse, HostClock, own_ns, thread_ns};
 use crate::files::PolledFile;
 use crate::instance::{CounterReading, CpuReading, Instance};
 use crate::kernel_log::KernelLog;
@@ -150,18 +150,14 @@ impl Observer {
     fn read(&mut self, instance: &Instance, loader: Option<&LoaderClock>) -> CpuReading {
         let (used, scratch) = (&instance.used, &mut self.scratch);
         let at_ns = (self.now_ns)();
-        let reading = CpuReading {
+        CpuReading {
             at_ns,
             stat: self.stat.as_ref().and_then(|file| Stat::read(file, used, scratch)),
             running_ns: self.clock.as_ref().and_then(|clock| clock.read(used, scratch)),
             own_ns: own_ns(),
             clocks: instance.read(scratch),
             loader: loader.map(|clock| clock.read(at_ns, used, self.stat.as_ref(), scratch)),
-        };
-        if let Some(stat) = &reading.stat {
-            self.baseline.observe(reading.at_ns, stat.all.softirq * clock_tick_ns());
         }
-        reading
     }
 
     fn read_neighbours(&mut self, used: &[u32]) -> Option<NeighbourReading> {
@@ -231,6 +227,9 @@ impl Sensors for Observer {
         let neighbours = self.read_neighbours(&observed.used);
         let energy = self.energy.as_ref().and_then(|energy| energy.meter.read());
         let reading = self.read(&observed, loader.as_ref());
+        if let Some(softirq_ns) = reading.softirq_ns() {
+            self.baseline.rested(reading.at_ns, softirq_ns);
+        }
         let sensors_ns = thread_ns() - started;
         let begun = OpenWindow { energy, reading, counters, loader, neighbours, sensors_ns };
         self.instances.insert(instance.0, (observed, Some(begun)));
@@ -244,6 +243,9 @@ impl Sensors for Observer {
         let seen = begun.map(|begun| {
             let loader = begun.loader.as_ref();
             let reading = self.read(&observed, loader);
+            if let Some(softirq_ns) = reading.softirq_ns() {
+                self.baseline.worked(reading.at_ns, softirq_ns);
+            }
             let neighbours = self.read_neighbours(&observed.used);
             let window_ns = reading.at_ns - begun.reading.at_ns;
             let neighbours = self.neighbours_spent(begun.neighbours, neighbours, window_ns);
@@ -403,6 +405,17 @@ mod tests {
         let busy = fake.observe(Layout::V2, group, || pass_ms(200));
         let known = busy.charge.weigh_ns + busy.charge.daemons_ns.values().sum::<u64>();
         assert!(busy.foreign.ns + known >= busy.window_ns, "nothing was idle, and nobody is known: {busy:?}");
+    }
+
+    #[test]
+    fn softirqs_of_the_first_window_are_not_those_at_rest() {
+        let fake = Fake::new();
+        fake.write("cgroup/g/cpu.stat", "usage_usec 0\n");
+        let seen = fake.observe(Layout::V2, v2(&fake.path("cgroup/g")), || {
+            pass_ms(2_000);
+            fake.write("proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 50 0\nctxt 100\n");
+        });
+        assert_eq!(seen.charge.softirq_ns, 50 * crate::cpu::clock_tick_ns());
     }
 
     /// The loader is on CPU 0, or on both: its time is neither foreign nor the guest's, and its CPU

@@ -176,7 +176,7 @@ impl Runner<'_> {
             .collect();
         let found = common_rounds(&arms).map(|rounds| costs(&arms, rounds));
         let mut costs_of_arms = found.into_iter().flatten();
-        let used: u64 = results.iter().map(|part| charged_ns(part.observed.as_ref())).sum();
+        let used: u64 = results.iter().filter_map(|part| part.observed.as_ref()).map(used_ns).sum();
         let mut values = BTreeMap::new();
         for PartResult { part, result, observed } in results {
             let Part { environment, sequence, instance, guest_log } = part;
@@ -223,15 +223,16 @@ fn too_short() -> Failure {
     Failure::new(FailureKind::Check, reason)
 }
 
-/// CPU time charged to a guest in its window.
-fn charged_ns(observed: Option<&Observed>) -> u64 {
-    observed.map_or(0, |observed| observed.charge.total_ns())
+/// CPU time of a guest and its helpers in its window, nanoseconds.
+fn used_ns(observed: &Observed) -> u64 {
+    observed.charge.total_ns() - observed.charge.softirq_ns
 }
 
 /// The observations of a guest, in which the CPU use of the unit's other guests is not foreign.
-/// Counters of the whole host are those of all these guests together, and left out.
+/// Softirqs and counters of the whole host are those of all these guests together, and left out.
 fn alone(mut observed: Observed, all_used_ns: u64) -> Observed {
-    let others_ns = all_used_ns.saturating_sub(observed.charge.total_ns());
+    let others_ns = all_used_ns.saturating_sub(used_ns(&observed));
+    observed.charge.softirq_ns = 0;
     observed.foreign.ns = observed.foreign.ns.saturating_sub(others_ns);
     observed.charge.unattributed_ns -= others_ns as i64;
     observed.charge.counters.retain(|name, _| !name.starts_with("host_"));
@@ -267,6 +268,23 @@ fn valued(workload: &WorkloadPlan, mut iteration: Iteration, costs: &BTreeMap<St
 mod tests {
     use super::*;
     use std::time::Duration;
+    use weigh_model::{Charge, CpuTime};
+
+    /// All windows of a unit overlap, so the softirqs of the host are in each of them.
+    #[test]
+    fn softirqs_of_the_host_are_charged_to_no_guest_of_a_unit() {
+        let window = |guest_ns| Observed {
+            foreign: CpuTime { ns: 450, uncertainty_ns: 0 },
+            charge: Charge { guest_ns, softirq_ns: 50, unattributed_ns: 400, ..Charge::default() },
+            ..Observed::default()
+        };
+        let windows = [window(100), window(300)];
+        let all_ns: u64 = windows.iter().map(used_ns).sum();
+        let [one, other] = windows.map(|window| alone(window, all_ns));
+        assert_eq!((one.charge.total_ns(), other.charge.total_ns()), (100, 300));
+        assert_eq!((one.foreign.ns, other.foreign.ns), (150, 350), "less what the other guest used");
+        assert_eq!((one.charge.unattributed_ns, other.charge.unattributed_ns), (100, 300));
+    }
 
     #[test]
     fn the_time_of_a_unit_is_set_by_its_size_or_by_the_run() {

@@ -396,7 +396,9 @@ pub(super) fn churn(
         lanes.into_iter().map(join).collect()
     });
     let ended_ns = monotonic_ns();
-    let observed = window.close(pool, Charge::default());
+    let mut observed = window.close(pool, Charge::default());
+    // What the guests used is gone with them, and softirqs alone are not their CPU time.
+    observed.charge.softirq_ns = 0;
     results.into_iter().collect::<Result<Vec<()>, Failure>>()?;
     let mut outcome =
         StartOutcome { observed, guests, bracket: (started_ns, ended_ns), ..StartOutcome::default() };

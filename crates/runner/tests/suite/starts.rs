@@ -4,8 +4,8 @@ use crate::common::{
 };
 use std::collections::BTreeMap;
 use weigh_model::{
-    Caches, CpuTime, Event, FailureKind, FinishReason, Iteration, LARGEST_COPY, Plan, Record, StartPlan,
-    Started, VoidCause, stamps, weights,
+    Caches, Charge, CpuTime, Event, FailureKind, FinishReason, Iteration, LARGEST_COPY, Observed, Plan,
+    Record, StartPlan, Started, VoidCause, stamps, weights,
 };
 use weigh_stats::{Analysis, Cell, Flag, Options, Verdict, analyse, collect};
 use weigh_workloads::start_workload;
@@ -172,6 +172,18 @@ fn rates_count_every_guest() {
 }
 
 #[test]
+fn softirqs_are_not_the_cpu_time_of_guests_that_are_gone() {
+    let plan = starts(&["null"], &[Started::Churn { concurrency: 1, guests: 3 }], 1);
+    let mut bench = Bench::new();
+    let charge = Charge { softirq_ns: 5_000_000, ..Charge::default() };
+    bench.weather = Box::new(move |_| Observed { charge: charge.clone(), ..quiet() });
+    let (_, store) = bench.run(&plan);
+    for trial in trials(&store) {
+        assert_eq!(trial.observed.unwrap().charge.total_ns(), 0);
+    }
+}
+
+#[test]
 fn a_guest_that_does_not_come_up_is_a_failed_trial() {
     let bad = "null:label=bad,launch=fail";
     for what in [
@@ -203,8 +215,8 @@ fn only_steal_voids_a_start() {
     fn taken(ns: u64) -> CpuTime {
         CpuTime { ns, uncertainty_ns: 0 }
     }
-    let steal = |ns| weigh_model::Observed { steal: taken(ns), ..quiet() };
-    let foreign = |ns| weigh_model::Observed { foreign: taken(ns), ..quiet() };
+    let steal = |ns| Observed { steal: taken(ns), ..quiet() };
+    let foreign = |ns| Observed { foreign: taken(ns), ..quiet() };
     for cause in [Some(VoidCause::Steal), None] {
         let mut bench = Bench::new();
         bench.weather = Box::new(move |now| {
