@@ -39,6 +39,9 @@ pub enum Aspect {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     log: Estimate,
+    /// The estimate that the ratio has at the planned end of its run: the same, unless an interval
+    /// that holds at any moment has widened `log`.
+    planned: Estimate,
 }
 
 /// The bound that a statement sets on a ratio.
@@ -135,13 +138,17 @@ impl Ratio {
                 Some(side(&one, &places[0])?.less(&side(&other, &places[1])?))
             })
         };
-        Some(Self { log: log? })
+        log.map(Self::new)
+    }
+
+    fn new(log: Estimate) -> Self {
+        Self { log, planned: log }
     }
 
     /// The ratio of two amounts that were estimated separately, each with its number of blocks.
     /// None if either may be 0 or less.
     pub fn of_amounts(one: (Interval, u32), other: (Interval, u32)) -> Option<Self> {
-        Some(Self { log: of_amount(one)?.less(&of_amount(other)?) })
+        Some(Self::new(of_amount(one)?.less(&of_amount(other)?)))
     }
 
     /// The aspect of the values by itself, if they are ratios already: an efficiency, or a
@@ -149,36 +156,41 @@ impl Ratio {
     pub fn of_values(values: &[Observation], aspect: Aspect) -> Option<Self> {
         let values: Vec<f64> = usable(values).iter().map(|o| o.value).collect();
         let of = |places: &[Vec<usize>]| Estimate::of(&aspect.of_some(&values, &places[0])?);
-        Some(Self { log: aspect.of_samples(&[values.len()], of)? })
+        aspect.of_samples(&[values.len()], of).map(Self::new)
     }
 
     /// A published ratio: its log, and the standard error of that with its degrees of freedom.
     /// Without a spread it is taken as exact.
     pub fn published(log: f64, spread: Option<(f64, f64)>) -> Self {
         let (standard_error, df) = spread.unwrap_or((0.0, f64::from(u16::MAX)));
-        Self {
-            log: Estimate {
-                mean: log,
-                standard_error,
-                df,
-                n: u32::from(u16::MAX),
-                rounding: 0.0,
-                look: None,
-            },
-        }
+        Self::new(Estimate {
+            mean: log,
+            standard_error,
+            df,
+            n: u32::from(u16::MAX),
+            rounding: 0.0,
+            look: None,
+        })
+    }
+
+    /// The ratio with intervals that hold at any moment, for a run that somebody may have ended
+    /// because of what it showed (method specification, "Incomplete runs"). None below five blocks.
+    pub fn at_any_moment(&self) -> Option<Self> {
+        Some(Self { log: self.log.at_any_moment()?, ..*self })
     }
 
     /// The inverse ratio.
     #[must_use]
     pub fn inverse(self) -> Self {
-        Self { log: Estimate { mean: -self.log.mean, ..self.log } }
+        let inverse = |log: Estimate| Estimate { mean: -log.mean, ..log };
+        Self { log: inverse(self.log), planned: inverse(self.planned) }
     }
 
     /// This ratio over another that is independent of it, such as a measured cost over a published
     /// one.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
-        Self { log: self.log.less(&other.log) }
+        Self { log: self.log.less(&other.log), planned: self.planned.less(&other.planned) }
     }
 
     /// The ratio.
@@ -239,7 +251,8 @@ impl Ratio {
             (beyond, among.differs)
         };
         let needs = ends.into_iter().map(|end| {
-            Estimate { mean: self.log.mean - end.ln(), ..self.log }.blocks_to_differ(statements as f64)
+            Estimate { mean: self.planned.mean - end.ln(), ..self.planned }
+                .blocks_to_differ(statements as f64)
         });
         Grade::Undecided { blocks: needs.collect::<Option<Vec<u32>>>().and_then(|all| all.into_iter().max()) }
     }
@@ -360,6 +373,24 @@ mod tests {
         assert!(undecided(ratio.grade(Bound::Between(1.95, 2.2))));
         assert_eq!(ratio.grade(Bound::Between(0.95, 1.05)), Grade::Differs);
         assert_eq!(ratio.grade(Bound::Between(2.5, 3.0)), Grade::Differs);
+    }
+
+    #[test]
+    fn an_interval_that_holds_at_any_moment_decides_later() {
+        let values = [1.9, 2.0, 2.1, 2.0, 1.95, 2.05];
+        assert!(of(&values[..4], &[1.0; 4]).at_any_moment().is_none(), "no interval below five blocks");
+        let planned = of(&values, &[1.0; 6]);
+        let open = planned.at_any_moment().unwrap();
+        assert_eq!((open.estimate(), open.n()), (planned.estimate(), planned.n()));
+        assert!(open.ends().0 < planned.ends().0 && planned.ends().1 < open.ends().1);
+        let just = Bound::AtLeast(planned.ends().0);
+        assert_eq!(planned.grade(just), Grade::Holds);
+        assert!(matches!(open.grade(just), Grade::Undecided { .. }));
+        // The number of blocks that decide is that of a run with a planned end.
+        let far = Bound::AtLeast(1.97);
+        assert!(matches!(planned.grade(far), Grade::Undecided { blocks: Some(_) }));
+        assert_eq!(open.grade(far), planned.grade(far));
+        assert_eq!(open.inverse().inverse(), open);
     }
 
     #[test]

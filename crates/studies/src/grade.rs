@@ -2,7 +2,7 @@
 
 use crate::check::{Condition, Point, Relation, Term};
 use crate::study::{Claim, Quantity};
-use crate::values::{Measured, Unavailable, number, ratio, share, statistic_of};
+use crate::values::{Measured, Unavailable, number, statistic_of};
 use std::collections::BTreeSet;
 use weigh_model::Better;
 use weigh_report::study::{ClaimGrade, ClaimReport, Seen};
@@ -130,7 +130,7 @@ fn grade_intervals(
             let quantity = quantity(measured, of)?;
             let point = point(measured, quantity, of)?;
             let values = measured.values(quantity, &of.arm, point.as_deref())?;
-            let found = share(&values, statistic_of(quantity))?;
+            let found = measured.share(&values, statistic_of(quantity))?;
             // Measured shares are fractions.
             let (low, high) = found.ends();
             seen.push(Seen {
@@ -177,7 +177,7 @@ fn between(measured: &Measured<'_>, left: &Term, right: &Term) -> Result<Ratio, 
             other: other.0.unit(),
         });
     }
-    ratio((&one.0, one.1), (&other.0, other.1))
+    measured.ratio((&one.0, one.1), (&other.0, other.1))
 }
 
 /// The point of a sweep that a term names; `None` if its quantity is not swept.
@@ -229,8 +229,8 @@ mod tests {
     use weigh_stats::{Options, analyse};
 
     /// The grade of the claim that a container is nearly as fast, after this many blocks and failed
-    /// trials in the container.
-    fn graded(blocks: u32, failed: u32) -> ClaimGrade {
+    /// trials in the container. `ended` says whether the run ended by itself.
+    fn graded(blocks: u32, failed: u32, ended: bool) -> ClaimGrade {
         let library = crate::library().unwrap();
         let experiment = library.find("felter-2014/table-1/pxz").unwrap()[0].experiment;
         let series = |environment: &str, level: f64| Series {
@@ -262,6 +262,7 @@ mod tests {
             environments: &environments.into(),
             without: &BTreeMap::new(),
             not_run: None,
+            ended,
         };
         let of_docker = |one: &&Claim| one.check.to_string() == "docker pxz within 5 % of native";
         grade(&measured, experiment.claims.iter().find(of_docker).unwrap()).grade
@@ -269,13 +270,20 @@ mod tests {
 
     #[test]
     fn a_cell_with_failed_trials_is_not_graded() {
-        assert_eq!(graded(30, 0), ClaimGrade::Checked(Grade::Holds));
-        let ClaimGrade::NotRun { not_run } = graded(30, 1) else { panic!("a trial failed") };
+        assert_eq!(graded(30, 0, true), ClaimGrade::Checked(Grade::Holds));
+        let ClaimGrade::NotRun { not_run } = graded(30, 1, true) else { panic!("a trial failed") };
         assert!(not_run.contains("nothing is concluded about xz in docker:net=host: FAILED"), "{not_run}");
     }
 
     #[test]
     fn one_block_decides_nothing() {
-        assert_eq!(graded(1, 0), ClaimGrade::Checked(Grade::Undecided { blocks: None }));
+        assert_eq!(graded(1, 0, true), ClaimGrade::Checked(Grade::Undecided { blocks: None }));
+    }
+
+    #[test]
+    fn a_run_without_its_end_is_graded_by_intervals_that_hold_at_any_moment() {
+        assert_eq!(graded(4, 0, true), ClaimGrade::Checked(Grade::Holds));
+        assert_eq!(graded(4, 0, false), ClaimGrade::Checked(Grade::Undecided { blocks: None }));
+        assert_eq!(graded(30, 0, false), ClaimGrade::Checked(Grade::Holds));
     }
 }

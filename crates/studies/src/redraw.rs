@@ -6,7 +6,7 @@ use crate::directory::{DirectoryError, ExperimentState, StudyDirectory};
 use crate::grade::{cost, grade};
 use crate::overhead::PublishedOverhead;
 use crate::study::{self, Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, View};
-use crate::values::{Measured, Unavailable, Values, number, ratio, statistic_name, statistic_of};
+use crate::values::{Measured, Unavailable, Values, number, statistic_name, statistic_of};
 use std::collections::BTreeMap;
 use weigh_model::{HostFacts, Unit};
 use weigh_report::Report;
@@ -103,6 +103,7 @@ impl ExperimentRun<'_> {
             environments: &self.state.environments,
             without: &self.state.without,
             not_run: not_run.as_deref(),
+            ended: self.state.done,
         };
         let baseline = self.columns.iter().position(|column| column.id == experiment.baseline).unwrap_or(0);
         let instead =
@@ -310,7 +311,7 @@ impl ExperimentRun<'_> {
             return None;
         }
         let base = measured.values(quantity, &self.experiment.baseline, at).ok()?;
-        let found = ratio((values.as_ref().ok()?, statistic), (&base, statistic)).ok()?;
+        let found = measured.ratio((values.as_ref().ok()?, statistic), (&base, statistic)).ok()?;
         Some(cost(found, quantity.better))
     }
 }

@@ -17,6 +17,9 @@ pub(crate) struct Measured<'a> {
     pub(crate) without: &'a BTreeMap<String, String>,
     /// Why nothing was run.
     pub(crate) not_run: Option<&'a str>,
+    /// Whether the run ended by itself. Somebody may have ended any other run because of what it
+    /// showed.
+    pub(crate) ended: bool,
 }
 
 /// Why there is no value, or none that a claim can be checked with.
@@ -211,6 +214,47 @@ impl<'a> Measured<'a> {
         points
     }
 
+    /// The ratio of the values of two quantities.
+    pub(crate) fn ratio(
+        &self,
+        one: (&Values<'_>, Option<Statistic>),
+        other: (&Values<'_>, Option<Statistic>),
+    ) -> Result<Ratio, Unavailable> {
+        check_conclusive(one.0)?;
+        check_conclusive(other.0)?;
+        let found = match (one, other) {
+            ((Values::Limit(one, n, _), _), (Values::Limit(other, m, _), _)) => {
+                Ratio::of_amounts((*one, *n), (*other, *m))
+            }
+            ((one, statistic), (other, _)) => {
+                let aspect = aspect(statistic)?;
+                let (Some(one), Some(other)) = (observations(one), observations(other)) else {
+                    return Err(Unavailable::NotPerBlock);
+                };
+                Ratio::of(one, other, aspect, true)
+            }
+        };
+        self.judged(found)
+    }
+
+    /// The value of a share, with its interval.
+    pub(crate) fn share(
+        &self,
+        values: &Values<'_>,
+        statistic: Option<Statistic>,
+    ) -> Result<Ratio, Unavailable> {
+        check_conclusive(values)?;
+        let values = observations(values).ok_or(Unavailable::NoShare)?;
+        self.judged(Ratio::of_values(values, aspect(statistic)?))
+    }
+
+    /// The ratio with the interval that it is judged by: one that holds at any moment unless the
+    /// run has ended by itself.
+    fn judged(&self, found: Option<Ratio>) -> Result<Ratio, Unavailable> {
+        let found = if self.ended { found } else { found.and_then(|ratio| ratio.at_any_moment()) };
+        found.ok_or(Unavailable::TooFewBlocks)
+    }
+
     /// Why a cell has no values.
     fn failure(&self, cell: &Cell) -> Unavailable {
         let of_cell =
@@ -303,27 +347,6 @@ fn pages(measurand: &Measurand, scans: &BTreeMap<String, Vec<Observation>>) -> O
     any.then(|| sums.into_iter().map(|(block, value)| Observation { block, value }).collect())
 }
 
-/// The ratio of the values of two quantities.
-pub(crate) fn ratio(
-    one: (&Values<'_>, Option<Statistic>),
-    other: (&Values<'_>, Option<Statistic>),
-) -> Result<Ratio, Unavailable> {
-    check_conclusive(one.0)?;
-    check_conclusive(other.0)?;
-    match (one, other) {
-        ((Values::Limit(one, n, _), _), (Values::Limit(other, m, _), _)) => {
-            Ratio::of_amounts((*one, *n), (*other, *m)).ok_or(Unavailable::TooFewBlocks)
-        }
-        ((one, statistic), (other, _)) => {
-            let aspect = aspect(statistic)?;
-            let (Some(one), Some(other)) = (observations(one), observations(other)) else {
-                return Err(Unavailable::NotPerBlock);
-            };
-            Ratio::of(one, other, aspect, true).ok_or(Unavailable::TooFewBlocks)
-        }
-    }
-}
-
 /// Refuses values about which a run concludes nothing: trials failed, or the clock or the load
 /// generator is in doubt.
 fn check_conclusive(values: &Values<'_>) -> Result<(), Unavailable> {
@@ -346,13 +369,6 @@ fn observations<'v>(values: &'v Values<'_>) -> Option<&'v [Observation]> {
         Values::Cell(_, values) | Values::Pages(values) => Some(values),
         Values::Limit(..) => None,
     }
-}
-
-/// The value of a share, with its interval.
-pub(crate) fn share(values: &Values<'_>, statistic: Option<Statistic>) -> Result<Ratio, Unavailable> {
-    check_conclusive(values)?;
-    let values = observations(values).ok_or(Unavailable::NoShare)?;
-    Ratio::of_values(values, aspect(statistic)?).ok_or(Unavailable::TooFewBlocks)
 }
 
 /// The aspect of a distribution that a statistic describes.
