@@ -7,7 +7,7 @@
 //! ignored, as the format says.
 
 use super::text::{Text, is_positive};
-use super::{ImportError, Run, ToolFile, metric};
+use super::{Cell, ImportError, Run, ToolFile, metric};
 use std::collections::HashMap;
 use weigh_model::{Better, MetricSpec, Unit};
 
@@ -30,8 +30,8 @@ struct Reader {
     run_of: HashMap<String, usize>,
     /// Directions that `Unit` lines declare.
     declared: HashMap<String, Better>,
-    /// Benchmarks that failed, each with its run. Their lines lack the number of processors that
-    /// ends the names of results.
+    /// Benchmarks that failed, each with its run. Where a first probe failed, the name lacks the
+    /// number of processors that ends the names of results.
     failed: Vec<(usize, String)>,
     /// The ending of the names of results, as in `-8`.
     processors: String,
@@ -63,8 +63,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
         reader.line(text, start, words)?;
     }
     for (run, benchmark) in std::mem::take(&mut reader.failed) {
-        let (metric, _) = reader.metric("ns/op");
-        reader.runs[run].cell(&format!("{benchmark}{}", reader.processors), &metric).failed += 1;
+        reader.count_failure(run, benchmark);
     }
     if !reader.any {
         return Err(ImportError::of_file(
@@ -88,7 +87,7 @@ impl Reader {
             self.begin_package(package.trim());
             return Ok(());
         }
-        if let Some(name) = line.trim().strip_prefix("--- FAIL: Benchmark") {
+        if let Some(name) = failed(line) {
             self.failed.push((self.run(), self.name(name)));
             return Ok(());
         }
@@ -153,6 +152,25 @@ impl Reader {
         Ok(())
     }
 
+    /// Counts a failure in every metric of the benchmark that gets a verdict.
+    fn count_failure(&mut self, run: usize, mut benchmark: String) {
+        let (time, _) = self.metric("ns/op");
+        let run = &mut self.runs[run];
+        let has_results = run.cells.iter().any(|cell| cell.benchmark == benchmark);
+        if !has_results && !benchmark.ends_with(&self.processors) {
+            benchmark.push_str(&self.processors);
+        }
+        let is_judged = |cell: &&mut Cell| cell.benchmark == benchmark && cell.metric.primary;
+        let mut is_counted = false;
+        for cell in run.cells.iter_mut().filter(is_judged) {
+            cell.failed += 1;
+            is_counted = true;
+        }
+        if !is_counted {
+            run.cell(&benchmark, &time).failed += 1;
+        }
+    }
+
     fn begin_package(&mut self, package: &str) {
         self.package = package.into();
         let run = self.run_of.get(package).map_or(0, |run| run + 1);
@@ -193,6 +211,17 @@ impl Reader {
             _ => symbol,
         };
         metric(name, symbol, better, declared.is_some())
+    }
+}
+
+/// The name of the benchmark that a line reports as failed. A repetition that failed is reported
+/// where its result would be, behind the name of the result, or with -v on a line of its own; so is
+/// a first probe.
+fn failed(line: &str) -> Option<&str> {
+    let (before, name) = line.split_once("--- FAIL: Benchmark")?;
+    match before.split_whitespace().next() {
+        Some(result) => result.strip_prefix("Benchmark"),
+        None => Some(name.trim()),
     }
 }
 

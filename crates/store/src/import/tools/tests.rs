@@ -186,20 +186,43 @@ fn units_of_go_give_metrics_their_names_and_directions() {
     let samples = one(text);
     assert_eq!(
         names(&samples),
-        [
-            ("A", "ops/s", "ops/s", true),
-            ("A", "hits", "1", true),
-            ("A", "p99", "s", false),
-            ("A", "time", "s", true)
-        ]
+        [("A", "ops/s", "ops/s", true), ("A", "hits", "1", true), ("A", "p99", "s", false)]
     );
     assert_eq!(samples.comparisons[1].metric.better, Better::Higher);
-    assert_eq!((samples.comparisons[3].series[0].failed, values(&samples, 2, 0)[0]), (1, 7.0 * 1e-9));
+    let failed: Vec<u32> = samples.comparisons.iter().map(|one| one.series[0].failed).collect();
+    assert_eq!((failed, values(&samples, 2, 0)[0]), (vec![1, 1, 0], 7.0 * 1e-9));
     let broken = one("BenchmarkA\nBenchmarkA 1 5 ns/op\nBenchmarkB-2 a word\n     100 7 ns/op\n");
     assert_eq!(broken.comparisons.len(), 1);
     assert!(broken.notices[0].0.ends_with("but are not one in 1.json: 1"), "{:?}", broken.notices);
     // If no unit is a time and none is declared, all of them matter.
     assert_eq!(names(&one("BenchmarkA 1 7 p99-ns 2 hits/s\n")).iter().filter(|name| name.3).count(), 2);
+}
+
+#[test]
+fn failures_of_go_are_counted_in_every_form() {
+    const RESULT: &str = "BenchmarkA-8   \t     100\t        10.00 ns/op\t      16 B/op\n";
+    let counted = |failure: &str| {
+        let samples = one(&format!("{RESULT}{failure}{RESULT}"));
+        assert!(samples.notices.iter().all(|(seen, _)| !seen.contains("not one")), "{:?}", samples.notices);
+        let counted = samples.comparisons.iter().map(|one| (one.workload.clone(), one.series[0].failed));
+        counted.collect::<Vec<_>>()
+    };
+    let of =
+        |counts: &[(&str, u32)]| counts.iter().map(|(name, n)| (name.to_string(), *n)).collect::<Vec<_>>();
+    // A repetition, without -v and with it; the time gets a verdict and the memory does not.
+    for failure in [
+        "BenchmarkA-8   \t--- FAIL: BenchmarkA-8\n    a_test.go:28: on purpose\n",
+        "--- FAIL: BenchmarkA-8\n    a_test.go:28: on purpose\n",
+        "BenchmarkA-8   \t--- FAIL: BenchmarkA\n",
+        "--- FAIL: BenchmarkA\n",
+    ] {
+        assert_eq!(counted(failure), of(&[("A-8", 1), ("A-8", 0)]), "{failure}");
+    }
+    // A benchmark without any result.
+    for failure in ["BenchmarkB-8   \t--- FAIL: BenchmarkB-8\n", "--- FAIL: BenchmarkB\n"] {
+        assert_eq!(counted(failure), of(&[("A-8", 0), ("A-8", 0), ("B-8", 1)]), "{failure}");
+    }
+    assert_eq!(counted("a word --- FAIL: BenchmarkA-8\n"), of(&[("A-8", 0), ("A-8", 0)]));
 }
 
 #[test]
