@@ -11,14 +11,14 @@
 //! used as a path from then on.
 
 use rustix::fs::{
-    FileType, Mode, OFlags, Stat, XattrFlags, fchmod, fgetxattr, fsetxattr, fstat, mkdirat, open, openat,
-    readlinkat,
+    FileType, Mode, OFlags, Stat, XattrFlags, fchmod, fgetxattr, fsetxattr, fstat, getxattr, mkdirat, open,
+    openat, readlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -28,6 +28,8 @@ use weigh_disk::Step;
 const MOST_LINKS: usize = 40;
 /// The extended attribute with the access control list (acl(5)).
 const ACL: &str = "system.posix_acl_access";
+/// The same of a directory with the list that new files and directories in it get.
+const DEFAULT_ACL: &str = "system.posix_acl_default";
 /// Its format, and the longest that is read, bytes (`linux/posix_acl_xattr.h`).
 const ACL_VERSION: u32 = 2;
 const LONGEST_ACL: usize = 4096;
@@ -35,11 +37,13 @@ const LONGEST_ACL: usize = 4096;
 const OWNER: u16 = 1;
 const USER: u16 = 2;
 const GROUP: u16 = 4;
+const NAMED_GROUP: u16 = 8;
 const MASK: u16 = 16;
 const OTHERS: u16 = 32;
 const NO_USER: u32 = u32::MAX;
-/// The right to search a directory.
+/// The rights to search a directory and to write.
 const SEARCH: u16 = 1;
+const WRITE: u16 = 2;
 
 /// Why a path is not used: another user could change what it leads to.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +57,10 @@ pub enum UnsafePath {
         owner: u32,
     },
     /// Others may write it.
-    #[error("other users may write {} (its mode is {mode:04o})", path.display())]
+    #[error(
+        "other users may write {} (its mode is {mode:04o}; `getfacl` shows the users that a list names)",
+        path.display()
+    )]
     Writable {
         /// The directory or file.
         path: PathBuf,
@@ -139,13 +146,17 @@ pub(crate) fn sync(directories: &[PathBuf]) -> Result<(), UnsafePath> {
 }
 
 /// Checks that nobody but root, this user and `also` can change what a path leads to, as far as it
-/// exists. Files and directories that root makes there are then where root means them to be.
+/// exists. So nothing that root writes there can be redirected.
 ///
 /// # Errors
 /// [`UnsafePath`].
 pub fn check_output(path: &Path, also: Option<u32>) -> Result<(), UnsafePath> {
     match walk(path, None, also)? {
         Some(found) if found.is_directory() && found.is_writable(also) => Err(found.writable(path)),
+        // Directories made in it would be writable.
+        Some(found) if found.is_directory() && found.lists_another(DEFAULT_ACL, also) => {
+            Err(found.writable(path))
+        }
         _ => Ok(()),
     }
 }
@@ -262,13 +273,7 @@ pub fn grant_traverse(directory: &Path, user: u32) -> io::Result<()> {
     let granted = list.iter().filter(|(tag, ..)| [USER, GROUP].contains(tag));
     list.push((MASK, granted.fold(0, |all, (_, rights, _)| all | rights), NO_USER));
     list.sort_by_key(|(tag, ..)| *tag);
-    let mut bytes = ACL_VERSION.to_le_bytes().to_vec();
-    for (tag, rights, who) in list {
-        bytes.extend_from_slice(&tag.to_le_bytes());
-        bytes.extend_from_slice(&rights.to_le_bytes());
-        bytes.extend_from_slice(&who.to_le_bytes());
-    }
-    Ok(fsetxattr(&handle, ACL, &bytes, XattrFlags::empty())?)
+    Ok(fsetxattr(&handle, ACL, &bytes_of(&list), XattrFlags::empty())?)
 }
 
 /// The right of a user to search closed directories, until this is dropped.
@@ -296,9 +301,11 @@ impl Drop for Admission {
     }
 }
 
-/// The entries of an access control list: tag, rights, user. If there is no list, they follow from
-/// the mode.
-fn read_list(handle: &OwnedFd) -> io::Result<Vec<(u16, u16, u32)>> {
+/// An entry of an access control list: tag, rights, user or group.
+type Entry = (u16, u16, u32);
+
+/// The entries of a file's access control list. If there is no list, they follow from the mode.
+fn read_list(handle: &OwnedFd) -> io::Result<Vec<Entry>> {
     let mut bytes = [0; LONGEST_ACL];
     let length = match fgetxattr(handle, ACL, &mut bytes[..]) {
         Err(Errno::NODATA) => 0,
@@ -312,11 +319,27 @@ fn read_list(handle: &OwnedFd) -> io::Result<Vec<(u16, u16, u32)>> {
             (OTHERS, rights(0)?, NO_USER),
         ]);
     }
-    let entries = bytes[size_of::<u32>()..length].chunks_exact(8).map(|entry| {
+    Ok(entries_of(&bytes[..length]))
+}
+
+/// Parses the extended attribute that holds an access control list.
+fn entries_of(bytes: &[u8]) -> Vec<Entry> {
+    let entries = bytes.get(size_of::<u32>()..).unwrap_or_default().chunks_exact(8).map(|entry| {
         let word = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
         (word(0), word(2), u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]))
     });
-    Ok(entries.collect())
+    entries.collect()
+}
+
+/// The extended attribute that holds these entries.
+fn bytes_of(list: &[Entry]) -> Vec<u8> {
+    let mut bytes = ACL_VERSION.to_le_bytes().to_vec();
+    for (tag, rights, who) in list {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&rights.to_le_bytes());
+        bytes.extend_from_slice(&who.to_le_bytes());
+    }
+    bytes
 }
 
 /// What a path led to.
@@ -334,11 +357,36 @@ impl Found {
 
     /// Whether other users may write it. The group of this process does not count, nor does the
     /// group with the number of `also`: many systems give every user a group of its own, which may
-    /// write what the user makes.
+    /// write what the user makes. The mode shows the rights that an access control list gives at
+    /// most as those of the group.
     fn is_writable(&self, also: Option<u32>) -> bool {
         let group = self.stat.st_gid;
-        let by_group = group != rustix::process::getegid().as_raw() && Some(group) != also;
-        self.stat.st_mode & 0o002 != 0 || (by_group && self.stat.st_mode & 0o020 != 0)
+        let by_group = || group != rustix::process::getegid().as_raw() && Some(group) != also;
+        let mode = self.stat.st_mode;
+        mode & 0o002 != 0 || (mode & 0o020 != 0 && (by_group() || self.lists_another(ACL, also)))
+    }
+
+    /// Whether an access control list lets other users write: those that [`Found::is_writable`]
+    /// counts. A list that cannot be read counts as one that does.
+    fn lists_another(&self, list: &str, also: Option<u32>) -> bool {
+        // A handle of `O_PATH` reads no attributes itself (open(2)).
+        let path = format!("/proc/self/fd/{}", self.handle.as_raw_fd());
+        let mut bytes = [0; LONGEST_ACL];
+        let length = match getxattr(&path, list, &mut bytes[..]) {
+            Ok(length) => length,
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => return false,
+            Err(_) => return true,
+        };
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        entries_of(&bytes[..length]).into_iter().any(|(tag, rights, who)| {
+            let is_another = match tag {
+                USER => who != 0 && who != user && Some(who) != also,
+                NAMED_GROUP => who != group && Some(who) != also,
+                OTHERS => true,
+                _ => false,
+            };
+            rights & WRITE != 0 && is_another
+        })
     }
 
     fn writable(&self, path: &Path) -> UnsafePath {

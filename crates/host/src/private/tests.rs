@@ -61,6 +61,60 @@ fn paths_that_others_may_write_are_refused() {
     prepare(&parent.join("new")).unwrap();
 }
 
+/// Gives a directory a list in which one more entry has all rights. Returns whether the file system
+/// has such lists.
+fn list(directory: &Path, attribute: &str, tag: u16, who: u32) -> bool {
+    let handle = open(directory, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let mut entries =
+        [(OWNER, 7, NO_USER), (tag, 7, who), (GROUP, 5, NO_USER), (MASK, 7, NO_USER), (OTHERS, 5, NO_USER)];
+    entries.sort_by_key(|(tag, ..)| *tag);
+    match fsetxattr(&handle, attribute, &bytes_of(&entries), XattrFlags::empty()) {
+        Err(Errno::OPNOTSUPP) => false,
+        set => {
+            set.unwrap();
+            true
+        }
+    }
+}
+
+#[test]
+fn paths_that_a_list_lets_others_write_are_refused() {
+    let base = tempfile::tempdir().unwrap();
+    let path = |name: &str| base.path().join(name);
+    let made = |name: &str| {
+        fs::create_dir_all(path(name).join("own")).unwrap();
+        path(name)
+    };
+    if !list(&made("user"), ACL, USER, NOBODY) {
+        eprintln!("SKIPPED paths_that_a_list_lets_others_write_are_refused: no access control lists here");
+        return;
+    }
+    assert!(list(&made("group"), ACL, NAMED_GROUP, NOBODY));
+    for listed in [path("user"), path("group")] {
+        for below in [listed.clone(), listed.join("own"), listed.join("new")] {
+            for error in [prepare(&below), check_output(&below, None), check_output(&below, Some(1))] {
+                let error = error.unwrap_err();
+                assert!(matches!(&error, UnsafePath::Writable { path, .. } if *path == listed), "{error}");
+            }
+        }
+        assert!(check(&listed).is_err() && close(&listed).is_err());
+        check_output(&listed, Some(NOBODY)).unwrap();
+        // The rights of the group bound the list.
+        mode(&listed, 0o755);
+        prepare(&listed.join("own")).unwrap();
+        check_output(&listed, None).unwrap();
+    }
+    // A list that names only this user lets nobody else in.
+    let own = rustix::process::geteuid().as_raw();
+    assert!(list(&made("own"), ACL, USER, own));
+    prepare(&path("own/own")).unwrap();
+    // What is made in this one gets the list, so others may write it.
+    assert!(list(&made("default"), DEFAULT_ACL, USER, NOBODY));
+    assert!(prepare_output(&path("default"), None).is_err());
+    assert!(prepare_output(&path("default/runs"), None).is_err());
+    prepare_output(&path("default/more"), Some(NOBODY)).unwrap();
+}
+
 #[test]
 fn paths_that_others_own_are_refused() {
     if !is_root("paths_that_others_own_are_refused") {
