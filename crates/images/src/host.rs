@@ -71,24 +71,25 @@ fn is_open(metadata: &Metadata) -> bool {
     metadata.permissions().mode() & wanted == wanted
 }
 
-/// Names of the directories in this one that are closed to others.
+/// Names of the directories and files in this directory that are closed to others.
 ///
 /// # Errors
 /// Errors of reading the directory.
 pub(crate) fn closed_names(directory: &Path) -> Result<Vec<String>, ImageError> {
     let entries = fs::read_dir(directory).map_err(FileError::of("read the directory", directory))?;
     let is_closed = |entry: &fs::DirEntry| {
-        entry.metadata().is_ok_and(|metadata| metadata.is_dir() && !is_open(&metadata))
+        entry.metadata().is_ok_and(|found| (found.is_dir() || found.is_file()) && !is_open(&found))
     };
     Ok(entries.flatten().filter(is_closed).filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
 /// Paths of the host that guests would see and must not: weighbridge's own directories, logs,
-/// caches, mail, and the directories below `/var`, `/srv` and `/opt` that are closed to others and
-/// not empty. A path below another one is left out.
+/// caches, mail, swap files, and the directories below `/var`, `/srv` and `/opt` that are closed to
+/// others and not empty. A path below another one is left out.
 pub(crate) fn covers(root: &Root, work: &Path, working_directory: Option<&Path>) -> Vec<PathBuf> {
     let in_own = |path: &Path| working_directory.is_some_and(|own| path.starts_with(own));
-    let mut others: Vec<PathBuf> = DATA.iter().map(PathBuf::from).collect();
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let mut others: Vec<PathBuf> = DATA.iter().map(PathBuf::from).chain(swap_files(&swaps)).collect();
     for place in SEARCHED {
         closed(Path::new(place), DEPTH, root, &mut others);
     }
@@ -111,6 +112,18 @@ pub(crate) fn covers(root: &Root, work: &Path, working_directory: Option<&Path>)
     all.sort();
     all.dedup_by(|path, above| path.starts_with(above));
     all
+}
+
+/// The swap files in the text of `/proc/swaps`, in which blanks are written as octal numbers
+/// (proc(5)).
+pub(crate) fn swap_files(text: &str) -> Vec<PathBuf> {
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (path, kind) = (words.next()?, words.next()?);
+        let plain = || path.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
+        (kind == "file").then(|| PathBuf::from(plain()))
+    };
+    text.lines().filter_map(of_line).collect()
 }
 
 /// Whether guests see a path of the host at its place.

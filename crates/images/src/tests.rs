@@ -401,9 +401,22 @@ fn closed_directories_are_found() {
     };
     assert_eq!(find(2), [base.join("closed"), base.join("open/secret")]);
     assert_eq!(find(1), [base.join("closed")]);
+    for (name, mode) in [("swapfile", 0o600), ("readable", 0o644)] {
+        fs::write(base.join(name), "").unwrap();
+        fs::set_permissions(base.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
     let mut names = crate::host::closed_names(&base).unwrap();
     names.sort();
-    assert_eq!(names, ["closed", "empty"]);
+    assert_eq!(names, ["closed", "empty", "swapfile"]);
+}
+
+#[test]
+fn swap_files_are_found() {
+    let text = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
+                /dev/vda2                               partition\t1048572\t0\t-2\n\
+                /swap/the\\040file                       file\t\t524284\t\t0\t\t-3\n";
+    assert_eq!(crate::host::swap_files(text), [Path::new("/swap/the file")]);
+    assert!(crate::host::swap_files("").is_empty());
 }
 
 #[test]

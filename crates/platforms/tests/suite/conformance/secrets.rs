@@ -86,9 +86,13 @@ pub fn secrets_of_the_host_stay_on_the_host(bench: &Bench) {
     let places: Vec<PathBuf> =
         ["/run", "/root", "/var/log"].map(PathBuf::from).into_iter().chain(own).collect();
     let planted = Planted::new(&places);
-    let closed = tempfile::NamedTempFile::with_prefix_in("conformance-", "/etc").unwrap();
-    fs::write(closed.path(), SECRET).unwrap();
-    let secrets = planted.paths("secret").chain([closed.path().into(), "/etc/shadow".into()]);
+    let closed = ["/etc", "/"].map(|place| {
+        let file = tempfile::NamedTempFile::with_prefix_in("conformance-", place).unwrap();
+        fs::write(file.path(), SECRET).unwrap();
+        file
+    });
+    let closed_paths = closed.each_ref().map(|file| file.path().to_path_buf());
+    let secrets = planted.paths("secret").chain(closed_paths).chain(["/etc/shadow".into()]);
     let sockets: Vec<PathBuf> = planted.paths("socket").collect();
     let connect =
         |socket: &Path| ["perl", "-MSocket", "-e", CONNECT, socket.to_str().unwrap()].map(String::from);
