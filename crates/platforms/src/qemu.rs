@@ -24,7 +24,7 @@
 
 pub(crate) mod accel;
 mod channel;
-mod confine;
+pub(crate) mod confine;
 mod devices;
 mod disks;
 mod end;

@@ -7,6 +7,7 @@ use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::is_readable;
 use crate::host_probe::{CommandRunner, Ended, HostProbe, Job, Progress, Refusal};
 use crate::qemu::accel::Acceleration;
+use crate::qemu::confine;
 use crate::{GuestRequest, Host, PlatformError, Result};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,6 +38,8 @@ pub(super) struct Machine {
     pub(super) acceleration: Acceleration,
     pub(super) cpus: usize,
     pub(super) memory_bytes: u64,
+    /// Options that make QEMU give up rights.
+    pub(super) confinement: Vec<String>,
     pub(super) log: PathBuf,
     /// The control group that every machine joins.
     pub(super) cgroup: Arc<Cgroup>,
@@ -66,6 +69,7 @@ impl Machine {
             let first = if self.boot.kernel.is_none() { ",bootindex=0" } else { "" };
             pair("-device", format!("virtio-blk-pci,drive=hd0{first}"));
         }
+        words.extend_from_slice(&self.confinement);
         words.extend(self.boot.arm(line)?);
         Ok(Invocation::new(&self.binary).args(&words).log_to(&self.log).pre_exec_cgroup(&self.cgroup))
     }
@@ -263,6 +267,7 @@ pub(super) fn machine(
     version: String,
 ) -> Result<(Machine, Option<PathBuf>)> {
     let settings = Settings::of(request)?;
+    let confinement = confine::options(&settings.binary, host.is_root, false)?;
     let name = format!("{PLATFORM}-{}", request.instance);
     let (boot, copy) = boot.of_guest(&host.work.join(format!("{name}.img")))?;
     // All of QEMU runs on the guest's CPUs. Its memory is the machine's size and needs no limit.
@@ -277,6 +282,7 @@ pub(super) fn machine(
         acceleration,
         cpus: settings.cpus.len(),
         memory_bytes: settings.memory_bytes,
+        confinement,
         log: host.logs.join(format!("{name}.log")),
         cgroup: Arc::new(cgroup),
         version,

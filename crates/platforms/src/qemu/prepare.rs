@@ -55,7 +55,7 @@ pub(super) fn prepare(host: &Host, request: &GuestRequest) -> Result<Prepared> {
             disk.prepare(host)?;
         }
         let serves_files = matches!(share, Some((Share::NineP, _)));
-        let confinement = confine::options(&settings.binary, host.is_root && !serves_files);
+        let confinement = confine::options(&settings.binary, host.is_root, serves_files)?;
         let GuestKernel { boot: kernel, release, source, .. } = kernel;
         Ok(Prepared { kernel, release, source, initramfs, share, root, confinement })
     })

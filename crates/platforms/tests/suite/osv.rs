@@ -49,7 +49,9 @@ fn a_machine_boots_for_every_command() {
         assert!(done.end.duration_ns + 290_000_000 <= bracket_ns, "{:?} of {bracket_ns}", done.end);
         let started = fake.started("runs");
         let line = started.last().unwrap();
-        for words in ["-smp 1 ", "-m 128M", "-no-reboot", "-accel tcg,thread=multi"] {
+        for words in
+            ["-smp 1 ", "-m 128M", "-no-reboot", "-accel tcg,thread=multi", "-sandbox on,", "user=165535:"]
+        {
             assert!(line.contains(words), "{words}: {line}");
         }
         assert_eq!(line.contains("-append"), image == "loader.elf", "{line}");
