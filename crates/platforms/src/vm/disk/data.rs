@@ -59,6 +59,8 @@ pub(crate) struct DataDiskSpec {
     sized: bool,
     /// The user's device.
     device: Option<PathBuf>,
+    /// Whether the monitor can give a guest only a whole device.
+    only_whole: bool,
     /// Whether it has a file system, which is the guest's [`Storage::TARGET`].
     pub(crate) is_storage: bool,
 }
@@ -75,7 +77,13 @@ impl DataDiskSpec {
         let bytes = parse_bytes(setting(platform, environment, "size")).unwrap_or(1 << 30);
         let device = environment.get("device").map(|path| std::path::absolute(path).unwrap_or(path.into()));
         let is_storage = environment.get(STORAGE.name) == Some("disk");
-        Some(Self { kind, bytes, sized: environment.get("size").is_some(), device, is_storage })
+        let sized = environment.get("size").is_some();
+        Some(Self { kind, bytes, sized, device, only_whole: false, is_storage })
+    }
+
+    /// The same for a monitor that can give a guest only a whole device.
+    pub(crate) fn only_whole(self) -> Self {
+        Self { only_whole: true, ..self }
     }
 
     /// Checks what [`KeySpec`] cannot express about `disk`, `size`, `device` and `storage`.
@@ -232,6 +240,12 @@ impl DataDiskSpec {
             return Err(PlatformError::missing(
                 format!("room for {} on {}", format_bytes(bytes), device.display()),
                 format!("write size={} or less", format_bytes(held.bytes)),
+            ));
+        }
+        if self.only_whole && bytes < held.bytes {
+            return Err(PlatformError::missing(
+                format!("a way to give the guest a part of {}", device.display()),
+                format!("write size={}, the whole length, or name a partition", format_bytes(held.bytes)),
             ));
         }
         // This file says that nobody has written to the device since.

@@ -80,7 +80,7 @@ impl Parts {
     pub(crate) fn make(platform: &dyn Platform, host: &Host, request: &GuestRequest) -> Result<Self> {
         let environment = &request.environment;
         let mut parts = Self { cached: is_cached(platform, environment), ..Self::default() };
-        if let Some(wanted) = DataDiskSpec::of(platform, environment) {
+        if let Some(wanted) = data_disk(platform, environment) {
             parts.data = Some(wanted.take(host, request.instance)?);
         }
         if let RootPlace::Disk { system } = RootPlace::of(platform, request) {
@@ -144,6 +144,11 @@ impl Parts {
         self.tap.as_mut().map_or(Ok(()), Tap::remove)?;
         given
     }
+}
+
+/// The disk for workloads that the keys ask for. These monitors know no part of a device.
+pub(crate) fn data_disk(platform: &dyn Platform, environment: &EnvironmentSpec) -> Option<DataDiskSpec> {
+    DataDiskSpec::of(platform, environment).map(DataDiskSpec::only_whole)
 }
 
 /// Whether disks go through the host's cache, as they do with a monitor that has no choice.

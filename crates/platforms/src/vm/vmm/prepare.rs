@@ -1,9 +1,9 @@
 //! What all guests of an environment share: kernel, initial RAM file system, and the image's disk.
 
-use super::parts::RootPlace;
+use super::parts::{RootPlace, data_disk};
 use super::{Channel, Monitor, NET, Settings, Vmm};
 use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
-use crate::vm::disk::{self, DataDiskSpec};
+use crate::vm::disk;
 use crate::vm::tap;
 use crate::{GuestRequest, Host, PlatformError, Result, setting};
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ fn make(
             Some(system)
         }
     };
-    let data = DataDiskSpec::of(platform, &request.environment);
+    let data = data_disk(platform, &request.environment);
     let contents = Contents::new(&request.root, None, disk, data.as_ref(), modules, settings.memory_bytes);
     boot::write(&kernel, &contents, &initramfs)?;
     if let Some(data) = data {

@@ -176,6 +176,9 @@ fn a_device_in_use_is_refused() {
     let part = named(",size=1MiB").take(&bench.host, 4).unwrap();
     assert_eq!((part.bytes, part.whole), (1 << 20, false));
     drop(part);
+    let whole = named(",size=1MiB").only_whole().take(&bench.host, 7).unwrap_err().to_string();
+    assert!(whole.contains("a part of") && whole.contains("size=2MiB"), "{whole}");
+    named(",size=2MiB").only_whole().prepare(&bench.host).unwrap();
     // In use by a file system.
     let place = bench.host.work.join("mounted");
     fs::create_dir(&place).unwrap();
