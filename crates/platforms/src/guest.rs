@@ -44,7 +44,7 @@ pub(crate) struct GuestCore {
     pub(crate) platform: &'static str,
     /// Unique in the run: `<platform>-<instance>` as a rule. Names the log and the control group.
     pub(crate) short_name: String,
-    /// Unique on this host: `weighbridge-<run>-<instance>`.
+    /// Unique on this host: `weighbridge-<run>-<instance>` as a rule.
     pub(crate) name: String,
     pub(crate) log: PathBuf,
     pub(crate) ledger: Ledger,

@@ -139,7 +139,7 @@ impl Platform for Manager {
             format!(
                 "make control groups weighbridge-<run>/{name}-daemon, weighbridge-<run>/{name}-<instance> and one for its monitor"
             ),
-            "run a container g-<instance> with it".to_string(),
+            "run a container g-<instance>-<random> with it".to_string(),
         ];
         network::host_changes(setting(self, &request.environment, "net")).into_iter().chain(own).collect()
     }

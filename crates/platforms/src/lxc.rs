@@ -143,7 +143,7 @@ impl Platform for Lxc {
             "make control groups weighbridge-<run>/lxc-<instance> and weighbridge-<run>/lxc-<instance>-monitor"
                 .to_string(),
             root.into(),
-            format!("run {what} weighbridge-<run>-<instance> {network}"),
+            format!("run {what} weighbridge-<run>-<instance>-<random> {network}"),
         ];
         network::host_changes(word).into_iter().chain(own).collect()
     }
@@ -158,6 +158,18 @@ fn is_system(environment: &EnvironmentSpec) -> bool {
 /// root.
 fn root_word(environment: &EnvironmentSpec) -> &str {
     environment.get("root").unwrap_or(if is_system(environment) { "overlay" } else { "shared" })
+}
+
+/// Adds a random part to a container's name. LXC binds an abstract socket that is called after the
+/// container, and any user of the host who can guess that could bind it before.
+///
+/// # Errors
+/// The kernel gives no random numbers.
+pub(crate) fn unguessable(name: &str) -> Result<String> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .map_err(PlatformError::io("name a container"))?;
+    Ok(format!("{name}-{:016x}", u64::from_ne_bytes(random)))
 }
 
 /// LXC's programs, all of one build.

@@ -7,6 +7,7 @@ use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::{Link, Network};
 use crate::lxc::groups::Groups;
 use crate::lxc::rootfs::{KEEP_TMP, field, first_of_range};
+use crate::lxc::unguessable;
 use crate::mapped::grant_traverse;
 use crate::{GuestRequest, Host, Result, setting};
 use std::fmt::Write;
@@ -34,7 +35,7 @@ pub(super) fn launch(
     daemon: Daemon,
 ) -> Result<CoreGuest<ManagedContainer>> {
     // The name is unique within its daemon.
-    let name = format!("g-{}", request.instance);
+    let name = unguessable(&format!("g-{}", request.instance))?;
     let core = GuestCore { name, ..GuestCore::new(manager.0.about.name, host, request) };
     let groups = Groups::make(host, request, &core.short_name)?;
     CoreGuest::launch(core, ManagedContainer { daemon, groups }, |container, core| {

@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::groups::Groups;
 use super::rootfs::{Rootfs, storage_name};
-use super::{COMMAND_DEADLINE, Plan};
+use super::{COMMAND_DEADLINE, Plan, unguessable};
 use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::link::Link;
@@ -35,6 +35,7 @@ pub(crate) struct LxcContainer {
 /// Starts a container and returns when its probe has said hello.
 pub(super) fn launch(host: &Host, request: &GuestRequest, plan: &Plan) -> Result<CoreGuest<LxcContainer>> {
     let mut core = GuestCore::new("lxc", host, request);
+    core.name = unguessable(&core.name)?;
     let groups = Groups::make(host, request, &core.short_name)?;
     // Holds the configuration and what belongs to this guest's root.
     let directory = host.work.join(&core.short_name);

@@ -4,6 +4,8 @@
 use crate::common::network::{guests_are_reached, nobody_reaches, talk};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, MINUTE, command, says, shared_turn, shell, turn_for};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
@@ -59,6 +61,16 @@ fn a_single_program_container_follows_its_keys() {
         guest.stop().unwrap();
         guest.stop().unwrap();
     }
+}
+
+/// LXC binds an abstract socket that is called after the container. Any user may hold one.
+#[test]
+fn who_holds_the_socket_of_a_name_stops_no_container() {
+    let Some(bench) = Bench::on("lxc-held", "lxc") else { return };
+    let request = bench.request("lxc");
+    let name = format!("/run/weighbridge-{}-{}/command", bench.host.run, request.instance);
+    let _held = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    bench.launch(&request).unwrap().stop().unwrap();
 }
 
 #[test]
