@@ -151,7 +151,7 @@ impl Kubectl {
         if says(&["(Forbidden)", "is forbidden", "Unauthorized", "must be logged in"]) {
             return PlatformError::missing(
                 format!("a right in the cluster ({said})"),
-                "weighbridge makes and deletes pods, and a namespace unless `namespace=` names one: have these allowed, or name another `context=`",
+                "weighbridge makes and deletes pods, and a namespace unless `namespace=` names one: ask for these rights, or name another `context=`",
             );
         }
         let gone = [

@@ -100,9 +100,10 @@ impl Channel {
         let lost = |reason: String| (None, Err(SessionError::Lost { reason }));
         let terminal = matches!(self.transport, Transport::Serial(_));
         let ours = match &mut self.transport {
-            Transport::Port(ours) | Transport::Serial(ours) => {
-                ours.take().ok_or_else(|| std::io::Error::other("it has a session"))
-            }
+            Transport::Port(ours) | Transport::Serial(ours) => match ours.take() {
+                Some(ours) => Ok(ours),
+                None => return lost("its channel is in use already".into()),
+            },
             Transport::Vsock(cid) => connect(*cid, until, lives),
         };
         let ends = ours.and_then(|ours| Ok((ours.try_clone()?, ours)));

@@ -22,9 +22,14 @@ pub(super) fn describe(console: &str, events: &[Event]) -> Option<String> {
         None => {}
     }
     for event in named(events, "BLOCK_IO_ERROR") {
-        let of = |key| text(event, key).unwrap_or("without a name");
-        let why = text(event, "reason").unwrap_or("without a reason");
-        add(format!("its disk {} failed to {}: {why}", of("node-name"), of("operation")));
+        let disk = text(event, "node-name")
+            .map_or_else(|| "one of its disks".into(), |name| format!("its disk {name}"));
+        let failed = text(event, "operation")
+            .map_or_else(|| "failed".into(), |operation| format!("failed to {operation}"));
+        add(match text(event, "reason") {
+            Some(why) => format!("{disk} {failed}: {why}"),
+            None => format!("{disk} {failed}, and QEMU does not say how"),
+        });
     }
     if let Some(event) = named(events, "SHUTDOWN").next() {
         add(match text(event, "reason") {
@@ -82,6 +87,8 @@ mod tests {
             describe("", &[error.clone(), error]).unwrap(),
             "its disk disk failed to write: No space left on device"
         );
+        let bare = event("BLOCK_IO_ERROR", json!({}));
+        assert_eq!(describe("", &[bare]).unwrap(), "one of its disks failed, and QEMU does not say how");
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Memory {
             }
             if Instant::now() + LOOK >= until {
                 return Err(QmpError::Lost(format!(
-                    "has a balloon that left the guest {now} bytes instead of {target} after {} s",
+                    "left the guest {now} bytes instead of {target} with its balloon, after {} s",
                     BALLOON_DEADLINE.as_secs()
                 )));
             }

@@ -133,7 +133,7 @@ impl Qmp {
                 return Ok(result.take());
             }
             if let Some(error) = message.get("error") {
-                let said = error.get("desc").and_then(Value::as_str).unwrap_or("without a reason").into();
+                let said = error.get("desc").and_then(Value::as_str).unwrap_or("it gave no reason").into();
                 return Err(QmpError::Refused { command: command.into(), said });
             }
         }
@@ -254,6 +254,7 @@ mod tests {
             "{\"event\": \"RESUME\", \"timestamp\": {}}\r\n{\"return\": {\"running\": true}}\r\n",
             "{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true}}\r\n{\"return\": {}}\r\n",
             "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such thing\"}}\r\n",
+            "{\"error\": {}}\r\n",
             "{\"event\": \"STOP\"}\n",
         ]);
         let mut qmp = Qmp::new(stream, soon()).unwrap();
@@ -264,6 +265,8 @@ mod tests {
         qmp.give("null", file.as_fd(), soon()).unwrap();
         let error = qmp.execute("wish", json!({"for": 1}), soon()).unwrap_err();
         assert_eq!(error.to_string(), "QEMU refused `wish`: no such thing");
+        let error = qmp.execute("wish", json!({}), soon()).unwrap_err();
+        assert_eq!(error.to_string(), "QEMU refused `wish`: it gave no reason");
         let error = qmp.execute("stop", json!({}), soon()).unwrap_err();
         assert!(matches!(error, QmpError::Lost(_)), "{error}");
         assert_eq!(

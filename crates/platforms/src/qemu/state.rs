@@ -152,7 +152,7 @@ fn difference(was: &Value, is: &Value) -> Option<String> {
     let is = is.as_object()?;
     let (key, value) = is.iter().find(|(key, value)| was.get(key) != Some(value))?;
     let was = was.get(key).unwrap_or(&Value::Null);
-    Some(format!("its {} was {was} and would be {value}", key.replace('_', " ")))
+    Some(format!("`{key}` is {value} now and was {was} when it was saved"))
 }
 
 /// Makes QEMU send events about a migration's progress.
@@ -169,7 +169,7 @@ fn await_end(qmp: &mut Qmp, until: Instant) -> Result<(), QmpError> {
             Some("completed") => return Ok(()),
             Some("failed" | "cancelled") => {
                 let answer = qmp.execute("query-migrate", json!({}), until)?;
-                let why = answer.get("error-desc").and_then(Value::as_str).unwrap_or("without a reason");
+                let why = answer.get("error-desc").and_then(Value::as_str).unwrap_or("it gave no reason");
                 return Err(QmpError::Lost(format!("could not move the machine's state: {why}")));
             }
             _ => {}
@@ -193,6 +193,6 @@ mod tests {
         assert!(saved.passed().is_some() && saved.passed().is_none());
         let other = json!({"machine": "q35", "memory_bytes": 512});
         let error = Saved::open(base.path(), &other).err().unwrap().to_string();
-        assert!(error.contains("its memory bytes was 256 and would be 512"), "{error}");
+        assert!(error.contains("`memory_bytes` is 512 now and was 256 when it was saved"), "{error}");
     }
 }

@@ -195,7 +195,7 @@ impl Wire {
                 let heard = String::from_utf8_lossy(&self.noise);
                 let last = heard.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
                 let said =
-                    if last.is_empty() { String::new() } else { format!(", its last words were: {last}") };
+                    if last.is_empty() { String::new() } else { format!("; its last words were: {last}") };
                 Err(self.lose(format!("it died: it closed its end of the channel{said}")))
             }
             Ok(n) => {

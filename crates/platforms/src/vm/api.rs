@@ -180,7 +180,7 @@ fn reason(said: &[u8]) -> String {
     let causes = value.as_array().map(|causes| causes.iter().filter_map(Value::as_str).collect::<Vec<_>>());
     match causes.filter(|causes| !causes.is_empty()) {
         Some(causes) => causes.join(": "),
-        None if text.is_empty() => "without a reason".into(),
+        None if text.is_empty() => "it gave no reason".into(),
         None => text,
     }
 }
@@ -248,7 +248,7 @@ mod tests {
             (r#"{"fault_message":"no such kernel"}"#, "no such kernel"),
             (r#"["cannot boot","no such kernel"]"#, "cannot boot: no such kernel"),
             ("no such kernel", "no such kernel"),
-            ("", "without a reason"),
+            ("", "it gave no reason"),
         ] {
             let answer = format!("HTTP/1.1 400 \r\nContent-Length: {}\r\n\r\n{body}", body.len());
             let (result, _) = answered(answer.leak().as_bytes(), false, get);

@@ -130,7 +130,7 @@ const ELSEWHERE: &str = "the guests are on another machine, whose memory this ho
 const NO_PROCESSES: &str = "the guests have no processes on this host";
 const NO_GROUP: &str = "no control group of the guest reports it";
 const NO_HELPERS: &str = "the guest has no helpers outside of its control group";
-const NO_DROP: &str = "the host has no less memory available than before";
+const NO_DROP: &str = "the host has at least as much memory available as before";
 const NO_MERGING: &str = "the kernel does not merge equal pages (a machine's key `ksm=on` switches that on)";
 const NO_DAEMONS: &str = "the platform has no daemons that guests share";
 

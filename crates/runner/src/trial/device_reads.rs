@@ -9,8 +9,8 @@ use weigh_model::{FailureKind, Iteration, Observed};
 const SEEN_BY_DEVICE: f64 = 0.95;
 
 /// Counters of [`weigh_model::Charge::counters`] of what devices read: the host's for everybody,
-/// and any for the guest. Others' reads may hide a cache from the first, and a device over a cache
-/// may hide it from the second, so each counter that exists has to agree.
+/// and any for the guest. Reads by others can make the first too large, and a device that is itself
+/// cached can make the second too large. So every counter that exists must show the reads.
 const DEVICE_READS: [&str; 2] = ["host_device_read_bytes", GUEST_READS];
 const GUEST_READS: &str = "block_read_bytes";
 

@@ -18,6 +18,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) enum ThreadError {
     #[error("it has {found} CPU threads for the guest's {wanted} CPUs")]
     Count { found: usize, wanted: usize },
+    #[error("weigh's own CPUs cannot be read: {0}")]
+    Own(Errno),
     #[error("its thread {name} cannot be placed: {errno}")]
     Place { name: String, errno: Errno },
 }
@@ -61,8 +63,7 @@ fn place_each(
     cpus: &[u32],
     which: impl Fn(&str) -> Option<usize>,
 ) -> Result<(), ThreadError> {
-    let all_threads = |errno| ThreadError::Place { name: "of no CPU".into(), errno };
-    let everywhere = sched_getaffinity(None).map_err(all_threads)?;
+    let everywhere = sched_getaffinity(None).map_err(ThreadError::Own)?;
     threads.iter().try_for_each(|(thread, name)| match which(name) {
         Some(cpu) => {
             let mut set = CpuSet::new();
