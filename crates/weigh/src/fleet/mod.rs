@@ -127,6 +127,10 @@ pub fn portable(mut plan: Plan) -> Result<Plan, Failure> {
         return Err(Failure::input("the machines of a fleet cannot share a load generator")
             .hint("leave --loader out: each machine loads its own servers"));
     }
+    if plan.gate.is_some() {
+        return Err(Failure::input("a gate of two builds judges one run, and this plan is for a fleet")
+            .hint("run `weigh gate` on one machine, or plan the comparison with `weigh run`"));
+    }
     plan.guest.working_directory = None;
     Ok(plan)
 }
@@ -173,7 +177,7 @@ pub fn verdict(fleet: &Fleet, path: &Path, interrupted: bool) -> Result<(), Fail
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_model::{Effort, GuestPlan};
+    use weigh_model::{Effort, GateLimits, GuestPlan};
     use weigh_store::fleet::MachineState;
 
     fn named(texts: &[&str]) -> Result<Vec<Machine>, Failure> {
@@ -235,6 +239,10 @@ mod tests {
         assert!(error.contains("/root/tree"), "{error}");
         let loader = Some(EnvironmentSpec::parse("ssh:host=x").unwrap());
         assert!(portable(Plan { loader, ..plan(ImageSpec::Host) }).is_err());
+        // Machines that find a regression would end with its exit code, and be left out.
+        let gate = Some(GateLimits::all(0.03));
+        let error = portable(Plan { gate, ..plan(ImageSpec::Host) }).unwrap_err().to_string();
+        assert!(error.contains("a gate of two builds judges one run"), "{error}");
     }
 
     #[test]
