@@ -357,6 +357,8 @@ fn shares_that_do_not_fit_are_refused() {
     assert!(said.contains("UNEQUAL BY REQUEST") && said.contains("9.9 (c)"), "{said}");
     edit(&stage, "b/plan.json", |plan| plan["share"]["number"] = 0.into());
     stage.refuses("pool a b", &["a and b are the same share, 1 of 3"]);
+    edit(&stage, "a/plan.json", |plan| plan["share"]["shares"] = u32::MAX.into());
+    stage.refuses("pool a b", &["plan.json", "of 4294967295 shares of 90 blocks"]);
 }
 
 /// A fleet means the runs of its machines that are done.

@@ -136,18 +136,18 @@ impl Plan {
     }
 
     /// The plan of a share of this plan's blocks. Each share has its own seed, so that no two have
-    /// the same orders. Returns none if the number of blocks is not fixed, or if the share has
-    /// fewer than [`Share::FEWEST_BLOCKS`].
+    /// the same orders. Returns none if the number of blocks is not fixed, or if there is no such
+    /// share ([`Share::new`]).
     pub fn of_share(&self, number: u32, shares: u32) -> Option<Self> {
-        let all = self.effort.fixed_blocks().filter(|_| number < shares && self.share.is_none())?;
+        let all = self.effort.fixed_blocks().filter(|_| self.share.is_none())?;
+        let share = Some(Share::new(number, shares, all)?);
         let blocks = all / shares + u32::from(number < all % shares);
         let effort = match self.effort {
             Effort::Quick { .. } => Effort::Quick { blocks },
             _ => Effort::Fixed { blocks },
         };
-        let share = Some(Share { number, shares, blocks: all });
         let seed = self.seed.wrapping_add(u64::from(number));
-        (blocks >= Share::FEWEST_BLOCKS).then(|| Self { effort, share, seed, ..self.clone() })
+        Some(Self { effort, share, seed, ..self.clone() })
     }
 
     /// The plan that this is a share of, with that plan's number of blocks; the plan itself if it
@@ -165,6 +165,7 @@ impl Plan {
 /// A share of the blocks of a plan: several machines of the same kind measure one share each
 /// (method specification, "Shared blocks").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "ShareFields")]
 pub struct Share {
     /// Number of the share, from 0.
     pub number: u32,
@@ -174,9 +175,35 @@ pub struct Share {
     pub blocks: u32,
 }
 
+#[derive(Deserialize)]
+struct ShareFields {
+    number: u32,
+    shares: u32,
+    blocks: u32,
+}
+
+impl TryFrom<ShareFields> for Share {
+    type Error = String;
+
+    fn try_from(ShareFields { number, shares, blocks }: ShareFields) -> Result<Self, String> {
+        Self::new(number, shares, blocks).ok_or_else(|| {
+            format!(
+                "there is no share number {number}, counted from 0, of {shares} shares of {blocks} blocks"
+            )
+        })
+    }
+}
+
 impl Share {
     /// The fewest blocks of a share: the error of a single block would be unknown.
     pub const FEWEST_BLOCKS: u32 = 2;
+
+    /// Makes the share with this number, from 0. Returns none if there are not so many shares, or
+    /// if a share would have fewer than [`Self::FEWEST_BLOCKS`].
+    pub fn new(number: u32, shares: u32, blocks: u32) -> Option<Self> {
+        let possible = number < shares && blocks / shares >= Self::FEWEST_BLOCKS;
+        possible.then_some(Self { number, shares, blocks })
+    }
 }
 
 /// How the environments of a unit are put in order (method specification, "Randomised complete
@@ -595,5 +622,36 @@ impl HostFacts {
             Some(hypervisor) => format!("{} in a virtual machine under {hypervisor}", self.cpu_model),
             None => self.cpu_model.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_that_cannot_be_is_no_share() {
+        let read = |number: u32, shares: u32, blocks: u32| {
+            let fields = serde_json::json!({ "number": number, "shares": shares, "blocks": blocks });
+            serde_json::from_value::<Share>(fields)
+        };
+        let share = read(2, 3, 8).unwrap();
+        assert_eq!((share.number, share.shares, share.blocks), (2, 3, 8));
+        for (number, shares, blocks) in
+            [(3, 3, 8), (0, 0, 8), (0, 4, 7), (0, u32::MAX, 8), (0, u32::MAX, u32::MAX)]
+        {
+            let error = read(number, shares, blocks).unwrap_err().to_string();
+            assert!(error.contains(&format!("of {shares} shares of {blocks} blocks")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_plan_has_only_shares_that_can_be() {
+        let plan = Plan::of("work", Vec::new(), Vec::new(), Effort::Fixed { blocks: 7 });
+        assert_eq!(plan.of_share(0, 3).unwrap().effort, Effort::Fixed { blocks: 3 });
+        assert_eq!(plan.of_share(2, 3).unwrap().effort, Effort::Fixed { blocks: 2 });
+        assert!(
+            plan.of_share(3, 3).is_none() && plan.of_share(0, 4).is_none() && plan.of_share(0, 0).is_none()
+        );
     }
 }

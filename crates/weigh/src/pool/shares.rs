@@ -3,7 +3,7 @@
 use super::PoolRun;
 use crate::cli::By;
 use crate::error::Failure;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::Share;
 use weigh_stats::Notice;
 
@@ -36,13 +36,38 @@ pub fn check(share: Share, runs: &[PoolRun], by: Option<By>) -> Result<(), Failu
     Ok(())
 }
 
+/// The most missing shares that a notice names.
+const MOST_NAMED: usize = 20;
+
 /// Returns a notice if shares are missing.
 pub fn missing(share: Share, runs: &[PoolRun]) -> Option<Notice> {
-    let there = |number: &u32| runs.iter().any(|run| run.plan.share.is_some_and(|one| one.number == *number));
-    let missing: Vec<String> =
-        (0..share.shares).filter(|number| !there(number)).map(|number| (number + 1).to_string()).collect();
-    let seen = format!("of {} shares these are missing: {}", share.shares, missing.join(", "));
+    let there = runs.iter().filter_map(|run| Some(run.plan.share?.number)).collect();
+    let seen = format!("of {} shares these are missing: {}", share.shares, numbers(share.shares, &there)?);
     let then = "`weigh fleet --resume` has them measured; blocks that are missing because their machine is unlike the \
                 others bias the average";
-    (!missing.is_empty()).then(|| Notice::new(seen, then))
+    Some(Notice::new(seen, then))
+}
+
+/// The numbers, from 1, of the shares that are not there; none if all are. A plan may claim
+/// thousands of millions of shares: most of them are counted and not listed.
+fn numbers(shares: u32, there: &BTreeSet<u32>) -> Option<String> {
+    let missing = (0..shares).filter(|number| !there.contains(number));
+    let named: Vec<String> = missing.take(MOST_NAMED).map(|number| (number + 1).to_string()).collect();
+    let more = shares as usize - there.range(..shares).count() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| named.join(", ") + &more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_missing_shares_are_counted() {
+        let missing = |shares, there: &[u32]| numbers(shares, &there.iter().copied().collect());
+        assert_eq!(missing(3, &[1]).unwrap(), "1, 3");
+        assert_eq!(missing(2, &[0, 1]), None);
+        let many = missing(u32::MAX, &[0, 2]).unwrap();
+        assert!(many.starts_with("2, 4, 5, ") && many.ends_with(", 22 and 4294967273 more"), "{many}");
+    }
 }
