@@ -381,8 +381,15 @@ fn a_fleet_is_pooled_by_its_name() {
     let names: Vec<&Value> = listed(&report, "machines").iter().map(|machine| &machine["name"]).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!(stage.json("pool . d --format json")["machines"].as_array().unwrap().len(), 3);
-    stage.write("fleet.json", fleet(vec![machine("a", failed)]));
-    stage.refuses("pool .", &["no machine of the fleet", "--resume"]);
+    // A name of a fleet that is no path of it.
+    let newest = "weigh-runs/20991121T050000Z-fleet";
+    std::fs::create_dir_all(stage.here().join(newest)).unwrap();
+    for name in ["a", "b", "fleet-plan.json", "fleet.json"] {
+        std::fs::rename(stage.here().join(name), stage.here().join(newest).join(name)).unwrap();
+    }
+    assert_eq!(listed(&stage.json("pool last --format json"), "machines").len(), 2);
+    stage.write(&format!("{newest}/fleet.json"), fleet(vec![machine("a", failed)]));
+    stage.refuses("pool last", &["no machine of the fleet", "--resume"]);
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn runs_of(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         let fleet = FleetDirectory::open(&path)?;
         let before = runs.len();
         for machine in fleet.fleet().machines.iter().filter(|machine| machine.state == MachineState::Done) {
-            runs.push(named.join(&machine.name));
+            runs.push(path.join(&machine.name));
         }
         if runs.len() == before {
             let message = format!("no machine of the fleet {} is done", named.display());
