@@ -2,13 +2,14 @@
 //!
 //! Text that fio prints before and after the JSON is ignored. Jobs of one name in one group did
 //! their work at the same time: their rates are added, and their latencies are averaged over their
-//! operations.
+//! operations. If one of them failed, all that they measured failed, because the others had its
+//! share of the device.
 
 use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile, metric};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use weigh_model::Better;
 
 #[derive(Deserialize)]
@@ -69,10 +70,15 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
     };
     let mut run = Run::default();
     let mut notices = Vec::new();
-    let mut sums: Vec<(String, &'static str, Sum)> = Vec::new();
-    let mut place_of: HashMap<(String, u64, &'static str), usize> = HashMap::new();
+    let mut sums: Vec<((String, u64), &'static str, Sum)> = Vec::new();
+    let mut place_of: HashMap<((String, u64), &'static str), usize> = HashMap::new();
+    let mut broken: HashSet<(String, u64)> = HashSet::new();
     for raw in jobs.jobs {
         let job: Job<'_> = text.part(raw, "a job of fio")?;
+        let group = (job.jobname.clone(), job.groupid);
+        if job.error != 0 {
+            broken.insert(group.clone());
+        }
         let mut did_anything = false;
         for (direction, part) in [("read", job.read), ("write", job.write), ("trim", job.trim)] {
             let Some(part) = part else { continue };
@@ -81,9 +87,11 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
                 continue;
             }
             did_anything = true;
+            let place = *place_of.entry((group.clone(), direction)).or_insert_with(|| {
+                sums.push((group.clone(), direction, Sum::default()));
+                sums.len() - 1
+            });
             if job.error != 0 {
-                let (metric, _) = metric(&format!("{direction}_bandwidth"), "B/s", Better::Higher, true);
-                run.cell(&job.jobname, &metric).failed += 1;
                 continue;
             }
             let Some(bytes_per_s) = did.bw_bytes else {
@@ -94,11 +102,6 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
                 let message = format!("{bytes_per_s} is not a positive number");
                 return Err(text.at_key(part, "bw_bytes", &message, "let fio run for longer"));
             }
-            let key = (job.jobname.clone(), job.groupid, direction);
-            let place = *place_of.entry(key).or_insert_with(|| {
-                sums.push((job.jobname.clone(), direction, Sum::default()));
-                sums.len() - 1
-            });
             let sum = &mut sums[place].2;
             sum.bytes_per_s += bytes_per_s;
             sum.operations_per_s += did.iops;
@@ -110,7 +113,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
             notices.push((seen, format!("fio's error is {}", job.error)));
         }
     }
-    for (job, direction, sum) in sums {
+    for (group, direction, sum) in sums {
         let name = |what: &str| format!("{direction}_{what}");
         let found = [
             (metric(&name("bandwidth"), "B/s", Better::Higher, true), sum.bytes_per_s),
@@ -118,8 +121,10 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
             (metric(&name("iops"), "op/s", Better::Higher, false), sum.operations_per_s),
         ];
         for ((metric, factor), value) in found {
-            if is_positive(value) {
-                run.cell(&job, &metric).values.push(value * factor);
+            if broken.contains(&group) {
+                run.cell(&group.0, &metric).failed += 1;
+            } else if is_positive(value) {
+                run.cell(&group.0, &metric).values.push(value * factor);
             }
         }
     }

@@ -304,10 +304,33 @@ fn jobs_of_fio_that_ran_together_are_one() {
     // Text before and after it, as fio prints it beside its other formats.
     let around = format!("fio: a note\n{real}\n\nRun status group 0\n");
     assert_eq!(one(&around).comparisons, samples.comparisons);
-    let failed = one(&real.replace("\"error\" : 0", "\"error\" : 5"));
-    assert_eq!((failed.comparisons[0].series[0].failed, failed.comparisons.len()), (2, 2));
+    // If one of the jobs fails, or all, nothing of what they did together counts.
+    for times in [1, 2] {
+        let failed = one(&real.replacen("\"error\" : 0", "\"error\" : 5", times));
+        assert_eq!(names(&failed), names(&samples));
+        let series = failed.comparisons.iter().map(|one| &one.series[0]);
+        assert!(series.clone().all(|of| of.failed == 1 && of.observations.is_empty()), "{failed:?}");
+    }
     let (message, _, help) = fault(super::tests::samples(&[(None, &real[..real.len() / 2])]));
     assert!(message.contains("EOF") && help.contains("cut short"), "{message} {help}");
+}
+
+#[test]
+fn a_job_of_fio_that_failed_at_once_is_no_job_that_was_not_there() {
+    let job = |group: u32, error: u32, ios: u32| {
+        format!(
+            r#"{{"jobname": "a", "groupid": {group}, "error": {error}, "read": {{"total_ios": {ios}, "bw_bytes": 5, "iops": 2.0, "lat_ns": {{"mean": 7.0}}}}}}"#
+        )
+    };
+    let counted = |jobs: &[String]| {
+        let samples = one(&format!("{{\"fio version\": \"fio-3.33\", \"jobs\": [{}]}}", jobs.join(", ")));
+        let counts = samples.comparisons.iter().map(|one| &one.series[0]);
+        counts.map(|series| (series.failed, series.observations.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(counted(&[job(0, 0, 10), job(0, 0, 10)]), [(0, 1); 3]);
+    assert_eq!(counted(&[job(0, 5, 0), job(0, 0, 10)]), [(1, 0); 3]);
+    assert_eq!(counted(&[job(0, 0, 10), job(0, 5, 0)]), [(1, 0); 3]);
+    assert_eq!(counted(&[job(0, 0, 10), job(1, 5, 3)]), [(1, 1); 3], "another group is another measurement");
 }
 
 #[test]
