@@ -84,6 +84,16 @@ pub enum StoreError {
         /// What to do, which depends on the file.
         remedy: &'static str,
     },
+    /// A history could not read the entry of this run back.
+    #[error(
+        "the run {run} cannot be kept in a history: {problem}; it is damaged, so restore it from a copy or measure again"
+    )]
+    Unkeepable {
+        /// Name of the run.
+        run: String,
+        /// What is impossible in it.
+        problem: String,
+    },
     /// A record has a value that could not be read back.
     #[error(
         "the value of {metric} in a record of {environment} is {value}, which no file can hold; this is a defect of the workload's reader"

@@ -74,18 +74,23 @@ pub struct HistoryCell {
 }
 
 /// Adds a run to the history in a directory, which is made if it does not exist. Returns false if
-/// the same run is in it already, under whatever version.
+/// the same run is in it already, under whatever version and name: a machine makes one run at a
+/// time, so its identity and the time tell runs apart.
 ///
 /// # Errors
-/// As [`read`]; errors of the file system.
+/// As [`read`]; [`StoreError::Unkeepable`]; errors of the file system.
 pub fn add(directory: &Path, run: &HistoryRun) -> Result<bool, StoreError> {
     let known = read(directory)?;
-    let anonymous = |run: &HistoryRun| HistoryRun { version: String::new(), ..run.clone() };
-    if known.iter().any(|other| anonymous(other) == anonymous(run)) {
+    if let Some(problem) = problem_of(run) {
+        return Err(StoreError::Unkeepable { run: run.run.clone(), problem });
+    }
+    let is_same = |other: &HistoryRun| (&other.machine, &other.began) == (&run.machine, &run.began);
+    if known.iter().any(is_same) {
         return Ok(false);
     }
     make_directories(directory)?;
-    let digest = analysis_cache::digest(&pretty(&anonymous(run))) >> 96;
+    let anonymous = HistoryRun { version: String::new(), ..run.clone() };
+    let digest = analysis_cache::digest(&pretty(&anonymous)) >> 96;
     let stamp: String = run.began.chars().filter(|c| !"-:".contains(*c)).collect();
     let name = format!("{}-{digest:08x}{ENDING}", safe_file_name(&stamp));
     write_whole(directory, &name, &pretty(run))?;
@@ -186,9 +191,28 @@ mod tests {
         assert!(add(&history, &first).unwrap());
         assert!(!add(&history, &first).unwrap());
         assert!(!add(&history, &HistoryRun { version: "again".into(), ..first.clone() }).unwrap());
+        // A copy under another name, which was resumed.
+        let copy = HistoryRun { run: "copy".into(), ..run("a", "2026-11-21T05:00:00Z", 0.11) };
+        assert!(!add(&history, &copy).unwrap());
         assert_eq!(read(&history).unwrap(), [first.clone(), late.clone()]);
         assert!(add(&history, &latest).unwrap(), "times of other zones are times");
-        assert_eq!(read(&history).unwrap(), [first, late, latest]);
+        assert_eq!(read(&history).unwrap(), [first, late, latest.clone()]);
+        assert!(add(&history, &HistoryRun { machine: "another".into(), ..latest }).unwrap());
+    }
+
+    #[test]
+    fn a_run_that_could_not_be_read_back_is_not_added() {
+        let history = tempfile::tempdir().unwrap();
+        let history = history.path();
+        add(history, &run("a", "2026-11-21T05:00:00Z", 0.1)).unwrap();
+        for (wrong, words) in [
+            (run("b", "yesterday", 0.1), "the run r cannot be kept in a history: `yesterday` is not a time"),
+            (run("b", "2026-11-22T05:00:00Z", -1.5), "has no interval"),
+        ] {
+            let error = add(history, &wrong).unwrap_err().to_string();
+            assert!(error.contains(words), "{words}: {error}");
+            assert_eq!(read(history).unwrap().len(), 1);
+        }
     }
 
     #[test]
