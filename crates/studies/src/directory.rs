@@ -70,6 +70,14 @@ pub struct ExperimentState {
     pub without: BTreeMap<String, String>,
 }
 
+impl ExperimentState {
+    /// Whether it is still to be measured. One that could not be planned is not; one whose run
+    /// began and failed is, because the run can be resumed.
+    pub fn is_left(&self) -> bool {
+        !self.done && (self.not_run.is_none() || self.run.is_some())
+    }
+}
+
 /// A directory of a study cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {

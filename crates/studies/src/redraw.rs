@@ -65,11 +65,14 @@ pub fn report_of_directory<E: From<DirectoryError>>(
 }
 
 fn warnings(directory: &StudyDirectory) -> Vec<String> {
-    let is_left = |one: &&ExperimentState| !one.done && one.not_run.is_none();
-    let left = directory.state().experiments.iter().filter(is_left).count();
-    let plural = if left == 1 { "" } else { "s" };
-    let text =
-        format!("{left} experiment{plural} not ended; `weigh resume {}` goes on", directory.path().display());
+    let left = directory.state().experiments.iter().filter(|one| one.is_left()).count();
+    let what = if left == 1 {
+        "1 experiment has not ended".into()
+    } else {
+        format!("{left} experiments have not ended")
+    };
+    let them = if left == 1 { "it" } else { "them" };
+    let text = format!("{what}; `weigh resume {}` continues {them}", directory.path().display());
     (left > 0).then_some(text).into_iter().collect()
 }
 

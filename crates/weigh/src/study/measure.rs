@@ -18,7 +18,7 @@ use weigh_studies::{
 };
 
 /// Measures the experiments that are left. The state records which of them cannot be run. After an
-/// interruption, `weigh resume` measures the rest.
+/// interruption, `weigh resume` measures the rest, and resumes runs that failed.
 ///
 /// # Errors
 /// The host cannot be used; the directory cannot be written. No other failure ends a study.
@@ -29,7 +29,7 @@ pub fn measure(directory: &mut StudyDirectory, interrupt: &AtomicBool) -> Result
             break;
         }
         let state = &directory.state().experiments[at];
-        if state.done || state.not_run.is_some() {
+        if !state.is_left() {
             continue;
         }
         ui::note(&format!(
@@ -41,7 +41,7 @@ pub fn measure(directory: &mut StudyDirectory, interrupt: &AtomicBool) -> Result
         if state.run.is_none() {
             prepare(directory, at, &mut availability)?;
         }
-        if directory.state().experiments[at].not_run.is_none() && !share(directory, at)? {
+        if directory.state().experiments[at].is_left() && !share(directory, at)? {
             carry_out(directory, at, interrupt)?;
         }
     }
@@ -110,14 +110,7 @@ fn carry_out(directory: &mut StudyDirectory, at: usize, interrupt: &AtomicBool) 
             state.run = Some(run);
             state.environments = environments;
         }
-        match &result {
-            // Another run holds the host, which is no fault of the experiment: `weigh resume`
-            // measures it.
-            Err(failure) if failure.kind() == Kind::HostBusy => {}
-            Err(failure) => state.not_run = Some(in_words(failure)),
-            Ok(FinishReason::Interrupted) => {}
-            Ok(_) => state.done = true,
-        }
+        record(state, &result);
     })?;
     match result {
         Err(failure) if failure.kind() == Kind::HostBusy => return Err(failure),
@@ -129,6 +122,20 @@ fn carry_out(directory: &mut StudyDirectory, at: usize, interrupt: &AtomicBool) 
         }
     }
     Ok(())
+}
+
+/// Records how the run of an experiment ended.
+fn record(state: &mut ExperimentState, result: &Result<FinishReason, Failure>) {
+    match result {
+        // Another run holds the host, which is no fault of the experiment: `weigh resume` measures
+        // it.
+        Err(failure) if failure.kind() == Kind::HostBusy => {}
+        Err(failure) => state.not_run = Some(in_words(failure)),
+        Ok(reason) => {
+            state.not_run = None;
+            state.done = *reason != FinishReason::Interrupted;
+        }
+    }
 }
 
 fn write_report(run: &Path) -> Result<PathBuf, Failure> {
@@ -259,6 +266,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_run_that_failed_is_left_and_one_that_was_resumed_is_shown() {
+        let fault = |kind| Err(Failure::new(kind, "the platform is away"));
+        let mut state = ExperimentState::default();
+        record(&mut state, &fault(Kind::HostBusy));
+        assert!(state.is_left() && state.not_run.is_none());
+        record(&mut state, &fault(Kind::Failed));
+        assert!(!state.is_left(), "there is no run to resume: {state:?}");
+        state.run = Some("table-1".into());
+        assert!(state.is_left() && state.not_run.is_some());
+        record(&mut state, &Ok(FinishReason::Interrupted));
+        assert!(state.is_left() && state.not_run.is_none());
+        record(&mut state, &fault(Kind::Failed));
+        record(&mut state, &Ok(FinishReason::Blocks));
+        assert!(state.done && !state.is_left() && state.not_run.is_none());
     }
 
     /// Quantities whose workload is measured only if the user supplies the program.
