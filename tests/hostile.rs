@@ -299,6 +299,43 @@ fn content(directory: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 mod fakes {
     use super::*;
 
+    /// A study that somebody else wrote, on standard output and beside it.
+    #[test]
+    fn hostile_studies_and_fleets_do_nothing_to_a_terminal() {
+        let stage = Stage::with_fakes();
+        let evil = serde_json::to_string(EVIL).unwrap();
+        let study =
+            ["\"What fakes cost\"", "\"Fakes\"", "\"A\"", "\"Table 1\"", "\"Time (ms)\"", "\"table 1\""]
+                .iter()
+                .fold(STUDY.to_string(), |study, text| study.replace(text, &evil));
+        stage.write("evil.toml", study);
+        for line in [
+            "study --file evil.toml --dry-run",
+            "study --file evil.toml --json",
+            "study --file evil.toml --blocks 2 --no-void --out s",
+            "show s",
+            "show s --format md",
+            "show s --format json",
+        ] {
+            let said = stage.run(line).ends_with(0);
+            is_plain(line, &said.stdout);
+            is_plain(line, &said.stderr);
+            assert!(said.stdout.contains("alert"), "{line} shows the title: {}", said.stdout);
+        }
+        assert_eq!(shown(&stage, "s")["title"], EVIL, "JSON has what the file says");
+        std::fs::create_dir(stage.here().join("f")).unwrap();
+        stage.write("f/fleet-plan.json", stage.read("s/one/plan.json"));
+        let state = serde_json::json!({ "kind": "failed", "reason": EVIL });
+        let machine = serde_json::json!({ "name": "a", "via": "ssh:host=x", "state": state, "node": EVIL });
+        let fleet = serde_json::json!({ "format": 2, "tool_version": "1", "id": "f", "machines": [machine] });
+        stage.write("f/fleet.json", fleet.to_string());
+        for format in ["table", "md", "json"] {
+            is_plain(format, &stage.stdout(&format!("show f --format {format}")));
+        }
+        assert_eq!(shown(&stage, "f"), fleet, "JSON has what the file says");
+        stage.host_is_as_before();
+    }
+
     /// Labels are the user's words, of any content and length.
     #[test]
     fn hostile_labels_are_only_names() {

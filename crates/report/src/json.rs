@@ -243,7 +243,7 @@ fn charge(charge: &ChargeSummary) -> Value {
 
 /// The same JSON for a terminal: also escapes characters that RFC 8259 allows but that could move a
 /// cursor or change the direction of writing. They occur only within strings.
-pub(crate) fn spelled_out(json: &str) -> String {
+pub fn spelled_out(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {

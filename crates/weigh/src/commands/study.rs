@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_host::clock;
+use weigh_model::harmless_lines;
+use weigh_report::spelled_out;
 use weigh_report::study::StudyReport;
 use weigh_studies::{
     Column, ColumnChoice, Experiment, ExperimentState, Library, Reanalysed, Study, StudyDirectory,
@@ -277,7 +279,7 @@ fn list(library: &Library, json: bool) -> Result<(), Failure> {
         .collect();
     if json {
         let listed: Vec<&Listed> = all.iter().map(|(_, listed)| listed).collect();
-        ui::print(&serde_json::to_string_pretty(&listed).expect("plain data becomes JSON"));
+        ui::print(&spelled_out(&serde_json::to_string_pretty(&listed).expect("plain data becomes JSON")));
         return Ok(());
     }
     ui::print(&in_words(library, &all));
@@ -327,5 +329,6 @@ fn in_words(library: &Library, all: &[(&Study, Listed)]) -> String {
         lines.push("Not here:".into());
         lines.extend(reasons.iter().map(|(reason, arms)| format!("  {}: {reason}", arms.join(", "))));
     }
-    lines.join("\n").trim_end().to_string()
+    // Titles come from users' files, which may contain anything.
+    harmless_lines(lines.join("\n").trim_end())
 }

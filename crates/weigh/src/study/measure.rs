@@ -9,7 +9,7 @@ use crate::request::PlanRequest;
 use crate::{outcome, output, ui};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use weigh_model::FinishReason;
+use weigh_model::{FinishReason, harmless_lines};
 use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
 use weigh_studies::{
@@ -209,7 +209,8 @@ pub fn describe(
         }
         None => lines.push("  nothing can run".into()),
     }
-    lines.join("\n")
+    // Titles and labels come from users' files, which may contain anything.
+    harmless_lines(&lines.join("\n"))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub use words::human;
 use crate::error::Failure;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::io::{self, IsTerminal, Write};
+use weigh_model::harmless_lines;
 use weigh_report::{Document, Format, Gate, Options, render_document};
 
 /// The capabilities of the terminal.
@@ -81,9 +82,9 @@ pub fn print(text: &str) {
         .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
 }
 
-/// Writes a note to standard error.
+/// Writes a note of any origin to standard error.
 pub fn note(text: &str) {
-    let _closed = writeln!(io::stderr(), "{text}");
+    let _closed = writeln!(io::stderr(), "{}", harmless_lines(text));
 }
 
 /// Writes a sentence to standard error, wrapped to the width of a terminal.
