@@ -6,7 +6,7 @@ use crate::directory::{DirectoryError, ExperimentState, StudyDirectory};
 use crate::grade::{cost, grade};
 use crate::overhead::PublishedOverhead;
 use crate::study::{self, Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, View};
-use crate::values::{Measured, Unavailable, Values, number, statistic_name, statistic_of};
+use crate::values::{Measured, Unavailable, Values, is_turned, number, statistic_name, statistic_of};
 use std::collections::BTreeMap;
 use weigh_model::{HostFacts, Unit};
 use weigh_report::Report;
@@ -350,14 +350,23 @@ fn printed(block: &study::Published, value: &PublishedValue) -> PublishedNumber 
 }
 
 /// A measured number in the unit of the quantity, or in its own unit if that is of another kind.
+/// A rate that stands for a time is shown as the rate that was measured.
 fn number_of(quantity: &Quantity, values: &Values<'_>) -> Option<MeasuredNumber> {
-    let statistic = statistic_of(quantity).unwrap_or_default();
+    let turned = matches!(values, Values::Cell(cell, _) if is_turned(cell, quantity));
+    let statistic = match statistic_of(quantity).unwrap_or_default() {
+        Statistic::Min if turned => Statistic::Max,
+        Statistic::P05 if turned => Statistic::P95,
+        Statistic::P95 if turned => Statistic::P05,
+        Statistic::Max if turned => Statistic::Min,
+        other => other,
+    };
     let (unit, factor) = Unit::normalise(&quantity.unit);
     let share = matches!(statistic, Statistic::Cv);
     let inverse = matches!(values, Values::Cell(cell, _) if cell.metric.better != quantity.better) && !share;
     let own = !share && (unit != values.unit() || inverse);
     let scale = if own { 1.0 } else { 1.0 / factor };
     let all: Vec<f64> = match values {
+        Values::Cell(_, values) if turned => values.iter().map(|o| 1.0 / o.value).collect(),
         Values::Cell(_, values) | Values::Pages(values) => values.iter().map(|o| o.value).collect(),
         Values::Limit(each, n, _) => {
             let value = each.estimate * scale;
@@ -393,4 +402,58 @@ fn number_of(quantity: &Quantity, values: &Values<'_>) -> Option<MeasuredNumber>
         statistic: statistic_name(statistic).into(),
         unit: own.then(|| values.unit().to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::Measurand;
+    use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, WorkloadKey};
+    use weigh_stats::{Options, analyse};
+
+    #[test]
+    fn a_rate_that_stands_for_a_time_is_shown_as_it_was_measured() {
+        let library = crate::library().unwrap();
+        let experiment = library.find("felter-2014/table-1/pxz").unwrap()[0].experiment;
+        let pxz = experiment.quantity("pxz").unwrap();
+        let Origin::Cells(measurand) = &pxz.from else { panic!("{pxz:?}") };
+        let metric = MetricSpec {
+            name: measurand.metric.clone(),
+            unit: Unit::normalise("op/s").0,
+            better: Better::Higher,
+            primary: true,
+        };
+        let series = |name: &str| Series::of(name, Observation::in_blocks(&[100.0, 200.0, 300.0]));
+        let comparison = Comparison {
+            workload: measurand.workload.clone(),
+            key: WorkloadKey::named(&measurand.workload),
+            metric,
+            series: vec![series("native"), series("docker")],
+        };
+        let report = Report::new("", analyse(&[comparison], &Options::new("native")));
+        let environments = [("native".to_string(), "native".to_string())].into();
+        let measured = Measured {
+            experiment,
+            report: Some(&report),
+            environments: &environments,
+            without: &BTreeMap::new(),
+            not_run: None,
+            ended: true,
+        };
+        let shown = |statistic| {
+            let from = Origin::Cells(Measurand { statistic, ..measurand.clone() });
+            let time = Quantity { from, better: Better::Lower, unit: "s".into(), ..pxz.clone() };
+            number_of(&time, &measured.values(&time, "native", None).unwrap()).unwrap()
+        };
+        let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-12;
+        let mean = shown(Statistic::Mean);
+        assert!(near(mean.value, 200.0) && near(mean.sd.unwrap(), 100.0), "{mean:?}");
+        assert!(near(mean.five[0], 100.0) && near(mean.five[4], 300.0), "{mean:?}");
+        assert_eq!(mean.unit.as_deref(), Some("op/s"));
+        // The longest times are those of the lowest rates.
+        let longest = shown(Statistic::Max);
+        assert!(near(longest.value, 100.0), "{longest:?}");
+        assert_eq!(longest.statistic, statistic_name(Statistic::Min));
+        assert!(near(shown(Statistic::Sd).value, 100.0));
+    }
 }

@@ -308,16 +308,18 @@ fn is_of(cell: &Cell, measurand: &Measurand) -> bool {
 
 /// Values in the direction of the paper's number: a rate becomes a time if the paper has a time.
 fn directed(cell: &Cell, quantity: &Quantity) -> Vec<Observation> {
-    let of_spread = matches!(statistic_of(quantity), Some(Statistic::Sd | Statistic::Cv));
-    if cell.metric.better == quantity.better || of_spread || !is_inverse(cell) {
+    if !is_turned(cell, quantity) {
         return cell.values.clone();
     }
     cell.values.iter().map(|o| Observation { value: 1.0 / o.value, ..*o }).collect()
 }
 
-/// Whether the inverse of a value has the other direction, as for a rate or a time.
-fn is_inverse(cell: &Cell) -> bool {
-    cell.metric.unit.symbol().ends_with("/s") || cell.metric.unit.symbol() == "s"
+/// Whether the values of a cell are the inverses of those that were measured: a rate where the
+/// paper has a time, or a time where it has a rate.
+pub(crate) fn is_turned(cell: &Cell, quantity: &Quantity) -> bool {
+    let of_spread = matches!(statistic_of(quantity), Some(Statistic::Sd | Statistic::Cv));
+    let symbol = cell.metric.unit.symbol();
+    cell.metric.better != quantity.better && !of_spread && (symbol.ends_with("/s") || symbol == "s")
 }
 
 /// The scans of the matrix cells that the parameters select, summed over those left open.
