@@ -104,7 +104,7 @@ fn suites(report: &Report, gate: Option<&Gated<'_>>) -> Vec<Suite> {
             let own = case.name == name(&failure.environment);
             let told = own && matches!(case.outcome, Outcome::Error(_));
             let withstood = case.tolerates_failures && (own || failure.environment == *baseline);
-            case.class.starts_with(&name(&failure.workload)) && (told || withstood)
+            is_of(&case.class, &name(&failure.workload)) && (told || withstood)
         });
         if !known {
             add(&mut suites, &failure);
@@ -112,6 +112,11 @@ fn suites(report: &Report, gate: Option<&Gated<'_>>) -> Vec<Suite> {
     }
     suites.retain(|suite| !suite.cases.is_empty());
     suites
+}
+
+/// Whether a class is that of a workload, alone or with a metric.
+fn is_of(class: &str, workload: &str) -> bool {
+    class.strip_prefix(workload).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn add(suites: &mut Vec<Suite>, failure: &FailureLine) {

@@ -103,6 +103,17 @@ fn every_judged_comparison_is_a_case() {
 }
 
 #[test]
+fn a_failure_is_not_in_the_case_of_a_longer_workload() {
+    let mut report = common::nothing();
+    let mut shorter = report.failures[0].clone();
+    shorter.workload = "lz".into();
+    report.failures.push(shorter);
+    let cases = cases(&report, None);
+    let of = |class: &str| cases.keys().any(|(known, name)| known == class && name == "native");
+    assert!(of("lzma") && of("lz"), "{cases:?}");
+}
+
+#[test]
 fn the_outcome_of_a_case_is_that_of_the_gate() {
     let mut seen = [0; 4];
     for (name, report) in common::all().into_iter().filter(|(name, _)| *name != "nothing") {
