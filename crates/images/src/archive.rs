@@ -7,8 +7,10 @@ use std::io::{Cursor, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
-/// The most directories that are held in memory until their content has been unpacked.
+/// The most directories that are held in memory until their content has been unpacked, and the most
+/// bytes of their headers: an archive of a few kilobytes may have any number of long ones.
 const MOST_HELD: usize = 100_000;
+const MOST_HELD_BYTES: u64 = 64 << 20;
 
 /// First bytes of a bzip2 file, a compression that is not supported.
 const BZIP2: &[u8] = b"BZh";
@@ -32,13 +34,16 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
     reader.set_preserve_mtime(true);
     let bounds = Bounds::new();
     // Directories come last, because one without write permission could not be filled.
-    let mut directories = Vec::new();
+    let mut directories = Held { entries: Vec::new(), bytes: 0 };
     for entry in reader.entries().map_err(FileError::of("read", archive))? {
         let mut entry = entry.map_err(FileError::of("read", archive))?;
         let kind = entry.header().entry_type();
-        let counted = allowance.entry(&entry);
-        let counted = counted.and_then(|()| bounds.entry(&entry.path_bytes(), entry.size(), into));
-        counted.map_err(|source| ImageError::Excessive {
+        let counted = allowance.entry(&mut entry);
+        let counted = counted.and_then(|headers| {
+            bounds.entry(&entry.path_bytes(), entry.size(), into)?;
+            Ok(headers)
+        });
+        let headers = counted.map_err(|source| ImageError::Excessive {
             archive: archive.into(),
             entry: name_of(&entry),
             source,
@@ -48,24 +53,39 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<(), ImageError> {
         }
         refuse_escape(archive, &entry)?;
         if kind.is_dir() {
-            directories.push(entry);
-            if directories.len() > MOST_HELD {
-                unpack_directories(archive, &mut directories, into)?;
+            directories.hold(entry, headers);
+            if directories.is_full() {
+                directories.unpack(archive, into)?;
             }
             continue;
         }
         unpack_entry(archive, &mut entry, into)?;
     }
-    unpack_directories(archive, &mut directories, into)
+    directories.unpack(archive, into)
 }
 
-fn unpack_directories<R: Read>(
-    archive: &Path,
-    directories: &mut Vec<tar::Entry<'_, R>>,
-    into: &Path,
-) -> Result<(), ImageError> {
-    directories.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
-    directories.drain(..).try_for_each(|mut entry| unpack_entry(archive, &mut entry, into))
+/// Directories that are unpacked after their content.
+struct Held<'a, R: Read> {
+    entries: Vec<tar::Entry<'a, R>>,
+    /// Bytes of their headers.
+    bytes: u64,
+}
+
+impl<'a, R: Read> Held<'a, R> {
+    fn hold(&mut self, entry: tar::Entry<'a, R>, headers: u64) {
+        self.entries.push(entry);
+        self.bytes += headers;
+    }
+
+    fn is_full(&self) -> bool {
+        self.entries.len() > MOST_HELD || self.bytes > MOST_HELD_BYTES
+    }
+
+    fn unpack(&mut self, archive: &Path, into: &Path) -> Result<(), ImageError> {
+        self.bytes = 0;
+        self.entries.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
+        self.entries.drain(..).try_for_each(|mut entry| unpack_entry(archive, &mut entry, into))
+    }
 }
 
 fn unpack_entry<R: Read>(
@@ -160,4 +180,47 @@ fn is_tar_header(header: &[u8]) -> bool {
 /// Whether new files in `directory` belong to root, which can preserve the owners of an archive.
 fn is_root(directory: &Path) -> Result<bool, ImageError> {
     Ok(directory.metadata().map_err(FileError::of("look at", directory))?.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each has a header of almost a mebibyte, which the library keeps.
+    #[test]
+    fn directories_with_long_headers_are_held_up_to_a_bound() {
+        const LONG: usize = 1_000_000;
+        let extension = format!("{LONG} comment={}\n", "x".repeat(LONG - "1000000 comment=\n".len()));
+        let mut builder = tar::Builder::new(Vec::new());
+        for _ in 0..70 {
+            for (kind, content) in
+                [(tar::EntryType::XHeader, extension.as_bytes()), (tar::EntryType::Directory, &b""[..])]
+            {
+                let mut header = tar::Header::new_ustar();
+                header.set_path("d").unwrap();
+                header.set_entry_type(kind);
+                header.set_mode(0o755);
+                header.set_size(content.len() as u64);
+                header.set_cksum();
+                builder.append(&header, content).unwrap();
+            }
+        }
+        let bytes = builder.into_inner().unwrap();
+        let (reader, allowance) = Metered::new(&bytes[..], bytes.len() as u64);
+        let mut reader = tar::Archive::new(reader);
+        let base = tempfile::tempdir().unwrap();
+        let mut held = Held { entries: Vec::new(), bytes: 0 };
+        for entry in reader.entries().unwrap() {
+            assert!(!held.is_full(), "{} directories are held", held.entries.len());
+            let mut entry = entry.unwrap();
+            let headers = allowance.entry(&mut entry).unwrap();
+            assert!((LONG as u64..LONG as u64 + 4096).contains(&headers), "{headers}");
+            held.hold(entry, headers);
+            if held.entries.len() == 68 {
+                assert!(held.is_full());
+                held.unpack(Path::new("archive.tar"), base.path()).unwrap();
+            }
+        }
+        assert!(base.path().join("d").is_dir() && held.entries.len() == 2);
+    }
 }

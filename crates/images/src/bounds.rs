@@ -113,14 +113,23 @@ impl<R: Read> Metered<R> {
 }
 
 impl Allowance {
-    /// Permits reading the content of an entry, and the headers after it.
-    pub(crate) fn entry<S: Read>(&self, entry: &tar::Entry<'_, S>) -> io::Result<()> {
-        let header = entry.header();
-        // An extension may give another size. The size of a sparse file is not that of its content
-        // in the archive.
-        let extended = if header.entry_type().is_gnu_sparse() { 0 } else { entry.size() };
-        self.0.set(header.entry_size()?.max(extended).saturating_add(HEADERS));
-        Ok(())
+    /// Permits reading the content of an entry, and the headers after it. Returns the bytes of the
+    /// headers that were read since the content before.
+    pub(crate) fn entry<S: Read>(&self, entry: &mut tar::Entry<'_, S>) -> io::Result<u64> {
+        let headers = HEADERS.saturating_sub(self.0.get());
+        // An extension may give another size than the header, which then counts. The size of a
+        // sparse file is not that of its content in the archive.
+        let content = if entry.header().entry_type().is_gnu_sparse() {
+            let has_size = |extension: tar::PaxExtension<'_>| extension.key_bytes() == b"size";
+            if entry.pax_extensions()?.into_iter().flatten().flatten().any(has_size) {
+                return Err(refused("a sparse file has two sizes".into()));
+            }
+            entry.header().entry_size()?
+        } else {
+            entry.size()
+        };
+        self.0.set(content.saturating_add(HEADERS));
+        Ok(headers)
     }
 }
 

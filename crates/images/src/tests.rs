@@ -246,13 +246,32 @@ fn archives_that_are_too_much_are_refused() {
         builder.get_mut().write_all(header.as_bytes()).unwrap();
         builder.get_mut().write_all(content).unwrap();
     }
-    let attacks: [(&str, Fill); 4] = [
+    let attacks: [(&str, Fill); 6] = [
         ("256 GiB together", |builder| claim(builder, tar::EntryType::Regular, 1 << 50, &[0; 1024])),
         ("headers of more than", |builder| {
             claim(builder, tar::EntryType::GNULongName, 8 << 20, &vec![b'x'; 8 << 20]);
         }),
         ("headers of more than", |builder| {
             claim(builder, tar::EntryType::XHeader, 8 << 20, &vec![b'x'; 8 << 20]);
+        }),
+        ("headers of more than", |builder| {
+            // The extension's size counts, not the header's.
+            let mut extension = [0; 512];
+            extension[..10].copy_from_slice(b"10 size=0\n");
+            claim(builder, tar::EntryType::XHeader, 10, &extension);
+            claim(builder, tar::EntryType::Regular, 16 << 20, b"");
+            claim(builder, tar::EntryType::XHeader, 8 << 20, &vec![b'x'; 8 << 20]);
+        }),
+        ("two sizes", |builder| {
+            let mut extension = [0; 512];
+            extension[..10].copy_from_slice(b"10 size=0\n");
+            claim(builder, tar::EntryType::XHeader, 10, &extension);
+            let mut header = tar::Header::new_gnu();
+            header.as_gnu_mut().unwrap().realsize[..11].copy_from_slice(b"00000000000");
+            header.set_entry_type(tar::EntryType::GNUSparse);
+            header.set_size(16 << 20);
+            header.set_cksum();
+            builder.get_mut().write_all(header.as_bytes()).unwrap();
         }),
         ("256 directories", |builder| {
             let name = format!("{}x", "d/".repeat(300));

@@ -61,7 +61,7 @@ pub fn unpack(
         let mut entry = entry.map_err(TransferError::Damaged)?;
         let refused = |name: &[u8], fault: String| TransferError::Refused { entry: named(name), fault };
         let name = entry.path_bytes().into_owned();
-        let counted = allowance.entry(&entry).and_then(|()| bounds.entry(&name, entry.size(), into));
+        let counted = allowance.entry(&mut entry).and_then(|_| bounds.entry(&name, entry.size(), into));
         counted.map_err(|fault| refused(&name, fault.to_string()))?;
         let kind = entry.header().entry_type();
         if !kind.is_dir() && kind != tar::EntryType::Regular {

@@ -88,7 +88,7 @@ impl Layers {
             let mut entry = entry.map_err(FileError::of("read", layer))?;
             let name = entry.path_bytes().into_owned();
             let failed = |source| PullError::Entry { entry: named(&name), source };
-            allowance.entry(&entry).map_err(failed)?;
+            allowance.entry(&mut entry).map_err(failed)?;
             if let Some((path, kind)) = target(Path::new(OsStr::from_bytes(&name))).map_err(failed)? {
                 act(&path, kind, &mut entry).map_err(failed)?;
             }
