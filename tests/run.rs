@@ -81,6 +81,18 @@ fn a_plan_can_be_repeated() {
 mod fakes {
     use super::*;
 
+    /// What cannot be undone is said after the result, which is there in every form.
+    #[test]
+    fn a_change_that_cannot_be_undone_holds_no_result_back() {
+        let stage = Stage::with_fakes();
+        let builds = "null:sd=0.01,seed=1 null:sd=0.01,seed=2,undo=fail";
+        let line = format!("gate {builds} --out r --junit j.xml --no-void --seed 1 --limit 3 -- work");
+        let said = stage.run(&line).ends_saying(1, &["could not undo", "`weigh clean`"]);
+        assert!(said.stdout.contains("Gate: pass"), "{}", said.stdout);
+        assert!(stage.read("j.xml").contains("failures=\"0\""));
+        assert!(stage.read("r/report.html").contains("</html>"));
+    }
+
     /// The order of trials follows from the seed.
     #[test]
     fn the_same_seed_gives_the_same_order() {

@@ -511,6 +511,19 @@ mod fakes {
     }
 
     #[test]
+    fn a_change_that_cannot_be_undone_ends_no_study() {
+        let stage = Stage::with_fakes();
+        stage.write("slow.toml", slow_study("null:time=20ms", "null:time=20ms,undo=fail"));
+        let said = stage.run("study --file slow.toml --blocks 3 --no-void --out s");
+        let said = said.ends_saying(1, &["could not undo", "`weigh clean`"]);
+        assert!(said.stdout.contains("second"), "{}", said.stdout);
+        for name in ["s/first", "s/second"] {
+            is_whole(&stage.here().join(name), &[], 3);
+            assert!(stage.read(&format!("{name}/report.html")).contains("</html>"));
+        }
+    }
+
+    #[test]
     fn a_damaged_directory_is_refused() {
         let stage = Stage::with_fakes();
         copy(&recorded(), &stage.here().join("s"));

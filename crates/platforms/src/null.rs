@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -60,6 +61,8 @@ const ABOUT: About = About {
         KeySpec::number("loader-every").about("the fault strikes every so many of its commands"),
         KeySpec::number("fact-from").or("0").about("the first instance that shows them"),
         KeySpec::words("launch", &["ok", "fail"]).about("whether guests start"),
+        KeySpec::words("undo", &["ok", "fail"])
+            .about("whether the change to the host that it says it makes can be undone"),
         KeySpec::number("last").about("the last instance of a run that starts; default: all start"),
         KeySpec::text("launch-time")
             .about("how long the start of a guest is said to take, with `effect` and `sd`"),
@@ -117,7 +120,15 @@ impl Platform for Null {
         }
     }
 
-    fn prepare(&self, _: &Host, _: &GuestRequest) -> Result<()> {
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
+        if setting(self, &request.environment, "undo") == "fail" {
+            host.ledger.record(Change::Platform {
+                platform: self.name().into(),
+                what: "change".into(),
+                id: request.environment.to_string(),
+                detail: serde_json::Value::Null,
+            })?;
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //! "Planning a run").
 
 use super::dry_run;
-use super::run::{Execution, catch_signals, execute, request, run_options};
+use super::run::{Executed, Execution, catch_signals, execute, request, run_options};
 use crate::cli::{EffortArgs, MeasureArgs, PlanArgs, RunArgs};
 use crate::error::{Failure, Kind};
 use crate::host::{LocalHost, NoHost, close_ledger, ledger_failure, run_id, state_directory};
@@ -41,7 +41,7 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
     let mut directory = RunDirectory::create_at(&pilot.path, &plan, &request.facts)?;
     let options = RunOptions { blind: true, ..run_options(request.names_environments) };
     let execution = Execution { options, live: None, interrupt: &interrupt };
-    let (finish, _) = execute(&plan, &request.facts, &mut directory, execution)?;
+    let Executed { finish, closed, .. } = execute(&plan, &request.facts, &mut directory, execution)?;
     drop(directory);
     let records = RunDirectory::open(&pilot.path)?.records()?.records;
     let planned = planned_run(&plan, &records, detect / 100.0);
@@ -67,7 +67,7 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
         let command = proposed(&command, &planned).map(|words| shell_quoted(&words));
         ui::print(&ui::shown(&weigh_report::planned(&planned, command.as_deref())));
     }
-    Ok(())
+    closed
 }
 
 /// The directory of a pilot. It is always deleted, so that nobody comes upon its effects. It is not

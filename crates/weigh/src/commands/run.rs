@@ -160,7 +160,7 @@ pub fn measure(
     let Settings { shown, gate, options, live, written } = settings;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
-    let (finish, live) =
+    let Executed { finish, live, closed } =
         execute(plan, facts, &mut directory, Execution { options, live, interrupt: &interrupt })?;
     let report = outcome::from_run(&directory)?;
     let page = write_page(&report, &path)?;
@@ -171,6 +171,7 @@ pub fn measure(
     if let Some(live) = live {
         live.finish(&report, &interrupt);
     }
+    closed?;
     match finish.reason {
         FinishReason::NothingRuns => Err(outcome::nothing_measured(&path)),
         // Whatever was measured is shown; `weigh resume` measures the rest.
@@ -212,6 +213,15 @@ pub struct Execution<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
+/// How the execution of a run ended.
+pub struct Executed {
+    pub finish: Finish,
+    /// The live report, which is still served.
+    pub live: Option<Live>,
+    /// Whether all changes to the host were undone. Fail with it only once the result is shown.
+    pub closed: Result<(), Failure>,
+}
+
 /// Runs or resumes the run of a directory, and shows only its progress.
 ///
 /// # Errors
@@ -221,7 +231,7 @@ pub fn execute(
     facts: &HostFacts,
     directory: &mut RunDirectory,
     execution: Execution<'_>,
-) -> Result<(Finish, Option<Live>), Failure> {
+) -> Result<Executed, Failure> {
     let path = directory.path().to_path_buf();
     // Make the path absolute, because platforms' tools write logs from directories of their own.
     let logs = std::path::absolute(directory.logs())
@@ -281,9 +291,7 @@ pub fn execute(
         )),
         _ => {}
     }
-    let finish = finish?;
-    closed?;
-    Ok((finish, live))
+    Ok(Executed { finish: finish?, live, closed })
 }
 
 /// Returns a flag that turns true on SIGINT (Ctrl-C), SIGTERM and SIGHUP.

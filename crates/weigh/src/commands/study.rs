@@ -174,9 +174,9 @@ fn carry_on(mut directory: StudyDirectory, format: OutputFormat) -> Result<(), F
     let path = directory.path();
     let page = path.join("report.html");
     weigh_store::write_whole(path, "report.html", study::render(&report, OutputFormat::Html)?.as_bytes())?;
-    measured?;
     ui::print(&study::render(&report, format)?);
     ui::note(&format!("study: {}\nreport: {}", path.display(), page.display()));
+    measured?;
     verdict(&report, path, &interrupt)
 }
 

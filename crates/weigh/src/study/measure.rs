@@ -2,7 +2,7 @@
 
 use super::AvailabilityCheck;
 use crate::cli::CommandLine;
-use crate::commands::run::{self, Execution};
+use crate::commands::run::{self, Executed, Execution};
 use crate::error::{Failure, Kind};
 use crate::host::LocalHost;
 use crate::request::PlanRequest;
@@ -21,9 +21,11 @@ use weigh_studies::{
 /// interruption, `weigh resume` measures the rest, and resumes runs that failed.
 ///
 /// # Errors
-/// The host cannot be used; the directory cannot be written. No other failure ends a study.
+/// The host cannot be used; the directory cannot be written. No other failure ends a study. After
+/// its end: a change to the host could not be undone.
 pub fn measure(directory: &mut StudyDirectory, interrupt: &AtomicBool) -> Result<(), Failure> {
     let mut availability = AvailabilityCheck::default();
+    let mut closed = Ok(());
     for at in 0..directory.state().experiments.len() {
         if interrupt.load(Ordering::Relaxed) {
             break;
@@ -42,10 +44,10 @@ pub fn measure(directory: &mut StudyDirectory, interrupt: &AtomicBool) -> Result
             prepare(directory, at, &mut availability)?;
         }
         if directory.state().experiments[at].is_left() && !share(directory, at)? {
-            carry_out(directory, at, interrupt)?;
+            closed = closed.and(carry_out(directory, at, interrupt)?);
         }
     }
-    Ok(())
+    closed
 }
 
 /// Reuses the run of an earlier experiment with the same command: a paper that prints one
@@ -96,8 +98,12 @@ fn prepare(
     })?)
 }
 
-/// Runs or resumes the run of an experiment.
-fn carry_out(directory: &mut StudyDirectory, at: usize, interrupt: &AtomicBool) -> Result<(), Failure> {
+/// Runs or resumes the run of an experiment. Returns whether all changes to the host were undone.
+fn carry_out(
+    directory: &mut StudyDirectory,
+    at: usize,
+    interrupt: &AtomicBool,
+) -> Result<Result<(), Failure>, Failure> {
     let state = &directory.state().experiments[at];
     let run = run_name(&state.name);
     let path = directory.path().join(&run);
@@ -110,22 +116,25 @@ fn carry_out(directory: &mut StudyDirectory, at: usize, interrupt: &AtomicBool) 
             state.run = Some(run);
             state.environments = environments;
         }
-        record(state, &result);
+        record(state, result.as_ref().map(|(reason, _)| *reason));
     })?;
     match result {
-        Err(failure) if failure.kind() == Kind::HostBusy => return Err(failure),
-        Err(failure) => ui::note(&format!("  not run: {}", in_words(&failure))),
-        Ok(_) => {
+        Err(failure) if failure.kind() == Kind::HostBusy => Err(failure),
+        Err(failure) => {
+            ui::note(&format!("  not run: {}", in_words(&failure)));
+            Ok(Ok(()))
+        }
+        Ok((_, closed)) => {
             if let Err(failure) = write_report(&path) {
                 ui::note(&format!("  no report: {}", in_words(&failure)));
             }
+            Ok(closed)
         }
     }
-    Ok(())
 }
 
 /// Records how the run of an experiment ended.
-fn record(state: &mut ExperimentState, result: &Result<FinishReason, Failure>) {
+fn record(state: &mut ExperimentState, result: Result<FinishReason, &Failure>) {
     match result {
         // Another run holds the host, which is no fault of the experiment: `weigh resume` measures
         // it.
@@ -133,7 +142,7 @@ fn record(state: &mut ExperimentState, result: &Result<FinishReason, Failure>) {
         Err(failure) => state.not_run = Some(in_words(failure)),
         Ok(reason) => {
             state.not_run = None;
-            state.done = *reason != FinishReason::Interrupted;
+            state.done = reason != FinishReason::Interrupted;
         }
     }
 }
@@ -164,12 +173,13 @@ pub(super) fn request(words: &[String]) -> Result<PlanRequest, Failure> {
     Ok(crate::commands::request(command, line.recorded)?.without_looks())
 }
 
-/// Runs or resumes the run of an experiment, and shows only its progress.
+/// Runs or resumes the run of an experiment, and shows only its progress. Returns why it ended, and
+/// whether all changes to the host were undone.
 fn run_experiment(
     request: &PlanRequest,
     path: &Path,
     interrupt: &AtomicBool,
-) -> Result<FinishReason, Failure> {
+) -> Result<(FinishReason, Result<(), Failure>), Failure> {
     output::make_room(path)?;
     let (mut directory, options) = if path.join("plan.json").is_file() {
         (RunDirectory::open_for_append(path)?, RunOptions::default())
@@ -180,8 +190,8 @@ fn run_experiment(
     };
     let plan = directory.plan().clone();
     let execution = Execution { options, live: None, interrupt };
-    let (finish, _) = run::execute(&plan, &request.facts, &mut directory, execution)?;
-    Ok(finish.reason)
+    let Executed { finish, closed, .. } = run::execute(&plan, &request.facts, &mut directory, execution)?;
+    Ok((finish.reason, closed))
 }
 
 /// Describes what would be run, as far as it is known without touching the host.
@@ -271,18 +281,18 @@ mod tests {
 
     #[test]
     fn a_run_that_failed_is_left_and_one_that_was_resumed_is_shown() {
-        let fault = |kind| Err(Failure::new(kind, "the platform is away"));
+        let fault = |kind| Failure::new(kind, "the platform is away");
         let mut state = ExperimentState::default();
-        record(&mut state, &fault(Kind::HostBusy));
+        record(&mut state, Err(&fault(Kind::HostBusy)));
         assert!(state.is_left() && state.not_run.is_none());
-        record(&mut state, &fault(Kind::Failed));
+        record(&mut state, Err(&fault(Kind::Failed)));
         assert!(!state.is_left(), "there is no run to resume: {state:?}");
         state.run = Some("table-1".into());
         assert!(state.is_left() && state.not_run.is_some());
-        record(&mut state, &Ok(FinishReason::Interrupted));
+        record(&mut state, Ok(FinishReason::Interrupted));
         assert!(state.is_left() && state.not_run.is_none());
-        record(&mut state, &fault(Kind::Failed));
-        record(&mut state, &Ok(FinishReason::Blocks));
+        record(&mut state, Err(&fault(Kind::Failed)));
+        record(&mut state, Ok(FinishReason::Blocks));
         assert!(state.done && !state.is_left() && state.not_run.is_none());
     }
 
