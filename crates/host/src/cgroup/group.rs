@@ -8,9 +8,13 @@ use crate::deadlines::scaled;
 use crate::ledger::{EntryId, Ledger};
 use crate::process;
 use crate::wait::until;
+use rustix::fs::{Dir, FileType, Mode, OFlags, open, openat};
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -19,6 +23,8 @@ use std::time::Duration;
 const STATE_DEADLINE: Duration = Duration::from_secs(2);
 /// The group below a group with kernel threads that has all its processes.
 const PROCESSES: &str = "processes";
+/// What an error says was being done.
+const REMOVE: &str = "remove the control group";
 /// How long killed processes may take to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// After this long the processes are frozen before they are killed. That takes longer, but forks
@@ -89,12 +95,21 @@ impl Cgroup {
     /// The groups at or below this one that a process is in, one per hierarchy in which the group
     /// was made.
     pub fn directories_of(&self, pid: u32) -> Vec<PathBuf> {
-        let holds = |directory: &PathBuf| {
+        let holds = |directory: &Path| {
             let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             text.lines().any(|line| line.parse() == Ok(pid))
         };
         let groups = self.hierarchy.joined().map(|mount| mount.path.join(&self.relative));
-        groups.filter_map(|group| tree(&group).into_iter().find(holds)).collect()
+        let find = |group: PathBuf| {
+            let mut found = None;
+            each_group(&group, |directory, path| {
+                if found.is_none() && holds(directory) {
+                    found = Some(path.to_path_buf());
+                }
+            });
+            found
+        };
+        groups.filter_map(find).collect()
     }
 
     /// Controllers of requested limits that this host lacks: `cpuset`, `memory`. These limits are
@@ -246,8 +261,17 @@ impl Hierarchy {
     pub(crate) fn remove_tree(&self, relative: &Path) -> Result<(), CgroupError> {
         self.kill_tree(relative)?;
         for mount in &self.mounts {
-            for directory in tree(&mount.path.join(relative)) {
-                remove_directory(&directory)?;
+            let top = mount.path.join(relative);
+            let mut removed: Result<(), CgroupError> = Ok(());
+            each_group(&top, |directory, path| {
+                if removed.is_ok() {
+                    removed = remove_empty(directory).map_err(CgroupError::io(REMOVE, path));
+                }
+            });
+            removed?;
+            // The walk ended early: this says why the group stays.
+            if top.is_dir() {
+                remove_directory(&top)?;
             }
             for parent in relative.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
                 remove_unless_used(&mount.path.join(parent));
@@ -287,9 +311,9 @@ impl Hierarchy {
     /// Asks the kernel to thaw a group and all groups below it.
     fn thaw_tree(&self, relative: &Path) {
         let Some(freezer) = self.freezer(relative) else { return };
-        for group in tree(freezer.directory()) {
-            let _ = freezer.in_group(group).request(false);
-        }
+        each_group(freezer.directory(), |group, _| {
+            let _ = freezer.in_group(group.into()).request(false);
+        });
     }
 
     fn kill_members(&self, relative: &Path) {
@@ -317,12 +341,12 @@ impl Hierarchy {
     fn processes_of(&self, relative: &Path) -> BTreeSet<u32> {
         let mut processes = BTreeSet::new();
         for mount in &self.mounts {
-            for directory in tree(&mount.path.join(relative)) {
+            each_group(&mount.path.join(relative), |directory, _| {
                 let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
                 // The kernel shows a process outside of this PID namespace as 0.
                 processes
                     .extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid != 0));
-            }
+            });
         }
         processes
     }
@@ -354,16 +378,44 @@ impl Hierarchy {
     }
 }
 
-/// A directory and its subdirectories, deepest first; none if it does not exist.
-fn tree(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let mut all: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .flat_map(|entry| tree(&entry.path()))
-        .collect();
-    all.push(directory.into());
-    all
+/// Visits a group and all groups below it, deepest first; none if it does not exist. A guest may
+/// nest its groups deeper than a path can be long. So `visit` gets a short path, which leads to the
+/// group while it is being visited, and the whole path, which may be too long for the kernel.
+fn each_group(top: &Path, mut visit: impl FnMut(&Path, &Path)) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (Some(parent), Some(name)) = (top.parent(), top.file_name()) else { return };
+    let Ok(mut at) = open(parent, flags, Mode::empty()) else { return };
+    let mut path = parent.to_path_buf();
+    // The groups in each open directory that are still to be visited, the innermost last.
+    let mut left: Vec<Vec<OsString>> = vec![vec![name.into()]];
+    while let Some(names) = left.last_mut() {
+        if let Some(name) = names.last() {
+            match openat(&at, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+                Ok(below) => {
+                    path.push(name);
+                    at = below;
+                    left.push(groups_in(&at));
+                }
+                // It is gone.
+                Err(_) => drop(names.pop()),
+            }
+            continue;
+        }
+        left.pop();
+        let Some(name) = left.last_mut().and_then(Vec::pop) else { return };
+        let Ok(above) = openat(&at, "..", flags, Mode::empty()) else { return };
+        at = above;
+        visit(&Path::new("/proc/self/fd").join(at.as_raw_fd().to_string()).join(name), &path);
+        path.pop();
+    }
+}
+
+/// The names of the groups directly below one.
+fn groups_in(directory: &OwnedFd) -> Vec<OsString> {
+    let entries = Dir::read_from(directory).into_iter().flatten().flatten();
+    let groups = entries.filter(|entry| entry.file_type() == FileType::Directory);
+    let names = groups.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_os_string());
+    names.filter(|name| name != "." && name != "..").collect()
 }
 
 /// Removes a group unless another guest of the run is in it. `rmdir(2)` then reports "busy". It
@@ -374,14 +426,21 @@ fn remove_unless_used(directory: &Path) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             let processes = fs::read_to_string(directory.join("cgroup.procs"));
-            tree(directory).len() > 1 || processes.is_ok_and(|text| !text.trim().is_empty())
+            let mut groups = 0;
+            each_group(directory, |_, _| groups += 1);
+            groups > 1 || processes.is_ok_and(|text| !text.trim().is_empty())
         }
         Err(_) => true,
     });
 }
 
-/// Removes a group. `rmdir(2)` reports "busy" for a moment after the last process has ended.
+/// Removes a group.
 pub(super) fn remove_directory(directory: &Path) -> Result<(), CgroupError> {
+    remove_empty(directory).map_err(CgroupError::io(REMOVE, directory))
+}
+
+/// Removes a group. `rmdir(2)` reports "busy" for a moment after the last process has ended.
+fn remove_empty(directory: &Path) -> io::Result<()> {
     let mut removed = Ok(());
     until(scaled(STATE_DEADLINE), || {
         removed = match fs::remove_dir(directory) {
@@ -390,7 +449,7 @@ pub(super) fn remove_directory(directory: &Path) -> Result<(), CgroupError> {
         };
         removed.is_ok()
     });
-    removed.map_err(CgroupError::io("remove the control group", directory))
+    removed
 }
 
 /// Writes a control file. The flags are those of a shell's `>`, so that tests can use a tree of

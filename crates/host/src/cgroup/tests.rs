@@ -152,6 +152,29 @@ fn controllers_are_switched_off_again_but_for_those_that_were_on() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "-pids");
 }
 
+#[test]
+fn groups_deeper_than_a_path_can_be_are_removed() {
+    use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
+    use std::os::fd::AsRawFd;
+    let base = tempfile::tempdir().unwrap();
+    let (root, relative) = (base.path().join("cgroup"), Path::new("weighbridge-r/g"));
+    fs::create_dir_all(root.join(relative).join("beside")).unwrap();
+    let name = "n".repeat(250);
+    let mut at = open(root.join(relative), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..20 {
+        mkdirat(&at, &name, Mode::RWXU).unwrap();
+        at = openat(&at, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    // A real group would take its files with it; here they are removed by hand.
+    fs::write(format!("/proc/self/fd/{}/cgroup.procs", at.as_raw_fd()), "77\n").unwrap();
+    let hierarchy = Hierarchy::at(&root, Layout::V2);
+    assert_eq!(hierarchy.members(relative), [77]);
+    unlinkat(&at, "cgroup.procs", AtFlags::empty()).unwrap();
+    hierarchy.remove_tree(relative).unwrap();
+    assert!(!root.join("weighbridge-r").exists());
+    hierarchy.remove_tree(relative).unwrap();
+}
+
 /// This host's control groups, if tests may use them.
 pub(super) fn usable(test: &str) -> Option<Hierarchy> {
     let hierarchy = Hierarchy::detect();
