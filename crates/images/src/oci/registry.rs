@@ -34,11 +34,19 @@ pub(super) struct Registry<'a> {
     token: Option<String>,
 }
 
-/// The response of a token server.
+/// The response of a token server. It has the token by either name, or by both.
 #[derive(Deserialize)]
 struct Token {
-    #[serde(alias = "access_token")]
-    token: String,
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+impl Token {
+    /// Reads the token of a response, if it has one.
+    fn read(response: &[u8]) -> Option<String> {
+        let Self { token, access_token } = serde_json::from_slice(response).ok()?;
+        token.or(access_token)
+    }
 }
 
 impl<'a> Registry<'a> {
@@ -160,8 +168,7 @@ impl<'a> Registry<'a> {
         }
         let text = answer.body_mut().with_config().limit(LONGEST_DOCUMENT).read_to_vec();
         let text = text.map_err(|error| self.failed(error))?;
-        let token: Token = serde_json::from_slice(&text).map_err(|_| self.locked())?;
-        Ok(token.token)
+        Token::read(&text).ok_or_else(|| self.locked())
     }
 
     fn locked(&self) -> PullError {
@@ -201,6 +208,20 @@ mod tests {
         assert_eq!(parameter(text, "service").as_deref(), Some("registry.example"));
         assert_eq!(parameter(text, "scope").as_deref(), Some("repository:a,b:pull"));
         assert_eq!(parameter(text, "error"), None);
+    }
+
+    #[test]
+    fn tokens_have_either_name_or_both() {
+        for response in [
+            r#"{"token":"t","expires_in":300}"#,
+            r#"{"access_token":"t"}"#,
+            r#"{"token":"t","access_token":"t","issued_at":"2026-01-01T00:00:00Z"}"#,
+            r#"{"token":null,"access_token":"t"}"#,
+        ] {
+            assert_eq!(Token::read(response.as_bytes()).as_deref(), Some("t"), "{response}");
+        }
+        assert_eq!(Token::read(br#"{"expires_in":300}"#), None);
+        assert_eq!(Token::read(b"no JSON"), None);
     }
 
     #[test]
