@@ -405,6 +405,44 @@ fn changes_that_are_not_safe_to_undo_are_refused() {
     assert!(full.join("precious").exists());
 }
 
+/// A guest's root may set attributes that forbid removing a file even to the host's root.
+#[test]
+fn trees_with_immutable_files_are_removed() {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    use rustix::io::Errno;
+    const TEST: &str = "trees_with_immutable_files_are_removed";
+    let Some(()) = as_root(TEST) else { return };
+    let (base, _state, ledger) = begun();
+    let ours = base.path().join("ours");
+    ledger.record(Change::Directory { path: ours.clone() }).unwrap();
+    for directory in ["shut/below", "grows"] {
+        fs::create_dir_all(ours.join(directory)).unwrap();
+    }
+    for file in ["file", "log", "shut/below/file", "grows/file"] {
+        fs::write(ours.join(file), "").unwrap();
+    }
+    let (immutable, append) = (IFlags::IMMUTABLE, IFlags::APPEND);
+    for (name, flag) in [
+        ("file", immutable),
+        ("log", append),
+        ("grows", append),
+        ("shut/below", immutable),
+        ("shut", immutable),
+        ("", immutable),
+    ] {
+        let file = fs::File::open(ours.join(name)).unwrap();
+        match ioctl_getflags(&file).and_then(|flags| ioctl_setflags(&file, flags | flag)) {
+            Err(error @ (Errno::OPNOTSUPP | Errno::NOTTY | Errno::PERM)) => {
+                eprintln!("SKIPPED {TEST}: no such attributes here: {error}");
+                return;
+            }
+            set => set.unwrap(),
+        }
+    }
+    ledger.close(&NoPlatforms).unwrap();
+    assert!(!ours.exists());
+}
+
 #[test]
 fn removing_a_directory_follows_no_link() {
     let (base, state) = state();

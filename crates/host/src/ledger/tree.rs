@@ -2,12 +2,12 @@
 
 use super::UndoError;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat, openat2, renameat_with,
-    unlinkat,
+    AtFlags, CWD, Dir, FileType, IFlags, Mode, OFlags, RenameFlags, ResolveFlags, ioctl_getflags,
+    ioctl_setflags, openat, openat2, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::CStr;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use weigh_disk::Step;
@@ -92,7 +92,8 @@ impl Removal<'_> {
         loop {
             self.moved += 1;
             let to = format!("{MOVED}{}", self.moved);
-            return match renameat_with(directory, name, self.top, to, RenameFlags::NOREPLACE) {
+            let rename = || Ok(renameat_with(directory, name, self.top, &to, RenameFlags::NOREPLACE)?);
+            return match unlocked(&[directory, self.top.as_fd()], name, rename).map_err(errno) {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(Errno::EXIST) => continue,
                 Err(Errno::BUSY | Errno::XDEV) => Err(UndoError::MountedOn(path.into())),
@@ -109,19 +110,27 @@ fn open(
     name: impl rustix::path::Arg + Copy,
     path: &Path,
 ) -> Result<Option<OwnedFd>, UndoError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-    let opened = match openat2(parent, name, flags, Mode::empty(), stay) {
-        // QEMU's user-mode emulation, and old sandboxes.
-        Err(Errno::NOSYS) => open_on_one_mount(parent, name, flags),
-        opened => opened,
-    };
-    match opened {
+    match open_inside(parent, name, OFlags::DIRECTORY) {
         Ok(directory) => Ok(Some(directory)),
         Err(Errno::NOENT) => Ok(None),
         Err(Errno::XDEV) => Err(UndoError::MountedOn(path.into())),
         Err(Errno::LOOP | Errno::NOTDIR) => Err(UndoError::NotADirectory(path.into())),
         Err(error) => Err(UndoError::io("open", path)(error)),
+    }
+}
+
+/// Opens an entry of a directory for reading, never through a symbolic link or a mount point.
+fn open_inside(
+    parent: BorrowedFd<'_>,
+    name: impl rustix::path::Arg + Copy,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    match openat2(parent, name, flags, Mode::empty(), stay) {
+        // QEMU's user-mode emulation, and old sandboxes.
+        Err(Errno::NOSYS) => open_on_one_mount(parent, name, flags),
+        opened => opened,
     }
 }
 
@@ -142,15 +151,52 @@ fn open_on_one_mount(
 /// The mount that an open file lies on, according to proc_pid_fdinfo(5).
 fn mount_id(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     let path = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let text = std::fs::read_to_string(path).map_err(errno)?;
     let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
     id.and_then(|id| id.trim().parse().ok()).ok_or(Errno::IO)
 }
 
-fn remove_empty(parent: BorrowedFd<'_>, name: impl rustix::path::Arg, path: &Path) -> Result<(), UndoError> {
+/// Removes, or moves, an entry of the first directory. Attributes that forbid that even to root
+/// (chattr(1): `i`, `a`) are cleared, of the entry and of the directories; then it is tried again.
+/// A directory that is open as a place only (`O_PATH`), as that of the tree is, keeps its own.
+fn unlocked(
+    directories: &[BorrowedFd<'_>],
+    name: impl rustix::path::Arg + Copy,
+    attempt: impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
+    match attempt() {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+        done => return done,
+    }
+    // Whatever fails here, the second attempt says why the entry stays.
+    for directory in directories {
+        let _ = unlock(*directory);
+    }
+    let kind = statat(directories[0], name, AtFlags::SYMLINK_NOFOLLOW)
+        .map(|found| FileType::from_raw_mode(found.st_mode));
+    // Other kinds have no attributes, and opening a device may do something.
+    if matches!(kind, Ok(FileType::RegularFile | FileType::Directory)) {
+        let opened = open_inside(directories[0], name, OFlags::NONBLOCK);
+        let _ = opened.and_then(|entry| unlock(entry.as_fd()));
+    }
+    attempt()
+}
+
+fn unlock(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = ioctl_getflags(file)?;
+    match flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND) {
+        true => ioctl_setflags(file, flags.difference(IFlags::IMMUTABLE | IFlags::APPEND)),
+        false => Ok(()),
+    }
+}
+
+fn remove_empty(
+    parent: BorrowedFd<'_>,
+    name: impl rustix::path::Arg + Copy,
+    path: &Path,
+) -> Result<(), UndoError> {
     let remove = || Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?);
-    match weigh_disk::step(Step::RemoveDirectory(path), remove) {
+    match unlocked(&[parent], name, || weigh_disk::step(Step::RemoveDirectory(path), remove)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(UndoError::io("remove", path)(error)),
         _ => Ok(()),
     }
@@ -158,8 +204,11 @@ fn remove_empty(parent: BorrowedFd<'_>, name: impl rustix::path::Arg, path: &Pat
 
 fn unlink(directory: BorrowedFd<'_>, name: &CStr, path: &Path) -> Result<(), Errno> {
     let remove = || Ok(unlinkat(directory, name, AtFlags::empty())?);
-    let removed = weigh_disk::step(Step::Remove(path), remove);
-    removed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    unlocked(&[directory], name, || weigh_disk::step(Step::Remove(path), remove)).map_err(errno)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 /// Syncs a removal to disk: otherwise the file could be back after a power failure, when the ledger
