@@ -18,6 +18,10 @@ pub(crate) const DISKS: &str = "disks";
 const NAME: &str = "root.ext4";
 /// Deadline for mke2fs to copy an image; a slow disk may need minutes.
 const DEADLINE: Duration = Duration::from_secs(600);
+/// A disk has an inode for this many bytes, as `inode_ratio` says; with many small files, one for
+/// each, a quarter more, and this many that the guest may add.
+const BYTES_PER_INODE: u64 = 16384;
+const MORE_INODES: u64 = 65536;
 /// Free space of a guest's root, bytes. It is a hole until the guest writes to it.
 const ROOM: u64 = 2 << 30;
 /// Lengths of disks are multiples of this number of bytes.
@@ -167,7 +171,9 @@ fn identity(tree: &Path) -> Result<String, DiskError> {
     for part in [CONFIGURATION, EXTENDED, MADE_AT] {
         digest.part(part.as_bytes());
     }
-    digest.part(&ROOM.to_le_bytes());
+    for number in [ROOM, BYTES_PER_INODE, MORE_INODES] {
+        digest.part(&number.to_le_bytes());
+    }
     digest.tree(tree, &[])?;
     Ok(digest.finish())
 }
@@ -199,13 +205,13 @@ pub fn make_empty(path: &Path, at: u64, bytes: u64, work: &Path) -> Result<(), D
 /// Makes the disk in an empty directory.
 fn write(tree: &Path, identity: &str, directory: &Path) -> Result<(), DiskError> {
     let path = directory.join(NAME);
-    let content = size(tree).map_err(FileError::of("look through", tree))?;
-    // Inodes, the journal and the tables of groups need space besides the files.
-    let bytes = (content + content / 8 + ROOM).next_multiple_of(STEP);
+    let content = Content::of(tree).map_err(FileError::of("look through", tree))?;
+    let bytes = content.disk_bytes();
     let uuid = uuid(identity);
     mke2fs(directory)?
         .env("E2FSPROGS_FAKE_TIME", MADE_AT)
         .env("SOURCE_DATE_EPOCH", MADE_AT)
+        .args(["-N", &content.inodes().to_string()])
         .args(["-U", &uuid, "-E", &format!("hash_seed={uuid},{EXTENDED}"), "-d"])
         .arg(tree)
         .arg(&path)
@@ -220,21 +226,43 @@ fn uuid(identity: &str) -> String {
     [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
 }
 
-/// Bytes of the files below a directory, each rounded up to a block, and a block for each
-/// directory.
-fn size(directory: &Path) -> io::Result<u64> {
-    let mut sum = 0;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        sum += 4096;
-        if metadata.is_dir() {
-            sum += size(&entry.path())?;
-        } else if metadata.is_file() {
-            sum += metadata.size().next_multiple_of(4096);
+/// What lies below a directory.
+#[derive(Debug, Clone, Copy, Default)]
+struct Content {
+    /// Bytes of the files, each rounded up to a block, and a block for each entry.
+    bytes: u64,
+    entries: u64,
+}
+
+impl Content {
+    fn of(directory: &Path) -> io::Result<Self> {
+        let mut sum = Self::default();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            sum.bytes += 4096;
+            sum.entries += 1;
+            if metadata.is_dir() {
+                let below = Self::of(&entry.path())?;
+                sum.bytes += below.bytes;
+                sum.entries += below.entries;
+            } else if metadata.is_file() {
+                sum.bytes += metadata.size().next_multiple_of(4096);
+            }
         }
+        Ok(sum)
     }
-    Ok(sum)
+
+    /// The length of its disk. Inodes, the journal and the tables of groups need space besides the
+    /// files.
+    fn disk_bytes(self) -> u64 {
+        (self.bytes + self.bytes / 8 + ROOM).next_multiple_of(STEP)
+    }
+
+    /// The number of inodes of its disk.
+    fn inodes(self) -> u64 {
+        (self.disk_bytes() / BYTES_PER_INODE).max(self.entries + self.entries / 4 + MORE_INODES)
+    }
 }
 
 #[cfg(test)]
@@ -326,6 +354,20 @@ mod tests {
         fs::write(tree.join("etc/hosts"), "other").unwrap();
         assert_ne!(identity(&tree).unwrap(), before);
         assert_eq!(uuid(&before).split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+    }
+
+    #[test]
+    fn a_disk_has_an_inode_for_every_small_file() {
+        let small = |entries| Content { bytes: entries * 8192, entries };
+        for entries in [0, 1000, 100_000, 182_000, 1_000_000] {
+            assert!(small(entries).inodes() >= entries + entries / 4 + 1000, "{entries}");
+        }
+        let large = Content { bytes: 64 << 30, entries: 10 };
+        assert_eq!(large.inodes(), large.disk_bytes() / 16384);
+        let base = tempfile::tempdir().unwrap();
+        let tree = root(base.path(), "a").tree.unwrap();
+        // sbin/init, etc/hosts and var/empty with their directories.
+        assert_eq!(Content::of(&tree).unwrap().entries, 6);
     }
 
     #[test]
