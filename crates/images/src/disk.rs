@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_disk_has_an_inode_for_every_small_file() {
-        let small = |entries| Content { bytes: entries * 8192, entries };
+        let small = |entries: u64| Content { bytes: entries * 8192, entries };
         for entries in [0, 1000, 100_000, 182_000, 1_000_000] {
             assert!(small(entries).inodes() >= entries + entries / 4 + 1000, "{entries}");
         }
