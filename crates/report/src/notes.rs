@@ -10,7 +10,7 @@ use crate::results::common_flags;
 use crate::rows::flag_word;
 use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Better, HostFacts, NoiseLimits, VoidCause, VoidUnit, format_bytes};
-use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag};
+use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Warning, WarningKind};
 
 /// The meaning of the column of the smallest effects.
 pub(crate) const COULD_SEE: &str = "could see: the smallest effect that this many blocks with this spread would find with 80 % power; where there are verdicts, it is adjusted like them.";
@@ -165,12 +165,12 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
             ),
         );
     }
-    if let (Some(done), Some(planned)) = (report.blocks_done, report.blocks_planned)
-        && done < planned
+    let incomplete = |warning: &&Warning| matches!(warning.kind, WarningKind::RunIncomplete { .. });
+    if let Some(warning) = report.analysis.warnings.iter().find(incomplete)
         && design::looks(report).is_none()
         && !going_on
     {
-        add("INCOMPLETE", &format!("{done} of {planned} planned blocks are done"));
+        add("INCOMPLETE", &warning.kind.to_string());
     }
     if design::looks(report).is_some() && design::open_cells(report) > 0 && !going_on {
         add(

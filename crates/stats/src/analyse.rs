@@ -13,7 +13,7 @@ use crate::sequential::SequentialLook;
 use crate::warning::{Warning, WarningKind};
 use crate::worst::WorstCases;
 use crate::{control, holm, rank, serial};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Comparison, Series, neighbours};
 
 /// A standard deviation of at least this fraction of the mean is worth a warning.
@@ -53,16 +53,35 @@ pub(crate) struct Measured {
 /// what is known, and a warning says what is missing.
 pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     let (mut measured, mut warnings) = measure(comparisons, options);
-    let done = measured.iter().map(|m| m.cell.n).max().unwrap_or(0);
-    let lacks = options.planned_blocks.is_some_and(|planned| done < planned);
-    measured.iter_mut().for_each(|measured| look(measured, options, lacks));
-    let is_open = |m: &Measured| options.looks.is_some() && m.look == Look::AnyTime;
-    if let Some(planned) = options.planned_blocks.filter(|_| lacks || measured.iter().any(is_open)) {
+    let units = units(comparisons);
+    let done = |cell: &Cell| units.get(cell.workload.as_str()).copied().unwrap_or(0);
+    let lacks = |cell: &Cell| {
+        !options.settled.contains(&cell.workload)
+            && options.planned_blocks.is_some_and(|planned| done(cell) < planned)
+    };
+    for one in &mut measured {
+        let lacks = lacks(&one.cell);
+        look(one, options, lacks);
+    }
+    let is_open = |m: &&Measured| lacks(&m.cell) || options.looks.is_some() && m.look == Look::AnyTime;
+    let done = measured.iter().filter(is_open).map(|m| done(&m.cell)).min();
+    if let Some((done, planned)) = done.zip(options.planned_blocks) {
         // An open cell of a group-sequential run may take all the blocks up to the last look.
         let planned = options.looks.filter(|_| done >= planned).map_or(planned, |looks| looks.last());
         warnings.insert(0, Warning::of(None, None, WarningKind::RunIncomplete { done, planned }));
     }
     conclude(measured, options, warnings)
+}
+
+/// The number of units of each workload, those with failed trials included.
+fn units(comparisons: &[Comparison]) -> BTreeMap<&str, u32> {
+    let mut units: BTreeMap<&str, u32> = BTreeMap::new();
+    for comparison in comparisons {
+        let tried = comparison.series.iter().map(|series| series.tried).max().unwrap_or(0);
+        let most = units.entry(&comparison.workload).or_default();
+        *most = tried.max(*most);
+    }
+    units
 }
 
 impl Measured {
@@ -92,16 +111,18 @@ impl Look {
         }
     }
 
-    /// Returns when a cell is looked at. `lacks` says that the run has fewer blocks than planned.
+    /// Returns when a cell is looked at. `lacks` says that its workload has fewer units than
+    /// planned.
     fn of(cell: &Cell, options: &Options, lacks: bool) -> Self {
+        let ended = options.ended_by_rule || options.settled.contains(&cell.workload);
         let Some(looks) = options.looks else {
-            return if lacks && !options.ended_by_rule { Self::AnyTime } else { Self::Planned };
+            return if lacks && !ended { Self::AnyTime } else { Self::Planned };
         };
         let at = |blocks, ends| Self::At(SequentialLook { looks, blocks, ends });
         match options.concluded(&cell.workload, &cell.environment) {
             _ if cell.verdict == Some(Verdict::Baseline) => Self::Planned,
             Some(concluded) => at(concluded.blocks.max(looks.first()), false),
-            None if !options.ended_by_rule => Self::AnyTime,
+            None if !ended => Self::AnyTime,
             // The cell never came to its first look.
             None if cell.tried < looks.first() => Self::Planned,
             None => at(cell.tried, true),

@@ -5,9 +5,11 @@ use crate::collect::{Collected, Concluded};
 use crate::interval::Interval;
 use crate::proportion::proportion;
 use crate::sequential::SequentialLook;
+use crate::stop::settled_workloads;
 use crate::warning::Warning;
 use crate::worst::WorstCases;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use weigh_model::{Effort, GateLimits, Looks, MetricSpec, Observation, Plan, WorkloadKey, neighbours};
 
@@ -36,9 +38,13 @@ pub struct Options {
     /// Whether the samples come from a quick run, which can find a difference but never
     /// equivalence.
     pub exploratory: bool,
-    /// The fewest blocks that the plan asked for, if there was a plan. With fewer, the intervals
-    /// hold at any moment, unless [`Self::ended_by_rule`].
+    /// The fewest blocks that the plan asked for, if there was a plan. The intervals of a workload
+    /// with fewer units hold at any moment, unless it is [`Self::settled`] or the run was
+    /// [`Self::ended_by_rule`].
     pub planned_blocks: Option<u32>,
+    /// Workloads that get no further units, because no environment can run them any more.
+    #[serde(default)]
+    pub settled: BTreeSet<String>,
     /// Whether one instance of each environment served all blocks, so that nothing is known of
     /// other instances.
     #[serde(default)]
@@ -102,6 +108,7 @@ impl Options {
             margin: Self::MARGIN,
             exploratory: false,
             planned_blocks: None,
+            settled: BTreeSet::new(),
             one_instance: false,
             ended_by_rule: false,
             looks: None,
@@ -120,6 +127,7 @@ impl Options {
             margin: plan.margin,
             exploratory: matches!(plan.effort, Effort::Quick { .. }),
             planned_blocks: Some(plan.effort.fewest_blocks()),
+            settled: BTreeSet::new(),
             one_instance: plan.guest.reuse,
             ended_by_rule: false,
             looks: match plan.effort {
@@ -136,10 +144,11 @@ impl Options {
         }
     }
 
-    /// Options for the samples of a run, with the flags and conclusions of its records.
+    /// Options for the samples of a run, with the flags and conclusions of its records, and with
+    /// the workloads that these show to be settled.
     pub fn for_run(plan: &Plan, collected: &Collected) -> Self {
         let (flags, concluded) = (collected.flags.clone(), collected.concluded.clone());
-        Self { flags, concluded, ..Self::for_plan(plan) }
+        Self { settled: settled_workloads(plan, collected), flags, concluded, ..Self::for_plan(plan) }
     }
 
     /// The conclusion of a cell, if a look concluded it.

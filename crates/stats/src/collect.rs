@@ -54,6 +54,14 @@ pub struct Collected {
     pub warnings: Vec<Warning>,
 }
 
+impl Collected {
+    /// Whether a cell is not measured any more because of failures.
+    pub(crate) fn is_excluded(&self, environment: &str, workload: &str) -> bool {
+        let is_it = |f: &Failure| f.excluded && f.environment == environment && f.workload == workload;
+        self.failures.iter().any(is_it)
+    }
+}
+
 /// A cell that a look concluded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Concluded {

@@ -1,6 +1,9 @@
 //! When a run has enough blocks: on precision, never on significance.
 
 use crate::analysis::{Cell, Flag, Verdict};
+use crate::collect::Collected;
+use std::collections::BTreeSet;
+use weigh_model::Plan;
 
 /// Whether the half-width of the interval of every primary cell among these is at most
 /// ln(1 + target) on the log scale.
@@ -24,4 +27,10 @@ fn is_waited_for(cell: &Cell) -> bool {
         && cell.verdict != Some(Verdict::Baseline)
         && !cell.flags.contains(&Flag::Control)
         && !cell.values.is_empty()
+}
+
+/// The workloads that get no further units, because no environment can run them any more.
+pub(crate) fn settled_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String> {
+    let is_given_up = |id: &&String| plan.environments.iter().all(|e| collected.is_excluded(&e.name, id));
+    plan.workloads.iter().map(|workload| &workload.id).filter(is_given_up).cloned().collect()
 }

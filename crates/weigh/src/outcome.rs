@@ -10,7 +10,7 @@ pub use read::Read;
 pub use samples::{from_samples, from_tool};
 use std::collections::BTreeMap;
 use std::path::Path;
-use weigh_model::{Comparison, Effort, EnvironmentPlan, Event, FinishReason, Plan, Started, WorkloadPlan};
+use weigh_model::{Comparison, Effort, Event, FinishReason, Plan, Started, WorkloadPlan};
 use weigh_report::{ComparedRuns, Decision, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
 use weigh_stats::{
     Collected, ComparedRun, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs,
@@ -27,10 +27,6 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let Read { collected, on_record, courses, recovered } = Read::of(directory)?;
     let mut warnings: Vec<Notice> = recovered.into_iter().map(repair_notice).collect();
     let mut options = Options::for_run(plan, &collected);
-    if nothing_can_run(plan, &collected) {
-        // Resuming the run would not help, so no warning should advise it.
-        options.planned_blocks = None;
-    }
     let may_lack = options.looks.is_some() || collected.blocks_done < plan.effort.fewest_blocks();
     options.ended_by_rule = may_lack && ended_by_rule(directory);
     let analysis = analyse(&collected.comparisons, &options);
@@ -127,17 +123,6 @@ fn planned_blocks(effort: &Effort) -> u32 {
         Effort::Sequential { looks, .. } => looks.last(),
         other => other.fewest_blocks(),
     }
-}
-
-fn nothing_can_run(plan: &Plan, collected: &Collected) -> bool {
-    let excluded = |environment: &EnvironmentPlan, workload: &WorkloadPlan| {
-        let cell =
-            |failure: &Failed| failure.environment == environment.name && failure.workload == workload.id;
-        collected.failures.iter().any(|failure| failure.excluded && cell(failure))
-    };
-    plan.workloads
-        .iter()
-        .all(|workload| plan.environments.iter().all(|environment| excluded(environment, workload)))
 }
 
 /// Makes the report of runs compared with other runs, before and after.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::Cursor;
 use weigh_model::{Effort, VoidCause};
 use weigh_report::{Format, LogEnd, Report};
-use weigh_stats::Notice;
+use weigh_stats::{Notice, Warning, WarningKind};
 
 /// The tables of every page are complete: a cell for each column, which names its heading for
 /// layouts that show rows as cards.
@@ -287,7 +287,8 @@ fn output_of_programs_is_shown_escaped_and_cut() {
 #[test]
 fn interruptions_and_failures_are_reported_before_the_results() {
     let mut report = common::standard();
-    report.blocks_done = Some(11);
+    let kind = WarningKind::RunIncomplete { done: 11, planned: 30 };
+    report.analysis.warnings.push(Warning { workload: None, metric: None, environment: None, kind });
     report.voids = vec![common::void(11, "stream", VoidCause::Interrupted)];
     let page = report.text(Format::Html);
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is missing"));

@@ -2,7 +2,9 @@
 
 use crate::build::*;
 use weigh_model::{Better, Comparison, Observation};
-use weigh_stats::{Flag, GateOutcome, Options, Pairing, Verdict, WarningKind, analyse, gate, precise_enough};
+use weigh_stats::{
+    Analysis, Cell, Flag, GateOutcome, Options, Pairing, Verdict, WarningKind, analyse, gate, precise_enough,
+};
 
 const NATIVE: [f64; 8] = [10.0, 10.2, 9.9, 10.1, 10.3, 10.0, 9.8, 10.2];
 const OTHER: [f64; 8] = [10.4, 10.5, 10.2, 10.6, 10.5, 10.3, 10.3, 10.7];
@@ -225,6 +227,42 @@ fn a_run_that_was_cut_short_is_warned_of() {
     let options = Options { planned_blocks: Some(30), ..Options::new("native") };
     let analysis = analyse(&[pairs(&NATIVE, &OTHER)], &options);
     assert_eq!(kinds(&analysis), [WarningKind::RunIncomplete { done: 8, planned: 30 }]);
+}
+
+/// A unit in which the baseline failed is done, too: the pair is missing and not the block.
+#[test]
+fn a_failed_pair_does_not_make_a_run_incomplete() {
+    for baseline in [false, true] {
+        let failing = failing(&spread(30, 0.05, 0.01), 1, baseline);
+        let of = |planned_blocks| {
+            let options = Options { planned_blocks, ..Options::new("native") };
+            analyse(std::slice::from_ref(&failing), &options)
+        };
+        let analysis = of(Some(30));
+        let cell = environment(&analysis, "e");
+        assert_eq!((cell.n, cell.verdict, kinds(&analysis)), (29, Some(Verdict::Slower), vec![]));
+        assert!(cell.typical.is_some());
+        assert_eq!(cell, environment(&of(None), "e"));
+    }
+}
+
+/// Each workload has its own number of units: one that lags behind in a run that was ended early
+/// has no narrow intervals because another one has all its units.
+#[test]
+fn only_the_workload_that_lacks_units_has_wider_intervals() {
+    let late = Comparison { workload: "late".into(), ..with_log_ratios(&spread(12, 0.05, 0.01)) };
+    let both = [with_log_ratios(&spread(30, 0.05, 0.01)), late];
+    let options = Options { planned_blocks: Some(30), ..Options::new("native") };
+    let analysis = analyse(&both, &options);
+    assert_eq!(kinds(&analysis), [WarningKind::RunIncomplete { done: 12, planned: 30 }]);
+    let whole = analysed(&both);
+    let overhead = |analysis: &Analysis, workload: &str| {
+        let cell = |cell: &&Cell| cell.workload == workload && cell.environment == "e";
+        let overhead = analysis.cells.iter().find(cell).unwrap().overhead.unwrap();
+        overhead.log_half_width()
+    };
+    assert_eq!(overhead(&analysis, "w"), overhead(&whole, "w"));
+    assert!(overhead(&analysis, "late") > 1.5 * overhead(&whole, "late"));
 }
 
 /// Two runs of one platform would differ as well, with one instance each.

@@ -125,6 +125,18 @@ fn a_cell_still_being_measured_does_not_help_other_cells() {
     assert_eq!(found(0.3, &|_, environment| environment == "weak"), [""; 0], "the helper may still change");
 }
 
+/// A look counts the units, not the pairs.
+#[test]
+fn a_failure_of_the_baseline_leaves_a_decided_run_complete() {
+    let mut comparison = with_log_ratios(&spread(10, 0.3, 0.01));
+    comparison.series[0].observations.truncate(9);
+    comparison.series[0].failed = 1;
+    let baseline_failed = [("time".to_string(), 1)].into();
+    let decided = Concluded { baseline_failed, ..concluded("e", 10) };
+    let analysis = analyse(&[comparison], &Options { concluded: vec![decided], ..options() });
+    assert_eq!((kinds(&analysis), environment(&analysis, "e").n), (vec![], 9));
+}
+
 fn sequential_plan() -> Plan {
     Plan { effort: Effort::Sequential { looks: Looks::STANDARD, target: 0.01 }, ..time_plan() }
 }

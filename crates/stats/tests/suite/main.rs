@@ -16,3 +16,4 @@ mod reference;
 mod runs;
 mod simulation;
 mod steadiness;
+mod stopping;

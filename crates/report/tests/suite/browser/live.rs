@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use weigh_report::{LivePage, Report, render_live};
+use weigh_stats::{Warning, WarningKind};
 
 /// The content of the server, and the requests that it got.
 struct Content {
@@ -106,6 +107,8 @@ fn a_newer_page_is_loaded_and_the_view_is_kept() {
 
     // The next page has an additional sentence above the visible part.
     report.blocks_done = Some(7);
+    let kind = WarningKind::RunIncomplete { done: 7, planned: 30 };
+    report.analysis.warnings.push(Warning { workload: None, metric: None, environment: None, kind });
     report.host.iter_mut().for_each(|host| host.cpu_model.push_str(&" of a long name".repeat(60)));
     let publish = |version, finished| {
         let mut content = content.lock().expect("no panic");

@@ -1,0 +1,43 @@
+//! Which workloads of a run need no further units, and what the others show meanwhile.
+
+use crate::records::*;
+use weigh_model::{Effort, Plan, Record};
+use weigh_stats::{Analysis, Collected, WarningKind, collect};
+
+/// Units of a workload in which `e` and `f` take 5 % longer than the baseline, with this noise.
+fn units(workload: &'static str, count: u32, noise: f64) -> Vec<Record> {
+    let unit = |block: u32| {
+        let time = |environment: &str| match environment {
+            "native" => 1.0,
+            _ => 1.05 * (1.0 + noise * (1.7 * f64::from(block)).sin()),
+        };
+        ENVIRONMENTS.map(|e| measured(At(block, 0, workload, e), &[time(e)]))
+    };
+    (0..count).flat_map(unit).collect()
+}
+
+fn collected(plan: &Plan, records: [Vec<Record>; 2]) -> Collected {
+    collect(plan, &file(records))
+}
+
+/// Whether a workload has intervals of a confidence sequence: the typical effect has none.
+fn holds_at_any_moment(analysis: &Analysis, workload: &str) -> bool {
+    let cell = analysis.cells.iter().find(|cell| cell.workload == workload && cell.environment == "e");
+    cell.unwrap().typical.is_none()
+}
+
+fn incomplete(analysis: &Analysis) -> Vec<WarningKind> {
+    let kinds = analysis.warnings.iter().map(|warning| warning.kind.clone());
+    kinds.filter(|kind| matches!(kind, WarningKind::RunIncomplete { .. })).collect()
+}
+
+#[test]
+fn a_workload_that_was_given_up_lacks_no_units() {
+    let plan = Plan { effort: Effort::Fixed { blocks: 8 }, ..plan() };
+    let out = ENVIRONMENTS.map(|environment| excluded(environment, "v", 6));
+    let records = [units("w", 8, 0.01), units("v", 6, 0.01).into_iter().chain(out).collect()];
+    let found = collected(&plan, records);
+    let analysis = analysed_run(&plan, &found);
+    assert_eq!((found.blocks_done, incomplete(&analysis)), (8, vec![]));
+    assert!(!holds_at_any_moment(&analysis, "v"));
+}
