@@ -3,9 +3,8 @@
 use crate::RunnerError;
 use crate::run::Runner;
 use crate::stop::next_look;
-use std::collections::BTreeSet;
 use weigh_model::{CellProgress, Effort, Event};
-use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Options, analyse, collect, precise_enough};
+use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Options, analyse, collect};
 
 impl Runner<'_> {
     /// Reports how long the run takes if a block takes `block_s`. What is left of the budget bounds
@@ -25,24 +24,6 @@ impl Runner<'_> {
             block_s += expected_s * f64::from(workload.warmup + workload.iterations);
         }
         self.tell_estimate(block_s * self.plan.environments.len() as f64)
-    }
-
-    /// Workloads of which every primary cell has the target precision. A cell that is no longer
-    /// measured, or whose baseline is not, cannot become more precise; one that cannot be judged
-    /// gets no verdict, however precise it is. The run does not wait for these, and a workload with
-    /// only such cells is precise enough.
-    pub(crate) fn precise_workloads(&self, target: f64) -> BTreeSet<usize> {
-        let collected = collect(self.plan, self.journal.records());
-        // A single instance prevents every verdict, but is no reason for less precision.
-        let options = Options { one_instance: false, ..Options::for_plan(self.plan) };
-        let analysis = analyse(&collected.comparisons, &options);
-        let is_precise = |workload: &usize| {
-            let id = &self.plan.workloads[*workload].id;
-            let of = |cell: &&Cell| cell.workload == *id && self.gains_pairs(cell) && cell.can_be_judged();
-            let mut cells = analysis.cells.iter().filter(of).peekable();
-            cells.peek().is_none() || precise_enough(cells, target)
-        };
-        (0..self.plan.workloads.len()).filter(is_precise).collect()
     }
 
     /// Whether further blocks would add pairs to a cell.

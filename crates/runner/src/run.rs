@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use weigh_model::{
     Effort, Event, Exclusion, FinishReason, LARGEST_COPY, LoaderMachine, NoisyHost, Plan, Record, Started,
 };
+use weigh_stats::{collect, precise_workloads};
 
 /// A run under way.
 pub(crate) struct Runner<'a> {
@@ -300,20 +301,16 @@ impl<'a> Runner<'a> {
         if let Effort::Sequential { target, .. } = self.plan.effort {
             return self.conclude_at_looks(&due, target);
         }
-        let precise = match self.plan.effort {
-            Effort::Precision { target, .. } => self.precise_workloads(target),
-            Effort::Quick { .. }
-            | Effort::Fixed { .. }
-            | Effort::Sequential { .. }
-            | Effort::Lasting { .. } => BTreeSet::new(),
-        };
+        let precise = precise_workloads(self.plan, &collect(self.plan, self.journal.records()));
         let most_blocks = self.most_blocks();
         for (workload, valid) in due {
             let reason = match self.plan.effort {
                 Effort::Quick { .. } | Effort::Fixed { .. } => {
                     (valid >= most_blocks).then_some(FinishReason::Blocks)
                 }
-                Effort::Precision { .. } if precise.contains(&workload) => Some(FinishReason::Precision),
+                Effort::Precision { .. } if precise.contains(&self.plan.workloads[workload].id) => {
+                    Some(FinishReason::Precision)
+                }
                 Effort::Precision { maximum, .. } => {
                     (valid >= maximum).then_some(FinishReason::MaximumBlocks)
                 }

@@ -121,6 +121,6 @@ pub use pool::{
 };
 pub use sequential::SequentialLook;
 pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};
-pub use stop::precise_enough;
+pub use stop::{precise_enough, precise_workloads};
 pub use warning::{Notice, Warning, WarningKind};
 pub use worst::WorstCases;

@@ -1,9 +1,10 @@
 //! When a run has enough blocks: on precision, never on significance.
 
-use crate::analysis::{Cell, Flag, Verdict};
+use crate::analyse::analyse;
+use crate::analysis::{Cell, Flag, Options, Verdict};
 use crate::collect::Collected;
 use std::collections::BTreeSet;
-use weigh_model::Plan;
+use weigh_model::{Effort, Plan};
 
 /// Whether the half-width of the interval of every primary cell among these is at most
 /// ln(1 + target) on the log scale.
@@ -27,6 +28,31 @@ fn is_waited_for(cell: &Cell) -> bool {
         && cell.verdict != Some(Verdict::Baseline)
         && !cell.flags.contains(&Flag::Control)
         && !cell.values.is_empty()
+}
+
+/// The workloads of a run to a precision of which every primary cell has it; none for other runs.
+///
+/// A cell that is no longer measured, or whose baseline is not, cannot become more precise; one that
+/// cannot be judged gets no verdict, however precise it is. The run does not wait for these, and a
+/// workload with only such cells is precise enough.
+pub fn precise_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String> {
+    let Effort::Precision { target, .. } = plan.effort else { return BTreeSet::new() };
+    // The intervals are those of a run that ends here. A single instance prevents every verdict, but
+    // is no reason for less precision.
+    let ending = Options { ended_by_rule: true, one_instance: false, ..Options::for_run(plan, collected) };
+    let analysis = analyse(&collected.comparisons, &ending);
+    let gains_pairs = |cell: &Cell| {
+        let excluded = |environment: &str| collected.is_excluded(environment, &cell.workload);
+        !excluded(&cell.environment) && !excluded(&plan.baseline)
+    };
+    let is_precise = |workload: &&String| {
+        let is_waited_for = |cell: &&Cell| {
+            cell.workload == **workload && cell.is_in_family() && gains_pairs(cell) && cell.can_be_judged()
+        };
+        let mut waited_for = analysis.cells.iter().filter(is_waited_for).peekable();
+        waited_for.peek().is_none() || precise_enough(waited_for, target)
+    };
+    plan.workloads.iter().map(|workload| &workload.id).filter(is_precise).cloned().collect()
 }
 
 /// The workloads that get no further units, because no environment can run them any more.

@@ -133,6 +133,19 @@ fn a_cell_that_gets_no_verdict_is_not_waited_for() {
     assert_eq!(valid_trials(&store).len(), 3 * 30);
 }
 
+/// Nor does a control keep the run going when nothing else is left to wait for.
+#[test]
+fn a_control_is_not_waited_for() {
+    let bench = Bench::new();
+    let control = "null:sd=0.3,label=control";
+    let environments = ["null:sd=0.001", "null:sd=0.3,fault=exit,every=7,label=c", control];
+    let mut plan = Plan { control: Some(control.into()), ..plan(&environments, &["u"], precision(0.02)) };
+    plan.guest.reuse = true;
+    let (outing, store) = bench.run(&plan);
+    assert_eq!(outing.finish.reason, FinishReason::Precision);
+    assert_eq!(valid_trials(&store).len(), 3 * 30);
+}
+
 /// One failed trial of thirty does not prevent a verdict if its worst case does not change it, so
 /// the run waits for the cell.
 #[test]

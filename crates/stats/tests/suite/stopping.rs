@@ -2,7 +2,11 @@
 
 use crate::records::*;
 use weigh_model::{Effort, Plan, Record};
-use weigh_stats::{Analysis, Collected, WarningKind, collect};
+use weigh_stats::{Analysis, CellFlag, Collected, Flag, WarningKind, collect, precise_workloads};
+
+fn to_a_precision() -> Plan {
+    Plan { effort: Effort::Precision { minimum: 30, maximum: 60, step: 5, target: 0.01 }, ..plan() }
+}
 
 /// Units of a workload in which `e` and `f` take 5 % longer than the baseline, with this noise.
 fn units(workload: &'static str, count: u32, noise: f64) -> Vec<Record> {
@@ -40,4 +44,26 @@ fn a_workload_that_was_given_up_lacks_no_units() {
     let analysis = analysed_run(&plan, &found);
     assert_eq!((found.blocks_done, incomplete(&analysis)), (8, vec![]));
     assert!(!holds_at_any_moment(&analysis, "v"));
+}
+
+/// More blocks would give neither a verdict to a cell whose load generator is the limit nor
+/// anything to a control.
+#[test]
+fn cells_that_get_no_verdict_are_not_waited_for() {
+    let mut plan = Plan { workloads: plan().workloads[..1].to_vec(), ..to_a_precision() };
+    let mut found = collect(&plan, &file([units("w", 30, 0.2)]));
+    let is_precise = |plan: &Plan, found: &Collected| precise_workloads(plan, found).contains("w");
+    assert!(!is_precise(&plan, &found));
+    plan.control = Some("e".into());
+    assert!(!is_precise(&plan, &found));
+    found.flags.push(CellFlag {
+        workload: Some("w".into()),
+        metric: None,
+        environment: "f".into(),
+        flag: Flag::LoaderBound,
+        reason: None,
+    });
+    assert!(is_precise(&plan, &found));
+    plan.control = None;
+    assert!(!is_precise(&plan, &found), "`e` can still become more precise");
 }
