@@ -267,6 +267,31 @@ fn a_run_that_is_incomplete_is_left_out() {
     assert!(report["warnings"].to_string().contains("cut short by a crash"), "{report}");
 }
 
+/// From 30 blocks on a run to a precision may end, but only its rule ends it: somebody who ended it
+/// at 43 of 60 blocks may have done so because of what it showed.
+#[test]
+fn a_run_to_a_precision_is_complete_by_its_rule_only() {
+    let stage = Stage::with_fakes();
+    let on = format!("--on {BASELINE};{OTHER} --baseline {BASELINE}");
+    stage.stdout(&format!("run {on} --precision 0.05 --out model -- true"));
+    copy(&stage, "a", "machine-a", 1.0);
+    copy(&stage, "b", "machine-b", 1.0);
+    assert_eq!(stage.json("pool a b --format json")["machines"].as_array().unwrap().len(), 2);
+    let is_early = |line: &&str| {
+        let record: Value = serde_json::from_str(line).unwrap();
+        record["block"].as_u64().is_none_or(|block| block < 43)
+    };
+    let early: String =
+        stage.read("b/samples.jsonl").lines().filter(is_early).map(|line| format!("{line}\n")).collect();
+    stage.write("b/samples.jsonl", early);
+    stage.write("b/events.jsonl", "");
+    let report = stage.json("pool a b --format json");
+    assert!(report["warnings"].to_string().contains("b is left out: 43 of 60 planned"), "{report}");
+    let shown = unbroken(&stage.stdout("show b"));
+    assert!(shown.contains("INCOMPLETE: 43 of 60 planned blocks are done"), "{shown}");
+    stage.refuses("history b --version v0", &["the run b is not complete"]);
+}
+
 #[test]
 fn a_run_that_is_no_whole_directory_is_refused() {
     let stage = four();

@@ -320,6 +320,17 @@ impl Effort {
             Self::Lasting { .. } => 1,
         }
     }
+
+    /// The number of blocks that a run with this many still aims at: the fewest after which it may
+    /// be complete, and then the most, if a rule decides where between the two it ends.
+    pub fn planned_blocks(self, done: u32) -> u32 {
+        match self {
+            Self::Precision { .. } | Self::Sequential { .. } if done >= self.fewest_blocks() => {
+                self.most_blocks()
+            }
+            _ => self.fewest_blocks(),
+        }
+    }
 }
 
 /// What every guest gets, including native. The default is the host's root without limits.

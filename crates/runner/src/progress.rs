@@ -56,14 +56,13 @@ impl Runner<'_> {
             }
             effort => {
                 let collected = collect(self.plan, self.journal.records());
+                let now = Options::for_run(self.plan, &collected);
                 // The intervals if this number of blocks had been planned.
-                let planned = Options { planned_blocks: None, looks: None, ..Options::for_plan(self.plan) };
+                let planned = Options { ended_by_rule: true, looks: None, ..now.clone() };
                 let planned = analyse(&collected.comparisons, &planned);
                 let gaining =
                     planned.cells.iter().filter(|cell| self.gains_pairs(cell)).filter_map(progress_of);
                 let of = expected_blocks(effort, look, blocks_done, gaining);
-                let concluded = collected.concluded.clone();
-                let now = Options { concluded, ..Options::for_plan(self.plan) };
                 let now = analyse(&collected.comparisons, &now);
                 let told = now.cells.iter().filter(|_| !self.blind);
                 (of, told.filter_map(progress_of).collect())

@@ -14,7 +14,7 @@ use crate::warning::{Warning, WarningKind};
 use crate::worst::WorstCases;
 use crate::{control, holm, rank, serial};
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Comparison, Series, neighbours};
+use weigh_model::{Comparison, Looks, Series, neighbours};
 
 /// A standard deviation of at least this fraction of the mean is worth a warning.
 const WIDE_SPREAD: f64 = 0.10;
@@ -55,9 +55,10 @@ pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     let (mut measured, mut warnings) = measure(comparisons, options);
     let units = units(comparisons);
     let done = |cell: &Cell| units.get(cell.workload.as_str()).copied().unwrap_or(0);
+    // A run to a precision may take its most blocks until a rule ends it.
+    let wanted = options.most_blocks.filter(|_| !options.ended_by_rule).or(options.planned_blocks);
     let lacks = |cell: &Cell| {
-        !options.settled.contains(&cell.workload)
-            && options.planned_blocks.is_some_and(|planned| done(cell) < planned)
+        !options.settled.contains(&cell.workload) && wanted.is_some_and(|wanted| done(cell) < wanted)
     };
     for one in &mut measured {
         let lacks = lacks(&one.cell);
@@ -66,15 +67,15 @@ pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     let is_open = |m: &&Measured| lacks(&m.cell) || options.looks.is_some() && m.look == Look::AnyTime;
     let done = measured.iter().filter(is_open).map(|m| done(&m.cell)).min();
     if let Some((done, planned)) = done.zip(options.planned_blocks) {
-        // An open cell of a group-sequential run may take all the blocks up to the last look.
-        let planned = options.looks.filter(|_| done >= planned).map_or(planned, |looks| looks.last());
+        let most = options.looks.map(Looks::last).or(options.most_blocks);
+        let planned = most.filter(|_| done >= planned).unwrap_or(planned);
         warnings.insert(0, Warning::of(None, None, WarningKind::RunIncomplete { done, planned }));
     }
     conclude(measured, options, warnings)
 }
 
 /// The number of units of each workload, those with failed trials included.
-fn units(comparisons: &[Comparison]) -> BTreeMap<&str, u32> {
+pub(crate) fn units(comparisons: &[Comparison]) -> BTreeMap<&str, u32> {
     let mut units: BTreeMap<&str, u32> = BTreeMap::new();
     for comparison in comparisons {
         let tried = comparison.series.iter().map(|series| series.tried).max().unwrap_or(0);

@@ -42,14 +42,18 @@ pub struct Options {
     /// with fewer units hold at any moment, unless it is [`Self::settled`] or the run was
     /// [`Self::ended_by_rule`].
     pub planned_blocks: Option<u32>,
-    /// Workloads that get no further units, because no environment can run them any more.
+    /// The most blocks of a run to a precision, which a workload lacks until a rule ends it.
+    #[serde(default)]
+    pub most_blocks: Option<u32>,
+    /// Workloads that get no further units: no environment can run them any more, or a run to a
+    /// precision has looked at them and found it.
     #[serde(default)]
     pub settled: BTreeSet<String>,
     /// Whether one instance of each environment served all blocks, so that nothing is known of
     /// other instances.
     #[serde(default)]
     pub one_instance: bool,
-    /// Whether the run was ended by a rule that sees no values, that is its budget.
+    /// Whether the run was ended by one of its rules, which see no effects.
     #[serde(default)]
     pub ended_by_rule: bool,
     /// The looks of a group-sequential run. A cell is judged by the look that concluded it, or, if
@@ -108,6 +112,7 @@ impl Options {
             margin: Self::MARGIN,
             exploratory: false,
             planned_blocks: None,
+            most_blocks: None,
             settled: BTreeSet::new(),
             one_instance: false,
             ended_by_rule: false,
@@ -127,6 +132,10 @@ impl Options {
             margin: plan.margin,
             exploratory: matches!(plan.effort, Effort::Quick { .. }),
             planned_blocks: Some(plan.effort.fewest_blocks()),
+            most_blocks: match plan.effort {
+                Effort::Precision { maximum, .. } => Some(maximum),
+                _ => None,
+            },
             settled: BTreeSet::new(),
             one_instance: plan.guest.reuse,
             ended_by_rule: false,
@@ -147,8 +156,13 @@ impl Options {
     /// Options for the samples of a run, with the flags and conclusions of its records, and with
     /// the workloads that these show to be settled.
     pub fn for_run(plan: &Plan, collected: &Collected) -> Self {
+        Self { settled: settled_workloads(plan, collected), ..Self::for_records(plan, collected) }
+    }
+
+    /// Options for the samples of a run, with the flags and conclusions of its records.
+    pub(crate) fn for_records(plan: &Plan, collected: &Collected) -> Self {
         let (flags, concluded) = (collected.flags.clone(), collected.concluded.clone());
-        Self { settled: settled_workloads(plan, collected), flags, concluded, ..Self::for_plan(plan) }
+        Self { flags, concluded, ..Self::for_plan(plan) }
     }
 
     /// The conclusion of a cell, if a look concluded it.

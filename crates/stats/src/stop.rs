@@ -1,6 +1,6 @@
 //! When a run has enough blocks: on precision, never on significance.
 
-use crate::analyse::analyse;
+use crate::analyse::{analyse, units};
 use crate::analysis::{Cell, Flag, Options, Verdict};
 use crate::collect::Collected;
 use std::collections::BTreeSet;
@@ -39,7 +39,8 @@ pub fn precise_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String>
     let Effort::Precision { target, .. } = plan.effort else { return BTreeSet::new() };
     // The intervals are those of a run that ends here. A single instance prevents every verdict, but
     // is no reason for less precision.
-    let ending = Options { ended_by_rule: true, one_instance: false, ..Options::for_run(plan, collected) };
+    let ending =
+        Options { ended_by_rule: true, one_instance: false, ..Options::for_records(plan, collected) };
     let analysis = analyse(&collected.comparisons, &ending);
     let gains_pairs = |cell: &Cell| {
         let excluded = |environment: &str| collected.is_excluded(environment, &cell.workload);
@@ -55,8 +56,18 @@ pub fn precise_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String>
     plan.workloads.iter().map(|workload| &workload.id).filter(is_precise).cloned().collect()
 }
 
-/// The workloads that get no further units, because no environment can run them any more.
+/// The workloads that get no further units: no environment can run them any more, or they are
+/// precise at a look of a run to a precision.
 pub(crate) fn settled_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String> {
-    let is_given_up = |id: &&String| plan.environments.iter().all(|e| collected.is_excluded(&e.name, id));
-    plan.workloads.iter().map(|workload| &workload.id).filter(is_given_up).cloned().collect()
+    let is_given_up = |id: &str| plan.environments.iter().all(|e| collected.is_excluded(&e.name, id));
+    let units = units(&collected.comparisons);
+    let is_look = |id: &str| match (plan.effort, units.get(id)) {
+        (Effort::Precision { minimum, step, .. }, Some(units)) => {
+            units.checked_sub(minimum).is_some_and(|beyond| beyond.is_multiple_of(step.max(1)))
+        }
+        _ => false,
+    };
+    let given_up = plan.workloads.iter().map(|workload| &workload.id).filter(|id| is_given_up(id));
+    let precise = precise_workloads(plan, collected).into_iter().filter(|id| is_look(id));
+    given_up.cloned().chain(precise).collect()
 }

@@ -46,9 +46,9 @@ pub enum WarningKind {
     /// Fewer blocks than planned.
     #[error("{done} of {planned} planned blocks are done")]
     RunIncomplete {
-        /// Complete blocks.
+        /// The fewest units of a workload that lacks some.
         done: u32,
-        /// The fewest blocks that were planned.
+        /// The fewest blocks that were planned or, beyond these, the most.
         planned: u32,
     },
     /// Fewer than two pairs (or values of one side), so there is no interval.

@@ -27,7 +27,8 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let Read { collected, on_record, courses, recovered } = Read::of(directory)?;
     let mut warnings: Vec<Notice> = recovered.into_iter().map(repair_notice).collect();
     let mut options = Options::for_run(plan, &collected);
-    let may_lack = options.looks.is_some() || collected.blocks_done < plan.effort.fewest_blocks();
+    let done = collected.blocks_done;
+    let may_lack = options.looks.is_some() || done < plan.effort.planned_blocks(done);
     options.ended_by_rule = may_lack && ended_by_rule(directory);
     let analysis = analyse(&collected.comparisons, &options);
     warnings.extend(collected.warnings.iter().map(Notice::from));
@@ -55,7 +56,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         failures: collected.failures,
         warnings,
         blocks_planned: Some(plan.effort.fewest_blocks()),
-        blocks_done: Some(collected.blocks_done),
+        blocks_done: Some(done),
         effort_label: Some(effort(plan)),
         samples: None,
     })
@@ -113,16 +114,7 @@ pub fn ended_by_rule(directory: &RunDirectory) -> bool {
 
 /// Whether a run has all blocks of its plan, or ended by itself.
 pub fn is_complete(directory: &RunDirectory, blocks_done: u32) -> bool {
-    blocks_done >= planned_blocks(&directory.plan().effort) || ended_by_rule(directory)
-}
-
-/// Returns the number of blocks after which a run may end; with looks, their number at the
-/// last look.
-fn planned_blocks(effort: &Effort) -> u32 {
-    match effort {
-        Effort::Sequential { looks, .. } => looks.last(),
-        other => other.fewest_blocks(),
-    }
+    blocks_done >= directory.plan().effort.planned_blocks(blocks_done) || ended_by_rule(directory)
 }
 
 /// Makes the report of runs compared with other runs, before and after.

@@ -137,7 +137,7 @@ impl PoolRun {
             plan: plan.clone(),
             host: directory.host().clone(),
             group: String::new(),
-            incomplete: (!is_complete).then_some((done, plan.effort.fewest_blocks())),
+            incomplete: (!is_complete).then_some((done, plan.effort.planned_blocks(done))),
             recovered: recovered.map(|seen| format!("{}: {seen}", named.display())),
         })
     }

@@ -146,6 +146,29 @@ fn a_control_is_not_waited_for() {
     assert_eq!(valid_trials(&store).len(), 3 * 30);
 }
 
+/// From 30 blocks on the run may end at a look, but a reader may still end it between two looks: the
+/// intervals that it shows hold at any moment until then.
+#[test]
+fn progress_holds_at_any_moment_until_the_run_ends() {
+    let bench = Bench::new();
+    let plan = plan(&["null:sd=0.01,seed=1", "null:sd=0.01,seed=1,label=b"], &["u"], precision(0.0005));
+    let (outing, store) = bench.run(&plan);
+    let widths: Vec<f64> = outing
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Progress { cells, .. } => cells.first().map(|cell| cell.log_half_width()),
+            _ => None,
+        })
+        .collect();
+    let collected = weigh_stats::collect(&plan, &records(&store));
+    let analysis = weigh_stats::analyse(&collected.comparisons, &weigh_stats::Options::for_plan(&plan));
+    let usual = analysis.cells[1].overhead.unwrap().log_half_width();
+    let [.., before, last] = widths[..] else { panic!("{widths:?}") };
+    assert!((last / usual - 1.0).abs() < 1e-9, "{last} {usual}");
+    assert!(before > 1.3 * last, "{before} {last}");
+}
+
 /// One failed trial of thirty does not prevent a verdict if its worst case does not change it, so
 /// the run waits for the cell.
 #[test]

@@ -1,8 +1,11 @@
 //! Which workloads of a run need no further units, and what the others show meanwhile.
 
 use crate::records::*;
+use std::collections::BTreeSet;
 use weigh_model::{Effort, Plan, Record};
-use weigh_stats::{Analysis, CellFlag, Collected, Flag, WarningKind, collect, precise_workloads};
+use weigh_stats::{
+    Analysis, CellFlag, Collected, Flag, Options, WarningKind, analyse, collect, precise_workloads,
+};
 
 fn to_a_precision() -> Plan {
     Plan { effort: Effort::Precision { minimum: 30, maximum: 60, step: 5, target: 0.01 }, ..plan() }
@@ -33,6 +36,27 @@ fn holds_at_any_moment(analysis: &Analysis, workload: &str) -> bool {
 fn incomplete(analysis: &Analysis) -> Vec<WarningKind> {
     let kinds = analysis.warnings.iter().map(|warning| warning.kind.clone());
     kinds.filter(|kind| matches!(kind, WarningKind::RunIncomplete { .. })).collect()
+}
+
+/// A run to a precision that somebody ended between two looks may have been ended for what it
+/// showed. A workload that is precise at a look has its result.
+#[test]
+fn a_run_to_a_precision_is_open_until_its_rule_ends_it() {
+    let plan = to_a_precision();
+    let found = collected(&plan, [units("w", 30, 0.005), units("v", 43, 0.2)]);
+    let options = Options::for_run(&plan, &found);
+    assert_eq!(options.settled, BTreeSet::from(["w".to_string()]));
+    let open = analyse(&found.comparisons, &options);
+    assert_eq!(incomplete(&open), [WarningKind::RunIncomplete { done: 43, planned: 60 }]);
+    assert!(!holds_at_any_moment(&open, "w") && holds_at_any_moment(&open, "v"));
+    let ended = analyse(&found.comparisons, &Options { ended_by_rule: true, ..options });
+    assert_eq!(incomplete(&ended), []);
+    assert!(!holds_at_any_moment(&ended, "v"));
+    // Precise, but between two looks; and as many blocks as there can be.
+    let found = collected(&plan, [units("w", 31, 0.005), units("v", 60, 0.2)]);
+    let open = analysed_run(&plan, &found);
+    assert_eq!(incomplete(&open), [WarningKind::RunIncomplete { done: 31, planned: 60 }]);
+    assert!(holds_at_any_moment(&open, "w") && !holds_at_any_moment(&open, "v"));
 }
 
 #[test]

@@ -254,7 +254,8 @@ pub fn standard() -> Report {
     let effort = Effort::Precision { minimum: 30, maximum: 60, step: 5, target: 0.01 };
     let plan = plan("compare", &["native", "namespaces", "runc", DOCKER], &comparisons, effort);
     let title = "weigh run stream gups syscall memory-latency lzma noploop --on native;namespaces;runc;docker:net=nat";
-    let analysis = analysed(&comparisons, &plan);
+    let options = weigh_stats::Options { ended_by_rule: true, ..weigh_stats::Options::for_plan(&plan) };
+    let analysis = analyse(&comparisons, &options);
     let mut report = run(title, "20260301T120000Z-compare", plan, analysis, 30, "standard");
     let networks = [("native", "host"), ("namespaces", "host"), ("runc", "host"), (DOCKER, "nat")];
     report.environments = networks.map(|(name, network)| facts(name, network)).into();
