@@ -280,7 +280,9 @@ fn compared(
             kinds.push(WarningKind::PartlyPaired);
         }
         let (one, other) = (side.sample.log_costs(), baseline.sample.log_costs());
-        cell.n = count(one.len());
+        if !other.is_empty() {
+            cell.n = count(one.len().min(other.len()));
+        }
         let estimate = Estimate::of(&one).zip(Estimate::of(&other)).map(|(one, other)| one.less(&other));
         (side.sample.logs.clone(), estimate)
     };

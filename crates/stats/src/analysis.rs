@@ -219,9 +219,9 @@ pub struct Cell {
     pub metric: MetricSpec,
     /// Environment name.
     pub environment: String,
-    /// The number of observations behind the intervals: pairs of blocks if paired; values of this
-    /// environment if unpaired, for the baseline, and if the baseline has no value at all; blocks
-    /// of the run with the fewest if runs are compared with runs.
+    /// The number of observations behind the intervals: pairs of blocks if paired; values of the
+    /// smaller side if unpaired; values of this environment for the baseline, and if the baseline
+    /// has no value at all; blocks of the run with the fewest if runs are compared with runs.
     pub n: u32,
     /// Trials tried, failed ones included.
     pub tried: u32,

@@ -265,6 +265,20 @@ fn only_the_workload_that_lacks_units_has_wider_intervals() {
     assert!(overhead(&analysis, "late") > 1.5 * overhead(&whole, "late"));
 }
 
+/// Thirty values on one side prove nothing about five on the other.
+#[test]
+fn equivalence_of_loose_samples_takes_thirty_values_on_either_side() {
+    let values = |k: usize| loose(&spread(k, 0.0, 0.001).iter().map(|d| d.exp()).collect::<Vec<_>>());
+    for (native, e, n, verdict) in [
+        (30, 30, 30, Verdict::Equivalent),
+        (5, 30, 5, Verdict::Inconclusive),
+        (30, 5, 5, Verdict::Inconclusive),
+    ] {
+        let cell = cell_of(comparison(vec![series("native", values(native)), series("e", values(e))]));
+        assert_eq!((cell.n, cell.verdict), (n, Some(verdict)), "{native} and {e}");
+    }
+}
+
 /// Two runs of one platform would differ as well, with one instance each.
 #[test]
 fn one_instance_has_an_interval_and_no_verdict() {
