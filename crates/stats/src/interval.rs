@@ -16,10 +16,16 @@ pub struct Interval {
     pub high: f64,
 }
 
+/// The log ratios between which effects can be told apart. Below them an effect is -1 within the
+/// precision of numbers, which has no logarithm; above them it is infinite.
+const LOGS: (f64, f64) = (-36.0, 709.0);
+
 impl Interval {
-    /// Converts an estimate and ends on the log scale to effects.
+    /// Converts an estimate and ends on the log scale to effects. Every effect is above -1 and
+    /// finite, so that it can be converted back.
     pub(crate) fn from_logs(estimate: f64, low: f64, high: f64) -> Self {
-        Self { estimate: estimate.exp_m1(), low: low.exp_m1(), high: high.exp_m1() }
+        let effect = |log: f64| log.clamp(LOGS.0, LOGS.1).exp_m1();
+        Self { estimate: effect(estimate), low: effect(low), high: effect(high) }
     }
 
     /// An interval that extends by `half` on either side.
@@ -39,13 +45,15 @@ impl Interval {
 
     /// An effect whose interval is wider by `by` at either end, on the log scale.
     pub(crate) fn widened(self, by: f64) -> Self {
-        Self { low: (self.low.ln_1p() - by).exp_m1(), high: (self.high.ln_1p() + by).exp_m1(), ..self }
+        let ends = Self::from_logs(0.0, self.low.ln_1p() - by, self.high.ln_1p() + by);
+        Self { estimate: self.estimate, ..ends }
     }
 
     /// An effect whose interval is `times` times as wide, on the log scale.
     pub(crate) fn times_as_wide(self, times: f64) -> Self {
-        let end = |end: f64| (self.estimate.ln_1p() + times * (end.ln_1p() - self.estimate.ln_1p())).exp_m1();
-        Self { low: end(self.low), high: end(self.high), ..self }
+        let middle = self.estimate.ln_1p();
+        let end = |end: f64| middle + times * (end.ln_1p() - middle);
+        Self { estimate: self.estimate, ..Self::from_logs(middle, end(self.low), end(self.high)) }
     }
 
     /// Half the width of an effect on the log scale, the scale on which it is symmetric.

@@ -24,11 +24,12 @@ pub(crate) fn quantile(p: f64, df: f64) -> f64 {
     t
 }
 
-/// The probability that a t variable stays below `t`.
+/// The probability that a t variable stays below `t`. What is not a number shows nothing: .5.
 pub(crate) fn below(t: f64, df: f64) -> f64 {
     match t {
         f64::INFINITY => 1.0,
         f64::NEG_INFINITY => 0.0,
+        _ if t.is_nan() => 0.5,
         _ => distribution(df).cdf(t),
     }
 }
@@ -37,6 +38,7 @@ pub(crate) fn below(t: f64, df: f64) -> f64 {
 pub(crate) fn above(t: f64, df: f64) -> f64 {
     below(-t, df)
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +97,6 @@ mod tests {
         }
         assert_eq!((above(f64::INFINITY, 3.0), below(f64::INFINITY, 3.0)), (0.0, 1.0));
         assert_eq!((above(f64::NEG_INFINITY, 3.0), below(f64::NEG_INFINITY, 3.0)), (1.0, 0.0));
+        assert_eq!((above(f64::NAN, 3.0), below(f64::NAN, 3.0)), (0.5, 0.5));
     }
 }

@@ -1,7 +1,7 @@
 //! Samples that cannot be compared, or barely.
 
 use crate::build::*;
-use weigh_stats::{Flag, Options, Pairing, Verdict, WarningKind, analyse};
+use weigh_stats::{Flag, GateOutcome, Options, Pairing, Verdict, WarningKind, analyse, gate};
 
 #[test]
 fn no_samples() {
@@ -91,6 +91,25 @@ fn a_baseline_that_lacks_blocks_takes_their_pairs_only() {
     let cell = environment(&analysis, "e");
     assert_eq!((kinds(&analysis), cell.verdict), (vec![], None));
     assert!(has(&cell, Flag::BaselineFailed));
+}
+
+/// An effect this close to -1 has no logarithm, and one this large is infinite: both are conclusive.
+#[test]
+fn effects_beyond_the_precision_of_numbers_are_judged() {
+    let (small, large) = ([1.0e-10, 1.3e-10, 1.2e-10], [1.0e10, 1.1e10, 1.2e10]);
+    let tiny = small.map(|value| value * 1e-290);
+    for (native, e, verdict, outcome) in [
+        (large, small, Verdict::Faster, GateOutcome::Below),
+        (small, large, Verdict::Slower, GateOutcome::Above),
+        (large.map(|value| value * 1e290), tiny, Verdict::Faster, GateOutcome::Below),
+        (tiny, large.map(|value| value * 1e290), Verdict::Slower, GateOutcome::Above),
+    ] {
+        let analysis = analysed(&[pairs(&native, &e)]);
+        let cell = environment(&analysis, "e");
+        let overhead = cell.overhead.unwrap();
+        assert!(overhead.low > -1.0 && overhead.high.is_finite(), "{overhead:?}");
+        assert_eq!((cell.verdict, gate(&analysis, 0.03, false)[0].1), (Some(verdict), outcome));
+    }
 }
 
 #[test]

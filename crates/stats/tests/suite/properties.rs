@@ -2,12 +2,24 @@
 
 use crate::build::*;
 use proptest::prelude::*;
-use weigh_model::{Better, Comparison};
-use weigh_stats::{Cell, Flag, Interval, Options, Verdict, analyse};
+use std::slice;
+use weigh_model::{Better, Comparison, GateLimits, Looks};
+use weigh_stats::{
+    Cell, Concluded, Due, Flag, GateOutcome, Interval, Options, Verdict, analyse, conclusions, gate,
+};
 
 /// Pairs of costs of a few blocks.
 fn costs() -> impl Strategy<Value = Vec<(f64, f64)>> {
     proptest::collection::vec((1e-3..1e3f64, 1e-3..1e3f64), 2..40)
+}
+
+/// Pairs of costs of any magnitude: each side near one magnitude, or every cost near its own.
+fn extreme_costs() -> impl Strategy<Value = Vec<(f64, f64)>> {
+    let magnitude = || (-300..=300i32).prop_map(|exponent| 10f64.powi(exponent));
+    let blocks = || proptest::collection::vec((1.0..1.5f64, 1.0..1.5f64), 2..40);
+    let sides = (magnitude(), magnitude(), blocks())
+        .prop_map(|(one, other, blocks)| blocks.iter().map(|(x, y)| (one * x, other * y)).collect());
+    prop_oneof![sides, proptest::collection::vec((magnitude(), magnitude()), 2..40)]
 }
 
 fn split(pairs: &[(f64, f64)]) -> (Vec<f64>, Vec<f64>) {
@@ -140,6 +152,52 @@ proptest! {
                 prop_assert!(a.p_eq > b.p_eq || a.p_eq_holm <= b.p_eq_holm);
             }
         }
+    }
+
+    /// Values are whatever a guest states. Effects beyond the precision of numbers are conclusive
+    /// like any others.
+    #[test]
+    fn ratios_of_any_magnitude_have_conclusions(
+        values in extreme_costs(),
+        failed in 0..2u32,
+        limit in -0.999..10.0f64,
+    ) {
+        let (native, e) = split(&values);
+        let mut paired = pairs(&native, &e);
+        paired.series[1].failed = failed;
+        let unpaired = comparison(vec![series("native", loose(&native)), series("e", loose(&e))]);
+        let blocks = values.len() as u32;
+        let concluded = Concluded {
+            environment: "e".into(),
+            workload: "w".into(),
+            from_block: u32::MAX,
+            blocks,
+            baseline_failed: Default::default(),
+        };
+        let usual = Options::new("native");
+        let open = Options { planned_blocks: Some(60), ..usual.clone() };
+        let at_look = Options { looks: Some(Looks::STANDARD), concluded: vec![concluded], ..usual.clone() };
+        for options in [&usual, &open, &at_look] {
+            for comparison in [&paired, &unpaired] {
+                let analysis = analyse(slice::from_ref(comparison), options);
+                let cell = environment(&analysis, "e");
+                let worst = cell.worst_cases.iter().flat_map(|cases| [cases.fast, cases.slow]);
+                for Interval { estimate, low, high } in cell.overhead.into_iter().chain(worst) {
+                    prop_assert!(-1.0 < low && low <= estimate && estimate <= high && high.is_finite());
+                }
+                prop_assert!(cell.typical.is_none_or(|of| -1.0 < of.low && of.high.is_finite()));
+                for (_, outcome) in gate(&analysis, limit, true) {
+                    prop_assert!(outcome != GateOutcome::Above || cell.overhead.unwrap().high > limit);
+                    prop_assert!(outcome != GateOutcome::Below || cell.overhead.unwrap().low < limit);
+                }
+            }
+        }
+        let of_builds = Options {
+            looks: Looks::new(10, 5, 30),
+            gate: Some(GateLimits::all(limit)),
+            ..usual
+        };
+        conclusions(&[paired], &of_builds, 0.01, &[Due { workload: "w", blocks }], &|_, _| true);
     }
 
     /// Whatever the input, the analysis holds no NaN or infinity, and its words fit its numbers.
