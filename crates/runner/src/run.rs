@@ -55,6 +55,12 @@ impl Settled {
         self.reasons.extend(reason.map(|reason| (workload, reason)));
     }
 
+    /// Takes back the looks at a workload whose units are replaced.
+    pub(crate) fn reopen(&mut self, workload: usize) {
+        self.looks.remove(&workload);
+        self.reasons.remove(&workload);
+    }
+
     fn last_look(&self, workload: usize) -> Option<u32> {
         self.looks.get(&workload).copied()
     }

@@ -65,6 +65,8 @@ impl Runner<'_> {
                 "{}: {}; {instead} replace its units so far",
                 slicing.workload, slicing.reason
             ))?;
+            let workload = self.plan.workloads.iter().position(|workload| workload.id == slicing.workload);
+            workload.into_iter().for_each(|workload| self.settled.reopen(workload));
             self.journal.append(Record::Slicing(slicing))?;
         }
         self.void_superseded_units()

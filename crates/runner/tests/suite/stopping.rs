@@ -4,7 +4,10 @@ use crate::common::{
     Bench, estimate, exclusions, failure, fixed, has_done, plan, records, trials, valid_trials, warnings,
 };
 use std::collections::BTreeMap;
-use weigh_model::{Effort, Event, FailureKind, FinishReason, Plan, Record, VoidCause, VoidUnit};
+use weigh_model::{
+    Effort, Event, FailureKind, FinishReason, Iteration, Outcome, Plan, Record, SliceChoice, SliceMark,
+    Slices, Slicing, Trial, VoidCause, VoidUnit,
+};
 use weigh_store::RunDirectory;
 
 fn precision(target: f64) -> Effort {
@@ -261,6 +264,60 @@ fn replacements_end_at_twice_the_number() {
     assert_eq!(trials(&store).iter().map(|trial| trial.block).max(), Some(5));
     let warned = |event: &Event| matches!(event, Event::Warning { message } if message.contains("void"));
     assert!(outing.events.iter().any(warned));
+}
+
+/// A trial in slices of the greatest length, with slices four times as long in which the work costs
+/// this much in place of 1 s.
+fn sliced(plan: &Plan, block: u32, environment: usize, longer_s: f64) -> Trial {
+    let mark = |at_us: u32| SliceMark {
+        at_us: at_us.into(),
+        amounts: if at_us == 0 { BTreeMap::new() } else { [("time".to_string(), 0.01)].into() },
+    };
+    let (each, longer) = (10_000, (1e4 * longer_s) as u32);
+    let marks = (0..=20).map(|n| n * each).chain((1..=3).map(|n| 20 * each + n * longer));
+    let iteration = Iteration { values: [("time".to_string(), 1.0)].into(), ..Iteration::default() };
+    Trial {
+        sequence: u64::from(2 * block) + environment as u64,
+        block,
+        workload: plan.workloads[0].id.clone(),
+        environment: plan.environments[environment].name.clone(),
+        instance: u64::from(2 * block) + environment as u64,
+        started: "2026-11-21T05:00:00Z".into(),
+        outcome: Outcome::Measured { iterations: vec![iteration] },
+        slices: Some(Box::new(Slices {
+            length_us: 20_000,
+            thawed_us: [vec![each; 20], vec![longer; 3]].concat(),
+            longer_from: Some(20),
+            marks: marks.map(mark).collect(),
+            freeze_us: [40.0, 70.0],
+            thaw_us: [6.0, 9.0],
+            ..Slices::default()
+        })),
+        ..Trial::default()
+    }
+}
+
+/// A run that was interrupted before the last unit of another workload looks at the length of the
+/// slices when the workload has all its units. If they are too short, it is measured again.
+#[test]
+fn a_settled_workload_whose_slices_are_too_short_is_measured_again() {
+    let bench = Bench::new();
+    let plan =
+        Plan { slices: SliceChoice::Auto, ..plan(&["null", "null:label=b"], &["sliced", "whole"], fixed(6)) };
+    let mut store = bench.create(&plan);
+    let slicing = Slicing { workload: "sliced".into(), length_us: Some(20_000), ..Slicing::default() };
+    store.append(&Record::Slicing(slicing)).unwrap();
+    for block in 0..6 {
+        for (environment, longer_s) in [(0, 1.0), (1, 0.9)] {
+            store.append(&Record::Trial(sliced(&plan, block, environment, longer_s))).unwrap();
+        }
+    }
+    let outing = bench.finish(&plan, &mut store);
+    assert_eq!((outing.finish.reason, outing.finish.blocks_done), (FinishReason::Blocks, 6));
+    let void = |record: &Record| matches!(record, Record::Void(void) if void.cause == VoidCause::SliceLength);
+    assert_eq!(records(&store).iter().filter(|record| void(record)).count(), 6);
+    let measured = |id: &str| valid_trials(&store).iter().filter(|trial| trial.workload == id).count();
+    assert_eq!((measured("sliced"), measured("whole")), (2 * 6, 2 * 6));
 }
 
 #[test]
