@@ -92,7 +92,7 @@ impl Judgement {
 }
 
 /// The failures that no comparison reports: those in an environment without a comparison of the
-/// workload, or in a baseline that nothing is compared with.
+/// workload, or in a baseline that nothing is compared with. A gate asks nothing of a control.
 fn without_comparison(report: &Report) -> Vec<FailureLine> {
     let compared = |failure: &FailureLine, cell: &Cell| {
         let baseline = failure.environment == report.analysis.baseline;
@@ -100,7 +100,11 @@ fn without_comparison(report: &Report) -> Vec<FailureLine> {
             && cell.workload == failure.workload
             && (baseline || cell.environment == failure.environment)
     };
+    let control = report.plan.as_ref().and_then(|plan| plan.control.as_deref());
     let mut failures = troubles::failures(report);
-    failures.retain(|failure| !report.analysis.cells.iter().any(|cell| compared(failure, cell)));
+    failures.retain(|failure| {
+        control != Some(failure.environment.as_str())
+            && !report.analysis.cells.iter().any(|cell| compared(failure, cell))
+    });
     failures
 }

@@ -99,6 +99,23 @@ fn a_slow_build_closes_the_gate_and_noise_does_not() {
     assert_eq!(Gate { undecided_fails: true, ..gate(3.0) }.judge(&few).undecided, name);
 }
 
+/// A control has no comparison of its own to judge, and is no part of what the gate is about.
+#[test]
+fn a_failed_control_is_not_judged() {
+    let judged = |control: Option<&str>| {
+        let comparisons = [builds(0.0, 0)];
+        let effort = weigh_model::Effort::Fixed { blocks: 30 };
+        let plan = common::plan("builds", &["old", "new", "old:label=control"], &comparisons, effort);
+        let mut report = report(builds(0.0, 0));
+        report.plan = Some(weigh_model::Plan { control: control.map(Into::into), ..plan });
+        report.failures = vec![common::failure("old:label=control", "syscall", 3, false, "it timed out")];
+        gate(5.0).judge(&report)
+    };
+    let with = judged(Some("old:label=control"));
+    assert_eq!((with.below.len(), with.not_judged.len()), (1, 0), "{with:?}");
+    assert_eq!(judged(None).not_judged.len(), 1);
+}
+
 /// The failures of a baseline are reported by the comparisons with it, or by themselves if there
 /// are none.
 #[test]
