@@ -150,11 +150,20 @@ mod fakes {
         // Nothing is concluded from one run on each side, so nothing passes a gate.
         stage.run("compare a b --gate 50").ends_saying(4, &["one run on a side"]);
         // The run is the unit: with several runs on each side there are verdicts and gates.
-        for (from, to) in [("a", "c"), ("b", "d")] {
+        for to in ["c", "d", "copy"] {
             std::fs::create_dir(stage.here().join(to)).unwrap();
             for file in ["plan.json", "host.json", "samples.jsonl", "events.jsonl"] {
-                stage.write(&format!("{to}/{file}"), stage.read(&format!("{from}/{file}")));
+                stage.write(&format!("{to}/{file}"), stage.read(&format!("a/{file}")));
             }
+        }
+        for (run, times) in [("b", 1.001), ("c", 0.9995), ("d", 1.0005)] {
+            stage.edit_records(run, |record| {
+                let own = record["environment"].as_str().is_some_and(|name| name.contains("label=x"));
+                for iteration in record["outcome"]["iterations"].as_array_mut().into_iter().flatten() {
+                    let time = iteration["values"]["time"].as_f64().unwrap();
+                    iteration["values"]["time"] = (time * if own { times } else { 1.0 }).into();
+                }
+            });
         }
         let report = stage.json("compare a b --with c d --format json");
         assert_eq!(report["compared"]["before"], "a, b");
@@ -164,7 +173,10 @@ mod fakes {
         stage.run("compare a b --with c d --gate 3").ends_with(0);
         stage.refuses("compare a b --with c", &["one run is compared with several"]);
         stage.refuses("compare a b c", &["without --with"]);
+        // However it is spelled, and wherever it is.
         stage.refuses("compare a b --with c a", &["named twice"]);
+        stage.refuses("compare a b --with c ./c/../a", &["named twice"]);
+        stage.refuses("compare a b --with c copy", &["the run copy is a copy of a"]);
     }
 
     /// The baseline is measured once more in every block, labelled, without a verdict.

@@ -23,18 +23,6 @@ fn edit(stage: &Stage, file: &str, change: impl Fn(&mut Value)) {
     stage.write(file, serde_json::to_vec(&value).unwrap());
 }
 
-/// Edits every record of a run.
-fn edit_records(stage: &Stage, run: &str, change: impl Fn(&mut Value)) {
-    let file = format!("{run}/samples.jsonl");
-    let record = |line: &str| {
-        let mut record: Value = serde_json::from_str(line).unwrap();
-        change(&mut record);
-        format!("{record}\n")
-    };
-    let text: String = stage.read(&file).lines().map(record).collect();
-    stage.write(&file, text);
-}
-
 /// A copy of the run as if another machine had made it, on which the other environment takes
 /// `times` times as long.
 fn copy(stage: &Stage, run: &str, machine: &str, times: f64) {
@@ -44,7 +32,7 @@ fn copy(stage: &Stage, run: &str, machine: &str, times: f64) {
     }
     edit(stage, &format!("{run}/host.json"), |host| host["identity"] = machine.into());
     edit(stage, &format!("{run}/plan.json"), |plan| plan["seed"] = run.len().into());
-    edit_records(stage, run, |record| {
+    stage.edit_records(run, |record| {
         let own = record["environment"] == OTHER;
         for iteration in record["outcome"]["iterations"].as_array_mut().into_iter().flatten().filter(|_| own)
         {
@@ -180,7 +168,7 @@ fn runs_of_other_plans_are_refused_with_the_differences() {
 fn guests_that_are_not_alike_are_refused() {
     let stage = four();
     // On one machine the guests of the other environment have another library.
-    edit_records(&stage, "c", |record| {
+    stage.edit_records("c", |record| {
         if record["record"] == "facts" && record["environment"] == OTHER {
             record["facts"]["libc"] = "another".into();
             record["facts"]["user"] = "nobody".into();
@@ -196,7 +184,7 @@ fn guests_that_are_not_alike_are_refused() {
 #[test]
 fn hosts_may_differ() {
     let stage = four();
-    edit_records(&stage, "c", |record| {
+    stage.edit_records("c", |record| {
         if record["record"] == "facts" {
             record["facts"]["kernel"] = "9.9".into();
         }
@@ -322,7 +310,7 @@ fn a_run_that_goes_on_is_refused() {
 fn clocks_that_are_hours_apart_change_nothing() {
     let stage = four();
     let before = stage.stdout("pool a b c d --details");
-    edit_records(&stage, "b", |record| {
+    stage.edit_records("b", |record| {
         if record["record"] == "trial" {
             record["started"] = "1970-01-01T05:00:00Z".into();
         }

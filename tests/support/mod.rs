@@ -164,6 +164,18 @@ impl Stage {
         serde_json::from_str(&self.read(name)).unwrap()
     }
 
+    /// Edits every record of a run.
+    pub fn edit_records(&self, run: &str, change: impl Fn(&mut Value)) {
+        let file = format!("{run}/samples.jsonl");
+        let record = |line: &str| {
+            let mut record: Value = serde_json::from_str(line).unwrap();
+            change(&mut record);
+            format!("{record}\n")
+        };
+        let text: String = self.read(&file).lines().map(record).collect();
+        self.write(&file, text);
+    }
+
     /// Starts the binary as a process that the test can kill.
     pub fn spawn(&self, line: &str) -> std::process::Child {
         self.spawn_with(&words(line), &[])

@@ -6,6 +6,7 @@
 
 mod cli;
 mod commands;
+mod distinct;
 mod embedded;
 mod error;
 mod facts;

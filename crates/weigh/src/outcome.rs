@@ -4,17 +4,18 @@ mod read;
 mod samples;
 
 use crate::cli::OutputFormat;
+use crate::distinct::{Observation, canonical, require_distinct};
 use crate::error::{Failure, Kind};
 use crate::facts;
 pub use read::Read;
 pub use samples::{from_samples, from_tool};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weigh_model::{Comparison, Effort, Event, FinishReason, Plan, Started, WorkloadPlan};
 use weigh_report::{ComparedRuns, Decision, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
 use weigh_stats::{
-    Collected, ComparedRun, Failure as Failed, Known, Limit, Notice, Options, analyse, compare_runs,
-    degradations, isolations, limits, sums,
+    Collected, ComparedRun, Failure as Failed, Known, Limit, Notice, Options, RunEstimates, analyse,
+    compare_runs, degradations, isolations, limits, sums,
 };
 use weigh_store::RunDirectory;
 
@@ -120,10 +121,15 @@ pub fn is_complete(directory: &RunDirectory, blocks_done: u32) -> bool {
 /// Makes the report of runs compared with other runs, before and after.
 ///
 /// # Errors
-/// A run directory is damaged; the runs have no cell in common.
+/// A run directory is damaged; one of several runs is named twice, or is a copy of another; the runs
+/// have no cell in common.
 pub fn from_runs(before: &[RunDirectory], after: &[RunDirectory]) -> Result<Report, Failure> {
     let read = |runs: &[RunDirectory]| runs.iter().map(Opened::read).collect::<Result<Vec<_>, Failure>>();
     let (first, second) = (read(before)?, read(after)?);
+    if before.len() > 1 {
+        let all = first.iter().chain(&second).map(Opened::observation);
+        require_distinct(&all.collect::<Vec<_>>())?;
+    }
     let names = |runs: &[RunDirectory]| runs.iter().map(RunDirectory::name).collect::<Vec<_>>().join(", ");
     let compared = ComparedRuns { before: names(before), after: names(after) };
     let [one, other] = [&first, &second].map(|side| side.iter().map(Opened::compared).collect::<Vec<_>>());
@@ -165,6 +171,10 @@ pub fn from_runs(before: &[RunDirectory], after: &[RunDirectory]) -> Result<Repo
 
 /// A run that is compared with others.
 struct Opened {
+    name: String,
+    path: PathBuf,
+    machine: String,
+    estimates: RunEstimates,
     collected: Collected,
     options: Options,
     recovered: Option<String>,
@@ -174,7 +184,24 @@ impl Opened {
     fn read(run: &RunDirectory) -> Result<Self, Failure> {
         let Read { collected, recovered, .. } = Read::of(run)?;
         let options = Options::for_run(run.plan(), &collected);
-        Ok(Self { collected, options, recovered })
+        Ok(Self {
+            name: run.name(),
+            path: canonical(run.path()),
+            machine: run.host().identity.clone(),
+            estimates: RunEstimates::of(&collected.comparisons, &options),
+            collected,
+            options,
+            recovered,
+        })
+    }
+
+    fn observation(&self) -> Observation<'_> {
+        Observation {
+            named: &self.name,
+            path: &self.path,
+            machine: &self.machine,
+            estimates: &self.estimates,
+        }
     }
 
     fn compared(&self) -> ComparedRun<'_> {

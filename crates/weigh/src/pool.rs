@@ -7,12 +7,13 @@ mod unlike;
 
 use crate::cli::{By, PoolOf};
 use crate::commands::run::find;
+use crate::distinct::{Observation, canonical, require_distinct};
 use crate::error::{Failure, Kind};
 use crate::facts;
 use crate::outcome::{self, Read};
 use groups::Labels;
 use prices::Prices;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weigh_model::{HostFacts, Plan};
 use weigh_report::{EnvironmentFacts, PooledMachine, PooledReport};
@@ -57,7 +58,7 @@ pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
     };
     prices.require_kinds(by.is_some())?;
     let runs = read_all(&runs_of(&args.runs)?)?;
-    require_distinct(&runs)?;
+    require_distinct(&runs.iter().map(PoolRun::observation).collect::<Vec<_>>())?;
     labels.require_used(runs.iter().map(PoolRun::names))?;
     let (mut runs, left_out): (Vec<PoolRun>, Vec<PoolRun>) =
         runs.into_iter().partition(|run| run.incomplete.is_none());
@@ -131,7 +132,7 @@ impl PoolRun {
         Ok(Self {
             named: named.display().to_string().trim_end_matches('/').into(),
             name: directory.name(),
-            path: directory.path().canonicalize().unwrap_or_else(|_| directory.path().into()),
+            path: canonical(directory.path()),
             environments: facts::of_environments(plan, directory.host(), &on_record),
             estimates: RunEstimates::of(&collected.comparisons, &options),
             plan: plan.clone(),
@@ -140,6 +141,15 @@ impl PoolRun {
             incomplete: (!is_complete).then_some((done, plan.effort.planned_blocks(done))),
             recovered: recovered.map(|seen| format!("{}: {seen}", named.display())),
         })
+    }
+
+    fn observation(&self) -> Observation<'_> {
+        Observation {
+            named: &self.named,
+            path: &self.path,
+            machine: &self.host.identity,
+            estimates: &self.estimates,
+        }
     }
 
     fn names(&self) -> [&str; 2] {
@@ -193,27 +203,6 @@ fn read_all(named: &[PathBuf]) -> Result<Vec<PoolRun>, Failure> {
         let parts: Vec<_> = named.chunks(share).map(|part| scope.spawn(move || read(part))).collect();
         parts.into_iter().flat_map(|part| part.join().expect("reading a run does not panic")).collect()
     })
-}
-
-/// Refuses a run that is named twice, or a copy of another.
-fn require_distinct(runs: &[PoolRun]) -> Result<(), Failure> {
-    let mut paths = BTreeSet::new();
-    if let Some(twice) = runs.iter().find(|run| !paths.insert(&run.path)) {
-        return Err(Failure::input(format!("the run {} is named twice", twice.named))
-            .hint("every run is one observation"));
-    }
-    for (_, of_machine) in by_machine(runs) {
-        for (at, run) in of_machine.iter().enumerate() {
-            let is_copy = |other: &&&PoolRun| run.estimates.is_copy_of(&other.estimates);
-            if let Some(other) = of_machine[..at].iter().find(is_copy) {
-                let message = format!("the run {} is a copy of {}", run.named, other.named);
-                return Err(Failure::input(message).hint(
-                    "both come from one machine and have exactly the same results; every run is one observation",
-                ));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Groups the runs by the identity of their machine.

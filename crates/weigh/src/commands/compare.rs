@@ -4,7 +4,6 @@ use super::run::find;
 use crate::cli::OutputArgs;
 use crate::error::Failure;
 use crate::outcome;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weigh_store::RunDirectory;
 
@@ -12,8 +11,8 @@ use weigh_store::RunDirectory;
 /// the result is labelled sequential.
 ///
 /// # Errors
-/// There are not two sides of runs; a run does not exist or is damaged; the runs have no cell in
-/// common; a file cannot be written; the gate is not passed.
+/// There are not two sides of runs; a run does not exist, is damaged, or counts twice; the runs have
+/// no cell in common; a file cannot be written; the gate is not passed.
 pub fn run(runs: &[PathBuf], with: &[PathBuf], output: &OutputArgs) -> Result<(), Failure> {
     let (before, after) = match (runs, with) {
         ([before, after], []) => (std::slice::from_ref(before), std::slice::from_ref(after)),
@@ -29,14 +28,6 @@ pub fn run(runs: &[PathBuf], with: &[PathBuf], output: &OutputArgs) -> Result<()
             .hint("a verdict takes several runs on each side; `weigh run --plan FILE` repeats a run"));
     }
     let (before, after) = (opened(before)?, opened(after)?);
-    let mut names = BTreeSet::new();
-    let several = before.len() > 1;
-    if let Some(twice) = before.iter().chain(&after).find(|run| !names.insert(run.path().to_path_buf()))
-        && several
-    {
-        return Err(Failure::input(format!("the run {} is named twice", twice.name()))
-            .hint("every run is one observation"));
-    }
     output.write(&outcome::from_runs(&before, &after)?)
 }
 
