@@ -9,6 +9,7 @@
 use super::Trials;
 use super::value::{BlockValue, block_value};
 use crate::circumstances::charge;
+use std::borrow::Cow;
 use weigh_model::{FailureKind, Outcome, Trial, TrialFailure, WorkloadPlan};
 
 /// Relates the whole trials of a unit to its slices, if it has both. Without a trial of the baseline
@@ -22,11 +23,13 @@ pub(super) fn relate(
     if trials.values().all(|trial| trial.slices.is_none()) {
         return;
     }
-    let sliced = trials.get(baseline).filter(|trial| trial.slices.is_some()).cloned();
-    let forms = measured(baseline, "in slices", sliced.as_deref())
-        .and_then(|sliced| Ok((sliced, measured(baseline, "whole", whole)?)));
+    // A baseline that failed before its first slice has none.
+    let is_sliced = |trial: &&Cow<'_, Trial>| trial.slices.is_some() || is_failed(trial);
+    let sliced = trials.get(baseline).filter(is_sliced).cloned();
+    let forms = measured(baseline, ("sliced", "in slices"), sliced.as_deref())
+        .and_then(|sliced| Ok((sliced, measured(baseline, ("whole", "whole"), whole)?)));
     for trial in trials.values_mut().filter(|trial| trial.slices.is_none()) {
-        if matches!(trial.outcome, Outcome::Failed(_)) {
+        if is_failed(trial) {
             continue;
         }
         match &forms {
@@ -36,15 +39,26 @@ pub(super) fn relate(
     }
 }
 
-/// The baseline's trial of this form, or why there is nothing to compare with.
-fn measured<'t>(baseline: &str, form: &str, trial: Option<&'t Trial>) -> Result<&'t Trial, TrialFailure> {
+fn is_failed(trial: &Trial) -> bool {
+    matches!(trial.outcome, Outcome::Failed(_))
+}
+
+/// The baseline's trial of a form, which is named as the trial and as the way of measuring, or why
+/// there is nothing to compare with.
+fn measured<'t>(
+    baseline: &str,
+    (form, way): (&str, &str),
+    trial: Option<&'t Trial>,
+) -> Result<&'t Trial, TrialFailure> {
     let failed = |reason: String| Err(TrialFailure { kind: FailureKind::Check, reason, log: None });
     match trial.map(|trial| (trial, &trial.outcome)) {
         Some((trial, Outcome::Measured { .. })) => Ok(trial),
         Some((_, Outcome::Failed(failure))) => {
-            failed(format!("the trial of {baseline} {form} beside it failed: {}", failure.reason))
+            failed(format!("the {form} trial of {baseline} in this unit failed: {}", failure.reason))
         }
-        None => failed(format!("the unit has no trial of {baseline} {form} beside it")),
+        None => failed(format!(
+            "{baseline} was not measured {way} in this unit, so there is nothing to compare with"
+        )),
     }
 }
 

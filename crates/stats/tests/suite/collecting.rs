@@ -333,7 +333,23 @@ fn a_whole_trial_without_one_of_the_baseline_has_failed() {
     assert_eq!((of_f.tried, of_f.failed, of_f.observations.len()), (2, 2, 0));
     let reasons: Vec<&str> = collected.failures.iter().map(|failure| failure.reason.as_str()).collect();
     let [absent, beside] = reasons[..] else { panic!("{reasons:?}") };
-    assert_eq!(absent, "the unit has no trial of native whole beside it");
-    assert_eq!(beside, "the trial of native whole beside it failed: exit status 1");
+    assert_eq!(absent, "native was not measured whole in this unit, so there is nothing to compare with");
+    assert_eq!(beside, "the whole trial of native in this unit failed: exit status 1");
     assert_eq!(series(&collected, "w", "e").observations.len(), 2);
+}
+
+/// A baseline that failed before its first slice, as one that was not launched, has no slices.
+#[test]
+fn a_whole_trial_without_slices_of_the_baseline_has_failed_for_its_reason() {
+    let at = |environment| At(0, 0, "w", environment);
+    let of = |baseline: Record| {
+        let records = vec![baseline, sliced(measured(at("e"), &[1.1])), measured(at("f"), &[3.3])];
+        let collected = collect(&time_plan(), &file([records]));
+        collected.failures.iter().find(|failure| failure.environment == "f").unwrap().reason.clone()
+    };
+    assert_eq!(of(failed(at("native"))), "the sliced trial of native in this unit failed: exit status 1");
+    assert_eq!(
+        of(measured(at("native"), &[1.0])),
+        "native was not measured in slices in this unit, so there is nothing to compare with"
+    );
 }
