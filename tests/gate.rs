@@ -155,7 +155,10 @@ mod fakes {
         }
         stage.refuses("gate null null:label=b --config no.toml", &["cannot read no.toml"]);
         stage.refuses("gate null null:label=b", &["nothing to measure", "name workloads"]);
-        stage.refuses("gate null null:label=b --blocks 9 -- true", &["a gate of 9 blocks", "give 15 to 325"]);
+        for blocks in [9, 326] {
+            let refused = format!("gate null null:label=b --blocks {blocks} -- true");
+            stage.refuses(&refused, &[&format!("a gate takes 15 to 325 blocks, not {blocks}")]);
+        }
         stage.refuses("gate null nul -- true", &["nul"]);
         stage.refuses("gate null null:label=b --quick -- true", &["--quick"]);
     }

@@ -42,7 +42,7 @@ impl Looks {
     /// Makes a design with looks at these numbers of blocks. Returns none if `first` is less than
     /// 2, `step` is 0, `last` is before `first`, or there are more than [`Self::MOST`] looks.
     pub fn new(first: u32, step: u32, last: u32) -> Option<Self> {
-        let possible = first >= 2 && step >= 1 && last >= first && (last - first) / step < Self::MOST;
+        let possible = first >= 2 && step >= 1 && last >= first && (last - first).div_ceil(step) < Self::MOST;
         possible.then_some(Self { first, step, last })
     }
 
@@ -124,7 +124,11 @@ mod tests {
     fn a_design_without_looks_or_with_too_many_is_refused() {
         let read = |text: &str| serde_json::from_str::<Looks>(text);
         assert_eq!(read(r#"{"first": 10, "step": 5, "last": 60}"#).unwrap(), Looks::STANDARD);
-        for (first, step, last) in [(1, 5, 60), (10, 0, 60), (10, 5, 9), (10, 1, 4_000_000_000_u32)] {
+        let most = Looks::new(10, 5, 325).unwrap();
+        assert_eq!(most.before(most.last() + 1).count(), Looks::MOST as usize);
+        for (first, step, last) in
+            [(1, 5, 60), (10, 0, 60), (10, 5, 9), (10, 5, 326), (10, 1, 4_000_000_000_u32)]
+        {
             let error =
                 read(&format!(r#"{{"first": {first}, "step": {step}, "last": {last}}}"#)).unwrap_err();
             assert!(error.to_string().contains("looks from"), "{error}");

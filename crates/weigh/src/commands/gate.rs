@@ -82,8 +82,8 @@ fn looks(blocks: Option<u32>) -> Result<Looks, Failure> {
     let last = blocks.unwrap_or(last);
     Looks::new(first, step, last).filter(|_| last >= weigh_stats::GATE_FEWEST_BLOCKS).ok_or_else(|| {
         let most = first + step * (Looks::MOST - 1);
-        Failure::input(format!("a gate of {last} blocks decides nothing"))
-            .hint(format!("give {} to {most}", weigh_stats::GATE_FEWEST_BLOCKS))
+        let fewest = weigh_stats::GATE_FEWEST_BLOCKS;
+        Failure::input(format!("a gate takes {fewest} to {most} blocks, not {last}"))
     })
 }
 
