@@ -99,7 +99,7 @@ pub enum WarningKind {
         relative_sd: f64,
     },
     /// All ratios are exactly alike.
-    #[error("all ratios are exactly alike, as counted or rounded values are")]
+    #[error("all ratios are equal, which happens with counted or rounded values")]
     NoSpread,
     /// Values are rounded to steps that matter.
     #[error(
@@ -351,7 +351,7 @@ pub enum WarningKind {
         needed: u64,
     },
     /// The environment differs from the baseline in something that was allowed by name.
-    #[error("differs from the baseline in {}, which --allow-unequal names", .keys.join(", "))]
+    #[error("differs from the baseline in {}, as --allow-unequal permits", .keys.join(", "))]
     Unequal {
         /// The keys of the differences.
         keys: Vec<String>,
@@ -366,7 +366,7 @@ impl WarningKind {
                 let names: Vec<String> = environments.iter().map(|name| format!("`{name}`")).collect();
                 return format!("choose one of {} as the baseline, or measure it", names.join(", "));
             }
-            Self::RunIncomplete { .. } => "intervals are wider than planned; `weigh resume` goes on",
+            Self::RunIncomplete { .. } => "until then intervals are wider; `weigh resume` continues the run",
             Self::TooFewBlocks { .. } => "measure more blocks (6 for a typical effect, 30 for equivalence)",
             Self::BlocksWithoutPartner { .. } => "see why the other side is missing",
             Self::SeveralValuesPerBlock { .. } => "give each its own block number if they are independent",
@@ -375,7 +375,7 @@ impl WarningKind {
                 "fix how the value is read (a metric that can rightly be 0 has no ratio)"
             }
             Self::Outliers { .. } => {
-                "they are kept, look for their cause on the host and trust the typical effect meanwhile"
+                "they are kept; look for their cause on the host, and rely on the typical effect until then"
             }
             Self::WideSpread { .. } => {
                 "quieten the host (see `weigh doctor`) or give every iteration more work"
@@ -442,9 +442,7 @@ impl WarningKind {
             Self::TooFewForQuantile { .. } => {
                 "ask for more operations, or for a quantile nearer to the median"
             }
-            Self::Unequal { .. } => {
-                "every ratio includes this difference too, make both alike to get rid of it"
-            }
+            Self::Unequal { .. } => "every ratio includes this difference; make both alike to remove it",
         };
         action.into()
     }
