@@ -186,7 +186,7 @@ mod fakes {
         let line = "run --on null:sd=0.001;null:sd=0.001,effect=0.1,label=x --baseline null:sd=0.001 --control \
                     --seed 1 --blocks 6 --out r -- true";
         let said = stage.stdout(line);
-        assert!(said.contains("control, the baseline once more: 1 of 1 interval holds 0"), "{said}");
+        assert!(said.contains("control (the baseline again): 1 of 1 interval contains 0"), "{said}");
         let plan = stage.read_json("r/plan.json");
         let control = plan["control"].as_str().unwrap();
         assert!(control.ends_with("label=control") && plan["orders"] == "balanced", "{plan}");

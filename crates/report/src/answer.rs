@@ -186,17 +186,14 @@ fn answer(report: &Report, environment: String, found: &[Found<'_>], length: Len
     Answer { environment, clauses, tone }
 }
 
-/// How many of a control's intervals hold 0, as 19 of 20 should. `None` for other environments.
+/// How many of a control's intervals contain 0; 19 of 20 should. `None` for other environments.
 fn control(found: &[Found<'_>]) -> Option<String> {
     let is_control = |f: &&Found<'_>| f.row.cell.flags.contains(&Flag::Control);
     let intervals: Vec<_> = found.iter().filter(is_control).filter_map(|f| f.row.cell.overhead).collect();
     let holding = intervals.iter().filter(|interval| interval.low <= 0.0 && interval.high >= 0.0).count();
-    let holds = if intervals.len() == 1 { "interval holds" } else { "intervals hold" };
+    let contain = if intervals.len() == 1 { "interval contains" } else { "intervals contain" };
     (!intervals.is_empty()).then(|| {
-        format!(
-            "control, the baseline once more: {holding} of {} {holds} 0, as 19 of 20 should",
-            intervals.len()
-        )
+        format!("control (the baseline again): {holding} of {} {contain} 0; 19 of 20 should", intervals.len())
     })
 }
 
@@ -275,7 +272,7 @@ fn open_sentence(table: &Table, row: &Row) -> String {
         Some(sides) => format!("{} and {}", sides.before.each.len(), sides.after.each.len()),
         None => row.n.to_string(),
     };
-    format!("{} {}: {more} would, {measured} were measured{seen}", table.workload, table.metric)
+    format!("{} {}: {more} would decide it; {measured} were measured{seen}", table.workload, table.metric)
 }
 
 fn list(cells: &[&Found<'_>], describe: fn(&Found<'_>) -> String) -> String {

@@ -99,7 +99,7 @@ fn knee(knee: &Knee, most: u32) -> String {
         (within, None) if within == most => {
             format!("within {margin} up to {within} guests, the most measured")
         }
-        (1, _) => format!("certainly within {margin} only alone"),
+        (1, _) => format!("within {margin} with certainty only when alone"),
         (within, _) => format!("within {margin} up to {within} guests"),
     }];
     if let Some(beyond) = knee.beyond {
@@ -529,8 +529,8 @@ mod tests {
             of(2, Some(8), &[4]),
             "within 5 % up to 2 guests, certainly beyond from 8, undecided at 4"
         );
-        assert_eq!(of(1, Some(2), &[]), "certainly within 5 % only alone, certainly beyond from 2");
-        assert_eq!(of(1, None, &[2, 16]), "certainly within 5 % only alone, undecided at 2, 16");
+        assert_eq!(of(1, Some(2), &[]), "within 5 % with certainty only when alone, certainly beyond from 2");
+        assert_eq!(of(1, None, &[2, 16]), "within 5 % with certainty only when alone, undecided at 2, 16");
     }
 
     #[test]

@@ -10,9 +10,9 @@ use crate::text::{join, shown_name};
 use weigh_stats::{Expense, PlannedCell, PlannedParts, PlannedRun, SpreadParts};
 
 /// The meaning of the columns of the first table.
-const SPREAD_NOTE: &str = "spread: standard deviation of the log ratio from block to block; so few blocks estimate it badly, so the blocks are \
-                           enough for a spread up to `at most`, which it does not exceed with 80 % confidence (chi-square); where slow blocks \
-                           are rare, the pilot may have met none";
+const SPREAD_NOTE: &str = "spread: standard deviation of the log ratio from block to block; a pilot this short estimates it badly, so the \
+                           number of blocks allows for a spread up to `at most`, its 80 % upper confidence bound (chi-square); the pilot may \
+                           have missed rare slow blocks";
 
 /// The meaning of the columns of the second table.
 const PARTS_NOTE: &str = "standard deviations of the log ratio: what the iterations or slices of a unit contribute to it, and what is drawn once per \
@@ -105,24 +105,24 @@ fn helps(cells: &[&PlannedCell]) -> Option<String> {
     let decomposed = cells.iter().filter_map(|cell| Some((cell, cell.parts.as_ref()?)));
     let seconds = |cell: &PlannedCell| cell.expense.seconds.unwrap_or(0.0);
     let (cell, parts) = decomposed.max_by(|(a, _), (b, _)| seconds(a).total_cmp(&seconds(b)))?;
-    let (more, fewer) = match parts.summary.parts {
-        SpreadParts::Iterations => ("more iterations", "fewer iterations"),
-        SpreadParts::Windows => ("longer units (a larger `--size`)", "shorter units"),
-    };
     let takes = parts.expense.seconds?;
     let saved = 1.0 - takes / cell.expense.seconds?;
     let length = join(&times(parts.times, "times").to_string());
+    let (more, changed) = match parts.summary.parts {
+        SpreadParts::Iterations => ("more iterations", format!("{length} as many iterations")),
+        SpreadParts::Windows => ("longer units (a larger `--size`)", format!("units {length} as long")),
+    };
     Some(match parts.times {
         _ if saved < 0.1 => {
             "no other length of its units saves a tenth of the time: what helps is more blocks, each with launches of its own"
                 .into()
         }
         best if best > 1.0 => format!(
-            "{more} help most: {length} as many save {:.0} % of the time; more launches help only in more blocks",
+            "{more} help most: {changed} save {:.0} % of the time; more launches help only in more blocks",
             saved * 100.0
         ),
         _ => format!(
-            "more launches help most, that is more blocks: with {fewer}, {length} as many, {:.0} % of the time is saved",
+            "more launches, that is, more blocks, help most: {changed} save {:.0} % of the time",
             saved * 100.0
         ),
     })

@@ -26,8 +26,7 @@ pub fn entry(directory: &RunDirectory, version: &str) -> Result<HistoryRun, Fail
     }
     let report = outcome::from_run(directory)?;
     if !outcome::is_complete(directory, report.blocks_done.unwrap_or(0)) {
-        let message =
-            format!("the run {name} is not complete, and whoever ended it may have seen what it showed");
+        let message = format!("the run {name} is incomplete and may have been ended because of its results");
         return Err(Failure::input(message).hint(format!("`weigh resume {name}` continues it")));
     }
     let cells: Vec<HistoryCell> = report.analysis.cells.iter().filter_map(|one| cell(plan, one)).collect();

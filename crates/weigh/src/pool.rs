@@ -160,7 +160,7 @@ impl PoolRun {
     fn notice(&self) -> Option<Notice> {
         let (done, planned) = self.incomplete?;
         let seen = format!(
-            "{} is left out: {done} of {planned} planned blocks are done, and whoever ended it may have seen what it showed",
+            "{} is left out: it has {done} of {planned} planned blocks, so it is incomplete and may have been ended because of its results",
             self.named
         );
         Some(Notice::new(

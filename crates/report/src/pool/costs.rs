@@ -73,7 +73,7 @@ fn chart(report: &PooledReport, costs: &[&WorkCost]) -> Chart {
         let ends = cost.interval.map(|(low, high)| (scale.shown(low), scale.shown(high)));
         let (low, high) = ends.unzip();
         let text = format!(
-            "{}, {}, {} an hour\n{} for 1",
+            "{}, {}, {} an hour\n{} per unit of price",
             shown_name(&report.pooled.groups[cost.group].name),
             shown_name(&cost.environment),
             price(cost),
@@ -90,7 +90,7 @@ fn chart(report: &PooledReport, costs: &[&WorkCost]) -> Chart {
     let environments = distinct(costs.iter().map(|cost| cost.environment.as_str()));
     Chart {
         title: caption(costs[0]),
-        what: format!("{prefix}{} for 1", bought(costs[0])),
+        what: format!("{prefix}{} per unit of price", bought(costs[0])),
         across: "price of an hour".into(),
         ..Chart::of(
             PlotKind::Lines,
@@ -134,7 +134,7 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
     Table {
         caption: caption(cost),
         note: format!(
-            "work for 1: {}{} for one unit of the price, with the 95 % interval of the average machine. cost: of the same \
+            "work per unit of price: {}{}, with the 95 % interval of the average machine. cost: of the same \
              work in the same environment, against {first}; + costs more (Welch, by machine). A kind with one machine has \
              no interval. Not adjusted for their number, no verdicts",
             prefix,
@@ -145,7 +145,7 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
             Column::text("environment"),
             Column::text("kind"),
             Column::number("price/h"),
-            Column::number("work for 1 [95 % interval]"),
+            Column::number("work per unit of price [95 % interval]"),
             Column::number(format!("cost against {first} [95 % interval]")).aligned(Align::Effect),
             Column::text("").fit(Fit::Bar).on(Audience { paper: false, ..Audience::ALL }),
             Column::number("machines"),

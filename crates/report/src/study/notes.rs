@@ -36,8 +36,8 @@ pub(super) const LEGEND: &[(&str, &str)] = &[
 
 /// How to read the numbers of a run.
 const READING: &[&str] = &[
-    "Behind a published value stands what the paper prints: [ ] a standard deviation, ± half of a 95 % interval. Behind a measured value [ ] is \
-     the standard deviation over blocks.",
+    "A published value is followed by what the paper prints: a standard deviation in [ ], or ± half the width of a 95 % interval. \
+     Behind a measured value [ ] is the standard deviation over blocks.",
     "Behind an overhead [ ] is its 95 % interval. A published overhead without one is of a paper that prints no spread or no number of runs; it \
      is taken as exact.",
     "Five numbers are the least, the 5 % quantile, the median, the 95 % quantile and the most.",
@@ -47,8 +47,9 @@ const READING: &[&str] = &[
 
 /// How to read numbers that were computed from the study's own logs.
 const READING_OF_LOGS: &[&str] = &[
-    "Behind a published value stands what the paper prints: [ ] a standard deviation, ± half of a 95 % interval. Behind what is computed again \
-     [ ] is the standard deviation over the runs in the logs, and n is their number; where a grade speaks of blocks, these are runs.",
+    "A published value is followed by what the paper prints: a standard deviation in [ ], or ± half the width of a 95 % interval. \
+     Behind what is computed again [ ] is the standard deviation over the runs in the logs, and n is their number; where a grade speaks \
+     of blocks, these are runs.",
     "Behind an overhead [ ] is its 95 % interval. A published overhead without one is of a paper that prints no spread or no number of runs; it \
      is taken as exact.",
     "Five numbers are the least, the 5 % quantile, the median, the 95 % quantile and the most.",

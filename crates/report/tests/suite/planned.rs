@@ -83,8 +83,11 @@ fn blocks_time_and_command_are_reported() {
 #[test]
 fn the_advice_comes_from_the_cell_that_takes_longest() {
     let told = |parts, times, blocks| text(&run(vec![cell("a", parts, (times, blocks))], None), Some("c"));
-    holds(&told(SpreadParts::Windows, 4.0, 100), &["longer units", "--size"]);
-    holds(&told(SpreadParts::Iterations, 0.3, 100), &["more launches help most, that is more blocks"]);
+    holds(&told(SpreadParts::Windows, 4.0, 100), &["longer units", "--size", "as long save"]);
+    holds(
+        &told(SpreadParts::Iterations, 0.3, 100),
+        &["more launches, that is, more blocks, help most", "as many iterations save"],
+    );
     holds(&told(SpreadParts::Iterations, 4.0, 190), &["no other length of its units saves a tenth"]);
     let bare = PlannedCell { parts: None, ..cell("a", SpreadParts::Windows, (1.0, 1)) };
     holds(&text(&run(vec![bare], None), Some("c")), &["--iterations 3"]);

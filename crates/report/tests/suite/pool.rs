@@ -159,7 +159,7 @@ fn the_price_of_the_work_is_in_every_format() {
     assert!(table.contains("what it costs") && table.contains("price/h"), "{table}");
     for format in [Format::Markdown, Format::Latex, Format::Html] {
         let text = text(&priced, format, Options::default());
-        assert!(text.contains("work for 1") && text.contains("cost against small"), "{text}");
+        assert!(text.contains("work per unit of price") && text.contains("cost against small"), "{text}");
     }
     let csv = text(&priced, Format::Csv, Options::default());
     let costs = csv.lines().filter(|line| line.starts_with("small,") && line.contains(",0.34,")).count();

@@ -177,8 +177,9 @@ impl Live {
         }
     }
 
-    /// Renders a page in a thread of the lowest priority and waits for it, so that a defect ends
-    /// the page and not the run.
+    /// Renders a page in a thread of the lowest priority and waits for it. Where panics unwind, as
+    /// in tests, a panic ends the page and not the run; a release, in which they abort, ends with
+    /// its run, which `weigh resume` continues.
     fn publish<R: Borrow<Report>>(
         &mut self,
         ended: bool,
