@@ -139,6 +139,10 @@ fn hostile_manifests_are_refused_or_shown_as_they_are() {
     let list = stage.stdout("list workloads");
     assert!(list.contains("<script>alert(1)</script>"), "the summary is shown:\n{list}");
     is_plain("the list", &list);
+    stage.write("evil.toml", evil_study());
+    let studies = stage.stdout("study --file evil.toml --json");
+    assert!(studies.contains("<script>alert(1)</script>"), "the title is shown:\n{studies}");
+    is_plain("the studies", &studies);
     stage.host_is_as_before();
 }
 
@@ -218,6 +222,13 @@ quantity = "time"
 source = "table 1"
 values = { a = 20, b = 22 }
 "#;
+
+/// [`STUDY`] with evil titles, labels and sources.
+fn evil_study() -> String {
+    let evil = serde_json::to_string(EVIL).unwrap();
+    let texts = ["What fakes cost", "Fakes", "A", "Table 1", "Time (ms)", "table 1"];
+    texts.iter().fold(STUDY.to_string(), |study, text| study.replace(&format!("\"{text}\""), &evil))
+}
 
 /// The state of a study names the runs of its experiments. A name that leads elsewhere is refused.
 #[test]
@@ -303,15 +314,9 @@ mod fakes {
     #[test]
     fn hostile_studies_and_fleets_do_nothing_to_a_terminal() {
         let stage = Stage::with_fakes();
-        let evil = serde_json::to_string(EVIL).unwrap();
-        let study =
-            ["\"What fakes cost\"", "\"Fakes\"", "\"A\"", "\"Table 1\"", "\"Time (ms)\"", "\"table 1\""]
-                .iter()
-                .fold(STUDY.to_string(), |study, text| study.replace(text, &evil));
-        stage.write("evil.toml", study);
+        stage.write("evil.toml", evil_study());
         for line in [
             "study --file evil.toml --dry-run",
-            "study --file evil.toml --json",
             "study --file evil.toml --blocks 2 --no-void --out s",
             "show s",
             "show s --format md",
