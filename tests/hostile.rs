@@ -139,6 +139,7 @@ fn hostile_manifests_are_refused_or_shown_as_they_are() {
     let list = stage.stdout("list workloads");
     assert!(list.contains("<script>alert(1)</script>"), "the summary is shown:\n{list}");
     is_plain("the list", &list);
+    is_plain("the list as JSON", &stage.stdout("list workloads --json"));
     stage.write("evil.toml", evil_study());
     let studies = stage.stdout("study --file evil.toml --json");
     assert!(studies.contains("<script>alert(1)</script>"), "the title is shown:\n{studies}");

@@ -176,7 +176,10 @@ impl ExperimentRun<'_> {
             format!("{environment}: {reason}{times}")
         }));
         if !self.state.done {
-            remarks.push("the run has not ended".into());
+            remarks.push(
+                "the run has not ended, so the intervals of its overheads and claims hold at any moment"
+                    .into(),
+            );
         }
         remarks
     }
