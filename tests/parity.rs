@@ -127,6 +127,24 @@ mod fakes {
         stage.host_is_as_before();
     }
 
+    /// A run whose environments nobody named leaves out what is unequal, also when it is resumed
+    /// before its pilot is done.
+    #[test]
+    fn a_resumed_run_knows_that_nobody_named_its_environments() {
+        let stage = Stage::with_fakes();
+        stage.refuses(&format!("{UNEQUAL} -- true"), &["weigh resume r"]);
+        let mut plan = stage.read_json("r/plan.json");
+        assert!(plan.get("leave_out_unequal").is_none(), "{plan}");
+        plan["leave_out_unequal"] = true.into();
+        stage.write("r/plan.json", plan.to_string());
+        let said = stage.run("resume r");
+        let samples = stage.read("r/samples.jsonl");
+        assert_ne!(said.code, Some(2), "{}", said.all());
+        assert!(samples.contains("--allow-unequal"), "the other one is left out: {samples}");
+        assert_eq!(samples.matches("\"record\":\"trial\"").count(), 2, "{samples}");
+        stage.host_is_as_before();
+    }
+
     /// A difference that is allowed by name is measured, and reported beside every ratio; the plan
     /// keeps it.
     #[test]

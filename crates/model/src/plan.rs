@@ -78,6 +78,13 @@ pub struct Plan {
     /// workload in each environment; not so in plans of formats before 12.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub surface: bool,
+    /// Whether an environment with unintended differences is left out, because the user named none;
+    /// it ends the run otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leave_out_unequal: bool,
+    /// Whether a quick run measures what fits its budget, because the user named no environments.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fit_budget: bool,
     /// The machine on which the load generators of servers run, as an environment; this host when
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,6 +129,8 @@ impl Plan {
             slices: SliceChoice::Off,
             energy: false,
             surface: false,
+            leave_out_unequal: false,
+            fit_budget: false,
             digests: BTreeMap::new(),
         }
     }

@@ -101,6 +101,16 @@ impl PlanRequest {
         };
         Ok(Plan { effort, command: plan.command.or_else(|| self.recorded.clone()), ..plan })
     }
+
+    /// The plan, with what its run may leave out, which a resumed run has to know.
+    pub fn choosing(&self, plan: Plan) -> Plan {
+        let chooses = !self.names_environments;
+        Plan {
+            leave_out_unequal: plan.leave_out_unequal || chooses,
+            fit_budget: plan.fit_budget || (chooses && self.common.fits_budget()),
+            ..plan
+        }
+    }
 }
 
 /// Makes the plan of these workloads. `workloads` is called again once the CPUs and the memory of
@@ -322,6 +332,24 @@ mod tests {
         let elsewhere = request("weigh run noploop --on native;ssh:host=192.0.2.7 --energy");
         let refused = elsewhere.plan(&mut NoHost::Anywhere).unwrap_err().to_string();
         assert!(refused.contains("`ssh:host=192.0.2.7` is on another"), "{refused}");
+    }
+
+    #[test]
+    fn a_plan_says_what_its_run_may_leave_out() {
+        for (line, unequal, budget) in [
+            ("weigh run noploop --on native,runc", false, false),
+            ("weigh run noploop --on native,runc --quick", false, false),
+            ("weigh run noploop", true, false),
+            ("weigh run noploop --quick", true, true),
+            ("weigh run noploop --on all --quick", true, false),
+        ] {
+            let request = request(line);
+            let plan = request.choosing(request.plan(&mut NoHost::Anywhere).unwrap());
+            assert_eq!((plan.leave_out_unequal, plan.fit_budget), (unequal, budget), "{line}");
+            // Whoever repeats the plan gets the same.
+            let again = request.of_plan_file().choosing(plan.clone());
+            assert_eq!(again, plan, "{line}");
+        }
     }
 
     #[test]

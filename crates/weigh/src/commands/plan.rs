@@ -39,7 +39,8 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
     }
     let pilot = Pilot::new()?;
     let mut directory = RunDirectory::create_at(&pilot.path, &plan, &request.facts)?;
-    let options = RunOptions { blind: true, ..run_options(request.names_environments) };
+    let chosen = run_options(&request.choosing(plan.clone()));
+    let options = RunOptions { blind: true, fit_budget: false, ..chosen };
     let execution = Execution { options, live: None, interrupt: &interrupt };
     let Executed { finish, closed, .. } = execute(&plan, &request.facts, &mut directory, execution)?;
     drop(directory);

@@ -1,6 +1,6 @@
 //! `weigh resume`: continues a run where it ended.
 
-use super::run::{Settings, Shown, Written, find, measure};
+use super::run::{Settings, Shown, Written, find, measure, resume_options};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
@@ -8,7 +8,6 @@ use crate::{output, ui};
 use std::path::Path;
 use weigh_host::facts;
 use weigh_report::Gate;
-use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
 use weigh_store::fleet::FleetDirectory;
 use weigh_studies::StudyDirectory;
@@ -46,7 +45,7 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Fail
         );
     }
     let shown = Shown { format: OutputFormat::Table, details: false };
-    let settings =
-        Settings { shown, gate, options: RunOptions::default(), live, written: &Written::default() };
+    let options = resume_options(&directory)?;
+    let settings = Settings { shown, gate, options, live, written: &Written::default() };
     measure(&plan, &facts, directory, settings)
 }

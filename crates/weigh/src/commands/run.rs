@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weigh_host::clock;
 use weigh_host::energy::{EnergyMeter, NoEnergy};
-use weigh_model::{Event, FinishReason, GuestPlan, HostFacts, Plan};
+use weigh_model::{Event, FinishReason, GuestPlan, HostFacts, Plan, Record};
 use weigh_report::{Gate, Report};
 use weigh_runner::{Finish, RunOptions, RunnerError};
 use weigh_store::RunDirectory;
@@ -86,7 +86,7 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
     // Take the port before anything is done, because it may be taken.
     let live = live.live.map(Port::take).transpose()?;
     let began = Instant::now();
-    let mut plan = LocalHost::ask(|host| request.plan(host))?;
+    let mut plan = request.choosing(LocalHost::ask(|host| request.plan(host))?);
     if request.common.fits_budget() && request.common.effort.budget.is_none() {
         // The time that planning took is part of the time that the user waits.
         plan.budget_s = plan.budget_s.map(|budget_s| budget_left_s(budget_s, began.elapsed().as_secs_f64()));
@@ -104,10 +104,7 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
             RunDirectory::create(Path::new(RUNS), &plan, &request.facts, &clock::utc_now())?
         }
     };
-    let options = RunOptions {
-        fit_budget: request.common.fits_budget() && !request.names_environments,
-        ..run_options(request.names_environments)
-    };
+    let options = run_options(&plan);
     let shown = Shown { format: *format, details: details.details };
     measure(&plan, &request.facts, directory, Settings { shown, gate: gate.gate(), options, live, written })
 }
@@ -122,10 +119,26 @@ fn no_energy(reason: NoEnergy) -> Failure {
     Failure::new(Kind::Input, format!("`--energy` cannot be measured: {reason}")).hint(reason.remedy())
 }
 
-/// Environments that the user named are measured as asked or not at all. Others are left out if
-/// they are unequal.
-pub fn run_options(names_environments: bool) -> RunOptions {
-    RunOptions { leave_out_unequal: !names_environments, ..RunOptions::default() }
+/// Environments that the user named are measured as asked or not at all. Others are left out as the
+/// plan says.
+pub fn run_options(plan: &Plan) -> RunOptions {
+    RunOptions {
+        leave_out_unequal: plan.leave_out_unequal,
+        fit_budget: plan.fit_budget,
+        ..RunOptions::default()
+    }
+}
+
+/// The options with which a run goes on. What fits its budget is decided by its pilot, which is
+/// repeated only if there is no trial yet.
+///
+/// # Errors
+/// The run directory is damaged.
+pub fn resume_options(directory: &RunDirectory) -> Result<RunOptions, Failure> {
+    let options = run_options(directory.plan());
+    let is_trial = |record: &Record| matches!(record, Record::Trial(_));
+    let fit_budget = options.fit_budget && !directory.records()?.records.iter().any(is_trial);
+    Ok(RunOptions { fit_budget, ..options })
 }
 
 /// How the result is displayed.

@@ -10,7 +10,6 @@ use crate::{outcome, output, ui};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_model::{FinishReason, harmless_lines};
-use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
 use weigh_studies::{
     Column, Experiment, ExperimentState, StudyDirectory, environment_names, experiment_command, run_name,
@@ -182,11 +181,12 @@ fn run_experiment(
 ) -> Result<(FinishReason, Result<(), Failure>), Failure> {
     output::make_room(path)?;
     let (mut directory, options) = if path.join("plan.json").is_file() {
-        (RunDirectory::open_for_append(path)?, RunOptions::default())
+        let directory = RunDirectory::open_for_append(path)?;
+        let options = run::resume_options(&directory)?;
+        (directory, options)
     } else {
-        let plan = LocalHost::ask(|host| request.plan(host))?;
-        let directory = RunDirectory::create_at(path, &plan, &request.facts)?;
-        (directory, run::run_options(request.names_environments))
+        let plan = request.choosing(LocalHost::ask(|host| request.plan(host))?);
+        (RunDirectory::create_at(path, &plan, &request.facts)?, run::run_options(&plan))
     };
     let plan = directory.plan().clone();
     let execution = Execution { options, live: None, interrupt };
