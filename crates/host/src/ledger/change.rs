@@ -14,6 +14,23 @@ use std::time::Duration;
 
 /// How long a killed process may take to end.
 const DEATH: Duration = Duration::from_secs(5);
+/// The limits of a control group that the kernel drops when their controller is disabled, and their
+/// values in a new group (cgroup-v2, "Controllers").
+const UNLIMITED: [(&str, &str); 13] = [
+    ("cpu.idle", "0"),
+    ("cpu.max", "max 100000"),
+    ("cpu.weight", "100"),
+    ("cpuset.cpus", ""),
+    ("cpuset.mems", ""),
+    ("io.max", ""),
+    ("io.weight", "default 100"),
+    ("memory.high", "max"),
+    ("memory.low", "0"),
+    ("memory.max", "max"),
+    ("memory.min", "0"),
+    ("memory.swap.max", "max"),
+    ("pids.max", "max"),
+];
 
 /// A change to the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,7 +59,7 @@ pub enum Change {
         path: PathBuf,
     },
     /// Controllers enabled for the children of a control group that weighbridge did not make.
-    /// Undone by disabling them, unless another group uses them by then.
+    /// Undone by disabling them, unless another group uses them or has a limit by then.
     SubtreeControl {
         /// The `cgroup.subtree_control` file.
         file: PathBuf,
@@ -218,7 +235,7 @@ impl Change {
                 .and_then(|()| Hierarchy::detect().remove_tree(path))
                 .map_err(|error| Box::new(error).into()),
             Self::SubtreeControl { file, added } if this_boot => {
-                check_subtree_control(file).and_then(|()| undo_subtree_control(file, added))
+                return check_subtree_control(file).and_then(|()| undo_subtree_control(file, added));
             }
             Self::Process { pid, start_ticks } if this_boot => undo_process(*pid, *start_ticks),
             Self::SubtreeControl { .. } | Self::Process { .. } => Ok(()),
@@ -267,13 +284,18 @@ fn check_subtree_control(file: &Path) -> Result<(), UndoError> {
     }
 }
 
-fn undo_subtree_control(file: &Path, added: &[String]) -> Result<(), UndoError> {
+fn undo_subtree_control(file: &Path, added: &[String]) -> Result<Undone, UndoError> {
     let enabled = match std::fs::read_to_string(file) {
-        Err(error) if is_absent(&error) => return Ok(()),
+        Err(error) if is_absent(&error) => return Ok(Undone::Restored),
         read => read.map_err(UndoError::io("read", file))?,
     };
+    let mut limited = Vec::new();
     let is_enabled = |name: &&String| enabled.split_whitespace().any(|word| word == *name);
     for controller in added.iter().rev().filter(is_enabled) {
+        if let Some(limit) = limit_below(file, controller) {
+            limited.push(format!("{} limits another group by {controller}", limit.display()));
+            continue;
+        }
         match std::fs::write(file, format!("-{controller}")) {
             // EBUSY: a child has enabled it for its own children, so another group uses it now
             // (cgroup-v2, "Top-down constraint").
@@ -281,7 +303,24 @@ fn undo_subtree_control(file: &Path, added: &[String]) -> Result<(), UndoError> 
             written => written.map_err(UndoError::io("write", file))?,
         }
     }
-    Ok(())
+    Ok(if limited.is_empty() { Undone::Restored } else { Undone::Left(limited.join("; ")) })
+}
+
+/// A limit that another program has set by a controller, in a group beside those of weighbridge.
+fn limit_below(subtree_control: &Path, controller: &str) -> Option<PathBuf> {
+    let groups = std::fs::read_dir(subtree_control.parent()?).ok()?.flatten();
+    let of_others = groups.filter(|entry| {
+        entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && !entry.file_name().as_encoded_bytes().starts_with(b"weighbridge-")
+    });
+    let is_set = |(file, value): &(PathBuf, &str)| {
+        std::fs::read_to_string(file).is_ok_and(|text| text.trim() != *value)
+    };
+    let limits = UNLIMITED.iter().filter(|(name, _)| name.split('.').next() == Some(controller));
+    of_others
+        .flat_map(|group| limits.clone().map(move |(name, value)| (group.path().join(name), *value)))
+        .find(is_set)
+        .map(|(file, _)| file)
 }
 
 fn undo_process(pid: u32, start_ticks: u64) -> Result<(), UndoError> {

@@ -341,6 +341,29 @@ fn settings_of_an_earlier_boot_are_not_set_back() {
     }
 }
 
+#[test]
+fn controllers_by_which_others_have_set_limits_stay_on() {
+    let base = tempfile::tempdir().unwrap();
+    let (file, slice) = (base.path().join("cgroup.subtree_control"), base.path().join("user.slice"));
+    let own = base.path().join("weighbridge-run");
+    for group in [&slice, &own] {
+        fs::create_dir(group).unwrap();
+        fs::write(group.join("cpu.max"), "max 100000\n").unwrap();
+        fs::write(group.join("cpu.weight"), "100\n").unwrap();
+    }
+    fs::write(own.join("cpu.max"), "50000 100000\n").unwrap();
+    fs::write(slice.join("memory.max"), "4096\n").unwrap();
+    let change = Change::SubtreeControl { file: file.clone(), added: vec!["cpu".into()] };
+    fs::write(&file, "cpu memory").unwrap();
+    assert_eq!(change.undo(&NoPlatforms, true).unwrap(), Undone::Restored);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "-cpu");
+    fs::write(&file, "cpu memory").unwrap();
+    fs::write(slice.join("cpu.max"), "20000 100000\n").unwrap();
+    let Undone::Left(reason) = change.undo(&NoPlatforms, true).unwrap() else { panic!("it is taken away") };
+    assert!(reason.contains("user.slice/cpu.max limits another group by cpu"), "{reason}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "cpu memory");
+}
+
 /// A guest's user can make a tree that is deeper than the number of files a process may open.
 #[test]
 fn trees_of_any_depth_are_removed() {
