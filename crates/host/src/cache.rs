@@ -40,7 +40,7 @@ pub enum CacheError<E: std::error::Error> {
     #[error(transparent)]
     Unsafe(#[from] UnsafePath),
     /// Another run has been making the same entry for too long.
-    #[error("another run has held {path} for {after:?}; end it, or remove the file if there is none")]
+    #[error("another weigh has held the lock {path} for {after:?}; wait for it or stop it")]
     Held {
         /// The lock file.
         path: PathBuf,

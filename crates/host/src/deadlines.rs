@@ -7,7 +7,8 @@ use std::time::Duration;
 /// The environment variable that scales the deadlines.
 pub const VARIABLE: &str = "WEIGH_DEADLINES";
 
-/// The greatest factor: with more, a guest that never answers would seem to work for hours.
+/// The largest factor. With a larger one, hours would pass before a guest that never answers is
+/// given up.
 const LARGEST: u32 = 100;
 
 static FACTOR: AtomicU32 = AtomicU32::new(1);

@@ -15,13 +15,16 @@ pub enum LockError {
     /// Another run is measuring.
     #[error("run `{run}` (process {pid}) has been using this host since {since}; wait for it, or end it")]
     Held {
-        /// Process that holds the lock; 0 while it has not written its number yet.
+        /// Process that holds the lock.
         pid: u32,
         /// Name of its run.
         run: String,
         /// Start of that run, UTC.
         since: String,
     },
+    /// Another run has taken the lock and not written its name yet.
+    #[error("another run is just starting on this host; try again in a moment")]
+    Starting,
     /// Another user could change the state directory.
     #[error(transparent)]
     Unsafe(#[from] UnsafePath),
@@ -53,7 +56,8 @@ impl HostLock {
     /// Takes the lock of the host for `run`.
     ///
     /// # Errors
-    /// [`LockError::Held`] with the holder, [`LockError::Unsafe`] or [`LockError::Io`].
+    /// [`LockError::Held`] with the holder, [`LockError::Starting`], [`LockError::Unsafe`] or
+    /// [`LockError::Io`].
     pub fn acquire(state: &StateDirectory, run: &str) -> Result<Self, LockError> {
         let path = state.lock_path();
         let failed = |source| LockError::Io { path: path.clone(), source };
@@ -153,8 +157,7 @@ fn holder(path: &Path) -> LockError {
     let text = private::read_regular(path).unwrap_or_default();
     match serde_json::from_slice::<Holder>(&text) {
         Ok(Holder { pid, run, since }) => LockError::Held { pid, run, since },
-        // The holder has taken the lock and not written its name yet.
-        Err(_) => LockError::Held { pid: 0, run: "unknown".into(), since: "a moment ago".into() },
+        Err(_) => LockError::Starting,
     }
 }
 
@@ -178,6 +181,8 @@ mod tests {
         }
         remove_stale(&state);
         assert!(state.lock_path().exists(), "a held lock must stay");
+        std::fs::write(state.lock_path(), "").unwrap();
+        assert!(matches!(HostLock::acquire(&state, "second"), Err(LockError::Starting)));
         drop(first);
         assert!(!state.path().exists(), "nothing is left");
         drop(HostLock::acquire(&state, "second").unwrap());

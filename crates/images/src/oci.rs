@@ -63,8 +63,8 @@ pub enum PullError {
     NotThere(String),
     /// The image is not public.
     #[error(
-        "the registry requires a login for {0}, which weigh does not support: save it with a container engine, and give the \
-         archive of its files (`docker export`) as the image"
+        "the registry requires a login for {0}, which weigh does not support: pull it with a container engine, export a \
+         container of it (`docker export`), and pass that archive to --image"
     )]
     Locked(String),
     /// A manifest cannot be parsed.

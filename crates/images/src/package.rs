@@ -25,9 +25,12 @@ pub enum PackageError {
     /// The host has no apt(8) or no dpkg-deb(1).
     #[error("this host has no {0}, which is needed to download Debian packages")]
     NoProgram(&'static str),
-    /// apt does not know the package, or has nothing to download.
+    /// apt does not know the package.
     #[error("apt knows no {0}")]
     Unknown(String),
+    /// apt-get succeeded, and there is no file.
+    #[error("apt-get downloaded no file for the package {0}")]
+    Nothing(String),
     /// The package lacks a needed file.
     #[error("the package {package} does not contain {file}")]
     Without {
@@ -93,7 +96,7 @@ impl Package {
             .log_to(log)
             .run_ok()?;
         let entry = fs::read_dir(&download).ok().and_then(|mut entries| entries.next()?.ok());
-        let nothing = || PackageError::Unknown(format!("file of the package {}", self.name));
+        let nothing = || PackageError::Nothing(self.name.clone());
         let package = entry.map(|entry| entry.path()).ok_or_else(nothing)?;
         Invocation::new("dpkg-deb")
             .arg("--extract")

@@ -40,6 +40,7 @@ impl HostSession {
                 format!("another run is going on: process {pid}, {run}, since {since}"),
             )
             .hint("one run at a time per host; wait for it to end or stop it with Ctrl-C"),
+            LockError::Starting => Failure::of_error(Kind::HostBusy, &LockError::Starting),
             LockError::Unsafe(error) => unsafe_state(error),
             other => Failure::new(Kind::Failed, "cannot take the lock of this host")
                 .because(other)

@@ -42,7 +42,7 @@ pub fn run(dry_run: bool) -> Result<(), Failure> {
         ui::print(match (sweep.undone.is_empty(), sweep.left.is_empty()) {
             (true, true) => "nothing to undo",
             (_, true) => "the host is as it was",
-            (_, false) => "the host is as it was, but for what others have changed or need",
+            (_, false) => "the host is as it was, except for what others have since changed or rely on",
         });
         return Ok(());
     }
@@ -50,9 +50,32 @@ pub fn run(dry_run: bool) -> Result<(), Failure> {
     let damaged =
         sweep.damaged.iter().map(|(path, reason)| format!("the ledger {}: {reason}", path.display()));
     let list: Vec<String> = failed.chain(damaged).collect();
-    Err(Failure::new(
-        Kind::Failed,
-        format!("{} changes could not be undone:\n{}", list.len(), list.join("\n")),
-    )
-    .hint("they stay recorded; fix the cause and run `weigh clean` again"))
+    let what = what_failed(sweep.failed.len(), sweep.damaged.len());
+    Err(Failure::new(Kind::Failed, format!("{what}:\n{}", list.join("\n")))
+        .hint("they stay recorded; fix the cause and run `weigh clean` again"))
+}
+
+/// Says how many changes and ledgers are left.
+fn what_failed(changes: usize, ledgers: usize) -> String {
+    let parts = [
+        (changes, format!("{changes} changes could not be undone")),
+        (ledgers, format!("{ledgers} ledgers could not be read completely")),
+    ];
+    let parts = parts.into_iter().filter(|(number, _)| *number > 0).map(|(_, text)| text);
+    parts.collect::<Vec<_>>().join(", and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_and_ledgers_are_counted_apart() {
+        assert_eq!(what_failed(2, 0), "2 changes could not be undone");
+        assert_eq!(what_failed(0, 3), "3 ledgers could not be read completely");
+        assert_eq!(
+            what_failed(2, 3),
+            "2 changes could not be undone, and 3 ledgers could not be read completely"
+        );
+    }
 }
