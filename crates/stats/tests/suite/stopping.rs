@@ -30,7 +30,7 @@ fn collected(plan: &Plan, records: [Vec<Record>; 2]) -> Collected {
 /// Whether a workload has intervals of a confidence sequence: the typical effect has none.
 fn holds_at_any_moment(analysis: &Analysis, workload: &str) -> bool {
     let cell = analysis.cells.iter().find(|cell| cell.workload == workload && cell.environment == "e");
-    cell.unwrap().typical.is_none()
+    cell.expect("`e` is compared").typical.is_none()
 }
 
 fn incomplete(analysis: &Analysis) -> Vec<WarningKind> {
