@@ -221,7 +221,7 @@ better = "lower"
 [[experiment.published]]
 quantity = "time"
 source = "table 1"
-values = { a = 20, b = 22 }
+values = { a = [20], b = [22] }
 "#;
 
 /// [`STUDY`] with evil titles, labels and sources.

@@ -274,10 +274,10 @@ fn a_run_to_a_precision_is_complete_by_its_rule_only() {
     stage.write("b/samples.jsonl", early);
     stage.write("b/events.jsonl", "");
     let report = stage.json("pool a b --format json");
-    assert!(report["warnings"].to_string().contains("b is left out: 43 of 60 planned"), "{report}");
+    assert!(report["warnings"].to_string().contains("b is left out: it has 43 of 60 planned"), "{report}");
     let shown = unbroken(&stage.stdout("show b"));
     assert!(shown.contains("INCOMPLETE: 43 of 60 planned blocks are done"), "{shown}");
-    stage.refuses("history b --version v0", &["the run b is not complete"]);
+    stage.refuses("history b --version v0", &["the run b is incomplete"]);
 }
 
 #[test]

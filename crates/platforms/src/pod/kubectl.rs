@@ -227,7 +227,7 @@ mod tests {
             ),
             (
                 "Error from server (Forbidden): namespaces is forbidden: User \"me\" cannot create resource \"namespaces\"\n",
-                "allowed",
+                "ask for these rights",
             ),
             (
                 "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n",

@@ -279,6 +279,6 @@ mod tests {
     fn a_machine_that_has_ended_is_not_waited_for() {
         let mut channel = Channel { transport: Transport::Port(None), theirs: None, number: 9 };
         let (session, hello) = channel.session(false, Instant::now() + Duration::from_secs(60), || false);
-        assert!(session.is_none() && hello.unwrap_err().to_string().contains("session"));
+        assert!(session.is_none() && hello.unwrap_err().to_string().contains("in use"));
     }
 }
