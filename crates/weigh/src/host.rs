@@ -5,6 +5,7 @@ use crate::error::{Failure, Kind, file_failure};
 use crate::ui;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::ledger::{self, Change, Ledger};
 use weigh_host::lock::{HostLock, LockError};
@@ -94,9 +95,15 @@ pub fn close_ledger(ledger: &Ledger) -> Result<(), Failure> {
     closed
 }
 
-/// Returns a name for a run that is unique on this host.
+/// Returns a name for a run that is unique on this host. A study has several runs in a second, and
+/// what one of them could not undo keeps its name.
 pub fn run_id() -> String {
-    format!("{}-{}", clock::utc_now().replace([':', '-'], ""), std::process::id())
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let (now, process) = (clock::utc_now().replace([':', '-'], ""), std::process::id());
+    match RUNS.fetch_add(1, Ordering::Relaxed) {
+        0 => format!("{now}-{process}"),
+        number => format!("{now}-{process}-{number}"),
+    }
 }
 
 /// Makes the scratch directory of a run and the directory of its logs, and writes out the guest
