@@ -311,7 +311,7 @@ fn a_saved_machine_goes_on_where_it_was() {
     }
     let other = GuestRequest { instance: 13, memory_bytes: Some(320 << 20), ..request.clone() };
     let error = platform.restore(&bench.host, &other, &saved).err().unwrap().to_string();
-    assert!(error.contains("memory bytes") && error.contains("the same machine"), "{error}");
+    assert!(error.contains("memory_bytes") && error.contains("the same machine"), "{error}");
     // An invalid state is reported at once, in QEMU's words.
     std::fs::write(saved.join("machine.state"), "rubbish").unwrap();
     let asked = Instant::now();
