@@ -209,11 +209,6 @@ pub(crate) fn own_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
 }
 
-/// CPU time of the calling thread, nanoseconds.
-pub(crate) fn thread_ns() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
-}
-
 /// Length of a scheduler tick, nanoseconds: the resolution of the coarse clocks
 /// (`clock_getres(2)`).
 pub(crate) fn scheduler_tick_ns() -> u64 {

@@ -1,7 +1,7 @@
 //! The sensors of this host.
 
 use crate::calls::CallCounter;
-use crate::cpu::{CpuUse, HostClock, own_ns, thread_ns};
+use crate::cpu::{CpuUse, HostClock, own_ns};
 use crate::files::PolledFile;
 use crate::instance::{CounterReading, CpuReading, Instance};
 use crate::kernel_log::KernelLog;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{CgroupView, Hierarchy};
-use weigh_host::clock::monotonic_ns;
+use weigh_host::clock::{monotonic_ns, thread_cpu_ns};
 use weigh_host::energy::{EnergyMeter, EnergyReading, NoEnergy};
 use weigh_host::settings::SettingsFiles;
 use weigh_model::{HOST_ENERGY, HOST_ENERGY_ABOVE_IDLE, HostSettings, Observed};
@@ -214,7 +214,7 @@ impl Sensors for Observer {
     }
 
     fn begin(&mut self, instance: InstanceId) {
-        let started = thread_ns();
+        let started = thread_cpu_ns();
         let Some((mut observed, _)) = self.instances.remove(&instance.0) else { return };
         if let Some(log) = &mut self.kernel_log {
             log.skip();
@@ -230,13 +230,13 @@ impl Sensors for Observer {
         if let Some(softirq_ns) = reading.softirq_ns() {
             self.baseline.rested(reading.at_ns, softirq_ns);
         }
-        let sensors_ns = thread_ns() - started;
+        let sensors_ns = thread_cpu_ns() - started;
         let begun = OpenWindow { energy, reading, counters, loader, neighbours, sensors_ns };
         self.instances.insert(instance.0, (observed, Some(begun)));
     }
 
     fn end(&mut self, instance: InstanceId) -> Observed {
-        let started = thread_ns();
+        let started = thread_cpu_ns();
         let Some((mut observed, begun)) = self.instances.remove(&instance.0) else {
             return Observed::default();
         };
@@ -257,7 +257,7 @@ impl Sensors for Observer {
             }
             seen.settings = observed.settings(reading.at_ns);
             seen.kernel_log = self.kernel_log.as_mut().map(KernelLog::read).unwrap_or_default();
-            seen.sensors_ns = begun.sensors_ns + (thread_ns() - started);
+            seen.sensors_ns = begun.sensors_ns + (thread_cpu_ns() - started);
             seen
         });
         self.instances.insert(instance.0, (observed, None));

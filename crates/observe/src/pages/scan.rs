@@ -9,13 +9,13 @@ use super::pagemap::{KernelPageFlags, PageMap, PageState};
 use super::sources::{PageRange, Source, Sources, SplitOptions};
 use super::worker::{Shared, Tally, Worker};
 use super::{Options, PagesError, Subject};
-use crate::cpu::thread_ns;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+use weigh_host::clock::thread_cpu_ns;
 use weigh_model::pages::{PageScan, ScanCost, Unread};
 
 /// The most pages that a thread takes together, 64 MiB of 4 KiB pages, ...
@@ -37,12 +37,12 @@ pub(super) struct Kernel {
 
 /// Scans, see [`super::scan`].
 pub(super) fn scan(subjects: &[Subject], options: &Options<'_>) -> Result<PageScan, PagesError> {
-    let (begin, begin_ns) = (Instant::now(), thread_ns());
+    let (begin, begin_ns) = (Instant::now(), thread_cpu_ns());
     let kernel = Kernel::ask()?;
     let sources = Sources::find(subjects, kernel.split_options(options.stop))?;
     let mut scan = look_twice(&kernel, sources, options, || {})?;
     scan.cost.wall_ns = begin.elapsed().as_nanos() as u64;
-    scan.cost.cpu_ns += thread_ns() - begin_ns;
+    scan.cost.cpu_ns += thread_cpu_ns() - begin_ns;
     Ok(scan)
 }
 
@@ -200,10 +200,10 @@ fn on_threads(
     work: impl Fn(&mut Worker<'_>) -> Result<(), PagesError> + Sync,
 ) -> Result<Tally, PagesError> {
     let run = || -> Result<Tally, PagesError> {
-        let begin_ns = thread_ns();
+        let begin_ns = thread_cpu_ns();
         let mut worker = Worker::new(shared)?;
         work(&mut worker).inspect_err(|_| shared.halt.store(true, Ordering::Relaxed))?;
-        worker.tally.cpu_ns = thread_ns() - begin_ns;
+        worker.tally.cpu_ns = thread_cpu_ns() - begin_ns;
         Ok(worker.tally)
     };
     if threads <= 1 {
