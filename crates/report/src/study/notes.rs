@@ -37,7 +37,7 @@ pub(super) const LEGEND: &[(&str, &str)] = &[
 /// How to read the numbers of a run.
 const READING: &[&str] = &[
     "A published value is followed by what the paper prints: a standard deviation in [ ], or ± half the width of a 95 % interval. \
-     Behind a measured value [ ] is the standard deviation over blocks.",
+     A measured value is followed by the standard deviation over blocks in [ ].",
     "Behind an overhead [ ] is its 95 % interval. A published overhead without one is of a paper that prints no spread or no number of runs; it \
      is taken as exact.",
     "Five numbers are the least, the 5 % quantile, the median, the 95 % quantile and the most.",
@@ -48,8 +48,8 @@ const READING: &[&str] = &[
 /// How to read numbers that were computed from the study's own logs.
 const READING_OF_LOGS: &[&str] = &[
     "A published value is followed by what the paper prints: a standard deviation in [ ], or ± half the width of a 95 % interval. \
-     Behind what is computed again [ ] is the standard deviation over the runs in the logs, and n is their number; where a grade speaks \
-     of blocks, these are runs.",
+     A value computed again is followed by the standard deviation over the runs in the logs in [ ], and n is their number; where a \
+     grade speaks of blocks, these are runs.",
     "Behind an overhead [ ] is its 95 % interval. A published overhead without one is of a paper that prints no spread or no number of runs; it \
      is taken as exact.",
     "Five numbers are the least, the 5 % quantile, the median, the 95 % quantile and the most.",
