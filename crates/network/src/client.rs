@@ -200,11 +200,42 @@ impl FirewallOpening {
     }
 }
 
-/// The host's address in an unused private subnet of [`PREFIX_BITS`], for a network of an engine.
+/// The host's address in an unused private subnet of [`PREFIX_BITS`], for the network of an engine
+/// with a bridge of this name. `reserved` are subnets, such as `10.1.2.0/24`, that other networks of
+/// the run have got: the host uses them only once an engine has made their bridges.
 ///
 /// # Errors
 /// [`NetworkError::NoSubnet`](crate::NetworkError::NoSubnet), or `ip` fails.
-pub fn unused_subnet(run: &str) -> Result<Ipv4Addr> {
-    let seed = crate::seed(&format!("{run}\nengine"));
-    Ok(choose(&NetworkState::now()?.taken(""), seed)?.host(GATEWAY_HOST))
+pub fn unused_subnet(run: &str, bridge: &str, reserved: &[String]) -> Result<Ipv4Addr> {
+    Ok(choose_unreserved(NetworkState::now()?.taken(""), run, bridge, reserved)?.host(GATEWAY_HOST))
+}
+
+fn choose_unreserved(mut taken: Vec<Subnet>, run: &str, bridge: &str, reserved: &[String]) -> Result<Subnet> {
+    taken.extend(reserved.iter().filter_map(|subnet| Subnet::parse(subnet)));
+    choose(&taken, crate::seed(&format!("{run}\n{bridge}")))
+}
+
+/// Whether the host has an address in exactly this subnet, such as `10.1.2.0/24`, or a route to it.
+///
+/// # Errors
+/// `ip` fails.
+pub fn has_subnet(subnet: &str) -> Result<bool> {
+    let Some(subnet) = Subnet::parse(subnet) else { return Ok(false) };
+    Ok(NetworkState::now()?.taken("").contains(&subnet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bridges_that_do_not_exist_yet_get_different_subnets() {
+        let first = choose_unreserved(Vec::new(), "run", "wbp1", &[]).unwrap();
+        assert_eq!(choose_unreserved(Vec::new(), "run", "wbp1", &[]).unwrap(), first);
+        // Another engine that does not know of the first one.
+        assert_ne!(choose_unreserved(Vec::new(), "run", "wbp2", &[]).unwrap(), first);
+        // The same place in the search, but the first one is in the ledger.
+        let second = choose_unreserved(Vec::new(), "run", "wbp1", &[first.to_string()]).unwrap();
+        assert!(!second.overlaps(first), "{second}");
+    }
 }

@@ -42,7 +42,7 @@ mod tap;
 mod tool;
 mod undo;
 
-pub use client::{Client, FirewallOpening, Run, unused_subnet};
+pub use client::{Client, FirewallOpening, Run, has_subnet, unused_subnet};
 pub use guest::{ExternalAddress, GuestNetwork};
 pub use hops::{Hop, hop};
 pub use namespace::{NamespaceVisit, connect, enter, within};

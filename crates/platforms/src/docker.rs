@@ -13,7 +13,7 @@ mod guest;
 mod made;
 
 use crate::common_keys;
-use crate::oci::access::{Access, failed, number_of};
+use crate::oci::access::{Access, number_of, unused_subnet};
 use crate::oci::availability;
 use crate::oci::freezer::Freezer;
 use crate::oci::own_layer::{self, RootLayout};
@@ -264,7 +264,7 @@ fn network_of(host: &Host, engine: &Engine) -> Result<Ipv4Addr> {
     if let Some(gateway) = engine.gateway(&name)? {
         return Ok(gateway);
     }
-    let gateway = weigh_network::unused_subnet(&host.run).map_err(failed)?;
+    let gateway = unused_subnet(host, &bridge_name(host))?;
     host.ledger.record(change("network", &name, engine))?;
     engine.make_network(&name, &bridge_name(host), gateway)?;
     Ok(gateway)

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
+use weigh_host::ledger::Change;
 use weigh_network::{Client, FirewallOpening, Hop, NetworkError, Run};
 
 /// The way to one guest.
@@ -130,6 +131,21 @@ impl NetworkEnd for Access {
 
 fn run(host: &Host) -> Run<'_> {
     Run { ledger: &host.ledger, name: &host.run, work: &host.work }
+}
+
+/// Returns the host's address in a subnet for the network of an engine with a bridge of this name.
+/// Neither the host uses the subnet nor another network of the run, whose bridge may not exist
+/// before the first container.
+///
+/// # Errors
+/// No subnet is free, or `ip` fails.
+pub(crate) fn unused_subnet(host: &Host, bridge: &str) -> Result<Ipv4Addr> {
+    let subnet_of = |change: Change| match change {
+        Change::Platform { detail, .. } => Some(detail.get("subnet")?.as_str()?.to_string()),
+        _ => None,
+    };
+    let reserved: Vec<String> = host.ledger.standing().into_iter().filter_map(subnet_of).collect();
+    weigh_network::unused_subnet(&host.run, bridge, &reserved).map_err(failed)
 }
 
 /// Converts an error of the networks into one of the platform.

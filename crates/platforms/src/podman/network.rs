@@ -6,7 +6,7 @@
 //! that all its networks share, goes with the run's store.
 
 use super::store::Store;
-use crate::oci::access::failed;
+use crate::oci::access::unused_subnet;
 use crate::{Host, PlatformError, Result};
 use serde_json::{Value, json};
 use std::fs;
@@ -58,7 +58,7 @@ impl Network {
         if let Some(gateway) = fs::read(&file).ok().and_then(|text| gateway_of(&text)) {
             return Ok(Self { name, gateway });
         }
-        let gateway = weigh_network::unused_subnet(&host.run).map_err(failed)?;
+        let gateway = unused_subnet(host, &name)?;
         let [a, b, c, _] = gateway.octets();
         let subnet = format!("{a}.{b}.{c}.0/24");
         host.ledger.record(Change::Platform {
@@ -125,6 +125,15 @@ pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     if std::path::Path::new("/sys/class/net").join(name).exists() {
         let delete = Invocation::new("ip").args(["link", "delete", name]).deadline(DEADLINE);
         delete.run_ok()?;
+    }
+    // Rules say the subnet and not whose it is. Those of another network stay.
+    let is_in_use = weigh_network::has_subnet(subnet);
+    if is_in_use.map_err(|error| PlatformError::StillThere(error.to_string()))? {
+        let what = format!(
+            "the firewall rules of {name} stay while another network of this host has its subnet {subnet}; \
+             remove that network, then run `weigh clean`"
+        );
+        return Err(PlatformError::StillThere(what));
     }
     let comment = format!("name: {name} ");
     for table in ["filter", "nat"] {

@@ -8,9 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 use weigh_host::accounts::Process;
-use weigh_host::command::Invocation;
+use weigh_host::command::{Invocation, find_program};
 use weigh_network::{connect, within};
-use weigh_platforms::{Guest, GuestRequest, PlatformError};
+use weigh_platforms::{Guest, GuestRequest, PlatformError, resolve};
 
 const ENGINES: [&str; 2] = ["docker", "podman"];
 const PORT: u16 = 7001;
@@ -142,6 +142,29 @@ fn several_guests_come_and_go_at_once() {
         }
         drop(bench);
         assert_eq!(of_engines(), before, "{engine}");
+    }
+}
+
+/// All stores of a run are prepared before the first guest starts, and so before Podman has made a
+/// bridge that the host would show.
+#[test]
+fn stores_of_one_run_have_subnets_of_their_own() {
+    let Some(bench) = Bench::on("podman-stores", "podman") else { return };
+    let runtime = bench.host.work.join("runc");
+    std::fs::copy(find_program("runc").unwrap(), &runtime).unwrap();
+    let environments = ["podman".to_string(), format!("podman:runtime={}", runtime.display())];
+    let requests = environments.map(|environment| published(&bench, &environment));
+    for request in &requests {
+        let (platform, _) = resolve(&request.environment).unwrap();
+        platform.prepare(&bench.host, request).unwrap();
+    }
+    let mut guests = requests.map(|request| bench.launch(&request).unwrap());
+    assert_ne!(subnet(guests[0].address().unwrap()), subnet(guests[1].address().unwrap()));
+    for guest in &guests {
+        visitor_of(guest.as_ref(), PORT);
+    }
+    for guest in &mut guests {
+        guest.stop().unwrap();
     }
 }
 
